@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -103,11 +103,20 @@ class TaskSuite:
         name: The list's name.
         tasks: In the order of the list.
         missing: ``domain/id`` of what the list names and the folder does not have.
+        bad: Why files cannot be used, by ``domain/id``.
+        excluded: Ids that were left out as asked.
     """
 
     name: str
     tasks: tuple[Task, ...]
     missing: tuple[str, ...] = ()
+    bad: Mapping[str, str] = field(default_factory=dict)
+    excluded: frozenset[str] = frozenset()
+
+    @property
+    def num_listed(self) -> int:
+        """Tasks that the list names, without those that were left out."""
+        return len(self.tasks) + len(self.missing) + len(self.bad)
 
 
 FORGEABLE_METRICS = frozenset({"check_python_file_by_test_suite"})
@@ -138,7 +147,12 @@ def load_task(path: Path | str, *, domain: str | None = None) -> Task:
 
 
 def load_suite(
-    folder: Path | str, list_name: str = "test_nogdrive", *, missing: Literal["error", "skip"] = "error"
+    folder: Path | str,
+    list_name: str = "test_nogdrive",
+    *,
+    missing: Literal["error", "skip"] = "error",
+    bad: Literal["error", "skip"] = "error",
+    exclude: Collection[str] = (),
 ) -> TaskSuite:
     """Read the tasks of a list file.
 
@@ -146,6 +160,9 @@ def load_suite(
         folder: Holds ``<list_name>.json`` and ``examples/``.
         list_name: Name of the list, without ``.json``.
         missing: What to do about a listed task that has no file: an error, or leave it out and report it.
+        bad: What to do about files that cannot be used: an error that names all of them, or leave them out and report
+            them.
+        exclude: Ids of tasks whose files are not read.
 
     Raises:
         TaskFileError: If the list or a task file is bad, a task is listed twice, a name points out of the
@@ -155,6 +172,7 @@ def load_suite(
     list_path = _inside(folder, f"{_safe(list_name, folder)}.json")
     tasks: list[Task] = []
     absent: list[str] = []
+    unusable: dict[str, str] = {}
     seen: dict[str, str] = {}
     for domain, task_id in _listed(list_path):
         if task_id in seen:
@@ -164,17 +182,24 @@ def load_suite(
             )
         seen[task_id] = domain
         path = _inside(folder, "examples", _safe(domain, list_path), f"{_safe(task_id, list_path)}.json")
-        if path.is_file():
-            tasks.append(load_task(path, domain=domain))
-        else:
+        if task_id in exclude:
+            continue
+        if not path.is_file():
             absent.append(f"{domain}/{task_id}")
+            continue
+        try:
+            tasks.append(load_task(path, domain=domain))
+        except TaskFileError as problem:
+            unusable[f"{domain}/{task_id}"] = str(problem)
     if absent and missing == "error":
         first = ", ".join(absent[:_SHOWN]) + (", …" if len(absent) > _SHOWN else "")
         raise TaskFileError(
             f"{list_path} lists {len(seen)} tasks and {len(absent)} have no file under "
             f"{folder / 'examples'}: {first}; add the files, choose another list, or load with missing='skip'"
         )
-    return TaskSuite(list_name, tuple(tasks), tuple(absent))
+    if unusable and bad == "error":
+        raise TaskFileError("; ".join(unusable.values()))
+    return TaskSuite(list_name, tuple(tasks), tuple(absent), unusable, frozenset(exclude) & seen.keys())
 
 
 def _read_json(path: Path) -> Any:

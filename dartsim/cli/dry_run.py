@@ -8,11 +8,12 @@ from __future__ import annotations
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from dartsim.cli.requirements import missing_requirements
+from dartsim.cli.service_checks import MISSING, DoctorCheck
 from dartsim.config import Config
 from dartsim.lab.estimate import estimate
 from dartsim.real.ray_cluster.backend import Kind, actors, placed
@@ -20,16 +21,24 @@ from dartsim.run.backends.fsdp import FOLDER
 from dartsim.run.backends.vllm import MODEL, PORT, SITE
 from dartsim.run.prepare import prepare
 
+if TYPE_CHECKING:
+    from dartsim.real.osworld.task_list import TaskListCheck
+
 
 def plan(config: Config) -> dict[str, Any]:
     """Return what a run of this configuration would start, as plain values.
 
     Raises:
         ConfigError: If it cannot work on any machine: a name is unknown, numbers do not match, or processes do not fit.
-        TaskFileError: If an existing task file is invalid.
+        TaskFileError: If an existing list of tasks is invalid.
     """
     needed = estimate(config)
     prepare(_with_tasks(config))
+    checked = _checked_tasks(config)
+    missing = missing_requirements(config, needed)
+    if checked is not None and checked.refused:
+        found = f"{len(checked.refused)} of {checked.num_listed} cannot run here, and the run refuses to leave them out"
+        missing.append(DoctorCheck("tasks", MISSING, found, "--set tasks.unsupported=skip --set tasks.missing=skip"))
     return {
         "preset": config.preset,
         "clock": "virtual" if config.backend.virtual else "real",
@@ -38,16 +47,30 @@ def plan(config: Config) -> dict[str, Any]:
         "desktops": _placed(config, "desktops", config.backend.desktop_backend.plan(config)),
         "learner": _placed(config, "learner", config.backend.learner_backend.plan(config)),
         "memory": None if needed is None else needed.as_json(),
-        "missing": [asdict(check) for check in missing_requirements(config, needed)],
+        "tasks": None if checked is None else {"list": config.tasks.list_name, **asdict(checked)},
+        "missing": [asdict(check) for check in missing],
     }
 
 
-def _with_tasks(config: Config) -> Config:
-    """Return the configuration, with generated tasks if the task files, a listed requirement, are missing."""
+def _checked_tasks(config: Config) -> TaskListCheck | None:
+    """Return which tasks of OSWorld's list would run; None without real desktops or without the list."""
+    if not config.backend.boots or not _has_list(config):
+        return None
+    from dartsim.real.osworld.task_list import check_list
+
+    return check_list(config)
+
+
+def _has_list(config: Config) -> bool:
     tasks = config.tasks
-    if tasks.source != "osworld" or (Path(str(tasks.folder)) / f"{tasks.list_name}.json").is_file():
+    return tasks.source == "osworld" and (Path(str(tasks.folder)) / f"{tasks.list_name}.json").is_file()
+
+
+def _with_tasks(config: Config) -> Config:
+    """Return the configuration, with generated tasks if the list, a requirement, is missing or checked task by task."""
+    if config.tasks.source != "osworld" or (_has_list(config) and not config.backend.boots):
         return config
-    return config.model_copy(update={"tasks": tasks.model_copy(update={"source": "generated"})})
+    return config.model_copy(update={"tasks": config.tasks.model_copy(update={"source": "generated", "exclude": []})})
 
 
 def _placed(config: Config, kind: Kind, entry: dict[str, Any]) -> dict[str, Any]:
@@ -58,9 +81,6 @@ def _placed(config: Config, kind: Kind, entry: dict[str, Any]) -> dict[str, Any]
     asked = {"cpus": part.cpus, "gpus": part.gpus, "memory_gib": part.memory_gib, **part.resources}
     each = ", ".join(f"{name} {amount:g}" for name, amount in asked.items() if amount)
     return {**entry, "what": f"{entry['what']}; on Ray ({config.ray.address}), actors: {number}, each {each}"}
-
-
-# ---- what would start
 
 
 # ---- printing
@@ -76,6 +96,8 @@ def show(plan: dict[str, Any], console: Console) -> None:
         console.print(f"\n{PORT}, {MODEL}, {SITE} and {FOLDER} are a free port and folders made at the start")
     if plan["memory"] is not None:
         _show_memory(plan["memory"], console)
+    if plan["tasks"] is not None:
+        _show_tasks(plan["tasks"], console)
     _show_missing(plan["missing"], console)
 
 
@@ -133,6 +155,22 @@ def _show_memory(memory: dict[str, Any], console: Console) -> None:
     say(f"  this machine's memory at the start: {memory['host_gib_at_start']}; disk: {memory['disk_gib']}")
     for note in memory["notes"]:
         say(f"  note: {note}")
+
+
+def _show_tasks(tasks: dict[str, Any], console: Console) -> None:
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    console.print("\n[bold]tasks[/bold]")
+    scorer = tasks["scorer"]
+    if scorer is None and tasks["scorer_problem"]:
+        scorer = f"desktop-env, taken to be complete because it could not be asked: {tasks['scorer_problem']}"
+    will_run = f"{tasks['num_run']} of {tasks['num_listed']} will run"
+    say(f"  {tasks['list']}: {will_run}; scored by {scorer or 'our own metrics'}")
+    for name, problem in tasks["problems"].items():
+        say(f"  will not run: {name}: {problem}")
+    for name, note in tasks["notes"].items():
+        say(f"  note: {name}: {note}")
 
 
 def _show_missing(missing: list[dict[str, str]], console: Console) -> None:

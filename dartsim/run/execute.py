@@ -22,7 +22,7 @@ from dartsim.observe.records import Snapshot
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, held, is_held, refuse_held, write_run, write_text
 from dartsim.observe.timeline import SegmentLog
 from dartsim.real.ray_cluster.backend import in_session
-from dartsim.run.prepare import PreparedRun, prepare
+from dartsim.run.prepare import PreparedRun, prepare_run
 from dartsim.run.realtime import run_realtime
 from dartsim.run.results import RunResult, Samples, learning_curve
 from dartsim.run.resume_point import FIRST, METRICS, SEGMENTS, SNAPSHOTS, ResumePoint
@@ -60,7 +60,7 @@ def execute(
     Raises:
         ConfigError: If the configuration names something that does not exist, or the directory holds a run already.
     """
-    prepared = prepare(config)
+    prepared = prepare_run(config)
     refuse_used(path)
     trained = learned(prepared, path, instruments)  # before the directory exists: it may be refused
     with held(path):

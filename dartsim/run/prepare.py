@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
@@ -81,6 +81,17 @@ def prepare(config: Config) -> PreparedRun:
     )
 
 
+def prepare_run(config: Config) -> PreparedRun:
+    """Look up everything as ``prepare`` does, for a run: only tasks that the configured desktops can run are offered.
+
+    Raises:
+        ConfigError: As ``prepare``, or if the evaluator that tasks need is missing.
+        TaskFileError: As ``prepare``, or if tasks cannot run here and ``tasks.unsupported`` refuses them.
+    """
+    prepared = prepare(config)
+    return replace(prepared, tasks=config.backend.desktop_backend.supported(config, prepared.tasks))
+
+
 def _outcomes(config: Config) -> RecordedOutcomes | None:
     """Return the outcomes of a recorded run, if they are replayed."""
     path = config.surrogate.outcomes
@@ -140,9 +151,9 @@ def _check_placement(config: Config, timing: EnvTiming) -> None:
 
 def _tasks(config: Config) -> Sequence[Task]:
     """Return the tasks that are offered: of the configured source, less those that are left out."""
-    offered = _of_source(config)
+    offered, excluded_before = _of_source(config)
     excluded = set(config.tasks.exclude)
-    if unknown := sorted(excluded - {task.id for task in offered}):
+    if unknown := sorted(excluded - {task.id for task in offered} - set(excluded_before)):
         raise ConfigError(f"tasks.exclude names {', '.join(unknown)}, which are not among the tasks")
     forgeable = set() if config.tasks.forgeable else {task.id for task in offered if is_forgeable(task)}
     if forgeable:
@@ -156,16 +167,23 @@ def _tasks(config: Config) -> Sequence[Task]:
     return [task for task in offered if task.id not in excluded | forgeable]
 
 
-def _of_source(config: Config) -> Sequence[Task]:
+def _of_source(config: Config) -> tuple[Sequence[Task], Collection[str]]:
+    """Return the tasks of the configured source, and the ids that are left out of them already."""
     tasks = config.tasks
     if tasks.source == "generated":
-        return generated_tasks(tasks.count)
+        return generated_tasks(tasks.count), ()
     if tasks.source == "mock":
-        return _mock(config, tasks.count, held_out=False)
+        return _mock(config, tasks.count, held_out=False), ()
     if tasks.source == "desktop":
-        return _desktop(config)
+        return _desktop(config), ()
     assert tasks.folder is not None, "checked by dartsim.config.rules"
-    return load_suite(Path(tasks.folder), tasks.list_name, missing=tasks.missing).tasks
+    bad: Literal["error", "skip"] = "skip" if tasks.unsupported == "skip" else "error"
+    suite = load_suite(
+        Path(tasks.folder), tasks.list_name, missing=tasks.missing, bad=bad, exclude=frozenset(tasks.exclude)
+    )
+    for name, problem in suite.bad.items():
+        logger.warning("left out %s: %s", name, problem)
+    return suite.tasks, suite.excluded
 
 
 def _held_out(config: Config) -> Sequence[Task]:

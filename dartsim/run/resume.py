@@ -20,7 +20,7 @@ from dartsim.observe.records import HELD_OUT
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, held, read_run, write_text
 from dartsim.real.ray_cluster.backend import in_session
 from dartsim.run.execute import BEST, MoreFigures, Parts, begin, learned, run_parts, stored
-from dartsim.run.prepare import PreparedRun, prepare
+from dartsim.run.prepare import PreparedRun, prepare, prepare_run
 from dartsim.run.results import RunResult
 from dartsim.run.resume_point import LIVES, METRICS, ResumePoint, read_resume_point
 from dartsim.store.backends import store_backend
@@ -75,7 +75,7 @@ def _resume(
     instruments: Sequence[Instrument],
     more_figures: MoreFigures | None,
 ) -> tuple[RunDir, RunResult]:
-    prepared = prepare(config)
+    prepared = prepare_run(config)
     planned = load(path / CONFIG).run.hours
     with held(path):
         store = stored(config, path)

@@ -16,6 +16,12 @@ from dartsim.real.osworld.steps import check_steps
 from dartsim.real.scoring.sandbox import ScorerFacts
 from dartsim.real.scoring.sandboxed.own_functions import METRICS, OPTIONS
 
+IGNORED_OPTIONS: Mapping[str, frozenset[str]] = {
+    "compare_pptx_files": frozenset({"examine_shape_lenient_height"}),
+    "compare_references": frozenset({"content_only"}),
+}
+"""Options in OSWorld's task files that no version of OSWorld reads."""
+
 OWN = ScorerFacts("our own metrics", metrics=dict.fromkeys(METRICS, ()), options=OPTIONS)
 
 
@@ -47,11 +53,18 @@ class CoverageVerdict:
         task: The task.
         by: Who can score it.
         why: What of it is not built in, or not supported: words of the task file, or a message.
+        notes: What is ignored of it.
     """
 
     task: Task
     by: By
     why: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The task as ``domain/id``."""
+        return f"{self.task.domain}/{self.task.id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +81,14 @@ class Coverage:
     def domains(self) -> list[str]:
         """Return the domains, sorted."""
         return sorted({verdict.task.domain for verdict in self.verdicts})
+
+    def unsupported(self) -> dict[str, str]:
+        """Return why tasks cannot be set up or scored, by ``domain/id``."""
+        return {verdict.name: "; ".join(verdict.why) for verdict in self.verdicts if verdict.by is By.NOBODY}
+
+    def notes(self) -> dict[str, str]:
+        """Return what is ignored of tasks, by ``domain/id``."""
+        return {verdict.name: "; ".join(verdict.notes) for verdict in self.verdicts if verdict.notes}
 
     def reasons(self, by: By) -> dict[str, int]:
         """Return what stands in the way, the most frequent first, with the number of tasks."""
@@ -116,10 +137,15 @@ def _verdict(task: Task, facts: ScorerFacts | None) -> CoverageVerdict:
         outside = _check(task)
     except TaskFileError as exc:
         return CoverageVerdict(task, By.NOBODY, (str(exc),))
+    notes = tuple(
+        f"OSWorld ignores the option {option} of {part}"
+        for part in outside
+        for option in sorted(part.options & IGNORED_OPTIONS.get(part.name, frozenset()))
+    )
     lacking = () if facts is None else tuple(f"{part}: {lacks}" for part in outside if (lacks := _lacks(part, facts)))
     if lacking:
-        return CoverageVerdict(task, By.NOBODY, lacking)
-    return CoverageVerdict(task, By.DESKTOP_ENV if outside else By.BUILTIN, tuple(map(str, outside)))
+        return CoverageVerdict(task, By.NOBODY, lacking, notes)
+    return CoverageVerdict(task, By.DESKTOP_ENV if outside else By.BUILTIN, tuple(map(str, outside)), notes)
 
 
 def _check(task: Task) -> list[EvaluatorPart]:
@@ -155,7 +181,9 @@ def _metrics(evaluator: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, A
 
 def _lacks(part: EvaluatorPart, facts: ScorerFacts) -> str:
     """Say why ``desktop-env`` cannot do it; nothing if it can."""
-    return facts.why_no_getter(part.name) if part.kind == "getter" else facts.why_no_metric(part.name, part.options)
+    if part.kind == "getter":
+        return facts.why_no_getter(part.name)
+    return facts.why_no_metric(part.name, part.options - IGNORED_OPTIONS.get(part.name, frozenset()))
 
 
 def _many(value: Any) -> list[Any]:

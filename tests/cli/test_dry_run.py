@@ -184,3 +184,23 @@ def test_a_bare_machine_tells_every_real_preset():
     for one in told[1:-1]:
         assert one["desktops"]["command"][:2] == ["docker", "run"]
     assert "engine" in {missing["name"] for missing in told[1]["missing"]}  # the package `docker` is missing
+
+
+def test_every_task_that_will_not_run_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "examples/os").mkdir(parents=True)
+    for name in ("a", "b"):
+        spec = {"id": name, "instruction": "do it", "evaluator": {"func": "infeasible"}}
+        spec["config"] = [{"type": "login", "parameters": {}}] if name == "b" else []
+        (tmp_path / f"examples/os/{name}.json").write_text(json.dumps(spec))
+    (tmp_path / "small.json").write_text(json.dumps({"os": ["a", "b", "c"]}))
+    sets = (f"tasks.folder={tmp_path}", "tasks.list_name=small")
+    found = as_json("--preset", "osworld-8gpu", sets=sets)
+    assert (found["tasks"]["num_run"], found["tasks"]["num_listed"]) == (1, 3)
+    assert set(found["tasks"]["problems"]) == {"os/b", "os/c"}
+    assert "2 of 3 cannot run here" in next(one["found"] for one in found["missing"] if one["name"] == "tasks")
+    said = dry_run("--preset", "osworld-8gpu", sets=sets)
+    assert said.exit_code == 0, said.output
+    assert "small: 1 of 3 will run; scored by our own metrics" in said.stdout
+    assert "will not run: os/b: step 1 of 1 (login) is not supported" in said.stdout
+    assert "will not run: os/c: it has no file" in said.stdout

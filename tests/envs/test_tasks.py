@@ -245,6 +245,22 @@ def test_a_bad_list_is_refused(tmp_path, listed, message):
         load_suite(tmp_path, missing="skip")
 
 
+def test_every_bad_file_is_named_or_left_out(tmp_path):
+    (tmp_path / "examples" / "os").mkdir(parents=True)
+    for name, text in (("a-1", json.dumps(GOOD)), ("b", "{"), ("c", "[]")):
+        (tmp_path / "examples" / "os" / f"{name}.json").write_text(text)
+    (tmp_path / "list.json").write_text(json.dumps({"os": ["a-1", "b", "c"]}))
+    with pytest.raises(TaskFileError, match=r"b\.json: is not JSON.*; .*c\.json: the file: "):
+        load_suite(tmp_path, "list")
+    suite = load_suite(tmp_path, "list", bad="skip")
+    assert [task.id for task in suite.tasks] == ["a-1"]
+    assert set(suite.bad) == {"os/b", "os/c"}
+    assert suite.num_listed == 3
+    without = load_suite(tmp_path, "list", exclude=["b", "c", "unlisted"])
+    assert without.excluded == {"b", "c"}
+    assert without.num_listed == 1
+
+
 def test_a_list_by_a_path_is_refused(tmp_path):
     with pytest.raises(TaskFileError, match="is no file name"):
         load_suite(tmp_path, "../test")

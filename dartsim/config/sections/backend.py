@@ -36,6 +36,10 @@ class DesktopBackend(Backend):
     boots: ClassVar[bool] = False
     """Whether desktops are booted, so that an attempt costs minutes rather than milliseconds."""
 
+    def supported(self, config: Any, tasks: Sequence[Any]) -> Sequence[Any]:
+        """Return the tasks that can be set up and scored; ``tasks.unsupported`` says what to do about the others."""
+        return tasks
+
     async def open(self, context: Any) -> EnvProvider:
         """Return what starts desktops for the length of a run."""
         config, tasks = context.prepared.config, context.prepared.tasks

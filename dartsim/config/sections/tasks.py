@@ -26,6 +26,9 @@ class TasksConfig(Section):
     folder: str | None = Field(None, description="OSWorld: folder that holds the list file and examples/.")
     list_name: str = Field("test_nogdrive", description="OSWorld: list file, without .json.")
     missing: Literal["error", "skip"] = Field("error", description="OSWorld: what to do about absent task files.")
+    unsupported: Literal["refuse", "skip"] = Field(
+        "refuse", description="OSWorld: what to do about tasks that cannot be read, set up or scored here."
+    )
     exclude: list[str] = Field(default_factory=list, description="Ids of tasks that are left out.")
     forgeable: bool = Field(
         False, description="Keep tasks whose metric runs the agent's answer as code, which can forge its score."

@@ -31,6 +31,15 @@ class ContainerDesktops(DesktopBackend):
         return desktop_plan(config)
 
     @override
+    def supported(self, config: Config, tasks: Sequence[Task]) -> Sequence[Task]:
+        from dartsim.real.osworld.task_list import evaluator_facts, supported_tasks
+        from dartsim.real.ray_cluster.backend import placed
+
+        # Evaluators of other machines are asked there.
+        facts = None if placed(config, "desktops") else evaluator_facts(config, tasks)
+        return supported_tasks(config, tasks, facts)
+
+    @override
     def open_here(
         self, config: Config, tasks: Sequence[Task], on_call: Any = None, *, folder: Path | None = None
     ) -> AbstractAsyncContextManager[Any]:

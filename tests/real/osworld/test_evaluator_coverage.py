@@ -103,6 +103,16 @@ def test_counts_by_domain():
     assert found.reasons(By.DESKTOP_ENV) == {"metric compare_pdfs": 1}
 
 
+def test_an_option_that_osworld_ignores_is_noted():
+    facts = ScorerFacts("desktop-env 9", metrics={"compare_references": []}, options={"compare_references": ["a"]})
+    given = task(GOOD | {"func": "compare_references", "options": {"a": 1, "content_only": True}})
+    found = coverage([given], facts)
+    assert found.unsupported() == {}
+    assert found.notes() == {"os/t": "OSWorld ignores the option content_only of metric compare_references"}
+    unknown = coverage([task(GOOD | {"func": "compare_references", "options": {"b": 1}})], facts)
+    assert unknown.unsupported() == {"os/t": "metric compare_references: desktop-env 9 does not know its option b"}
+
+
 @needs_osworld
 def test_every_osworld_task_is_understood():
     suite = load_suite(OSWORLD, "test_all", missing="skip")

@@ -1,0 +1,133 @@
+"""Which tasks of a list will run here, and why the others will not: found out before anything starts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dartsim.config import Config
+from dartsim.core.errors import ConfigError, DartsimError, TaskFileError
+from dartsim.core.types import Task
+from dartsim.envs.tasks import is_forgeable, load_suite
+from dartsim.real.osworld.coverage import coverage, needs_desktop_env
+from dartsim.real.scoring.evaluator_venv import default_home
+from dartsim.real.scoring.opening import open_pool
+from dartsim.real.scoring.sandbox import ScorerFacts
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskListCheck:
+    """The check of a configured list.
+
+    Attributes:
+        num_listed: Tasks that the list names, without excluded ones.
+        num_run: Tasks that will run.
+        problems: Why the others will not, by ``domain/id``.
+        refused: Those of them for which the run ends with an error, rather than leave them out.
+        notes: What is ignored of those that run, by ``domain/id``.
+        scorer: What scores; None if the evaluator could not be asked and is taken to be complete.
+        scorer_problem: Why it could not be asked.
+    """
+
+    num_listed: int
+    num_run: int
+    problems: Mapping[str, str]
+    refused: tuple[str, ...]
+    notes: Mapping[str, str]
+    scorer: str | None = None
+    scorer_problem: str = ""
+
+
+def check_list(config: Config) -> TaskListCheck:
+    """Load the configured list and its task files, ask the evaluator, and return which tasks will not run.
+
+    Raises:
+        TaskFileError: If the list itself cannot be used.
+    """
+    settings = config.tasks
+    assert settings.folder is not None, "checked by dartsim.config.rules"
+    suite = load_suite(
+        Path(settings.folder), settings.list_name, missing="skip", bad="skip", exclude=frozenset(settings.exclude)
+    )
+    if unknown := sorted(set(settings.exclude) - suite.excluded):
+        raise ConfigError(f"tasks.exclude names {', '.join(unknown)}, which are not among the tasks")
+    kept = [task for task in suite.tasks if settings.forgeable or not is_forgeable(task)]
+    forgeable = {
+        f"{task.domain}/{task.id}": "the agent's answer can forge its score (tasks.forgeable = true keeps it)"
+        for task in suite.tasks
+        if not settings.forgeable and is_forgeable(task)
+    }
+    facts, scorer_problem = None, ""
+    try:
+        facts = evaluator_facts(config, kept)
+    except DartsimError as error:
+        scorer_problem = str(error)
+    found = coverage(kept, facts)
+    missing = dict.fromkeys(suite.missing, "it has no file")
+    unsupported = {**suite.bad, **found.unsupported()}
+    problems = {**missing, **unsupported, **forgeable}
+    refused = [*missing] * (settings.missing == "error") + [*unsupported] * (settings.unsupported == "refuse")
+    return TaskListCheck(
+        num_listed=suite.num_listed,
+        num_run=suite.num_listed - len(problems),
+        problems=problems,
+        refused=tuple(refused),
+        notes={name: note for name, note in found.notes().items() if name not in problems},
+        scorer=None if facts is None else facts.scorer,
+        scorer_problem=scorer_problem,
+    )
+
+
+def supported_tasks(config: Config, tasks: Sequence[Task], facts: ScorerFacts | None) -> Sequence[Task]:
+    """Return the tasks that can be set up and scored.
+
+    Args:
+        config: Says by ``tasks.unsupported`` what to do about the others.
+        tasks: What is offered.
+        facts: What the installed evaluator can do; None: it is taken to be complete.
+
+    Raises:
+        TaskFileError: If others are to be refused; it names each with its reason.
+        ConfigError: If none is left.
+    """
+    found = coverage(tasks, facts)
+    for name, note in found.notes().items():
+        logger.info("%s: %s", name, note)
+    problems = found.unsupported()
+    if not problems:
+        return tasks
+    if config.tasks.unsupported == "refuse":
+        lines = "".join(f"\n  {name}: {why}" for name, why in problems.items())
+        raise TaskFileError(
+            f'{len(problems)} of {len(tasks)} tasks cannot run here; tasks.unsupported = "skip" leaves them out:{lines}'
+        )
+    for name, why in problems.items():
+        logger.warning("left out %s: %s", name, why)
+    if len(problems) == len(tasks):
+        raise ConfigError(f"none of the {len(tasks)} tasks can run here")
+    return [verdict.task for verdict in found.verdicts if verdict.name not in problems]
+
+
+def evaluator_facts(config: Config, tasks: Sequence[Task]) -> ScorerFacts | None:
+    """Return what the installed evaluator can do, asked in a sandbox; None if no task needs it.
+
+    Raises:
+        ConfigError: If it is not installed, or there is no sandbox for it.
+        ScoreFault: If its sandbox does not start.
+    """
+    if not any(map(needs_desktop_env, tasks)):
+        return None
+    home = default_home()
+    if not (home / "pyvenv.cfg").is_file():
+        raise ConfigError(f"there is no evaluator in {home}; install it with `dartsim evaluator install`")
+
+    async def ask() -> ScorerFacts:
+        async with open_pool(home, kind=config.desktop.scoring.sandbox, size=1) as pool:
+            return await pool.facts()
+
+    return asyncio.run(ask())
