@@ -30,9 +30,9 @@ try:
     from dartsim.real.osworld.transport import OSWORLD_SERVER, OWN_SERVER
     from dartsim.real.scoring.archive import SCORES, ScoreArchive
     from dartsim.real.scoring.evaluator_venv import default_home
-    from dartsim.real.scoring.opening import open_pool
+    from dartsim.real.scoring.opening import choose, open_pool
     from dartsim.real.scoring.pool import SandboxPool
-    from dartsim.real.scoring.sandbox import SandboxLimits
+    from dartsim.real.scoring.sandbox import SandboxKind, SandboxLimits
 except ModuleNotFoundError as missing:
     raise ConfigError(f"real desktops need {missing.name}, which is not installed: {install_command('real')}") from None
 
@@ -75,17 +75,29 @@ async def open_desktops(
         except ImageMissing as missing:
             raise ConfigError(str(missing)) from missing
         archive = None if folder is None else ScoreArchive(folder / SCORES)
-        async with _sandboxes(config, tasks) as pool:
+        async with open_scorer_pool(config, tasks) as pool:
             usage = _usage(config, cache or cache_folder(), Scorer(pool, archive), on_call, token)
             async with DesktopProvider(fleet, spec, usage).checked(config.rollout.limits.start_seconds) as provider:
                 yield provider
 
 
 @asynccontextmanager
-async def _sandboxes(config: Config, tasks: Sequence[Task]) -> AsyncIterator[SandboxPool]:
-    """Provide the sandboxes that score tasks, all started: by ``desktop-env`` if one of them needs it."""
-    inside = config.backend.desktops == "osworld" or any(map(needs_desktop_env, tasks))
+async def open_scorer_pool(config: Config, tasks: Sequence[Task]) -> AsyncIterator[SandboxPool]:
+    """Provide the sandboxes that score tasks, all started: by ``desktop-env`` if one of them needs it.
+
+    Raises:
+        ConfigError: If there is no sandbox for ``desktop-env``, or it is not installed.
+        TaskFileError: If a task cannot be set up or scored.
+    """
+    theirs = [task.id for task in tasks if needs_desktop_env(task)]
+    inside = config.backend.desktops == "osworld" or bool(theirs)
     settings = config.desktop.scoring
+    if inside and await choose(settings.sandbox) is SandboxKind.PROCESS:
+        raise ConfigError(
+            f"desktop-env scores {', '.join(theirs[:5])}{', …' if theirs[5:] else ''}: it reads files of an agent, and "
+            "runs some, so that it needs a sandbox; found neither a Docker engine of this machine nor "
+            "bubblewrap: `apt-get install bubblewrap`, or start an engine"
+        )
     limits = SandboxLimits(
         seconds=settings.metric_seconds,
         getter_seconds=settings.getter_seconds,

@@ -63,11 +63,7 @@ async def open_pool(
         elif home is None:
             launcher = ProcessLauncher(limits)
         else:
-            raise ConfigError(
-                "desktop-env's metrics read files that an agent has made, and some run them: they want a sandbox, and "
-                "found neither a Docker engine of this machine nor bubblewrap with user namespaces; "
-                "`apt-get install bubblewrap`, or start an engine"
-            )
+            raise ConfigError("desktop-env's metrics read files of an agent: they need a container or bubblewrap")
         yield await stack.enter_async_context(SandboxPool(launcher, size=size))
 
 

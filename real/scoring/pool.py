@@ -2,7 +2,7 @@
 
 Who finds none free waits, in order, for as long as it takes: waiting is no fault, and the attempt's deadline stands
 still meanwhile (``dartsim.core.waiting``). A sandbox that broke, or has run its share of calls, is replaced. A call
-that failed with its sandbox, or by the machine's load, is tried once more in another.
+that failed with its sandbox is tried once more in another.
 """
 
 from __future__ import annotations

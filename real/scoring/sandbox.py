@@ -64,8 +64,8 @@ class ScoreFault(ScoreUnavailable):
 
     @property
     def may_pass(self) -> bool:
-        """Whether the same call may succeed in another sandbox: it failed with its own, or by the machine's load."""
-        return self.cause in ("score_timeout", "score_killed", "sandbox_died", "sandbox_start_failed")
+        """Whether the same call may succeed in another sandbox, because it failed with its own."""
+        return self.cause in ("sandbox_died", "sandbox_start_failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +85,9 @@ class SandboxLimits:
         start_seconds: Longest time until the functions are loaded.
     """
 
-    seconds: float = 180.0
+    seconds: float = 60.0
     getter_seconds: float = 300.0
-    cpu_seconds: int = 60
+    cpu_seconds: int = 30
     memory_mib: int = 1024
     scratch_mib: int = 512
     pids: int = 64

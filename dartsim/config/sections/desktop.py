@@ -35,7 +35,7 @@ class ScoringConfig(Section):
         "auto", description="Kind; process is for our own metrics alone, which run no code of an agent."
     )
     sandboxes: Positive | None = Field(None, description="Scores at a time; none: one for each core.")
-    metric_seconds: Seconds = Field(180.0, description="Longest time of one metric.")
+    metric_seconds: Seconds = Field(60.0, description="Longest time of one metric.")
     getter_seconds: Seconds = Field(300.0, description="Longest time of one of desktop-env's getters.")
     cpu_seconds: Positive = Field(30, description="Processor time of one metric.")
     memory_mib: Positive = Field(1024, description="Memory of one metric.")

@@ -145,7 +145,7 @@ def read_report(report: bytes, call: str) -> dict[str, Any]:
 def fault_of(status: int) -> str | None:
     """Return which limit a child broke, by its wait status; None if it ended by itself."""
     if not os.WIFSIGNALED(status):
-        return None
+        return None if status == 0 else "crashed"
     number = os.WTERMSIG(status)
     if number == signal.SIGXCPU:
         return "cpu"

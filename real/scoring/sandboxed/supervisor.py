@@ -12,6 +12,7 @@ Outside a process namespace (``SandboxKind.PROCESS``) it ends only its own desce
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import resource
@@ -289,4 +290,7 @@ def main() -> None:
     connection.connect(Path(control).name)
     os.chdir("/")
     empty(Path(scratch))
-    Supervisor(connection, Path(scratch), child.load(kind)).serve()
+    functions = child.load(kind)
+    gc.collect()
+    gc.freeze()  # a collection in a fork would copy every page of what is loaded
+    Supervisor(connection, Path(scratch), functions).serve()

@@ -167,5 +167,5 @@ def test_our_own_metrics_need_no_sandbox_but_a_process(open_pool, tmp_path):
         assert caught.value.cause == "metric_unavailable"
         with pytest.raises(ScoreFault) as caught:
             pool.metric("check_list", pool.file("b.txt", "a" * 60), {"expect": ["^(a+)+$b"]})
-        assert caught.value.cause == "score_cpu"
+        assert caught.value.cause in ("score_cpu", "score_timeout")
         assert pool.metric("exact_match", "a", {"expected": "b"}) == 0.0
