@@ -102,10 +102,7 @@ async def settle(client: VmClient, rules: SettlingRules | float, motion: ScreenM
     if not isinstance(rules, SettlingRules):
         await asyncio.sleep(rules)
         return await client.frame()
-    frame = await _still(client, await client.frame(), rules, motion)
-    if is_black(frame, lit_share=rules.lit_share):
-        raise BlackScreen(f"the screen was still black {rules.cap_seconds:g} s after an action")
-    return frame
+    return await _lit(client, await client.frame(), rules, motion, after="an action")
 
 
 async def wait_booted(client: VmClient, rules: Readiness) -> Frame:
@@ -156,10 +153,23 @@ async def wait_set_up(
             break  # not every program that is launched has a window
         await asyncio.sleep(rules.poll_seconds)
         frame = await client.frame()
-    frame = await _still(client, frame, rules, motion)
-    if is_black(frame, lit_share=rules.lit_share):
-        raise BlackScreen("the screen is black after the task was set up")
-    return frame
+    return await _lit(client, frame, rules, motion, after="the task was set up")
+
+
+async def _lit(
+    client: VmClient, frame: Frame, rules: SettlingRules | Readiness, motion: ScreenMotion | None, *, after: str
+) -> Frame:
+    """Return the settled screen; one that was not black before is given twice the time, as a video may be for a moment.
+
+    Raises:
+        BlackScreen: If it shows nothing.
+    """
+    settled = await _still(client, frame, rules, motion)
+    if is_black(settled, lit_share=rules.lit_share) and not is_black(frame, lit_share=rules.lit_share):
+        settled = await _still(client, settled, rules, motion)
+    if is_black(settled, lit_share=rules.lit_share):
+        raise BlackScreen(f"the screen was still black {rules.cap_seconds:g} s after {after}")
+    return settled
 
 
 async def _still(

@@ -85,6 +85,18 @@ async def test_a_screen_that_keeps_moving_is_polled_less(client, vm):
         assert now() - began == pytest.approx(seconds)
 
 
+async def test_a_video_may_be_black_for_a_moment(client, vm):
+    vm.moving = True
+    motion = ScreenMotion(changes=50)
+    vm.fail("/screenshot", None, "black")
+    assert (await settle(client, SettlingRules(cap_seconds=2.0), motion)).pixels.any()
+    assert now() == pytest.approx(4.0)
+    vm.fail("/screenshot", None, *["black"] * 10)
+    with pytest.raises(BlackScreen, match="still black 2 s after an action"):
+        await settle(client, SettlingRules(cap_seconds=2.0), motion)
+    assert now() == pytest.approx(8.0)
+
+
 async def test_a_set_up_that_keeps_moving_is_polled_once_a_second(client, vm):
     vm.moving = True
     await wait_set_up(client, Readiness(), before=None)
