@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from dartsim.real.osworld.errors import SetupFailed
+from dartsim.real.osworld.errors import SetupFailed, VmBadReply
+from dartsim.real.osworld.replies import MAX_TREE_BYTES
 
 if TYPE_CHECKING:
     import httpx
@@ -109,12 +110,16 @@ class Tabs:
     async def _call(self, method: str, path: str) -> Any:
         import httpx
 
+        from dartsim.real.osworld.transport import Bounded
+
         try:
-            async with httpx.AsyncClient(timeout=CALL_SECONDS, transport=self._transport) as client:
+            # What listens at this port may be the agent's: it is asked directly, and its answer has a limit.
+            sending = Bounded(self._transport or httpx.AsyncHTTPTransport(), max_bytes=MAX_TREE_BYTES)
+            async with httpx.AsyncClient(timeout=CALL_SECONDS, transport=sending) as client:
                 reply = await client.request(method, self.url + path)
                 reply.raise_for_status()
                 return reply.json() if "/close/" not in path else None
-        except (httpx.HTTPError, ValueError) as exc:
+        except (httpx.HTTPError, ValueError, RecursionError, VmBadReply) as exc:
             raise SetupFailed(
                 f"Chrome's debugging port {self.url} did not answer {path.split('?')[0]}: {type(exc).__name__}: {exc}; "
                 "the task must launch Chrome with --remote-debugging-port first",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping
+from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dartsim.real.osworld.errors import VmBadReply, VmMissing
@@ -13,7 +16,10 @@ if TYPE_CHECKING:
 
 
 MAX_JSON_BYTES = 8 * 2**20
-"""Of an answer that is read as JSON, which stops the event loop: an accessibility tree, the output of a command."""
+"""Of an answer that is an object of texts: an accessibility tree, the output of a command."""
+MAX_TREE_BYTES = 2**18
+"""Of an answer with lists and objects in one another. Reading 8 MiB of those would stop the event loop for a second."""
+MAX_FIELDS = 32
 
 
 class Executed(NamedTuple):
@@ -113,7 +119,7 @@ def as_object(response: httpx.Response, found: Any) -> dict[str, Any]:
 def said_by(response: httpx.Response) -> str:
     """Return what an answer says: the message in its JSON, or its beginning."""
     try:
-        found = response.json() if len(response.content) <= MAX_JSON_BYTES else None
+        found = response.json() if len(response.content) <= MAX_TREE_BYTES else None
     except (ValueError, RecursionError):
         return response.text[:2000]
     if isinstance(found, Mapping):
@@ -130,9 +136,38 @@ def _json(response: httpx.Response) -> Any:
     if len(response.content) > MAX_JSON_BYTES:
         raise VmBadReply(f"{_what(response)}: found {len(response.content):,} bytes, wanted {MAX_JSON_BYTES:,} at most")
     try:
-        return response.json()
+        return response.json() if len(response.content) <= MAX_TREE_BYTES else _flat(response.content.decode())
     except (ValueError, RecursionError):
         raise wrong(response, response.text[:2000], "JSON") from None
+
+
+def _flat(text: str) -> dict[str, Any]:
+    """Return a JSON object whose values are neither lists nor objects, in a time that grows slowly with its size.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    found: dict[str, Any] = {}
+    position, end = 0, "{"
+    while match := _FIELD.match(text, position):
+        if match[1] != end or len(found) == MAX_FIELDS:
+            break
+        name, position = scanstring(text, match.end(), True)
+        value = _VALUE.match(text, position)
+        if value is None:
+            break
+        if value[1] == '"':
+            found[name], position = scanstring(text, value.end(), True)
+        else:
+            found[name], position = json.loads(value[1]), value.end()
+        end = ","
+    if text[position:].strip() != "}":
+        raise ValueError("found lists or objects in a long answer, wanted texts and numbers")
+    return found
+
+
+_FIELD = re.compile(r'\s{0,99}([{,])\s{0,99}"')
+_VALUE = re.compile(r'\s{0,99}:\s{0,99}("|null|true|false|-?[0-9.eE+-]{1,40})')
 
 
 def _is_page(response: httpx.Response) -> bool:

@@ -11,13 +11,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from dartsim.core.errors import DartsimError, TaskFileError
 from dartsim.real.osworld.getters import GETTERS, check_getter
 from dartsim.real.osworld.steps import STEPS, run_steps
 
+httpx = pytest.importorskip("httpx")
 MARK = Path("/tmp/dartsim-red-team-was-here")
 NAMES = (
     *("../escaped", f"{MARK}", "a/../../escaped", "~/escaped", "$HOME/escaped"),
