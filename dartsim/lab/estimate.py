@@ -260,8 +260,10 @@ def _notes(config: Config, engine: EngineMemory | None, prompt: int) -> list[str
             notes.append("max_num_seqs x max_model_len exceeds the cache: requests wait when it is full")
     if config.policy.dtype == "bfloat16" and config.trainer.lora.rank is None and config.backend.learner != "sim":
         notes.append("all weights are trained in bfloat16, which rounds steps of 1e-6 to 0; set policy.dtype")
-    if config.policy.model is not None and config.policy.instructions is None and config.policy.grammar == "ui_tars":
-        notes.append("prompts differ from those the model was trained with: set policy.instructions")
+    policy = config.policy
+    prompted_as_ui_tars = policy.instructions is None and policy.prompt != "plain"
+    if policy.grammar == "ui_tars" and policy.family == "qwen3_vl" and prompted_as_ui_tars:
+        notes.append(f"the prompt {policy.prompt} is UI-TARS-1.5's and names no unit: set policy.prompt = 'plain'")
     return notes
 
 

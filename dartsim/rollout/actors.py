@@ -40,11 +40,13 @@ class Rollout:
         *,
         limits: LimitsConfig,
         recorder: Recorder,
+        fail_at_limit: bool = False,
     ) -> None:
         self._cluster = cluster
         self._service = service
         self._source = source
         self._limits = limits
+        self._fail_at_limit = fail_at_limit
         self._recorder = recorder
         self._playing: dict[int, asyncio.Timeout] = {}
         """The timeout that ends each running attempt, by attempt."""
@@ -78,7 +80,9 @@ class Rollout:
             async with scope:
                 self._playing[attempt.id] = scope
                 async with self._cluster.lease(slot, attempt) as env:
-                    trajectory = await play(attempt, env, session, track, self._limits, started=started)
+                    trajectory = await play(
+                        attempt, env, session, track, self._limits, started=started, fail_at_limit=self._fail_at_limit
+                    )
                     del self._playing[attempt.id]
                     if not scope.expired():  # else it was withdrawn at this instant, and the tear-down goes on
                         scope.reschedule(None)
@@ -100,7 +104,14 @@ class Rollout:
 
 
 async def play(
-    attempt: Attempt, env: AsyncEnv, session: Session, track: Track, limits: LimitsConfig, *, started: float
+    attempt: Attempt,
+    env: AsyncEnv,
+    session: Session,
+    track: Track,
+    limits: LimitsConfig,
+    *,
+    started: float,
+    fail_at_limit: bool = False,
 ) -> Trajectory:
     """Play an attempt on a desktop, from setup to score, and return its trajectory.
 
@@ -115,6 +126,7 @@ async def play(
         track: The desktop's track.
         limits: Deadlines.
         started: Loop time at which the attempt was admitted, seconds.
+        fail_at_limit: Whether the desktop is told FAIL once the turns are used up.
     """
     turns: list[Turn] = []
     reward: float | None = None
@@ -124,7 +136,7 @@ async def play(
         async with deadlines:
             deadlines.lane("lease", limits.lease_seconds).begin()
             try:
-                ending = await _turns(attempt, env, session, track, limits, deadlines, turns)
+                ending = await _turns(attempt, env, session, track, limits, deadlines, turns, fail_at_limit)
             finally:
                 session.close()
             track.enter(DesktopState.EVALUATING)
@@ -152,6 +164,7 @@ async def _turns(
     limits: LimitsConfig,
     deadlines: Deadlines,
     turns: list[Turn],
+    fail_at_limit: bool,
 ) -> Ending:
     """Set up the task and append turns to ``turns`` until the episode is over."""
     setup = deadlines.lane("setup", limits.setup_seconds)
@@ -173,6 +186,10 @@ async def _turns(
         step.end()
         if over:
             return Ending.FAIL if reply.action == FAIL_ACTION else Ending.DONE
+    if fail_at_limit:
+        step.begin()
+        await env.step(FAIL_ACTION)
+        step.end()
     return Ending.TURN_LIMIT
 
 

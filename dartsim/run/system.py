@@ -96,7 +96,14 @@ class System:
         if rollout.warm_envs:
             self.warm = WarmProvider(provider, rollout, recorder.desktops.tracks[rollout.num_envs :], recorder)
         self.cluster = EnvCluster(self.warm or provider, rollout, recorder)
-        self.rollout = Rollout(self.cluster, service, self.data, limits=rollout.limits, recorder=recorder)
+        self.rollout = Rollout(
+            self.cluster,
+            service,
+            self.data,
+            limits=rollout.limits,
+            recorder=recorder,
+            fail_at_limit=rollout.fail_at_limit,
+        )
         self.data.withdraw = self.rollout.withdraw
         self.trainer = Trainer(
             learner,

@@ -21,6 +21,10 @@ class MalformedAction(ValueError):
     """A text that is no action of the grammar; none of it is carried out."""
 
 
+class UnknownName(MalformedAction):
+    """A text of the right form that names no action, key or direction."""
+
+
 class Inexpressible(ValueError):
     """An action that the grammar cannot write."""
 
@@ -134,14 +138,14 @@ def key_name(name: Any) -> str:
         normal = _ALIASES.get(lower, lower)
         if normal in _KNOWN:
             return normal
-    raise MalformedAction(f"found no key {str(name)[:40]!r}, wanted a name such as 'enter', 'ctrl' or 'a'")
+    raise UnknownName(f"found no key {str(name)[:40]!r}, wanted a name such as 'enter', 'ctrl' or 'a'")
 
 
 def hotkey_names(names: Any) -> tuple[str, ...]:
     """Return the normal names of keys that are pressed together."""
     keys = tuple(key_name(name) for name in names)
     if not 1 <= len(keys) <= 5:
-        raise MalformedAction(f"found {len(keys)} keys pressed together, wanted 1 to 5")
+        raise UnknownName(f"found {len(keys)} keys pressed together, wanted 1 to 5")
     return keys
 
 

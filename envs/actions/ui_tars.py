@@ -6,6 +6,10 @@ write them; 1920 × 1080 is seen as 1932 × 1092. Either way they are scaled to 
 
 A reply holds several calls where an empty line parts them. ``finished`` is DONE and ``call_user`` FAIL, at
 once, as DART and ARPO have it. ``scroll`` turns the wheel by 5 notches.
+
+OSWorld's agent of UI-TARS-1.5 (``mm_agents/uitars15_v1.py``) reads the same replies, with these differences: the first
+three ``call_user`` are WAIT; before ``finished``, ``wait`` and ``call_user`` it drops the other calls of a reply; it
+does not scroll sideways; and a reply that it cannot read three times ends the attempt as DONE.
 """
 
 from __future__ import annotations
@@ -15,13 +19,14 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from dartsim.envs.actions import model as act
 from dartsim.envs.actions.grammar import (
     ActionGrammar,
     Inexpressible,
     MalformedAction,
+    UnknownName,
     arguments,
     as_text,
     hotkey_names,
@@ -47,7 +52,8 @@ _END = ("end_box", "end_point")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 _BOX_CHARACTERS = re.compile(r"[\s\d.,+\-()\[\]]+")
 _TAGS = re.compile(r"<\|box_(?:start|end)\|>|</?(?:point|bbox)>")
-_LOOSE_TYPE = re.compile(r"type\(content=(['\"])(.*)\1\)", re.DOTALL)
+_LOOSE = re.compile(r"(type|finished|call_user)\(content=(['\"])(.*)\2\)", re.DOTALL)
+_BARE_QUOTE = re.compile(r"(?<!\\)['\"]")
 
 
 @dataclass(frozen=True)
@@ -56,10 +62,13 @@ class UiTars(ActionGrammar):
 
     Attributes:
         absolute: Coordinates are pixels of the resized picture, not thousandths.
+        malformed: What a reply that cannot be read means: it is malformed (``skip``), DONE or FAIL. One that can be
+            read and names an unknown action, key or direction is always malformed.
         min_pixels: Smallest area of a resized picture; only absolute coordinates need it.
     """
 
     absolute: bool = False
+    malformed: Literal["skip", "done", "fail"] = "skip"
     min_pixels: int = 100 * 28 * 28
 
     name: ClassVar[str] = "ui_tars"
@@ -76,13 +85,24 @@ class UiTars(ActionGrammar):
         reply = as_text(text, self.name)
         if reply.strip() in _BARE:
             return (_BARE[reply.strip()],)
-        _, marker, calls = reply.rpartition("Action:")
-        if not marker:
-            raise MalformedAction(f"found no 'Action:' in {reply[:60]!r}")
-        actions: list[act.Action] = []
-        for call in _split(calls.strip()):
-            actions += self._call(call)
-        return limited(actions)
+        try:
+            return self._calls(reply)
+        except UnknownName:
+            raise
+        except MalformedAction:
+            if self.malformed == "skip":
+                raise
+            return (act.Done() if self.malformed == "done" else act.Fail(),)
+
+    def readable(self, text: str) -> bool:
+        """Return whether a reply has the right form, whatever ``malformed`` says."""
+        try:
+            self._calls(text)
+        except UnknownName:
+            return True
+        except MalformedAction:
+            return False
+        return True
 
     def format(self, actions: Sequence[act.Action], thought: str = "") -> str:
         """Write a reply; a ``Move`` before a ``Drag`` or a ``Scroll`` becomes its start."""
@@ -93,6 +113,15 @@ class UiTars(ActionGrammar):
         return f"{lead}Action: " + "\n\n".join(calls)
 
     # ---- reading
+
+    def _calls(self, reply: str) -> tuple[act.Action, ...]:
+        _, marker, calls = reply.rpartition("Action:")
+        if not marker:
+            raise MalformedAction(f"found no 'Action:' in {reply[:60]!r}")
+        actions: list[act.Action] = []
+        for call in _split(calls.strip()):
+            actions += self._call(call)
+        return limited(actions)
 
     def _call(self, text: str) -> list[act.Action]:
         call = _single_call(text)
@@ -108,13 +137,13 @@ class UiTars(ActionGrammar):
         if name in _PLAIN:
             parameters, meaning = _PLAIN[name]
             return [meaning({key: literal(node) for key, node in arguments(call, parameters).items()})]
-        raise MalformedAction(f"found the action {name[:40]!r}")
+        raise UnknownName(f"found the action {name[:40]!r}")
 
     def _scroll(self, call: ast.Call) -> list[act.Action]:
         given = arguments(call, ("direction", *_START))
         direction = literal(given["direction"]) if "direction" in given else None
         if not isinstance(direction, str) or direction not in _DIRECTIONS:
-            raise MalformedAction(f"direction: found {str(direction)[:40]!r}, wanted up, down, left or right")
+            raise UnknownName(f"direction: found {str(direction)[:40]!r}, wanted up, down, left or right")
         if not given.keys() & set(_START):
             return [_DIRECTIONS[direction]]
         return [act.Move(*self._place(call, _START, ("direction",))), _DIRECTIONS[direction]]
@@ -206,10 +235,14 @@ def _single_call(text: str) -> ast.Call:
     try:
         body = statements(text)
     except MalformedAction:
-        loose = _LOOSE_TYPE.fullmatch(text)  # models forget to escape quotes and line ends in what they type
+        loose = _LOOSE.fullmatch(text)  # models forget to escape quotes and line ends
         if loose is None:
             raise
-        body = statements(f"type(content={loose[2]!r})")
+        content = _BARE_QUOTE.sub(r"\\\g<0>", loose[3]).replace("\n", r"\n")
+        try:
+            body = statements(f"{loose[1]}(content='{content}')")
+        except MalformedAction:
+            body = statements(f"{loose[1]}(content={loose[3]!r})")
     match body:
         case [ast.Expr(value=ast.Call() as call)]:
             return call

@@ -13,6 +13,7 @@ from dartsim.core.install import install_command
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Version, Weights
 from dartsim.curation import TurnSelection
+from dartsim.envs.actions.ui_tars import UiTars
 from dartsim.real.engines.options import (
     WorkerSettings,
     engine_options,
@@ -60,7 +61,11 @@ async def vllm_workers(
         weights = Weights(version, model)
         codec = RequestCodec(vlm, top_logprobs=_top_logprobs(config))
         ledger, spool = WeightsLedger(), Spool(folder / "versions", like=model, dtype=dtype)
-        settings = WorkerSettings(request_seconds=config.vllm.request_seconds)
+        settings = WorkerSettings(
+            request_seconds=config.vllm.request_seconds,
+            readable=UiTars(config.desktop.width, config.desktop.height).readable,
+            tries=config.policy.malformed_tries if config.policy.grammar == "ui_tars" else 1,
+        )
         async with AsyncExitStack() as stack:
             if placed(config, "workers"):
                 options = engine_options(config, model)

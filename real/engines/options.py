@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -52,6 +52,8 @@ class WorkerSettings:
             those they were sampled with, and no single model has them.
         confirm: Compare checksums after every load. It reads all weights in the engine: about a second a gigabyte.
         warm_up: Answer one request at the start; the first one of an engine takes seconds.
+        readable: Whether an action can be read; a reply whose action cannot be is sampled again.
+        tries: How often a reply is sampled before it is taken as it is.
     """
 
     request_seconds: float = 300.0
@@ -61,6 +63,8 @@ class WorkerSettings:
     recompute: bool = False
     confirm: bool = True
     warm_up: bool = True
+    readable: Callable[[str], bool] | None = None
+    tries: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,6 +75,12 @@ class EncodedRequest(NamedTuple):
     body: dict[str, Any]
     prompt_tokens: int
 
+    def resampled(self, number: int) -> EncodedRequest:
+        """Return the same request with another seed, for its ``number``-th further try."""
+        sampling = self.body["sampling_params"]
+        seed = int(reply_keys([(sampling["seed"], number)])[0]) >> 1
+        return self._replace(body={**self.body, "sampling_params": {**sampling, "seed": seed}})
+
 
 class DecodedReply(NamedTuple):
     """A whole answer; ``oldest`` and ``newest`` are the versions of its tokens.

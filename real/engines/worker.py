@@ -47,7 +47,7 @@ class VllmWorker:
         index: Its number in the pool.
         engine: The server.
         counts: ``requests``, ``prompt_tokens``, ``cached_tokens`` (found in the prefix cache), ``response_tokens``,
-            ``restarts`` (planned), ``deaths``, and ``fault/<cause>``.
+            ``malformed`` (replies sampled again), ``restarts`` (planned), ``deaths``, and ``fault/<cause>``.
 
     Args:
         index: Its number in the pool.
@@ -170,8 +170,15 @@ class VllmWorker:
         encoded = await self._codec.encode(request)
         if self.state is not EngineHealth.UP:
             await self._until_up()
-        sent_at = self.version
-        return encoded, self._codec.decode(await self._in_flight.send(encoded.body), encoded), sent_at
+        settings, tries = self._settings, 1
+        while True:
+            sent_at = self.version
+            decoded = self._codec.decode(await self._in_flight.send(encoded.body), encoded)
+            if tries >= settings.tries or settings.readable is None or settings.readable(decoded.action):
+                return encoded, decoded, sent_at
+            self.counts["malformed"] += 1
+            encoded = encoded.resampled(tries)
+            tries += 1
 
     @asynccontextmanager
     async def _in_time(self, what: str) -> AsyncIterator[None]:

@@ -132,6 +132,9 @@ def _usage(
         # A model of the field sees the whole screen and speaks of its pixels; the tiny one sees a small square.
         shown=None if grammar == "ui_tars" else (config.policy.screen, config.policy.screen),
         settle=SettlingRules(cap_seconds=desktop.settle_most_seconds) if settle == "stable" else settle,
+        ready=Readiness() if desktop.ready == "stable" else desktop.ready,
+        wait_seconds=desktop.wait_seconds,
+        evaluate_wait_seconds=desktop.evaluate_wait_seconds,
         # Ours paints nothing more once its window manager is up, which the server waits for.
         booted=Readiness(quiet_seconds=0.0, poll_seconds=0.1) if own else Readiness(),
     )

@@ -31,6 +31,8 @@ class PromptStyle:
         max_texts: Most earlier replies in a prompt (DART: 35).
         terse: Leave out the chat template's role names and line breaks: half the tokens of a short prompt.
         task: The user's first message; ``{instruction}`` stands for the task's instruction.
+        box_tokens: Show earlier replies as OSWorld's agent of UI-TARS-1.5 does, see ``dartsim.real.vlm.ui_tars``.
+        image_with_task: While the first screenshot is shown, it is part of the user's first message (DART).
     """
 
     system: str = ""
@@ -39,6 +41,8 @@ class PromptStyle:
     max_texts: int = 35
     terse: bool = False
     task: str = "{instruction}"
+    box_tokens: bool = False
+    image_with_task: bool = False
 
     def __post_init__(self) -> None:
         if "{instruction}" not in self.task:
@@ -60,7 +64,7 @@ class Decoding:
     Attributes:
         temperature: Divides the logits; 1 is the model's own distribution.
         max_new_tokens: Limit of a reply.
-        grammar: ``free``: any text up to the end-of-turn token, without special tokens. ``actions``: one of
+        grammar: ``free``: any text up to the end-of-turn token, with grounding tokens. ``actions``: one of
             ``VlmConfig.actions``. ``compact``: a sentence of the compact action grammar (``dartsim.envs.actions``).
     """
 

@@ -1,8 +1,8 @@
 """``TokenGrammar``: the tokens that may follow, as a state machine that both worker and learner use.
 
-Sampling only allowed tokens, and computing the learner's log-probabilities under the same mask, keeps special tokens
-out of replies (a sampled image token breaks the next forward pass) and malformed actions out of exploration, without
-making the importance ratios wrong.
+Sampling only allowed tokens, and computing the learner's log-probabilities under the same mask, keeps the special
+tokens of the chat template and of images out of replies (a sampled image token breaks the next forward pass) and
+malformed actions out of exploration, without making the importance ratios wrong.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class TokenGrammar:
 
 
 def free_grammar(vocabulary: Vocabulary, *, size: int) -> TokenGrammar:
-    """Return the grammar of any text, closed by the end token; special tokens are suppressed."""
+    """Return the grammar of any text, closed by the end token; the only special tokens in it are grounding tokens."""
     row = np.zeros((1, size), dtype=np.int32)
     row[0, list(vocabulary.special)] = REFUSED
     row[0, vocabulary.size :] = REFUSED  # padding of the embedding, not tokens
@@ -130,7 +130,7 @@ def compact_grammar(vocabulary: Vocabulary, *, columns: int, rows: int, keys: Se
     across, down = (_choices(vocabulary, count) for count in (columns, rows))
     # A backslash would begin an escape, which the model does not need.
     escapes = {t for t in range(vocabulary.size) if set(vocabulary.decode([t])) & set("\\\n\ufffd")}
-    text = frozenset(range(vocabulary.size)) - vocabulary.special - escapes
+    text = frozenset(range(vocabulary.size)) - vocabulary.special - vocabulary.grounding - escapes
     space = frozenset(vocabulary.encode(" "))
     patterns: list[Pattern] = [
         (*_slots(vocabulary, word), across, down, end) for word in ("click", "double", "right", "move")

@@ -141,17 +141,23 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def build(config: VlmConfig, *, seed: int = 0) -> Vlm:
+def build(config: VlmConfig, *, seed: int = 0, vocabulary: Vocabulary | None = None) -> Vlm:
     """Return a model, with the weights of its folder or random ones by seed.
+
+    Args:
+        config: The model.
+        seed: Of random weights.
+        vocabulary: Of a model with random weights; by default the tiny one, with the configured words.
 
     Raises:
         ConfigError: If the folder holds another family.
     """
     if config.folder is not None:
         return from_folder(config)
-    cells = [f" {number}" for number in range(max(config.columns, config.rows))]
-    written = config.decoding.grammar == "compact"
-    vocabulary = tiny_vocabulary((*config.words, *(cells if written else ())), config.actions)
+    if vocabulary is None:
+        cells = [f" {number}" for number in range(max(config.columns, config.rows))]
+        written = config.decoding.grammar == "compact"
+        vocabulary = tiny_vocabulary((*config.words, *(cells if written else ())), config.actions)
     config_class, model_class = CLASSES[config.family]
     settings = config_class(**_settings(config, vocabulary))
     settings._attn_implementation = "sdpa"

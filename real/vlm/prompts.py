@@ -13,6 +13,7 @@ import numpy as np
 from dartsim.core.types import Observation, Turn
 from dartsim.real.vlm.config import PromptStyle
 from dartsim.real.vlm.images import Picture, Pictures
+from dartsim.real.vlm.ui_tars import shown_reply
 from dartsim.real.vlm.vocabulary import Vocabulary
 from dartsim.rollout.history import num_images
 
@@ -53,24 +54,30 @@ class PromptBuilder:
         draft = _Draft(self.vocabulary, self._merge, terse=style.terse)
         if style.system:
             draft.message("system", style.system)
-        draft.message("user", style.task.replace("{instruction}", observation.instruction))
-        turn = len(history)
-        first_image = turn + 1 - num_images(turn, max_images=style.max_images, after_cut=style.images_after_cut)
-        first_text = turn - style.max_texts
-        for past in range(max(0, min(first_image, first_text)), turn):
-            if past >= first_image:
-                draft.image(self.pictures(history[past].observation.screenshot))
-            if past >= first_text:
-                draft.reply(self.reply_tokens(history[past]))
-        draft.image(self.pictures(observation.screenshot))
+        screens = [*(turn.observation.screenshot for turn in history), observation.screenshot]
+        present = len(history)
+        first_image = present + 1 - num_images(present, max_images=style.max_images, after_cut=style.images_after_cut)
+        first_text = present - style.max_texts
+        with_task = self.pictures(screens[0]) if style.image_with_task and first_image == 0 else None
+        draft.message("user", style.task.replace("{instruction}", observation.instruction), with_task)
+        for turn in range(max(0, min(first_image, first_text)), present + 1):
+            if turn >= first_image and not (turn == 0 and with_task):
+                draft.message("user", "", self.pictures(screens[turn]))
+            if first_text <= turn < present:
+                draft.reply(self.reply_tokens(history[turn]))
         return draft.finish()
 
     def reply_tokens(self, turn: Turn) -> Sequence[int]:
-        """Return a past reply's tokens without its end token: the sampled ones, if they are known."""
+        """Return a past reply's tokens without its end token: the sampled ones, if they spell what is shown of it."""
         reply = turn.reply
         if reply.tokens is None:
-            return self.vocabulary.encode(reply.action)
-        return [int(token) for token in reply.tokens if token != self.vocabulary.end]
+            return self.vocabulary.encode(shown_reply(reply.action) if self.style.box_tokens else reply.action)
+        sampled = [int(token) for token in reply.tokens if token != self.vocabulary.end]
+        if not self.style.box_tokens:
+            return sampled
+        written = self.vocabulary.decode(sampled)
+        shown = shown_reply(written)
+        return sampled if shown == written else self.vocabulary.encode(shown)
 
 
 class _Draft:
@@ -98,13 +105,17 @@ class _Draft:
     def _close(self) -> list[int]:
         return [self._vocabulary.end, *self._vocabulary.encode("\n")]
 
-    def message(self, role: str, text: str) -> None:
+    def message(self, role: str, text: str, picture: Picture | None = None) -> None:
         words = self._vocabulary.encode(text)
-        self._text(words if self._terse else [*self._open(role), *words, *self._close()])
+        self._text(words if self._terse else [*self._open(role), *words])
+        if picture is not None:
+            self._image(picture)
+        if not self._terse:
+            self._text(self._close())
 
-    def image(self, picture: Picture) -> None:
+    def _image(self, picture: Picture) -> None:
         vocabulary = self._vocabulary
-        self._text([*([] if self._terse else self._open("user")), vocabulary.vision_start])
+        self._text([vocabulary.vision_start])
         rows, columns = picture.grid[0] // self._merge, picture.grid[1] // self._merge
         self._starts.append(len(self._tokens))
         self._pictures.append(picture)
@@ -112,7 +123,7 @@ class _Draft:
         grid = np.indices((1, rows, columns)).reshape(3, -1) + self._next
         self._positions.append(grid)
         self._next += max(rows, columns)
-        self._text([vocabulary.vision_end, *([] if self._terse else self._close())])
+        self._text([vocabulary.vision_end])
 
     def reply(self, tokens: Sequence[int]) -> None:
         if self._terse:

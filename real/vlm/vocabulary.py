@@ -19,6 +19,8 @@ SPECIAL = (
     "<|image_pad|>",
     "<|video_pad|>",
 )
+GROUNDING = tuple(f"<|{name}_{side}|>" for name in ("object_ref", "box", "quad") for side in ("start", "end"))
+"""Special tokens that models write: UI-TARS-1.5 puts coordinates between box tokens."""
 
 
 class Vocabulary:
@@ -26,25 +28,29 @@ class Vocabulary:
 
     Attributes:
         size: Number of tokens.
-        special: Tokens that are never text.
+        special: Tokens of the chat template and of images, which no reply holds.
+        grounding: Tokens of ``GROUNDING``, which replies may hold although tokenizers call them special.
         pad, start, end, vision_start, vision_end, image, video: Single tokens, by Qwen's names.
     """
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self._backend: Tokenizer = tokenizer.backend_tokenizer
-        self.size = len(tokenizer)
+        known = tokenizer.get_vocab()
+        self.size = max(known.values()) + 1
         ids = [tokenizer.convert_tokens_to_ids(token) for token in SPECIAL]
         self.pad, self.start, self.end, self.vision_start, self.vision_end, self.image, self.video = ids
-        self.special = frozenset(tokenizer.all_special_ids) | frozenset(ids)
+        self.grounding = frozenset(known[token] for token in GROUNDING if token in known)
+        self.special = (frozenset(tokenizer.all_special_ids) | frozenset(ids)) - self.grounding
         self.encode = lru_cache(maxsize=4_096)(self._encode)
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._backend.encode(text, add_special_tokens=False).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens without special ones."""
-        return str(self._backend.decode([int(token) for token in tokens], skip_special_tokens=True))
+        """Return the text of tokens without special ones; grounding tokens stay."""
+        kept = [number for token in tokens if (number := int(token)) not in self.special]
+        return str(self._backend.decode(kept, skip_special_tokens=False))
 
     def save(self, folder: Path) -> None:
         self.tokenizer.save_pretrained(str(folder))

@@ -249,6 +249,13 @@ def test_computer_13_dictionaries(value, meant):
         ("Action: hotkey(key='ctrl c')", (Hotkey(("ctrl", "c")),)),
         (r"Action: type(content='hello\n')", (TypeText("hello\n"),)),
         ("Action: type(content='it's')", (TypeText("it's"),)),
+        (r"Action: type(content='it's\n')", (TypeText("it's\n"),)),
+        (r"Action: type(content='it\'s')", (TypeText("it's"),)),
+        ("Action: type(content='C:\\')", (TypeText("C:\\"),)),
+        ("Action: type(content='a\nb')", (TypeText("a\nb"),)),
+        ("Action: finished(content='it's')", (Done(),)),
+        ("Action: finished(content='Done.\n\nThat's all')", (Done(),)),
+        ("Action: call_user(content='I can't')", (Fail(),)),
         ("Action: scroll(start_box='(500,500)', direction='down')", (Move(320, 240), Scroll(0, -5))),
         ("Action: scroll(direction='up')", (Scroll(0, 5),)),
         ("Action: wait()", (Wait(),)),
@@ -279,6 +286,25 @@ def test_ui_tars_replies(reply, meant):
 def test_replies_that_are_no_action_are_refused_whole(reply):
     with pytest.raises(MalformedAction):
         make_grammar("ui_tars", 640, 480).parse(reply)
+
+
+@pytest.mark.parametrize("reply", ["", "click(start_box='(1,2)')", "Action: ", "Action: click(start_box='here')"])
+def test_a_reply_that_cannot_be_read_may_end_the_attempt(reply):
+    assert make_grammar("ui_tars", 640, 480, malformed="done").parse(reply) == (Done(),)
+    assert make_grammar("ui_tars", 640, 480, malformed="fail").parse(reply) == (Fail(),)
+    assert not make_grammar("ui_tars", 640, 480).readable(reply)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["Action: fly()", "Action: hotkey(key='nokey')", "Action: hotkey(key='')", "Action: scroll(direction='in')"],
+)
+def test_a_reply_that_names_nothing_known_changes_nothing(reply):
+    """OSWorld's agent turns it into code without effect."""
+    grammar = make_grammar("ui_tars", 640, 480, malformed="done")
+    assert grammar.readable(reply)
+    with pytest.raises(MalformedAction):
+        grammar.parse(reply)
 
 
 def test_absolute_coordinates_are_those_of_the_resized_picture():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,12 @@ class RedButton(GuiEnv):
 
     def _score(self) -> float:
         return float(self._clicked == self._cell)
+
+
+@pytest.fixture(scope="session")
+def qwen(module_of: Any) -> Any:
+    """The module ``qwen.py``: a vocabulary with Qwen2.5-VL's special tokens at their real ids."""
+    return module_of(Path(__file__).with_name("qwen.py"))
 
 
 @pytest.fixture

@@ -57,6 +57,14 @@ async def test_declaring_a_task_infeasible_ends_it_as_fail(fakes):
     assert (trajectory.ending, trajectory.reward, len(trajectory.turns)) == (Ending.FAIL, 1.0, 2)
 
 
+async def test_an_attempt_that_uses_up_its_turns_can_declare_its_task_infeasible(fakes):
+    desktop, track = fakes.Desktop(score=1.0), fakes.recorder().desktops.tracks[0]
+    attempt, session = fakes.attempt(turn_limit=2), fakes.Session(["click", "type"])
+    trajectory = await play(attempt, desktop, session, track, LIMITS, started=0.0, fail_at_limit=True)
+    assert desktop.actions == ["click", "type", "FAIL"]
+    assert (trajectory.ending, trajectory.reward, len(trajectory.turns)) == (Ending.TURN_LIMIT, 1.0, 2)
+
+
 async def test_an_attempt_that_uses_up_its_turns_is_scored_as_it_stands(fakes):
     trajectory, _ = await run(fakes, fakes.Desktop(score=0.5), fakes.Session(["click"] * 9), turn_limit=2)
     assert (trajectory.ending, trajectory.reward, len(trajectory.turns)) == (Ending.TURN_LIMIT, 0.5, 2)

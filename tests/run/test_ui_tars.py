@@ -39,7 +39,8 @@ def test_the_model_is_the_folder_s_with_the_settings_of_the_policy(folder: Path)
     made = vlm_config(found)
     assert (made.folder, made.dtype, made.decoding.max_new_tokens) == (str(folder), "bfloat16", 7)
     assert (made.decoding.grammar, made.decoding.temperature) == ("free", 0.7)
-    assert made.prompts.task.endswith("Task: {instruction}")
+    assert made.prompts.task.endswith("## User Instruction\n{instruction}\n")
+    assert (made.prompts.box_tokens, made.prompts.image_with_task) == (True, False)
     import torch
 
     assert next(build(made).model.parameters()).dtype is torch.bfloat16
@@ -48,11 +49,22 @@ def test_the_model_is_the_folder_s_with_the_settings_of_the_policy(folder: Path)
 def test_coordinates_follow_the_family(folder: Path):
     from dartsim.real.vlm.plan import vlm_config
 
-    assert config(folder).policy.action_grammar == ("ui_tars", {"absolute": False})
-    older = config(folder, "policy.family=qwen2_5_vl")
-    assert older.policy.action_grammar == ("ui_tars", {"absolute": True})
+    plain = "policy.prompt=plain"
+    assert config(folder).policy.action_grammar == ("ui_tars", {"absolute": False, "malformed": "skip"})
+    older = config(folder, "policy.family=qwen2_5_vl", "policy.malformed=done", plain)
+    assert older.policy.action_grammar == ("ui_tars", {"absolute": True, "malformed": "done"})
     assert "pixels of the screenshot" in vlm_config(older).prompts.task
-    assert "thousandths" in vlm_config(config(folder)).prompts.task
+    assert "thousandths" in vlm_config(config(folder, plain)).prompts.task
+    assert not vlm_config(older).prompts.box_tokens
+
+
+def test_dart_s_prompt_holds_the_first_screenshot(folder: Path):
+    from dartsim.real.vlm.plan import vlm_config
+
+    made = vlm_config(config(folder, "policy.prompt=dart", "policy.language=Chinese")).prompts
+    assert made.image_with_task
+    assert "- Use Chinese in" in made.task
+    assert "password" in made.task
 
 
 def test_the_user_s_words_are_a_file(folder: Path, tmp_path: Path):

@@ -64,9 +64,24 @@ class DesktopConfig(Section):
         0.0, description="desktop: pyautogui's pause after each of its calls (its own default: 0.1)."
     )
     settle: Literal["stable"] | Seconds = Field(
-        "stable", description="After an action: until two frames are equal, or so many seconds (OSWorld: 2)."
+        "stable",
+        description="Pause between an action and its screenshot: until two frames are equal, or so many seconds "
+        "(OSWorld: 2, its runner of UI-TARS-1.5: 3; DART: 5, later 2).",
     )
     settle_most_seconds: Seconds = Field(2.0, description="Longest wait for two equal frames.")
+    wait_seconds: Seconds = Field(
+        1.0,
+        description="What the action wait() waits before that pause (UI-TARS-1.5 is told 5; OSWorld: as long as the "
+        "pause).",
+    )
+    ready: Literal["stable"] | Seconds = Field(
+        "stable",
+        description="After a task's set-up: until the screen shows it and rests, or so many seconds (OSWorld's runner "
+        "and DART: 60).",
+    )
+    evaluate_wait_seconds: Seconds = Field(
+        0.0, description="Between the last action and its score (OSWorld's runner: 20; DART: 0)."
+    )
     download_hosts: list[str] = Field(
         default_factory=list,
         description="Hosts of task files' URLs that may be private; all others must be of the public internet.",

@@ -56,18 +56,44 @@ class PolicyConfig(Section):
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32", description="vlm: of the weights that are trained and their optimizer state; LoRA may take the less."
     )
-    instructions: str | None = Field(
-        None, description="ui_tars: text file shown before the task, in place of ours; {instruction} stands for it."
+    prompt: Literal["ui_tars_1_5", "dart", "plain"] = Field(
+        "ui_tars_1_5",
+        description="ui_tars: the first message, and how earlier replies are shown: as by OSWorld's agent of "
+        "UI-TARS-1.5; as by DART, which adds a line about the password and puts the first screenshot into the first "
+        "message; or plain words for other models, which say what the unit of coordinates is.",
     )
-    max_new_tokens: Positive = Field(500, description="ui_tars: longest reply, tokens (DART: 500).")
-    temperature: float = Field(1.0, gt=0.0, description="ui_tars: of sampling (DART: 1).")
-    max_images: Positive = Field(1, description="vlm: screenshots in a prompt, the present one included (DART: 5).")
+    language: str = Field(
+        "English", description="ui_tars: in which UI-TARS-1.5 thinks (OSWorld's runner: Chinese; DART: English)."
+    )
+    instructions: str | None = Field(
+        None, description="ui_tars: text file with another first message; {instruction} in it stands for the task."
+    )
+    malformed: Literal["skip", "done", "fail"] = Field(
+        "skip",
+        description="ui_tars: a reply that cannot be read changes nothing; ends the attempt as done (OSWorld's agent, "
+        "once malformed_tries are used up); or ends it as failed (DART, at once).",
+    )
+    malformed_tries: Positive = Field(
+        1,
+        description="ui_tars on vLLM: how often a reply that cannot be read is sampled, at the same temperature "
+        "(OSWorld's agent: 3, the later ones at temperature 1; DART: 1).",
+    )
+    max_new_tokens: Positive = Field(500, description="ui_tars: longest reply, tokens (DART: 500; OSWorld: 1000).")
+    temperature: float = Field(
+        1.0,
+        gt=0.0,
+        description="ui_tars: of sampling (DART: 1; OSWorld's agent: 0). Both also set a frequency penalty of 1, and "
+        "OSWorld's agent top_p to 0.9, which would make the log-probabilities those of no model.",
+    )
+    max_images: Positive = Field(
+        1, description="vlm: screenshots in a prompt, the present one included (OSWorld, DART: 5)."
+    )
     images_after_cut: Positive | None = Field(
         None,
         description="vlm: screenshots that stay when a prompt would have more than max_images: a prefix cache then "
         "serves the turns in between; none: only the oldest goes, at every turn (DART).",
     )
-    max_texts: int = Field(0, ge=0, description="vlm: earlier replies in a prompt (DART: 35).")
+    max_texts: int = Field(0, ge=0, description="vlm: earlier replies in a prompt (OSWorld: all; DART: 35).")
     warm_start_steps: int = Field(0, ge=0, description="vlm: supervised steps on the oracle's actions before the run.")
 
     @property
@@ -77,5 +103,5 @@ class PolicyConfig(Section):
         Models on Qwen2.5-VL (UI-TARS-1.5) name pixels of the picture they see, those on Qwen3-VL thousandths of it.
         """
         if self.grammar == "ui_tars":
-            return "ui_tars", {"absolute": self.family == "qwen2_5_vl"}
+            return "ui_tars", {"absolute": self.family == "qwen2_5_vl", "malformed": self.malformed}
         return "compact", {"columns": self.grid, "rows": self.grid}

@@ -64,6 +64,12 @@ class RolloutConfig(Section):
     )
     lockstep: bool = Field(False, description="Whether all live attempts take their turns together.")
     max_turns: Positive = Field(30, description="Most turns of an attempt (DART headline run).")
+    fail_at_limit: bool = Field(
+        False,
+        description="Whether an attempt that used up its turns declares its task infeasible, which solves OSWorld's "
+        "infeasible tasks and fails all others (OSWorld's agent of UI-TARS-1.5 and DART do, in place of the last "
+        "turn's action).",
+    )
     start_tries: Positive = Field(3, description="Starts of a desktop before its attempt is given up.")
     start_backoff_seconds: Seconds = Field(5.0, description="Wait after a failed start, doubled each time.")
     request_tries: Positive = Field(10, description="Workers a request is tried on (DART released: 10).")

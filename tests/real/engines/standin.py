@@ -80,6 +80,8 @@ class StandIn:
         self.live: dict[str, Live] = {}
         self.seen: list[tuple[str, str]] = []
         self.bodies: list[dict[str, Any]] = []
+        self.script: list[list[int]] = []
+        """Tokens of the next replies; the requests after them are answered by chance."""
         self.paused: str | None = None
         self.version = "default"
         self.updating = False
@@ -218,6 +220,7 @@ class StandIn:
         prompt, places = self._expand(body)
         cached = self._look_up(prompt, body)
         rng = np.random.default_rng(params.get("seed"))
+        scripted = self.script.pop(0) if self.script else None
         contents: list[dict[str, Any]] = []
         spans: list[dict[str, Any]] = []
         reason, state = "length", 0
@@ -227,7 +230,10 @@ class StandIn:
                 reason = "abort"
                 break
             logprobs = self._distribution([*prompt, *live.tokens], params, state)
-            token = int(rng.choice(len(logprobs), p=np.exp(logprobs) / np.exp(logprobs).sum()))
+            if scripted is not None:
+                token = scripted[len(live.tokens)]
+            else:
+                token = int(rng.choice(len(logprobs), p=np.exp(logprobs) / np.exp(logprobs).sum()))
             if self.faults.lie:
                 token = int(np.argmin(logprobs))
             if not spans or spans[-1]["version"] != self.version:
@@ -470,7 +476,7 @@ def _place(token: int, logprobs: np.ndarray, count: int) -> dict[str, Any]:
         rank = int((logprobs > logprobs[each]).sum()) + 1
         return {"token_id": int(each), "logprob": max(float(logprobs[each]), MASKED), "rank": rank}
 
-    likeliest = [int(each) for each in np.argsort(-logprobs, kind="stable")[:count]]
+    likeliest = [int(each) for each in np.argsort(-logprobs, kind="stable")[:count]] if count else []
     listed = [token, *(each for each in likeliest if each != token)][: max(count, 1)]
     return {**entry(token), "top_logprobs": [entry(each) for each in listed]}
 
