@@ -135,13 +135,14 @@ def _show_memory(memory: dict[str, Any], console: Console) -> None:
     console.print("\n[bold]memory[/bold], estimated, GiB")
     say(
         f"  model: {memory['model']}, {memory['parameters'] / 1e9:.2f} G parameters ({memory['shape_source']}); a "
-        f"screenshot has {memory['screen_tokens']} tokens, the longest prompt {memory['prompt_tokens']}"
+        f"screenshot has {memory['screen_tokens']} tokens, a full prompt {memory['prompt_tokens']}, the longest with "
+        f"its reply {memory['longest_tokens']}"
     )
     if (engine := memory["engine"]) is not None:
         say(
             f"  an engine's GPU: {engine['budget_gib']} = weights {engine['weights_gib']} + computing "
             f"{engine['working_gib']} + cache {engine['kv_gib']}, which holds {engine['kv_tokens']} tokens of "
-            f"{engine['kv_bytes_per_token']} bytes: {engine['requests_of_longest_prompt']} of the longest prompts "
+            f"{engine['kv_bytes_per_token']} bytes: {engine['requests_of_full_prompt']} full prompts "
             f"(max_num_seqs x max_model_len would be {engine['wanted_kv_gib']})"
         )
     if (learner := memory["learner"]) is not None:
@@ -152,7 +153,15 @@ def _show_memory(memory: dict[str, Any], console: Console) -> None:
     for gpu in memory["gpus"]:
         holds = ", ".join(f"{name} {size}" for name, size in gpu["holds_gib"].items())
         say(f"  {gpu['host']}, GPU {gpu['gpu']}: {holds}; {sum(gpu['holds_gib'].values()):.1f} of {memory['gpu_gib']}")
-    say(f"  this machine's memory at the start: {memory['host_gib_at_start']}; disk: {memory['disk_gib']}")
+    say(
+        f"  this machine's memory: {memory['host_gib_at_start']} at the start, {memory['host_gib_in_update']} in the "
+        "largest update"
+    )
+    disk = memory["disk_gib"]
+    say(
+        f"  disk: {disk['total']} = learner {disk['learner']} + engines {disk['engines']} + run directory "
+        f"{disk['run']}, and stored turns"
+    )
     for note in memory["notes"]:
         say(f"  note: {note}")
 

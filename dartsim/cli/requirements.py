@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -122,19 +123,29 @@ def _gpus(needed: Estimate, listed: str | None) -> Iterator[DoctorCheck]:
 
 def _sizes(config: Config, needed: Estimate) -> Iterator[DoctorCheck]:
     memory = psutil.virtual_memory().total
-    if needed.host_bytes > memory:
+    most = max(needed.host.start, needed.host.update)
+    if most > memory:
+        when = "at the start, when every process loads it"
+        if most == needed.host.update:
+            when = "in the largest update, with its screenshots"
         yield _missing(
             "memory",
-            f"{memory / GIB:.0f} GiB here; {needed.host_bytes / GIB:.0f} at the start, when every process loads it",
+            f"{memory / GIB:.0f} GiB here; {most / GIB:.0f} {when}",
             "more memory, fewer ranks, or policy.dtype = bfloat16 with trainer.lora.rank",
         )
-    folder = Path(config.trainer.fsdp.folder or Path.cwd())
-    while not folder.is_dir():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    if needed.disk_bytes > free:
-        yield _missing(
-            "disk space",
-            f"{free / GIB:.0f} GiB free in {folder}; {needed.disk_bytes / GIB:.0f} for weights and checkpoints",
-            "trainer.fsdp.folder on a larger disk, or a lower trainer.fsdp.keep_weights",
-        )
+    of_weights = Path(config.trainer.fsdp.folder or tempfile.gettempdir())
+    by_disk: dict[int, tuple[Path, int]] = {}
+    for folder, size in ((Path.cwd(), needed.disk.run), (of_weights, needed.disk.learner + needed.disk.engines)):
+        while not folder.is_dir():
+            folder = folder.parent
+        disk = folder.stat().st_dev
+        by_disk[disk] = (folder, by_disk.get(disk, (folder, 0))[1] + size)
+    for folder, size in by_disk.values():
+        free = shutil.disk_usage(folder).free
+        if size > free:
+            yield _missing(
+                "disk space",
+                f"{free / GIB:.0f} GiB free in {folder}; {size / GIB:.0f} for weights and checkpoints",
+                "trainer.fsdp.folder and the run directory on larger disks, or a lower trainer.fsdp.keep_weights or "
+                "storage.keep_checkpoints",
+            )

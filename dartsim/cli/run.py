@@ -123,6 +123,10 @@ def run(
         if json_file is not None:
             write_json(planned_run, json_file)
         return
+    if not resolved.backend.virtual:
+        from dartsim.lab.estimate import estimate
+
+        estimate(resolved)  # refuses what cannot fit on its GPUs
     path = out_folder or new_folder(f"{resolved.preset}-seed{resolved.run.seed}")
     where = f"run: {path} (while it runs: dartsim status {path})"
     announced = Listener(run_started=lambda _: errors.print(where, soft_wrap=True, highlight=False))

@@ -6,19 +6,26 @@ It needs neither machines nor weights: shapes come from the checkpoint's ``confi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dartsim.config import Config
+from dartsim.config.sections.trainer import TrainerConfig
 from dartsim.core.errors import ConfigError
+from dartsim.lab.host_needs import DiskNeeds, HostNeeds, disk_needs, host_needs
 from dartsim.lab.memory import BYTES, GIB, REPLY_TOKENS, EngineMemory, LearnerMemory, engine_memory, learner_memory
 from dartsim.lab.model_shapes import OF_FAMILY, ModelShape, read_shape
 from dartsim.real.engines.options import HERE, engine_places
 
 TASK_TOKENS = 500
 """About the system message and instruction of a prompt (DART's first prompts: 3,036 tokens, 2,691 of them image)."""
+MESSAGE_TOKENS = 8
+"""Marks around a screenshot or a reply: its role, its begin and end."""
+LORA_RANK = 32
+"""Rank of the LoRA that is named where all weights do not fit."""
+MOST_RANKS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +45,14 @@ class Estimate:
         shape: Of the model.
         shape_source: Origin of the shape.
         screen_tokens: Tokens of one screenshot.
-        prompt_tokens: Tokens of the longest prompt.
+        prompt_tokens: Tokens of a prompt with all of its screenshots and replies of DART's mean length.
+        longest_tokens: Tokens of the longest prompt and reply, all replies as long as allowed.
         gpu_bytes: Memory of one GPU.
         engine: One GPU of an engine; None without engines on GPUs.
         learner: One rank; None without ranks on GPUs.
         gpus: All used GPUs.
-        host_bytes: Memory of this machine at the start.
-        disk_bytes: Exported weights and checkpoints, on the disk of ``trainer.fsdp.folder``.
+        host: Memory of this machine.
+        disk: Disk space of weights and checkpoints.
         notes: Warnings.
     """
 
@@ -52,12 +60,13 @@ class Estimate:
     shape_source: str
     screen_tokens: int
     prompt_tokens: int
+    longest_tokens: int
     gpu_bytes: int
     engine: EngineMemory | None
     learner: LearnerMemory | None
     gpus: tuple[GpuLoad, ...]
-    host_bytes: int
-    disk_bytes: int
+    host: HostNeeds
+    disk: DiskNeeds
     notes: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -68,6 +77,7 @@ class Estimate:
             "parameters": self.shape.parameters,
             "screen_tokens": self.screen_tokens,
             "prompt_tokens": self.prompt_tokens,
+            "longest_tokens": self.longest_tokens,
             "gpu_gib": _gib(self.gpu_bytes),
             "engine": _engine_json(self.engine, self.prompt_tokens),
             "learner": None if self.learner is None else _learner_json(self.learner),
@@ -75,8 +85,12 @@ class Estimate:
                 {"host": gpu.host, "gpu": gpu.number, "holds_gib": {name: _gib(x) for name, x in gpu.holds.items()}}
                 for gpu in self.gpus
             ],
-            "host_gib_at_start": _gib(self.host_bytes),
-            "disk_gib": _gib(self.disk_bytes),
+            "host_gib_at_start": _gib(self.host.start),
+            "host_gib_in_update": _gib(self.host.update),
+            "disk_gib": {
+                **{name: _gib(size) for name, size in asdict(self.disk).items()},
+                "total": _gib(self.disk.total),
+            },
             "notes": list(self.notes),
         }
 
@@ -92,24 +106,29 @@ def estimate(config: Config) -> Estimate | None:
     shape, source = _shape(config, Path(config.policy.model))
     screen = _screen(config)
     policy = config.policy
-    tokens = policy.max_images * shape.image_tokens(*screen) + policy.max_texts * REPLY_TOKENS + TASK_TOKENS
-    _refuse_short(config, tokens)
+    replies = min(policy.max_texts, config.rollout.max_turns - 1)
+    tokens = policy.max_images * shape.image_tokens(*screen) + replies * REPLY_TOKENS + TASK_TOKENS
+    longest = tokens + replies * (policy.max_new_tokens - REPLY_TOKENS) + policy.max_new_tokens
+    longest += (policy.max_images + replies) * MESSAGE_TOKENS
+    _refuse_short(config, longest)
     gpu_bytes = int(config.cluster.gpu_memory_gib * GIB)
     engine = _engine(config, shape, screen, gpu_bytes)
-    learner = _learner(config, shape, screen, tokens)
+    learner = _learner(config, shape, screen, longest)
     gpus = _placed(config, engine, learner)
-    _refuse_full(config, gpus, gpu_bytes, engine)
+    _refuse_small_cache(config, engine)
+    _refuse_full(config, gpus, gpu_bytes, lambda changed: _learner(changed, shape, screen, longest))
     return Estimate(
         shape=shape,
         shape_source=source,
         screen_tokens=shape.image_tokens(*screen),
         prompt_tokens=tokens,
+        longest_tokens=longest,
         gpu_bytes=gpu_bytes,
         engine=engine,
         learner=learner,
         gpus=gpus,
-        host_bytes=_host_bytes(config, shape, learner),
-        disk_bytes=_disk_bytes(config, shape),
+        host=host_needs(config, shape, learner, screen),
+        disk=disk_needs(config, shape, screen),
         notes=tuple(_notes(config, engine, tokens)),
     )
 
@@ -156,24 +175,31 @@ def _engine(config: Config, shape: ModelShape, screen: tuple[int, int], gpu_byte
     )
 
 
-def _learner(config: Config, shape: ModelShape, screen: tuple[int, int], prompt: int) -> LearnerMemory | None:
+def _learner(config: Config, shape: ModelShape, screen: tuple[int, int], longest: int) -> LearnerMemory | None:
+    """Return the memory of a rank, whichever takes more: the longest turn alone, or first turns packed together."""
     if not _on_gpus(config)[1]:
         return None
     trainer = config.trainer
-    tokens = max(trainer.optimizer.max_tokens, prompt)
-    return learner_memory(
-        shape,
-        ranks=trainer.fsdp.ranks,
-        tokens=tokens,
-        images=max(1, tokens // prompt) * config.policy.max_images,
-        replies=config.curation.attempts.group_size,
-        screen=screen,
-        dtype=config.policy.dtype,
-        compute=trainer.fsdp.precision,
-        checkpointing=trainer.fsdp.checkpointing,
-        reference=trainer.objective.kl_coefficient > 0.0,
-        lora_rank=trainer.lora.rank,
-    )
+    packed = trainer.optimizer.max_tokens
+    first_turns = packed // (shape.image_tokens(*screen) + TASK_TOKENS)
+    sizes = [(longest, config.policy.max_images), (packed, max(first_turns, 1))]
+    memories = [
+        learner_memory(
+            shape,
+            ranks=trainer.fsdp.ranks,
+            tokens=tokens,
+            images=images,
+            replies=config.curation.attempts.group_size,
+            screen=screen,
+            dtype=config.policy.dtype,
+            compute=trainer.fsdp.precision,
+            checkpointing=trainer.fsdp.checkpointing,
+            reference=trainer.objective.kl_coefficient > 0.0,
+            lora_rank=trainer.lora.rank,
+        )
+        for tokens, images in sizes
+    ]
+    return max(memories, key=lambda memory: memory.total)
 
 
 def _placed(config: Config, engine: EngineMemory | None, learner: LearnerMemory | None) -> tuple[GpuLoad, ...]:
@@ -199,17 +225,18 @@ def node_name(node: int) -> str:
 # ---- does it fit
 
 
-def _refuse_short(config: Config, prompt: int) -> None:
-    needed = prompt + config.policy.max_new_tokens
-    if config.backend.workers == "vllm" and needed > config.vllm.max_model_len:
+def _refuse_short(config: Config, longest: int) -> None:
+    policy = config.policy
+    if config.backend.workers == "vllm" and longest > config.vllm.max_model_len:
         raise ConfigError(
-            f"a prompt of {config.policy.max_images} screenshots and {config.policy.max_texts} replies has about "
-            f"{prompt} tokens, and a reply up to {config.policy.max_new_tokens}, but vllm.max_model_len = "
-            f"{config.vllm.max_model_len}; raise it to {needed} or more, or lower policy.max_images or max_texts"
+            f"a late prompt of {policy.max_images} screenshots and replies of policy.max_new_tokens = "
+            f"{policy.max_new_tokens} has, with its own reply, up to {longest} tokens, but vllm.max_model_len = "
+            f"{config.vllm.max_model_len}; raise it to {longest} or more, or lower policy.max_images, max_texts or "
+            "max_new_tokens"
         )
 
 
-def _refuse_full(config: Config, gpus: Sequence[GpuLoad], gpu_bytes: int, engine: EngineMemory | None) -> None:
+def _refuse_small_cache(config: Config, engine: EngineMemory | None) -> None:
     if engine is not None and engine.kv_tokens < config.vllm.max_model_len:
         raise ConfigError(
             f"of an engine's {_gib(engine.budget)} GiB of a GPU (vllm.gpu_memory_share), weights take "
@@ -218,33 +245,53 @@ def _refuse_full(config: Config, gpus: Sequence[GpuLoad], gpu_bytes: int, engine
             f"{config.vllm.max_model_len}, and vLLM would not start. Raise vllm.gpu_memory_share or tensor_parallel, "
             "or lower max_model_len"
         )
+
+
+def _refuse_full(
+    config: Config, gpus: Sequence[GpuLoad], gpu_bytes: int, learner_of: Callable[[Config], LearnerMemory | None]
+) -> None:
     for gpu in gpus:
         total = sum(gpu.holds.values())
         if total > gpu_bytes:
             parts = " and ".join(f"{name} with {_gib(size)} GiB" for name, size in gpu.holds.items())
+            ranks = sum(size for name, size in gpu.holds.items() if name.startswith("rank-"))
+            fits = _what_fits(config, gpu_bytes, total - ranks, learner_of) if ranks else ""
             raise ConfigError(
                 f"GPU {gpu.number} of {gpu.host} would hold {parts}: {_gib(total)} GiB of {_gib(gpu_bytes)} "
-                "(cluster.gpu_memory_gib). Use other GPUs (vllm.gpus, trainer.fsdp.gpus), more ranks, LoRA, "
+                f"(cluster.gpu_memory_gib). {fits}Use other GPUs (vllm.gpus, trainer.fsdp.gpus), more ranks, LoRA, "
                 "trainer.fsdp.checkpointing, or lower trainer.optimizer.max_tokens, policy.max_images or "
                 "vllm.gpu_memory_share"
             )
 
 
-def _host_bytes(config: Config, shape: ModelShape, learner: LearnerMemory | None) -> int:
-    """Return the host memory at the start: two copies of the model in this process, and those of each rank."""
-    own = 2 * shape.parameters * BYTES[config.policy.dtype]
-    return own + (0 if learner is None else config.trainer.fsdp.ranks // config.trainer.fsdp.nodes * learner.host)
+def _what_fits(
+    config: Config, gpu_bytes: int, others: int, learner_of: Callable[[Config], LearnerMemory | None]
+) -> str:
+    """Return sentences that name changes after which ranks fit on GPUs with ``others`` bytes of other processes."""
+    trainer, sentences = config.trainer, []
 
+    def total(changed: TrainerConfig, dtype: str) -> int:
+        policy = config.policy.model_copy(update={"dtype": dtype})
+        memory = learner_of(config.model_copy(update={"trainer": changed, "policy": policy}))
+        return 0 if memory is None else memory.total
 
-def _disk_bytes(config: Config, shape: ModelShape) -> int:
-    """Return the bytes of exported weights, and of two checkpoints: the last one and the next one."""
-    if config.backend.learner != "fsdp":
-        return 0
-    held = BYTES[config.policy.dtype]
-    rank = config.trainer.lora.rank
-    trained = shape.text.lora_parameters(rank) if rank else shape.parameters
-    num_exports = config.trainer.fsdp.keep_weights + 2  # with the initial and the next ones
-    return num_exports * shape.parameters * held + 2 * 3 * trained * held
+    for number in range(trainer.fsdp.ranks + 1, MOST_RANKS + 1):
+        needed = total(trainer.replace(fsdp={"ranks": number}), config.policy.dtype)
+        if others + needed <= gpu_bytes:
+            sentences.append(f"trainer.fsdp.ranks = {number} would fit, with {_gib(needed)} GiB each. ")
+            break
+    if trainer.lora.rank is None:
+        lora = trainer.replace(lora={"rank": LORA_RANK}, objective={"kl_coefficient": 0.0})
+        needed = total(lora, "bfloat16")
+        if others + needed <= gpu_bytes:
+            sentences.append(
+                f"So would LoRA (trainer.lora.rank = {LORA_RANK}, trainer.objective.kl_coefficient = 0, policy.dtype = "
+                f"bfloat16), with {_gib(needed)} GiB. "
+                if sentences
+                else f"LoRA would fit (trainer.lora.rank = {LORA_RANK}, trainer.objective.kl_coefficient = 0, "
+                f"policy.dtype = bfloat16), with {_gib(needed)} GiB. "
+            )
+    return "".join(sentences)
 
 
 def _notes(config: Config, engine: EngineMemory | None, prompt: int) -> list[str]:
@@ -253,9 +300,7 @@ def _notes(config: Config, engine: EngineMemory | None, prompt: int) -> list[str
         live = config.rollout.num_envs / config.rollout.num_workers
         whole = engine.kv_tokens // (prompt + config.policy.max_new_tokens)
         if whole < min(live, config.vllm.max_num_seqs):
-            notes.append(
-                f"an engine holds {whole} requests with the longest prompt, for {live:.0f} desktops: others wait"
-            )
+            notes.append(f"an engine holds {whole} full prompts, for {live:.0f} desktops: others wait")
         if engine.wanted > engine.kv:
             notes.append("max_num_seqs x max_model_len exceeds the cache: requests wait when it is full")
     if config.policy.dtype == "bfloat16" and config.trainer.lora.rank is None and config.backend.learner != "sim":
@@ -284,7 +329,7 @@ def _engine_json(engine: EngineMemory | None, prompt: int) -> dict[str, Any] | N
         "kv_bytes_per_token": engine.kv_bytes_per_token,
         "kv_tokens": engine.kv_tokens,
         "wanted_kv_gib": _gib(engine.wanted),
-        "requests_of_longest_prompt": engine.kv_tokens // prompt,
+        "requests_of_full_prompt": engine.kv_tokens // prompt,
         "budget_gib": _gib(engine.budget),
     }
 

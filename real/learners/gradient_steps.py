@@ -129,7 +129,7 @@ class GradientSteps:
             old_BT, _ = self.score(data)
         if self._score_reference is not None:
             reference_BT, _ = self._score_all(self._score_reference, data)
-        before = self.state() if several else None
+        before = self._snapshot() if several else None
         health, mismatch, norms, losses = Health(), Mismatch(), [], []
         try:
             for rows in self._order(data.group, update):
@@ -140,7 +140,7 @@ class GradientSteps:
         except BaseException:  # any step may run out of memory
             self.optimizer.zero_grad()
             if before is not None:
-                self.restore(before)
+                self._take_back(before)
             raise
         self.updates = update
         return {
@@ -191,6 +191,22 @@ class GradientSteps:
                 if kept["step"] is not None:
                     self.optimizer.state[parameter] = {key: t.clone() for key, t in kept.items() if t is not None}
         self.updates = int(numbers["updates"])
+
+    def _snapshot(self) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
+        """Return this process's parts of weights and moments, copied to the host: a GPU may lack the room."""
+        weights = [_on_host(parameter) for parameter in self.parameters.values()]
+        moments = [self.optimizer.state.get(parameter, {}) for parameter in self.parameters.values()]
+        return weights, [{key: _on_host(value) for key, value in state.items()} for state in moments]
+
+    @torch.no_grad()
+    def _take_back(self, before: tuple[list[Tensor], list[dict[str, Tensor]]]) -> None:
+        """Return to the weights and moments of ``_snapshot``."""
+        for parameter, weights, moments in zip(self.parameters.values(), *before, strict=True):
+            _local(parameter).copy_(weights)
+            if not moments:  # there was no step yet
+                self.optimizer.state.pop(parameter, None)
+            for key, value in moments.items():
+                _local(self.optimizer.state[parameter][key]).copy_(value)
 
     def _order(self, group_B: Tensor, update: int) -> Iterator[Tensor]:
         """Yield the turns of each gradient step; mini-batches consist of whole groups."""
@@ -312,6 +328,11 @@ def _scorer(vlm: Vlm) -> Scorer:
 def _local(tensor: Tensor) -> Tensor:
     """Return this process's part of a tensor."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def _on_host(tensor: Tensor) -> Tensor:
+    """Return a copy of this process's part of a tensor in the host's memory."""
+    return _local(tensor).detach().to("cpu", copy=True)
 
 
 def _optimizer(parameters: list[Any], config: OptimizerConfig) -> torch.optim.AdamW:

@@ -14,6 +14,7 @@ from dartsim.config.sections.trainer import AdvantageConfig
 from dartsim.core.errors import LearnerFault
 from dartsim.core.types import Batch, Trajectory, Turn
 from dartsim.real.vlm.grammar import TokenGrammar
+from dartsim.real.vlm.images import Picture
 from dartsim.real.vlm.model import Vlm
 from dartsim.real.vlm.packing import Example
 from dartsim.trainer.advantages import advantages_of
@@ -66,6 +67,7 @@ def read_turns(batch: Batch, vlm: Vlm, advantage: AdvantageConfig) -> TurnData:
     """
     examples, advantages, workers, trajectories, groups, numbers, fresh = [], [], [], [], [], [], []
     turns = 0
+    shared: dict[tuple[Any, bytes], Picture] = {}
     for group in batch.groups:
         values = advantages_of(group, advantage).values_N
         for trajectory, value in zip(group.trajectories, values, strict=True):
@@ -73,7 +75,9 @@ def read_turns(batch: Batch, vlm: Vlm, advantage: AdvantageConfig) -> TurnData:
                 turns += 1
                 if example is None:
                     continue
-                examples.append(example)
+                # A screenshot is in several prompts, and the cache of pictures is too small for those of a batch.
+                pictures = tuple(shared.setdefault((p.grid, p.key), p) for p in example.prompt.pictures)
+                examples.append(example._replace(prompt=example.prompt._replace(pictures=pictures)))
                 workers.append(turn.reply.logprobs if turn.reply.tokens is not None else None)
                 advantages.append(value)
                 trajectories.append(trajectory.attempt.id)

@@ -153,6 +153,14 @@ def test_packages_that_a_desktop_image_needs_are_told_and_do_not_stop_the_answer
     assert "desktop image" not in {one["name"] for one in named["missing"]}
 
 
+def test_a_run_whose_ranks_cannot_hold_the_model_never_starts():
+    sets = ("trainer.fsdp.ranks=2", "trainer.fsdp.gpus=[6,7]")
+    words = [word for one in sets for word in ("--set", one)]
+    failed = CliRunner().invoke(app, ["run", "--preset", "osworld-8gpu", *words])
+    assert isinstance(failed.exception, ConfigError)
+    assert "trainer.fsdp.ranks = 4 would fit" in str(failed.exception)
+
+
 BARE = """
 import sys
 for name in {blocked!r}:

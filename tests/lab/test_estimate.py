@@ -10,10 +10,11 @@ import pytest
 from dartsim.config import load
 from dartsim.core.errors import ConfigError
 from dartsim.lab.estimate import estimate
+from dartsim.lab.host_needs import disk_needs
 from dartsim.lab.memory import GIB, engine_memory, learner_memory
 from dartsim.lab.model_shapes import QWEN2_5_VL_7B, QWEN3_VL_8B, ModelShape, read_shape
 from dartsim.real.containers.plan import desktops_by_host
-from dartsim.real.engines.options import engine_places
+from dartsim.real.engines.options import engine_places, weights_dtype
 
 SCREEN = (1920, 1080)
 PRESETS = ("osworld-1gpu", "osworld-8gpu", "osworld-16gpu")
@@ -222,9 +223,13 @@ def test_engines_that_run_elsewhere_take_gpus_there():
     ("changes", "said"),
     [
         (("trainer.fsdp.gpus=[0,3,4,5,6,7]",), "GPU 0 of this machine would hold engine-0 with .* and rank-0 with"),
-        (("trainer.fsdp.ranks=2", "trainer.fsdp.gpus=[6,7]"), "more ranks"),
+        (
+            ("trainer.fsdp.ranks=2", "trainer.fsdp.gpus=[6,7]"),
+            r"trainer.fsdp.ranks = 4 would fit, with 7\d.\d GiB each. So would LoRA .* = bfloat16\), with 3",
+        ),
         (("trainer.fsdp.checkpointing=false",), "trainer.fsdp.checkpointing"),
         (("vllm.max_model_len=8192",), "vllm.max_model_len = 8192; raise it to"),
+        (("vllm.max_model_len=20480",), "has, with its own reply, up to 29227 tokens"),
         (("vllm.gpu_memory_share=0.25",), "vLLM would not start"),
     ],
 )
@@ -248,3 +253,64 @@ def test_bfloat16_without_lora_is_warned_of():
     found = estimate(load(preset_name="osworld-8gpu", overrides=["policy.dtype=bfloat16"]))
     assert found is not None
     assert any("which rounds" in note for note in found.notes)
+
+
+# ---- what else a run needs
+
+
+def test_disk_space_counts_every_copy_of_weights_and_every_checkpoint():
+    found = estimate(load(preset_name="osworld-8gpu"))
+    assert found is not None
+    parameters, state = QWEN2_5_VL_7B.parameters, 12 * QWEN2_5_VL_7B.parameters
+    pictures = 8 * 8 * 30 * (1932 * 1092 * 3)
+    # The first model in float32; two published versions in bfloat16 and the next one; two checkpoints of the ranks.
+    assert found.disk.learner == 4 * parameters + 3 * 2 * parameters + 2 * state + pictures
+    assert found.disk.engines == 2 * 2 * parameters  # their first model, and a version that a start reads
+    # Two checkpoints of the run and the next one; and the model and the learner's state at its end.
+    assert found.disk.run == 3 * state + 2 * parameters + state
+    assert found.disk.total > 600 * GIB
+
+
+def test_promotion_keeps_more_and_runs_without_checkpoints_less():
+    config = load(preset_name="osworld-8gpu")
+    promoting = config.model_copy(update={"trainer": config.trainer.replace(promotion={"enabled": True})})
+    bare = load(preset_name="osworld-8gpu", overrides=["storage.checkpoint_every_updates=none"])
+    usual, more, less = (disk_needs(case, QWEN2_5_VL_7B, SCREEN) for case in (config, promoting, bare))
+    state = 12 * QWEN2_5_VL_7B.parameters
+    assert less.total == usual.total - 3 * state
+    assert more.learner == usual.learner + state + 2 * QWEN2_5_VL_7B.parameters  # to go back to, and its weights
+    assert more.run == 2 * usual.run
+
+
+def test_host_memory_counts_the_turns_of_an_update():
+    def host(*changes: str) -> int:
+        found = estimate(load(preset_name="osworld-8gpu", overrides=changes))
+        assert found is not None
+        return found.host.update
+
+    turns = 8 * 8 * 30
+    picture, screenshot = 1932 * 1092 * 3, 1920 * 1080 * 3
+    model = 4 * QWEN2_5_VL_7B.parameters
+    by_hand = 2 * model + model + model // 2 + 3 * model + turns * (3 * picture + screenshot) + 38 * 30 * screenshot
+    assert host() == by_hand
+    assert host() - host("curation.batch.max_groups=7") == 8 * 30 * (3 * picture + screenshot)
+    assert host("trainer.optimizer.minibatches=1") == by_hand - 3 * model  # no step has to be taken back
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_write_weights_as_their_engines_hold_them(name: str):
+    config = load(preset_name=name)
+    assert weights_dtype(config) == config.vllm.dtype == "bfloat16"
+    assert weights_dtype(load(preset_name=name, overrides=["vllm.dtype=half"])) == "float16"
+    assert weights_dtype(load(preset_name=name, overrides=["vllm.dtype=auto"])) is None
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_latest_turn_of_the_longest_attempt_fits_into_an_engine(name: str):
+    config = load(preset_name=name)
+    found = estimate(config)
+    assert found is not None
+    replies = 29 * config.policy.max_new_tokens
+    assert found.longest_tokens > 5 * 2_691 + replies + config.policy.max_new_tokens
+    assert found.longest_tokens <= config.vllm.max_model_len
+    assert found.prompt_tokens + config.policy.max_new_tokens < found.longest_tokens

@@ -21,6 +21,7 @@ from dartsim.real.learners.gradient_steps import (  # noqa: E402
 from dartsim.real.learners.torch_learner import TorchLearner  # noqa: E402
 from dartsim.real.learners.turn_data import chosen, lacks_entropies, read_turns  # noqa: E402
 from dartsim.real.vlm import VlmPolicy  # noqa: E402
+from dartsim.real.vlm.images import Pictures  # noqa: E402
 from dartsim.real.vlm.packing import PackedRow  # noqa: E402
 
 
@@ -87,3 +88,16 @@ def test_rows_are_dealt_evenly_and_stay_in_order() -> None:
     assert [sum(row.length for row in part) for part in parts] == [15, 15]
     assert all([row.members[0] for row in part] == sorted(row.members[0] for row in part) for part in parts)
     assert [len(part) for part in deal(rows[:1], 3)] == [1, 0, 0]
+
+
+def test_a_screenshot_of_several_prompts_is_held_once(make_vlm: Any, play_batch: Any) -> None:
+    """However few pictures are cached: five of 1080p in each prompt would be 60 MB a turn."""
+    vlm = make_vlm()
+    batch = play_batch(VlmPolicy(make_vlm()))
+    turns = tuple(group.trajectories[0].turns[0] for group in batch.groups)
+    groups = [replace(g, trajectories=tuple(replace(t, turns=turns) for t in g.trajectories)) for g in batch.groups]
+    vlm.prompts.pictures = Pictures(vlm.rules, max_bytes=1)
+    data = read_turns(replace(batch, groups=tuple(groups)), vlm, AdvantageConfig())
+    shown = [picture for example in data.examples for picture in example.prompt.pictures]
+    assert len(shown) == 16 * (1 + 2 + 2 + 2)
+    assert len({id(picture) for picture in shown}) == len({picture.key for picture in shown}) == len(turns)

@@ -1,0 +1,116 @@
+"""What a real run needs of the driver's machine: disk space for weights and checkpoints, and memory; all in bytes.
+
+It follows the folders of ``dartsim.real.learners.fsdp.learner``, ``dartsim.real.engines.weights`` and
+``dartsim.trainer.checkpointed``, each at the moment when the next version is written and the oldest still exists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dartsim.config import Config
+from dartsim.lab.memory import BYTES, LearnerMemory
+from dartsim.lab.model_shapes import ModelShape
+from dartsim.real.engines.options import weights_dtype
+
+SPOOLED_VERSIONS = 4
+"""Versions of a learner in the driver's process that are kept on disk for engines (``Spool``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskNeeds:
+    """Disk space by folder.
+
+    Attributes:
+        learner: The first model, published weights, checkpoints of the ranks, the turns of an update, and the state to
+            return to if weights are promoted: ``trainer.fsdp.folder``.
+        engines: The model that engines start with, versions written for them, and one that a start still reads: beside
+            the learner's.
+        run: Checkpoints of the run, and at its end the model and the learner's state: the run directory. Without the
+            stored turns, which ``storage.max_disk_gib`` bounds.
+    """
+
+    learner: int
+    engines: int
+    run: int
+
+    @property
+    def total(self) -> int:
+        return self.learner + self.engines + self.run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostNeeds:
+    """Memory of the driver's machine.
+
+    Attributes:
+        start: While every rank loads the model.
+        update: While the turns of the largest batch are written for the ranks and new weights are gathered.
+    """
+
+    start: int
+    update: int
+
+
+def trained_parameters(config: Config, shape: ModelShape) -> int:
+    """Return the number of trained parameters."""
+    rank = config.trainer.lora.rank
+    return shape.text.lora_parameters(rank) if rank else shape.parameters
+
+
+def takes_several_steps(config: Config) -> bool:
+    """Return whether a failed step of an update must be taken back, from a copy of weights and moments."""
+    return config.trainer.optimizer.minibatches * config.trainer.optimizer.epochs > 1
+
+
+def disk_needs(config: Config, shape: ModelShape, screen: tuple[int, int]) -> DiskNeeds:
+    """Estimate the disk space of a run."""
+    held = BYTES[config.policy.dtype]
+    served = shape.parameters * BYTES[weights_dtype(config) or config.policy.dtype]
+    state = 3 * trained_parameters(config, shape) * held  # weights and both moments
+    fsdp, promotes = config.trainer.fsdp, config.trainer.promotion.enabled
+    learner = 0
+    if config.backend.learner == "fsdp":
+        learner = shape.parameters * held + (fsdp.keep_weights + 1 + promotes) * served
+        learner += (2 + promotes) * state + _largest_update(config) * _picture_bytes(shape, screen)
+    engines = 0
+    if config.backend.workers == "vllm":
+        spooled = 0 if config.backend.learner == "fsdp" else SPOOLED_VERSIONS + 1
+        engines = (2 + spooled) * served
+    run = (1 + promotes) * (served + state)
+    if config.storage.checkpoint_every_updates is not None:
+        run += (config.storage.keep_checkpoints + 1) * (1 + promotes) * state
+    return DiskNeeds(learner=learner, engines=engines, run=run)
+
+
+def host_needs(config: Config, shape: ModelShape, learner: LearnerMemory | None, screen: tuple[int, int]) -> HostNeeds:
+    """Estimate the memory of the driver's machine.
+
+    A picture of a turn is in memory three times while it is written for the ranks: its patches, their bytes, which
+    distinguish pictures, and its place in the file. Screenshots of live attempts and of the batch are uncompressed.
+    """
+    held = BYTES[config.policy.dtype]
+    driver = 2 * shape.parameters * held  # the model, and the policy that evaluates
+    width, height = screen
+    turns = _largest_update(config)
+    screenshots = (turns + config.rollout.num_envs * config.rollout.max_turns) * 3 * width * height
+    batch = 3 * turns * _picture_bytes(shape, screen)
+    start = update = driver
+    if learner is not None:
+        ranks = config.trainer.fsdp.ranks_per_node
+        served = BYTES[weights_dtype(config) or config.policy.dtype]
+        exported = shape.parameters * (held + (served if served != held else 0))
+        copies = 3 * trained_parameters(config, shape) * held // config.trainer.fsdp.nodes
+        start += ranks * learner.host
+        update += exported + (copies if takes_several_steps(config) else 0)
+    return HostNeeds(start=start, update=update + screenshots + batch)
+
+
+def _largest_update(config: Config) -> int:
+    """Return the most turns of an update."""
+    return config.curation.batch.max_groups * config.curation.attempts.group_size * config.rollout.max_turns
+
+
+def _picture_bytes(shape: ModelShape, screen: tuple[int, int]) -> int:
+    """Return the bytes of a screenshot cut into patches."""
+    return shape.image_patches(*screen) * 3 * shape.vision.patch**2
