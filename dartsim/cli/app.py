@@ -28,6 +28,7 @@ from dartsim.cli import (
     plan,
     run,
     status,
+    task_files,
     tune,
 )
 from dartsim.cli.command_group import RootCommandGroup
@@ -76,6 +77,7 @@ app.add_typer(config_commands.config_app, name="config")
 desktop.desktop_app.command("tasks", epilog=desktop_tasks.EXAMPLES)(desktop_tasks.tasks)
 app.add_typer(desktop.desktop_app, name="desktop")
 app.add_typer(evaluator.evaluator_app, name="evaluator")
+app.add_typer(task_files.tasks_app, name="tasks")
 
 
 @app.callback(invoke_without_command=True)

@@ -1,12 +1,14 @@
 """The files of tasks on this host: ``Downloads``, fetched once by URL, and ``TaskFolder``, those of one attempt.
 
-A file is complete or it is not there: it is written under another name and renamed. Files that were put into the
-folder beforehand, under ``Downloads.name(url)``, are not fetched.
+A file is complete or it is not there: it is written under another name and renamed to the hash of its content, which a
+link named ``Downloads.name(url)`` points to. Files that were put into the folder beforehand under that name are not
+fetched.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import shutil
 import tempfile
@@ -14,10 +16,11 @@ import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from dartsim.core.errors import TaskFileError
+from dartsim.core.types import Task
 from dartsim.real.osworld.addresses import Resolve, behind_proxy, check_host, guarded, resolve
 from dartsim.real.osworld.errors import FetchFailed
 
@@ -32,6 +35,8 @@ CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 BETWEEN_SECONDS = 1.0
 MAX_BYTES = 2 * 2**30
+HASHED = "sha256"
+"""Folder of downloads by their hashes."""
 SCHEMES = ("https", "http", "file")
 
 
@@ -94,6 +99,12 @@ class Downloads:
             self._locks.pop(url, None)
         return path
 
+    async def verified(self, url: str) -> Path:
+        """Return as ``fetch`` does, after fetching a file anew whose content no longer has its hash."""
+        path = self.folder / self.name(url)
+        await asyncio.to_thread(_drop_changed, path)
+        return await self.fetch(url)
+
     def local(self, name: str) -> Path:
         """Return a file of this host that tasks may use.
 
@@ -151,6 +162,7 @@ class Downloads:
 
     async def _once(self, client: httpx.AsyncClient, url: str, path: Path) -> None:
         handle, name = await asyncio.to_thread(tempfile.mkstemp, prefix=".part-", dir=self.folder)
+        digest = hashlib.sha256()
         try:
             with os.fdopen(handle, "wb") as file:
                 async with client.stream("GET", url) as response:
@@ -160,14 +172,33 @@ class Downloads:
                         size += len(chunk)
                         if size > self._max_bytes:
                             raise FetchFailed(f"{url} has more than {self._max_bytes:,} bytes; allow larger downloads")
+                        digest.update(chunk)
                         await asyncio.to_thread(file.write, chunk)
-            _rename(name, path)
+            await asyncio.to_thread(_keep, Path(name), path, digest.hexdigest())
         finally:
             _discard(name)
 
 
-def _rename(name: str, path: Path) -> None:
-    Path(name).replace(path)
+def _keep(part: Path, path: Path, digest: str) -> None:
+    """Name a downloaded file by its hash, and let ``path`` point to it."""
+    kept = path.parent / HASHED / digest
+    kept.parent.mkdir(exist_ok=True)
+    part.replace(kept)
+    part.symlink_to(f"{HASHED}/{digest}")
+    part.replace(path)
+
+
+def _drop_changed(path: Path) -> None:
+    """Remove a download whose content does not have the hash that it was kept by."""
+    try:
+        target = path.readlink()
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return  # not there, or put there by hand
+    if found != target.name:
+        path.resolve().unlink()
+        path.unlink()
 
 
 def _discard(name: str) -> None:
@@ -190,6 +221,22 @@ def check_url(url: str) -> None:
         raise FetchFailed(f"found the URL {url!r}, wanted a host for http and none for file")
     if not parts.path.strip("/"):
         raise FetchFailed(f"found the URL {url!r}, wanted the path of a file")
+
+
+def task_urls(task: Task) -> list[str]:
+    """Return the URLs of the files that a task downloads for its set-up or its scoring."""
+    evaluator = task.spec.get("evaluator") or {}
+    urls: list[Any] = []
+    for step in [*(task.spec.get("config") or ()), *(evaluator.get("postconfig") or ())]:
+        if step["type"] == "download":
+            urls += [file.get("url") for file in step.get("parameters", {}).get("files", ())]
+    for name in ("result", "expected"):
+        getters = evaluator.get(name)
+        for getter in getters if isinstance(getters, list) else [getters]:
+            if getter and getter["type"] == "cloud_file":
+                paths = getter.get("path", ())
+                urls += [paths] if isinstance(paths, str) else paths
+    return list(dict.fromkeys(url for url in urls if isinstance(url, str)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

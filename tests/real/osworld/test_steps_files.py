@@ -72,6 +72,19 @@ def test_a_file_is_downloaded_once(tmp_path):
     assert asked == ["https://a/b?x=1"]
 
 
+def test_files_are_kept_by_hash_and_fetched_again_if_they_changed(tmp_path):
+    transport, asked = serve(*(httpx.Response(200, content=b"abc") for _ in range(3)))
+    downloads = Downloads(tmp_path, transport=transport)
+    both = [asyncio.run(downloads.verified(url)) for url in ("https://a/b", "https://a/c")]
+    digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert [path.resolve() for path in both] == [tmp_path / "sha256" / digest] * 2
+    assert asyncio.run(downloads.verified("https://a/b")).read_bytes() == b"abc"
+    assert len(asked) == 2
+    (tmp_path / "sha256" / digest).write_bytes(b"abX")
+    assert asyncio.run(downloads.verified("https://a/b")).read_bytes() == b"abc"
+    assert len(asked) == 3
+
+
 def test_a_file_put_there_beforehand_is_taken(tmp_path):
     (tmp_path / Downloads.name("https://a/b")).write_bytes(b"staged")
     transport, asked = serve()
