@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from dartsim.core.ports import Resumable, Store
-from dartsim.core.types import Batch, Drop, Ending, Group, Trajectory, TrajectoryState, Version
+from dartsim.core.ports import Store
+from dartsim.core.types import Batch, Drop, Ending, Trajectory, TrajectoryState, Version
 from dartsim.fuzz.checked_ports import PortMonitor
 from dartsim.fuzz.faulty_database import NO_LIVES, EarlierLives
+from dartsim.store.wrapper import StoreWrapper
 
 MASKED = (Ending.BROKEN, Ending.TIMED_OUT, Ending.WORKER_FAULT, Ending.UNSCORED, Ending.CANCELLED)
 _TRAINED, _DROPPED = TrajectoryState.TRAINED.value, TrajectoryState.DROPPED.value
 
 
-class CheckedStore:
-    """A store that checks every transition; implements ``dartsim.core.ports.Store``.
+class CheckedStore(StoreWrapper):
+    """A store that checks every transition.
 
     Args:
         monitor: The observations at the ports.
@@ -25,8 +26,8 @@ class CheckedStore:
     """
 
     def __init__(self, monitor: PortMonitor, inner: Store, past: EarlierLives = NO_LIVES) -> None:
+        super().__init__(inner)
         self._monitor = monitor
-        self._inner = inner
         self.ended: dict[int, str] = dict(past.ended)
         """Final states, by attempt."""
         self._ended_before = Counter(past.ended.values())
@@ -35,11 +36,6 @@ class CheckedStore:
         self.masked = past.masked
         self.version: Version = past.version
         """Newest version that was committed."""
-
-    @property
-    def live(self) -> Mapping[int, TrajectoryState]:
-        """States of the trajectories that may still change."""
-        return self._inner.live
 
     def count(self, state: TrajectoryState) -> int:
         """Return how many trajectories of all lives are in a state."""
@@ -92,14 +88,14 @@ class CheckedStore:
         self._monitor.note("release", update=batch.update)
         self._inner.release(batch)
 
-    def trained(self, batch: Batch, version: Version, *args: Any, **options: Any) -> None:
+    def trained(self, batch: Batch, version: Version, *, checkpoint: Any = None) -> None:
         """Mark as trained; the update must have happened, once, without stale trajectories."""
         monitor = self._monitor
         if monitor.dead:
             return
         monitor.note("trained", update=batch.update, version=version)
         self.ended.update((t.attempt.id, _TRAINED) for t in batch.trajectories)
-        self._inner.trained(batch, version, *args, **options)
+        self._inner.trained(batch, version, checkpoint=checkpoint)
         self._check_staleness(batch)
         if version != self.version + 1 or version != batch.update:
             monitor.fail("I6", f"version {version} of update {batch.update} was committed after {self.version}")
@@ -130,22 +126,11 @@ class CheckedStore:
         """Fail: no file is torn, so that every trajectory can be read back."""
         self._monitor.fail("I3", f"attempts {list(attempts)} were stored, and are given up as {reason} after a crash")
 
-    def eligible(self, group: Group) -> None:
-        """Mark as eligible."""
-        self._inner.eligible(group)
-
-    def settle(self, source: Resumable, *, now: bool = False) -> None:
-        """Let the store write."""
-        self._inner.settle(source, now=now)
-
     def suspend(self) -> None:
         """Make the store ignore further transitions."""
         self._inner.suspend()
         if self._inner.resumable:
             self._monitor.dead = True
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     def _check_reward(self, trajectory: Trajectory) -> None:
         monitor, attempt = self._monitor, trajectory.attempt

@@ -6,7 +6,7 @@
 and the same grammar, so that at equal weights they agree to rounding.
 """
 
-from dartsim.real.vlm.config import Decoding, PromptStyle, VlmConfig, grid_clicks, tiny, tiny_writer
+from dartsim.real.vlm.config import Decoding, PromptStyle, VlmConfig, grid_clicks, tiny
 from dartsim.real.vlm.model import Vlm, build
 from dartsim.real.vlm.policy import VlmPolicy
 
@@ -19,5 +19,4 @@ __all__ = [
     "build",
     "grid_clicks",
     "tiny",
-    "tiny_writer",
 ]

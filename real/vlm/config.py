@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from dartsim.core.errors import ConfigError
 
@@ -150,6 +150,7 @@ def grid_clicks(columns: int, rows: int) -> tuple[str, ...]:
 
 
 def tiny(
+    grammar: Literal["clicks", "clicks_and_done", "compact"] = "clicks",
     *,
     columns: int = 3,
     rows: int = 3,
@@ -157,32 +158,16 @@ def tiny(
     max_images: int = 1,
     max_texts: int = 0,
 ) -> VlmConfig:
-    """Return a model of 0.4 M parameters that clicks on the cells of a grid, for 112 x 112 pixels.
+    """Return a model of 0.4 M parameters, for 112 x 112 pixels.
 
-    From random weights it learns to click by reinforcement alone, in half a minute on one core.
+    It clicks on the cells of a grid, and says ``done`` where tasks have several turns (``clicks_and_done``). From
+    random weights it learns to click by reinforcement alone, in half a minute on one core. Or it writes sentences of
+    the compact grammar, which needs a warm start.
     """
-    return VlmConfig(
-        family=family,
-        actions=grid_clicks(columns, rows),
-        prompts=PromptStyle(max_images=max_images, max_texts=max_texts, terse=True),
-        decoding=Decoding(grammar="actions", max_new_tokens=1),
-    )
-
-
-def tiny_agent(**options: Any) -> VlmConfig:
-    """Return the same model with one more action, ``done``, for tasks of several turns."""
-    clicker = tiny(**options)
-    return replace(clicker, actions=(*clicker.actions, "done"))
-
-
-def tiny_writer(
-    *, columns: int = 16, rows: int = 16, family: Family = "qwen2_5_vl", max_images: int = 1, max_texts: int = 4
-) -> VlmConfig:
-    """Return a tiny model that writes sentences of the compact grammar. It needs a warm start."""
-    return VlmConfig(
-        family=family,
-        columns=columns,
-        rows=rows,
-        prompts=PromptStyle(max_images=max_images, max_texts=max_texts, terse=True),
-        decoding=Decoding(grammar="compact", max_new_tokens=24),
-    )
+    prompts = PromptStyle(max_images=max_images, max_texts=max_texts, terse=True)
+    if grammar == "compact":
+        decoding = Decoding(grammar="compact", max_new_tokens=24)
+        return VlmConfig(family=family, columns=columns, rows=rows, prompts=prompts, decoding=decoding)
+    actions = grid_clicks(columns, rows) + (("done",) if grammar == "clicks_and_done" else ())
+    decoding = Decoding(grammar="actions", max_new_tokens=1)
+    return VlmConfig(family=family, actions=actions, prompts=prompts, decoding=decoding)

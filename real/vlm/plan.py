@@ -11,7 +11,7 @@ from dartsim.core.install import torch_missing
 
 try:
     from dartsim.real.vlm import VlmConfig
-    from dartsim.real.vlm.config import Decoding, PromptStyle, tiny, tiny_agent, tiny_writer
+    from dartsim.real.vlm.config import Decoding, PromptStyle, tiny
     from dartsim.real.vlm.ui_tars import first_message
 except ModuleNotFoundError as missing:
     raise torch_missing(missing) from None
@@ -40,8 +40,8 @@ def vlm_config(config: Config) -> VlmConfig:
     policy = config.policy
     if policy.grammar == "ui_tars":
         return _ui_tars(config)
-    make = {"clicks": tiny, "clicks_and_done": tiny_agent, "compact": tiny_writer}[policy.grammar]
-    vlm = make(
+    vlm = tiny(
+        policy.grammar,
         columns=policy.grid,
         rows=policy.grid,
         family=policy.family,

@@ -212,12 +212,12 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
 def test_the_meaning_of_tokens_is_that_of_vocabulary_grammar_and_screen():
     pytest.importorskip("torch", reason="needs the extra `train`")
     from dartsim.real.pool_files import token_meaning
-    from dartsim.real.vlm import build, tiny, tiny_writer
+    from dartsim.real.vlm import build, tiny
 
     clicker = token_meaning(build(tiny()), 112)
     assert clicker == token_meaning(build(tiny(family="qwen3_vl", max_images=3), seed=5), 112)
     assert clicker["num_actions"] == 9
     for other in (token_meaning(build(tiny()), 224), token_meaning(build(tiny(columns=4)), 112)):
         assert other != clicker
-    written = token_meaning(build(tiny_writer(columns=8, rows=8)), 112)
+    written = token_meaning(build(tiny("compact", columns=8, rows=8)), 112)
     assert (written["grammar"], written["columns"], written["rows"]) == ("compact", 8, 8)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from dartsim.core.errors import StoreFault, StoreFull
 from dartsim.core.ports import EnvProvider, Learner, PolicyWorker, Store
@@ -17,6 +16,7 @@ from dartsim.sim.faults.injector import FaultInjector
 from dartsim.sim.faults.kinds import KINDS
 from dartsim.sim.learner import SimLearner
 from dartsim.sim.worker import SimWorker
+from dartsim.store.wrapper import StoreWrapper
 
 FULL, REFUSED = KINDS["store_full"], KINDS["store_error"]
 
@@ -82,11 +82,11 @@ class FaultyCluster(FaultFreeCluster):
         await self.injector.settle()
 
 
-class FaultyStore:
-    """A store that refuses to keep trajectories; implements ``dartsim.core.ports.Store``."""
+class FaultyStore(StoreWrapper):
+    """A store that refuses to keep trajectories."""
 
     def __init__(self, inner: Store, injector: FaultInjector) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._injector = injector
         self._full = injector.window_fault(FULL.name) if injector.is_active(FULL.name) else None
         self._refused = injector.call_fault(REFUSED.name) if injector.is_active(REFUSED.name) else None
@@ -107,6 +107,3 @@ class FaultyStore:
             self._injector.count(REFUSED)
             raise StoreFault(f"{kept}: {REFUSED.description} (injected fault {REFUSED.name})")
         self._inner.record(trajectory)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)

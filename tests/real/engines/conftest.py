@@ -45,11 +45,11 @@ class Models:
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     torch.set_num_threads(1)
-    from dartsim.real.vlm import build, tiny_writer
+    from dartsim.real.vlm import build, tiny
     from dartsim.real.vlm.export import export
 
     root = tmp_path_factory.mktemp("models")
-    config = replace(tiny_writer(max_images=3, max_texts=3), output_scale=1.0)
+    config = replace(tiny("compact", columns=16, rows=16, max_images=3, max_texts=3), output_scale=1.0)
     vlms = [build(config, seed=seed) for seed in range(3)]
     return Models(vlms, [export(vlm, root / f"model-{seed}") for seed, vlm in enumerate(vlms)])
 

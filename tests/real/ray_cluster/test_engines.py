@@ -21,10 +21,10 @@ def model(tmp_path_factory):
     pytest.importorskip("transformers")
     pytest.importorskip("httpx", reason="needs the extra `real`")
     torch.set_num_threads(1)
-    from dartsim.real.vlm import build, tiny_writer
+    from dartsim.real.vlm import build, tiny
     from dartsim.real.vlm.export import export
 
-    vlm = build(tiny_writer())
+    vlm = build(tiny("compact", columns=16, rows=16, max_texts=4))
     return vlm, export(vlm, tmp_path_factory.mktemp("engine") / "model")
 
 

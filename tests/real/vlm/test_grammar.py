@@ -9,13 +9,13 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from dartsim.core.errors import ConfigError  # noqa: E402
-from dartsim.real.vlm import build, tiny_writer  # noqa: E402
+from dartsim.real.vlm import build, tiny  # noqa: E402
 from dartsim.real.vlm.grammar import END, Slot, TokenGrammar, free_grammar  # noqa: E402
 
 
 @pytest.fixture(scope="module")
 def writer() -> Any:
-    return build(tiny_writer(columns=16, rows=12))
+    return build(tiny("compact", columns=16, rows=12))
 
 
 def test_an_action_is_one_token(make_vlm: Any) -> None:
