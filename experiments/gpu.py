@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from dartsim.config.sections.vllm import VARIABLE, VllmConfig
 from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
 from dartsim.core.sync_modes import SyncMode
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from dartsim.real.vlm import Vlm, VlmConfig
 
 Device = Literal["cpu", "cuda"]
-VARIABLE = "DARTSIM_VLLM_PYTHON"
 PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "H800": 989e12, "A100": 312e12, "L40S": 362e12, "4090": 165e12}
 """Dense bfloat16 operations a second, by a part of the GPU's name; source: data sheets."""
 
@@ -297,16 +297,18 @@ async def _engine(device: Device, loads: int, small: bool) -> dict[str, Any]:
         vlms = [build(config, seed=seed) for seed in (0, 1)]
         folders = [export(vlm, Path(folder) / f"version-{number}") for number, vlm in enumerate(vlms)]
         options = EngineOptions(
-            python=os.environ[VARIABLE],
+            vllm=VllmConfig(
+                python=os.environ[VARIABLE],
+                device=device,
+                dtype="bfloat16" if device == "cuda" else "float32",
+                gpu_memory_share=0.4,
+                max_model_len=4_096 if device == "cuda" else 512,
+                max_num_seqs=32,
+                start_seconds=1_800.0,
+            ),
             model=str(folders[0]),
-            device=device,
-            devices=(0,) if device == "cuda" else (),
-            dtype="bfloat16" if device == "cuda" else "float32",
-            gpu_memory_utilization=0.4,
-            max_model_len=4_096 if device == "cuda" else 512,
-            max_num_seqs=32,
             max_images=1,
-            start_seconds=1_800.0,
+            devices=(0,) if device == "cuda" else (),
         )
         worker = VllmWorker(
             0,

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dartsim.config.schema import RolloutConfig, SyncConfig
+from dartsim.config.schema import RolloutConfig, SyncConfig, VllmConfig
+from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.errors import WorkerFault
 from dartsim.core.types import Attempt, Observation, Request, Task, Weights
 from dartsim.observe import DesktopState, EngineState, Recorder
@@ -45,7 +46,6 @@ DESKTOPS = 8
 STANDIN = Path(__file__).resolve().parent.parent / "tests" / "real" / "engines" / "standin.py"
 STANDIN_START_SECONDS = 5.0
 """Of the stand-in; vLLM's own start with a 7B model takes minutes."""
-VARIABLE = "DARTSIM_VLLM_PYTHON"
 PLANS = {
     "rolling_keep": SyncConfig(mode="keep", workers_at_a_time=1, retry_seconds=1.0),
     "global_pause": SyncConfig(mode="keep", workers_at_a_time="all", retry_seconds=1.0),
@@ -79,9 +79,10 @@ def options_of(engine: str, model: Model) -> EngineOptions:
 
     first = str(model.weights(0).source)
     if engine == "vllm":
-        return EngineOptions(python=os.environ[VARIABLE], model=first, max_model_len=512, max_images=1)
+        return EngineOptions(vllm=VllmConfig(python=os.environ[VARIABLE], max_model_len=512), model=first, max_images=1)
     flags = ("--start-seconds", str(STANDIN_START_SECONDS))
-    return EngineOptions(python=sys.executable, model=first, entry=(str(STANDIN),), flags=flags, start_seconds=60.0)
+    vllm = VllmConfig(python=sys.executable, start_seconds=60.0)
+    return EngineOptions(vllm=vllm, model=first, entry=(str(STANDIN),), flags=flags)
 
 
 async def mode_cost(engine: str, plan: SyncConfig, model: Model, publications: int, between_seconds: float) -> Figures:

@@ -120,7 +120,7 @@ class LocalEngine:
         self._folder = folder
         self._progress = progress
         self._process: asyncio.subprocess.Process | None = None
-        self._port = options.port
+        self._port = 0
 
     @property
     def url(self) -> str:
@@ -177,7 +177,7 @@ class LocalEngine:
         options = self.options
         self._folder.mkdir(parents=True, exist_ok=True)
         site = await asyncio.to_thread(write_site, self._folder / "site")
-        self._port = options.port or free_port(options.host)
+        self._port = free_port(options.host)
         command = options.command(self._port, None if model is None else str(model))
         self.starts += 1
         with self.log.open("ab") as log:
@@ -210,8 +210,8 @@ class LocalEngine:
                 problem = None
                 if self._process.returncode is not None:
                     problem = f"ended with status {self._process.returncode} after {seconds:.0f} s"
-                elif seconds > self.options.start_seconds:
-                    problem = f"was not healthy within {self.options.start_seconds:g} s"
+                elif seconds > self.options.vllm.start_seconds:
+                    problem = f"was not healthy within {self.options.vllm.start_seconds:g} s"
                 if problem is not None:
                     raise EngineStartFailed(f"{self.name} {problem}; its log, {str(self.log)!r}, ends:\n{self._tail()}")
                 if self._progress is not None and seconds - reported >= 5.0:

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 from urllib.parse import urlsplit
 
 from dartsim.config import Config
@@ -72,62 +71,35 @@ class EngineOptions:
     """One engine.
 
     Attributes:
-        python: Interpreter of the environment that has vLLM.
+        vllm: Settings of the configuration; ``python`` is the interpreter of the environment that has vLLM.
         model: Checkpoint folder that it starts with.
-        device: ``cpu`` adds the environment that vLLM's CPU build wants.
-        devices: GPUs it may use, by number; none: all.
-        tensor_parallel: GPUs one engine is spread over.
-        dtype: Type of the weights; use the learner's for equal log-probabilities.
-        max_model_len: Longest prompt and reply together, tokens.
-        max_num_seqs: Most requests computed at once; more wait in the engine.
         max_images: Most screenshots of a prompt.
-        gpu_memory_utilization: Share of a GPU's memory that it takes.
-        kv_cache_gib: Cache of keys and values of a CPU engine.
-        block_size: Tokens of a block of the prefix cache: only whole blocks are found again. None takes vLLM's own,
-            but 32 on CPU, where it would take 128, longer than a small model's prompt.
-        threads: OpenMP threads of a CPU engine. More than one costs far more than it brings on shared cores.
-        transfer: Backend of the weight-transfer routes: ``file`` (ours), another registered one, or None.
-        grammar: Multi-token grammars are used: tokens must be known before the next step is prepared.
+        devices: GPUs it may use, by number; none: all.
         host: Address it listens on, and that clients use.
         exposed: ``host`` may be another than the loopback: the network is trusted, because nothing else guards the
             routes that change weights.
-        port: 0 takes a free one.
         entry: What the interpreter runs.
         flags: More arguments of the command line.
         environment: More environment variables, which win over all others.
-        start_seconds: Time until it must be healthy: a 7B model takes minutes from a cold disk.
         stop_seconds: Time between asking it to end and killing it (DART's released code: 10).
     """
 
-    python: str
+    vllm: VllmConfig
     model: str
-    device: Literal["cpu", "cuda"] = "cpu"
-    devices: tuple[int, ...] = ()
-    tensor_parallel: int = 1
-    dtype: str = "float32"
-    max_model_len: int = 2_048
-    max_num_seqs: int = 16
     max_images: int = 5
-    gpu_memory_utilization: float = 0.9
-    kv_cache_gib: int = 1
-    block_size: int | None = None
-    threads: int = 1
-    transfer: str | None = "file"
-    grammar: bool = True
+    devices: tuple[int, ...] = ()
     host: str = "127.0.0.1"
     exposed: bool = False
-    port: int = 0
     entry: tuple[str, ...] = SERVER
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    start_seconds: float = 600.0
     stop_seconds: float = 10.0
 
     def __post_init__(self) -> None:
-        if self.device == "cuda" and self.devices and len(self.devices) != self.tensor_parallel:
+        size = self.vllm.tensor_parallel
+        if self.vllm.device == "cuda" and self.devices and len(self.devices) != size:
             raise ConfigError(
-                f"an engine on GPUs {self.devices} wants tensor_parallel = {len(self.devices)}, "
-                f"got {self.tensor_parallel}"
+                f"an engine on GPUs {self.devices} wants tensor_parallel = {len(self.devices)}, got {size}"
             )
         if not self.exposed and not is_loopback(self.host):
             # vLLM's own key guards a part of its routes, and not those that pause and change weights.
@@ -138,38 +110,40 @@ class EngineOptions:
 
     def command(self, port: int, model: str | None = None) -> list[str]:
         """Return the command line of an engine at a port, started from ``model`` if that is another folder."""
-        command = [self.python, *self.entry, "--model", model or self.model, "--served-model-name", "policy"]
+        vllm = self.vllm
+        assert vllm.python is not None, "engine_options finds it"
+        command = [vllm.python, *self.entry, "--model", model or self.model, "--served-model-name", "policy"]
         command += ["--host", self.host, "--port", str(port)]
-        command += ["--max-model-len", str(self.max_model_len), "--max-num-seqs", str(self.max_num_seqs)]
-        command += ["--dtype", self.dtype, "--logprobs-mode", "processed_logprobs"]
+        command += ["--max-model-len", str(vllm.max_model_len), "--max-num-seqs", str(vllm.max_num_seqs)]
+        command += ["--dtype", vllm.dtype, "--logprobs-mode", "processed_logprobs"]
         # One line a request would be hundreds of megabytes a day and hide what matters.
         command += ["--enable-scale-out", "--enable-prompt-tokens-details", "--disable-uvicorn-access-log"]
         command += ["--limit-mm-per-prompt", json.dumps({"image": self.max_images, "video": 0})]
-        block_size = self.block_size or (32 if self.device == "cpu" else None)
-        if block_size is not None:
-            command += ["--block-size", str(block_size)]
-        if self.device == "cpu":
+        # Multi-token grammars must know a token before the next step is prepared.
+        command += ["--no-async-scheduling"]
+        if vllm.device == "cpu":
+            # Only whole blocks of a prefix are found again; vLLM would take 128, longer than a small model's prompt.
+            command += ["--block-size", "32"]
             # A prompt computed in two steps, for a request with a seed, kills vLLM's CPU build: "CPU Generator does
             # not use offset" (0.32). Whole prompts only, then, and room for the longest one.
             command += ["--enforce-eager", "--no-enable-chunked-prefill"]
-            command += ["--max-num-batched-tokens", str(max(self.max_model_len, 4_096))]
+            command += ["--max-num-batched-tokens", str(max(vllm.max_model_len, 4_096))]
             command += ["--distributed-executor-backend", "uni"]
         else:
-            command += ["--gpu-memory-utilization", str(self.gpu_memory_utilization)]
-            command += ["--tensor-parallel-size", str(self.tensor_parallel)]
-        if self.grammar:
-            command += ["--no-async-scheduling"]
-        if self.transfer is not None:
-            command += ["--weight-transfer-config", json.dumps({"backend": self.transfer})]
+            command += ["--gpu-memory-utilization", str(vllm.gpu_memory_share)]
+            command += ["--tensor-parallel-size", str(vllm.tensor_parallel)]
+        backend = transfer_backend(vllm)
+        if backend is not None:
+            command += ["--weight-transfer-config", json.dumps({"backend": backend})]
         return [*command, *self.flags]
 
     def variables(self, site: Path | None = None) -> dict[str, str]:
         """Return what is added to the environment; ``site`` is the folder of ``write_site``."""
         variables = dict(BASE_ENVIRONMENT)
-        if self.device == "cpu":
+        if self.vllm.device == "cpu":
             variables |= {
-                "OMP_NUM_THREADS": str(self.threads),
-                "VLLM_CPU_KVCACHE_SPACE": str(self.kv_cache_gib),
+                "OMP_NUM_THREADS": str(self.vllm.threads),
+                "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
                 "VLLM_CPU_OMP_THREADS_BIND": "nobind",
                 # Keeps the model in the engine's own process (``uni``). In one of its own (``mp``) the two spin on
                 # memory they share for a second after each message: on two cores, most of the time (0.32).
@@ -184,11 +158,12 @@ class EngineOptions:
 
 def one_engine_a_gpu(options: EngineOptions, devices: Sequence[int]) -> list[EngineOptions]:
     """Return the options of an engine on each of these GPUs, or on each group of ``tensor_parallel`` of them."""
-    size = options.tensor_parallel
+    size = options.vllm.tensor_parallel
     if len(devices) % size:
         raise ConfigError(f"{len(devices)} GPUs cannot be dealt to engines of {size}")
     groups = [tuple(devices[start : start + size]) for start in range(0, len(devices), size)]
-    return [replace(options, device="cuda", devices=group) for group in groups]
+    vllm = options.vllm.replace(device="cuda")
+    return [replace(options, vllm=vllm, devices=group) for group in groups]
 
 
 def engine_options(config: Config, model: Path) -> list[EngineOptions]:
@@ -204,20 +179,7 @@ def engine_options(config: Config, model: Path) -> list[EngineOptions]:
             f'backend.workers = "vllm" needs the interpreter of an environment with vLLM: set vllm.python or '
             f"{VARIABLE}, or vllm.addresses to attach to engines that run"
         )
-    options = EngineOptions(
-        python=python,
-        model=str(model),
-        device=vllm.device,
-        dtype=vllm.dtype,
-        tensor_parallel=vllm.tensor_parallel,
-        gpu_memory_utilization=vllm.gpu_memory_share,
-        max_model_len=vllm.max_model_len,
-        max_num_seqs=vllm.max_num_seqs,
-        max_images=config.policy.max_images,
-        threads=vllm.threads,
-        transfer=transfer_backend(vllm),
-        start_seconds=vllm.start_seconds,
-    )
+    options = EngineOptions(vllm=vllm.replace(python=python), model=str(model), max_images=config.policy.max_images)
     if vllm.gpus:
         return one_engine_a_gpu(options, vllm.gpus)
     return [options] * config.rollout.num_workers

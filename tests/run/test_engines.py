@@ -190,9 +190,9 @@ def test_engines_of_the_run_s_own_need_an_interpreter(monkeypatch, tmp_path):
     with pytest.raises(ConfigError, match=rf"set vllm\.python or {VARIABLE}, or vllm\.addresses"):
         engine_options(configured("rollout.num_workers=1"), tmp_path)
     monkeypatch.setenv(VARIABLE, "/from/the/environment")
-    assert engine_options(configured("rollout.num_workers=1"), tmp_path)[0].python == "/from/the/environment"
+    assert engine_options(configured("rollout.num_workers=1"), tmp_path)[0].vllm.python == "/from/the/environment"
     given = engine_options(configured("rollout.num_workers=1", 'vllm.python="/given"'), tmp_path)
-    assert given[0].python == "/given"
+    assert given[0].vllm.python == "/given"
 
 
 @pytest.mark.parametrize(

@@ -39,13 +39,13 @@ def test_what_is_not_loopback_is_known(address):
 
 
 def test_every_default_address_of_the_configuration_is_loopback():
-    from dartsim.config.schema import DesktopHostConfig
+    from dartsim.config.schema import DesktopHostConfig, VllmConfig
     from dartsim.real.containers.engine import HostSettings
     from dartsim.real.engines.options import EngineOptions
 
     assert DesktopHostConfig().bind == HostSettings().bind_address == "127.0.0.1"
-    assert EngineOptions(python="py", model="m").host == "127.0.0.1"
-    command = EngineOptions(python="py", model="m").command(8000)
+    assert EngineOptions(vllm=VllmConfig(python="py"), model="m").host == "127.0.0.1"
+    command = EngineOptions(vllm=VllmConfig(python="py"), model="m").command(8000)
     assert command[command.index("--host") + 1] == "127.0.0.1"
 
 
@@ -74,10 +74,11 @@ def test_the_official_image_publishes_on_the_bind_address_too():
 
 @pytest.mark.parametrize("host", BEYOND)
 def test_an_engine_beyond_loopback_is_refused_because_its_control_routes_take_no_token(host):
+    from dartsim.config.schema import VllmConfig
     from dartsim.real.engines.options import EngineOptions
 
     with pytest.raises(ConfigError, match="take no token"):
-        EngineOptions(python="py", model="m", host=host)
+        EngineOptions(vllm=VllmConfig(python="py"), model="m", host=host)
 
 
 def osworld(host):
@@ -213,11 +214,12 @@ def test_the_doctor_only_asks_and_publishes_nothing():
 
 def test_an_engine_on_a_nodes_address_was_asked_for(monkeypatch, tmp_path):
     pytest.importorskip("aiohttp")  # not ray: whoever imports it first decides where a Ray of this process listens
+    from dartsim.config.schema import VllmConfig
     from dartsim.real.engines.options import EngineOptions
     from dartsim.real.ray_cluster import engines
 
     monkeypatch.setattr(engines, "node_address", lambda: "10.0.0.5")
-    options = EngineOptions(python="python", model="/m")
+    options = EngineOptions(vllm=VllmConfig(python="python"), model="/m")
     node = engines.EngineHost(options, str(tmp_path), "e", "node")._engine.options
     assert (node.host, node.exposed) == ("10.0.0.5", True)
     loopback = engines.EngineHost(options, str(tmp_path), "e", "loopback")._engine.options

@@ -33,7 +33,12 @@ class VllmConfig(Section):
     )
     max_model_len: Positive = Field(2048, description="Longest prompt and reply together, tokens.")
     max_num_seqs: Positive = Field(16, description="Requests computed at once.")
-    threads: Positive = Field(1, description="OpenMP threads of an engine on CPU.")
-    start_seconds: Deadline = Field(600.0, description="Time until an engine must be healthy.")
+    threads: Positive = Field(
+        1,
+        description="OpenMP threads of an engine on CPU; more than one costs far more than it brings on shared cores.",
+    )
+    start_seconds: Deadline = Field(
+        600.0, description="Time until an engine must be healthy: a 7B model takes minutes from a cold disk."
+    )
     concurrent_starts: Positive = Field(4, description="Engines that are started at a time; the others wait.")
     request_seconds: Deadline = Field(300.0, description="Longest time of one request.")

@@ -55,7 +55,7 @@ class VllmEngines(EngineBackend):
         number = config.rollout.num_workers
         addresses = config.vllm.addresses
         python = config.vllm.python or os.environ.get(VARIABLE) or PYTHON
-        named = config.model_copy(update={"vllm": config.vllm.model_copy(update={"python": python})})
+        named = config.replace(vllm={"python": python})
         if addresses:
             refuse_other_numbers(config, len(addresses))
             return {
@@ -67,13 +67,12 @@ class VllmEngines(EngineBackend):
         refuse_other_numbers(config, len(options))
         processes = []
         for index, engine in enumerate(options):
-            command = engine.command(engine.port)
-            if not engine.port:
-                command[command.index("--port") + 1] = PORT
+            command = engine.command(0)
+            command[command.index("--port") + 1] = PORT
             processes.append(
                 {
                     "name": f"engine-{index}",
-                    "listens": f"on {engine.host}, {f'port {engine.port}' if engine.port else 'a free port'}",
+                    "listens": f"on {engine.host}, a free port",
                     "command": command,
                     "environment": engine.variables(Path(SITE)),
                 }
@@ -94,13 +93,13 @@ def _attached_plan(config: Config) -> list[dict[str, Any]]:
     """Return what has to be started elsewhere before the run attaches to it."""
     from dartsim.real.engines.options import engine_options, engine_places
 
-    alone = config.model_copy(update={"vllm": config.vllm.model_copy(update={"addresses": [], "gpus": []})})
+    alone = config.replace(vllm={"addresses": [], "gpus": []})
     shared = engine_options(alone, Path(config.policy.model or MODEL))[0]
     plans = []
     for number, (host, gpus) in enumerate(engine_places(config)):
         port = urlsplit(config.vllm.addresses[number]).port or 80
-        options = replace(shared, devices=tuple(gpus) if shared.device == "cuda" else (), port=port)
-        site = Path(SITE) if options.transfer is not None else None
+        options = replace(shared, devices=tuple(gpus) if config.vllm.device == "cuda" else ())
+        site = None if config.vllm.transfer == "folder" else Path(SITE)
         plans.append(
             {
                 "name": f"engine-{number}",

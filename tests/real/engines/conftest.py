@@ -108,10 +108,11 @@ def vllm_python() -> str:
 @pytest.fixture(scope="session")
 def vllm_url(vllm_python: str, models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One real engine for the whole session: it takes half a minute to start."""
+    from dartsim.config.sections.vllm import VllmConfig
     from dartsim.real.engines.launcher import LocalEngine
     from dartsim.real.engines.options import EngineOptions
 
-    options = EngineOptions(python=vllm_python, model=str(models.folders[0]))
+    options = EngineOptions(vllm=VllmConfig(python=vllm_python), model=str(models.folders[0]))
     engine = LocalEngine(options, tmp_path_factory.mktemp("vllm"))
     background = Background()
     try:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dartsim.config.sections.vllm import VllmConfig
 from dartsim.core.errors import ConfigError, WorkerFault, WorkerRestarted
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Weights
@@ -29,8 +30,9 @@ from dartsim.real.engines.worker import VllmWorker
 SETTINGS = WorkerSettings(patience_seconds=30.0, retry_seconds=0.05, warm_up=False)
 
 
-def options_of(standin_file: Path, models: Any, **more: Any) -> EngineOptions:
-    return EngineOptions(python=sys.executable, model=str(models.folders[0]), entry=(str(standin_file),), **more)
+def options_of(standin_file: Path, models: Any, *, start_seconds: float = 600.0, **more: Any) -> EngineOptions:
+    vllm = VllmConfig(python=sys.executable, start_seconds=start_seconds)
+    return EngineOptions(vllm=vllm, model=str(models.folders[0]), entry=(str(standin_file),), **more)
 
 
 def worker_of(engine: LocalEngine, models: Any, settings: WorkerSettings = SETTINGS) -> VllmWorker:
@@ -104,7 +106,7 @@ def test_a_start_that_fails_says_why(standin_file: Path, models: Any, tmp_path: 
         with pytest.raises(EngineStartFailed, match=r"was not healthy within 0\.3 s"):
             await engine.start()
         assert not engine.running
-        nowhere = EngineOptions(python="/nowhere/python", model="model")
+        nowhere = EngineOptions(vllm=VllmConfig(python="/nowhere/python"), model="model")
         with pytest.raises(EngineStartFailed, match="cannot be run"):
             await LocalEngine(nowhere, tmp_path).start()
 
@@ -135,10 +137,12 @@ def test_an_engine_ends_with_whoever_started_it(standin_file: Path, models: Any,
     program = f"""
 import asyncio, sys
 from pathlib import Path
+from dartsim.config.sections.vllm import VllmConfig
 from dartsim.real.engines.launcher import LocalEngine
 from dartsim.real.engines.options import EngineOptions
 async def main():
-    options = EngineOptions(python=sys.executable, model={str(models.folders[0])!r}, entry=({str(standin_file)!r},))
+    vllm = VllmConfig(python=sys.executable)
+    options = EngineOptions(vllm=vllm, model={str(models.folders[0])!r}, entry=({str(standin_file)!r},))
     engine = LocalEngine(options, Path({str(tmp_path)!r}))
     await engine.start()
     print(engine.pid, flush=True)
@@ -166,24 +170,27 @@ def _lives(pid: int) -> bool:
 
 
 def test_options_are_a_command_and_an_environment() -> None:
-    options = EngineOptions(python="py", model="m", device="cuda", dtype="bfloat16", transfer="nccl", grammar=False)
+    options = EngineOptions(vllm=VllmConfig(python="py", device="cuda", dtype="bfloat16"), model="m")
     first, second = one_engine_a_gpu(options, [0, 1])
     assert first.variables()["CUDA_VISIBLE_DEVICES"] == "0"
     assert second.variables()["CUDA_VISIBLE_DEVICES"] == "1"
     command = first.command(8000)
     assert command[:3] == ["py", "-m", "vllm.entrypoints.openai.api_server"]
-    assert command[command.index("--weight-transfer-config") + 1] == '{"backend": "nccl"}'
+    assert command[command.index("--weight-transfer-config") + 1] == '{"backend": "file"}'
     assert "--enforce-eager" not in command
     assert "--disable-uvicorn-access-log" in command
-    cpu = EngineOptions(python="py", model="m", environment={"OMP_NUM_THREADS": "3"})
+    cpu = EngineOptions(
+        vllm=VllmConfig(python="py", transfer="folder"), model="m", environment={"OMP_NUM_THREADS": "3"}
+    )
     # One process an engine: the two of "mp" spin on memory they share, which on two cores is most of the time.
     assert cpu.command(1)[cpu.command(1).index("--distributed-executor-backend") + 1] == "uni"
     assert cpu.variables()["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     assert cpu.variables(Path("site"))["PYTHONPATH"] == "site"
     assert cpu.variables()["OMP_NUM_THREADS"] == "3"
+    assert "--weight-transfer-config" not in cpu.command(1)
     assert cpu.command(1, "other")[cpu.command(1).index("--model") + 1] == "other"
     with pytest.raises(ConfigError, match="3 GPUs cannot be dealt to engines of 2"):
-        one_engine_a_gpu(EngineOptions(python="py", model="m", tensor_parallel=2), [0, 1, 2])
+        one_engine_a_gpu(EngineOptions(vllm=VllmConfig(python="py", tensor_parallel=2), model="m"), [0, 1, 2])
 
 
 def test_vllm_is_back_with_its_weights_after_it_was_killed_and_after_a_restart(
@@ -192,7 +199,7 @@ def test_vllm_is_back_with_its_weights_after_it_was_killed_and_after_a_restart(
     from dartsim.real.vlm.sampling import score_reply
 
     async def main() -> None:
-        engine = LocalEngine(EngineOptions(python=vllm_python, model=str(models.folders[0])), tmp_path)
+        engine = LocalEngine(EngineOptions(vllm=VllmConfig(python=vllm_python), model=str(models.folders[0])), tmp_path)
         settings = WorkerSettings(patience_seconds=300.0, retry_seconds=0.05)
         async with worker_of(engine, models, settings) as worker:
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dartsim.config.sections.vllm import VllmConfig
 from dartsim.core.types import Weights
 from dartsim.real.engines.errors import EngineStartFailed
 from dartsim.real.engines.launcher import LocalEngine, free_port, write_site
@@ -104,7 +105,10 @@ def pool(standin_file: Path, models: Any, folder: Path, *flags: tuple[str, ...])
             number,
             LocalEngine(
                 EngineOptions(
-                    python=sys.executable, model=str(models.folders[0]), entry=(str(standin_file),), flags=more
+                    vllm=VllmConfig(python=sys.executable),
+                    model=str(models.folders[0]),
+                    entry=(str(standin_file),),
+                    flags=more,
                 ),
                 folder,
                 name=f"engine-{number}",

@@ -30,11 +30,13 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def engine(place, model, tmp_path):
+    from dartsim.config.sections.vllm import VllmConfig
     from dartsim.real.engines.options import EngineOptions
     from dartsim.real.ray_cluster.engines import EngineHost, RayEngine
 
     def make(folder=model[1], **want):
-        options = EngineOptions(python=sys.executable, model=str(folder), entry=(str(STANDIN),), start_seconds=60.0)
+        vllm = VllmConfig(python=sys.executable, start_seconds=60.0)
+        options = EngineOptions(vllm=vllm, model=str(folder), entry=(str(STANDIN),))
         host = partial(EngineHost, options, str(tmp_path / "logs"), "engine-0", "loopback")
         return RayEngine(place("engine-0", host, **want), name="engine-0", start_seconds=60.0)
 
