@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from dartsim.core.ports import Recovered, Restored, Resumable, Store
-from dartsim.core.types import Batch, Drop, Group, Trajectory, TrajectoryState, Version
+from dartsim.core.ports import Resumable, Store
+from dartsim.core.types import (
+    Batch,
+    Drop,
+    Group,
+    Recovered,
+    Restored,
+    Trajectory,
+    TrajectoryState,
+    Version,
+)
 
 
 class StoreWrapper(Store):
