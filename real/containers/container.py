@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from dartsim.real.containers.launch import published_ports
 from dartsim.real.containers.spec import ContainerSpec
 
-if TYPE_CHECKING:
-    from dartsim.real.containers.host import DockerHost
-
 T = TypeVar("T")
 
 _BRIDGE = "bridge"
+
+
+class ContainerHost(Protocol):
+    """The host of a container, as the container uses it."""
+
+    async def call(self, identity: str, function: Callable[[Any], T]) -> T:
+        """Call ``function`` with one container of the ``docker`` package, in a thread."""
+
+    async def remove(self, name: str) -> None:
+        """Remove a container."""
 
 
 class Container:
@@ -33,7 +40,7 @@ class Container:
 
     def __init__(
         self,
-        engine: DockerHost,
+        engine: ContainerHost,
         *,
         id: str,
         name: str,
