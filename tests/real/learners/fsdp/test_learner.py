@@ -110,7 +110,7 @@ def test_a_checkpoint_goes_on_with_another_number_of_ranks(
 
 
 def test_a_checkpoint_goes_on_exactly_also_that_of_one_process(
-    learner_of: Any, single: Any, batches: list[Batch], tmp_path: Path
+    learner_of: Any, single: Any, config: Any, batches: list[Batch], tmp_path: Path
 ) -> None:
     alone = single()
     train(alone, batches[:2])
@@ -128,7 +128,7 @@ def test_a_checkpoint_goes_on_exactly_also_that_of_one_process(
     train(alone, batches[3:])
     assert apart(learner, alone) == 0.0
     with pytest.raises(ValueError, match="seed 5, this learner 6"):
-        type(learner)(None, tmp_path, tmp_path / "other", seed=6).load(tmp_path / "ranks")
+        type(learner)(None, tmp_path, tmp_path / "other", config, seed=6).load(tmp_path / "ranks")
 
 
 def test_a_rank_that_dies_costs_its_update_only(learner_of: Any, batches: list[Batch], tmp_path: Path) -> None:

@@ -41,11 +41,11 @@ def test_ranks_meet_at_the_first_machine_in_the_order_of_the_machines() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("trainer.fsdp.ranks=3", "equally many on each"),
+        ("trainer.fsdp.ranks=3", "cannot be divided evenly"),
         ("trainer.fsdp.gpus=[0,1]", "names 2 GPUs of a node, which has 8 ranks"),
-        ("trainer.fsdp.address=none", "wants trainer.fsdp.address"),
-        ("trainer.fsdp.address=head", "wants trainer.fsdp.address"),
-        ("trainer.fsdp.folder=none", "wants trainer.fsdp.folder"),
+        ("trainer.fsdp.address=none", "needs trainer.fsdp.address"),
+        ("trainer.fsdp.address=head", "needs trainer.fsdp.address"),
+        ("trainer.fsdp.folder=none", "needs trainer.fsdp.folder"),
         ("ray.address=auto", "Ray places a learner with all of its ranks on one node"),
     ],
 )
