@@ -193,7 +193,9 @@ def test_a_hostile_agent_on_every_slot_changes_no_score_and_no_file(num_envs, nu
     gc.collect()
     rewards = Counter((agent.attacks.get(each.attempt.id, "honest"), each.reward) for each in ended)
     assert {reward for attack, reward in rewards if attack != "honest"} <= {0.0, None}, rewards
-    assert {reward for attack, reward in rewards if attack == "honest"} == {1.0}, rewards
+    # An honest attempt may meet a desktop that another one broke: it is masked then, never scored 0.
+    assert {reward for attack, reward in rewards if attack == "honest"} <= {1.0, None}, rewards
+    assert rewards["honest", 1.0], rewards
     assert rewards["nothing", 0.0]
     assert host_files() == before
     assert not MARK.exists()

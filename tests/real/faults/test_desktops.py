@@ -61,8 +61,9 @@ async def eat_the_panel(rig, container):
 
 LONG = f"pyautogui.write({'a' * 150!r})"  # some 3 s, in one request
 EVERY_TIME = [
-    (pause, {"action_uncertain"}, None),
-    (kill_during_the_request, {"action_uncertain"}, LONG),
+    # The engine refuses a call to a container that is paused or dead, where that comes before the request's end.
+    (pause, {"action_uncertain", "call_refused"}, None),
+    (kill_during_the_request, {"action_uncertain", "call_refused"}, LONG),
     (kill_x, {"action_failed", "bad_screenshot", "vm_bad_reply"}, None),
 ]
 """What is done, which causes that may have, and the action that it meets."""
