@@ -14,6 +14,7 @@ from dartsim.real.containers.engine import HostSettings, connect
 from dartsim.real.containers.host import DockerHost
 from dartsim.real.scoring.bubblewrap import BubblewrapLauncher, ProcessLauncher
 from dartsim.real.scoring.container import ContainerLauncher
+from dartsim.real.scoring.evaluator_venv import python_of
 from dartsim.real.scoring.pool import SandboxPool
 from dartsim.real.scoring.sandbox import Launcher, SandboxKind, SandboxLimits
 
@@ -46,9 +47,11 @@ async def open_pool(
         limits: What a call may use.
 
     Raises:
-        ConfigError: If ``desktop-env`` is to score and there is nothing to keep it apart.
+        ConfigError: If ``desktop-env`` is to score and is not installed, or there is nothing to keep it apart.
         ScoreFault: If none starts.
     """
+    if home is not None:
+        python_of(home)
     chosen = await choose(kind)
     async with AsyncExitStack() as stack:
         launcher: Launcher

@@ -12,6 +12,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from dartsim.real.scoring.sandbox import ScoreFault
+
 CHUNK_BYTES = 2**16
 MAX_BYTES = 512 * 2**20
 """Most bytes that pass in one call, both ways together."""
@@ -29,6 +31,9 @@ async def desktop_relay(
         link: Folder that the sandbox sees.
         inside: Its path there.
         max_bytes: Most bytes that may pass.
+
+    Raises:
+        ScoreFault: At the end of the block, if more passed: what a getter read may be cut off.
     """
     relay = _DesktopRelay(max_bytes)
     async with AsyncExitStack() as stack:
@@ -46,11 +51,14 @@ async def desktop_relay(
             os.chmod(path, 0o666)  # noqa: PTH101 - the folder above it is ours alone
             sockets[name] = f"{inside}/{name}"
         yield sockets
+    if relay.exceeded:
+        raise ScoreFault(f"a getter moved more than {max_bytes} bytes", cause="getter_failed")
 
 
 class _DesktopRelay:
     def __init__(self, max_bytes: int) -> None:
         self._left = max_bytes
+        self.exceeded = False
         self._connections: set[asyncio.Task[None]] = set()
 
     def forward(self, host: str, port: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
@@ -90,6 +98,7 @@ class _DesktopRelay:
         while chunk := await reader.read(CHUNK_BYTES):
             self._left -= len(chunk)
             if self._left < 0:
+                self.exceeded = True
                 raise ConnectionAbortedError("more has passed than a getter may move")
             writer.write(chunk)
             await writer.drain()

@@ -90,7 +90,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_work(dartsim, capsy
 def test_a_folder_that_may_not_be_written_to_is_refused_before_any_work(dartsim, capsys, command):
     Path("folder").chmod(0o500)
     assert dartsim(*command, "folder/new") == 2
-    assert "folder cannot be written to; name another place" in said(capsys)
+    assert "folder is read-only; name another folder" in said(capsys)
 
 
 def test_a_json_file_that_cannot_be_written_after_all_is_one_message(tmp_path):

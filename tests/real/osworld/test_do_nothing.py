@@ -8,6 +8,9 @@ import pytest
 
 from dartsim.core.errors import ConfigError, EnvBroken
 from dartsim.core.types import Task
+
+pytest.importorskip("httpx", reason="needs the extra `real`")
+
 from dartsim.real.osworld.do_nothing import worth_training
 
 EVALUATOR = {"func": "exact_match"}

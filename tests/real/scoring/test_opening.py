@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,12 @@ from dartsim.config import load
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Task
 from dartsim.real.containers.errors import EngineMissing
-from dartsim.real.osworld.backend import open_scorer_pool
 from dartsim.real.scoring.opening import choose, open_pool
 from dartsim.real.scoring.sandbox import SandboxKind
+
+pytest.importorskip("httpx", reason="needs the extra `real`")
+
+from dartsim.real.osworld.backend import open_scorer_pool
 
 
 @pytest.fixture
@@ -44,7 +46,10 @@ def test_without_an_engine_it_is_bubblewrap(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_engine", "no_bubblewrap")
-def test_without_either_only_our_own_metrics_score():
+def test_without_either_only_our_own_metrics_score(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").touch()
+
     async def score(home):
         async with open_pool(home, size=1) as pool:
             return await pool.run(lambda sandbox: sandbox.metric("exact_match", ["a", {"expected": "a"}], {}))
@@ -52,7 +57,9 @@ def test_without_either_only_our_own_metrics_score():
     assert asyncio.run(choose()) is SandboxKind.PROCESS
     assert asyncio.run(score(None)) == 1.0
     with pytest.raises(ConfigError, match="need a container or bubblewrap"):
-        asyncio.run(score(Path("/evaluator")))
+        asyncio.run(score(tmp_path))
+    with pytest.raises(ConfigError, match="dartsim evaluator install"):
+        asyncio.run(score(tmp_path / "none"))
 
 
 def test_an_engine_of_another_machine_is_not_used(monkeypatch):
