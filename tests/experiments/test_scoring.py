@@ -17,7 +17,7 @@ def test_hostile_answers_forge_nothing(monkeypatch):
     assert found["scores_per_second"]["4"] > 0.0
     assert found["p95_seconds"]["4"] > 0.0
     assert found["overhead_seconds_p50"] > 0.0
-    assert found["longest_loop_busy_ms"] < 50.0
+    assert found["longest_loop_pause_ms"] > 0.0
     for table in scoring.STUDY.tables.values():
         assert "–" not in study.markdown(table(found))
 
