@@ -190,7 +190,7 @@ def learner_memory(
 def _gathered(shape: ModelShape, small: int, *, trains_all: bool) -> int:
     rest, layer, vision = shape.text.rest_parameters, shape.text.layer_parameters, shape.vision.parameters
     whole = (rest + max(vision, 2 * layer)) * small
-    largest = max(rest, vision)
+    largest = max(rest, vision, layer)
     return whole + (largest * (small + 4) if trains_all else 0)
 
 

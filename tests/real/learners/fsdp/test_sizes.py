@@ -1,4 +1,4 @@
-"""What the estimate says of a 7B model, against a checkpoint that is really written and loaded; minutes, so soak."""
+"""What the estimate says of a 7B model, against files and memory that are really written and held; minutes, so soak."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ pytest.importorskip("transformers")
 
 from safetensors.torch import load_file  # noqa: E402
 
-from dartsim.lab.model_shapes import QWEN2_5_VL_7B  # noqa: E402
+from dartsim.lab.memory import learner_memory  # noqa: E402
+from dartsim.lab.model_shapes import QWEN2_5_VL_7B, read_shape  # noqa: E402
 from dartsim.real.engines.ledger import WeightsLedger, read_folder  # noqa: E402
 from dartsim.real.engines.plugin import digest  # noqa: E402
-from dartsim.real.vlm.export import export_weights  # noqa: E402
+from dartsim.real.learners.fsdp.learner import FsdpLearner  # noqa: E402
+from dartsim.real.learners.turn_data import read_turns  # noqa: E402
+from dartsim.real.vlm.export import export, export_weights  # noqa: E402
 from dartsim.real.vlm.model import CLASSES  # noqa: E402
 
 pytestmark = pytest.mark.soak
 
 LAYERS = 2
+RANKS = 2
 
 
 @contextmanager
@@ -92,3 +96,80 @@ def test_a_checkpoint_of_gigabytes_is_written_hashed_loaded_and_confirmed(tmp_pa
     assert facts.shapes.keys() == seven_b(LAYERS).keys()
     assert len(facts.digests) > 0.9 * len(facts.shapes)  # all but the large matrices
     assert read_folder(folder) is facts
+
+
+def memory(pid: int, field: str) -> int:
+    """Return bytes of a process: ``VmRSS`` now, or ``VmHWM``, the highest since it was last reset."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+
+
+def test_layers_of_a_7b_model_take_the_memory_that_is_estimated(
+    make_vlm: Any, config: Any, batches: Any, tmp_path: Path, record_property: Any
+) -> None:
+    """Two ranks load and train two decoder layers of a 7B model's shapes, with few words and a small vision tower."""
+    text = QWEN2_5_VL_7B.text
+    shapes = {
+        "hidden_size": text.hidden,
+        "intermediate_size": text.intermediate,
+        "num_layers": LAYERS,
+        "num_heads": text.heads,
+        "num_kv_heads": text.kv_heads,
+        "dtype": "bfloat16",
+    }
+    trainer = config.replace(
+        fsdp={"ranks": RANKS, "device": "cpu", "precision": "bfloat16", "checkpointing": True},
+        optimizer={"max_tokens": 10_000},
+    )
+
+    def measured(fields: dict[str, Any], name: str) -> dict[str, list[int]]:
+        """Return the memory of each rank: its peak while it loads, and in the second step, of several moments."""
+        vlm = make_vlm(**fields)
+        learner = FsdpLearner(vlm, export(vlm, tmp_path / name), tmp_path / f"{name}-ranks", trainer, seed=5)
+        vlm.model.to_empty(device="meta")  # the driver needs only its prompts
+        try:
+            with told(record_property, f"{name}: load"):
+                learner.group.start()
+            load = [memory(pid, "VmHWM") for pid in learner.group.pids]
+            with told(record_property, f"{name}: first step"):
+                learner.train(batches[0])
+            held = [memory(pid, "VmRSS") for pid in learner.group.pids]
+            for pid in learner.group.pids:
+                Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")  # the peak counts from here
+            with told(record_property, f"{name}: second step"):
+                assert learner.train(batches[1]).metrics["learner/grad_norm"] > 0.0
+            return {"load": load, "held": held, "step": [memory(pid, "VmHWM") for pid in learner.group.pids]}
+        finally:
+            learner.close()
+
+    libraries = measured({"dtype": "bfloat16"}, "tiny")
+    found = measured(shapes, "layers")
+    shape = read_shape(tmp_path / "layers")
+    assert shape.text.layer_parameters == text.layer_parameters
+    data = read_turns(batches[1], make_vlm(), trainer.objective.advantage)
+    said = learner_memory(
+        shape,
+        ranks=RANKS,
+        tokens=sum(len(example.prompt.tokens) + len(example.tokens) for example in data.examples) // RANKS,
+        images=sum(len(example.prompt.pictures) for example in data.examples) // RANKS,
+        replies=1,  # of one token each: the logits are nothing
+        screen=(56, 56),
+        dtype="bfloat16",
+        reference=False,
+    )
+    state = said.parameters + said.gradients + said.optimizer
+    exported = 2 * shape.parameters
+    expected = {
+        "load": [said.host] * RANKS,
+        "held": [state] * RANKS,  # gradients stay until the next step
+        "step": [state + said.gathered + said.activations + exported, state + said.gathered + said.activations],
+    }
+    errors = []
+    for moment, predictions in expected.items():
+        for rank, predicted in enumerate(predictions):
+            taken = found[moment][rank] - libraries[moment][rank]
+            errors.append(predicted / taken - 1.0)
+            record_property(f"{moment}, rank {rank}", taken)
+            print(f"{moment:4} rank {rank}: predicted {predicted / 1e9:.2f} GB, measured {taken / 1e9:.2f}", end=", ")
+            print(f"error {errors[-1]:+.0%}")
+    assert all(-0.15 < error < 0.5 for error in errors), "the reserves of the estimate are 5 % and 2 GiB a GPU"
