@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dartsim.config import Config, load
+from dartsim.config.schema import DockerHostConfig
 from dartsim.core.ports import Store
 from dartsim.core.rng import Streams
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Attempt, Reply, Request, Weights
 from dartsim.observe import DesktopState, Listener, Recorder
-from dartsim.real.containers import Container, ContainerSpec, DesktopFleet, DockerHost, HostSettings
+from dartsim.real.containers import Container, ContainerSpec, DesktopFleet, DockerHost
 from dartsim.real.desktop import desktop_spec
 from dartsim.real.desktop.tasks.panel import COLUMNS, panel_tasks
 from dartsim.real.osworld.fetch import Downloads
@@ -47,7 +48,7 @@ class Shape:
         think_seconds: Until the policy replies.
         screen: Width and height, pixels.
         timeouts: Of calls.
-        starts_at_once: Containers started at a time.
+        concurrent_starts: Containers started at a time.
     """
 
     image: str
@@ -57,7 +58,7 @@ class Shape:
     think_seconds: float = 0.0
     screen: tuple[int, int] = SCREEN
     timeouts: Timeouts = PATIENT
-    starts_at_once: int = 4
+    concurrent_starts: int = 4
 
     @property
     def num_desktops(self) -> int:
@@ -199,9 +200,9 @@ class DesktopStudyCluster:
         self.system.data.check()
 
 
-def engine(num_desktops: int, *, starts_at_once: int = 4) -> HostSettings:
+def engine(num_desktops: int, *, concurrent_starts: int = 4) -> DockerHostConfig:
     """Return settings of a Docker host with room for ``num_desktops``."""
-    return HostSettings(capacity=num_desktops, starts_at_once=starts_at_once, call_seconds=120.0)
+    return DockerHostConfig(max_desktops=num_desktops, concurrent_starts=concurrent_starts, call_seconds=120.0)
 
 
 def gaps(recorder: Recorder, num_envs: int) -> list[float]:

@@ -21,10 +21,11 @@ from typing import Any
 
 from sqlalchemy import select
 
+from dartsim.config.schema import DockerHostConfig
 from dartsim.core.types import Trajectory
 from dartsim.curation.scheduler_state import SCHEDULER
 from dartsim.observe import Listener
-from dartsim.real.containers import Container, DesktopFleet, DockerHost, HostSettings
+from dartsim.real.containers import Container, DesktopFleet, DockerHost
 from dartsim.real.containers.engine import connect
 from dartsim.real.containers.errors import ContainerFault
 from dartsim.real.loop import RunLoop
@@ -177,7 +178,7 @@ def _life(image: str, folder: Path, *, seed: int, kills: int, after: int | None)
 
 async def _reap() -> None:
     """Reap, as the next start does."""
-    async with DesktopFleet([DockerHost(HostSettings())]):
+    async with DesktopFleet([DockerHost(DockerHostConfig())]):
         pass
 
 
@@ -221,7 +222,7 @@ def lost_records(
 
 
 def _left(owner: str) -> int:
-    client = connect(HostSettings())
+    client = connect(DockerHostConfig())
     try:
         return len(client.api.containers(all=True, filters={"label": [f"dartsim.owner={owner}"]}))
     finally:

@@ -90,10 +90,11 @@ def module_of() -> Callable[[Path], ModuleType]:
 def docker_engine():
     """Settings of a Docker engine that answers; without one the test is skipped, by name."""
     pytest.importorskip("docker", reason="needs the extra `real`")
-    from dartsim.real.containers.engine import HostSettings, connect
+    from dartsim.config.schema import DockerHostConfig
+    from dartsim.real.containers.engine import connect
     from dartsim.real.containers.errors import EngineMissing
 
-    settings = HostSettings()
+    settings = DockerHostConfig()
     try:
         connect(settings).close()
     except EngineMissing as missing:

@@ -18,7 +18,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
 
 if TYPE_CHECKING:
-    from dartsim.real.containers import HostSettings
+    from dartsim.config.schema import DockerHostConfig
 
 desktop_app = typer.Typer(name="desktop", cls=CommandGroup, help="Real desktops in containers.", no_args_is_help=True)
 
@@ -91,7 +91,7 @@ def start(
 
 
 async def _start(
-    settings: HostSettings,
+    settings: DockerHostConfig,
     spec: Any,
     screen: tuple[int, int],
     show: Path | None,
@@ -148,15 +148,20 @@ def reap(
         out.print(f"removed {removed} container{'' if removed == 1 else 's'}")
 
 
-def engine_settings(url: str | None) -> HostSettings:
+def engine_settings(url: str | None) -> DockerHostConfig:
     """Return the settings to connect to an engine.
 
     Raises:
-        ConfigError: If the packages of real desktops are missing.
+        ConfigError: If the packages of real desktops are missing, or the URL is of no engine.
     """
     missing = [name for name in ("docker", "httpx") if find_spec(name) is None]
     if missing:
         raise ConfigError(f"real desktops need {' and '.join(missing)}: {install_command('real')}")
-    from dartsim.real.containers import HostSettings
+    from pydantic import ValidationError
 
-    return HostSettings(url=url)
+    from dartsim.config.schema import DockerHostConfig
+
+    try:
+        return DockerHostConfig(url=url)
+    except ValidationError:
+        raise ConfigError(f"--host must begin with unix://, tcp:// or ssh://, got {url!r}") from None

@@ -18,8 +18,9 @@ from dartsim.core.errors import ConfigError, EnvFault, ScoreUnavailable
 from dartsim.core.types import Task
 
 if TYPE_CHECKING:
+    from dartsim.config.schema import DockerHostConfig
     from dartsim.core.ports import EnvProvider
-    from dartsim.real.containers import ContainerSpec, HostSettings
+    from dartsim.real.containers import ContainerSpec
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -121,7 +122,7 @@ def _chosen(names: Sequence[str]) -> list[Task]:
 async def _check(
     chosen: Sequence[Task],
     spec: ContainerSpec,
-    settings: HostSettings,
+    settings: DockerHostConfig,
     screen: tuple[int, int],
     at_once: int,
     gif: Path | None,

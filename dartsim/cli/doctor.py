@@ -171,11 +171,12 @@ def check_gpu(query: Callable[[], str | None] | None = None) -> DoctorCheck:
 
 def check_engine() -> DoctorCheck:
     """Ask the Docker engine for its version and resources."""
+    from dartsim.config.schema import DockerHostConfig
     from dartsim.core.errors import DartsimError
-    from dartsim.real.containers import DockerHost, EngineInfo, HostSettings
+    from dartsim.real.containers import DockerHost, EngineInfo
 
     async def ask() -> EngineInfo:
-        async with DockerHost(HostSettings(bind_address="0.0.0.0", call_seconds=10.0)) as host:
+        async with DockerHost(DockerHostConfig(bind="0.0.0.0", call_seconds=10.0)) as host:
             return await host.info()
 
     try:
@@ -193,9 +194,10 @@ def check_engine() -> DoctorCheck:
 
 def check_kvm() -> DoctorCheck:
     """Check that KVM can accelerate virtual machines."""
-    from dartsim.real.containers import HostSettings, Kvm, kvm_state
+    from dartsim.config.schema import DockerHostConfig
+    from dartsim.real.containers import Kvm, kvm_state
 
-    state = kvm_state(Kvm.AUTO, local=HostSettings().local)
+    state = kvm_state(Kvm.AUTO, local=DockerHostConfig().local)
     if state.use:
         return DoctorCheck("kvm", OK, state.why)
     fix = "sudo modprobe kvm_intel (or kvm_amd), on a machine with virtualization enabled"

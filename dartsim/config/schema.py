@@ -11,7 +11,7 @@ from pydantic import Field
 from dartsim.config.sections.backend import BackendConfig
 from dartsim.config.sections.cluster import ClusterConfig
 from dartsim.config.sections.curation import AttemptsConfig, BatchConfig, CurationConfig
-from dartsim.config.sections.desktop import DesktopConfig, DesktopHostConfig
+from dartsim.config.sections.desktop import DesktopConfig, DockerHostConfig
 from dartsim.config.sections.faults import FaultsConfig, FaultWindow
 from dartsim.config.sections.policy import PolicyConfig, SurrogateConfig
 from dartsim.config.sections.ray import RayConfig, RayPart
@@ -29,7 +29,7 @@ __all__ = [
     "BatchConfig",
     "Config",
     "DesktopConfig",
-    "DesktopHostConfig",
+    "DockerHostConfig",
     "FaultWindow",
     "FaultsConfig",
     "FsdpConfig",

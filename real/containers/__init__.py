@@ -6,7 +6,7 @@ only when an engine is used.
 """
 
 from dartsim.real.containers.container import Container
-from dartsim.real.containers.engine import EngineInfo, HostSettings
+from dartsim.real.containers.engine import EngineInfo
 from dartsim.real.containers.fleet import DesktopFleet
 from dartsim.real.containers.host import DockerHost
 from dartsim.real.containers.official import Kvm, KvmState, kvm_state, official_spec
@@ -19,7 +19,6 @@ __all__ = [
     "DesktopFleet",
     "DockerHost",
     "EngineInfo",
-    "HostSettings",
     "Kvm",
     "KvmState",
     "kvm_state",

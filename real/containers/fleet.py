@@ -34,7 +34,7 @@ class DesktopFleet:
     @property
     def capacity(self) -> int:
         """Most containers at once."""
-        return sum(host.settings.capacity for host in self.hosts)
+        return sum(host.settings.max_desktops for host in self.hosts)
 
     @property
     def num_held(self) -> int:
@@ -97,11 +97,11 @@ class DesktopFleet:
 
     def _choose(self) -> DockerHost | None:
         """Return the host with the largest share of free places, or None if all are full."""
-        free = [host for host in self.hosts if host.num_held < host.settings.capacity]
+        free = [host for host in self.hosts if host.num_held < host.settings.max_desktops]
         if not free:
             return None
         now = asyncio.get_running_loop().time()
-        return min(free, key=lambda h: (self._avoided_until.get(h, now) > now, h.num_held / h.settings.capacity))
+        return min(free, key=lambda h: (self._avoided_until.get(h, now) > now, h.num_held / h.settings.max_desktops))
 
     async def _wait_for_place(self) -> DockerHost:
         while True:

@@ -10,8 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from dartsim.config.schema import DockerHostConfig
 from dartsim.real.containers.container import Container
-from dartsim.real.containers.engine import Connect, EngineInfo, HostSettings, Knock, connect, describe, knock
+from dartsim.real.containers.engine import Connect, EngineInfo, Knock, connect, describe, knock
 from dartsim.real.containers.errors import HostClosed, call_fault, start_fault
 from dartsim.real.containers.launch import Launch, Started
 from dartsim.real.containers.leases import EngineClock, LeaseRecord, container_labels
@@ -30,8 +31,8 @@ CLOSE_TRIES = 3
 class DockerHost:
     """One engine: starts containers, keeps their leases alive, removes them.
 
-    The ``docker`` package blocks, so that its calls run in threads of this host: ``starts_at_once`` for starts,
-    ``calls_at_once`` for everything else. Further starts wait.
+    The ``docker`` package blocks, so that its calls run in threads of this host: ``concurrent_starts`` for starts,
+    ``concurrent_calls`` for everything else. Further starts wait.
 
     Every container counts against the capacity from before it is made until it is known to be gone (``num_held``).
     Invariant: every container with this host's owner label is held, or the next sweep removes it; after ``close``
@@ -45,9 +46,14 @@ class DockerHost:
     """
 
     def __init__(
-        self, settings: HostSettings | None = None, *, run: str = "", connect: Connect = connect, knock: Knock = knock
+        self,
+        settings: DockerHostConfig | None = None,
+        *,
+        run: str = "",
+        connect: Connect = connect,
+        knock: Knock = knock,
     ) -> None:
-        self.settings = settings or HostSettings()
+        self.settings = settings or DockerHostConfig()
         _ = self.settings.client_address  # refuses settings under which no port could be reached
         self.owner = new_owner()
         self.run = run
@@ -70,11 +76,11 @@ class DockerHost:
         self._closing = False
         self._closed: asyncio.Task[None] | None = None
         name = f"docker-{self.owner.token}"
-        self._starts = ThreadPoolExecutor(self.settings.starts_at_once, thread_name_prefix=f"{name}-start")
-        self._calls = ThreadPoolExecutor(self.settings.calls_at_once, thread_name_prefix=name)
+        self._starts = ThreadPoolExecutor(self.settings.concurrent_starts, thread_name_prefix=f"{name}-start")
+        self._calls = ThreadPoolExecutor(self.settings.concurrent_calls, thread_name_prefix=name)
 
     def __repr__(self) -> str:
-        return f"<DockerHost {self.settings.target}: {self.num_held} of {self.settings.capacity}>"
+        return f"<DockerHost {self.settings.target}: {self.num_held} of {self.settings.max_desktops}>"
 
     @property
     def num_held(self) -> int:
@@ -294,7 +300,7 @@ class DockerHost:
     async def _beat(self) -> None:
         """Renew the lease and remove what was lost, periodically."""
         while True:
-            await asyncio.sleep(min(self.settings.beat_seconds, self.settings.lease_seconds / 3))
+            await asyncio.sleep(min(self.settings.renewal_seconds, self.settings.lease_seconds / 3))
             try:
                 await self._in_thread(self._renew)
                 await self.reap()

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dartsim.real.containers.engine import HostSettings
+from dartsim.config.schema import DockerHostConfig
+from dartsim.real.containers.engine import look_up
 from dartsim.real.containers.errors import ContainerExited, ContainerStartFailed, PortsUnknown, start_fault
 from dartsim.real.containers.reaper import remove_container
 from dartsim.real.containers.spec import ContainerSpec, create_arguments
@@ -43,7 +44,7 @@ class Launch:
     def __init__(
         self,
         spec: ContainerSpec,
-        settings: HostSettings,
+        settings: DockerHostConfig,
         *,
         name: str,
         client: Callable[[], Any],
@@ -74,10 +75,10 @@ class Launch:
         client = None
         try:
             self._check()
-            address = self._settings.look_up()
+            address = look_up(self._settings)
             client = self._client()
             arguments = create_arguments(
-                self._spec, name=self.name, labels=self._labels(client), bind_address=self._settings.bind_address
+                self._spec, name=self.name, labels=self._labels(client), bind_address=self._settings.bind
             )
             self._check()
             container = client.containers.create(**arguments)

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import Any
 
 from dartsim.config import Config
-from dartsim.config.schema import DesktopConfig, DesktopHostConfig
+from dartsim.config.schema import DesktopConfig, DockerHostConfig
 from dartsim.core.errors import ConfigError
-from dartsim.real.containers import ContainerLimits, ContainerSpec, HostSettings, Kvm, kvm_state, official_spec
+from dartsim.real.containers import ContainerLimits, ContainerSpec, Kvm, kvm_state, official_spec
 from dartsim.real.containers.official import IMAGE
 
 VM_GIB = 4.2
@@ -23,19 +23,9 @@ UNKNOWN_IMAGE = "IMAGE"
 """Placeholder for an image that cannot be built on this machine: its name has a hash of the machine's files."""
 
 
-def host_settings(settings: DesktopConfig) -> list[HostSettings]:
-    """Return the settings of the configured engines."""
-    configured = list(settings.hosts.values()) or [DesktopHostConfig()]
-    return [
-        HostSettings(
-            url=host.url,
-            capacity=host.max_desktops,
-            bind_address=host.bind,
-            address=host.address,
-            starts_at_once=settings.concurrent_starts,
-        )
-        for host in configured
-    ]
+def docker_hosts(desktop: DesktopConfig) -> dict[str, DockerHostConfig]:
+    """Return the configured engines by name; the local one if none is configured."""
+    return desktop.hosts or {"local": DockerHostConfig()}
 
 
 def container_spec(config: Config, *, look: bool = True) -> ContainerSpec:
@@ -50,7 +40,7 @@ def container_spec(config: Config, *, look: bool = True) -> ContainerSpec:
     )
     if config.backend.desktops == "osworld":
         assert desktop.disk is not None, "checked by dartsim.config.rules"
-        local = all(host.local for host in host_settings(desktop))
+        local = all(host.local for host in docker_hosts(desktop).values())
         kvm = kvm_state(Kvm(desktop.kvm), local=local)
         if not local and Kvm(desktop.kvm) is Kvm.AUTO:
             logger.warning(
@@ -91,8 +81,8 @@ def desktop_plan(config: Config) -> dict[str, Any]:
     dealt = desktops_by_host(config)
     spec = asdict(container_spec(config, look=False))
     hosts = [
-        {"url": host.url or "DOCKER_HOST or the local engine", "most": host.capacity, "bind": host.bind_address}
-        for host in host_settings(config.desktop)
+        {"url": host.url or "DOCKER_HOST or the local engine", "most": host.max_desktops, "bind": host.bind}
+        for host in docker_hosts(config.desktop).values()
     ]
     ports = ", ".join(f"{name} {port}" for name, port in spec["ports"].items())
     each = VM_GIB if config.backend.desktops == "osworld" else config.desktop.memory_mib / 1024
@@ -120,7 +110,7 @@ def desktops_by_host(config: Config) -> dict[str, int]:
     Raises:
         ConfigError: If there are more desktops than places.
     """
-    hosts = config.desktop.hosts or {"local": DesktopHostConfig()}
+    hosts = docker_hosts(config.desktop)
     places = sum(host.max_desktops for host in hosts.values())
     wanted = config.rollout.num_desktops
     if wanted > places:

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from dartsim.config.schema import DockerHostConfig
 from dartsim.core.errors import ConfigError
-from dartsim.real.containers.engine import HostSettings, connect
+from dartsim.real.containers.engine import connect
 from dartsim.real.containers.errors import OWN_REPOSITORY
 from dartsim.real.desktop.recipe import (
     HOME,
@@ -60,7 +61,7 @@ def image_name(variant: Variant, *, office: bool = False) -> str:
 
 async def build(
     variant: Variant = "skeleton",
-    settings: HostSettings | None = None,
+    settings: DockerHostConfig | None = None,
     *,
     office: bool = False,
     again: bool = False,
@@ -79,10 +80,10 @@ async def build(
         ConfigError: If something is missing that the message names.
         EngineMissing: If no engine answers.
     """
-    return await asyncio.to_thread(_build, variant, settings or HostSettings(), office, again, on_line)
+    return await asyncio.to_thread(_build, variant, settings or DockerHostConfig(), office, again, on_line)
 
 
-def _build(variant: Variant, settings: HostSettings, office: bool, again: bool, on_line: OnLine) -> str:
+def _build(variant: Variant, settings: DockerHostConfig, office: bool, again: bool, on_line: OnLine) -> str:
     if variant == "skeleton" and not settings.local:
         raise ConfigError(f"a skeleton needs this machine's /usr, and the engine is {settings.target}: build `full`")
     name = image_name(variant, office=office)

@@ -9,12 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from dartsim.config import Config
-from dartsim.config.schema import DesktopConfig
 from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
 from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Task
-from dartsim.real.containers.plan import container_spec, host_settings
+from dartsim.real.containers.plan import container_spec, docker_hosts
 
 try:
     from dartsim.real.containers import DesktopFleet, DockerHost
@@ -59,9 +58,10 @@ async def open_desktops(
         ConfigError: If the image or the disk is missing, no engine has room, or the screen has the wrong size.
         EngineMissing: If no engine answers.
     """
-    hosts = docker_hosts(config.desktop)
+    settings = docker_hosts(config.desktop).values()
+    hosts = [DockerHost(host) for host in settings]
     spec, token = container_spec(config), ""
-    open_hosts = [host for host in host_settings(config.desktop) if not is_loopback(host.bind_address)]
+    open_hosts = [host for host in settings if not is_loopback(host.bind)]
     if config.backend.desktops == "desktop" and open_hosts:
         spec, token = with_token(spec)
     async with DesktopFleet(hosts) as fleet:
@@ -112,11 +112,6 @@ async def open_scorer_pool(config: Config, tasks: Sequence[Task]) -> AsyncIterat
             check_task(task, facts)
         await pool.warm()
         yield pool
-
-
-def docker_hosts(settings: DesktopConfig) -> list[DockerHost]:
-    """Return the configured engines; nothing is connected yet."""
-    return [DockerHost(one) for one in host_settings(settings)]
 
 
 def _usage(

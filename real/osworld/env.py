@@ -29,7 +29,7 @@ from dartsim.real.osworld.transport import OSWORLD_SERVER, OWN_SERVER, ServerTra
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
-    from dartsim.real.containers.engine import HostSettings
+    from dartsim.config.schema import DockerHostConfig
     from dartsim.real.containers.spec import ContainerSpec
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class OSWorldEnv(GuiEnv):
         *,
         base_url: str | None = None,
         container: ContainerSpec | None = None,
-        engine: HostSettings | None = None,
+        engine: DockerHostConfig | None = None,
         start: Start | None = None,
         width: int | None = None,
         height: int | None = None,

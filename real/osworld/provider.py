@@ -25,8 +25,8 @@ from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.transport import OWN_SERVER, ServerTraits, Timeouts
 
 if TYPE_CHECKING:
+    from dartsim.config.schema import DockerHostConfig
     from dartsim.real.containers.container import Container
-    from dartsim.real.containers.engine import HostSettings
     from dartsim.real.containers.host import DockerHost
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ LOOK_SECONDS = 2.0
 """How often the container of a desktop that boots is looked at."""
 GIVE_UP_SECONDS = 10.0
 """How long a start that failed or was cancelled waits for its clean-up, which otherwise goes on behind it: an engine
-that hangs must not keep a slot past its deadline. As long as ``HostSettings.cancel_seconds``."""
+that hangs must not keep a slot past its deadline. As long as ``DockerHostConfig.cancel_seconds``."""
 
 _closing: set[asyncio.Task[None]] = set()
 """Clean-ups that go on; asyncio itself does not hold on to its tasks."""
@@ -179,7 +179,7 @@ class Starter:
         self,
         spec: ContainerSpec,
         *,
-        engine: HostSettings | None = None,
+        engine: DockerHostConfig | None = None,
         server: ServerTraits = OWN_SERVER,
         timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
         scorer: Scores | None = None,

@@ -15,8 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from dartsim.config.schema import DockerHostConfig
 from dartsim.core.errors import ConfigError, EnvStartFailed
-from dartsim.real.containers.engine import HostSettings, connect
+from dartsim.real.containers.engine import connect
 from dartsim.real.containers.host import DockerHost
 from dartsim.real.containers.spec import ContainerLimits, ContainerSpec
 from dartsim.real.scoring.bubblewrap import ENVIRONMENT, INSIDE, SCORING, SCRATCH, functions_of
@@ -100,7 +101,7 @@ class ContainerLauncher:
         )
 
 
-def build_image(settings: HostSettings) -> str:
+def build_image(settings: DockerHostConfig) -> str:
     """Make sure that the engine has the sandbox's image, and return its name.
 
     Raises:

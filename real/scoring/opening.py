@@ -9,8 +9,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
+from dartsim.config.schema import DockerHostConfig
 from dartsim.core.errors import ConfigError, DartsimError
-from dartsim.real.containers.engine import HostSettings, connect
+from dartsim.real.containers.engine import connect
 from dartsim.real.containers.host import DockerHost
 from dartsim.real.scoring.bubblewrap import BubblewrapLauncher, ProcessLauncher
 from dartsim.real.scoring.container import ContainerLauncher
@@ -57,7 +58,7 @@ async def open_pool(
         launcher: Launcher
         if chosen is SandboxKind.CONTAINER:
             pool_size = size or SandboxPool.default_size()
-            host = DockerHost(HostSettings(capacity=pool_size + 1, starts_at_once=2), run="scoring")
+            host = DockerHost(DockerHostConfig(max_desktops=pool_size + 1, concurrent_starts=2), run="scoring")
             stack.push_async_callback(host.close)
             await host.reap()
             launcher = ContainerLauncher(host, home, limits)
@@ -71,7 +72,7 @@ async def open_pool(
 
 
 def _engine_answers() -> bool:
-    settings = HostSettings()
+    settings = DockerHostConfig()
     if not settings.local:
         return False
     try:

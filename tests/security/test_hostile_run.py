@@ -102,7 +102,8 @@ def host_files() -> dict[str, float]:
 
 async def run(num_envs: int, num_attempts: int, image: str, folder: Path) -> tuple[list[Trajectory], Agent]:
     from dartsim.config import load
-    from dartsim.real.containers import DesktopFleet, DockerHost, HostSettings
+    from dartsim.config.schema import DockerHostConfig
+    from dartsim.real.containers import DesktopFleet, DockerHost
     from dartsim.real.desktop import desktop_spec
     from dartsim.real.osworld.fetch import Downloads
     from dartsim.real.osworld.provider import DesktopProvider, Usage
@@ -133,7 +134,7 @@ async def run(num_envs: int, num_attempts: int, image: str, folder: Path) -> tup
     limits = SandboxLimits(seconds=20.0, cpu_seconds=1, scratch_mib=256)
     recorder = Recorder(asyncio.get_running_loop().time, num_envs=num_envs, num_engines=config.rollout.num_workers)
     recorder.instruments.append(Listener(attempt_ended=attempt_ended))
-    host = DockerHost(HostSettings(capacity=num_envs, starts_at_once=2, call_seconds=60.0))
+    host = DockerHost(DockerHostConfig(max_desktops=num_envs))
     async with DesktopFleet([host]) as fleet, open_pool(None, size=2, limits=limits) as pool:
         usage = Usage(
             settings=DesktopSettings(
@@ -174,12 +175,13 @@ async def run(num_envs: int, num_attempts: int, image: str, folder: Path) -> tup
 )
 def test_a_hostile_agent_on_every_slot_changes_no_score_and_no_file(num_envs, num_attempts, tmp_path, monkeypatch):
     pytest.importorskip("docker")
-    from dartsim.real.containers.engine import HostSettings, connect
+    from dartsim.config.schema import DockerHostConfig
+    from dartsim.real.containers.engine import connect
     from dartsim.real.containers.leases import OWNER
     from dartsim.real.desktop import build, missing_packages
 
     try:
-        client = connect(HostSettings(call_seconds=60.0))
+        client = connect(DockerHostConfig(call_seconds=60.0))
     except DartsimError as error:
         pytest.skip(f"no Docker engine: {error}")
     if missing := missing_packages():

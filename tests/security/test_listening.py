@@ -39,11 +39,10 @@ def test_what_is_not_loopback_is_known(address):
 
 
 def test_every_default_address_of_the_configuration_is_loopback():
-    from dartsim.config.schema import DesktopHostConfig, VllmConfig
-    from dartsim.real.containers.engine import HostSettings
+    from dartsim.config.schema import DockerHostConfig, VllmConfig
     from dartsim.real.engines.options import EngineOptions
 
-    assert DesktopHostConfig().bind == HostSettings().bind_address == "127.0.0.1"
+    assert DockerHostConfig().bind == "127.0.0.1"
     assert EngineOptions(vllm=VllmConfig(python="py"), model="m").host == "127.0.0.1"
     command = EngineOptions(vllm=VllmConfig(python="py"), model="m").command(8000)
     assert command[command.index("--host") + 1] == "127.0.0.1"
@@ -197,7 +196,7 @@ def test_few_files_name_an_address_beyond_loopback():
         for line in path.read_text(encoding="utf-8").splitlines()
         if '"0.0.0.0"' in line or "'0.0.0.0'" in line or '"::"' in line
     }
-    assert named == {"real/desktop/server/__main__.py", "dartsim/cli/doctor.py", "real/containers/engine.py"}
+    assert named == {"real/desktop/server/__main__.py", "dartsim/cli/doctor.py", "dartsim/config/sections/desktop.py"}
 
 
 def test_the_doctor_only_asks_and_publishes_nothing():

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from dartsim.core.section import Positive, Seconds, Section
+from dartsim.core.errors import ConfigError
+from dartsim.core.section import Deadline, Positive, Seconds, Section
+
+DEFAULT_URL = "unix:///var/run/docker.sock"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+ANY = ("0.0.0.0", "::")
 
 
-class DesktopHostConfig(Section):
-    """One Docker engine that desktops run on."""
+class DockerHostConfig(Section):
+    """One Docker engine that containers run on."""
 
     url: str | None = Field(
-        None, description="unix://, tcp:// or ssh:// address of its engine; none: DOCKER_HOST or the local one."
+        None,
+        pattern="^(unix|tcp|ssh|https?)://",
+        description="unix://, tcp:// or ssh:// address of its engine; none: DOCKER_HOST or the local one. "
+        "DOCKER_TLS_VERIFY and DOCKER_CERT_PATH configure TLS for tcp://. Over ssh:// every call is a connection of "
+        "the user's ssh: ControlMaster auto in its configuration makes them cheap.",
     )
     address: str | None = Field(
         None, description="Where its published ports are reached; none: by the url, or loopback."
@@ -26,6 +37,58 @@ class DesktopHostConfig(Section):
         False, description="osworld: accept that whoever reaches bind may use the desktops; their server has no token."
     )
     max_desktops: Positive = Field(64, description="Most desktops on it, spares included.")
+    concurrent_starts: Positive = Field(2, description="Containers that it starts at a time.")
+    concurrent_calls: Positive = Field(8, description="Other calls at a time.")
+    call_seconds: Deadline = Field(60.0, description="Longest time of one call.")
+    ports_seconds: Deadline = Field(10.0, description="Longest time until it reports a container's published ports.")
+    cancel_seconds: Seconds = Field(
+        10.0, description="Longest wait of a canceled start for its clean-up, which continues in the background."
+    )
+    renewal_seconds: Deadline = Field(
+        30.0,
+        description="Interval of renewing the lease and looking for lost containers, at most a third of lease_seconds.",
+    )
+    lease_seconds: Deadline = Field(
+        900.0, description="How long a container outlives the last sign of life of an owner on another machine."
+    )
+
+    @property
+    def target(self) -> str:
+        """The engine's address, for messages."""
+        return self.url or os.environ.get("DOCKER_HOST") or DEFAULT_URL
+
+    @property
+    def machine(self) -> str | None:
+        """The machine in the engine's address; None if it is this one."""
+        parts = urlsplit(self.url or os.environ.get("DOCKER_HOST") or "unix://")
+        if parts.scheme in ("unix", "npipe") or parts.hostname in LOOPBACK:
+            return None
+        return parts.hostname
+
+    @property
+    def local(self) -> bool:
+        """Whether the engine runs on this machine and shares its devices and files."""
+        return self.machine is None
+
+    @property
+    def client_address(self) -> str:
+        """The name or IP address at which clients here reach published ports.
+
+        Raises:
+            ConfigError: If the ports are published on the loopback of another machine.
+        """
+        if self.address is not None:
+            return self.address
+        machine = self.machine
+        if machine is None:
+            return "127.0.0.1" if self.bind in (*ANY, *LOOPBACK) else self.bind
+        if self.bind in LOOPBACK:
+            raise ConfigError(
+                f"host {self.target} publishes ports on its own {self.bind}, where nothing here reaches them: "
+                f"set bind to an address of {machine} that only your machines reach, "
+                "or address to the near end of a tunnel"
+            )
+        return machine if self.bind in ANY else self.bind
 
 
 class ScoringConfig(Section):
@@ -50,7 +113,7 @@ class DesktopConfig(Section):
     )
     office: bool = Field(False, description="desktop: the image with LibreOffice Calc.")
     image: str | None = Field(None, description="Another image of the same interface; none: the variant's.")
-    hosts: dict[str, DesktopHostConfig] = Field(
+    hosts: dict[str, DockerHostConfig] = Field(
         default_factory=dict, description="Docker engines by name, a table each; none: the local one."
     )
     width: int = Field(1920, ge=96, description="Of its screen, pixels.")
@@ -59,7 +122,6 @@ class DesktopConfig(Section):
     cpus: float = Field(2.0, gt=0.0, description="Cores a container may use.")
     pids: Positive = Field(512, description="Processes a container may have.")
     shm_mib: Positive = Field(64, description="Shared memory of a container.")
-    concurrent_starts: Positive = Field(2, description="Containers that one engine starts at a time.")
     action_pause_seconds: Seconds = Field(
         0.0, description="desktop: pyautogui's pause after each of its calls (its own default: 0.1)."
     )

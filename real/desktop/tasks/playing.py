@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from dartsim.config.schema import DockerHostConfig
 from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Task
 from dartsim.envs.base import DONE, WAIT
-from dartsim.real.containers import ContainerSpec, DesktopFleet, DockerHost, HostSettings
+from dartsim.real.containers import ContainerSpec, DesktopFleet, DockerHost
 from dartsim.real.desktop.tasks.oracles import ORACLES
 from dartsim.real.osworld.fetch import Downloads
 from dartsim.real.osworld.provider import DesktopProvider, Usage
@@ -66,7 +67,7 @@ class Tried:
 
 @asynccontextmanager
 async def desktops(
-    spec: ContainerSpec, settings: HostSettings, *, screen: tuple[int, int]
+    spec: ContainerSpec, settings: DockerHostConfig, *, screen: tuple[int, int]
 ) -> AsyncIterator[DesktopProvider]:
     """Provide desktops of one engine; at the end none is left.
 

@@ -20,8 +20,9 @@ from typing import Any
 
 import pytest
 
+from dartsim.config.schema import DockerHostConfig
 from dartsim.core.errors import DartsimError
-from dartsim.real.containers.engine import HostSettings, connect
+from dartsim.real.containers.engine import connect
 
 IMAGE = "dartsim-test:busybox"
 
@@ -221,7 +222,7 @@ def refusal() -> Callable[..., Exception]:
 def _client() -> Any:
     """Return a client of the real engine, or say why there is none."""
     try:
-        return connect(HostSettings())
+        return connect(DockerHostConfig())
     except DartsimError as error:
         return str(error)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
+from dartsim.config.schema import DockerHostConfig
 from dartsim.core.errors import ConfigError, EnvBroken, EnvStartFailed
 from dartsim.real.containers import errors
-from dartsim.real.containers.engine import HostSettings, connect
+from dartsim.real.containers.engine import connect
 from dartsim.real.containers.errors import call_fault, start_fault
 
 
@@ -20,46 +22,52 @@ def _no_docker_host(monkeypatch):
     [
         ({}, "127.0.0.1"),
         ({"url": "unix:///run/docker.sock"}, "127.0.0.1"),
-        ({"bind_address": "0.0.0.0"}, "127.0.0.1"),
-        ({"bind_address": "10.0.0.5"}, "10.0.0.5"),
+        ({"bind": "0.0.0.0"}, "127.0.0.1"),
+        ({"bind": "10.0.0.5"}, "10.0.0.5"),
         ({"url": "tcp://127.0.0.1:2375"}, "127.0.0.1"),
-        ({"url": "tcp://far:2376", "bind_address": "0.0.0.0"}, "far"),
-        ({"url": "tcp://far:2376", "bind_address": "10.0.0.5"}, "10.0.0.5"),
-        ({"url": "ssh://me@far:22", "bind_address": "0.0.0.0"}, "far"),
+        ({"url": "tcp://far:2376", "bind": "0.0.0.0"}, "far"),
+        ({"url": "tcp://far:2376", "bind": "10.0.0.5"}, "10.0.0.5"),
+        ({"url": "ssh://me@far:22", "bind": "0.0.0.0"}, "far"),
         ({"url": "ssh://me@far", "address": "127.0.0.1"}, "127.0.0.1"),
     ],
 )
 def test_the_address_that_clients_use(settings, address):
-    assert HostSettings(**settings).client_address == address
+    assert DockerHostConfig(**settings).client_address == address
 
 
 def test_the_loopback_of_another_machine_is_refused():
-    with pytest.raises(ConfigError, match="bind_address"):
-        _ = HostSettings(url="ssh://far").client_address
+    with pytest.raises(ConfigError, match="set bind to"):
+        _ = DockerHostConfig(url="ssh://far").client_address
 
 
 def test_docker_host_is_respected(monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", "ssh://far")
-    assert (HostSettings().machine, HostSettings().local) == ("far", False)
-    assert HostSettings(url="unix:///run/docker.sock").local
+    assert (DockerHostConfig().machine, DockerHostConfig().local) == ("far", False)
+    assert DockerHostConfig(url="unix:///run/docker.sock").local
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"capacity": 0}, {"starts_at_once": 0}, {"lease_seconds": 0}, {"call_seconds": -1}, {"url": "/run/docker.sock"}],
+    [
+        {"max_desktops": 0},
+        {"concurrent_starts": 0},
+        {"lease_seconds": 0},
+        {"call_seconds": -1},
+        {"url": "/run/docker.sock"},
+    ],
 )
 def test_settings_that_cannot_work_are_refused(settings):
-    with pytest.raises(ConfigError):
-        HostSettings(**settings)
+    with pytest.raises(ValidationError):
+        DockerHostConfig(**settings)
 
 
 def test_no_engine_is_said_with_what_to_do(tmp_path):
     pytest.importorskip("docker")
     with pytest.raises(errors.EngineMissing, match="DOCKER_HOST") as caught:
-        connect(HostSettings(url=f"unix://{tmp_path}/absent.sock"))
+        connect(DockerHostConfig(url=f"unix://{tmp_path}/absent.sock"))
     assert caught.value.cause == "engine_missing"
     with pytest.raises(errors.EngineMissing):
-        connect(HostSettings(url="tcp://127.0.0.1:9"))
+        connect(DockerHostConfig(url="tcp://127.0.0.1:9"))
 
 
 @pytest.mark.parametrize(

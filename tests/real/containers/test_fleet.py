@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dartsim.config.schema import DockerHostConfig
 from dartsim.core.errors import ConfigError
-from dartsim.real.containers import ContainerSpec, DesktopFleet, DockerHost, HostSettings
+from dartsim.real.containers import ContainerSpec, DesktopFleet, DockerHost
 from dartsim.real.containers.errors import ContainerStartFailed, EngineMissing, ImageMissing
 
 SPEC = ContainerSpec(image="desktop", ports={"server": 5000})
@@ -25,7 +26,7 @@ def fleet_of(engines: list[Any], *capacities: int, **settings: Any) -> DesktopFl
     return DesktopFleet(
         [
             DockerHost(
-                HostSettings(url=f"unix:///fake{n}", capacity=capacity, **settings),
+                DockerHostConfig(url=f"unix:///fake{n}", max_desktops=capacity, **settings),
                 connect=engine.connect,
                 knock=engine.knock,
             )

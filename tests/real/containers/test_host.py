@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dartsim.real.containers import ContainerSpec, DockerHost, HostSettings
+from dartsim.config.schema import DockerHostConfig
+from dartsim.real.containers import ContainerSpec, DockerHost
 from dartsim.real.containers.errors import (
     AddressUnknown,
     ContainerExited,
@@ -29,7 +30,9 @@ SPEC = ContainerSpec(image="desktop", ports={"server": 5000, "vnc": 8006})
 
 
 def host_of(engine: Any, **settings: Any) -> DockerHost:
-    return DockerHost(HostSettings(url="unix:///fake", **settings), run="r", connect=engine.connect, knock=engine.knock)
+    return DockerHost(
+        DockerHostConfig(url="unix:///fake", **settings), run="r", connect=engine.connect, knock=engine.knock
+    )
 
 
 def clean(engine: Any) -> bool:
@@ -102,7 +105,7 @@ def test_the_name_of_a_machine_is_looked_up(engine, monkeypatch):
     async def main() -> None:
         assert await host_in("v4") == "10.0.0.7"
         assert await host_in("both") == "10.0.0.7"
-        assert await host_in("both", bind_address="::") == "fd00::7"
+        assert await host_in("both", bind="::") == "fd00::7"
         assert await host_in("v6") == "fd00::7"
         created = engine.seen["create"]
         with pytest.raises(AddressUnknown, match=r"'nowhere'.*Name or service not known"):
@@ -259,7 +262,7 @@ def test_a_cancelled_start_does_not_wait_for_ever(engine):
 def test_a_start_that_waits_in_line_is_cancelled_at_once(engine):
     async def main() -> None:
         gate = engine.hooks["create"] = Gate()
-        async with host_of(engine, starts_at_once=1) as host:
+        async with host_of(engine, concurrent_starts=1) as host:
             first = asyncio.create_task(host.start(SPEC, slot=0))
             await reached(gate)
             second = asyncio.create_task(host.start(SPEC, slot=1))
@@ -275,12 +278,12 @@ def test_a_start_that_waits_in_line_is_cancelled_at_once(engine):
     asyncio.run(main())
 
 
-def test_starts_at_once_are_bounded(engine):
+def test_concurrent_starts_are_bounded(engine):
     together = threading.Barrier(3)
     engine.hooks["create"] = lambda _: together.wait(10)
 
     async def main() -> None:
-        async with host_of(engine, starts_at_once=3) as host:
+        async with host_of(engine, concurrent_starts=3) as host:
             containers = await asyncio.gather(*(host.start(SPEC, slot=slot) for slot in range(9)))
             assert len({port for container in containers for port in container.ports.values()}) == 18
 
@@ -311,7 +314,7 @@ def test_what_could_not_be_removed_is_tried_again(engine):
         raise ConnectionResetError("engine restarts")
 
     async def main() -> None:
-        async with host_of(engine, beat_seconds=0.01) as host:
+        async with host_of(engine, renewal_seconds=0.01) as host:
             container = await host.start(SPEC, slot=0)
             for call in ("remove", "list", "record"):
                 engine.hooks[call] = down
@@ -351,7 +354,7 @@ def test_a_container_made_by_a_call_whose_answer_got_lost_is_found(engine):
 
 def test_the_lease_is_renewed(engine):
     async def main() -> None:
-        async with host_of(engine, beat_seconds=0.01, lease_seconds=60) as host:
+        async with host_of(engine, renewal_seconds=0.01, lease_seconds=60) as host:
             container = await host.start(SPEC, slot=0)
             assert engine.names[container.name].labels["dartsim.lease"] == "1000060"
             engine.time += 500
@@ -392,7 +395,7 @@ def test_a_container_somebody_removed_is_gone(engine):
 def test_closing_ends_starts_too(engine):
     async def main() -> None:
         gate = engine.hooks["start"] = Gate()
-        host = host_of(engine, starts_at_once=1)
+        host = host_of(engine, concurrent_starts=1)
         starts = [asyncio.create_task(host.start(SPEC, slot=slot)) for slot in range(3)]
         await reached(gate)
         closing = asyncio.create_task(host.close())
@@ -457,7 +460,7 @@ def test_random_cancels_and_faults_leak_nothing(engine, refusal):
     async def main() -> None:
         for call in ("create", "created", "start", "reload", "remove", "get"):
             engine.hooks[call] = shaky
-        async with host_of(engine, starts_at_once=4) as host:
+        async with host_of(engine, concurrent_starts=4) as host:
             await asyncio.gather(*(one(host, slot) for slot in range(200)))
             assert host.num_held < 200
             engine.hooks.clear()

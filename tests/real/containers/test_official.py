@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from dartsim.config.schema import DockerHostConfig
 from dartsim.core.errors import ConfigError
-from dartsim.real.containers import ContainerLimits, DockerHost, HostSettings, official_spec
+from dartsim.real.containers import ContainerLimits, DockerHost, official_spec
 from dartsim.real.containers.spec import ContainerSpec
 
 
@@ -26,7 +27,7 @@ def call(engine: Any, spec: ContainerSpec) -> dict[str, Any]:
 
     async def main() -> None:
         async with DockerHost(
-            HostSettings(url="unix:///fake"), run="demo", connect=engine.connect, knock=engine.knock
+            DockerHostConfig(url="unix:///fake"), run="demo", connect=engine.connect, knock=engine.knock
         ) as host:
             container = await host.start(spec, slot=4)
             assert set(container.ports) == {"vnc", "server", "chromium", "vlc"}

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dartsim.config.schema import DockerHostConfig
 from dartsim.real.containers import (
     ContainerLimits,
     ContainerSpec,
     DesktopFleet,
     DockerHost,
-    HostSettings,
     official_spec,
 )
 from dartsim.real.containers.errors import (
@@ -206,7 +206,7 @@ def test_cancelled_starts_leave_nothing(real_engine):
                 await host.start(SLEEP, slot=slot)  # those that are quick enough are swept at the end
 
     async def main() -> None:
-        async with DockerHost(HostSettings(starts_at_once=2)) as host:
+        async with DockerHost(DockerHostConfig(concurrent_starts=2)) as host:
             await asyncio.gather(*(give_up(host, slot) for slot in range(12)))
             assert len(of(real_engine, host)) == host.num_held
         assert not of(real_engine, host)
@@ -300,7 +300,7 @@ def test_a_hundred_random_kills_leak_nothing(real_engine):
             return
 
     async def main() -> None:
-        host = DockerHost(HostSettings(capacity=8, starts_at_once=3))
+        host = DockerHost(DockerHostConfig(max_desktops=8, concurrent_starts=3))
         async with DesktopFleet([host]) as fleet:
             await asyncio.gather(*(one(fleet, slot) for slot in range(100)))
             assert len(of(real_engine, host)) == host.num_held == 0
@@ -355,7 +355,7 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 def test_an_engine_behind_tcp(tcp_engine, real_engine):
     async def main() -> None:
-        async with DockerHost(HostSettings(url=tcp_engine)) as host:
+        async with DockerHost(DockerHostConfig(url=tcp_engine)) as host:
             container = await host.start(WEB, slot=0)
             assert b"404" in await first_line(container.host, container.ports["server"])
             assert len(of(real_engine, host)) == 1
@@ -412,10 +412,11 @@ def _wait_for_port(port: int) -> None:
 
 SSH_CHILD = """
 import asyncio, sys
-from dartsim.real.containers import ContainerSpec, DockerHost, HostSettings
+from dartsim.config.schema import DockerHostConfig
+from dartsim.real.containers import ContainerSpec, DockerHost
 
 async def main():
-    async with DockerHost(HostSettings(url=sys.argv[1])) as host:
+    async with DockerHost(DockerHostConfig(url=sys.argv[1])) as host:
         spec = ContainerSpec(image=sys.argv[2], command=("sleep", "1000"), ports={"server": 5000})
         container = await host.start(spec, slot=0)
         print(host.owner, container.host, await container.exec(["sh", "-c", "echo inside"]), host.num_held)
@@ -467,7 +468,7 @@ class PrivateEngine:
     async def answers(self) -> None:
         async with asyncio.timeout(30):
             while True:
-                async with DockerHost(HostSettings(url=self.url)) as host:
+                async with DockerHost(DockerHostConfig(url=self.url)) as host:
                     try:
                         await host.info()
                         return
@@ -501,10 +502,10 @@ def test_an_engine_that_restarts_costs_its_containers_and_no_more(private_engine
         await private_engine.answers()
         from dartsim.real.containers.engine import connect
 
-        client = connect(HostSettings(url=private_engine.url))
+        client = connect(DockerHostConfig(url=private_engine.url))
         client.images.load(image)
         client.close()
-        async with DockerHost(HostSettings(url=private_engine.url, capacity=4)) as host:
+        async with DockerHost(DockerHostConfig(url=private_engine.url, max_desktops=4)) as host:
             container = await host.start(plain, slot=0)
             await asyncio.to_thread(private_engine.stop)
             with pytest.raises(EngineMissing):
@@ -520,7 +521,7 @@ def test_an_engine_that_restarts_costs_its_containers_and_no_more(private_engine
             await host.retry_lost()
             assert host.num_held == 1
             assert (await again.state())["Status"] == "running"
-        async with DockerHost(HostSettings(url=private_engine.url)) as host:
+        async with DockerHost(DockerHostConfig(url=private_engine.url)) as host:
             assert (await host.info()).containers == 0
 
     asyncio.run(main())

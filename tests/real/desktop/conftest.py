@@ -82,11 +82,12 @@ class Caller:
 def engine() -> Iterator[Any]:
     """A client of a Docker engine, where the machine also has what a skeleton needs."""
     pytest.importorskip("docker")
-    from dartsim.real.containers.engine import HostSettings, connect
+    from dartsim.config.schema import DockerHostConfig
+    from dartsim.real.containers.engine import connect
     from dartsim.real.desktop import missing_packages
 
     try:
-        client = connect(HostSettings(call_seconds=30.0))
+        client = connect(DockerHostConfig(call_seconds=30.0))
     except DartsimError as error:
         pytest.skip(f"no Docker engine: {error}")
     missing = missing_packages()

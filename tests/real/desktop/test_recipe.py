@@ -103,10 +103,10 @@ def test_a_screen_too_small_for_a_window_manager_is_refused() -> None:
 
 
 async def test_a_skeleton_is_not_built_for_another_machine() -> None:
-    from dartsim.real.containers.engine import HostSettings
+    from dartsim.config.schema import DockerHostConfig
 
     with pytest.raises(ConfigError, match="needs this machine's /usr"):
-        await images.build("skeleton", HostSettings(url="ssh://elsewhere"))
+        await images.build("skeleton", DockerHostConfig(url="ssh://elsewhere"))
 
 
 def test_the_mirror_is_the_machines_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,11 @@ def rig(desktop_image: str, module_of) -> ModuleType:
 @pytest.fixture
 def left():
     """Return how many containers of an owner are left on an engine: ``left(owner, settings)``."""
-    from dartsim.real.containers.engine import HostSettings, connect
+    from dartsim.config.schema import DockerHostConfig
+    from dartsim.real.containers.engine import connect
 
-    def count(owner: str, settings: HostSettings | None = None) -> int:
-        client = connect(settings or HostSettings())
+    def count(owner: str, settings: DockerHostConfig | None = None) -> int:
+        client = connect(settings or DockerHostConfig())
         try:
             return len(client.api.containers(all=True, filters={"label": [f"dartsim.owner={owner}"]}))
         finally:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from dartsim.config import load
+from dartsim.config.schema import DockerHostConfig
 from dartsim.core.rng import Streams
 from dartsim.core.types import Reply, Trajectory, UpdateResult, Weights
 from dartsim.observe import Listener, Recorder
-from dartsim.real.containers import DesktopFleet, DockerHost, HostSettings
+from dartsim.real.containers import DesktopFleet, DockerHost
 from dartsim.real.desktop import desktop_spec
 from dartsim.real.desktop.tasks.panel import COLUMNS, panel_tasks
 from dartsim.real.loop import RunLoop
@@ -132,7 +133,7 @@ class Rig:
         """Live until there is enough; then check what must hold, and return the counts."""
         plan = self.plan
         spec = desktop_spec("skeleton", width=SIDE, height=SIDE, image=plan.image)
-        host = DockerHost(HostSettings(url=plan.url, **{"capacity": 4, **plan.fleet}), run="faults")
+        host = DockerHost(DockerHostConfig(url=plan.url, **{"max_desktops": 4, **plan.fleet}), run="faults")
         self.owner = str(host.owner)
         config = load(preset_name="desktop", overrides=(*OVERRIDES, *plan.overrides))
         async with DesktopFleet([host], rest_seconds=1.0) as self.fleet, Scorer() as self.scorer:

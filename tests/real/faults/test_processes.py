@@ -149,12 +149,13 @@ def private_engine(docker_engine):
 
 
 async def answers(url):
-    from dartsim.real.containers import DockerHost, HostSettings
+    from dartsim.config.schema import DockerHostConfig
+    from dartsim.real.containers import DockerHost
     from dartsim.real.containers.errors import ContainerStartFailed
 
     async with asyncio.timeout(60):
         while True:
-            async with DockerHost(HostSettings(url=url)) as host:
+            async with DockerHost(DockerHostConfig(url=url)) as host:
                 with contextlib.suppress(ContainerStartFailed):
                     return (await host.info()).containers
             await asyncio.sleep(0.1)
@@ -162,11 +163,11 @@ async def answers(url):
 
 @pytest.mark.soak
 def test_an_engine_that_restarts_costs_the_attempts_under_way(private_engine, rig):
-    from dartsim.real.containers import HostSettings
+    from dartsim.config.schema import DockerHostConfig
     from dartsim.real.desktop import build
 
     asyncio.run(answers(private_engine.url))
-    image = asyncio.run(build("skeleton", HostSettings(url=private_engine.url)))
+    image = asyncio.run(build("skeleton", DockerHostConfig(url=private_engine.url)))
     with Life(image, "--url", private_engine.url, before=private_engine.inside).guarded() as life:
         life.until(lambda told: {line["slot"] for line in scored(told)} == {0, 1})
         private_engine.stop()

@@ -60,12 +60,13 @@ def small_desktop() -> Any:
     pytest.importorskip("docker")
     pytest.importorskip("httpx")
     pytest.importorskip("PIL")
+    from dartsim.config.schema import DockerHostConfig
     from dartsim.core.errors import DartsimError
-    from dartsim.real.containers.engine import HostSettings, connect
+    from dartsim.real.containers.engine import connect
     from dartsim.real.desktop import build, desktop_spec, missing_packages
 
     try:
-        connect(HostSettings()).close()
+        connect(DockerHostConfig()).close()
     except DartsimError as error:
         pytest.skip(f"no Docker engine: {error}")
     missing = missing_packages()

@@ -136,7 +136,8 @@ def test_a_task_opens_tabs_in_a_real_chromium_behind_a_named_host(
     tmp_path, chromium_port, standin, module_of, monkeypatch
 ):
     pytest.importorskip("docker")
-    from dartsim.real.containers import ContainerSpec, DockerHost, HostSettings
+    from dartsim.config.schema import DockerHostConfig
+    from dartsim.real.containers import ContainerSpec, DockerHost
     from dartsim.real.osworld.provider import start_desktop
 
     name, look_up = "gpu-1.desktops.test", socket.getaddrinfo
@@ -157,7 +158,7 @@ def test_a_task_opens_tabs_in_a_real_chromium_behind_a_named_host(
         engine = module_of(CONTAINERS).FakeEngine()
         engine.free_ports = iter([server_port, chromium_port])
         spec = ContainerSpec(image="osworld", ports={"server": 5000, "chromium": 9222})
-        at = HostSettings(url=f"tcp://{name}:2376", bind_address="0.0.0.0")
+        at = DockerHostConfig(url=f"tcp://{name}:2376", bind="0.0.0.0")
         async with DockerHost(at, connect=engine.connect, knock=engine.knock) as host:
             desktop = await start_desktop(host, spec, settings=settings, server=ServerTraits())
             await desktop.reset(task, seed=0)

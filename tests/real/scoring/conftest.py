@@ -135,20 +135,21 @@ def _launcher(kind: str, home: Path | None, limits: SandboxLimits) -> tuple[Laun
         return ProcessLauncher(limits), None
     if kind == "bubblewrap":
         return BubblewrapLauncher(home, limits), None
-    from dartsim.real.containers import DockerHost, HostSettings
+    from dartsim.config.schema import DockerHostConfig
+    from dartsim.real.containers import DockerHost
     from dartsim.real.scoring.container import ContainerLauncher
 
-    host = DockerHost(HostSettings(capacity=4), run="tests of scoring")
+    host = DockerHost(DockerHostConfig(max_desktops=4), run="tests of scoring")
     return ContainerLauncher(host, home, limits), host
 
 
 def _require_engine() -> None:
     pytest.importorskip("docker")
-    from dartsim.real.containers import HostSettings
+    from dartsim.config.schema import DockerHostConfig
     from dartsim.real.containers.engine import connect
 
     try:
-        connect(HostSettings()).close()
+        connect(DockerHostConfig()).close()
     except DartsimError as error:
         pytest.skip(f"no Docker engine: {error}")
 
