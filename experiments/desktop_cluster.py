@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dartsim.config import Config, load
-from dartsim.config.schema import DockerHostConfig
+from dartsim.config.schema import DesktopConfig, DockerHostConfig
 from dartsim.core.ports import Store
 from dartsim.core.rng import Streams
 from dartsim.core.sync_modes import SyncMode
@@ -68,7 +68,7 @@ class Shape:
     def spec(self) -> ContainerSpec:
         """Return what a container runs."""
         width, height = self.screen
-        return desktop_spec("skeleton", width=width, height=height, image=self.image)
+        return desktop_spec(DesktopConfig(width=width, height=height, image=self.image))
 
     def settings(self, *, settle: SettlingRules | float = SettlingRules(cap_seconds=2.0)) -> DesktopSettings:  # noqa: B008
         """Return how a desktop is shown."""

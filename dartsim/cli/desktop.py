@@ -69,8 +69,8 @@ def start(
     variant: VariantOption = ImageVariant.SKELETON,
     office: Office = False,
     app: Annotated[str, typer.Option(help="A program to start in it, e.g. mousepad.")] = "",
-    width: Annotated[int, typer.Option(min=64, help="Screen size, pixels.")] = 1920,
-    height: Annotated[int, typer.Option(min=64, help="Screen size, pixels.")] = 1080,
+    width: Annotated[int, typer.Option(min=96, help="Screen size, pixels.")] = 1920,
+    height: Annotated[int, typer.Option(min=96, help="Screen size, pixels.")] = 1080,
     show: Annotated[
         Path | None, typer.Option(metavar="PNG", callback=file_target, help="Write a screenshot to this file.")
     ] = None,
@@ -83,9 +83,11 @@ def start(
 ) -> None:
     """Start one desktop, print the address of its server (and viewer), and remove it on Ctrl-C."""
     settings = engine_settings(host)
+    from dartsim.config.schema import DesktopConfig
     from dartsim.real.desktop import desktop_spec
 
-    spec = desktop_spec(variant.value, width=width, height=height, app=app, vnc=vnc, office=office)
+    desktop = DesktopConfig(variant=variant.value, office=office, width=width, height=height)
+    spec = desktop_spec(desktop, app=app, vnc=vnc)
     with suppress(KeyboardInterrupt):
         asyncio.run(_start(settings, spec, (width, height), show, seconds, json_file))
 

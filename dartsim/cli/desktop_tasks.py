@@ -88,6 +88,7 @@ def tasks(
             out.print(_listing(rows, chosen))
         return
     settings = engine_settings(host)
+    from dartsim.config.schema import DesktopConfig
     from dartsim.real.desktop import build, desktop_spec
 
     if gif is not None:
@@ -96,7 +97,7 @@ def tasks(
         except OSError as error:
             raise ConfigError(f"--gif {gif} cannot be created: {error.strerror}; name another folder") from None
     image = asyncio.run(build(variant.value, settings, office=office))
-    spec = desktop_spec(variant.value, width=width, height=height, image=image)
+    spec = desktop_spec(DesktopConfig(variant=variant.value, width=width, height=height, image=image))
     rows = asyncio.run(_check(chosen, spec, settings, (width, height), at_once, gif))
     if json_file is not None:
         write_json([asdict(row) for row in rows], json_file)

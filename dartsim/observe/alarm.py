@@ -59,7 +59,7 @@ KINDS: Mapping[str, Kind] = {
     "desktops_failing": Kind(
         17,
         "the image or its server is broken, settings do not match it, or hosts are overloaded",
-        "remove what the reasons name; if hosts are overloaded, start fewer at a time (desktop.concurrent_starts)",
+        "remove what the reasons name; on overloaded hosts, lower desktop.hosts.NAME.concurrent_starts",
     ),
 }
 """Every alarm by its name."""

@@ -11,8 +11,9 @@ from typing import Any
 from dartsim.config import Config
 from dartsim.config.schema import DesktopConfig, DockerHostConfig
 from dartsim.core.errors import ConfigError
-from dartsim.real.containers import ContainerLimits, ContainerSpec, Kvm, kvm_state, official_spec
+from dartsim.real.containers import ContainerSpec, Kvm, kvm_state, official_spec
 from dartsim.real.containers.official import IMAGE
+from dartsim.real.containers.spec import container_limits
 
 VM_GIB = 4.2
 """Memory that one of OSWorld's virtual machines takes (measured by others, see ``official``)."""
@@ -35,9 +36,6 @@ def container_spec(config: Config, *, look: bool = True) -> ContainerSpec:
         ConfigError: If the disk is not there, or packages of a skeleton are missing.
     """
     desktop = config.desktop
-    limits = ContainerLimits(
-        memory_mib=desktop.memory_mib, cpus=desktop.cpus, pids=desktop.pids, shm_mib=desktop.shm_mib
-    )
     if config.backend.desktops == "osworld":
         assert desktop.disk is not None, "checked by dartsim.config.rules"
         local = all(host.local for host in docker_hosts(desktop).values())
@@ -48,22 +46,15 @@ def container_spec(config: Config, *, look: bool = True) -> ContainerSpec:
                 'slower: set desktop.kvm = "on" if all engines have it, else "off"'
             )
         return official_spec(
-            desktop.disk, kvm=kvm.use, limits=limits, local=look and local, image=desktop.image or IMAGE
+            desktop.disk,
+            kvm=kvm.use,
+            limits=container_limits(desktop),
+            local=look and local,
+            image=desktop.image or IMAGE,
         )
     from dartsim.real.desktop import desktop_spec
 
-    return desktop_spec(
-        desktop.variant,
-        width=desktop.width,
-        height=desktop.height,
-        memory_mib=desktop.memory_mib,
-        cpus=desktop.cpus,
-        pids=desktop.pids,
-        shm_mib=desktop.shm_mib,
-        image=desktop.image or (UNKNOWN_IMAGE if not look and skeleton_problem(config) else None),
-        office=desktop.office,
-        action_pause_seconds=desktop.action_pause_seconds,
-    )
+    return desktop_spec(desktop.replace(image=UNKNOWN_IMAGE) if not look and skeleton_problem(config) else desktop)
 
 
 def skeleton_problem(config: Config) -> tuple[str, str] | None:

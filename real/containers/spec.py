@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dartsim.config.schema import DesktopConfig
 from dartsim.core.errors import ConfigError
 
 
@@ -31,6 +32,11 @@ class ContainerLimits:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ConfigError(f"container limit {name} must be positive or None, got {value}")
+
+
+def container_limits(desktop: DesktopConfig) -> ContainerLimits:
+    """Return the limits of a configured desktop's container."""
+    return ContainerLimits(memory_mib=desktop.memory_mib, cpus=desktop.cpus, pids=desktop.pids, shm_mib=desktop.shm_mib)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

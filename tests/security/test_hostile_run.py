@@ -102,7 +102,7 @@ def host_files() -> dict[str, float]:
 
 async def run(num_envs: int, num_attempts: int, image: str, folder: Path) -> tuple[list[Trajectory], Agent]:
     from dartsim.config import load
-    from dartsim.config.schema import DockerHostConfig
+    from dartsim.config.schema import DesktopConfig, DockerHostConfig
     from dartsim.real.containers import DesktopFleet, DockerHost
     from dartsim.real.desktop import desktop_spec
     from dartsim.real.osworld.fetch import Downloads
@@ -145,7 +145,7 @@ async def run(num_envs: int, num_attempts: int, image: str, folder: Path) -> tup
             scorer=Scorer(pool),
             timeouts=Timeouts(file=5.0, execute=30.0),
         )
-        spec = desktop_spec("skeleton", width=screen[0], height=screen[1], image=image)
+        spec = desktop_spec(DesktopConfig(width=screen[0], height=screen[1], image=image))
         system = System(
             config,
             tasks=tasks(),

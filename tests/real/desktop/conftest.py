@@ -100,16 +100,17 @@ def engine() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def start_desktop(engine: Any) -> Iterator[Any]:
-    """Start a desktop: ``start_desktop(app=…, and other arguments of desktop_spec)`` -> (container, caller)."""
+    """Start a desktop: ``start_desktop(app=…, warm_actions=…, **settings of DesktopConfig)`` -> (container, caller)."""
+    from dartsim.config.schema import DesktopConfig
     from dartsim.real.containers.spec import create_arguments
     from dartsim.real.desktop import build, desktop_spec
 
     made: list[Any] = []
     numbers = itertools.count()
 
-    def start(**arguments: Any) -> tuple[Any, Caller]:
+    def start(*, app: str = "", warm_actions: bool = True, **settings: Any) -> tuple[Any, Caller]:
         image = asyncio.run(build("skeleton"))
-        spec = desktop_spec("skeleton", image=image, **arguments)
+        spec = desktop_spec(DesktopConfig(image=image, **settings), app=app, warm_actions=warm_actions)
         name = f"dartsim-desktop-test-{os.getpid()}-{next(numbers)}"
         labels = {"dartsim.test": "desktop"}
         container = engine.containers.create(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dartsim.config.schema import DesktopConfig, DockerHostConfig
 from dartsim.core.errors import ConfigError
 from dartsim.real.desktop import desktop_spec, images, skeleton
 from dartsim.real.desktop.images import DEFAULT_MIRROR, mirror, to_tar, with_parents
@@ -81,7 +82,7 @@ def test_the_user_of_the_image_is_plain() -> None:
 
 
 def test_a_desktop_runs_without_capabilities_within_limits() -> None:
-    spec = desktop_spec("skeleton", image="x", width=320, height=240, vnc=True, memory_mib=300)
+    spec = desktop_spec(DesktopConfig(image="x", width=320, height=240, memory_mib=300), vnc=True)
     assert spec.cap_drop == ("ALL",)
     assert spec.security_opt == ("no-new-privileges",)
     assert spec.volumes == {"/usr": "/usr:ro"}
@@ -91,20 +92,18 @@ def test_a_desktop_runs_without_capabilities_within_limits() -> None:
 
 
 def test_a_full_desktop_mounts_nothing_of_the_machine() -> None:
-    spec = desktop_spec("full")
+    spec = desktop_spec(DesktopConfig(variant="full"))
     assert not spec.volumes
     assert spec.image == images.image_name("full")
     assert spec.ports == {"server": 5000}
 
 
 def test_a_screen_too_small_for_a_window_manager_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 64 pixels each way, got 32 × 240"):
-        desktop_spec("full", width=32, height=240)
+    with pytest.raises(ValueError, match="greater than or equal to 96"):
+        DesktopConfig(width=32, height=240)
 
 
 async def test_a_skeleton_is_not_built_for_another_machine() -> None:
-    from dartsim.config.schema import DockerHostConfig
-
     with pytest.raises(ConfigError, match="needs this machine's /usr"):
         await images.build("skeleton", DockerHostConfig(url="ssh://elsewhere"))
 

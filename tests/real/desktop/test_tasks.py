@@ -91,10 +91,11 @@ def test_a_configuration_chooses_them():
 
 def tried(names, image, engine):
     """Return the score of each task's oracle and that of doing nothing, each on a desktop of its own."""
+    from dartsim.config.schema import DesktopConfig
     from dartsim.real.desktop import desktop_spec
     from dartsim.real.desktop.tasks.playing import desktops, do_nothing, play
 
-    spec = desktop_spec(width=SCREEN[0], height=SCREEN[1], image=image)
+    spec = desktop_spec(DesktopConfig(width=SCREEN[0], height=SCREEN[1], image=image))
 
     async def main():
         free = asyncio.Semaphore(AT_ONCE)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dartsim.config import load
-from dartsim.config.schema import DockerHostConfig
+from dartsim.config.schema import DesktopConfig, DockerHostConfig
 from dartsim.core.rng import Streams
 from dartsim.core.types import Reply, Trajectory, UpdateResult, Weights
 from dartsim.observe import Listener, Recorder
@@ -132,7 +132,7 @@ class Rig:
     async def run(self):
         """Live until there is enough; then check what must hold, and return the counts."""
         plan = self.plan
-        spec = desktop_spec("skeleton", width=SIDE, height=SIDE, image=plan.image)
+        spec = desktop_spec(DesktopConfig(width=SIDE, height=SIDE, image=plan.image))
         host = DockerHost(DockerHostConfig(url=plan.url, **{"max_desktops": 4, **plan.fleet}), run="faults")
         self.owner = str(host.owner)
         config = load(preset_name="desktop", overrides=(*OVERRIDES, *plan.overrides))

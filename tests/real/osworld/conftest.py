@@ -60,7 +60,7 @@ def small_desktop() -> Any:
     pytest.importorskip("docker")
     pytest.importorskip("httpx")
     pytest.importorskip("PIL")
-    from dartsim.config.schema import DockerHostConfig
+    from dartsim.config.schema import DesktopConfig, DockerHostConfig
     from dartsim.core.errors import DartsimError
     from dartsim.real.containers.engine import connect
     from dartsim.real.desktop import build, desktop_spec, missing_packages
@@ -72,7 +72,7 @@ def small_desktop() -> Any:
     missing = missing_packages()
     if missing:
         pytest.skip(f"packages of a skeleton desktop are missing: {', '.join(missing)}")
-    return desktop_spec("skeleton", width=640, height=480, image=asyncio.run(build("skeleton")))
+    return desktop_spec(DesktopConfig(width=640, height=480, image=asyncio.run(build("skeleton"))))
 
 
 @pytest.fixture(scope="session")
