@@ -88,6 +88,11 @@ def prepare_run(config: Config) -> PreparedRun:
         ConfigError: As ``prepare``, or if the evaluator that tasks need is missing.
         TaskFileError: As ``prepare``, or if tasks cannot run here and ``tasks.unsupported`` refuses them.
     """
+    if config.policy.kind == "vlm" and config.policy.temperature == 0.0:
+        raise ConfigError(
+            "policy.temperature = 0 takes the likeliest tokens, and attempts that are all alike teach nothing; raise "
+            "it (DART: 1), and measure the likeliest tokens with `dartsim eval --temperature 0`"
+        )
     prepared = prepare(config)
     return replace(prepared, tasks=config.backend.desktop_backend.supported(config, prepared.tasks))
 

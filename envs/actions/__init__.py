@@ -7,13 +7,14 @@ corner; each grammar documents what it writes instead (shares of 1000, pixels of
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from dartsim.envs.actions.compact import Compact
 from dartsim.envs.actions.computer_13 import Computer13
 from dartsim.envs.actions.grammar import ActionGrammar, MalformedAction
-from dartsim.envs.actions.model import Action, Done, Fail, Wait
+from dartsim.envs.actions.model import Action, CallUser, Done, Fail, Wait
 from dartsim.envs.actions.pyautogui import PyAutoGui
 from dartsim.envs.actions.ui_tars import UiTars
 from dartsim.envs.base import DONE, FAIL, WAIT
@@ -55,19 +56,32 @@ def make_grammar(name: str, width: int, height: int, **options: Any) -> ActionGr
 _ENDINGS: dict[str, tuple[Action, ...]] = {WAIT: (Wait(),), DONE: (Done(),), FAIL: (Fail(),)}
 
 
-def read(grammar: ActionGrammar, action: str | Mapping[str, Any]) -> tuple[Action, ...] | None:
+def read(
+    grammar: ActionGrammar, action: str | Mapping[str, Any], calls: Counter[str] | None = None
+) -> tuple[Action, ...] | None:
     """Return the actions of a turn's text, or None if it is malformed.
 
     ``WAIT``, ``DONE``, ``FAIL`` and computer_13's dictionaries are understood whatever the grammar.
+
+    Args:
+        grammar: What the text is written in.
+        action: The text.
+        calls: Counts ``call_user`` of one attempt: such a turn only waits while ``grammar.call_user_waits`` allows.
+            None: it fails at once.
     """
     if isinstance(action, str) and action in _ENDINGS:
         return _ENDINGS[action]
     try:
         if isinstance(action, Mapping):
             return make_grammar("computer_13", grammar.width, grammar.height).parse(action)
-        return grammar.parse(action)
+        actions = grammar.parse(action)
     except MalformedAction:
         return None
+    if not any(isinstance(each, CallUser) for each in actions):
+        return actions
+    calls = Counter() if calls is None else calls
+    calls["call_user"] += 1
+    return (Wait(),) if calls["call_user"] <= grammar.call_user_waits else (Fail(),)
 
 
 def ending(actions: Iterable[Action]) -> str | None:

@@ -41,6 +41,8 @@ class ActionGrammar(ABC):
     height: int
 
     name: ClassVar[str]
+    call_user_waits = 0
+    """How often in an attempt ``CallUser`` waits; see ``read``."""
 
     @abstractmethod
     def parse(self, text: str | Mapping[str, Any]) -> tuple[Action, ...]:

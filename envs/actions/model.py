@@ -117,6 +117,25 @@ class Fail:
     """Declare the task infeasible."""
 
 
+@dataclass(frozen=True, slots=True)
+class CallUser:
+    """Ask the user, who never answers: the first times in an attempt it waits, then it is ``Fail``."""
+
+
 Action: TypeAlias = (
-    Move | Click | Drag | Down | Up | Scroll | TypeText | Press | Hotkey | KeyDown | KeyUp | Wait | Done | Fail
+    Move
+    | Click
+    | Drag
+    | Down
+    | Up
+    | Scroll
+    | TypeText
+    | Press
+    | Hotkey
+    | KeyDown
+    | KeyUp
+    | Wait
+    | Done
+    | Fail
+    | CallUser
 )

@@ -4,12 +4,12 @@ Coordinates are of one of two kinds. *Relative*: thousandths of the screen's sid
 them. *Absolute*: pixels of the picture as ``smart_resize`` leaves it, as models on Qwen2.5-VL (UI-TARS-1.5)
 write them; 1920 × 1080 is seen as 1932 × 1092. Either way they are scaled to the screen and cut to pixels.
 
-A reply holds several calls where an empty line parts them. ``finished`` is DONE and ``call_user`` FAIL, at
-once, as DART and ARPO have it. ``scroll`` turns the wheel by 5 notches.
+A reply holds several calls where an empty line parts them. ``finished`` is DONE and ``call_user`` FAIL, at once, as
+DART and ARPO have it, or after it was WAIT ``call_user_waits`` times. ``scroll`` turns the wheel by 5 notches.
 
 OSWorld's agent of UI-TARS-1.5 (``mm_agents/uitars15_v1.py``) reads the same replies, with these differences: the first
-three ``call_user`` are WAIT; before ``finished``, ``wait`` and ``call_user`` it drops the other calls of a reply; it
-does not scroll sideways; and a reply that it cannot read three times ends the attempt as DONE.
+three ``call_user`` are WAIT (``call_user_waits = 3``); before ``finished`` and ``wait`` it drops the other calls of a
+reply; it does not scroll sideways; and a reply that it cannot read three times ends the attempt as DONE.
 """
 
 from __future__ import annotations
@@ -65,11 +65,13 @@ class UiTars(ActionGrammar):
         malformed: What a reply that cannot be read means: it is malformed (``skip``), DONE or FAIL. One that can be
             read and names an unknown action, key or direction is always malformed.
         min_pixels: Smallest area of a resized picture; only absolute coordinates need it.
+        call_user_waits: How often in an attempt ``call_user`` waits before it fails the task.
     """
 
     absolute: bool = False
     malformed: Literal["skip", "done", "fail"] = "skip"
     min_pixels: int = 100 * 28 * 28
+    call_user_waits: int = 0
 
     name: ClassVar[str] = "ui_tars"
 
@@ -135,6 +137,8 @@ class UiTars(ActionGrammar):
         if name == "scroll":
             return self._scroll(call)
         if name in _PLAIN:
+            if name == "call_user" and self.call_user_waits:
+                return [act.CallUser()]
             parameters, meaning = _PLAIN[name]
             return [meaning({key: literal(node) for key, node in arguments(call, parameters).items()})]
         raise UnknownName(f"found the action {name[:40]!r}")
@@ -189,7 +193,7 @@ class UiTars(ActionGrammar):
                 return "wait()"
             case act.Done():
                 return "finished()"
-            case act.Fail():
+            case act.Fail() | act.CallUser():
                 return "call_user()"
         raise Inexpressible(f"ui_tars cannot write {action}")
 

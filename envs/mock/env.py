@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -68,6 +69,7 @@ class MockDesktop(GuiEnv):
         self.auto_done = auto_done
         self.malformed = 0
         self.last_actions: tuple[Action, ...] = ()
+        self._calls: Counter[str] = Counter()
         self.desktop = VirtualDesktop(ScreenLayout(width, height))
         self._painter = Painter(width, height)
         self._shown: Observation | None = None
@@ -75,6 +77,7 @@ class MockDesktop(GuiEnv):
     def _begin(self, task: Task) -> None:
         self.malformed = 0
         self.last_actions = ()
+        self._calls.clear()
         self.desktop = set_up(self.desktop.layout, task)
         self._shown = None
 
@@ -82,7 +85,7 @@ class MockDesktop(GuiEnv):
         """Carry out an action and return whether it was the last."""
         if not self._running:
             raise ResetNeeded("the episode is over or has not begun; call reset() first")
-        actions = self.read(action)
+        actions = read(self.grammar, action, self._calls)
         self.last_actions = actions or ()
         if actions is None:
             self.malformed += 1

@@ -76,10 +76,11 @@ class EncodedRequest(NamedTuple):
     prompt_tokens: int
 
     def resampled(self, number: int) -> EncodedRequest:
-        """Return the same request with another seed, for its ``number``-th further try."""
+        """Return the same request with another seed, not at temperature 0, for its ``number``-th further try."""
         sampling = self.body["sampling_params"]
         seed = int(reply_keys([(sampling["seed"], number)])[0]) >> 1
-        return self._replace(body={**self.body, "sampling_params": {**sampling, "seed": seed}})
+        changed = {"seed": seed, "temperature": sampling["temperature"] or 1.0}
+        return self._replace(body={**self.body, "sampling_params": {**sampling, **changed}})
 
 
 class DecodedReply(NamedTuple):

@@ -129,6 +129,7 @@ def _usage(
         settle=SettlingRules(cap_seconds=desktop.settle_most_seconds) if settle == "stable" else settle,
         ready=Readiness() if desktop.ready == "stable" else desktop.ready,
         wait_seconds=desktop.wait_seconds,
+        paste=desktop.typing == "paste",
         evaluate_wait_seconds=desktop.evaluate_wait_seconds,
         # Ours paints nothing more once its window manager is up, which the server waits for.
         booted=Readiness(quiet_seconds=0.0, poll_seconds=0.1) if own else Readiness(),

@@ -6,6 +6,7 @@ means the same here and on the mock desktop. (``DesktopSettings.raw_code`` passe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ DRAG_SECONDS = 0.5
 """A drag that jumps is not seen as one by many programs."""
 PASTE_SECONDS = 0.3
 """A program takes a moment to fetch what is pasted."""
+UI_TARS_PASTE_SECONDS = 0.5
+"""The same in OSWorld's agent of UI-TARS."""
 
 _KEY_NAMES = {"menu": "apps"}
 """Where pyautogui's name is another."""
@@ -42,13 +45,16 @@ def _along(pixel: int, shown: int, screen: int) -> int:
     return (2 * inside + 1) * screen // (2 * shown)
 
 
-def snippets(actions: Sequence[act.Action], place: Place, *, key_seconds: float = 0.0) -> list[str | None]:
+def snippets(
+    actions: Sequence[act.Action], place: Place, *, key_seconds: float = 0.0, paste: bool = False
+) -> list[str | None]:
     """Return the code of one turn, in parts between which to wait (None); DONE and FAIL end it.
 
     Args:
         actions: What a grammar has read.
         place: Turns their positions into the screen's.
         key_seconds: Between two typed characters.
+        paste: Whether texts come from the clipboard, as with ``input_swap`` of OSWorld's agent of UI-TARS.
     """
     parts: list[str | None] = []
     lines: list[str] = []
@@ -56,7 +62,11 @@ def snippets(actions: Sequence[act.Action], place: Place, *, key_seconds: float 
         if isinstance(action, act.Done | act.Fail):
             break
         if not isinstance(action, act.Wait):
-            lines += _code(action, place, key_seconds)
+            lines += (
+                _pasting(action.text)
+                if paste and isinstance(action, act.TypeText)
+                else _code(action, place, key_seconds)
+            )
             continue
         parts += ["; ".join(lines), None] if lines else [None]
         lines = []
@@ -107,9 +117,22 @@ def _typing(text: str, key_seconds: float) -> Iterator[str]:
         elif how == "keys":
             yield _call("write", run, **({"interval": key_seconds} if key_seconds else {}))
         else:
-            yield f"import pyperclip; pyperclip.copy({run!r})"
-            yield _call("hotkey", "ctrl", "v")
-            yield f"time.sleep({PASTE_SECONDS})"
+            yield from _paste(run, PASTE_SECONDS)
+
+
+def _pasting(text: str) -> Iterator[str]:
+    """Yield calls that paste a text without its last line ends, and press enter if it had some (OSWorld's agent)."""
+    line = text.rstrip("\n")
+    if line:
+        yield from _paste(line, UI_TARS_PASTE_SECONDS)
+    if line != text:
+        yield _call("press", "enter")
+
+
+def _paste(text: str, seconds: float) -> Iterator[str]:
+    yield f"import pyperclip; pyperclip.copy({text!r})"
+    yield _call("hotkey", "ctrl", "v")
+    yield f"time.sleep({seconds})"
 
 
 def _runs(text: str) -> Iterator[tuple[str, str]]:
@@ -158,6 +181,7 @@ class Episode:
         self.last_action: str | None = None
         self.over = False
         self._settings = settings
+        self._calls: Counter[str] = Counter()
         self._grammar = make_grammar(settings.grammar, *settings.size, **settings.grammar_options)
         self._place = placing(settings.size, settings.screen)
 
@@ -166,7 +190,7 @@ class Episode:
 
         Returns None if there is nothing to do: the action makes no sense, or only says that the episode is over.
         """
-        actions = read(self._grammar, action)
+        actions = read(self._grammar, action, self._calls)
         raw = self._raw(action)
         self.turns += 1
         if actions is None and raw is None:
@@ -178,7 +202,8 @@ class Episode:
         self.over = end is not None or (clicked and self._ends_on_click())
         if raw is not None:
             return [raw]
-        return snippets(self.last_actions, self._place, key_seconds=self._settings.key_seconds) or None
+        settings = self._settings
+        return snippets(self.last_actions, self._place, key_seconds=settings.key_seconds, paste=settings.paste) or None
 
     def _raw(self, action: str | Mapping[str, Any]) -> str | None:
         """Return the code to run as it is: with ``raw_code``, any text but the common words."""

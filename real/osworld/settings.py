@@ -30,6 +30,7 @@ class DesktopSettings:
         evaluate_wait_seconds: Sleep before scoring (OSWorld's runners: 20).
         action_seconds: Longest time the code of one turn may run.
         key_seconds: Between two typed characters.
+        paste: Whether texts are pasted rather than typed.
         python: The desktop's interpreter that has pyautogui.
     """
 
@@ -47,6 +48,7 @@ class DesktopSettings:
     evaluate_wait_seconds: float = 0.0
     action_seconds: float = 60.0
     key_seconds: float = 0.0
+    paste: bool = False
     python: str = "python"
 
     def __post_init__(self) -> None:

@@ -62,7 +62,7 @@ class Decoding:
     """How replies are sampled. The learner computes log-probabilities of the same distribution.
 
     Attributes:
-        temperature: Divides the logits; 1 is the model's own distribution.
+        temperature: Divides the logits; 1 is the model's own distribution, 0 takes the likeliest tokens.
         max_new_tokens: Limit of a reply.
         grammar: ``free``: any text up to the end-of-turn token, with grounding tokens. ``actions``: one of
             ``VlmConfig.actions``. ``compact``: a sentence of the compact action grammar (``dartsim.envs.actions``).
@@ -73,9 +73,9 @@ class Decoding:
     grammar: Literal["free", "actions", "compact"] = "free"
 
     def __post_init__(self) -> None:
-        if self.temperature <= 0 or self.max_new_tokens < 1:
+        if self.temperature < 0 or self.max_new_tokens < 1:
             raise ConfigError(
-                f"wanted temperature > 0 and max_new_tokens >= 1, got {self.temperature} and {self.max_new_tokens}"
+                f"wanted temperature >= 0 and max_new_tokens >= 1, got {self.temperature} and {self.max_new_tokens}"
             )
 
 

@@ -48,7 +48,11 @@ def vlm_config(config: Config) -> VlmConfig:
         max_images=policy.max_images,
         max_texts=policy.max_texts,
     )
-    vlm = replace(vlm, prompts=replace(vlm.prompts, images_after_cut=policy.images_after_cut))
+    vlm = replace(
+        vlm,
+        prompts=replace(vlm.prompts, images_after_cut=policy.images_after_cut),
+        decoding=replace(vlm.decoding, temperature=policy.temperature),
+    )
     return vlm if policy.model is None else replace(vlm, folder=policy.model, dtype=policy.dtype)
 
 

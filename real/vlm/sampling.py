@@ -49,13 +49,15 @@ def sample(
         vlm: The model.
         prompts: The prompts.
         seeds: The attempt's seed and the turn of each.
-        greedy: Take the likeliest tokens instead; log-probabilities are still those of the sampled distribution.
+        greedy: Take the likeliest tokens, as at temperature 0; log-probabilities are still those of the sampled
+            distribution, or at temperature 0 of the model's own.
         max_tokens: Padded prompt tokens computed at once.
         firsts: Cached logits of earlier prompts, under the same weights.
     """
     if len(prompts) != len(seeds):
         raise ValueError(f"wanted a seed a prompt, got {len(seeds)} seeds for {len(prompts)} prompts")
     keys = reply_keys(seeds)
+    greedy = greedy or vlm.decoding.temperature == 0.0
     if firsts is not None and firsts.suffice(vlm):
         return firsts.sample(vlm, prompts, keys, greedy=greedy, max_tokens=max_tokens)
     examples = [Example(prompt, _NOTHING, _NOTHING) for prompt in prompts]
@@ -108,7 +110,7 @@ def draw(
     vlm: Vlm, logits: Tensor, state: Tensor, keys: NDArray[np.uint64], place: int, *, greedy: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the tokens [B] drawn at a position of the replies, their log-probabilities, and the entropies there."""
-    logprobs, entropies = distribution(logits, vlm.allowed[state], vlm.decoding.temperature)
+    logprobs, entropies = distribution(logits, vlm.allowed[state], vlm.decoding.temperature or 1.0)
     if greedy:
         drawn = logprobs.argmax(-1)
     else:

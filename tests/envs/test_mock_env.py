@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dartsim.core.errors import ScoreUnavailable, TaskFileError
 from dartsim.core.types import Task
 from dartsim.envs.actions import GRAMMARS
-from dartsim.envs.actions.model import Click
+from dartsim.envs.actions.model import CallUser, Click
 from dartsim.envs.mock.commands import values_of
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.oracle import oracle_text
@@ -90,6 +90,15 @@ def state_of(env):
     desktop = env.desktop
     values = [values_of(window) for window in desktop.windows]
     return values, desktop.closed, desktop.choices, desktop.pressed, desktop.submitted, desktop.clipboard
+
+
+def test_calls_of_the_user_wait_as_often_as_allowed():
+    env = MockDesktop(width=112, height=112, grammar="ui_tars", grammar_options={"call_user_waits": 3})
+    for _ in range(2):  # they are counted in each attempt
+        env.begin(mock_tasks("form_fill", 1, 0, 3)[0])
+        assert [env.act("Action: call_user()") for _ in range(4)] == [False, False, False, True]
+        assert env.last_action == "FAIL"
+    assert env.grammar.format([CallUser()]) == "Action: call_user()"
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS)

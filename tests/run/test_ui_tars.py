@@ -50,9 +50,10 @@ def test_coordinates_follow_the_family(folder: Path):
     from dartsim.real.vlm.plan import vlm_config
 
     plain = "policy.prompt=plain"
-    assert config(folder).policy.action_grammar == ("ui_tars", {"absolute": False, "malformed": "skip"})
+    options = {"absolute": False, "malformed": "skip", "call_user_waits": 0}
+    assert config(folder).policy.action_grammar == ("ui_tars", options)
     older = config(folder, "policy.family=qwen2_5_vl", "policy.malformed=done", plain)
-    assert older.policy.action_grammar == ("ui_tars", {"absolute": True, "malformed": "done"})
+    assert older.policy.action_grammar == ("ui_tars", {**options, "absolute": True, "malformed": "done"})
     assert "pixels of the screenshot" in vlm_config(older).prompts.task
     assert "thousandths" in vlm_config(config(folder, plain)).prompts.task
     assert not vlm_config(older).prompts.box_tokens
@@ -65,6 +66,13 @@ def test_dart_s_prompt_holds_the_first_screenshot(folder: Path):
     assert made.image_with_task
     assert "- Use Chinese in" in made.task
     assert "password" in made.task
+
+
+def test_a_run_does_not_train_on_the_likeliest_tokens(folder: Path, tmp_path: Path):
+    from dartsim.run.execute import execute
+
+    with pytest.raises(ConfigError, match="dartsim eval --temperature 0"):
+        execute(config(folder, "policy.temperature=0"), tmp_path / "run")
 
 
 def test_the_user_s_words_are_a_file(folder: Path, tmp_path: Path):

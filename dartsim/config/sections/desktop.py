@@ -144,6 +144,11 @@ class DesktopConfig(Section):
     evaluate_wait_seconds: Seconds = Field(
         0.0, description="Between the last action and its score (OSWorld's runner: 20; DART: 0)."
     )
+    typing: Literal["keys", "paste"] = Field(
+        "keys",
+        description="type(): by keys, and what the keyboard lacks through the clipboard; or all through the clipboard "
+        "(OSWorld's agent of UI-TARS with input_swap).",
+    )
     download_hosts: list[str] = Field(
         default_factory=list,
         description="Hosts of task files' URLs that may be private; all others must be of the public internet.",

@@ -75,15 +75,22 @@ class PolicyConfig(Section):
     )
     malformed_tries: Positive = Field(
         1,
-        description="ui_tars on vLLM: how often a reply that cannot be read is sampled, at the same temperature "
-        "(OSWorld's agent: 3, the later ones at temperature 1; DART: 1).",
+        description="ui_tars on vLLM or an endpoint: how often a reply that cannot be read is sampled, at the same "
+        "temperature, or at 1 if that is 0 (OSWorld's agent: 3, the later ones at 1; DART: 1).",
     )
     max_new_tokens: Positive = Field(500, description="ui_tars: longest reply, tokens (DART: 500; OSWorld: 1000).")
     temperature: float = Field(
         1.0,
-        gt=0.0,
-        description="ui_tars: of sampling (DART: 1; OSWorld's agent: 0). Both also set a frequency penalty of 1, and "
-        "OSWorld's agent top_p to 0.9, which would make the log-probabilities those of no model.",
+        ge=0.0,
+        description="vlm: of sampling (DART: 1); 0 takes the likeliest tokens, for evaluation only (OSWorld's agent). "
+        "Both also set a frequency penalty of 1, and OSWorld's agent top_p to 0.9, which would make the "
+        "log-probabilities those of no model.",
+    )
+    call_user_waits: int = Field(
+        0,
+        ge=0,
+        description="ui_tars: how often in an attempt call_user() waits, before it declares the task infeasible "
+        "(OSWorld's agent of UI-TARS-1.5: 3; DART: 0).",
     )
     max_images: Positive = Field(
         1, description="vlm: screenshots in a prompt, the present one included (OSWorld, DART: 5)."
@@ -103,5 +110,7 @@ class PolicyConfig(Section):
         Models on Qwen2.5-VL (UI-TARS-1.5) name pixels of the picture they see, those on Qwen3-VL thousandths of it.
         """
         if self.grammar == "ui_tars":
-            return "ui_tars", {"absolute": self.family == "qwen2_5_vl", "malformed": self.malformed}
+            absolute = self.family == "qwen2_5_vl"
+            waits = self.call_user_waits
+            return "ui_tars", {"absolute": absolute, "malformed": self.malformed, "call_user_waits": waits}
         return "compact", {"columns": self.grid, "rows": self.grid}

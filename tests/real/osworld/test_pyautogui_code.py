@@ -88,6 +88,13 @@ def test_what_the_keyboard_types_wrong_is_typed_otherwise():
     assert code(Press("menu")) == ["pyautogui.press('apps')"]
 
 
+def test_texts_are_pasted_as_by_osworld_s_agent():
+    copied = "import pyperclip; pyperclip.copy('a\\nb<'); pyautogui.hotkey('ctrl', 'v'); time.sleep(0.5)"
+    assert code(TypeText("a\nb<\n\n"), paste=True) == [f"{copied}; pyautogui.press('enter')"]
+    assert code(TypeText("a\nb<"), paste=True) == [copied]
+    assert code(TypeText("\n"), paste=True) == ["pyautogui.press('enter')"]
+
+
 def test_a_pixel_of_the_picture_is_the_middle_of_its_part_of_the_screen():
     assert placing((1920, 1080), (1920, 1080))(1919, 1079) == (1919, 1079)
     small = placing((112, 112), (1920, 1080))

@@ -45,6 +45,14 @@ def test_worker_and_learner_agree(
         assert np.abs(reply.entropies - entropies).max() < 1e-5
 
 
+def test_temperature_0_takes_the_likeliest_tokens_whatever_the_seed(make_vlm: Any, prompts_of: Any) -> None:
+    warm, cold = (make_vlm(grammar="free", max_new_tokens=12, temperature=heat) for heat in (1.0, 0.0))
+    prompts = prompts_of(cold)
+    others = [(seed + 7, turn) for seed, turn in SEEDS]
+    wanted = [reply.tokens.tolist() for reply in sample(warm, prompts, SEEDS, greedy=True)]
+    assert [reply.tokens.tolist() for reply in sample(cold, prompts, others)] == wanted
+
+
 def test_a_given_reply_is_scored_as_if_it_were_sampled(make_vlm: Any, prompts_of: Any) -> None:
     vlm = make_vlm(grammar="free", max_new_tokens=12)
     prompt = prompts_of(vlm)[2]
