@@ -1,7 +1,7 @@
 """Files of stored successes, which a run or ``dartsim collect`` writes and another run starts with.
 
     POOL/pool.json            schema, source, and the meaning of its tokens
-    POOL/rows.jsonl           a success a line: task, attempt, and the action and version of every turn
+    POOL/rows.jsonl           a success a line: task, attempt, the action and version of every turn, and its origin
     POOL/tensors.safetensors  tokens, log-probabilities and entropies of all turns, concatenated
     POOL/screens/ab/ab….png   screenshots, each once, by the hash of its pixels (``BlobStore``)
 
@@ -29,7 +29,7 @@ from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajec
 from dartsim.store.blobs import BlobStore
 
 if TYPE_CHECKING:
-    from dartsim.real.vlm.model import Vlm
+    from dartsim.real.vlm.model import ReplyWriter, Vlm
 
 SCHEMA = 2
 """Version of the format; others are refused."""
@@ -54,7 +54,7 @@ class PoolFile:
     source: Mapping[str, Any]
 
 
-def token_meaning(vlm: Vlm, screen: int) -> dict[str, Any]:
+def token_meaning(vlm: Vlm | ReplyWriter, screen: int) -> dict[str, Any]:
     """Return what must be equal for a model to be trained on another's successes.
 
     Sizes, family and prompts may differ: log-probabilities are those of the model that acted. ``screen`` is the width
@@ -141,15 +141,22 @@ class _Writer:
 
 
 def write_pool(
-    folder: Path, successes: Iterable[Trajectory], *, writes: Mapping[str, Any], source: Mapping[str, Any]
+    folder: Path,
+    successes: Iterable[Trajectory],
+    *,
+    writes: Mapping[str, Any],
+    source: Mapping[str, Any],
+    origins: Mapping[int, Mapping[str, str]] | None = None,
 ) -> int:
     """Write successes and return their number.
 
     Args:
         folder: The pool's folder; an existing one is replaced once the new one is complete.
-        successes: Trajectories of a model, or of an oracle whose actions were written as a model's tokens.
+        successes: Trajectories of a model, or of an agent whose actions were written as a model's tokens. They are
+            taken one by one; if that raises, nothing is left of the new pool.
         writes: The meaning of the tokens (``token_meaning``).
-        source: What they were collected from, as plain values.
+        source: What they were collected from, as plain values; read when all are written.
+        origins: Where single ones are from, by the number of their attempt.
 
     Raises:
         ValueError: If a trajectory has no tokens, or a screenshot is not one.
@@ -163,7 +170,16 @@ def write_pool(
     except OSError as error:
         raise ConfigError(f"{folder} cannot be made a pool's folder: {error.strerror}") from None
     writer = _Writer(BlobStore(partial / SCREENS))
-    rows = [json.dumps(writer.row(success), separators=(",", ":"), allow_nan=False) for success in successes]
+    rows = []
+    try:
+        for success in successes:
+            row = writer.row(success)
+            if origins is not None:
+                row["origin"] = origins[success.attempt.id]
+            rows.append(json.dumps(row, separators=(",", ":"), allow_nan=False))
+    except BaseException:
+        shutil.rmtree(partial)
+        raise
     (partial / ROWS).write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
     save_file(writer.tensors(), partial / TENSORS)
     about = {
@@ -212,6 +228,15 @@ def read_pool(folder: Path, tasks: Sequence[Task], *, writes: Mapping[str, Any] 
     return PoolFile(
         successes=tuple(successes), unknown=tuple(unknown), writes=about["writes"], source=about.get("source", {})
     )
+
+
+def pool_source(folder: Path) -> dict[str, Any]:
+    """Return what the successes of a pool were collected from.
+
+    Raises:
+        ConfigError: If it is no pool, or damaged.
+    """
+    return dict(_about(folder).get("source", {}))
 
 
 def _about(folder: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dartsim.config import Config
-    from dartsim.lab.collecting import Collected
+    from dartsim.lab.collecting import Collected, Written
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -24,6 +24,7 @@ EXAMPLES = (
     "dartsim collect my.toml --oracle 1 --set tasks.count=64\n\n"
     "dartsim collect --model runs/tiny-seed0 --attempts 8 --out runs/tried\n\n"
     "dartsim collect --run runs/tiny-seed0 --json -\n\n"
+    "dartsim collect --preset osworld-8gpu --results results/pyautogui/screenshot/other-model\n\n"
     "dartsim run --set curation.pool.file=runs/shown"
 )
 
@@ -47,6 +48,18 @@ def collect(
     run: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Take the successes from the pool of a finished run.")
     ] = None,
+    results: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR", help="Import other agents' successes from a result directory of OSWorld; repeatable."
+        ),
+    ] = None,
+    min_score: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, max=1.0, help="With --results: smallest score that is imported. Default: curation.success_reward."
+        ),
+    ] = None,
     attempts: Annotated[int, typer.Option(min=1, help="With --model: attempts at each task.")] = 4,
     best: Annotated[bool, typer.Option("--best", help="With --model: its promoted weights, not its last.")] = False,
     preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim presets`.")] = None,
@@ -56,43 +69,50 @@ def collect(
 ) -> None:
     """Collect successes into a folder; a run with this folder as `curation.pool.file` starts with them.
 
-    A model's successes keep the log-probabilities and the version of its weights. An oracle's successes get their
-    log-probabilities from the initial weights of the run that uses them.
+    A model's successes keep the log-probabilities and the version of its weights. Those of an oracle and of other
+    agents get their log-probabilities from the initial weights of the run that uses them. Importing into the same
+    folder again replaces it.
     """
-    source = _single_source(oracle, model, run)
+    source = _single_source(oracle, model, run, results)
     folder = out_folder or new_folder(f"successes-{source}")
-    if folder.exists():
-        raise ConfigError(f"{folder} already exists; name another folder with --out")
     asked = config is not None or preset is not None or bool(overrides)
     resolved = _config(config, preset, overrides or [], model or run)
     # Imported here: it brings torch, and names the extra that is missing.
-    from dartsim.lab.collecting import from_model, from_oracle, from_run
+    from dartsim.lab.collecting import IMPORTED, from_model, from_oracle, from_results, from_run
+    from dartsim.real.pool_files import pool_source
 
+    if folder.exists() and not (results and pool_source(folder).get("kind") == IMPORTED):
+        raise ConfigError(f"{folder} already exists; name another folder with --out")
     with _bar(source) as on_step:
         if oracle is not None:
             collected = from_oracle(resolved, oracle, on_step)
         elif model is not None:
             collected = from_model(model, attempts, config=resolved if asked else None, best=best, on_step=on_step)
+        elif results:
+            collected = from_results(resolved, results, min_score=min_score, on_step=on_step)
         else:
-            assert run is not None, "one of the three was given"
+            assert run is not None, "one of the four was given"
             collected = from_run(run, resolved)
-    collected.write(folder)
+        written = collected.write(folder)
     if json_file != "-":
-        _show(collected, folder)
+        _show(collected, written, folder)
     if json_file is not None:
-        write_json(_figures(collected, folder), json_file)
+        write_json(_figures(collected, written, folder), json_file)
 
 
-def _single_source(oracle: int | None, model: Path | None, run: Path | None) -> str:
+def _single_source(oracle: int | None, model: Path | None, run: Path | None, results: list[Path] | None) -> str:
     """Return the requested source.
 
     Raises:
         ConfigError: If there is not exactly one.
     """
-    given = [name for name, value in (("oracle", oracle), ("model", model), ("run", run)) if value is not None]
+    sources = {"oracle": oracle, "model": model, "run": run, "results": results or None}
+    given = [name for name, value in sources.items() if value is not None]
     if len(given) != 1:
         found = " and ".join(f"--{name}" for name in given) or "none of them"
-        raise ConfigError(f"wanted exactly one source, --oracle N, --model RUN or --run RUN; found {found}")
+        raise ConfigError(
+            f"wanted exactly one source, --oracle N, --model RUN, --run RUN or --results DIR; found {found}"
+        )
     return given[0]
 
 
@@ -125,14 +145,20 @@ def _bar(source: str) -> Iterator[Callable[[int, int], None]]:
     """Show a bar on terminals, and yield the function that updates it."""
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors, disable=not errors.is_terminal) as progress:
-        unit = {"oracle": "tasks", "model": "attempts", "run": "reading"}[source]
+        unit = {"oracle": "tasks", "model": "attempts", "run": "reading", "results": "attempts"}[source]
         task = progress.add_task(unit, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-def _show(collected: Collected, folder: Path) -> None:
-    tried = "" if collected.attempts is None else f" in {collected.attempts} attempts"
-    out.print(f"{len(collected.successes)} successes{tried}, at {collected.solved} of {collected.num_tasks} tasks")
+def _show(collected: Collected, written: Written, folder: Path) -> None:
+    imported = collected.imported
+    attempts = collected.attempts if imported is None else imported.found
+    tried = "" if attempts is None else f" in {attempts} attempts"
+    out.print(f"{written.successes} successes{tried}, at {written.tasks} of {collected.num_tasks} tasks")
+    if imported is not None:
+        for reason, count in imported.refused.most_common():
+            example = imported.examples[reason]
+            errors.print(f"left out, {reason}: {count}, such as {example}", highlight=False, markup=False)
     if collected.unknown:
         more = ", …" if len(collected.unknown) > NAMED else ""
         errors.print(
@@ -143,14 +169,15 @@ def _show(collected: Collected, folder: Path) -> None:
     out.print(f'use them in a run with: curation.pool.file = "{folder}"', soft_wrap=True, highlight=False)
 
 
-def _figures(collected: Collected, folder: Path) -> dict[str, Any]:
+def _figures(collected: Collected, written: Written, folder: Path) -> dict[str, Any]:
+    imported = collected.imported
     return {
         "source": collected.source,
-        "successes": len(collected.successes),
-        "turns": sum(len(success.turns) for success in collected.successes),
-        "attempts": collected.attempts,
+        "successes": written.successes,
+        "turns": written.turns,
+        "attempts": collected.attempts if imported is None else imported.found,
         "tasks": collected.num_tasks,
-        "tasks_solved": collected.solved,
-        "unknown_tasks": list(collected.unknown),
+        "tasks_solved": written.tasks,
+        "unknown_tasks": list(collected.unknown if imported is None else imported.unknown),
         "out": str(folder),
     }

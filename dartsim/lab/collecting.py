@@ -1,19 +1,20 @@
-"""``dartsim collect``: successes of an oracle, of a trained model or of a recorded run, as a folder for other runs."""
+"""``dartsim collect``: successes of an oracle, a trained model, a recorded run or other agents, for other runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError, NothingCollected
 from dartsim.core.types import Attempt, Trajectory, Weights
 from dartsim.real.evaluate import Answers, play
+from dartsim.real.osworld.result_import import ImportCounts, import_attempts
 from dartsim.real.pool_files import check_meaning, read_pool, token_meaning, write_pool
 from dartsim.real.vlm import Vlm, build
-from dartsim.real.vlm.model import one_thread
+from dartsim.real.vlm.model import one_thread, reply_writer
 from dartsim.real.vlm.plan import vlm_config
 from dartsim.run.demonstrations import demonstrate
 from dartsim.run.execute import SUCCESSES
@@ -24,8 +25,19 @@ from dartsim.run.sim_cluster import desktop_maker
 MAX_DESKTOPS = 64
 """Desktops that a model plays on at once."""
 
+IMPORTED = "osworld_results"
+"""Kind of source of a pool that was imported."""
+
 Progress = Callable[[int, int], None]
 """Told the number of tasks or attempts that are done, and their total."""
+
+
+class Written(NamedTuple):
+    """What was written: successes, their turns, and the tasks that have one."""
+
+    successes: int
+    turns: int
+    tasks: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,29 +45,41 @@ class Collected:
     """Successes that were collected.
 
     Attributes:
-        successes: Their trajectories.
+        successes: Their trajectories, which may be read only while they are written.
         attempts: Attempts that were made for them; None for those of a recorded run.
         num_tasks: Number of requested tasks.
         unknown: Other tasks of a recorded run, whose successes were left out.
         source: Where they come from, JSON-serializable.
         writes: The meaning of their tokens.
+        imported: What became of other agents' attempts, once they are written; None for other sources.
     """
 
-    successes: Sequence[Trajectory]
+    successes: Iterable[Trajectory]
     attempts: int | None
     num_tasks: int
     unknown: tuple[str, ...] = ()
     source: dict[str, Any]
     writes: dict[str, Any]
+    imported: ImportCounts | None = None
 
-    @property
-    def solved(self) -> int:
-        """Number of tasks with a success."""
-        return len({success.attempt.task.id for success in self.successes})
+    def write(self, folder: Path) -> Written:
+        """Write them as a pool's folder.
 
-    def write(self, folder: Path) -> None:
-        """Write them as a pool's folder."""
-        write_pool(folder, self.successes, writes=self.writes, source=self.source)
+        Raises:
+            NothingCollected: If no attempt of other agents could be imported.
+        """
+        turns, tasks = 0, set()
+
+        def counted() -> Iterator[Trajectory]:
+            nonlocal turns
+            for success in self.successes:
+                turns += len(success.turns)
+                tasks.add(success.attempt.task.id)
+                yield success
+
+        origins = None if self.imported is None else self.imported.origins
+        count = write_pool(folder, counted(), writes=self.writes, source=self.source, origins=origins)
+        return Written(count, turns, len(tasks))
 
 
 def from_oracle(config: Config, per_task: int, on_step: Progress | None = None) -> Collected:
@@ -143,6 +167,47 @@ def from_run(run: Path, config: Config) -> Collected:
         unknown=file.unknown,
         source={**file.source, "run": run.resolve().name},
         writes=dict(file.writes),
+    )
+
+
+def from_results(
+    config: Config, results: Sequence[Path], *, min_score: float | None = None, on_step: Progress | None = None
+) -> Collected:
+    """Read other agents' successes at a configuration's tasks from OSWorld's result directories.
+
+    They have no log-probabilities: those are computed by the first weights of the run that starts with them.
+
+    Args:
+        config: Names the tasks, and says what a reply and a screen are.
+        results: The directories.
+        min_score: Smallest score that is imported; None: ``curation.success_reward``.
+        on_step: Told the progress.
+
+    Raises:
+        ConfigError: If a task file cannot be used.
+    """
+    tasks, writer, counts = prepare(config).tasks, reply_writer(vlm_config(config)), ImportCounts()
+    least = config.curation.success_reward if min_score is None else min_score
+
+    def attempts() -> Iterator[Trajectory]:
+        yield from import_attempts(results, config, tasks, writer, counts, min_score=least, on_step=on_step)
+        if not counts.origins:
+            reasons = ", ".join(f"{reason} {count}" for reason, count in counts.refused.most_common())
+            first = next(iter(counts.examples.values()))
+            raise NothingCollected(f"none of {counts.found} attempts could be imported ({reasons}), such as {first}")
+
+    return Collected(
+        successes=attempts(),
+        attempts=None,
+        num_tasks=len(tasks),
+        source={
+            "kind": IMPORTED,
+            "directories": [str(folder.resolve()) for folder in results],
+            "models": counts.models,
+            "refused": counts.refused,
+        },
+        writes=token_meaning(writer, config.policy.screen),
+        imported=counts,
     )
 
 

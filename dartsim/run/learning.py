@@ -5,7 +5,7 @@ It is imported only if a configuration has a model: it needs torch and transform
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -41,6 +41,10 @@ try:
     from dartsim.trainer.checkpointed import CheckpointedLearner, LearnerCheckpoints
 except ModuleNotFoundError as missing:
     raise torch_missing(missing) from None
+
+
+SCORED_AT_ONCE = 8
+"""Stored successes whose log-probabilities are computed together."""
 
 
 @dataclass
@@ -145,14 +149,26 @@ class Learning:
         self.successes = successes
         if begun:
             return
-        for success in self.collected.successes if self.collected is not None else ():
-            successes.add(scored(success, self.model.vlm), now=0.0)
+        collected = self.collected.successes if self.collected is not None else ()
+        for start in range(0, len(collected), SCORED_AT_ONCE):
+            for success in self._scored(collected[start : start + SCORED_AT_ONCE]):
+                successes.add(success, now=0.0)
         wanted = self._prepared.config.curation.pool.collected_per_task
         for task in self._prepared.tasks if wanted else ():
             for number in range(wanted):
                 trajectory = demonstrate(self._prepared.config, task, number, self.model.vlm)
                 if trajectory is not None:
                     successes.add(scored(trajectory, self.model.vlm), now=0.0)
+
+    def _scored(self, successes: Sequence[Trajectory]) -> Sequence[Trajectory]:
+        """Return successes with log-probabilities: their own, or those of the first weights.
+
+        Ranks compute them where there are some: one reply of a 7B model takes minutes on a processor.
+        """
+        lack = any(turn.reply.logprobs is None for success in successes for turn in success.turns)
+        if lack and isinstance(self.trainer, FsdpLearner):
+            return self.trainer.score(successes)
+        return [scored(success, self.model.vlm) for success in successes]
 
 
 def learning(

@@ -1,7 +1,8 @@
 """pyautogui code, as OSWorld's agents write it: ``pyautogui.click(12, 34); pyautogui.write('hello')``.
 
 Positions are pixels of the screen, cut to whole ones. The code is read, never run: statements are calls with
-constants. ``import``, ``time.sleep``, assignments to pyautogui's settings and bare strings are passed over.
+constants. ``import``, ``time.sleep``, assignments to pyautogui's settings and bare strings are passed over. A text that
+``pyperclip.copy`` takes and Ctrl+V pastes is typed.
 ``WAIT``, ``DONE`` and ``FAIL`` stand for themselves.
 """
 
@@ -137,11 +138,35 @@ class PyAutoGui(ActionGrammar):
         code = as_text(text, self.name).strip()
         if code in _WORDS:
             return (_WORDS[code],)
-        return limited([action for statement in statements(code) for action in _statement(statement)])
+        actions: list[act.Action] = []
+        copied: str | None = None
+        for statement in statements(code):
+            new = _copied(statement)
+            if new is not None:
+                copied = new
+                continue
+            for action in _statement(statement):
+                pasted = copied is not None and action == _PASTE
+                actions.append(act.TypeText(copied) if pasted and copied is not None else action)
+                copied = None if pasted else copied
+        if copied is not None:
+            raise MalformedAction("found pyperclip.copy without pyautogui.hotkey('ctrl', 'v') after it")
+        return limited(actions)
 
     def format(self, actions: Sequence[act.Action]) -> str:
         """Write one statement an action, parted by ``; ``."""
         return "; ".join(_written(action) for action in actions)
+
+
+_PASTE = act.Hotkey(("ctrl", "v"))
+
+
+def _copied(statement: ast.stmt) -> str | None:
+    """Return the text of ``pyperclip.copy``; None for other statements."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=func, args=[ast.Constant(value=str() as text)], keywords=[])):
+            return text if dotted(func) == "pyperclip.copy" else None
+    return None
 
 
 def _statement(statement: ast.stmt) -> list[act.Action]:

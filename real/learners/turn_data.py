@@ -117,11 +117,12 @@ def chosen(data: TurnData, batch: Batch, select: Selector, entropy_BT: Tensor | 
 
     ``entropy_BT`` are the learner's own, nats, for turns whose worker gave none; None leaves those without.
     """
-    kept = list(select(batch if entropy_BT is None else _with_entropies(data, batch, entropy_BT)))
+    kept = list(select(batch if entropy_BT is None else with_scores(data, batch, entropy_BT)))
     return replace(data, selected=torch.tensor([kept[number] for number in data.number.tolist()]))
 
 
-def _with_entropies(data: TurnData, batch: Batch, entropy_BT: Tensor) -> Batch:
+def with_scores(data: TurnData, batch: Batch, entropy_BT: Tensor, logprob_BT: Tensor | None = None) -> Batch:
+    """Return a batch with the learner's entropies, and log-probabilities if they are given, where turns lack them."""
     row_of = {number: row for row, number in enumerate(data.number.tolist())}
     numbers = iter(range(batch.num_turns))
 
@@ -130,8 +131,10 @@ def _with_entropies(data: TurnData, batch: Batch, entropy_BT: Tensor) -> Batch:
         if row is None or turn.reply.entropies is not None:
             return turn
         length = len(data.examples[row].tokens)
-        entropies = entropy_BT[row, :length].numpy()
-        return turn._replace(reply=turn.reply._replace(entropies=entropies, response_tokens=length))
+        reply = turn.reply._replace(entropies=entropy_BT[row, :length].numpy(), response_tokens=length)
+        if logprob_BT is not None and reply.logprobs is None:
+            reply = reply._replace(logprobs=logprob_BT[row, :length].numpy())
+        return turn._replace(reply=reply)
 
     groups = tuple(
         replace(

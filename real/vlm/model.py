@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import transformers
@@ -39,6 +39,29 @@ CLASSES: dict[str, tuple[type[Any], type[Any]]] = {
     "qwen2_5_vl": (Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration),
     "qwen3_vl": (Qwen3VLConfig, Qwen3VLForConditionalGeneration),
 }
+
+
+class ReplyWriter(NamedTuple):
+    """What writes a text as a model's tokens, without the model's weights."""
+
+    config: VlmConfig
+    vocabulary: Vocabulary
+    grammar: TokenGrammar
+
+
+def reply_writer(config: VlmConfig) -> ReplyWriter:
+    """Return what a model writes with; of a checkpoint folder, only the small files are read.
+
+    Raises:
+        ConfigError: If the folder holds no model.
+    """
+    if config.folder is None:
+        vlm = build(config)
+        return ReplyWriter(vlm.config, vlm.vocabulary, vlm.grammar)
+    settings = _folder_config(config)
+    vocabulary = vocabulary_from(Path(config.folder))
+    size = int(settings.get_text_config().vocab_size)
+    return ReplyWriter(config, vocabulary, grammar_of(config, vocabulary, size))
 
 
 class Vlm:
@@ -176,16 +199,22 @@ def from_folder(config: VlmConfig) -> Vlm:
         ConfigError: If the folder holds another family.
     """
     folder = Path(str(config.folder))
-    if not (folder / "config.json").is_file():
-        raise ConfigError(f"VlmConfig.folder = {str(folder)!r} holds no config.json; wanted a checkpoint folder")
-    family = AutoConfig.from_pretrained(str(folder), local_files_only=True).model_type
-    if family not in CLASSES:
-        raise ConfigError(f"{str(folder)!r} holds a {family!r}; wanted one of {', '.join(CLASSES)}")
+    family = _folder_config(config).model_type
     with _no_progress_bars():
         model = CLASSES[family][1].from_pretrained(
             str(folder), dtype=getattr(torch, config.dtype), attn_implementation="sdpa", local_files_only=True
         )
     return Vlm(replace(config, family=family), model, vocabulary_from(folder))
+
+
+def _folder_config(config: VlmConfig) -> Any:
+    folder = str(config.folder)
+    if not (Path(folder) / "config.json").is_file():
+        raise ConfigError(f"VlmConfig.folder = {folder!r} holds no config.json; wanted a checkpoint folder")
+    found = AutoConfig.from_pretrained(folder, local_files_only=True)
+    if found.model_type not in CLASSES:
+        raise ConfigError(f"{folder!r} holds a {found.model_type!r}; wanted one of {', '.join(CLASSES)}")
+    return found
 
 
 def _settings(config: VlmConfig, vocabulary: Vocabulary) -> dict[str, Any]:

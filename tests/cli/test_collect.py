@@ -138,7 +138,7 @@ def test_unknown_tasks_are_reported(dartsim, tmp_path, run, capsys, caplog):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "wanted exactly one source, --oracle N, --model RUN or --run RUN; found none of them"),
+        ((), "wanted exactly one source, --oracle N, --model RUN, --run RUN or --results DIR; found none of them"),
         (("--oracle", "1", "--run", "x"), "found --oracle and --run"),
         (("--oracle", "1", "--preset", "dart"), "has a surrogate policy"),
         (("--model", "nowhere"), "nowhere is not a folder"),

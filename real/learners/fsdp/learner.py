@@ -17,7 +17,7 @@ import json
 import logging
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,11 @@ from torch import Tensor
 
 from dartsim.config.sections.trainer import TrainerConfig
 from dartsim.core.errors import LearnerFault
-from dartsim.core.types import Batch, UpdateResult, Version, Weights
+from dartsim.core.types import Batch, Group, Trajectory, UpdateResult, Version, Weights
 from dartsim.real.learners.fsdp.files import Setup, read_tensor, write_turns
 from dartsim.real.learners.fsdp.group import RankGroup
 from dartsim.real.learners.mismatch import report
-from dartsim.real.learners.turn_data import Selector, TurnData, chosen, lacks_entropies, read_turns
+from dartsim.real.learners.turn_data import Selector, TurnData, chosen, lacks_entropies, read_turns, with_scores
 from dartsim.real.scratch import replaced_folder
 from dartsim.real.vlm.model import Vlm
 
@@ -126,6 +126,24 @@ class FsdpLearner:
         report(metrics, self.config.mismatch_bound, update=batch.update)
         return UpdateResult(self.weights(), metrics)
 
+    def score(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+        """Return trajectories with log-probabilities of the present weights for the turns that have none.
+
+        Raises:
+            LearnerFault: If a rank died.
+        """
+        groups = tuple(Group(number, t.attempt.task, (t,), 0.0) for number, t in enumerate(trajectories))
+        batch = Batch(self.updates, self.updates, groups)
+        files = self._folder / "scored"
+        with self._lock:
+            data = read_turns(batch, self._vlm, self.config.objective.advantage)
+            self._start_ranks()
+            try:
+                logprob_BT, entropy_BT = self._scores(data, files)
+            finally:
+                shutil.rmtree(files, ignore_errors=True)
+        return list(with_scores(data, batch, entropy_BT, logprob_BT).trajectories)
+
     def weights(self) -> Weights:
         """Return the present weights: a folder, which stays while it is among the newest or kept."""
         return Weights(self.updates, self._exported[self.updates])
@@ -198,7 +216,7 @@ class FsdpLearner:
 
     def _fit(self, data: TurnData, batch: Batch, files: Path) -> dict[str, Any]:
         if self._select is not None:
-            data = chosen(data, batch, self._select, self._entropies(data, files) if lacks_entropies(batch) else None)
+            data = chosen(data, batch, self._select, self._scores(data, files)[1] if lacks_entropies(batch) else None)
         turns = files / "turns"
         write_turns(data, turns)
         update, checkpoint = batch.update, None
@@ -217,10 +235,11 @@ class FsdpLearner:
             self._checkpoint = checkpoint
         return answer
 
-    def _entropies(self, data: TurnData, files: Path) -> Tensor:
-        turns, out = files / "unselected", files / "entropies.safetensors"
+    def _scores(self, data: TurnData, files: Path) -> Tensor:
+        """Return [2, B, T]: log-probabilities and entropies under the present weights."""
+        turns, out = files / "unselected", files / "scores.safetensors"
         write_turns(data, turns)
-        self._ask({"do": "entropies", "turns": str(turns), "out": str(out)})
+        self._ask({"do": "score", "turns": str(turns), "out": str(out)})
         return read_tensor(out)
 
     def _start_ranks(self) -> None:

@@ -3,7 +3,7 @@
 The first rank talks to the driver, one JSON object a line, and broadcasts the orders. Large data is in files.
 
     train       turns, update, weights, checkpoint or null     -> metrics, or a fault that changed nothing
-    entropies   turns, out
+    score       turns, out: log-probabilities and entropies [2, B, T]
     save        folder
     load        folder, version or null, weights or none
 """
@@ -71,10 +71,10 @@ class Rank:
         kind, paths = order["do"], {name: Path(value) for name, value in order.items() if isinstance(value, str)}
         if kind == "train":
             return self._train(order["update"], paths)
-        if kind == "entropies":
-            _, entropy_BT = self._steps.score(read_turns_from(paths["turns"]))
+        if kind == "score":
+            scores = self._steps.score(read_turns_from(paths["turns"]))
             if self._peers.rank == 0:
-                write_tensor(entropy_BT, paths["out"])
+                write_tensor(torch.stack(scores), paths["out"])
         elif kind == "save":
             checkpoint.save(self._steps, paths["folder"], self._peers, seed=self._seed)
         elif kind == "load":

@@ -225,6 +225,22 @@ def test_turns_without_entropies_are_selected_by_the_learners_own(
     assert apart(learner, alone) < TOLERANCE
 
 
+def test_stored_successes_are_scored_by_the_ranks(learner_of: Any, batches: list[Batch]) -> None:
+    """With the first weights, which sampled this batch: ranks find the log-probabilities it was sampled with."""
+
+    def bare(turn: Any) -> Any:
+        return turn._replace(reply=turn.reply._replace(logprobs=None, entropies=None))
+
+    wanted = batches[0].trajectories[:2]
+    given = [replace(t, turns=tuple(map(bare, t.turns))) for t in wanted]
+    found = learner_of(1).score(given)
+    assert len(found) == 2
+    for one, other in zip(found, wanted, strict=True):
+        for turn, sampled in zip(one.turns, other.turns, strict=True):
+            assert turn.reply.logprobs == pytest.approx(sampled.reply.logprobs, abs=1e-4)
+            assert turn.reply.entropies == pytest.approx(sampled.reply.entropies, abs=1e-4)
+
+
 def test_a_cancelled_update_ends_the_ranks_and_changes_nothing(learner_of: Any, batches: list[Batch]) -> None:
     learner = learner_of(1)
     train(learner, batches[:1])
