@@ -76,7 +76,7 @@ async def open_desktops(
             raise ConfigError(str(missing)) from missing
         archive = None if folder is None else ScoreArchive(folder / SCORES)
         async with open_scorer_pool(config, tasks) as pool:
-            usage = _usage(config, cache or cache_folder(), Scorer(pool, archive), on_call, token)
+            usage = desktop_usage(config, cache or cache_folder(), Scorer(pool, archive), on_call, token)
             async with DesktopProvider(fleet, spec, usage).checked(config.rollout.limits.start_seconds) as provider:
                 yield provider
 
@@ -114,9 +114,10 @@ async def open_scorer_pool(config: Config, tasks: Sequence[Task]) -> AsyncIterat
         yield pool
 
 
-def _usage(
-    config: Config, cache: Path, scorer: Scorer, on_call: Callable[[int, str, float], None] | None, token: str
+def desktop_usage(
+    config: Config, cache: Path, scorer: Scorer, on_call: Callable[[int, str, float], None] | None, token: str = ""
 ) -> Usage:
+    """Return how the configured desktops are used; ``token`` is what their servers require."""
     desktop, own = config.desktop, config.backend.desktops == "desktop"
     settle = desktop.settle
     grammar, options = config.policy.action_grammar

@@ -56,6 +56,7 @@ class FsdpLearner:
         select: As in ``TorchLearner``.
         export_dtype: Type of the weights in published folders, by torch's name: that of the engines, so that what they
             loaded can be compared; None: the model's. Checkpoints keep the model's.
+        group: What starts the processes.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class FsdpLearner:
         seed: int = 0,
         select: Selector | None = None,
         export_dtype: str | None = None,
+        group: type[RankGroup] = RankGroup,
     ) -> None:
         self.config = config
         self.seed = seed
@@ -84,7 +86,7 @@ class FsdpLearner:
         self._pinned: Version | None = None
         self._closed = False
         self._folder.mkdir(parents=True, exist_ok=True)
-        self.group = RankGroup(self._folder, settings=config.fsdp, prepare=self._write_setup)
+        self.group = group(self._folder, settings=config.fsdp, prepare=self._write_setup)
 
     # ---- the port
 

@@ -1,0 +1,63 @@
+"""A stand-in for a model that is not here: its prompts, screenshots and replies in tokens, with tiny weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from dartsim.config import Config
+from dartsim.real.vlm import Vlm, build
+from dartsim.real.vlm.config import WORDS
+from dartsim.real.vlm.export import export
+from dartsim.real.vlm.grammar import END
+from dartsim.real.vlm.images import ImageRules
+from dartsim.real.vlm.plan import vlm_config
+from dartsim.real.vlm.vocabulary import GROUNDING, tiny_vocabulary, vocabulary_from
+
+MIN_PIXELS, MAX_PIXELS = 3_136, 12_845_056
+"""Image rules of Qwen2.5-VL and UI-TARS-1.5 (``preprocessor_config.json``): 1920 x 1080 is seen as 1932 x 1092."""
+REPLY_TOKENS = 104
+"""Mean length of a reply (DART's history)."""
+REPLIES = 64
+"""Different replies."""
+FINISHED_SHARE = 1 / 14
+"""Share of the replies that end an attempt: DART's attempts took 14.3 turns."""
+
+
+def write_stand_in(config: Config, folder: Path) -> Path:
+    """Write a folder that stands for the configured model, with vocabulary and image rules of that if it is here."""
+    wanted = vlm_config(config)
+    model = replace(wanted, folder=None, min_pixels=MIN_PIXELS, max_pixels=MAX_PIXELS)
+    vocabulary, own = None, Path(str(wanted.folder))
+    if (own / "tokenizer_config.json").is_file() and (own / "preprocessor_config.json").is_file():
+        rules, vocabulary = ImageRules.of(wanted), vocabulary_from(own)
+        model = replace(model, min_pixels=rules.min_pixels, max_pixels=rules.max_pixels)
+    return export(build(model, vocabulary=vocabulary or tiny_vocabulary((*WORDS, *GROUNDING), ())), folder)
+
+
+def replies(vlm: Vlm, config: Config) -> list[list[int]]:
+    """Return the tokens of replies that the configured grammar can read."""
+    rng = np.random.default_rng(0)
+    if config.policy.grammar == "ui_tars":
+        return [_written(vlm, config, rng, last=i < REPLIES * FINISHED_SHARE) for i in range(REPLIES)]
+    return [_walk(vlm, rng) for _ in range(REPLIES)]
+
+
+def _written(vlm: Vlm, config: Config, rng: np.random.Generator, *, last: bool) -> list[int]:
+    x, y = rng.integers(config.desktop.width), rng.integers(config.desktop.height)
+    action = "finished(content='done')" if last else f"click(start_box='<|box_start|>({x},{y})<|box_end|>')"
+    encode = vlm.vocabulary.encode
+    thought = " step" * REPLY_TOKENS
+    call = encode(f"\nAction: {action}")
+    return [*encode(f"Thought:{thought}")[: REPLY_TOKENS - 1 - len(call)], *call, vlm.vocabulary.end]
+
+
+def _walk(vlm: Vlm, rng: np.random.Generator) -> list[int]:
+    """Return a reply by chance, token by token as the grammar allows."""
+    grammar, state, tokens = vlm.grammar, 0, list[int]()
+    while state != END and len(tokens) < vlm.decoding.max_new_tokens:
+        tokens.append(int(rng.choice(np.flatnonzero(grammar.allowed[state]))))
+        state = int(grammar.follows[state, tokens[-1]])
+    return tokens

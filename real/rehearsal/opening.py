@@ -1,0 +1,104 @@
+"""Stand-ins for the length of a run, behind the clients that real desktops and engines have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from dartsim.config import Config
+from dartsim.core.ports import EnvProvider
+from dartsim.core.types import Task, Version
+from dartsim.real.engines.backend import vllm_workers
+from dartsim.real.engines.worker import VllmWorker
+from dartsim.real.osworld.backend import cache_folder, desktop_usage, open_scorer_pool
+from dartsim.real.osworld.connect import connect
+from dartsim.real.osworld.desktop import OsworldDesktop
+from dartsim.real.osworld.provider import Usage
+from dartsim.real.osworld.scorer import Scorer
+from dartsim.real.rehearsal.desktops import SCORE
+from dartsim.real.rehearsal.model import replies
+from dartsim.real.rehearsal.serving import stand_in
+from dartsim.real.scratch import scratch_folder
+from dartsim.real.vlm import Vlm
+from dartsim.real.vlm.export import export
+
+TASK: dict[str, Any] = {
+    "config": [{"type": "execute", "parameters": {"command": ["true"]}}],
+    "evaluator": {
+        "func": "exact_match",
+        "result": {"type": "vm_command_line", "command": [SCORE]},
+        "expected": {"type": "rule", "rules": {"expected": "1"}},
+    },
+}
+"""What a stand-in can set up and be scored by; the sandbox that scores is real."""
+
+
+class StandInDesktops:
+    """Desktops whose servers run already; implements ``dartsim.core.ports.EnvProvider``.
+
+    Args:
+        addresses: Of the servers, at least one for each desktop.
+        usage: How they are used.
+    """
+
+    def __init__(self, addresses: Sequence[str], usage: Usage) -> None:
+        self._free = list(addresses)
+        self._usage = usage
+
+    async def start(self, slot: int) -> OsworldDesktop:
+        """Return a desktop that has shown a good screen."""
+        usage, address = self._usage, self._free.pop()
+
+        async def let_go() -> None:
+            self._free.append(address)
+
+        def tell(what: str, seconds: float) -> None:
+            if usage.on_call is not None:
+                usage.on_call(slot, what, seconds)
+
+        desktop = connect(
+            address,
+            settings=usage.settings,
+            server=usage.server,
+            timeouts=usage.timeouts,
+            downloads=usage.downloads,
+            scorer=usage.scorer,
+            close=let_go,
+            on_call=tell,
+        )
+        try:
+            await desktop.boot()
+        except BaseException:
+            await desktop.close()
+            raise
+        return desktop
+
+
+@asynccontextmanager
+async def open_stand_ins(
+    config: Config, tasks: Sequence[Task], on_call: Callable[[int, str, float], None] | None = None
+) -> AsyncIterator[EnvProvider]:
+    """Provide as many stand-in desktops as the configuration has, scored in its sandboxes."""
+    size = ("--width", str(config.desktop.width), "--height", str(config.desktop.height))
+    async with (
+        stand_in("desktops", *size, "--ports", *["0"] * config.rollout.num_desktops) as addresses,
+        open_scorer_pool(config, tasks) as pool,
+    ):
+        yield StandInDesktops(addresses, desktop_usage(config, cache_folder(), Scorer(pool), on_call))
+
+
+@asynccontextmanager
+async def stand_in_workers(
+    config: Config, vlm: Vlm, *, version: Version, on_step: Callable[[str, int, int], None] | None = None
+) -> AsyncIterator[list[VllmWorker]]:
+    """Provide the workers of stand-in engines, all in one process."""
+    with scratch_folder("rehearsal") as folder:
+        model, file = export(vlm, folder / "model"), folder / "replies.json"
+        file.write_text(json.dumps(replies(vlm, config)), encoding="utf-8")
+        ports = ["0"] * config.rollout.num_workers
+        async with stand_in("engine", "--model", str(model), "--replies", str(file), "--ports", *ports) as addresses:
+            attached = config.replace(vllm={"addresses": addresses, "gpus": []})
+            async with vllm_workers(attached, vlm, version=version, on_step=on_step) as workers:
+                yield workers

@@ -1,0 +1,68 @@
+"""Servers that stand in for others: each is a process, and prints its addresses as soon as it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from aiohttp import web
+
+import dartsim
+from dartsim.core.errors import ConfigError
+from dartsim.real.processes import end_with
+
+_ROOT = Path(dartsim.__file__).resolve().parents[1]
+START_SECONDS = 60.0
+
+
+async def serve(apps: Sequence[web.Application], host: str, ports: Sequence[int]) -> None:
+    """Serve applications, print their addresses as a JSON list, and return only when canceled; port 0 is any."""
+    addresses = []
+    for app, port in zip(apps, ports, strict=True):
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        site = web.TCPSite(runner, host, port, backlog=1024)
+        await site.start()
+        addresses.append(f"http://{host}:{runner.addresses[0][1]}")
+    print(json.dumps(addresses), flush=True)  # noqa: T201 - how the parent learns them
+    await asyncio.get_running_loop().create_future()
+
+
+@asynccontextmanager
+async def stand_in(module: str, *arguments: str) -> AsyncIterator[list[str]]:
+    """Run a stand-in of this package as a process and yield its addresses; it ends with the block or this process.
+
+    Raises:
+        ConfigError: If it does not come up.
+    """
+    path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        f"{__package__}.{module}",
+        *arguments,
+        env={**os.environ, "PYTHONPATH": path},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        preexec_fn=partial(end_with, os.getpid(), signal.SIGTERM),
+    )
+    assert process.stdout is not None
+    try:
+        try:
+            line = await asyncio.wait_for(process.stdout.readline(), START_SECONDS)
+        except TimeoutError:
+            line = b""
+        if not line:
+            raise ConfigError(f"the stand-in {module!r} did not start; what it wrote is above")
+        yield json.loads(line)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
