@@ -256,6 +256,7 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
         return shown
 
 
-def _own(array: Any) -> Any:
-    """Return an array that the caller may keep and change."""
+def _own(screenshot: Any) -> Any:
+    """Return a screenshot as an array that the caller may keep and change."""
+    array = np.asarray(screenshot)
     return array if array.flags.writeable else array.copy()

@@ -42,6 +42,7 @@ import numpy as np
 from dartsim.config.schema import RolloutConfig
 from dartsim.core.types import Attempt, Observation, Request, Task, Weights
 from dartsim.observe import Recorder
+from dartsim.real.engines.sent_images import image_part
 from dartsim.rollout.routers.session_affine import SessionAffine
 from dartsim.rollout.service import RolloutService
 from experiments.study import Experiment, Figures, Options, rows_of, short_commit, table
@@ -83,7 +84,12 @@ class Turns:
         from dartsim.real.vlm import build, tiny
 
         codec = RequestCodec(build(tiny()))
-        return cls(codec, codec.encode_now(request(0)))
+        return cls(codec, codec.encode(request(0)))
+
+    def body(self) -> Figures:
+        """Return the body of a request that sends its screenshot."""
+        parts = [json.loads(image_part(picture)) for picture in self.asked.pictures]
+        return {**self.asked.body, "content_parts": parts}
 
     def answer(self) -> bytes:
         """Return what a vLLM server would say."""
@@ -173,7 +179,7 @@ async def bare(url: str, turns: Turns, *, pools: int = 1) -> Any:
     async with AsyncExitStack() as stack:
         options: Any = {"base_url": url, "timeout": None, "limits": limits, "trust_env": False, "verify": context}
         clients = [await stack.enter_async_context(httpx.AsyncClient(**options)) for _ in range(pools)]
-        body = {**turns.asked.body, "request_id": "x", "cache_salt": "x"}
+        body = {**turns.body(), "request_id": "x", "cache_salt": "x"}
 
         async def ask(number: int) -> Any:
             response = await clients[number % pools].post("/inference/v1/generate", json=body)
@@ -296,7 +302,7 @@ def measure(options: Options) -> Figures:
         "not_met": [missed for row in rows for missed in not_met(row)],
         "reply_seconds": reply_seconds,
         "missing": sorted(set(CLIENTS) - set(names)),
-        "body_bytes": len(json.dumps(turns.asked.body)),
+        "body_bytes": len(json.dumps(turns.body())),
         "load_average": os.getloadavg()[0],
         "config": {"workers": WORKERS, "live": list(LIVE), "quick": options.quick},
     }

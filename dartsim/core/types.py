@@ -107,7 +107,8 @@ class Attempt:
 class Observation(NamedTuple):
     """What the agent sees.
 
-    ``screenshot`` is a uint8 array [height, width, 3], and ``accessibility_tree`` XML or None.
+    ``screenshot`` is a uint8 array [height, width, 3] or a ``dartsim.core.png.Screenshot``, which ``np.asarray`` makes
+    one; ``accessibility_tree`` is XML or None.
     """
 
     screenshot: Any

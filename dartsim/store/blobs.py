@@ -1,6 +1,7 @@
 """``BlobStore``: screenshots and accessibility trees as content-addressed files.
 
     <folder>/ab/ab12….png     SHA-256 of shape and pixels; a picture that is shown twice is one file
+    <folder>/ef/ef56….png     SHA-256 of a desktop's own PNG file, which is kept as it came and decoded by its readers
     <folder>/cd/cd34….xml.z   SHA-256 of the text, compressed
 
 A file appears whole or not at all: it is written under another name, and then renamed. What is read is hashed again, so
@@ -26,7 +27,7 @@ from weakref import finalize, ref
 import numpy as np
 
 from dartsim.core.errors import StoreFault, StoreFull, TornFile
-from dartsim.core.png import decode_png, encode_png
+from dartsim.core.png import Screenshot, decode_png, encode_png
 
 PARTIAL = ".partial"
 PICTURE = ".png"
@@ -71,14 +72,14 @@ class BlobStore:
         folder.mkdir(parents=True, exist_ok=True)
 
     def put(self, picture: Any) -> StoredFile:
-        """Keep a uint8 array [height, width, 3], which must not change any more.
+        """Keep a screenshot: a uint8 array [height, width, 3], which must not change any more, or a ``Screenshot``.
 
         Raises:
             ValueError: If it is none.
             StoreFull: If there is no room.
             StoreFault: If the disk failed.
         """
-        return self._put(self._name(picture), lambda: encode_png(picture))
+        return self._put(self._name(picture), lambda: _png(picture))
 
     def put_text(self, text: str) -> StoredFile:
         """Keep a text; errors as ``put``."""
@@ -90,7 +91,7 @@ class BlobStore:
         If they were not put before the picture is garbage-collected, they are removed with the next ``put``.
         Errors as ``put``.
         """
-        files: list[tuple[str, Callable[[], bytes]]] = [(self._name(picture), lambda: encode_png(picture))]
+        files: list[tuple[str, Callable[[], bytes]]] = [(self._name(picture), lambda: _png(picture))]
         if text is not None:
             files.append(_packed(text))
         for name, data in files:
@@ -105,12 +106,14 @@ class BlobStore:
                 del self._prepared[name]  # rows may name it
 
     def get(self, name: str) -> Any:
-        """Return the array of a name.
+        """Return the screenshot of a name, as it was put.
 
         Raises:
             TornFile: If its file is missing or does not hold what was kept.
         """
         data = self._read(name)
+        if f"{sha256(data).hexdigest()}{PICTURE}" == name:
+            return Screenshot(data)
         try:
             picture = decode_png(data)
         except ValueError as error:
@@ -148,7 +151,9 @@ class BlobStore:
         return len(unwanted)
 
     def _name(self, picture: Any) -> str:
-        """Return the name of an array, whose pixels are hashed once while it exists."""
+        """Return the name of a screenshot, which is hashed once while it exists."""
+        if isinstance(picture, Screenshot):
+            return f"{picture.digest.hex()}{PICTURE}"
         key = id(picture)
         known = self._names.get(key)
         if known is not None and known[0]() is picture:
@@ -233,6 +238,10 @@ def _packed(text: str) -> tuple[str, Callable[[], bytes]]:
     """Return the name of a text's file, and what makes its content."""
     data = text.encode("utf-8", "surrogatepass")
     return f"{sha256(data).hexdigest()}{TEXT}", lambda: zlib.compress(data, 6)
+
+
+def _png(picture: Any) -> bytes:
+    return picture.png if isinstance(picture, Screenshot) else encode_png(picture)
 
 
 def picture_digest(picture: Any) -> str:

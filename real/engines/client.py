@@ -8,20 +8,28 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import aiohttp
 import httpx
 
 from dartsim.real.engines.errors import EngineBadReply, EngineHung, EngineLost, EngineRefused
+from dartsim.real.engines.sent_images import SentImages, image_part
+
+if TYPE_CHECKING:
+    from dartsim.real.vlm.images import Picture
 
 PauseMode = Literal["abort", "wait", "keep"]
 
 REQUEST_PREFIX = "generate-tokens-"
 """The server puts this before a request's id; a request is aborted by the whole of it."""
+
+UNAVAILABLE = 503
+"""Status of an engine that is paused."""
 
 _JSON = {"Content-Type": "application/json"}
 
@@ -59,6 +67,7 @@ class EngineClient:
         self._ssl = ssl.create_default_context()  # shared by both: each takes 20 ms to make
         self._connect_seconds = connect_seconds
         self._turns: aiohttp.ClientSession | None = None
+        self._images = SentImages()
         # Proxies of the environment are ignored: engines are on this machine or in this cluster.
         self._control = httpx.AsyncClient(
             base_url=self.url,
@@ -85,8 +94,10 @@ class EngineClient:
 
     # ---- turns
 
-    async def generate(self, body: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
-        """Ask for tokens; ``body`` is that of ``POST /inference/v1/generate``.
+    async def generate(
+        self, body: Mapping[str, Any], pictures: Sequence[Picture] = (), *, seconds: float
+    ) -> dict[str, Any]:
+        """Ask for tokens; ``body`` is that of ``POST /inference/v1/generate``, without its ``pictures``.
 
         If the call is canceled, the connection is closed, which ends the request in the engine.
 
@@ -94,9 +105,33 @@ class EngineClient:
             EngineRefused, EngineHung, EngineLost: If there was no complete answer.
             EngineBadReply: For any status but 200.
         """
+        sent = {picture.key for picture in pictures if picture.key in self._images}
+        try:
+            answer = await self._post_turn(body, pictures, sent, seconds)
+        except EngineBadReply as fault:
+            if fault.status == UNAVAILABLE or not sent:
+                raise
+            # Most likely its cache has dropped an image; if it was something else, it says so again.
+            self._images.remove(picture.key for picture in pictures)
+            answer = await self._post_turn(body, pictures, set(), seconds)
+        self._images.add(picture.key for picture in pictures)
+        return answer
+
+    async def _post_turn(
+        self, body: Mapping[str, Any], pictures: Sequence[Picture], sent: Set[bytes], seconds: float
+    ) -> dict[str, Any]:
         url = f"{self.url}/inference/v1/generate"
-        content = json.dumps(body).encode()
-        async with _faults(url, seconds), self._session().post(url, data=content, headers=_JSON) as answer:
+        content = deque([json.dumps(body).encode()])
+        if pictures:
+            content[0] = content[0][:-1] + b',"content_parts":['
+            for number, picture in enumerate(pictures):
+                content.append((b"," if number else b"") + image_part(picture, sent=picture.key in sent))
+            content.append(b"]}")
+        headers = {**_JSON, "Content-Length": str(sum(map(len, content)))}
+        async with (
+            _faults(url, seconds),
+            self._session().post(url, data=_consumed(content), headers=headers) as answer,
+        ):
             text = await answer.read()
         if answer.status != httpx.codes.OK:
             reason = text[:500].decode("utf-8", "replace")
@@ -216,6 +251,12 @@ async def _faults(url: str, seconds: float) -> AsyncIterator[None]:
         raise EngineBadReply(f"{url}: the answer is not HTTP, {error.message}") from error
     except (httpx.HTTPError, aiohttp.ClientError, ConnectionError) as error:
         raise EngineLost(f"{url}: the connection broke, {type(error).__name__}: {error}") from error
+
+
+async def _consumed(parts: deque[bytes]) -> AsyncIterator[bytes]:
+    """Yield the parts of a body, each of which is forgotten then: a reply takes much longer than sending."""
+    while parts:
+        yield parts.popleft()
 
 
 def _json_object(url: str, text: str | bytes) -> dict[str, Any]:

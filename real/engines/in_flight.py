@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from dartsim.core.errors import WorkerFault
-from dartsim.real.engines.client import EngineClient
+from dartsim.real.engines.client import UNAVAILABLE, EngineClient
 from dartsim.real.engines.errors import EngineAborted, EngineBadReply, EngineLost, EnginePaused, EngineRefused
 from dartsim.real.engines.options import WorkerSettings
 
-_UNAVAILABLE = 503
+if TYPE_CHECKING:
+    from dartsim.real.vlm.images import Picture
+
 _SENDERS = itertools.count()
 
 
@@ -38,8 +40,10 @@ class InFlight:
         self._killed: dict[asyncio.Task[dict[str, Any]], WorkerFault] = {}
         self._aborts: set[asyncio.Task[None]] = set()
 
-    async def send(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer; ask again while the engine is paused, and once more if the connection broke.
+    async def send(self, body: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> dict[str, Any]:
+        """Return the answer to a body and its pictures.
+
+        It is asked for again while the engine is paused, and once more if the connection broke.
 
         Raises:
             WorkerFault: If there was none.
@@ -48,9 +52,9 @@ class InFlight:
         waited, lost = 0.0, 0
         while True:
             try:
-                return await self._send_once(body)
+                return await self._send_once(body, pictures)
             except EngineBadReply as fault:
-                if fault.status != _UNAVAILABLE:
+                if fault.status != UNAVAILABLE:
                     raise
                 if waited >= settings.pause_seconds:
                     raise EnginePaused(f"{self._name} has refused a request for {waited:g} s: {fault}") from None
@@ -67,12 +71,12 @@ class InFlight:
             waited += settings.retry_seconds
             await asyncio.sleep(settings.retry_seconds)
 
-    async def _send_once(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def _send_once(self, body: Mapping[str, Any], pictures: Sequence[Picture]) -> dict[str, Any]:
         """Send a request once. If this call ends early, the request ends in the engine too."""
         client, salt = self._target()
         request_id = f"{self._prefix}-{next(self._number)}"
         full_body = {**body, "request_id": request_id, "cache_salt": salt or request_id}
-        sending = asyncio.create_task(client.generate(full_body, seconds=2 * self._settings.request_seconds))
+        sending = asyncio.create_task(client.generate(full_body, pictures, seconds=2 * self._settings.request_seconds))
         self._live.add(sending)
         caller = asyncio.current_task()
         assert caller is not None

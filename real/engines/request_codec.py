@@ -1,28 +1,22 @@
 """``RequestCodec``: turns requests of the control plane into bodies for vLLM, and its answers into replies.
 
 Prompts are those of the learner, token by token, with one difference: a screenshot is sent with a single image token,
-which the server expands to as many as the screenshot has.
+which the server expands to as many as the screenshot has. Their number follows from its size: no pixel is read here.
 """
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import io
 import math
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from PIL import Image
 
 from dartsim.core.types import Request
 from dartsim.real.engines.errors import EngineBadReply
 from dartsim.real.engines.plugin import GRAMMAR_KEY
 from dartsim.real.vlm.grammar import END, REFUSED
-from dartsim.real.vlm.images import ImageRules, Picture
+from dartsim.real.vlm.images import Picture
 from dartsim.real.vlm.prompts import VlmPrompt
 from dartsim.real.vlm.sampling import reply_keys
 
@@ -65,14 +59,17 @@ _REFUSE = -100.0
 """Logit bias of a token that is not allowed: a probability of 1e-43 against the likeliest one's is 0 in float32."""
 _MAX_LISTED = 4_096
 """Longest list of tokens sent with a request."""
-_LARGE_PIXELS = 256 * 256
-"""Screenshots of at least this size are cut and compressed in a thread."""
 
 
 class EncodedRequest(NamedTuple):
-    """A request ready to be sent: its body without an id, and the number of tokens of its whole prompt."""
+    """A request ready to be sent.
+
+    ``body`` lacks an id and ``content_parts``, which are the ``pictures``; ``prompt_tokens`` is the length of the whole
+    prompt.
+    """
 
     body: dict[str, Any]
+    pictures: tuple[Picture, ...]
     prompt_tokens: int
 
     def resampled(self, number: int) -> EncodedRequest:
@@ -116,36 +113,22 @@ class RequestCodec:
             most k tokens (``lower_bound``). It costs the engine little and the reply about 60 bytes a token and entry.
             High-entropy selection keeps every turn whose entropies are None: with that rule, ask for 20, or let the
             learner compute them.
-        max_bytes: Limit of the cache of compressed screenshots.
     """
 
-    def __init__(self, vlm: Vlm, *, top_logprobs: int = 0, max_bytes: int = 64 * 1024 * 1024) -> None:
+    def __init__(self, vlm: Vlm, *, top_logprobs: int = 0) -> None:
         self.vlm = vlm
         self._top = top_logprobs
-        self._lock = threading.Lock()
-        self._urls: OrderedDict[bytes, str] = OrderedDict()
-        self.cached_bytes = 0
-        self._max_bytes = max_bytes
         self._sampling = self._sampling_params()
 
-    async def encode(self, request: Request) -> EncodedRequest:
-        """Encode a request, in a thread if its screenshot is large."""
-        shape = getattr(request.observation.screenshot, "shape", (0, 0))
-        if shape[0] * shape[1] >= _LARGE_PIXELS:
-            return await asyncio.to_thread(self.encode_now, request)
-        return self.encode_now(request)
-
-    def encode_now(self, request: Request) -> EncodedRequest:
-        """Encode a request in this thread; may be called from several."""
-        with self._lock:  # the cache of pictures is shared
-            prompt = self.vlm.prompts.build(request.observation, request.history)
+    def encode(self, request: Request) -> EncodedRequest:
+        """Encode a request."""
+        prompt = self.vlm.prompts.build(request.observation, request.history)
         key = int(reply_keys([(request.attempt.seed, request.turn)])[0]) >> 1
         body = {
             "token_ids": short_tokens(prompt, self.vlm.vocabulary.image),
-            "content_parts": [{"type": "image_url", "url": self._url(picture)} for picture in prompt.pictures],
             "sampling_params": {**self._sampling, "seed": key},
         }
-        return EncodedRequest(body, len(prompt.tokens))
+        return EncodedRequest(body, prompt.pictures, len(prompt.tokens))
 
     def decode(self, answer: Mapping[str, Any], request: EncodedRequest) -> DecodedReply:
         """Read an answer to a request.
@@ -230,22 +213,6 @@ class RequestCodec:
         grammar = self.vlm.grammar
         return [int(grammar.allowed[state].sum()) for state in grammar.states(tokens)]
 
-    # ---- screenshots
-
-    def _url(self, picture: Picture) -> str:
-        known = self._urls.get(picture.key)
-        if known is not None:
-            return known
-        url = data_url(picture, self.vlm.rules)
-        with self._lock:
-            if picture.key not in self._urls:
-                self._urls[picture.key] = url
-                self.cached_bytes += len(picture.key) + len(url)
-                while self.cached_bytes > self._max_bytes and len(self._urls) > 1:
-                    key, dropped = self._urls.popitem(last=False)
-                    self.cached_bytes -= len(key) + len(dropped)
-        return url
-
 
 def short_tokens(prompt: VlmPrompt, image: int) -> list[int]:
     """Return a prompt's tokens with one image token for each picture."""
@@ -254,15 +221,3 @@ def short_tokens(prompt: VlmPrompt, image: int) -> list[int]:
     keep[1:] = (tokens[1:] != image) | (tokens[:-1] != image)
     kept: list[int] = tokens[keep].tolist()
     return kept
-
-
-def data_url(picture: Picture, rules: ImageRules) -> str:
-    """Return a picture as a PNG in a data URL, resized as the model reads it, so that the server resizes nothing."""
-    p, m = rules.patch_size, rules.merge_size
-    rows, columns = picture.grid
-    blocks = picture.patches.reshape(rows // m, columns // m, m, m, 3, p, p)
-    image = blocks.transpose(0, 2, 5, 1, 3, 6, 4).reshape(rows * p, columns * p, 3)
-    file = io.BytesIO()
-    # Fast compression: the network is fast, and half the size would take five times as long.
-    Image.fromarray(np.ascontiguousarray(image)).save(file, "png", compress_level=1)
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")

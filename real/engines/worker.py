@@ -167,13 +167,13 @@ class VllmWorker:
         """Ask the engine once it is up; return the request, its answer, and the version it was sent to."""
         if self.state is not EngineHealth.UP:
             await self._until_up()
-        encoded = await self._codec.encode(request)
+        encoded = self._codec.encode(request)
         if self.state is not EngineHealth.UP:
             await self._until_up()
         settings, tries = self._settings, 1
         while True:
             sent_at = self.version
-            decoded = self._codec.decode(await self._in_flight.send(encoded.body), encoded)
+            decoded = self._codec.decode(await self._in_flight.send(encoded.body, encoded.pictures), encoded)
             if tries >= settings.tries or settings.readable is None or settings.readable(decoded.action):
                 return encoded, decoded, sent_at
             self.counts["malformed"] += 1
@@ -206,9 +206,9 @@ class VllmWorker:
         """Have the engine answer a blank screen before its first real request; nothing is counted."""
         screen = np.zeros((112, 112, 3), dtype=np.uint8)
         attempt = Attempt(-1, Task("warm-up", "Wait."), 0, 0, 0, 1, self.version)
-        encoded = await self._codec.encode(Request(attempt, 0, Observation(screen, "Wait."), []))
+        encoded = self._codec.encode(Request(attempt, 0, Observation(screen, "Wait."), []))
         async with self._in_time("its first request"):
-            self._codec.decode(await self._in_flight.send(encoded.body), encoded)
+            self._codec.decode(await self._in_flight.send(encoded.body, encoded.pictures), encoded)
 
     def _target(self) -> tuple[EngineClient, str | None]:
         """Return the client to ask and the salt of the prefix cache."""

@@ -75,7 +75,8 @@ def read_turns(batch: Batch, vlm: Vlm, advantage: AdvantageConfig) -> TurnData:
                 turns += 1
                 if example is None:
                     continue
-                # A screenshot is in several prompts, and the cache of pictures is too small for those of a batch.
+                # A screenshot is in several prompts, and the cache of pictures is too small for those of a batch. It
+                # is cut when it is first computed with.
                 pictures = tuple(shared.setdefault((p.grid, p.key), p) for p in example.prompt.pictures)
                 examples.append(example._replace(prompt=example.prompt._replace(pictures=pictures)))
                 workers.append(turn.reply.logprobs if turn.reply.tokens is not None else None)

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+from weakref import ref
 
 from dartsim.real.osworld import replies
 from dartsim.real.osworld.errors import BadScreenshot, VmBadReply
@@ -52,7 +53,7 @@ class VmClient:
         self.server = server
         self.screenshots = 0
         self.server_starts = 1
-        self._last: Frame | None = None
+        self._last: Callable[[], Frame | None] = lambda: None
         self._wire = Transport(base_url, timeouts=timeouts, traits=server, transport=transport)
 
     async def __aenter__(self) -> Self:
@@ -107,11 +108,13 @@ class VmClient:
             data = await self._wire.read(
                 "GET", "/screenshot", seconds=limit, accept=self._screenshot_reply, patient=patient
             )
-            if self._last is not None and data == self._last.png:
-                return self._last  # a screen that rests is looked at often; decoding it costs 10 ms
+            last = self._last()
+            if last is not None and data == last.png:
+                return last  # a screen that rests is looked at often; decoding it costs 20 ms
             try:
-                self._last = Frame(data, await asyncio.to_thread(decode_screenshot, data))
-                return self._last
+                frame = Frame(data, await asyncio.to_thread(decode_screenshot, data))
+                self._last = ref(frame)  # pixels of hundreds of desktops would be gigabytes
+                return frame
             except BadScreenshot:
                 if tries <= 0:
                     raise

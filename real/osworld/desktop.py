@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gymnasium.error import ResetNeeded
 
 from dartsim.core.errors import DartsimError, EnvBroken, EnvFault, ScoreUnavailable
+from dartsim.core.png import Screenshot, encode_png
 from dartsim.core.types import Observation, StepResult, Task
 from dartsim.real.osworld.errors import ActionFailed, DesktopLost, ServerRestarted, WrongScreenAtStart, WrongScreenSize
 from dartsim.real.osworld.frames import Frame, is_black, resized, same
@@ -94,7 +95,7 @@ class OsworldDesktop:
         self._folder: Any = None
         self._seen = (0, 0)
         self._motion = ScreenMotion()
-        self._shown: Frame | None = None
+        self._shown: Screenshot | None = None
 
     # ---- the calls of the control plane
 
@@ -249,11 +250,10 @@ class OsworldDesktop:
         """Return what the policy sees of a frame."""
         tree = await self.client.accessibility() if self.settings.accessibility else None
         self._same_server()
-        self._shown = frame
-        pixels: Any = frame.pixels
+        shown = self._shown = Screenshot(frame.png, frame.pixels.shape)
         if self.settings.size != frame.size:
-            pixels = await asyncio.to_thread(resized, frame.pixels, self.settings.size)
-        return Observation(pixels, episode.task.instruction, tree)
+            shown = await asyncio.to_thread(lambda: Screenshot(encode_png(resized(frame.pixels, self.settings.size))))
+        return Observation(shown, episode.task.instruction, tree)
 
     def _sized(self, frame: Frame) -> Frame:
         if frame.size != self.settings.screen:
@@ -289,7 +289,8 @@ class OsworldDesktop:
         still_pixels = (rules if isinstance(rules, SettlingRules) else SettlingRules()).still_pixels
         before = await self._look()
         assert self._shown is not None
-        stable = not self._motion.changes and same(self._shown, before, still_pixels=still_pixels)
+        shown = Frame(self._shown.png, self._shown.pixels)
+        stable = not self._motion.changes and same(shown, before, still_pixels=still_pixels)
         windows = await open_windows(self.client)
         await self._recycled()
         self._seen = self._server

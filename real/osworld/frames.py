@@ -6,7 +6,8 @@ OSWorld's server overlaps and cuts PNGs when requests meet.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +50,8 @@ POINTER_SIDE = 32
 """A pointer fits into a square of so many pixels a side; it is drawn on a screen that shows nothing, too."""
 
 
-class Frame(NamedTuple):
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Frame:
     """One screenshot: as the server sent it, and as read-only uint8 [height, width, 3]."""
 
     png: bytes

@@ -1,4 +1,4 @@
-"""Screenshots as patches: resized as by Qwen's image processors, kept as bytes.
+"""Screenshots as patches: resized as by Qwen's image processors in engines, kept as bytes.
 
 The model's device normalizes them, so that a picture stays at three bytes a pixel.
 """
@@ -7,27 +7,60 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from PIL import Image
+import torch
+from torch.nn.functional import interpolate
 
+from dartsim.core.png import Screenshot
 from dartsim.real.vlm.config import VlmConfig
 
+Patches = np.ndarray[Any, np.dtype[np.uint8]]
+"""uint8 [rows * columns, 3 * patch * patch], in blocks of patches that are merged."""
 
-class Picture(NamedTuple):
-    """A screenshot as a vision transformer reads it.
 
-    ``patches`` is uint8 [rows * columns, 3 * patch * patch], in blocks of patches that are merged; ``grid`` is
-    (rows, columns) in patches. ``key`` is equal for equal pictures.
+class Picture:
+    """A screenshot as a vision transformer reads it, cut into patches when they are wanted.
+
+    An engine cuts for itself: prompts for it need only the number of patches, which follows from the size.
+
+    Attributes:
+        grid: Rows and columns in patches.
+        key: Equal for equal screenshots.
+        screenshot: What was cut; None of a picture that was read back.
     """
 
-    patches: np.ndarray[Any, np.dtype[np.uint8]]
-    grid: tuple[int, int]
-    key: bytes
+    def __init__(self, grid: tuple[int, int], key: bytes, cut: Callable[[], Patches], screenshot: Any = None) -> None:
+        self.grid = grid
+        self.key = key
+        self.screenshot = screenshot
+        self._cut = cut
+
+    @cached_property
+    def patches(self) -> Patches:
+        """Its patches, which stay with it."""
+        return self.cut()
+
+    def cut(self) -> Patches:
+        """Return its patches without keeping them."""
+        return self._cut()
+
+
+def key_of(screenshot: Any) -> bytes:
+    """Return 32 bytes that are equal for equal screenshots: of a file for files, of pixels for arrays."""
+    if isinstance(screenshot, Screenshot):
+        return screenshot.digest
+    digest = sha256(repr(screenshot.shape).encode())
+    digest.update(np.ascontiguousarray(screenshot).data)
+    return digest.digest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,40 +126,59 @@ class ImageRules:
             high, wide = math.ceil(height * grow / unit) * unit, math.ceil(width * grow / unit) * unit
         return high, wide
 
-    def cut(self, screenshot: Any) -> Picture:
-        """Return the patches of a screenshot, uint8 [height, width, 3]."""
+    def picture(self, screenshot: Any, key: bytes | None = None) -> Picture:
+        """Return a screenshot, an array or a file of uint8 [height, width, 3], as a picture; ``key`` is its key.
+
+        Raises:
+            ValueError: If it has another shape.
+        """
+        shape = screenshot.shape
+        if len(shape) != 3 or shape[2] != 3:
+            raise ValueError(f"a screenshot is uint8 [height, width, 3], got shape {shape}")
+        high, wide = self.shape(*shape[:2])
+        grid = high // self.patch_size, wide // self.patch_size
+        return Picture(grid, key or key_of(screenshot), partial(self._cut, screenshot, high, wide), screenshot)
+
+    def num_bytes(self, picture: Picture) -> int:
+        """Return the size of a picture's patches."""
+        return picture.grid[0] * picture.grid[1] * 3 * self.patch_size**2
+
+    def _cut(self, screenshot: Any, high: int, wide: int) -> Patches:
         image = np.ascontiguousarray(screenshot, dtype=np.uint8)
-        if image.ndim != 3 or image.shape[2] != 3:
-            raise ValueError(f"a screenshot is uint8 [height, width, 3], got shape {image.shape}")
-        high, wide = self.shape(*image.shape[:2])
         if (high, wide) != image.shape[:2]:
-            resized = Image.fromarray(image).resize((wide, high), Image.Resampling.BICUBIC)
-            image = np.asarray(resized, dtype=np.uint8)
+            # The kernel of torchvision, with which engines resize; Pillow's result differs by up to 2 of 255.
+            pixels = torch.tensor(image).permute(2, 0, 1)[None]
+            resized = interpolate(pixels, size=(high, wide), mode="bicubic", antialias=True)
+            image = resized[0].permute(1, 2, 0).contiguous().numpy()
         p, m = self.patch_size, self.merge_size
         rows, columns = high // p, wide // p
         blocks = image.reshape(rows // m, m, p, columns // m, m, p, 3)
-        patches = blocks.transpose(0, 3, 1, 4, 6, 2, 5).reshape(rows * columns, 3 * p * p)
-        return Picture(patches, (rows, columns), patches.tobytes())
+        return blocks.transpose(0, 3, 1, 4, 6, 2, 5).reshape(rows * columns, 3 * p * p)
 
 
 class Pictures:
-    """Cuts screenshots, with a cache of at most ``max_bytes``: a history shows the same ones turn after turn."""
+    """Screenshots as pictures. Equal ones share one while their patches, if cut, are at most ``max_bytes`` in all.
+
+    May be called from several threads.
+    """
 
     def __init__(self, rules: ImageRules, *, max_bytes: int = 64 * 1024 * 1024) -> None:
         self.rules = rules
         self._max_bytes = max_bytes
         self.cached_bytes = 0
-        self._cache: OrderedDict[tuple[Any, ...], Picture] = OrderedDict()
+        self._cache: OrderedDict[bytes, Picture] = OrderedDict()
+        self._lock = threading.Lock()
 
     def __call__(self, screenshot: Any) -> Picture:
-        key = (screenshot.shape, screenshot.tobytes())
-        picture = self._cache.get(key)
-        if picture is not None:
-            self._cache.move_to_end(key)
-            return picture
-        picture = self._cache[key] = self.rules.cut(screenshot)
-        self.cached_bytes += 3 * len(key[1])
-        while self.cached_bytes > self._max_bytes and len(self._cache) > 1:
-            (_, dropped), _ = self._cache.popitem(last=False)
-            self.cached_bytes -= 3 * len(dropped)
+        key = key_of(screenshot)
+        with self._lock:
+            picture = self._cache.get(key)
+            if picture is not None:
+                self._cache.move_to_end(key)
+                return picture
+            picture = self._cache[key] = self.rules.picture(screenshot, key)
+            self.cached_bytes += self.rules.num_bytes(picture)
+            while self.cached_bytes > self._max_bytes and len(self._cache) > 1:
+                _, dropped = self._cache.popitem(last=False)
+                self.cached_bytes -= self.rules.num_bytes(dropped)
         return picture

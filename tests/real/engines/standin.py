@@ -35,6 +35,7 @@ class Faults:
         refuse_loads: So many loads fail with 500.
         silent_loads: So many loads say that they worked, and change nothing.
         lie: Tokens are not those that were allowed.
+        forgetful: So many images are kept at most.
     """
 
     hang: bool = False
@@ -43,6 +44,7 @@ class Faults:
     refuse_loads: int = 0
     silent_loads: int = 0
     lie: bool = False
+    forgetful: int = 1_000
 
 
 @dataclass
@@ -87,12 +89,15 @@ class StandIn:
         self.updating = False
         self.root = Path("/")
         self.cache: set[bytes] = set()
+        self.images: dict[str, str] = {}
+        """URLs by the names that came with them, the newest last."""
         self.counts = dict.fromkeys(("prompt", "generation", "queries", "hits", "images"), 0)
         settings = json.loads((model / "config.json").read_text(encoding="utf-8"))
         self.vocabulary = int(settings["text_config"]["vocab_size"])
         self.image = int(settings["image_token_id"])
         rules = json.loads((model / "preprocessor_config.json").read_text(encoding="utf-8"))
         self.unit = rules["patch_size"] * rules["merge_size"]
+        self.edges = rules["size"]["shortest_edge"], rules["size"]["longest_edge"]
         grammar = model / GRAMMAR_FILE
         self.follows = np.load(grammar)["follows"] if grammar.is_file() else None
         self.tensors = read_tensors(model)
@@ -217,8 +222,9 @@ class StandIn:
 
     async def _tokens(self, request_id: str, body: dict[str, Any], live: Live) -> dict[str, Any]:
         params = body["sampling_params"]
-        prompt, places = self._expand(body)
-        cached = self._look_up(prompt, body)
+        shown = [self._image(number, part) for number, part in enumerate(body.get("content_parts") or ())]
+        prompt, places = self._expand(body, shown)
+        cached = self._look_up(prompt, body, shown)
         rng = np.random.default_rng(params.get("seed"))
         scripted = self.script.pop(0) if self.script else None
         contents: list[dict[str, Any]] = []
@@ -280,9 +286,23 @@ class StandIn:
                     end.cancel()
         await asyncio.sleep(self.token_seconds)
 
-    def _expand(self, body: dict[str, Any]) -> tuple[list[int], list[dict[str, int]]]:
+    def _image(self, number: int, part: dict[str, Any]) -> str:
+        """Return the URL of an image, which may only be named."""
+        url, name = part["url"], part.get("uuid")
+        if url is None:
+            url = self.images.get(name)
+            if url is None:
+                error = f"Cache miss for image at index {number} but data is not provided."
+                raise HttpError(400, error, type="BadRequestError")
+        elif name is not None:
+            self.images[name] = url
+            while len(self.images) > self.faults.forgetful:
+                self.images.pop(next(iter(self.images)))
+        return url
+
+    def _expand(self, body: dict[str, Any], shown: list[str]) -> tuple[list[int], list[dict[str, int]]]:
         """Put as many image tokens in the place of one as the picture has."""
-        pictures = [_size(part["url"]) for part in body.get("content_parts") or ()]
+        pictures = [smart_resize(*_size(url), self.unit, *self.edges) for url in shown]
         self.counts["images"] += len(pictures)
         prompt: list[int] = []
         places: list[dict[str, int]] = []
@@ -298,9 +318,8 @@ class StandIn:
             raise HttpError(400, f"{len(pictures)} images for {len(places)} places", type="BadRequestError")
         return prompt, places
 
-    def _look_up(self, prompt: list[int], body: dict[str, Any]) -> int:
+    def _look_up(self, prompt: list[int], body: dict[str, Any], shown: list[str]) -> int:
         """Count the tokens of whole blocks that were computed before, under the same salt and with the same images."""
-        shown = [part["url"] for part in body.get("content_parts") or ()]
         starts = [i for i, t in enumerate(prompt) if t == self.image and prompt[i - 1] != self.image]
         keys, salt = [], str(body.get("cache_salt"))
         for end in range(BLOCK, len(prompt) + 1, BLOCK):
@@ -479,6 +498,14 @@ def _place(token: int, logprobs: np.ndarray, count: int) -> dict[str, Any]:
     likeliest = [int(each) for each in np.argsort(-logprobs, kind="stable")[:count]] if count else []
     listed = [token, *(each for each in likeliest if each != token)][: max(count, 1)]
     return {**entry(token), "top_logprobs": [entry(each) for each in listed]}
+
+
+def smart_resize(width: int, height: int, unit: int, fewest: int, most: int) -> tuple[int, int]:
+    """Return the size that Qwen's processor resizes an image to."""
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize as resize
+
+    high, wide = resize(height, width, factor=unit, min_pixels=fewest, max_pixels=most)
+    return wide, high
 
 
 def _size(url: str) -> tuple[int, int]:

@@ -6,6 +6,7 @@ The stand-in is only worth something while it passes the same tests as the real 
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from dartsim.real.engines.errors import EngineAborted, EngineBadReply, EngineHun
 from dartsim.real.engines.launcher import AttachedEngine
 from dartsim.real.engines.options import WorkerSettings
 from dartsim.real.engines.request_codec import RequestCodec
+from dartsim.real.engines.sent_images import image_part
 from dartsim.real.engines.weights import FolderReload, file_transfer
 from dartsim.real.engines.worker import VllmWorker
 from dartsim.real.vlm.sampling import score_reply
@@ -41,10 +43,12 @@ def worker_at(server: Any, models: Any, **more: Any) -> VllmWorker:
     return VllmWorker(3, AttachedEngine(server.url), codec, weights=weights, settings=settings, **more)
 
 
-async def body_of(models: Any, request: Any, **sampling: Any) -> dict[str, Any]:
-    asked = await RequestCodec(models.vlms[0]).encode(request)
+def body_of(models: Any, request: Any, **sampling: Any) -> dict[str, Any]:
+    asked = RequestCodec(models.vlms[0]).encode(request)
+    parts = [json.loads(image_part(picture)) for picture in asked.pictures]
     params = {"max_tokens": 1, "temperature": 1.0, "logprobs": 0, "detokenize": False, "seed": 1, **sampling}
-    return {**asked.body, "sampling_params": params, "request_id": f"raw-{request.attempt.id}", "cache_salt": "raw"}
+    named = {"request_id": f"raw-{request.attempt.id}", "cache_salt": "raw"}
+    return {**asked.body, "content_parts": parts, "sampling_params": params, **named}
 
 
 async def num_running(client: EngineClient) -> float:
@@ -73,7 +77,7 @@ def test_a_turn_goes_in_as_tokens_and_screenshots_and_comes_back_as_tokens(
     async def main() -> None:
         request = request_of(turn=2)
         prompt = models.vlms[0].prompts.build(request.observation, request.history)
-        body = await body_of(models, request, max_tokens=3, logprobs=2, **{"ignore_eos": True})
+        body = body_of(models, request, max_tokens=3, logprobs=2, **{"ignore_eos": True})
         async with EngineClient(server.url) as client:
             answer = await client.generate({**body, "return_token_ids": True}, seconds=60)
         assert answer["prompt_token_ids"] == prompt.tokens.tolist()
@@ -124,12 +128,12 @@ def test_masks_without_the_plugin_are_exact(server: Any, models: Any, request_of
     async def main() -> None:
         special = sorted(models.vlms[0].vocabulary.special)
         async with EngineClient(server.url) as client:
-            body = await body_of(models, request_of(), allowed_token_ids=[7, 8, 9], logprobs=3)
+            body = body_of(models, request_of(), allowed_token_ids=[7, 8, 9], logprobs=3)
             place = (await client.generate(body, seconds=60))["choices"][0]["logprobs"]["content"][0]
             assert {entry["token_id"] for entry in place["top_logprobs"]} == {7, 8, 9}
             assert sum(np.exp(entry["logprob"]) for entry in place["top_logprobs"]) == pytest.approx(1.0, abs=1e-5)
             bias = {str(token): -100.0 for token in special}
-            body = await body_of(models, request_of(), logit_bias=bias, max_tokens=50, ignore_eos=True)
+            body = body_of(models, request_of(), logit_bias=bias, max_tokens=50, ignore_eos=True)
             assert not set((await client.generate(body, seconds=60))["choices"][0]["token_ids"]) & set(special)
 
     asyncio.run(main())
@@ -137,7 +141,7 @@ def test_masks_without_the_plugin_are_exact(server: Any, models: Any, request_of
 
 def test_a_bad_request_is_refused_with_its_reason(server: Any, models: Any, request_of: Any) -> None:
     async def main() -> None:
-        body = await body_of(models, request_of(), allowed_token_ids=[10**6])
+        body = body_of(models, request_of(), allowed_token_ids=[10**6])
         async with EngineClient(server.url) as client:
             with pytest.raises(EngineBadReply, match="allowed_token_ids") as caught:
                 await client.generate(body, seconds=60)
@@ -148,7 +152,7 @@ def test_a_bad_request_is_refused_with_its_reason(server: Any, models: Any, requ
 
 def test_a_cancelled_request_frees_the_engine(server: Any, models: Any, request_of: Any) -> None:
     async def main() -> None:
-        body = await body_of(models, request_of(), **endless(models))
+        body = body_of(models, request_of(), **endless(models))
         async with EngineClient(server.url) as client:
             asking = asyncio.create_task(client.generate(body, seconds=60))
             await settled(client, 1)
@@ -160,7 +164,7 @@ def test_a_cancelled_request_frees_the_engine(server: Any, models: Any, request_
 
 def test_an_aborted_request_comes_back_at_once_with_what_it_has(server: Any, models: Any, request_of: Any) -> None:
     async def main() -> None:
-        body = await body_of(models, request_of(), **endless(models))
+        body = body_of(models, request_of(), **endless(models))
         async with EngineClient(server.url) as client:
             asking = asyncio.create_task(client.generate(body, seconds=60))
             await settled(client, 1)
@@ -183,7 +187,7 @@ def test_a_request_to_a_paused_engine_is_answered_after_it_is_resumed(
         async with worker_at(server, models) as worker, EngineClient(server.url) as client:
             await client.pause(mode)
             assert await client.paused()
-            body = await body_of(models, request_of())
+            body = body_of(models, request_of())
             raw = asyncio.create_task(client.generate(body, seconds=60))
             asking = asyncio.create_task(worker.generate(request_of(1)))
             done, _ = await asyncio.wait([raw, asking], timeout=0.3)
@@ -221,7 +225,7 @@ def test_requests_that_a_pause_aborts_are_killed_and_not_cut(server: Any, models
 
 def test_tokens_name_the_weights_that_made_them(server: Any, models: Any, request_of: Any) -> None:
     async def main() -> None:
-        body = await body_of(models, request_of(), **endless(models))
+        body = body_of(models, request_of(), **endless(models))
         async with EngineClient(server.url) as client:
             asking = asyncio.create_task(client.generate(body, seconds=60))
             await settled(client, 1)
@@ -347,6 +351,28 @@ def test_the_turns_of_an_attempt_hit_its_prefix(server: Any, models: Any, reques
             await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
             await worker.generate(request_of(1, turn=2, screen=77))
             assert worker.counts["cached_tokens"] == cached  # nothing of the old weights is hit
+
+    asyncio.run(main())
+
+
+def test_a_screenshot_is_sent_once_and_named_from_then_on(server: Any, models: Any, request_of: Any) -> None:
+    async def main() -> None:
+        vlm = models.vlms[0]
+        late = request_of(5, turn=2, screen=31)
+        asked = RequestCodec(vlm).encode(late)
+        whole = body_of(models, late)
+        parts = whole.pop("content_parts")
+        named = [{**part, "url": None} for part in parts]
+        async with EngineClient(server.url) as client:
+            wanted = await client.generate({**whole, "content_parts": parts}, seconds=60)
+            answers = [await client.generate({**whole, "content_parts": named}, seconds=60)]
+            answers += [await client.generate(whole, asked.pictures, seconds=60) for _ in range(2)]
+            strange = [{"type": "image_url", "url": None, "uuid": "0" * 64}, *named[1:]]
+            with pytest.raises(EngineBadReply, match="Cache miss"):
+                await client.generate({**whole, "content_parts": strange}, seconds=60)
+        for answer in answers:
+            assert answer["choices"][0]["token_ids"] == wanted["choices"][0]["token_ids"]
+            assert answer["usage"]["prompt_tokens"] == asked.prompt_tokens
 
     asyncio.run(main())
 

@@ -18,7 +18,7 @@ class Silent:
     def __init__(self) -> None:
         self.aborted: list[str] = []
 
-    async def generate(self, body: Any, *, seconds: float) -> dict[str, Any]:
+    async def generate(self, body: Any, pictures: Any, *, seconds: float) -> dict[str, Any]:
         await asyncio.sleep(1e6)
         raise AssertionError("not reached")
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -12,9 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from dartsim.core.png import Screenshot, encode_png
 from dartsim.real.engines.errors import EngineBadReply
 from dartsim.real.engines.plugin import GRAMMAR_KEY
-from dartsim.real.engines.request_codec import RequestCodec, data_url, lower_bound, lower_bounds, short_tokens
+from dartsim.real.engines.request_codec import RequestCodec, lower_bound, lower_bounds, short_tokens
+from dartsim.real.engines.sent_images import SentImages, image_part
+from dartsim.real.vlm.config import VlmConfig
+from dartsim.real.vlm.images import ImageRules
 
 
 def answer_of(asked: Any, tokens: list[int], **changes: Any) -> dict[str, Any]:
@@ -42,21 +47,23 @@ def test_a_prompt_is_sent_with_one_token_a_screenshot(models: Any, request_of: A
 
 
 @pytest.mark.parametrize("size", [(112, 112), (84, 140), (100, 75)])
-def test_a_screenshot_is_sent_as_the_model_reads_it(models: Any, size: tuple[int, int]) -> None:
-    rules = models.vlms[0].rules
+@pytest.mark.parametrize("file", [False, True])
+def test_a_screenshot_is_sent_as_it_was_seen(size: tuple[int, int], file: bool) -> None:
+    rules = ImageRules.of(VlmConfig())
     shot = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
-    picture = rules.cut(shot)
-    url = data_url(picture, rules)
-    image = np.asarray(Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))))
-    assert image.shape == (*rules.shape(*size), 3)
-    assert rules.cut(image).patches.tobytes() == picture.patches.tobytes()
+    picture = rules.picture(Screenshot(encode_png(shot)) if file else shot)
+    part = json.loads(image_part(picture))
+    data = base64.b64decode(part["url"].partition(",")[2])
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(data))), shot)
+    assert (part["uuid"], part["type"]) == (picture.key.hex(), "image_url")
+    assert json.loads(image_part(picture, sent=True)) == {**part, "url": None}
 
 
 def test_the_mask_goes_the_way_that_is_exact(models: Any, request_of: Any) -> None:
     from dartsim.real.vlm import build, tiny
 
     def sampling_of(vlm: Any) -> dict[str, Any]:
-        params: dict[str, Any] = RequestCodec(vlm).encode_now(request_of()).body["sampling_params"]
+        params: dict[str, Any] = RequestCodec(vlm).encode(request_of()).body["sampling_params"]
         return params
 
     several = sampling_of(models.vlms[0])
@@ -75,19 +82,17 @@ def test_the_mask_goes_the_way_that_is_exact(models: Any, request_of: Any) -> No
 
 def test_a_reply_depends_on_its_seed_and_turn(models: Any, request_of: Any) -> None:
     codec = RequestCodec(models.vlms[0])
-    seeds = {
-        codec.encode_now(request_of(n, turn=turn)).body["sampling_params"]["seed"] for n in (1, 2) for turn in (0, 1)
-    }
+    seeds = {codec.encode(request_of(n, turn=turn)).body["sampling_params"]["seed"] for n in (1, 2) for turn in (0, 1)}
     assert len(seeds) == 4
     assert all(0 <= seed < 2**63 for seed in seeds)
-    again = codec.encode_now(request_of(1, turn=1)).body
-    assert again == codec.encode_now(request_of(1, turn=1)).body
+    again = codec.encode(request_of(1, turn=1)).body
+    assert again == codec.encode(request_of(1, turn=1)).body
 
 
 def test_an_answer_is_read(models: Any, request_of: Any) -> None:
     vlm = models.vlms[0]
     codec = RequestCodec(vlm)
-    asked = codec.encode_now(request_of())
+    asked = codec.encode(request_of())
     tokens = vlm.grammar.tokens("click 3 4")
     read = codec.decode(answer_of(asked, tokens), asked)
     assert (read.action, read.oldest, read.newest, read.cached_tokens) == ("click 3 4", 4, 5, 32)
@@ -110,7 +115,7 @@ def test_an_answer_is_read(models: Any, request_of: Any) -> None:
 )
 def test_an_odd_answer_is_refused(models: Any, request_of: Any, changes: dict[str, Any], words: str) -> None:
     codec = RequestCodec(models.vlms[0])
-    asked = codec.encode_now(request_of())
+    asked = codec.encode(request_of())
     with pytest.raises(EngineBadReply, match=words):
         codec.decode(answer_of(asked, [3], **changes), asked)
 
@@ -120,7 +125,7 @@ def test_an_engine_that_does_not_say_what_it_found_in_its_cache_is_believed(
     models: Any, request_of: Any, details: dict[str, Any] | None
 ) -> None:
     codec = RequestCodec(models.vlms[0])
-    asked = codec.encode_now(request_of())
+    asked = codec.encode(request_of())
     answer = answer_of(asked, models.vlms[0].grammar.tokens("click 3 4"))
     answer["usage"]["prompt_tokens_details"] = details
     assert codec.decode(answer, asked).cached_tokens is None
@@ -128,22 +133,27 @@ def test_an_engine_that_does_not_say_what_it_found_in_its_cache_is_believed(
 
 def test_another_prompt_than_the_learners_is_refused(models: Any, request_of: Any) -> None:
     codec = RequestCodec(models.vlms[0])
-    asked = codec.encode_now(request_of())
+    asked = codec.encode(request_of())
     answer = answer_of(asked, [3])
     with pytest.raises(EngineBadReply, match="are its vocabulary and image rules those of the learner"):
         codec.decode(answer, asked._replace(prompt_tokens=7))
 
 
-def test_compressed_screenshots_are_remembered_up_to_a_bound(models: Any, request_of: Any) -> None:
-    codec = RequestCodec(models.vlms[0], max_bytes=200_000)
-    held = []
-    for screen in range(8):
-        codec.encode_now(request_of(screen=screen))
-        held.append(codec.cached_bytes)
-    assert 0 < held[0] < held[1], "the second one is kept beside the first"
-    assert held[1] <= held[-1] <= 200_000
-    codec.encode_now(request_of(screen=7))
-    assert codec.cached_bytes == held[-1], "the newest one is there"
+@given(
+    limit=st.integers(1, 6),
+    uses=st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=5), max_size=30),
+    lost=st.integers(0, 9),
+)
+def test_what_an_engine_was_sent_is_remembered_up_to_a_limit(limit: int, uses: list[list[int]], lost: int) -> None:
+    images, newest = SentImages(limit), []
+    for use in uses:
+        images.add(bytes([n]) for n in use)
+        newest = [n for n in newest if n not in use] + [n for i, n in enumerate(use) if n not in use[i + 1 :]]
+        newest = newest[-limit:]
+        assert {n for n in range(10) if bytes([n]) in images} == set(newest)
+    images.remove([bytes([lost])])
+    assert bytes([lost]) not in images
+    assert len(images) == len(set(newest) - {lost})
 
 
 @given(st.lists(st.floats(-4.0, 4.0), min_size=2, max_size=12), st.integers(1, 12), st.integers(0, 11))

@@ -5,10 +5,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (  # noqa: E402
+    Qwen2VLImageProcessorPil,
+    smart_resize,
+)
+
+from dartsim.core.png import Screenshot, encode_png  # noqa: E402
 from dartsim.real.vlm.config import VlmConfig  # noqa: E402
 from dartsim.real.vlm.images import ImageRules, Pictures  # noqa: E402
 
@@ -17,26 +25,52 @@ def rules(**fields: Any) -> ImageRules:
     return ImageRules.of(VlmConfig(**fields))
 
 
+def size_of(mine: ImageRules) -> dict[str, int]:
+    return {"shortest_edge": mine.min_pixels, "longest_edge": mine.max_pixels}
+
+
 @pytest.mark.parametrize("size", [(112, 112), (84, 140), (100, 90), (20, 24), (300, 400)])
 def test_patches_are_those_of_the_library(size: tuple[int, int]) -> None:
-    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
-
+    """But for two of 255 where Pillow resizes; engines resize with torchvision, whose kernel ours is."""
     mine = rules(max_pixels=200 * 200)
     shot = np.random.default_rng(1).integers(0, 256, (*size, 3), dtype=np.uint8)
-    theirs = Qwen2VLImageProcessorPil(
-        patch_size=14,
-        merge_size=2,
-        size={"shortest_edge": mine.min_pixels, "longest_edge": mine.max_pixels},
-        image_mean=list(mine.mean),
-        image_std=list(mine.std),
-    )(shot, return_tensors="np")
-    picture = mine.cut(shot)
+    theirs = Qwen2VLImageProcessorPil(patch_size=14, merge_size=2, size=size_of(mine), do_normalize=False)(
+        shot, return_tensors="np", do_rescale=False
+    )
+    picture = mine.picture(shot)
     assert tuple(theirs["image_grid_thw"][0]) == (1, *picture.grid)
     wanted = theirs["pixel_values"].reshape(-1, 3, 2, 14 * 14)
     assert np.array_equal(wanted[:, :, 0], wanted[:, :, 1])
-    mean, std = np.array(mine.mean)[:, None], np.array(mine.std)[:, None]
-    got = (picture.patches.reshape(-1, 3, 14 * 14) / 255.0 - mean) / std
-    assert np.allclose(got, wanted[:, :, 0], atol=1e-5)
+    apart = np.abs(picture.patches.reshape(-1, 3, 14 * 14) - wanted[:, :, 0].astype(np.int64))
+    assert apart.max() <= (0 if mine.shape(*size) == size else 2)
+
+
+@given(height=st.integers(28, 1200), width=st.integers(28, 2000))
+def test_the_number_of_tokens_follows_from_the_size_alone(height: int, width: int) -> None:
+    mine = rules(min_pixels=100 * 784, max_pixels=1_500 * 784)
+    theirs = smart_resize(height, width, factor=28, min_pixels=mine.min_pixels, max_pixels=mine.max_pixels)
+    picture = mine.picture(np.broadcast_to(np.uint8(0), (height, width, 3)))
+    assert picture.grid == (theirs[0] // 14, theirs[1] // 14)
+    assert "patches" not in vars(picture), "nothing was cut"
+
+
+def test_a_file_is_cut_like_its_pixels() -> None:
+    shot = np.random.default_rng(2).integers(0, 256, (90, 130, 3), dtype=np.uint8)
+    file = Screenshot(encode_png(shot))
+    assert np.array_equal(rules().picture(file).patches, rules().picture(shot).patches)
+
+
+@given(st.lists(st.tuples(st.integers(0, 11), st.booleans()), max_size=60), st.integers(1, 9))
+def test_the_cache_is_bounded_and_mixes_no_screenshots(uses: list[tuple[int, bool]], fit: int) -> None:
+    """However screenshots come and go, as arrays or as files, each is shown as itself."""
+    size = 3 * 28 * 28
+    pictures = Pictures(rules(min_pixels=784), max_bytes=fit * size)
+    for number, as_file in uses:
+        shot = np.full((28, 28, 3), number, np.uint8)
+        picture = pictures(Screenshot(encode_png(shot)) if as_file else shot)
+        assert picture.patches.min() == picture.patches.max() == number
+        assert np.array_equal(picture.screenshot, shot)
+        assert size <= pictures.cached_bytes <= fit * size
 
 
 def test_equal_screens_are_cut_once() -> None:
@@ -57,7 +91,7 @@ def test_what_is_remembered_is_bounded() -> None:
 
 def test_a_screen_must_have_three_channels() -> None:
     with pytest.raises(ValueError, match="got shape"):
-        rules().cut(np.zeros((56, 56), np.uint8))
+        rules().picture(np.zeros((56, 56), np.uint8))
 
 
 def test_rules_of_a_folder_are_its_own(tmp_path: Any) -> None:
@@ -74,5 +108,5 @@ def test_a_small_screen_takes_less_than_a_millisecond() -> None:
     shots = np.random.default_rng(0).integers(0, 256, (200, 112, 112, 3), dtype=np.uint8)
     start = time.process_time()
     for shot in shots:
-        mine.cut(shot)
+        mine.picture(shot).cut()
     assert (time.process_time() - start) / len(shots) < 1e-3

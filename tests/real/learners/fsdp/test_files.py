@@ -47,7 +47,8 @@ def test_turns_come_out_as_they_went_in(make_vlm: Any, batches: list[Batch], tmp
             assert torch.equal(one, other)
     seen = {id(p) for example in found.examples for p in example.prompt.pictures}
     assert len(seen) == len({p.key for example in data.examples for p in example.prompt.pictures})
-    assert not [file for file in (tmp_path / "turns").iterdir() if file.suffix not in (".json", ".safetensors")]
+    suffixes = {file.suffix for file in (tmp_path / "turns").iterdir()}
+    assert suffixes == {".json", ".safetensors", ".patches"}
 
 
 def test_settings_come_out_as_they_went_in(tmp_path: Path) -> None:
