@@ -331,18 +331,13 @@ MOST = 1_000
 """Desktops on a GPU beyond which no knee is looked for."""
 
 
-def knee(prepared: PreparedRun, turns: float | None = None) -> dict[str, Any]:
+def knee(prepared: PreparedRun) -> dict[str, Any]:
     """Return the fewest desktops on one GPU that can ask for more turns than it can answer.
 
     Desktops of which each has an engine to itself (``desktop_bound``) against an engine that is always full and
     never changes weights (``least_seconds``): waiting rounds the corner off, on both sides of the knee.
-
-    Args:
-        prepared: The configuration and what it names.
-        turns: Mean turns of a trajectory; those of the surrogate's mix by default.
     """
-    config = prepared.config
-    turns = mean_turns(prepared) if turns is None else turns
+    config, turns = prepared.config, mean_turns(prepared)
     each = desktop_bound(prepared, turns) / config.rollout.num_envs
     loads = {"cold": turn_load(prepared, turns, warm=False), "warm": turn_load(prepared, turns, warm=True)}
     knees = {

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from dartsim.core.errors import InvariantViolated, WorkerRestarted
 from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, Resumable, Store
-from dartsim.core.sync_modes import SyncMode, sync_modes
+from dartsim.core.sync_modes import sync_modes
 from dartsim.core.types import (
     Attempt,
     Batch,
@@ -199,17 +199,13 @@ async def check_policy_worker(
     worker: PolicyWorker,
     observation: Observation | None = None,
     *,
-    version: Version = 0,
-    modes: Sequence[SyncMode] | None = None,
     source: object = None,
 ) -> None:
     """Check that a worker answers, forgets cancelled requests, and loads weights in each of its sync modes.
 
     Args:
-        worker: Up, without a request.
+        worker: Up, without a request, with version 0.
         observation: The observation of its requests.
-        version: The version that it serves.
-        modes: Sync modes that it has; all of them by default.
         source: Source of the weights of every version.
     """
     seen = observation or Observation(None, TASK.instruction)
@@ -217,12 +213,13 @@ async def check_policy_worker(
     def ask(number: int) -> asyncio.Future[Reply]:
         return asyncio.ensure_future(worker.generate(Request(sample_attempt(number), 0, seen, [])))
 
+    version = 0
     _check_reply(await ask(0), version, version)
     cancelled = ask(1)
     await asyncio.sleep(0)
     cancelled.cancel()
     await asyncio.wait([cancelled])
-    for mode in sync_modes() if modes is None else modes:
+    for mode in sync_modes():
         live = [] if mode.drains else [ask(2), ask(3)]
         await asyncio.sleep(0)
         await worker.load(Weights(version + 1, source), mode)

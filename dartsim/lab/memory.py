@@ -11,7 +11,6 @@ and one layer computed again.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from dartsim.lab.model_shapes import ModelShape
 
@@ -27,7 +26,6 @@ CHUNK_TOKENS = 8_192
 REPLY_TOKENS = 104
 """Mean reply in DART's history, for the logits of a micro-batch."""
 
-Dtype = Literal["float32", "bfloat16"]
 BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2, "half": 2, "float": 4, "auto": 2}
 """Bytes of a value; engines take these names too."""
 

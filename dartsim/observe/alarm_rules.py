@@ -123,11 +123,6 @@ class Alarms(Instrument):
                 new.append(alarm)
         return new
 
-    @property
-    def standing(self) -> list[Alarm]:
-        """Alarms that held at the last check, in any life of the run, oldest first."""
-        return list(self._open.values())
-
     # -- history -----------------------------------------------------------------------
 
     @override

@@ -39,8 +39,12 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
     return {"title": {"text": title}, **more}
 
 
+NUM_POINTS = 240
+"""Points of a curve."""
+
+
 def rolling(
-    data: Mapping[str, Any], values: Sequence[float], *, window_hours: float, num_points: int = 240
+    data: Mapping[str, Any], values: Sequence[float], *, window_hours: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return hours and the mean of ``values`` in a window around each of them.
 
@@ -48,7 +52,6 @@ def rolling(
         data: What ``intervals`` returned.
         values: One of its columns.
         window_hours: Width of the window; at the run's ends, the part of it that lies within the run.
-        num_points: Number of points returned, evenly spread.
     """
     start = np.asarray(data["from_hours"], dtype=np.float64)
     end = np.asarray(data["to_hours"], dtype=np.float64)
@@ -56,7 +59,7 @@ def rolling(
         return np.empty(0), np.empty(0)
     borders = np.append(start, end[-1])
     summed = np.append(0.0, np.cumsum(np.asarray(values, dtype=np.float64) * (end - start)))
-    hours = np.linspace(borders[0], borders[-1], num_points)
+    hours = np.linspace(borders[0], borders[-1], NUM_POINTS)
     low = np.maximum(hours - window_hours / 2.0, borders[0])
     high = np.minimum(hours + window_hours / 2.0, borders[-1])
     return hours, (np.interp(high, borders, summed) - np.interp(low, borders, summed)) / (high - low)

@@ -41,10 +41,10 @@ FIRST_COLUMN: Mapping[str, int] = {"desktops": 0, "engines": len(D), "trainer": 
 NUM_COLUMNS = len(D) + len(EngineState) + len(TrainerState)
 
 
-def idle(recorder: Recorder, *, num_bins: int = 120) -> dict[str, Any] | None:
+def idle(recorder: Recorder) -> dict[str, Any] | None:
     """Return what ``attribute`` finds in the recorded window, as written to ``idle.json``; None without segments."""
     window = recorded_window(recorder)
-    return None if window is None else attribute(window, num_bins=num_bins)
+    return None if window is None else attribute(window)
 
 
 def attribute(window: Window, *, num_bins: int = 120) -> dict[str, Any]:

@@ -13,6 +13,9 @@ from dartsim.observe.alarm import hours
 from dartsim.observe.records import Population
 from dartsim.observe.states import POPULATIONS
 
+MAX_LINES = 40
+"""Lines of ``status_text``."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentStatus:
@@ -86,7 +89,7 @@ def component_statuses(
     return [*statuses, *source.components()]
 
 
-def status_text(statuses: Sequence[ComponentStatus], *, max_lines: int = 40) -> str:
+def status_text(statuses: Sequence[ComponentStatus]) -> str:
     """Return what every component that is not off waits for, one line for each state."""
     lines: dict[tuple[str, str], list[ComponentStatus]] = {}
     for status in statuses:
@@ -101,5 +104,5 @@ def status_text(statuses: Sequence[ComponentStatus], *, max_lines: int = 40) -> 
             f"  {who}: {state} since {hours(oldest.since)}, waits for {oldest.waits_for}{detail}; "
             f"woken by {oldest.woken_by}"
         )
-    left = len(text) - max_lines
-    return "\n".join(text[:max_lines] + ([f"  and {left} more"] if left > 0 else []))
+    left = len(text) - MAX_LINES
+    return "\n".join(text[:MAX_LINES] + ([f"  and {left} more"] if left > 0 else []))

@@ -104,7 +104,6 @@ class FluidEngine:
         "_handle",
         "_heap",
         "_image_seconds",
-        "_kv_allocated",
         "_kv_seconds",
         "_num_live",
         "_num_submitted",
@@ -146,7 +145,6 @@ class FluidEngine:
         self._busy_seconds = 0.0
         self._since: float | None = None  # since when it computes
         self._paused: float | None = None  # since when it is paused
-        self._kv_allocated = 0
         self._num_submitted = 0
         self._tokens = 0
         self._clear()
@@ -318,20 +316,6 @@ class FluidEngine:
         return self._reserved
 
     @property
-    def kv_allocated(self) -> int:
-        """Tokens of cache ever taken from the free ones, prefix hits not counted.
-
-        Free blocks keep their content and are taken oldest first. So what a job leaves behind when it ends is
-        still a prefix hit as long as ``kv_allocated`` is at most what ``kv_allocated + kv_free`` was then.
-        """
-        return self._kv_allocated
-
-    @property
-    def kv_free(self) -> int:
-        """Cache not reserved, tokens."""
-        return self.profile.kv_capacity_tokens - self._reserved
-
-    @property
     def tokens_generated(self) -> float:
         """Tokens sampled so far, those of aborted jobs included."""
         tokens = self._tokens
@@ -402,7 +386,6 @@ class FluidEngine:
         if reserved > profile.kv_capacity_tokens or self._num_live >= profile.max_num_seqs:
             return False
         self._reserved = reserved
-        self._kv_allocated += need - job.cached_tokens
         self._num_live += 1
         job.state = PREFILLING
         return True

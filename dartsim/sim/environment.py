@@ -87,10 +87,10 @@ class SoonHandle(_Handle):
         return f"<SoonHandle {self._call or 'cancelled'}>"
 
 
-class LaterHandle(_TimerHandle):
+class LaterHandle(Timer, _TimerHandle):
     """A callback on the heap, or in the ready queue once its time has come."""
 
-    __slots__ = ("_call", "_context", "_env", "_when")
+    __slots__ = ("_context",)
 
     def __init__(self, call: tuple[Any, ...] | None, context: Context, when: float, env: SimEnvironment) -> None:
         """Hold ``call`` (a function and its arguments) until ``when``, to be run in ``context``."""
@@ -98,22 +98,6 @@ class LaterHandle(_TimerHandle):
         self._context = context
         self._when = when
         self._env = env
-
-    def cancel(self) -> None:
-        """Make sure the callback is not called; harmless after it was."""
-        if self._call is not None:
-            self._call = None
-            env = self._env
-            if self._when > env._now:
-                env._entry_died()
-
-    def cancelled(self) -> bool:
-        """Whether ``cancel`` was called."""
-        return self._call is None
-
-    def when(self) -> float:
-        """The time of the callback, seconds."""
-        return self._when
 
     def get_context(self) -> Context:
         """The context the callback runs in."""

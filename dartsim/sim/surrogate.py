@@ -116,21 +116,18 @@ def by_domain(
     tasks: Sequence[Task],
     rng: np.random.Generator,
     results: str = "DART-GUI-7B",
-    concentration: float = CONCENTRATION,
 ) -> list[float]:
     """Return success rates of OSWorld tasks whose mean in each domain is the published one.
 
-    Inside a domain the rates are drawn from a Beta of the published mean and the given concentration (small:
-    most tasks are nearly always or nearly never solved), then the odds of all are multiplied by one number
-    that makes their mean exact. They do not depend on the order of ``tasks``.
+    Inside a domain the rates are drawn from a Beta of the published mean and a small
+    ``CONCENTRATION`` (most tasks are nearly always or nearly never solved), then the odds of all are multiplied by one
+    number that makes their mean exact. They do not depend on the order of ``tasks``.
 
     Raises:
         ConfigError: If the results or a task's domain are unknown.
     """
     if results not in PUBLISHED:
         raise ConfigError(f"published results {results!r} are unknown; known: {', '.join(PUBLISHED)}")
-    if not concentration > 0:
-        raise ConfigError(f"concentration must be > 0, got {concentration}")
     means = dict(zip(DOMAINS, PUBLISHED[results], strict=True))
     rates: dict[str, float] = {}
     for domain in sorted({task.domain for task in tasks}):
@@ -138,7 +135,7 @@ def by_domain(
             raise ConfigError(f"no published result for domain {domain!r}; known: {', '.join(DOMAINS)}")
         mean = means[domain] / 100
         ids = sorted(task.id for task in tasks if task.domain == domain)
-        drawn = rng.beta(mean * concentration, (1 - mean) * concentration, len(ids))
+        drawn = rng.beta(mean * CONCENTRATION, (1 - mean) * CONCENTRATION, len(ids))
         rates.update(zip(ids, _with_mean(np.clip(drawn, 1e-6, 1 - 1e-6), mean).tolist(), strict=True))
     return [rates[task.id] for task in tasks]
 

@@ -25,7 +25,6 @@ from dartsim.core.types import (
     Trajectory,
     Turn,
 )
-from dartsim.store.tables import TURNS
 
 NO_ROOM = ""
 """Name of the file of a screenshot or tree that was not kept because there was no room."""
@@ -41,7 +40,6 @@ class TurnFiles(NamedTuple):
 
 
 NO_FILES = TurnFiles()
-TURN_COLUMNS = tuple(column.name for column in TURNS.columns)
 _NOTHING = (None,) * 6
 _NUMBERS = struct.Struct("<7q")
 _ESCAPED = "\x1b!"
@@ -83,7 +81,7 @@ def trajectory_row(trajectory: Trajectory, state: str) -> dict[str, Any]:
 
 
 def turn_rows(trajectory: Trajectory, seen: Sequence[TurnFiles]) -> tuple[list[tuple[Any, ...]], int]:
-    """Return the turns as tuples in the order of ``TURN_COLUMNS``, and their size in bytes."""
+    """Return the turns as tuples in the order of the table's columns, and their size in bytes."""
     attempt, task_instruction = trajectory.attempt.id, trajectory.attempt.task.instruction
     rows, size = [], 0
     for number, (turn, files) in enumerate(zip(trajectory.turns, seen, strict=True)):

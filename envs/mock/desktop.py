@@ -68,7 +68,6 @@ class VirtualDesktop:
         choices: Menu items chosen, as ``Menu > Item``.
         pressed: Buttons pressed, as ``window.widget``.
         submitted: Values of the widgets of windows when they were submitted, by window id.
-        missed: Clicks that hit nothing.
     """
 
     layout: ScreenLayout
@@ -87,7 +86,6 @@ class VirtualDesktop:
     choices: list[str] = field(default_factory=list)
     pressed: list[str] = field(default_factory=list)
     submitted: dict[str, dict[str, Any]] = field(default_factory=dict)
-    missed: int = 0
 
     # ---- windows
 

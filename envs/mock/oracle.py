@@ -53,14 +53,16 @@ def oracle_text(env: MockDesktop) -> str:
     return env.grammar.format(oracle_actions(env.desktop, env.task))
 
 
-def play_oracle(
-    env: MockDesktop, task: Task, *, turn_limit: int = 200, frames: list[Any] | None = None
-) -> tuple[float, list[str]]:
+MAX_TURNS = 200
+"""An oracle that needs more is broken."""
+
+
+def play_oracle(env: MockDesktop, task: Task, *, frames: list[Any] | None = None) -> tuple[float, list[str]]:
     """Play a task and return the score and the actions."""
     env.begin(task)
     texts: list[str] = []
     over = False
-    while not over and len(texts) < turn_limit:
+    while not over and len(texts) < MAX_TURNS:
         if frames is not None:
             frames.append(env.observe().screenshot)
         texts.append(oracle_text(env))

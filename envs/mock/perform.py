@@ -116,7 +116,6 @@ def press(desktop: VirtualDesktop) -> None:
         return
     window = target.window
     if window is None or (desktop.modal and window is not desktop.top):
-        desktop.missed += 1
         return
     desktop.raise_window(window)
     desktop.grip = Grip(target, desktop.x, desktop.y)
@@ -125,7 +124,6 @@ def press(desktop: VirtualDesktop) -> None:
     elif target.part == "widget":
         _widget_press(desktop, window, target.number)
     elif target.part == "content":
-        desktop.missed += 1
         window.focus = -1
 
 
@@ -197,7 +195,6 @@ def _widget_press(desktop: VirtualDesktop, window: MockWindow, index: int) -> No
     placed = window.placed[index]
     widget = placed.widget
     if not widget.enabled or not widget.focusable:
-        desktop.missed += 1
         window.focus = -1
         return
     window.focus = index

@@ -15,8 +15,6 @@ from dartsim.envs.mock.widgets import Button, CheckBox, Label, ListBox, MockWind
 
 _NS = "https://accessibility.ubuntu.example.org/ns"
 _HEAD = f'<desktop-frame name="main" xmlns:st="{_NS}/state" xmlns:cp="{_NS}/component" xmlns:val="{_NS}/value">'
-NAMESPACES = {"st": f"{_NS}/state", "cp": f"{_NS}/component", "val": f"{_NS}/value"}
-"""Prefixes of the attributes."""
 
 # What XML 1.0 cannot hold, not even escaped.
 _UNFIT = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF], "\ufffd")

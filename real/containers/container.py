@@ -78,12 +78,12 @@ class Container:
         """Send a signal to its first process."""
         await self._call(lambda container: container.kill(signal=signal))
 
-    async def exec(self, argv: Sequence[str], *, user: str = "") -> tuple[int, bytes]:
+    async def exec(self, argv: Sequence[str]) -> tuple[int, bytes]:
         """Run a program inside and return its exit code and output."""
 
         def run(container: Any) -> tuple[int, bytes]:
             api = container.client.api
-            identity = api.exec_create(container.id, list(argv), user=user)["Id"]
+            identity = api.exec_create(container.id, list(argv))["Id"]
             # Over ssh the package fails to close a complete answer that the other side closed first; it leaves a stream
             # alone.
             over_ssh = api.base_url.startswith("http+docker://ssh")

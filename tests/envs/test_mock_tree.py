@@ -16,8 +16,10 @@ from dartsim.envs.mock.paint import Painter
 from dartsim.envs.mock.perform import perform
 from dartsim.envs.mock.scene import scene
 from dartsim.envs.mock.suites import FAMILIES, mock_tasks
-from dartsim.envs.mock.tree import NAMESPACES, accessibility_tree
+from dartsim.envs.mock.tree import accessibility_tree
 
+_NS = "https://accessibility.ubuntu.example.org/ns"
+NAMESPACES = {"st": f"{_NS}/state", "cp": f"{_NS}/component", "val": f"{_NS}/value"}
 SIZES = [(96, 96), (112, 112), (300, 120), (160, 240)]
 share = st.floats(0, 1)
 

@@ -113,21 +113,6 @@ def test_admission_is_first_in_first_out():
     assert small.state == DONE
 
 
-def test_cache_marks_tell_what_has_been_overwritten():
-    bench = Bench(SMALL)
-    bench.submit(1_000, 0, 0, 100)
-    bench.env.run()
-    mark = bench.engine.kv_allocated + bench.engine.kv_free
-    bench.submit(1_500, 0, 0, 100)
-    bench.env.run()
-    assert bench.engine.kv_allocated <= mark  # 2,700 of 4,000 tokens used: still there
-    bench.submit(2_500, 0, 0, 100)
-    bench.env.run()
-    assert bench.engine.kv_allocated > mark
-    bench.submit(3_000, 2_900, 0, 100)
-    assert bench.engine.kv_allocated == 1_100 + 1_600 + 2_600 + 200
-
-
 @pytest.mark.parametrize("start", [0.0, 0.03, 0.4])  # at the first iteration's start, in it, while decoding
 def test_a_pause_shifts_completions_by_its_length(start):
     plain, paused = Bench(), Bench()

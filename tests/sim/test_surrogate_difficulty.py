@@ -113,8 +113,6 @@ def test_what_does_not_go_together_is_refused():
         difficulties(tasks, rng(), source="DART-GUI-7B", mean=0.5)
     with pytest.raises(ConfigError, match="no published result for domain 'generated'"):
         by_domain([Task("a", "…")], rng())
-    with pytest.raises(ConfigError, match="concentration"):
-        by_domain(tasks, rng(), concentration=0)
     with pytest.raises(ConfigError, match="num_tasks"):
         deciles(0, rng())
 

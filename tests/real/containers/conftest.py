@@ -195,7 +195,7 @@ class FakeApi:
     def remove_volume(self, name: str, force: bool) -> None:
         self.engine.records.pop(name, None)
 
-    def exec_create(self, container: str, argv: list[str], user: str) -> dict[str, str]:
+    def exec_create(self, container: str, argv: list[str]) -> dict[str, str]:
         return {"Id": " ".join(argv)}
 
     def exec_start(self, identity: str) -> bytes:
