@@ -126,6 +126,9 @@ class TimedProvider(EnvProvider):
 
     Latencies are drawn a host and a kind from streams of their own, in the order in which its desktops ask.
 
+    Attributes:
+        hosts: The machine that each slot's desktops run on.
+
     Raises:
         ConfigError: If the desktops do not fit on the hosts.
     """
@@ -139,19 +142,15 @@ class TimedProvider(EnvProvider):
         num_envs: int,
         rng: np.random.Generator,
     ) -> None:
-        placed = place(num_envs, hosts, timing.memory_gib)
+        self.hosts = place(num_envs, hosts, timing.memory_gib)
         paces = [Pace(timing, stream) for stream in rng.spawn(len(hosts))]
         pace_of = {id(host): pace for host, pace in zip(hosts, paces, strict=True)}
         self._make_env = make_env
-        self._slots = [(host, pace_of[id(host)]) for host in placed]
-
-    def host_of(self, slot: int) -> SimHost:
-        """Return the machine a slot's desktops run on."""
-        return self._slots[slot][0]
+        self._paces = [pace_of[id(host)] for host in self.hosts]
 
     @override
     async def start(self, slot: int) -> TimedEnv:
-        host, pace = self._slots[slot]
+        host, pace = self.hosts[slot], self._paces[slot]
         await host.memory.take(pace.memory_mib)
         try:
             await pace.boot_on(host)

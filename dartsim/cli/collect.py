@@ -75,7 +75,7 @@ def collect(
     """
     source = _single_source(oracle, model, run, results)
     folder = out_folder or new_folder(f"successes-{source}")
-    asked = config is not None or preset is not None or bool(overrides)
+    configured = config is not None or preset is not None or bool(overrides)
     resolved = _config(config, preset, overrides or [], model or run)
     # Imported here: it brings torch, and names the extra that is missing.
     from dartsim.lab.collecting import IMPORTED, from_model, from_oracle, from_results, from_run
@@ -87,7 +87,7 @@ def collect(
         if oracle is not None:
             collected = from_oracle(resolved, oracle, on_step)
         elif model is not None:
-            collected = from_model(model, attempts, config=resolved if asked else None, best=best, on_step=on_step)
+            collected = from_model(model, attempts, config=resolved if configured else None, best=best, on_step=on_step)
         elif results:
             collected = from_results(resolved, results, min_score=min_score, on_step=on_step)
         else:
@@ -131,13 +131,13 @@ def _config(file: Path | None, preset: str | None, overrides: Sequence[str], run
         else:
             read_run(run)
             file = run / CONFIG
-    found = load(file, preset_name=preset, overrides=overrides)
-    if found.policy.kind != "vlm":
+    config = load(file, preset_name=preset, overrides=overrides)
+    if config.policy.kind != "vlm":
         raise ConfigError(
-            f"the configuration ({found.preset}) has a surrogate policy, which successes cannot teach; wanted "
+            f"the configuration ({config.preset}) has a surrogate policy, which successes cannot teach; wanted "
             'policy.kind = "vlm", as in the preset tiny'
         )
-    return found
+    return config
 
 
 @contextmanager

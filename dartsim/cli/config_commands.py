@@ -100,14 +100,14 @@ def show(
     from dartsim.cli.options import load_with_profile
     from dartsim.config import to_toml
 
-    found = load_with_profile(
+    resolved = load_with_profile(
         config,
         preset_name=preset,
         workload_name=workload,
         profile=profile,
         overrides=settings(overrides, None, None, faults),
     )
-    typer.echo(to_toml(found), nl=False)
+    typer.echo(to_toml(resolved), nl=False)
 
 
 @config_app.command("schema", epilog=SCHEMA_EXAMPLES)

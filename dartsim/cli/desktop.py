@@ -112,13 +112,13 @@ async def _start(
         urls = {name: f"http://{container.host}:{port}" for name, port in container.ports.items()}
         async with VmClient(urls["server"], server=OWN_SERVER) as client:
             await wait_booted(client, Readiness(limit_seconds=60.0))
-            found = {"name": container.name, **urls, "seconds": round(loop.time() - begun, 3)}
+            facts = {"name": container.name, **urls, "seconds": round(loop.time() - begun, 3)}
             if show is not None:
                 await asyncio.to_thread(show.write_bytes, await client.screenshot())
         if json_file is not None:
-            write_json(found, json_file)
+            write_json(facts, json_file)
         if json_file != "-":
-            out.print(f"{container.name}: {screen[0]} x {screen[1]}, ready after {found['seconds']:.1f} s")
+            out.print(f"{container.name}: {screen[0]} x {screen[1]}, ready after {facts['seconds']:.1f} s")
             out.print(f"server: {urls['server']}")
             if "vnc" in urls:
                 out.print(f"viewer: {urls['vnc']}/vnc.html")

@@ -78,8 +78,8 @@ def _placed(config: Config, kind: Kind, entry: dict[str, Any]) -> dict[str, Any]
     if not placed(config, kind):
         return entry
     number, part = actors(config, kind)
-    asked = {"cpus": part.cpus, "gpus": part.gpus, "memory_gib": part.memory_gib, **part.resources}
-    each = ", ".join(f"{name} {amount:g}" for name, amount in asked.items() if amount)
+    resources = {"cpus": part.cpus, "gpus": part.gpus, "memory_gib": part.memory_gib, **part.resources}
+    each = ", ".join(f"{name} {amount:g}" for name, amount in resources.items() if amount)
     return {**entry, "what": f"{entry['what']}; on Ray ({config.ray.address}), actors: {number}, each {each}"}
 
 

@@ -69,14 +69,14 @@ def check(
     from dartsim.real.osworld.coverage import coverage
     from dartsim.real.scoring.evaluator_venv import default_home
 
-    found = load_suite(folder, suite, missing="skip", bad="skip")
+    listed = load_suite(folder, suite, missing="skip", bad="skip")
     place = home or default_home()
     facts = _facts(place) if home or (place / "pyvenv.cfg").is_file() else None
-    result = coverage(found.tasks, facts)
+    result = coverage(listed.tasks, facts)
     if json_file is not None:
-        write_json(_figures(result, facts, list(found.missing)), json_file)
+        write_json(_figures(result, facts, list(listed.missing)), json_file)
     if json_file != "-":
-        _show(result, facts, len(found.missing))
+        _show(result, facts, len(listed.missing))
 
 
 def _facts(home: Path) -> ScorerFacts:

@@ -32,19 +32,19 @@ def evaluate(
     from dartsim.run.resume import resumed
 
     changes = [] if tasks is None else [f"tasks.held_out={tasks}"]
-    found, learning = resumed(folder, changes, best=best)
+    prepared, learning = resumed(folder, changes, best=best)
     evaluation = learning.held_out.evaluate(learning.newest)
     if evaluation is None:
         raise ConfigError(f"{folder} has no held-out tasks; say how many with --tasks")
     rate, error = evaluation.success_rate, evaluation.standard_error
     if json_file != "-":
         out.print(
-            f"version {evaluation.version}: {rate:.1%} of {len(found.held_out)} held-out tasks "
+            f"version {evaluation.version}: {rate:.1%} of {len(prepared.held_out)} held-out tasks "
             f"(± {1.96 * error:.1%}, 95 % interval)"
         )
     if json_file is not None:
         figures = {"version": evaluation.version, "success_rate": rate, "standard_error": error}
-        write_json({**figures, "num_tasks": len(found.held_out)}, json_file)
+        write_json({**figures, "num_tasks": len(prepared.held_out)}, json_file)
 
 
 def watch(
@@ -58,9 +58,9 @@ def watch(
     """Let a run's last weights try a held-out task, and write the episode as a GIF."""
     from dartsim.run.resume import resumed
 
-    found, learning = resumed(folder, [f"tasks.held_out={task + 1}"], best=best)
+    prepared, learning = resumed(folder, [f"tasks.held_out={task + 1}"], best=best)
     target = out_file or folder / f"episode-{task}.gif"
-    trajectory = learning.film(found.held_out[task], target)
+    trajectory = learning.film(prepared.held_out[task], target)
     actions = ", ".join(turn.reply.action for turn in trajectory.turns)
     out.print(f"{trajectory.attempt.task.instruction} {actions}: reward {trajectory.reward:g}")
     out.print(f"episode: {target.resolve().as_uri()}", soft_wrap=True)
@@ -72,9 +72,9 @@ def report(folder: Folder) -> None:
     from dartsim.observe.report import render_report
     from dartsim.observe.rundir import read_run
 
-    found = read_run(folder)
-    page = render_report(found)
-    out.print(figure_table([(found.name, found.summary)]))
+    run = read_run(folder)
+    page = render_report(run)
+    out.print(figure_table([(run.name, run.summary)]))
     out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
 
 
@@ -85,17 +85,17 @@ def rescore(folder: Folder, json_file: Json = None) -> None:
     from dartsim.cli.console import out, plain_table, write_json
     from dartsim.run.rescore import rescore as score_again
 
-    found = score_again(folder)
-    compared = [score for score in found if score.score is not None]
+    scores = score_again(folder)
+    compared = [score for score in scores if score.score is not None]
     differing = [score for score in compared if not score.same]
     if json_file is not None:
-        write_json({"compared": len(compared), "of": len(found), "differing": list(map(asdict, differing))}, json_file)
+        write_json({"compared": len(compared), "of": len(scores), "differing": list(map(asdict, differing))}, json_file)
     if json_file != "-":
         table = plain_table("attempt", "task", "metric", numbers=["stored", "now"])
         for score in differing:
             table.add_row(str(score.attempt), score.task, score.metric, f"{score.stored:g}", f"{score.score:g}")
         if differing:
             out.print(table)
-        out.print(f"{len(compared)} of {len(found)} metrics scored again, {len(differing)} differ")
+        out.print(f"{len(compared)} of {len(scores)} metrics scored again, {len(differing)} differ")
     if differing:
         raise typer.Exit(1)

@@ -15,7 +15,7 @@ from dartsim.cli.console import errors
 INTERRUPTED, TERMINATED = 130, 143
 
 _terminated = False
-"""Whether this process received SIGTERM."""
+"""Whether the present command received SIGTERM."""
 
 
 @contextmanager
@@ -25,9 +25,11 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
     Cluster schedulers and ``timeout`` send SIGTERM. Where a shell ignores Ctrl-C for background jobs, Ctrl-C stays
     ignored, and SIGTERM works.
     """
+    global _terminated  # a signal is the process's
     if threading.current_thread() is not threading.main_thread():  # signals are not ours to take
         yield
         return
+    _terminated = False
     before, blocked = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     if blocked:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

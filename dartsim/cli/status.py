@@ -43,20 +43,20 @@ def status(
     It reads the status file that the run writes, and does not disturb the run.
     """
     if not watch:
-        found = read_status(folder)
+        current = read_status(folder)
         if json_file is not None:
-            write_json(found, json_file)
+            write_json(current, json_file)
         else:
-            out.print(_page(found, each=each))
+            out.print(_page(current, each=each))
         return
     if json_file is not None:
         _stream(folder, json_file)
         return
     with Live(console=out, auto_refresh=False, transient=True) as live:
-        while (found := read_status(folder))["state"] not in ENDED:
-            live.update(_page(found, each=each), refresh=True)
+        while (current := read_status(folder))["state"] not in ENDED:
+            live.update(_page(current, each=each), refresh=True)
             time.sleep(BETWEEN_SECONDS)
-    out.print(_page(found, each=each))
+    out.print(_page(current, each=each))
 
 
 def read_status(folder: Path) -> dict[str, Any]:
@@ -74,21 +74,21 @@ def read_status(folder: Path) -> dict[str, Any]:
     running = is_held(folder)  # before reading the file, which a run that ends meanwhile has updated
     path = folder / STATUS
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        status = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         if (folder / CONFIG).is_file() and not (folder / SUMMARY).is_file():
             return _begun(folder)
         raise ConfigError(f"{folder} has no {STATUS}; a run's folder is wanted, as `dartsim run` prints it") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read ({error}); the file is the run's own, whole or not there") from None
-    if not isinstance(found, dict) or not isinstance(found.get("components"), list):
+    if not isinstance(status, dict) or not isinstance(status.get("components"), list):
         raise ConfigError(f"{path} is no status of a run; the file is the run's own")
-    if found["state"] not in ENDED and not running:
-        found["state"] = "crashed"
-        found["error"] = "its process is gone and has not written its end"
-    elif found["state"] == "running" and found.get("clock") == "real":
-        found["silent_since"] = _silent_since(path)
-    return found
+    if status["state"] not in ENDED and not running:
+        status["state"] = "crashed"
+        status["error"] = "its process is gone and has not written its end"
+    elif status["state"] == "running" and status.get("clock") == "real":
+        status["silent_since"] = _silent_since(path)
+    return status
 
 
 def _silent_since(path: Path) -> str | None:
@@ -126,40 +126,40 @@ def _stream(folder: Path, target: str) -> None:
     while last.get("state") not in ENDED:
         if last:
             time.sleep(BETWEEN_SECONDS)
-        found = read_status(folder)
-        if found != last:
+        newest = read_status(folder)
+        if newest != last:
             if target == "-":
-                typer.echo(json.dumps(found))
+                typer.echo(json.dumps(newest))
             else:
-                write_json(found, target)
-        last = found
+                write_json(newest, target)
+        last = newest
 
 
-def _page(found: Mapping[str, Any], *, each: bool) -> RenderableType:
-    now, whole = found["run_seconds"], found["of_seconds"]
+def _page(status: Mapping[str, Any], *, each: bool) -> RenderableType:
+    now, whole = status["run_seconds"], status["of_seconds"]
     lines = [
-        f"{found['preset']}, seed {found['seed']}: {found['state']} at {hours(now)} of {hours(whole)} "
-        f"({found['clock']} time); components as of {hours(found['as_of_seconds'])}"
+        f"{status['preset']}, seed {status['seed']}: {status['state']} at {hours(now)} of {hours(whole)} "
+        f"({status['clock']} time); components as of {hours(status['as_of_seconds'])}"
     ]
-    if found.get("error"):
-        lines.append(str(found["error"]))
-    if found.get("silent_since"):
+    if status.get("error"):
+        lines.append(str(status["error"]))
+    if status.get("silent_since"):
         lines.append(
-            f"silent: its process is alive, and has written nothing since {found['silent_since']}: a call does not "
+            f"silent: its process is alive, and has written nothing since {status['silent_since']}: a call does not "
             "return. Likely: the database (curation.store) or the disk of the run's folder does not answer, or the "
             "process or its machine was paused. It continues once that is over; otherwise kill it and `dartsim resume` "
             "the run"
         )
-    lines += [f"alarm: {alarm_text(alarm)}" for alarm in found["alarms"]]
-    counts = ", ".join(f"{name} {number:,}" for name, number in found["counts"].items())
-    return Group(Text(printable("\n".join(lines))), Text(printable(counts), style="dim"), _table(found, each=each))
+    lines += [f"alarm: {alarm_text(alarm)}" for alarm in status["alarms"]]
+    counts = ", ".join(f"{name} {number:,}" for name, number in status["counts"].items())
+    return Group(Text(printable("\n".join(lines))), Text(printable(counts), style="dim"), _table(status, each=each))
 
 
-def _table(found: Mapping[str, Any], *, each: bool) -> Table:
+def _table(status: Mapping[str, Any], *, each: bool) -> Table:
     table = plain_table("component", "state", "for", "waits for; woken by")
-    for same in _grouped(found["components"], each=each):
+    for same in _grouped(status["components"], each=each):
         oldest = min(same, key=lambda part: float(part["since_seconds"]))
-        lasted = hours(max(0.0, found["as_of_seconds"] - oldest["since_seconds"]))
+        lasted = hours(max(0.0, status["as_of_seconds"] - oldest["since_seconds"]))
         detail = f" ({oldest['detail']})" if oldest["detail"] else ""
         words = f"{oldest['waits_for']}{detail}; {oldest['woken_by']}"
         table.add_row(*(Text(printable(word)) for word in (_names(same), oldest["state"], lasted, words)))

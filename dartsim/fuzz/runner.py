@@ -98,9 +98,9 @@ class _CaseRun:
         for fault in case.faults:
             kind_named(fault.kind)
         self.case = case
-        self.found = _models(case.preset, tuple(sorted(case.choices.items())), case.profile)
+        self.prepared = _models(case.preset, tuple(sorted(case.choices.items())), case.profile)
         self.settings = CaseSettings(case.choices)
-        self.config = self.found.config
+        self.config = self.prepared.config
         self.keep = keep
         self.monitor: PortMonitor | None = None
         self.checks: SystemChecks | None = None
@@ -111,7 +111,7 @@ class _CaseRun:
         self.database_checks = DatabaseChecks()
         stored = any(fault.kind in STORED for fault in case.faults)
         self.database = FaultyDatabase(case.faults, self.counts) if stored else None
-        self.patience = _patience(self.found, self.settings)
+        self.patience = _patience(self.prepared, self.settings)
         heals = bool(self.settings["healed"])
         self.healed = self.settings.fault_seconds if heals else NEVER
         self.seconds = self.settings.fault_seconds + (1.3 * self.patience if heals else 0.0)
@@ -233,7 +233,7 @@ class _CaseRun:
     def _build(
         self, loop: PerturbedLoop, store: CheckedStore, resume_point: ResumePoint | None
     ) -> tuple[System, FaultFreeCluster]:
-        found, config, env, monitor = self.found, self.config, loop.env, self.monitor
+        prepared, config, env, monitor = self.prepared, self.config, loop.env, self.monitor
         assert monitor is not None
         streams = Streams(self.case.seed, life=self.database_checks.lives)
         version = store.version
@@ -247,14 +247,14 @@ class _CaseRun:
             first_spacing_seconds=60.0,
         )
         windows = [fault for fault in self.case.faults if fault.kind not in DATABASE_KINDS]
-        faults = faulty_cluster(found, env, streams, self.counts, windows)
-        desktops = provider(found, env, streams)
-        made = workers(found, env, streams, None, version=version)
-        pairs = zip(faults.workers(made), made, strict=True)
+        faults = faulty_cluster(prepared, env, streams, self.counts, windows)
+        desktops = provider(prepared, env, streams)
+        sim_workers = workers(prepared, env, streams, None, version=version)
+        pairs = zip(faults.workers(sim_workers), sim_workers, strict=True)
         engines = [CheckedWorker(monitor, inner, engine, version) for inner, engine in pairs]
         system = System(
             config,
-            tasks=found.tasks,
+            tasks=prepared.tasks,
             provider=CheckedProvider(monitor, faults.provider(desktops)),
             engines=engines,
             learner=CheckedLearner(monitor, faults.learner(learner(config, None))),
@@ -265,10 +265,10 @@ class _CaseRun:
             successes=success_pool(config),
             weights=Weights(version),
             resume_point=resume_point,
-            caches=caches(found, made),
+            caches=caches(prepared, sim_workers),
         )
         monitor.ending = lambda: system.data.ending
-        machines = list(dict.fromkeys(desktops.host_of(slot) for slot in range(rollout.num_desktops)))
+        machines = list(dict.fromkeys(desktops.hosts))
         self.checks = SystemChecks(
             monitor, system, store, engines, machines, healed=self.healed, patience=self.patience
         )

@@ -64,14 +64,14 @@ class Prediction:
 def predict(prepared: PreparedRun) -> Prediction:
     """Return the closed-form figures of a configuration."""
     config = prepared.config
-    said = _predicted(prepared, 0.0)
+    prediction = _predicted(prepared, 0.0)
     for _ in range(2):  # what is left of the tasks depends on how many groups a run makes, and that on what is left
-        made = said.generated_turns_per_minute
-        if _bounded(config) and said.usable_share:
-            made = min(made, said.bounds["trainer"] / said.usable_share)
-        turns = said.turns_per_trajectory * config.curation.attempts.group_size
-        said = _predicted(prepared, made * 60.0 * config.run.hours / turns)
-    return said
+        turn_rate = prediction.generated_turns_per_minute
+        if _bounded(config) and prediction.usable_share:
+            turn_rate = min(turn_rate, prediction.bounds["trainer"] / prediction.usable_share)
+        turns = prediction.turns_per_trajectory * config.curation.attempts.group_size
+        prediction = _predicted(prepared, turn_rate * 60.0 * config.run.hours / turns)
+    return prediction
 
 
 def _predicted(prepared: PreparedRun, groups: float) -> Prediction:

@@ -89,22 +89,22 @@ def from_oracle(config: Config, per_task: int, on_step: Progress | None = None) 
         NothingCollected: If the model's grammar can write none of its actions.
     """
     check_desktop(config)
-    found, vlm = prepare(config), first_model(config)
+    prepared, vlm = prepare(config), first_model(config)
     successes: list[Trajectory] = []
-    for done, task in enumerate(found.tasks):
+    for done, task in enumerate(prepared.tasks):
         shown = (demonstrate(config, task, number, vlm) for number in range(per_task))
         successes.extend(success for success in shown if success is not None)
         if on_step is not None:
-            on_step(done + 1, len(found.tasks))
+            on_step(done + 1, len(prepared.tasks))
     if not successes:
         raise NothingCollected(
-            f"the oracle made no success at {len(found.tasks)} tasks that policy.grammar = "
+            f"the oracle made no success at {len(prepared.tasks)} tasks that policy.grammar = "
             f'"{config.policy.grammar}" can write; take another grammar, or other tasks'
         )
     return Collected(
         successes=successes,
-        attempts=per_task * len(found.tasks),
-        num_tasks=len(found.tasks),
+        attempts=per_task * len(prepared.tasks),
+        num_tasks=len(prepared.tasks),
         source={"kind": "oracle", "per_task": per_task},
         writes=token_meaning(vlm, config.policy.screen),
     )

@@ -203,18 +203,18 @@ def _learner(config: Config, shape: ModelShape, screen: tuple[int, int], longest
 
 
 def _placed(config: Config, engine: EngineMemory | None, learner: LearnerMemory | None) -> tuple[GpuLoad, ...]:
-    found: defaultdict[tuple[str, int], dict[str, int]] = defaultdict(dict)
+    holds_by_gpu: defaultdict[tuple[str, int], dict[str, int]] = defaultdict(dict)
     if engine is not None:
         for number, (host, gpus) in enumerate(engine_places(config)):
             for gpu in gpus:
-                found[host, gpu][f"engine-{number}"] = engine.budget
+                holds_by_gpu[host, gpu][f"engine-{number}"] = engine.budget
     if learner is not None:
         fsdp = config.trainer.fsdp
         for rank in range(fsdp.ranks):
             node, place = divmod(rank, fsdp.ranks // fsdp.nodes)
             gpu = fsdp.gpus[place] if fsdp.gpus else place
-            found[HERE if node == 0 else node_name(node), gpu][f"rank-{rank}"] = learner.total
-    return tuple(GpuLoad(host=host, number=gpu, holds=holds) for (host, gpu), holds in sorted(found.items()))
+            holds_by_gpu[HERE if node == 0 else node_name(node), gpu][f"rank-{rank}"] = learner.total
+    return tuple(GpuLoad(host=host, number=gpu, holds=holds) for (host, gpu), holds in sorted(holds_by_gpu.items()))
 
 
 def node_name(node: int) -> str:

@@ -51,7 +51,7 @@ def workload(prepared: PreparedRun, groups: float = 0.0) -> tuple[float, float]:
         return prepared.config.surrogate.failure_turns_mean, 1.0
     first = groups * prepared.config.run.warmup_share
     lives = [_TaskLife(task, prepared.config.curation.task_filter.revisit_after) for task in tasks]
-    made = kept = trajectories = begun = 0.0
+    turns = kept_turns = trajectories = begun = 0.0
     for number in count(1):
         offered = [life.next_pass() for life in lives]
         last = begun + sum(offered)
@@ -61,12 +61,12 @@ def workload(prepared: PreparedRun, groups: float = 0.0) -> tuple[float, float]:
         for share, task in zip(offered, tasks, strict=True):
             attempts = counts * share * task.size
             trajectories += attempts
-            made += attempts * task.turns
-            kept += attempts * task.turns * task.kept
+            turns += attempts * task.turns
+            kept_turns += attempts * task.turns * task.kept
         begun = last
         if begun >= groups or number == MOST_PASSES:
             break
-    return made / trajectories, kept / made
+    return turns / trajectories, kept_turns / turns
 
 
 def one_task(prepared: PreparedRun, rate: float, length_factor: float) -> OneTask:

@@ -95,7 +95,7 @@ def class_shares(table: ByClass) -> dict[str, ClassShare]:
     if not (trained and groups and sum(left.values())):
         return {}
     of_all = trained / sum(left.values())
-    found = {}
+    shares = {}
     for label in ordered(table):
         row = table[label]
         if not left[label]:
@@ -104,7 +104,7 @@ def class_shares(table: ByClass) -> dict[str, ClassShare]:
         share = min(1.0, row["trained"] / left[label])
         size = row["trained"] / row["trained_groups"] if row["trained_groups"] else trained / groups
         low, high = wilson(share, left[label] / size)
-        found[label] = ClassShare(
+        shares[label] = ClassShare(
             offered=round(row["offered"]),
             kept_share=left[label] / row["offered"],
             expected_kept_share=row["expected"] / row["offered"] if "expected" in row else None,
@@ -114,7 +114,7 @@ def class_shares(table: ByClass) -> dict[str, ClassShare]:
             low=low / of_all,
             high=high / of_all,
         )
-    return found
+    return shares
 
 
 def usable(table: ByClass) -> dict[str, float]:
@@ -146,8 +146,8 @@ def judged(bias: Mapping[str, ByClass]) -> dict[str, dict[str, ClassShare]]:
     Args:
         bias: Counts by label, by classification, as in ``summary.json``.
     """
-    found = {name: class_shares(bias.get(key, {})) for name, key in JUDGED.items()}
-    return {name: shares for name, shares in found.items() if shares}
+    shares_by_name = {name: class_shares(bias.get(key, {})) for name, key in JUDGED.items()}
+    return {name: shares for name, shares in shares_by_name.items() if shares}
 
 
 def least(shares: Mapping[str, ClassShare]) -> str:
@@ -158,14 +158,14 @@ def least(shares: Mapping[str, ClassShare]) -> str:
 def pooled(runs: Sequence[Mapping[str, ByClass]]) -> dict[str, dict[str, dict[str, float]]]:
     """Add the counts of several runs (seeds), for classifications that all runs have."""
     names = [name for name in (runs[0] if runs else {}) if all(name in run for run in runs)]
-    found: dict[str, dict[str, dict[str, float]]] = {name: {} for name in names}
+    totals: dict[str, dict[str, dict[str, float]]] = {name: {} for name in names}
     for run in runs:
         for name in names:
             for label, row in run[name].items():
-                sums = found[name].setdefault(label, {})
+                sums = totals[name].setdefault(label, {})
                 for key, number in row.items():
                     sums[key] = sums.get(key, 0) + number
-    return found
+    return totals
 
 
 def ordered(labels: Iterable[str]) -> list[str]:

@@ -204,12 +204,12 @@ def staleness_definitions(counts: Mapping[tuple[int, int], int]) -> dict[str, di
         "in_flight": lambda oldest, newest: min(oldest, oldest - newest),
         "in_queue": lambda oldest, newest: oldest - min(oldest, oldest - newest),
     }
-    found = {}
+    by_definition = {}
     for name, value in definitions.items():
         values = [(value(*versions), times) for versions, times in counts.items()]
         mean = sum(number * times for number, times in values) / total if total else 0.0
-        found[name] = {"mean": mean, "max": float(max((number for number, _ in values), default=0))}
-    return found
+        by_definition[name] = {"mean": mean, "max": float(max((number for number, _ in values), default=0))}
+    return by_definition
 
 
 def mean_reward(first: Snapshot, last: Snapshot) -> float | None:

@@ -97,58 +97,58 @@ def _counts(window: Window, edges: Floats) -> tuple[Floats, NDArray[np.int32]]:
 
 
 def _stays(window: Window) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    found: list[tuple[float, float, int]] = [
+    rows: list[tuple[float, float, int]] = [
         (stay.start, stay.end, first + stay.state)
         for name, first in FIRST_COLUMN.items()
         for part in window.stays[name]
         for stay in part
     ]
-    table = np.array(found, dtype=np.float64).reshape(-1, 3)
+    table = np.array(rows, dtype=np.float64).reshape(-1, 3)
     return table[:, 0], table[:, 1], table[:, 2].astype(np.int64)
 
 
 def _by_state(counts: NDArray[np.int32], population: str) -> dict[str, Floats]:
     """Return how many components work, and how many are idle by the causes of their own states."""
-    found = {cause: np.zeros(len(counts)) for cause in (AT_WORK, *CAUSES)}
+    by_cause = {cause: np.zeros(len(counts)) for cause in (AT_WORK, *CAUSES)}
     for state in POPULATIONS[population].states:
         if state.info.cause is not None:
-            found[state.info.cause] += counts[:, FIRST_COLUMN[population] + state]
-    return found
+            by_cause[state.info.cause] += counts[:, FIRST_COLUMN[population] + state]
+    return by_cause
 
 
 def _desktops(counts: NDArray[np.int32]) -> dict[str, Floats]:
-    found = _by_state(counts, "desktops")
-    _not_admitted(counts, counts[:, D.WAIT_ADMISSION].astype(np.float64), found)
-    return found
+    by_cause = _by_state(counts, "desktops")
+    _not_admitted(counts, counts[:, D.WAIT_ADMISSION].astype(np.float64), by_cause)
+    return by_cause
 
 
-def _not_admitted(counts: NDArray[np.int32], desktops: Floats, found: dict[str, Floats]) -> None:
+def _not_admitted(counts: NDArray[np.int32], desktops: Floats, by_cause: dict[str, Floats]) -> None:
     """Add desktops that are not admitted to the cause given by the trainer's state."""
     for state in TrainerState:
         limited = state in (TrainerState.WAIT_DATA, TrainerState.OFF)
         cause = D.WAIT_ADMISSION.info.label if limited else state.info.label
-        found[cause] += desktops * counts[:, FIRST_COLUMN["trainer"] + state]
+        by_cause[cause] += desktops * counts[:, FIRST_COLUMN["trainer"] + state]
 
 
 def _engines(counts: NDArray[np.int32]) -> dict[str, Floats]:
-    found = _by_state(counts, "engines")
+    by_cause = _by_state(counts, "engines")
     idle_engines = counts[:, FIRST_COLUMN["engines"] + EngineState.IDLE].astype(np.float64)
-    _most_common(counts, idle_engines, (NOT_ASKING,), found, otherwise=NETWORK)
-    return found
+    _most_common(counts, idle_engines, (NOT_ASKING,), by_cause, otherwise=NETWORK)
+    return by_cause
 
 
 def _trainer(counts: NDArray[np.int32]) -> dict[str, Floats]:
-    found = _by_state(counts, "trainer")
+    by_cause = _by_state(counts, "trainer")
     waits = counts[:, FIRST_COLUMN["trainer"] + TrainerState.WAIT_DATA].astype(np.float64)
-    _most_common(counts, waits, (WITH_ATTEMPT, WITHOUT), found, otherwise=D.OFF.info.label)
-    return found
+    _most_common(counts, waits, (WITH_ATTEMPT, WITHOUT), by_cause, otherwise=D.OFF.info.label)
+    return by_cause
 
 
 def _most_common(
     counts: NDArray[np.int32],
     parts: Floats,
     ranks: Sequence[Sequence[DesktopState]],
-    found: dict[str, Floats],
+    by_cause: dict[str, Floats],
     *,
     otherwise: str,
 ) -> None:
@@ -161,23 +161,23 @@ def _most_common(
         for place, state in enumerate(states):
             here = np.where(known & (most == place), left, 0.0)
             if state is D.WAIT_ADMISSION:
-                _not_admitted(counts, here, found)
+                _not_admitted(counts, here, by_cause)
             else:
-                found[state.info.label] += here
+                by_cause[state.info.label] += here
         left = np.where(known, 0.0, left)
-    found[otherwise] += left
+    by_cause[otherwise] += left
 
 
-def ranking(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+def ranking(attributed: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return every cause of every population with its seconds and share, the largest share first.
 
     Args:
-        found: What ``attribute`` returned.
+        attributed: What ``attribute`` returned.
     """
-    length = found["end_seconds"] - found["start_seconds"]
+    length = attributed["end_seconds"] - attributed["start_seconds"]
     rows = [
         {"population": name, "cause": cause, "seconds": seconds, "share": seconds / (length * population["size"])}
-        for name, population in found["populations"].items()
+        for name, population in attributed["populations"].items()
         for cause, seconds in population["seconds"].items()
         if cause != AT_WORK
     ]

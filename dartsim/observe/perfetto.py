@@ -42,14 +42,14 @@ def perfetto(recorder: Recorder, *, meta: Mapping[str, Any] | None = None) -> di
     events: list[dict[str, Any]] = []
     window = recorded_window(recorder)
     if window is not None:
-        asked = _request_notes(recorder)
+        notes_of = _request_notes(recorder)
         for order, population in enumerate(reversed(recorder.populations())):
             process = order + 1
             events += _process(process, order, POPULATIONS[population.name].title)
             for index, stays in enumerate(window.stays[population.name]):
                 thread = index + 1
                 events += _thread(process, thread, f"{population.name.removesuffix('s')} {index}")
-                notes = asked.get(index, []) if population.name == "desktops" else []
+                notes = notes_of.get(index, []) if population.name == "desktops" else []
                 events += _events(process, thread, population.name, list(population.states), stays, notes)
         numbers = {population.name: number + 1 for number, population in enumerate(reversed(recorder.populations()))}
         events += batches_and_flows(recorder, window.start, ProcessIds(**numbers))
@@ -58,11 +58,11 @@ def perfetto(recorder: Recorder, *, meta: Mapping[str, Any] | None = None) -> di
 
 def _request_notes(recorder: Recorder) -> dict[int, list[Note]]:
     """Return the requests of each desktop, in order."""
-    found: dict[int, list[Note]] = {}
+    notes_of: dict[int, list[Note]] = {}
     for desktop, engine, attempt, turn, when, _ in recorder.requests or ():
         moment = round((when - recorder.started) * 1e6)
-        found.setdefault(desktop, []).append((moment, {"attempt": attempt, "turn": turn, "engine": engine}))
-    return {desktop: sorted(notes, key=itemgetter(0)) for desktop, notes in found.items()}
+        notes_of.setdefault(desktop, []).append((moment, {"attempt": attempt, "turn": turn, "engine": engine}))
+    return {desktop: sorted(notes, key=itemgetter(0)) for desktop, notes in notes_of.items()}
 
 
 def _process(process: int, order: int, name: str) -> Iterator[dict[str, Any]]:

@@ -251,14 +251,14 @@ class PopulationInfo(NamedTuple):
 
     Attributes:
         title: Its name on pages.
-        one: The name of a single component.
+        member: The name of a single component.
         states: Its state machine.
         shares: The figure with its shares of time by state.
         at_work: The state that stands for its work on pages.
     """
 
     title: str
-    one: str
+    member: str
     states: type[ComponentState]
     shares: str
     at_work: ComponentState
@@ -285,16 +285,16 @@ def state_infos(population: str) -> dict[str, StateInfo]:
 def _causes() -> dict[str, StateInfo]:
     """Return every idle cause; the first table with it describes it."""
     network = StateInfo(NETWORK, NETWORK_COLOR, NETWORK_MEANING, NETWORK, False, "", "")
-    found = {DesktopState.GENERATING.info.label: DesktopState.GENERATING.info, NETWORK: network}
+    causes = {DesktopState.GENERATING.info.label: DesktopState.GENERATING.info, NETWORK: network}
     awaited = {state.info for state in (DesktopState.ACTING, DesktopState.WAIT_ADMISSION, TrainerState.TRAINING)}
     for population in POPULATIONS.values():
         for info in (state.info for state in population.states):
             if info.cause == info.label or info in awaited:
-                found.setdefault(info.label, info)
+                causes.setdefault(info.label, info)
     sync = DesktopState.SYNC_WAIT.info
-    found[sync.label] = sync._replace(meaning="engines are stopped for a weight sync, or load new weights")
-    found["off"] = found.pop("off")  # drawn last
-    return found
+    causes[sync.label] = sync._replace(meaning="engines are stopped for a weight sync, or load new weights")
+    causes["off"] = causes.pop("off")  # drawn last
+    return causes
 
 
 CAUSES: Mapping[str, StateInfo] = _causes()

@@ -73,7 +73,7 @@ def component_statuses(
     """
     statuses = []
     for population in populations:
-        kind = POPULATIONS[population.name].one
+        kind = POPULATIONS[population.name].member
         for track in population.tracks:
             info = population.states(track.state).info
             statuses.append(

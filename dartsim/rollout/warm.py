@@ -57,7 +57,7 @@ class WarmProvider:
     def __init__(self, inner: EnvProvider, config: RolloutConfig, tracks: Sequence[Track], recorder: Recorder) -> None:
         if not tracks:
             raise ValueError("a warm provider keeps at least 1 spare, got none")
-        self._inner = inner
+        self.inner = inner
         self._tracks = tracks
         self._limits = config.limits
         self._backoff_seconds = config.start_backoff_seconds
@@ -189,7 +189,7 @@ class WarmProvider:
     async def _boot(self, place: Place) -> LentDesktop:
         try:
             async with asyncio.timeout(self._limits.start_seconds):
-                return LentDesktop(self, place, await self._inner.start(place))
+                return LentDesktop(self, place, await self.inner.start(place))
         except TimeoutError:
             self._free_place(place)
             raise EnvStartTimedOut(f"a desktop was not ready after {self._limits.start_seconds:g} s") from None

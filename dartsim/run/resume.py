@@ -196,6 +196,6 @@ def _round(hours: float) -> float:
 
 def _summary(path: Path) -> dict[str, Any] | None:
     with suppress(OSError, ValueError):
-        found: Any = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else None
+        summary: Any = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
+        return summary if isinstance(summary, dict) else None
     return None

@@ -149,9 +149,9 @@ def caches(prepared: PreparedRun, engines: Sequence[SimWorker]) -> EngineCaches:
 
     def read() -> CachePressure:
         return CachePressure(
-            max((one.kv_tokens / gpu.kv_capacity_tokens for one in inside), default=0.0),
-            sum(one.num_waiting for one in inside),
-            sum(one.num_running for one in inside),
+            max((engine_model.kv_tokens / gpu.kv_capacity_tokens for engine_model in inside), default=0.0),
+            sum(engine_model.num_waiting for engine_model in inside),
+            sum(engine_model.num_running for engine_model in inside),
         )
 
     return EngineCaches(max(1, len(engines) * gpu.kv_capacity_tokens // longest), read)

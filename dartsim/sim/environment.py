@@ -24,7 +24,15 @@ COMPACT_ABOVE = 64
 """Cancelled entries that are never worth a compaction of the heap."""
 
 
-class Timer:
+if TYPE_CHECKING:
+    _Handle = asyncio.Handle
+    _TimerHandle = asyncio.TimerHandle
+else:
+    # Inheriting for real would carry eight unused slots in every handle.
+    _Handle = _TimerHandle = object
+
+
+class Timer(_TimerHandle):
     """A call of the world at a set time; returned by ``SimEnvironment.call_at``."""
 
     __slots__ = ("_call", "_env", "_when")
@@ -50,14 +58,6 @@ class Timer:
     def when(self) -> float:
         """The time of the call, seconds."""
         return self._when
-
-
-if TYPE_CHECKING:
-    _Handle = asyncio.Handle
-    _TimerHandle = asyncio.TimerHandle
-else:
-    # Inheriting for real would carry eight unused slots in every handle.
-    _Handle = _TimerHandle = object
 
 
 class SoonHandle(_Handle):
@@ -87,7 +87,7 @@ class SoonHandle(_Handle):
         return f"<SoonHandle {self._call or 'cancelled'}>"
 
 
-class LaterHandle(Timer, _TimerHandle):
+class LaterHandle(Timer):
     """A callback on the heap, or in the ready queue once its time has come."""
 
     __slots__ = ("_context",)

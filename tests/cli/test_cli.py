@@ -6,9 +6,7 @@ import json
 import logging
 import re
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -253,17 +251,8 @@ def test_profiles_are_listed(dartsim, capsys):
     assert "h100_fp8" in printed
 
 
-def test_ctrl_c_ends_cleanly_with_a_report_so_far(tmp_path):
-    process = subprocess.Popen(
-        [*COMMAND, "run", "--preset", "dart", "--hours", "2000", "--out", "cut"],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    started = tmp_path / "cut" / "metrics.jsonl"
-    while not (started.exists() and started.stat().st_size):
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.05)
+def test_ctrl_c_ends_cleanly_with_a_report_so_far(long_run, tmp_path):
+    process = long_run("--preset", "dart")
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130, said

@@ -35,8 +35,7 @@ def terminate(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_waits_for_what_must_not_be_disturbed(monkeypatch, number):
-    monkeypatch.setattr("dartsim.cli.signals._terminated", False)
+def test_an_interruption_waits_for_what_must_not_be_disturbed(number):
     done = []
 
     def work():
@@ -52,17 +51,8 @@ def test_an_interruption_waits_for_what_must_not_be_disturbed(monkeypatch, numbe
     assert done == ["whole"]
 
 
-def test_sigterm_writes_the_report_so_far_where_the_shell_ignores_ctrl_c(tmp_path):
-    ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
-    process = subprocess.Popen(
-        [COMMAND[0], "-c", ignoring + COMMAND[2], "run", *SMALL, "--hours", "2000", "--out", "cut"],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    started = tmp_path / "cut" / "snapshots.jsonl"
-    while not (started.exists() and started.stat().st_size):
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.05)
+def test_sigterm_writes_the_report_so_far_where_the_shell_ignores_ctrl_c(long_run, tmp_path):
+    process = long_run(*SMALL, before="import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); ")
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=120)[1]
@@ -74,7 +64,6 @@ def test_sigterm_writes_the_report_so_far_where_the_shell_ignores_ctrl_c(tmp_pat
 @pytest.mark.parametrize(("ended", "code"), [(interrupt, 130), (terminate, 143)])
 def test_what_is_interrupted_says_so_and_what_to_do(dartsim, monkeypatch, capsys, ended, code):
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("dartsim.cli.signals._terminated", False)
     monkeypatch.setattr("dartsim.run.execute.execute", ended)
     assert dartsim("run", "--preset", "dart", "--out", "new") == code
     assert "interrupted before the run began" in capsys.readouterr().err
@@ -85,7 +74,7 @@ def test_what_is_interrupted_says_so_and_what_to_do(dartsim, monkeypatch, capsys
     monkeypatch.setattr(compare, "make_runs", ended)
     assert dartsim("compare", "dart", "coupled", "--out", "both") == code
     assert "interrupted: 0 of 2 runs were finished" in capsys.readouterr().err
-    monkeypatch.setattr("dartsim.cli.fuzz._search", ended)
+    monkeypatch.setattr("dartsim.lab.sweep.InProcess.run", ended)
     assert dartsim("fuzz", "--processes", "1") == code
     assert "interrupted: nothing was written" in capsys.readouterr().err
     monkeypatch.setattr("dartsim.config.presets", ended)
@@ -151,7 +140,7 @@ def test_a_file_for_json_is_tried_before_anything_runs(dartsim, monkeypatch, cap
 
 
 def test_status_of_a_run_of_which_nothing_has_happened(dartsim, monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("dartsim.cli.console.out._width", 500)  # nothing is wrapped
+    monkeypatch.setattr(console.out, "width", 500)  # nothing is wrapped
     (tmp_path / CONFIG).write_text(to_toml(load(preset_name="dart")))
     with held(tmp_path):
         assert dartsim("status", str(tmp_path), "--json", "-") == 0

@@ -348,7 +348,7 @@ def test_the_same_rng_gives_the_same_times_and_hosts_have_their_own_streams():
         env = asyncio.get_running_loop().env
         hosts = [SimHost(env, name=name) for name in "ab"]
         provider = TimedProvider(desktop, OSWORLD, hosts, num_envs=4, rng=np.random.default_rng(seed))
-        assert [provider.host_of(slot).name for slot in range(4)] == ["a", "b", "a", "b"]
+        assert [host.name for host in provider.hosts] == ["a", "b", "a", "b"]
         desktops = [await provider.start(slot) for slot in range(2)]
         times = []
         for started in desktops:

@@ -128,9 +128,9 @@ def check(system, store):
 
 def hosts(system):
     provider = system.cluster.provider
-    while not hasattr(provider, "host_of"):
-        provider = provider._inner  # behind its spares and its faults
-    return [provider.host_of(slot) for slot in range(len(provider._slots))]
+    while not hasattr(provider, "hosts"):
+        provider = provider.inner  # behind its spares and its faults
+    return provider.hosts
 
 
 def goes_on(store, name=""):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dartsim.config import from_tree, load, merge, preset
 from dartsim.core.errors import LearnerFault, StoreFull
 from dartsim.core.types import Ending, TrajectoryState
+from dartsim.rollout.service import RolloutService
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build
 from dartsim.run.system import _only_error
@@ -109,7 +110,7 @@ def run(config, *, seed=None, perturb=None, success_rate=None):
 
 def hosts(system):
     provider = system.cluster.provider
-    return [host for host, _ in getattr(provider, "_inner", provider)._slots]  # behind its faults, if any
+    return getattr(provider, "inner", provider).hosts  # behind its faults, if any
 
 
 def check_drained(system):
@@ -378,12 +379,11 @@ def test_desktops_of_a_lock_step_cluster_take_their_turns_together():
 
     async def main():
         system = build(prepared, MemoryStore())
-        inner = system.rollout._service._inner
-        session = inner.session
+        session = RolloutService.session
         live = {}
 
-        def watched(attempt, track):
-            opened = session(attempt, track)
+        def watched(service, attempt, track):
+            opened = session(service, attempt, track)
             live[attempt.id] = 0
             generate, close = opened.generate, opened.close
 
@@ -400,8 +400,9 @@ def test_desktops_of_a_lock_step_cluster_take_their_turns_together():
 
             return Watched()
 
-        inner.session = watched
-        await system.run(1800.0)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(RolloutService, "session", watched)
+            await system.run(1800.0)
 
     simulate_reported(main())
     assert max(asked.values()) == 4

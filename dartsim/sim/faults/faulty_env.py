@@ -126,7 +126,7 @@ class FaultyProvider:
     def __init__(
         self, inner: EnvProvider, injector: FaultInjector, network: FaultyNetwork, *, host_of: Callable[[int], int]
     ) -> None:
-        self._inner = inner
+        self.inner = inner
         self._injector = injector
         self._network = network
         self._host_of = host_of
@@ -159,7 +159,7 @@ class FaultyProvider:
         began = injector.env.now
         injection = point.injection(began)
         await injector.before_call(injection, _start_failure)
-        env = await self._inner.start(slot)
+        env = await self.inner.start(slot)
         try:
             await injector.after_call(injection, began, _start_failure)
             if (kind := point.lost(began, injector.env.now)) is not None:

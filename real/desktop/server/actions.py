@@ -14,23 +14,27 @@ from dartsim.real.desktop.server.warm import MAX_CODE_BYTES, NOT_RUN
 
 
 class WarmPythons:
-    """Runs ``python -c code`` in a forked interpreter that has pyautogui loaded."""
+    """Runs ``python -c code`` in a forked interpreter that has pyautogui loaded.
+
+    Attributes:
+        parent: The process that forks interpreters; None until it was first started.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._parent: subprocess.Popen[bytes] | None = None
+        self.parent: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
     def start(self) -> None:
         """Start the parent process, or start it again if it has ended."""
         with self._lock:
-            if self._parent is None or self._parent.poll() is not None:
-                if self._parent is not None and self._parent.stdin is not None:
-                    self._parent.stdin.close()
+            if self.parent is None or self.parent.poll() is not None:
+                if self.parent is not None and self.parent.stdin is not None:
+                    self.parent.stdin.close()
                 command = [sys.executable, "-m", "dartsim.real.desktop.server.warm", str(self._path)]
                 self._path.unlink(missing_ok=True)
                 # The pipe stays open as long as this server lives; its end ends the parent.
-                self._parent = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+                self.parent = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
     def run(self, code: str, seconds: float) -> CommandResult | None:
         """Run an action.

@@ -32,7 +32,7 @@ def warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WarmPython
     warm = WarmPythons(tmp_path / "socket")
     warm.start()
     yield warm
-    parent = warm._parent
+    parent = warm.parent
     assert parent is not None
     parent.communicate()  # closes its standard input, as the end of the server does
     assert parent.returncode == 0
@@ -91,8 +91,8 @@ def test_an_action_whose_parent_died_is_not_run_again(warm: WarmPythons) -> None
     parent = int(ran(warm, "import os; print(os.getppid())").output)
     with pytest.raises(ConnectionError, match="ended during the action"):
         warm.run(f"import os; os.kill({parent}, {int(signal.SIGKILL)}); import time; time.sleep(0.3)", 20.0)
-    assert warm._parent is not None
-    warm._parent.wait(10)
+    assert warm.parent is not None
+    warm.parent.wait(10)
     assert ran(warm, "print('again')").output == "again\n"
 
 

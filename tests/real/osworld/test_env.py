@@ -188,13 +188,22 @@ def test_a_desktop_is_started_and_given_back(make, standin, vm, url):
 
 
 def test_an_environment_that_nobody_closes_gives_its_desktop_back(url):
-    env = OSWorldEnv(base_url=url, **OPTIONS)
+    from dartsim.real.osworld.connect import connect
+
+    closed = []
+
+    async def start(settings):
+        async def close():
+            closed.append(True)
+
+        return connect(url, settings=settings, server=ServerTraits(), close=close)
+
+    env = OSWorldEnv(start=start, settings=SETTINGS)
     env.reset()
-    life = env._life
-    assert life.desktop is not None
+    assert not closed
     del env
     gc.collect()
-    assert life.desktop is None
+    assert closed
 
 
 def test_it_wants_one_way_to_get_a_desktop():
@@ -211,9 +220,10 @@ def test_it_draws(make, vm):
     assert (env.render() == vm.screen).all()
 
 
-def test_refused_is_raised_as_it_is(make, standin, vm):
-    env = make(task=TASK)
-    env.reset()
-    env.desktop.client._wire._http.base_url = "http://127.0.0.1:9"
+def test_refused_is_raised_as_it_is(standin, vm):
+    with standin.served(vm) as url:
+        env = OSWorldEnv(base_url=url, task=TASK, **OPTIONS)
+        env.reset()
     with pytest.raises(VmRefused):
         env.step("pyautogui.press('a')")
+    env.close()
