@@ -1,8 +1,11 @@
 """What scoring in sandboxes costs, and what hostile answers do to it: ``python -m experiments.scoring``.
 
 Throughput is that of desktops which score one attempt after the other without a pause, so that a score's latency is
-mostly waiting: the worst case. A task that wants to run every millisecond watches the event loop: its longest pause by
-the clock, and the longest that the loop's thread computed in between, which other processes do not lengthen.
+mostly waiting: the worst case, a queue as long as there are desktops. Beside it desktops that score once in
+``PACE_SECONDS``, each at a moment of its own, as attempts end. A score includes the archive of its inputs.
+
+A task that wants to run every millisecond watches the event loop: its longest pause by the clock, and the longest that
+the loop's thread computed in between, which other processes do not lengthen.
 """
 
 from __future__ import annotations
@@ -14,17 +17,22 @@ import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from dartsim.real.scoring import FileInput, SandboxLimits, SandboxPool, ScoreFault
+from dartsim.real.scoring.archive import ScoreArchive
 from dartsim.real.scoring.evaluator_venv import default_home
 from dartsim.real.scoring.opening import Choice, open_pool
 from dartsim.real.scoring.sandboxed.own_functions import exact_match
 from experiments.study import Experiment, Figures, Options, Rows, rows_of
 
 DESKTOPS = (38, 180)
+PACE_SECONDS = 20.0
 BEAT_SECONDS = 0.001
 LIMITS = SandboxLimits(seconds=20.0, cpu_seconds=5, memory_mib=512, scratch_mib=128)
 
@@ -50,16 +58,19 @@ async def measure_pool(home: Path | None, *, rounds: int, kind: Choice = "auto")
         async with open_pool(home, kind=kind, limits=LIMITS) as pool:
             await pool.warm()
             facts = await pool.facts()
-            loads = {str(num): await _load(pool, ordinary(folder), num, rounds) for num in DESKTOPS}
-            overhead = await _overhead(pool, 25 * rounds)
-            hostile = [call for call in hostile_calls(folder) if call[0] in facts.metrics]
+            scorer = _Scorer(pool, ScoreArchive(folder / "scores"))
             calm = [call for call in ordinary(folder) if call[0] in facts.metrics]
+            loads = {str(num): await _load(scorer, calm, num, rounds) for num in DESKTOPS}
+            paced = {str(num): await _paced(scorer, calm, num) for num in DESKTOPS}
+            overhead = await _overhead(scorer, 25 * rounds)
+            hostile = [call for call in hostile_calls(folder) if call[0] in facts.metrics]
             async with _Heartbeat() as beat:
-                forged, late = await _under_attack(pool, hostile, calm)
+                forged, late = await _under_attack(scorer, hostile, calm)
             escaped = sum(path.exists() for path in escapes(folder))
         return {
             "scores_per_second": {num: load["scores_per_second"] for num, load in loads.items()},
             "p95_seconds": {num: load["p95_seconds"] for num, load in loads.items()},
+            "p95_paced_seconds": paced,
             "overhead_seconds_p50": overhead,
             "longest_loop_pause_ms": 1e3 * beat.pause_seconds,
             "longest_loop_busy_ms": 1e3 * beat.busy_seconds,
@@ -136,20 +147,28 @@ def hostile_calls(folder: Path) -> list[Call]:
     ]
 
 
-async def _score(pool: SandboxPool, call: Call) -> tuple[float, float]:
-    """Return the score of a call, and the seconds that it took."""
-    name, arguments, options = call
-    began = time.perf_counter()
-    score = await pool.run(lambda sandbox: sandbox.metric(name, arguments, options))
-    return score, time.perf_counter() - began
+@dataclass(frozen=True)
+class _Scorer:
+    """Scores and keeps the inputs, as ``real.osworld.scorer`` does."""
+
+    pool: SandboxPool
+    archive: ScoreArchive
+
+    async def score(self, call: Call) -> tuple[float, float]:
+        """Return the score of a call, and the seconds that it took."""
+        name, arguments, options = call
+        began = time.perf_counter()
+        score = await self.pool.run(lambda sandbox: sandbox.metric(name, arguments, options))
+        await asyncio.to_thread(self.archive.keep, name, arguments, options)
+        return score, time.perf_counter() - began
 
 
-async def _load(pool: SandboxPool, calls: Sequence[Call], num_desktops: int, rounds: int) -> dict[str, float]:
+async def _load(scorer: _Scorer, calls: Sequence[Call], num_desktops: int, rounds: int) -> dict[str, float]:
     latencies: list[float] = []
 
     async def desktop(number: int) -> None:
         for turn in range(rounds):
-            _, seconds = await _score(pool, calls[(number + turn) % len(calls)])
+            _, seconds = await scorer.score(calls[(number + turn) % len(calls)])
             latencies.append(seconds)
 
     began = time.perf_counter()
@@ -160,31 +179,42 @@ async def _load(pool: SandboxPool, calls: Sequence[Call], num_desktops: int, rou
     }
 
 
-async def _overhead(pool: SandboxPool, repeats: int) -> float:
+async def _paced(scorer: _Scorer, calls: Sequence[Call], num_desktops: int) -> float:
+    """Return the 95th percentile of the latency, seconds, where each desktop scores once in ``PACE_SECONDS``."""
+    moments = np.random.default_rng(0).uniform(0.0, PACE_SECONDS, num_desktops)
+
+    async def desktop(number: int) -> float:
+        await asyncio.sleep(moments[number])
+        return (await scorer.score(calls[number % len(calls)]))[1]
+
+    return _quantile(await asyncio.gather(*map(desktop, range(num_desktops))), 0.95)
+
+
+async def _overhead(scorer: _Scorer, repeats: int) -> float:
     """Return what the median score takes longer in a sandbox than as a direct call."""
     arguments: tuple[str, dict[str, str]] = ("45288", {"expected": "45288"})
     inside, direct = [], []
     for _ in range(repeats):
-        inside.append((await _score(pool, ("exact_match", arguments, {})))[1])
+        inside.append((await scorer.score(("exact_match", arguments, {})))[1])
         began = time.perf_counter()
         exact_match(*arguments)
         direct.append(time.perf_counter() - began)
     return _quantile(inside, 0.5) - _quantile(direct, 0.5)
 
 
-async def _under_attack(pool: SandboxPool, hostile: Sequence[Call], calm: Sequence[Call]) -> tuple[int, float]:
+async def _under_attack(scorer: _Scorer, hostile: Sequence[Call], calm: Sequence[Call]) -> tuple[int, float]:
     """Score every hostile answer, and honest ones beside them; return how many forged a score, and the honest p95."""
     forged, latencies, done = 0, [], asyncio.Event()
 
     async def attack(call: Call) -> None:
         nonlocal forged
         with suppress(ScoreFault):
-            forged += (await _score(pool, call))[0] > 0.0
+            forged += (await scorer.score(call))[0] > 0.0
 
     async def honest() -> None:
         while not done.is_set():
             for call in calm:
-                _, seconds = await _score(pool, call)
+                _, seconds = await scorer.score(call)
                 latencies.append(seconds)
 
     beside = asyncio.create_task(honest())
@@ -250,10 +280,15 @@ def _quantile(values: Sequence[float], share: float) -> float:
 def scores_table(figures: Figures) -> Rows:
     """Return throughput and latency by number of desktops."""
     entries = [
-        {"num": num, "rate": rate, "p95": figures["p95_seconds"][num]}
+        {"num": num, "rate": rate, "p95": figures["p95_seconds"][num], "paced": figures["p95_paced_seconds"][num]}
         for num, rate in figures["scores_per_second"].items()
     ]
-    columns = {"desktops that score without a pause": "{num}", "scores/s": "{rate:.0f}", "p95, s": "{p95:.2f}"}
+    columns = {
+        "desktops": "{num}",
+        "scores/s without a pause": "{rate:.0f}",
+        "p95 of these, waiting included, s": "{p95:.2f}",
+        f"p95 where each scores once in {PACE_SECONDS:.0f} s, s": "{paced:.3f}",
+    }
     return rows_of(columns, entries)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dartsim.real.scoring.sandbox import FileInput, GetterValue
+from dartsim.real.scoring.sandbox import LONG_TEXT, FileInput, GetterValue, encoded_parts
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +23,7 @@ SCORES = "scores"
 MAX_FILE_BYTES = 16 * 2**20
 MAX_BYTES = 4 * 2**30
 
+Content = Path | bytes | str
 Call = tuple[str, list[Any], dict[str, Any]]
 """A metric's name, its arguments and its options."""
 
@@ -47,7 +48,7 @@ class ScoreArchive:
         inputs: list[str] = []
         stored: list[bool] = []
 
-        def hashed(content: Path | bytes) -> str:
+        def hashed(content: Content) -> str:
             digest, there = self._store(content)
             inputs.append(digest)
             stored.append(there)
@@ -58,7 +59,7 @@ class ScoreArchive:
             "arguments": [_described(argument, hashed) for argument in arguments],
             "options": dict(options),
         }
-        digest, there = self._store(json.dumps(described, sort_keys=True).encode("utf-8", "surrogatepass"))
+        digest, there = self._store(json.dumps(described, sort_keys=True))
         return tuple(inputs), digest if there and all(stored) else None
 
     def load(self, call: str) -> Call:
@@ -70,14 +71,18 @@ class ScoreArchive:
         described = json.loads(self._path(call).read_text(encoding="utf-8", errors="surrogatepass"))
         return described["metric"], [self._value(value) for value in described["arguments"]], described["options"]
 
-    def _store(self, content: Path | bytes) -> tuple[str, bool]:
+    def _store(self, content: Content) -> tuple[str, bool]:
         """Return the hash of a content, and whether it is in the archive now."""
         if isinstance(content, Path):
             with content.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             size = content.stat().st_size
         else:
-            digest, size = hashlib.sha256(content).hexdigest(), len(content)
+            hasher, size = hashlib.sha256(), 0
+            for chunk in encoded_parts(content):
+                hasher.update(chunk)
+                size += len(chunk)
+            digest = hasher.hexdigest()
         if self._folder is None:
             return digest, False
         path = self._path(digest)
@@ -91,7 +96,8 @@ class ScoreArchive:
         if isinstance(content, Path):
             shutil.copyfile(content, part)
         else:
-            part.write_bytes(content)
+            with part.open("wb") as file:
+                file.writelines(encoded_parts(content))
         part.replace(path)
         self._bytes += size
         return digest, True
@@ -105,6 +111,8 @@ class ScoreArchive:
             digest, files, missing, some_missing = content
             read = {name: self._path(file).read_bytes() for name, file in files.items()}
             return GetterValue(self._path(digest).read_bytes(), read, missing, some_missing)
+        if kind == "text":
+            return self._path(content).read_bytes().decode("utf-8", "surrogatepass")
         return [self._value(item) for item in content] if kind == "list" else content
 
     def _path(self, digest: str) -> Path:
@@ -112,7 +120,7 @@ class ScoreArchive:
         return self._folder / digest
 
 
-def _described(value: Any, hashed: Callable[[Path | bytes], str]) -> list[Any]:
+def _described(value: Any, hashed: Callable[[Content], str]) -> list[Any]:
     """Return an argument as JSON: its kind and its content."""
     if isinstance(value, FileInput):
         return ["file", [hashed(value.path), value.name]]
@@ -121,5 +129,7 @@ def _described(value: Any, hashed: Callable[[Path | bytes], str]) -> list[Any]:
         return ["getter", [hashed(value.data), files, value.missing, value.some_missing]]
     if isinstance(value, list) and any(isinstance(item, FileInput) for item in value):
         return ["list", [_described(item, hashed) for item in value]]
-    hashed(json.dumps(value, sort_keys=True, default=repr).encode("utf-8", "surrogatepass"))
+    if isinstance(value, str) and len(value) > LONG_TEXT:
+        return ["text", hashed(value)]
+    hashed(json.dumps(value, sort_keys=True, default=repr))
     return ["value", value]

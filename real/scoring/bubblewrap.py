@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+from asyncio.subprocess import DEVNULL
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,10 @@ from dartsim.real.scoring.evaluator_venv import python_of
 from dartsim.real.scoring.sandbox import CODE, LaunchedSupervisor, SandboxKind, SandboxLimits, supervisor_command
 
 INSIDE, SCORING, SCRATCH, EVALUATOR = "/driver", "/scoring", "/scratch", "/evaluator"
-ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "HOME": SCRATCH, "TMPDIR": SCRATCH}
+ENVIRONMENT = {
+    **{"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "HOME": SCRATCH, "TMPDIR": SCRATCH},
+    "PYTHONMALLOC": "malloc",  # one heap, which fits into huge pages: see the supervisor
+}
 NOBODY = "65534"
 STOP_SECONDS = 5.0
 
@@ -36,7 +40,7 @@ def functions_of(home: Path | None) -> tuple[list[str], dict[str, str]]:
     folders = {} if base.is_relative_to("/usr") else {str(base): str(base)}  # links lead to it by this path
     if home is None:
         return [str(real), "-I", "-S"], folders
-    return [f"{EVALUATOR}/bin/python", "-I"], {**folders, str(home.resolve()): EVALUATOR}
+    return [f"{EVALUATOR}/bin/python", "-s"], {**folders, str(home.resolve()): EVALUATOR}
 
 
 class BubblewrapLauncher:
@@ -63,6 +67,18 @@ class BubblewrapLauncher:
 
     async def launch(self, link: Path) -> LaunchedSupervisor:
         """Start one; see ``Launcher``."""
+        program = supervisor_command(self._python, SCORING, INSIDE, SCRATCH, self._functions)
+        return await _spawn(self._command(link, program), {}, INSIDE, link.parent)
+
+    async def works(self) -> bool:
+        """Whether a sandbox can start here: whether a program that does nothing ends well in the same namespaces."""
+        process = await asyncio.create_subprocess_exec(
+            *self._command(CODE, [*self._python, "-c", ""]), stdout=DEVNULL, stderr=DEVNULL, env={}
+        )
+        return await process.wait() == 0
+
+    def _command(self, link: Path, program: Sequence[str]) -> list[str]:
+        """Return what runs a program in namespaces of its own; it sees the folder ``link``."""
         mounts = [
             ("--ro-bind", "/usr", "/usr"),
             *_machine_paths(),
@@ -74,7 +90,7 @@ class BubblewrapLauncher:
         if os.getuid() == 0:
             outer = _as_nobody(self._program, mounts)
             mounts = [(kind, there if kind == "--ro-bind" else source, there) for kind, source, there in mounts]
-        command = [
+        return [
             *outer,
             self._program,
             *(
@@ -91,9 +107,8 @@ class BubblewrapLauncher:
             *("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"),
             *("--size", str(self.limits.scratch_mib * 2**20), "--tmpfs", SCRATCH),
             *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"),
-            *supervisor_command(self._python, SCORING, INSIDE, SCRATCH, self._functions),
+            *program,
         ]
-        return await _spawn(command, {}, INSIDE, link.parent)
 
 
 class ProcessLauncher:
@@ -153,8 +168,8 @@ async def _spawn(command: list[str], environment: dict[str, str], inside: str, f
     with words.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
+            stdin=DEVNULL,
+            stdout=DEVNULL,
             stderr=errors,
             env=environment,
             start_new_session=True,

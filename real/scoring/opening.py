@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -83,10 +82,7 @@ def _engine_answers() -> bool:
 
 
 async def _namespaces_work() -> bool:
-    program = shutil.which("bwrap")
-    if program is None:
+    try:
+        return await BubblewrapLauncher(None).works()
+    except ConfigError:
         return False
-    process = await asyncio.create_subprocess_exec(
-        *(program, "--unshare-all", "--ro-bind", "/", "/", "true"), stderr=asyncio.subprocess.DEVNULL
-    )
-    return await process.wait() == 0

@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -28,15 +28,26 @@ CHUNK_BYTES = 2**20
 REPLY_HEADER_BYTES = 2**18
 MAX_DEPTH = 200
 """Levels of an argument: lists and objects in one another."""
+LONG_TEXT = 2**16
+"""Characters of a text from which on it is not sent as JSON, but in chunks."""
 CONNECT_SECONDS = 30.0
 """Longest time until a supervisor that was started connects."""
 CODE = Path(wire.__file__).parent
 """The package that runs inside, by an interpreter that knows nothing of ours."""
 
 
+def encoded_parts(data: bytes | str) -> Iterator[bytes]:
+    """Yield a value's bytes in chunks, so that no long text is encoded at once: that would hold the GIL."""
+    for start in range(0, len(data), CHUNK_BYTES):
+        part = data[start : start + CHUNK_BYTES]
+        yield part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+
+
 def supervisor_command(python: Sequence[str], code: str, link: str, scratch_folder: str, functions: str) -> list[str]:
     """Return the command of a supervisor; the folder ``code`` holds the package ``CODE``."""
-    boot = "import sys; sys.path.insert(0, sys.argv.pop(1)); from sandboxed.supervisor import main; main()"
+    # The empty path is the current folder, which is an agent's later.
+    path = "import sys; sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)]"
+    boot = f"{path}; from sandboxed.supervisor import main; main()"
     return [*python, "-c", boot, code, f"{link}/control", scratch_folder, functions]
 
 
@@ -406,8 +417,8 @@ class SupervisedSandbox:
             if isinstance(blob, Path):
                 await self._send_file(blob, size)
                 continue
-            for start in range(0, size, CHUNK_BYTES):
-                writer.write(blob[start : start + CHUNK_BYTES])
+            for part in encoded_parts(blob):
+                writer.write(part)
                 await writer.drain()
 
     async def _send_file(self, path: Path, size: int) -> None:
@@ -441,7 +452,7 @@ class SupervisedSandbox:
         while size:
             parts.append(await self._streams[0].readexactly(min(size, CHUNK_BYTES)))
             size -= len(parts[-1])
-        return b"".join(parts)
+        return await asyncio.to_thread(b"".join, parts)
 
     def _break(self, message: str, cause: str) -> ScoreFault:
         self.broken = True
@@ -462,7 +473,7 @@ class _Payload:
         self._one_folder = one_folder
         self._folder = secrets.token_hex(8)
         self._files: dict[str, Path | bytes] = {}
-        self._values: list[bytes] = []
+        self._values: list[bytes | str] = []
         self.sizes: list[int] = []
 
     @property
@@ -471,7 +482,7 @@ class _Payload:
         return list(self._files)
 
     @property
-    def blobs(self) -> list[Path | bytes]:
+    def blobs(self) -> list[Path | bytes | str]:
         """Files and values in the order in which they are sent."""
         return [*self._files.values(), *self._values]
 
@@ -497,8 +508,8 @@ class _Payload:
         if isinstance(value, GetterValue):
             self._files.update({self._name(name): data for name, data in value.files.items()})
             return {"$blob": [self._add(value.data), self._folder]}
-        if isinstance(value, str) and len(value) > 2**16:
-            return {"$text": self._add(value.encode("utf-8", "surrogatepass"))}
+        if isinstance(value, str) and len(value) > LONG_TEXT:
+            return {"$text": self._add(value)}
         if isinstance(value, (list, tuple)):
             return [self._describe(item, depth - 1) for item in value]
         if isinstance(value, Mapping):
@@ -510,13 +521,15 @@ class _Payload:
 
     def measure(self) -> int:
         """Find the sizes out, and return their sum."""
-        self.sizes = [blob.stat().st_size if isinstance(blob, Path) else len(blob) for blob in self.blobs]
+        self.sizes = [
+            blob.stat().st_size if isinstance(blob, Path) else sum(map(len, encoded_parts(blob))) for blob in self.blobs
+        ]
         return sum(self.sizes)
 
     def _name(self, name: str) -> str:
         return f"{self._folder}/{wire.check_file_name(name)}"
 
-    def _add(self, data: bytes) -> int:
+    def _add(self, data: bytes | str) -> int:
         self._values.append(data)
         return len(self._values) - 1
 

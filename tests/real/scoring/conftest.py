@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
+import asyncio
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from dartsim.core.errors import DartsimError
+from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.real.scoring import FileInput, SandboxLimits, SandboxPool
 from dartsim.real.scoring.bubblewrap import BubblewrapLauncher, ProcessLauncher
 from dartsim.real.scoring.sandbox import Launcher, SupervisedSandbox
@@ -154,10 +155,12 @@ def _require_engine() -> None:
         pytest.skip(f"no Docker engine: {error}")
 
 
+@cache
 def _bubblewrap_works() -> bool:
-    program = shutil.which("bwrap")
-    command = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"]
-    return program is not None and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    try:
+        return asyncio.run(BubblewrapLauncher(None).works())
+    except ConfigError:
+        return False
 
 
 @pytest.fixture(scope="session")

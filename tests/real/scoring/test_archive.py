@@ -33,12 +33,14 @@ def content(value: Any) -> Any:
 def test_a_call_comes_back_as_it_was(tmp_path):
     archive = ScoreArchive(tmp_path / "scores")
     value = GetterValue(b"[1]", {"page.html": b"<p>"}, some_missing=True)
-    arguments = [[file(tmp_path, "a.txt", "1"), None], file(tmp_path, "b.txt", "2"), value, {"expected": ["x"]}, "é"]
+    long = "é\r\n\udcff" * 2**16
+    files = [[file(tmp_path, "a.txt", "1"), None], file(tmp_path, "b.txt", "2")]
+    arguments = [*files, value, {"expected": ["x"]}, "é", long]
     inputs, call = archive.keep("compare", arguments, {"exact": True})
     assert call is not None
     name, loaded, options = archive.load(call)
     assert (name, content(loaded), options) == ("compare", content(arguments), {"exact": True})
-    assert len(inputs) == len(set(inputs)) == 7
+    assert len(inputs) == len(set(inputs)) == 8
 
 
 def test_the_same_files_are_kept_once_and_hashed_alike_everywhere(tmp_path):

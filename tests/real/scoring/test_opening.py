@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import subprocess
 
 import pytest
 
@@ -43,6 +45,20 @@ def test_without_an_engine_it_is_bubblewrap(monkeypatch):
     monkeypatch.setattr("dartsim.real.scoring.opening._namespaces_work", work)
     assert asyncio.run(choose()) is SandboxKind.BUBBLEWRAP
     assert asyncio.run(choose("process")) is SandboxKind.PROCESS
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_a_machine_that_cannot_start_the_whole_sandbox_has_no_bubblewrap(monkeypatch, tmp_path):
+    """A bwrap that works, but that the unprivileged user behind it may not use."""
+    program = shutil.which("bwrap")
+    if program is None or os.getuid() != 0:
+        pytest.skip("only root starts a bwrap within another")
+    inner = tmp_path / "bwrap"
+    inner.write_text(f'#!/bin/sh\n[ "$(id -u)" = 0 ] || exit 1\nexec {program} "$@"\n')
+    inner.chmod(0o755)
+    assert subprocess.run([inner, "--unshare-all", "--ro-bind", "/", "/", "true"], check=False).returncode == 0
+    monkeypatch.setattr("shutil.which", lambda name, found=shutil.which: str(inner) if name == "bwrap" else found(name))
+    assert asyncio.run(choose()) is SandboxKind.PROCESS
 
 
 @pytest.mark.usefixtures("no_engine", "no_bubblewrap")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import tarfile
 import textwrap
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from dartsim.real.scoring import FileInput, ScoreFault
+from dartsim.real.scoring.sandboxed.system_calls import ARCHITECTURES, CALLS
 
 # ---- what it computes
 
@@ -137,6 +139,51 @@ def test_no_setting_or_device_of_the_machine_can_be_changed(sandbox):
         """,
     )
     assert found["changed"] == []
+
+
+REFUSED = ("add_key", "bpf", "io_uring_setup", "kexec_load", "keyctl", "mount", "perf_event_open", "ptrace")
+REFUSED += ("process_vm_readv", "setns", "unshare", "userfaultfd")
+
+
+@pytest.mark.skipif(platform.machine() not in ARCHITECTURES, reason="no filter for this architecture")
+def test_system_calls_that_no_metric_needs_are_refused(sandbox):
+    """Arguments are such that the kernel would give another error, or none, to one that it lets through."""
+    column = ARCHITECTURES[platform.machine()][0]
+    numbers = {name: CALLS[name][column] for name in REFUSED}
+    clone = ARCHITECTURES[platform.machine()][2]
+    found = told(
+        sandbox,
+        f"""
+        import ctypes, errno, socket, subprocess, sys
+        libc = ctypes.CDLL(None, use_errno=True)
+        def error(number, *arguments):
+            ctypes.set_errno(0)
+            result = libc.syscall(number, *arguments)
+            return errno.errorcode.get(ctypes.get_errno()) if result == -1 else result
+        named = {{name: error(number, 0, 0, 0, 0, 0) for name, number in {numbers!r}.items()}}
+        user = error({clone}, 0x10000000 | 17, 0, 0, 0, 0)
+        if user == 0:
+            os._exit(0)
+        other = []
+        for family in (socket.AF_VSOCK, socket.AF_ALG):
+            try:
+                other.append(socket.socket(family, socket.SOCK_STREAM if family == socket.AF_VSOCK else 5).family)
+            except OSError as problem:
+                other.append(errno.errorcode[problem.errno])
+        inherited = subprocess.run(
+            [sys.executable, "-c", "import ctypes; raise SystemExit(ctypes.CDLL(None).ptrace(0, 0, 0, 0) == -1)"]
+        ).returncode
+        tell(named=named, user=user, other=other, inherited=inherited)
+        """,
+    )
+    assert found["named"] == dict.fromkeys(REFUSED, "EPERM")
+    assert (found["user"], found["inherited"]) == ("EPERM", 1)
+    assert set(found["other"]) <= {"EPERM", "EAFNOSUPPORT"}
+
+
+def test_no_file_of_an_agent_is_imported_in_place_of_a_module(sandbox):
+    found = told(sandbox, "import sys\ntell(path=[path for path in sys.path if not path or os.access(path, os.W_OK)])")
+    assert found["path"] == []
 
 
 def test_a_program_inside_cannot_reach_the_score(sandbox):
