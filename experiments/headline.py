@@ -52,9 +52,6 @@ PRESETS = {"dart": PRESET, "coupled": "coupled"}
 than the run whose efficiency was measured, which made 8 attempts of at most 30 turns at every task."""
 
 
-PROTOTYPE_ERROR = 0.15
-"""Smallest disagreement with the earlier model that pages show."""
-
 PUBLISHED_GPU = 0.296
 """GPU utilization of the coupled baseline as published."""
 
@@ -160,15 +157,8 @@ def gpu_definitions_table(figures: Figures) -> Rows:
     return ["definition", "value"], [[text, f"{values[name]:.1%}"] for text, name in definitions.items()]
 
 
-def other_runs_table(figures: Figures, kind: str, least: float = 0.0) -> Rows:
-    """Figures of other runs, predicted by the same parameters.
-
-    Args:
-        figures: Those of the headline.
-        kind: ``measured``; ``fitted``, to which the parameters were fitted; ``prototype``, of an independent earlier
-            model.
-        least: Smallest error that is shown, a share.
-    """
+def other_runs_table(figures: Figures, kind: str) -> Rows:
+    """Figures of other runs, ``measured`` or ``fitted``, predicted by the same parameters."""
     columns = {
         "run": "{name}",
         "figure": "{figure}",
@@ -176,7 +166,7 @@ def other_runs_table(figures: Figures, kind: str, least: float = 0.0) -> Rows:
         "predicted": "{predicted:.3g}",
         "error": "{error:+.0%}",
     }
-    own = (entry for entry in figures["other_runs"] if entry["kind"] == kind and abs(entry["error"]) >= least)
+    own = (entry for entry in figures["other_runs"] if entry["kind"] == kind)
     return rows_of(columns, ({**entry, "figure": entry["figure"].replace("_", " ")} for entry in own))
 
 
@@ -202,7 +192,6 @@ STUDY = Experiment(
         "gpu-definitions": gpu_definitions_table,
         "measured-runs": partial(other_runs_table, kind="measured"),
         "fitted-runs": partial(other_runs_table, kind="fitted"),
-        "prototype-runs": partial(other_runs_table, kind="prototype", least=PROTOTYPE_ERROR),
         "provenance": provenance,
     },
 )

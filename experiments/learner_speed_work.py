@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import multiprocessing
 import tempfile
 import time
 import warnings
@@ -24,6 +23,7 @@ from dartsim.real.vlm import Decoding, PromptStyle, Vlm, VlmConfig, build, tiny
 from dartsim.real.vlm.packing import distribution
 from dartsim.real.vlm.sampling import sample
 from dartsim.trainer.objective import TurnBatch, objective
+from experiments.speed import isolated, peak_rss_mb
 from experiments.study import Figures, Options
 
 SIDE = 112
@@ -227,12 +227,7 @@ def seconds_each(runs: dict[str, Callable[[], Any]], *, repeats: int) -> dict[st
 
 
 def peak_mebibytes(case: int, name: str) -> float:
-    """Return what two updates add to the peak memory of a process of their own."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return float(pool.apply(_peak, (case, name)))
-
-
-def _peak(case: int, name: str) -> float:
+    """Return what two updates add to the peak memory of this process."""
     torch.set_num_threads(1)
     vlm = build(config_of(CASES[case]))
     update = UPDATES[name](vlm, batch_of(vlm, CASES[case]))
@@ -240,9 +235,7 @@ def _peak(case: int, name: str) -> float:
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forget the peak so far; Linux
     update()
     update()
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    peak_kibibytes = int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
-    return float(peak_kibibytes / 1024 - before / 2**20)
+    return (1e6 * peak_rss_mb() - before) / 2**20
 
 
 def learners(options: Options) -> list[Figures]:
@@ -258,7 +251,7 @@ def learners(options: Options) -> list[Figures]:
             runs[name] = make(vlm, batch)
         options.console.print(f"updates on {case.name} …")
         seconds = seconds_each(runs, repeats=2 if options.quick else 5 * options.seeds)
-        memory = {name: peak_mebibytes(number, name) for name in runs}
+        memory = {name: isolated(peak_mebibytes, number, name) for name in runs}
         for peer, peer_name in PEERS.items():
             rows.append(
                 _row(f"turns trained/s, {case.name}", turns / seconds["ours"], turns / seconds[peer], peer_name)

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.clusters import Cluster, mean_figures, run_cluster
 from experiments.headline import FIGURES, PRESETS, PUBLISHED, gpu_definitions
-from experiments.other_runs import predictions
+from experiments.other_runs import PREDICTIONS
 from experiments.study import recorded
 
 BAND = {"dart": 0.05, "coupled": 0.08}
@@ -34,7 +34,7 @@ def test_recorded_figures_say_what_made_them():
     figures = recorded("headline")
     assert {"seeds", "config", "commit", "versions", "machine", "published", "other_runs"} <= set(figures)
     assert all({"name", "figure", "measured", "predicted"} <= set(entry) for entry in figures["other_runs"])
-    assert len(figures["other_runs"]) == len(predictions())
+    assert len(figures["other_runs"]) == len(PREDICTIONS)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -83,7 +83,7 @@ def test_the_experiment_prints_and_writes(tmp_path: Path, monkeypatch: pytest.Mo
     """The whole command on a toy: two and a half hours, one prediction."""
     from experiments import headline, other_runs
 
-    monkeypatch.setattr(other_runs, "predictions", lambda: predictions()[:1])
+    monkeypatch.setattr(other_runs, "PREDICTIONS", PREDICTIONS[:1])
     short = {preset: Cluster(preset, 2.5) for preset in PRESETS.values()}
     monkeypatch.setattr(headline, "Cluster", lambda preset, hours, seed=0: short[preset])
     monkeypatch.setattr(headline, "run_clusters", lambda clusters, options, what: [run_cluster(c) for c in clusters])

@@ -82,15 +82,18 @@ class BackendConfig(Section):
 
     desktops: Annotated[str, Named("desktops")] = Field(
         "sim",
-        description="Modeled; the mock desktop as fast as it is; containers of our desktop image; OSWorld's image.",
+        description="Kind of desktop: sim (modeled), mock (the mock desktop), desktop (containers of our image), "
+        "osworld (OSWorld's virtual machines).",
     )
     workers: Annotated[str, Named("engine")] = Field(
-        "sim", description="Modeled; the model in threads of this process; vLLM servers."
+        "sim",
+        description="Kind of engine: sim (modeled), local (the model in threads of this process), vllm (vLLM servers).",
     )
     learner: Annotated[str, Named("learner")] = Field(
-        "sim", description="With modeled time; as fast as it is, in this process; or in several (trainer.fsdp)."
+        "sim",
+        description="Kind of learner: sim (modeled), local (this process), fsdp (several processes, see trainer.fsdp).",
     )
-    real_time: bool = Field(False, description="By the machine's clock, although every component is modeled.")
+    real_time: bool = Field(False, description="Run in real time even if every component is modeled.")
 
     @property
     def desktop_backend(self) -> DesktopBackend:

@@ -20,10 +20,10 @@ SELECTION = Choice("selection", "all")
 class AttemptsConfig(ComponentSection):
     """What every rule for the attempts of a task has."""
 
-    group_size: Positive = Field(8, description="Attempts of a task (DART: 8).")
-    max_replacements: int = Field(2, ge=0, description="Masked attempts of a group that are tried again.")
+    group_size: Positive = Field(8, description="Attempts at a task, which form a group (DART: 8).")
+    max_replacements: int = Field(2, ge=0, description="How many masked attempts of a group are repeated.")
     extra_attempts: int = Field(
-        0, ge=0, description="Most added to a group in which all failed, on slots that would wait for admission."
+        0, ge=0, description="Most attempts added to a group in which all failed, on slots that wait for admission."
     )
 
     @property
@@ -35,20 +35,20 @@ class AttemptsConfig(ComponentSection):
 class GroupsConfig(Section):
     """Which complete groups may be trained on."""
 
-    min_size: Positive = Field(2, description="Fewest unmasked attempts.")
-    drop_all_failed: bool = Field(True, description="Drop groups in which all failed.")
-    drop_solved: bool = Field(True, description="Drop groups whose mean reward reaches max_mean_reward.")
-    max_mean_reward: Share = Field(1.0, description="Where a group counts as solved (DART released: acc_max 1.0).")
-    drop_equal: bool = Field(True, description="Drop groups of equal rewards strictly between 0 and 1.")
+    min_size: Positive = Field(2, description="Smallest number of unmasked attempts of a trainable group.")
+    drop_all_failed: bool = Field(True, description="Drop groups in which all attempts failed.")
+    drop_solved: bool = Field(True, description="Drop groups whose mean reward is max_mean_reward or more.")
+    max_mean_reward: Share = Field(1.0, description="Mean reward of a solved group (DART released: acc_max 1.0).")
+    drop_equal: bool = Field(True, description="Drop groups whose rewards are all equal and between 0 and 1.")
 
 
 class BatchConfig(ComponentSection):
     """What every batch rule has."""
 
-    min_groups: Positive = Field(6, description="Groups to wait for (DART released: 6).")
-    max_groups: Positive = Field(8, description="Groups taken at most (DART released: 8).")
+    min_groups: Positive = Field(6, description="An update waits for this many groups (DART released: 6).")
+    max_groups: Positive = Field(8, description="An update trains on at most this many groups (DART released: 8).")
     wait_age: Positive | None = Field(
-        None, description="No batch while a running group began so many versions ago (verl's dropless buffer)."
+        None, description="Wait for running groups that began this many versions ago (verl's dropless buffer)."
     )
 
 
@@ -56,11 +56,13 @@ class AdmissionConfig(ComponentSection):
     """What every admission rule has: bounds on groups, in batches of curation.batch.max_groups; none: no bound."""
 
     ahead_batches: float | None = Field(
-        None, gt=0.0, description="Begun and in no published weights (AReaL: eta + 1; verl: (1 + theta) T)."
+        None, gt=0.0, description="Most groups begun and in no published weights (AReaL: eta + 1; verl: (1 + theta) T)."
     )
-    open_batches: float | None = Field(None, gt=0.0, description="Whose attempts run (AReaL: 1; SkyRL: 3).")
-    ready_batches: float | None = Field(None, gt=0.0, description="Complete, and waiting (prime-rl: 1).")
-    waiting_batches: float | None = Field(None, gt=0.0, description="Begun and taken by no update (slime: 1).")
+    open_batches: float | None = Field(
+        None, gt=0.0, description="Most groups with running attempts (AReaL: 1; SkyRL: 3)."
+    )
+    ready_batches: float | None = Field(None, gt=0.0, description="Most complete groups that wait (prime-rl: 1).")
+    waiting_batches: float | None = Field(None, gt=0.0, description="Most groups begun and in no update (slime: 1).")
 
     @staticmethod
     def groups(batches: float | None, size: int) -> int | None:
@@ -71,43 +73,45 @@ class AdmissionConfig(ComponentSection):
 class StalenessConfig(Section):
     """How old a trajectory may be when it is trained on."""
 
-    max_staleness: int | None = Field(1, ge=0, description="Versions; DART: the newest two checkpoints, so 1.")
+    max_staleness: int | None = Field(1, ge=0, description="Largest allowed staleness, versions (DART: 1); none: any.")
     measured_by: Literal["oldest", "newest", "start"] = Field(
         "oldest",
-        description="Which version of a trajectory counts: of its oldest or newest turn, or the one published when it "
-        "was admitted.",
+        description="Version that counts: of the oldest turn, of the newest turn, or the one published when the "
+        "attempt started.",
     )
     cancel_running: bool = Field(
-        False, description="start: end attempts whose group is certain to be too old (prime-rl)."
+        False, description="start: cancel attempts whose group is certain to become too stale (prime-rl)."
     )
-    requeue: bool = Field(False, description="Offer the task of a group that got stale again, before others (tinker).")
+    requeue: bool = Field(False, description="Offer the task of a stale group again, before other tasks (tinker).")
 
 
 class PoolConfig(Section):
     """Stored successes, for groups in which all failed."""
 
-    enabled: bool = Field(False, description="Whether such a group gets one success of its task.")
-    online: bool = Field(True, description="Whether the run's own successes are stored.")
-    file: str | None = Field(None, description="Folder of successes to begin with, as `dartsim collect` writes it.")
+    enabled: bool = Field(False, description="Add a stored success to a group in which all attempts failed.")
+    online: bool = Field(True, description="Store the run's own successes.")
+    file: str | None = Field(
+        None, description="Folder of successes to start with, from `dartsim collect`; none: empty."
+    )
     collected_per_task: int = Field(
-        0, ge=0, description="Successes of the oracle stored for each task before the run (mock tasks)."
+        0, ge=0, description="Successes of the oracle per task, stored before the run (mock tasks only)."
     )
     keep_per_task: int = Field(
-        1, ge=0, description="Own successes of each task kept in the run's folder, for `dartsim collect --run`."
+        1, ge=0, description="The run's own successes kept per task, for `dartsim collect --run`."
     )
-    max_per_task: Positive = Field(8, description="Stored successes of a task, newest kept.")
+    max_per_task: Positive = Field(8, description="Largest number of stored successes per task; the newest are kept.")
     choice: Literal["least_used", "newest"] = Field(
-        "least_used", description="Which one is used (DART released: newest)."
+        "least_used", description="Which stored success is used (DART released: newest)."
     )
 
 
 class TaskFilterConfig(Section):
     """Tasks that are left out while they teach nothing; at 1 and 0 none is."""
 
-    max_mean: Share = Field(1.0, description="Mean reward above which a task is too easy.")
-    min_mean: Share = Field(0.0, description="Mean reward below which a task is too hard.")
-    window: Positive = Field(16, description="Newest rewards of a task that count.")
-    revisit_after: Positive | None = Field(4, description="Skips after which a task is offered again; none: never.")
+    max_mean: Share = Field(1.0, description="Skip tasks whose mean reward is above this (too easy); 1: none.")
+    min_mean: Share = Field(0.0, description="Skip tasks whose mean reward is below this (too hard); 0: none.")
+    window: Positive = Field(16, description="Number of the newest rewards of a task that count.")
+    revisit_after: Positive | None = Field(4, description="Offer a task again after this many skips; none: never.")
 
     @property
     def enabled(self) -> bool:
@@ -118,33 +122,33 @@ class TaskFilterConfig(Section):
 class CurationConfig(Section):
     """What is admitted and what is trained on."""
 
-    success_reward: Share = Field(1.0, description="Reward from which an attempt is a success (pool, turn limit).")
+    success_reward: Share = Field(1.0, description="Smallest reward of a success (success pool, turn limit).")
     task_order: Annotated[ComponentSection, TASK_ORDER] = Field(
-        default_factory=TASK_ORDER, description="Which task is next."
+        default_factory=TASK_ORDER, description="Rule for the next task."
     )
-    task_filter: TaskFilterConfig = Field(default_factory=TaskFilterConfig, description="Tasks left out.")
+    task_filter: TaskFilterConfig = Field(default_factory=TaskFilterConfig, description="Which tasks are skipped.")
     attempts: Annotated[AttemptsConfig, ATTEMPTS] = Field(
-        default_factory=ATTEMPTS, description="How many attempts a task gets."
+        default_factory=ATTEMPTS, description="Rule for the number of attempts at a task."
     )
     turn_limit: Annotated[ComponentSection, TURN_LIMIT] = Field(
-        default_factory=TURN_LIMIT, description="How many turns an attempt may take, at most rollout.max_turns."
+        default_factory=TURN_LIMIT, description="Rule for the turns of an attempt, at most rollout.max_turns."
     )
     admission: Annotated[AdmissionConfig, ADMISSION] = Field(
-        default_factory=ADMISSION, description="Whether another group may begin."
+        default_factory=ADMISSION, description="Rule that lets another group start."
     )
-    groups: GroupsConfig = Field(default_factory=GroupsConfig, description="Group filter.")
+    groups: GroupsConfig = Field(default_factory=GroupsConfig, description="Which groups carry a learning signal.")
     pool: PoolConfig = Field(default_factory=PoolConfig, description="Stored successes.")
-    batch: Annotated[BatchConfig, BATCH] = Field(default_factory=BATCH, description="What an update trains on.")
+    batch: Annotated[BatchConfig, BATCH] = Field(default_factory=BATCH, description="Rule for the groups of an update.")
     selection: Annotated[ComponentSection, SELECTION] = Field(
-        default_factory=SELECTION, description="Which turns of a group are trained on."
+        default_factory=SELECTION, description="Rule for the trained turns of a group."
     )
-    staleness: StalenessConfig = Field(default_factory=StalenessConfig, description="Staleness bound.")
+    staleness: StalenessConfig = Field(default_factory=StalenessConfig, description="Bound of the staleness.")
     max_ahead: Positive | None = Field(
         None,
-        description="Most attempts admitted and not yet in published weights; none admits always (DART).",
+        description="Most attempts admitted and not yet in published weights; none: no limit (DART).",
     )
     store: str = Field(
         "sqlite",
-        description="Where the run is kept: sqlite (a file in its folder), postgresql://USER@HOST/NAME (password: "
+        description="Where the run is stored: sqlite (a file in its folder), postgresql://USER@HOST/NAME (password in "
         "PGPASSWORD), or memory, which cannot be resumed.",
     )

@@ -22,34 +22,34 @@ class DockerHostConfig(Section):
     url: str | None = Field(
         None,
         pattern="^(unix|tcp|ssh|https?)://",
-        description="unix://, tcp:// or ssh:// address of its engine; none: DOCKER_HOST or the local one. "
-        "DOCKER_TLS_VERIFY and DOCKER_CERT_PATH configure TLS for tcp://. Over ssh:// every call is a connection of "
-        "the user's ssh: ControlMaster auto in its configuration makes them cheap.",
+        description="Address of the engine, unix://, tcp:// or ssh://; none: DOCKER_HOST, or the local engine. "
+        "DOCKER_TLS_VERIFY and DOCKER_CERT_PATH configure TLS for tcp://. With ssh:// every call opens a "
+        "connection of the user's ssh: ControlMaster auto in the ssh configuration makes calls cheap.",
     )
     address: str | None = Field(
-        None, description="Where its published ports are reached; none: by the url, or loopback."
+        None, description="Address at which clients reach published ports; none: taken from the url, or loopback."
     )
     bind: str = Field(
         "127.0.0.1",
-        description="Address of the host that ports are published on; beyond loopback our desktops want a token.",
+        description="Address of the host on which ports are published; beyond loopback our desktops require a token.",
     )
     without_token: bool = Field(
-        False, description="osworld: accept that whoever reaches bind may use the desktops; their server has no token."
+        False, description="osworld: accept that whoever reaches bind can use the desktops: they have no token."
     )
-    max_desktops: Positive = Field(64, description="Most desktops on it, spares included.")
-    concurrent_starts: Positive = Field(2, description="Containers that it starts at a time.")
-    concurrent_calls: Positive = Field(8, description="Other calls at a time.")
-    call_seconds: Deadline = Field(60.0, description="Longest time of one call.")
-    ports_seconds: Deadline = Field(10.0, description="Longest time until it reports a container's published ports.")
+    max_desktops: Positive = Field(64, description="Largest number of desktops on this host, including spares.")
+    concurrent_starts: Positive = Field(2, description="Containers that start at the same time.")
+    concurrent_calls: Positive = Field(8, description="Other calls at the same time.")
+    call_seconds: Deadline = Field(60.0, description="Time limit of one call.")
+    ports_seconds: Deadline = Field(10.0, description="Time limit for reporting a container's published ports.")
     cancel_seconds: Seconds = Field(
-        10.0, description="Longest wait of a canceled start for its clean-up, which continues in the background."
+        10.0, description="How long a canceled start waits for its clean-up, which then continues in the background."
     )
     renewal_seconds: Deadline = Field(
         30.0,
-        description="Interval of renewing the lease and looking for lost containers, at most a third of lease_seconds.",
+        description="Interval between lease renewals and checks for lost containers, at most a third of lease_seconds.",
     )
     lease_seconds: Deadline = Field(
-        900.0, description="How long a container outlives the last sign of life of an owner on another machine."
+        900.0, description="How long a container stays after the last renewal by an owner on another machine."
     )
 
     @property
@@ -95,54 +95,54 @@ class ScoringConfig(Section):
     """Sandboxes in which scores are computed."""
 
     sandbox: Literal["auto", "container", "bubblewrap", "process"] = Field(
-        "auto", description="Kind; process is for our own metrics alone, which run no code of an agent."
+        "auto", description="Kind of sandbox; process is for our own metrics only, which run no code of an agent."
     )
-    sandboxes: Positive | None = Field(None, description="Scores at a time; none: one for each core.")
-    metric_seconds: Seconds = Field(60.0, description="Longest time of one metric.")
-    getter_seconds: Seconds = Field(300.0, description="Longest time of one of desktop-env's getters.")
-    cpu_seconds: Positive = Field(30, description="Processor time of one metric.")
-    memory_mib: Positive = Field(1024, description="Memory of one metric.")
-    scratch_mib: Positive = Field(512, description="Files of one metric, unpacked ones included.")
+    sandboxes: Positive | None = Field(None, description="Scores computed at the same time; none: one per core.")
+    metric_seconds: Seconds = Field(60.0, description="Time limit of one metric.")
+    getter_seconds: Seconds = Field(300.0, description="Time limit of one of desktop-env's getters.")
+    cpu_seconds: Positive = Field(30, description="CPU time limit of one metric.")
+    memory_mib: Positive = Field(1024, description="Memory limit of one metric, MiB.")
+    scratch_mib: Positive = Field(512, description="Disk limit of one metric, including unpacked files, MiB.")
 
 
 class DesktopConfig(Section):
     """Real desktops in containers."""
 
     variant: Literal["skeleton", "full"] = Field(
-        "skeleton", description="desktop: which of our images; see `dartsim desktop build`."
+        "skeleton", description="desktop: which of our images, see `dartsim desktop build`."
     )
-    office: bool = Field(False, description="desktop: the image with LibreOffice Calc.")
-    image: str | None = Field(None, description="Another image of the same interface; none: the variant's.")
+    office: bool = Field(False, description="desktop: use the image with LibreOffice Calc.")
+    image: str | None = Field(None, description="Another image with the same interface; none: that of the variant.")
     hosts: dict[str, DockerHostConfig] = Field(
-        default_factory=dict, description="Docker engines by name, a table each; none: the local one."
+        default_factory=dict, description="Docker engines, one table per name; none: the local engine."
     )
-    width: int = Field(1920, ge=96, description="Of its screen, pixels.")
-    height: int = Field(1080, ge=96, description="Of its screen, pixels.")
-    memory_mib: Positive = Field(1024, description="Memory limit of a container (OSWorld's VM: 4 GiB and more).")
-    cpus: float = Field(2.0, gt=0.0, description="Cores a container may use.")
-    pids: Positive = Field(512, description="Processes a container may have.")
-    shm_mib: Positive = Field(64, description="Shared memory of a container.")
+    width: int = Field(1920, ge=96, description="Width of the screen, pixels.")
+    height: int = Field(1080, ge=96, description="Height of the screen, pixels.")
+    memory_mib: Positive = Field(1024, description="Memory limit of a container, MiB (OSWorld's VM: 4 GiB and more).")
+    cpus: float = Field(2.0, gt=0.0, description="Cores that a container may use.")
+    pids: Positive = Field(512, description="Largest number of processes in a container.")
+    shm_mib: Positive = Field(64, description="Shared memory of a container, MiB.")
     action_pause_seconds: Seconds = Field(
-        0.0, description="desktop: pyautogui's pause after each of its calls (its own default: 0.1)."
+        0.0, description="desktop: pause of pyautogui after each of its calls (pyautogui's default: 0.1)."
     )
     settle: Literal["stable"] | Seconds = Field(
         "stable",
-        description="Pause between an action and its screenshot: until two frames are equal, or so many seconds "
-        "(OSWorld: 2, its runner of UI-TARS-1.5: 3; DART: 5, later 2).",
+        description="Pause between an action and its screenshot: until two frames are equal (stable), or a fixed "
+        "number of seconds (OSWorld: 2, its runner of UI-TARS-1.5: 3; DART: 5, later 2).",
     )
-    settle_most_seconds: Seconds = Field(2.0, description="Longest wait for two equal frames.")
+    settle_most_seconds: Seconds = Field(2.0, description="stable: longest wait for two equal frames.")
     wait_seconds: Seconds = Field(
         1.0,
-        description="What the action wait() waits before that pause (UI-TARS-1.5 is told 5; OSWorld: as long as the "
+        description="Duration of the action wait(), before that pause (UI-TARS-1.5 is told 5; OSWorld: as long as the "
         "pause).",
     )
     ready: Literal["stable"] | Seconds = Field(
         "stable",
-        description="After a task's set-up: until the screen shows it and rests, or so many seconds (OSWorld's runner "
-        "and DART: 60).",
+        description="Wait after a task's set-up: until the screen shows the task and rests (stable), or a fixed "
+        "number of seconds (OSWorld's runner and DART: 60).",
     )
     evaluate_wait_seconds: Seconds = Field(
-        0.0, description="Between the last action and its score (OSWorld's runner: 20; DART: 0)."
+        0.0, description="Pause between the last action and the score (OSWorld's runner: 20; DART: 0)."
     )
     typing: Literal["keys", "paste"] = Field(
         "keys",
@@ -151,8 +151,10 @@ class DesktopConfig(Section):
     )
     download_hosts: list[str] = Field(
         default_factory=list,
-        description="Hosts of task files' URLs that may be private; all others must be of the public internet.",
+        description="Hosts in the URLs of task files that may be private; all others must be on the public internet.",
     )
-    scoring: ScoringConfig = Field(default_factory=ScoringConfig, description="Sandboxes in which scores are computed.")
-    disk: str | None = Field(None, description="osworld: the virtual machine's disk, Ubuntu.qcow2.")
-    kvm: Literal["auto", "on", "off"] = Field("auto", description="osworld: hardware acceleration.")
+    scoring: ScoringConfig = Field(default_factory=ScoringConfig, description="Sandboxes that compute scores.")
+    disk: str | None = Field(None, description="osworld: path of the virtual machine's disk, Ubuntu.qcow2.")
+    kvm: Literal["auto", "on", "off"] = Field(
+        "auto", description="osworld: KVM acceleration; auto: if the machine has it."
+    )

@@ -12,28 +12,28 @@ from dartsim.core.section import Positive, Seconds, Section, Share
 class FaultKindConfig(Section):
     """Another rate or length of one kind of fault than its profile's."""
 
-    share: Share | None = Field(None, description="Of the calls that it can affect; none: the profile's.")
+    share: Share | None = Field(None, description="Share of the calls that fail; none: as in the profile.")
     per_hour: float | None = Field(
-        None, ge=0.0, description="Of each member of its scope (`dartsim faults` says which); none: the profile's."
+        None, ge=0.0, description="Faults an hour of each member of its scope (`dartsim faults`); none: the profile's."
     )
     lasts_seconds: dict[str, Any] | Seconds | None = Field(
-        None, description="How long it lasts: seconds or a distribution; none: the kind's own."
+        None, description="Duration: seconds or a distribution; none: the kind's own."
     )
 
 
 class FaultWindow(Section):
     """Faults of one kind at a set time, in addition to those at a rate."""
 
-    kind: str = Field(description="Which; see `dartsim faults`.")
+    kind: str = Field(description="Kind of fault; see `dartsim faults`.")
     at_seconds: Seconds = Field(description="When the window opens.")
     lasts_seconds: Seconds | None = Field(
-        None, description="How long the window, or the call that it affects, lasts; none: drawn."
+        None, description="Duration of the window, or of the affected call; none: drawn."
     )
     target: int | None = Field(
-        0, ge=0, description="Which desktop, host, worker or pair of components, modulo their number; none: all."
+        0, ge=0, description="Number of the affected desktop, host, worker or pair, modulo their count; none: all."
     )
     times: Positive | None = Field(
-        1, description="Calls that it affects, the next ones; none: all calls in the window, until it closes."
+        1, description="How many of the next calls are affected; none: all calls until the window closes."
     )
 
     @model_validator(mode="after")
@@ -58,11 +58,11 @@ class FaultsConfig(Section):
     profile: Literal["none", "calm", "osworld", "hostile"] = Field(
         "none", description="Named rates of all kinds of faults; see `dartsim faults`."
     )
-    scale: float = Field(1.0, ge=0.0, description="What the profile's rates are multiplied by.")
+    scale: float = Field(1.0, ge=0.0, description="Factor of the profile's rates.")
     heal_after_hours: float | None = Field(
-        None, ge=0.0, description="When all faults end, and no more are injected; none: never."
+        None, ge=0.0, description="After this time all faults end and no more are injected; none: never."
     )
     kinds: dict[str, FaultKindConfig] = Field(
-        default_factory=dict, description="Other rates of single kinds, a table each by name."
+        default_factory=dict, description="Rates of single kinds, one table per kind."
     )
-    schedule: list[FaultWindow] = Field(default_factory=list, description="Windows of faults at set times.")
+    schedule: list[FaultWindow] = Field(default_factory=list, description="Faults at set times.")

@@ -13,20 +13,20 @@ class SurrogateConfig(Section):
     """The surrogate policy: outcomes and lengths are drawn, nothing is learned."""
 
     mean_success: Share | None = Field(
-        0.594, description="Mean success rate over tasks; none keeps the measured deciles' .559."
+        0.594, description="Mean success rate over tasks; none: the 0.559 of the measured deciles."
     )
     domain_results: Literal["DART-GUI-7B", "UI-TARS-1.5-7B"] = Field(
-        "DART-GUI-7B", description="OSWorld tasks: whose published results by domain set the difficulty."
+        "DART-GUI-7B", description="OSWorld tasks: published results by domain that set the difficulty."
     )
-    success_turns_mean: float = Field(11.6, gt=0, description="Turns of a success, lognormal (range 10-15.6).")
-    success_turns_sd: float = Field(6.0, gt=0, description="Standard deviation of the same.")
-    failure_turns_mean: float = Field(19.6, gt=0, description="Turns of a failure, lognormal (range 18-21).")
-    failure_turns_sd: float = Field(9.0, gt=0, description="Standard deviation of the same.")
-    task_length_sd: float = Field(0.35, ge=0, description="Sd of the tasks' length factors, whose mean is 1.")
+    success_turns_mean: float = Field(11.6, gt=0, description="Mean turns of a success, lognormal (range 10 to 15.6).")
+    success_turns_sd: float = Field(6.0, gt=0, description="Standard deviation of the turns of a success.")
+    failure_turns_mean: float = Field(19.6, gt=0, description="Mean turns of a failure, lognormal (range 18 to 21).")
+    failure_turns_sd: float = Field(9.0, gt=0, description="Standard deviation of the turns of a failure.")
+    task_length_sd: float = Field(0.35, ge=0, description="Standard deviation of tasks' length factors (mean 1).")
     outcomes: str | None = Field(
         None,
-        description="Timings of a run (timings.jsonl) whose outcomes and lengths are played again, group by group; "
-        "none: they are drawn. `dartsim measure` sets it in a twin.",
+        description="File timings.jsonl of a run whose outcomes and lengths are replayed, group by group; none: they "
+        "are drawn. `dartsim measure` sets it in a twin.",
     )
 
     def turns(self, *, success: bool) -> tuple[float, float]:
@@ -40,21 +40,21 @@ class PolicyConfig(Section):
     """What the workers say."""
 
     kind: Literal["surrogate", "vlm"] = Field(
-        "surrogate", description="Drawn outcomes, or a vision-language model that sees, acts and learns."
+        "surrogate", description="surrogate: outcomes are drawn; vlm: a vision-language model acts and learns."
     )
     screen: Positive = Field(112, description="vlm: width and height of the mock desktop, pixels.")
-    grid: Positive = Field(3, description="vlm: cells a side that clicks are aimed at.")
+    grid: Positive = Field(3, description="vlm: cells per side of the grid that clicks aim at.")
     grammar: Literal["clicks", "clicks_and_done", "compact", "ui_tars"] = Field(
         "clicks",
-        description="vlm: a click on a cell (or done) as one token; sentences of the compact grammar; or free text in "
-        "UI-TARS's form (Thought, Action).",
+        description="vlm: form of the model's output: one token per click or done (clicks, clicks_and_done), "
+        "sentences of the compact grammar, or free text in UI-TARS's form (Thought, Action).",
     )
-    family: Literal["qwen2_5_vl", "qwen3_vl"] = Field("qwen2_5_vl", description="vlm: the transformers class.")
+    family: Literal["qwen2_5_vl", "qwen3_vl"] = Field("qwen2_5_vl", description="vlm: model class of transformers.")
     model: str | None = Field(
         None, description="vlm: folder of a checkpoint (config, safetensors, tokenizer); none: tiny random weights."
     )
     dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="vlm: of the weights that are trained and their optimizer state; LoRA may take the less."
+        "float32", description="vlm: type of the trained weights and of the optimizer state; bfloat16 is for LoRA."
     )
     prompt: Literal["ui_tars_1_5", "dart", "plain"] = Field(
         "ui_tars_1_5",
@@ -63,10 +63,10 @@ class PolicyConfig(Section):
         "message; or plain words for other models, which say what the unit of coordinates is.",
     )
     language: str = Field(
-        "English", description="ui_tars: in which UI-TARS-1.5 thinks (OSWorld's runner: Chinese; DART: English)."
+        "English", description="ui_tars: language of UI-TARS-1.5's thoughts (OSWorld's runner: Chinese; DART: English)."
     )
     instructions: str | None = Field(
-        None, description="ui_tars: text file with another first message; {instruction} in it stands for the task."
+        None, description="ui_tars: text file with another first message, in which {instruction} stands for the task."
     )
     malformed: Literal["skip", "done", "fail"] = Field(
         "skip",
@@ -93,12 +93,12 @@ class PolicyConfig(Section):
         "(OSWorld's agent of UI-TARS-1.5: 3; DART: 0).",
     )
     max_images: Positive = Field(
-        1, description="vlm: screenshots in a prompt, the present one included (OSWorld, DART: 5)."
+        1, description="vlm: screenshots in a prompt, including the current one (OSWorld, DART: 5)."
     )
     images_after_cut: Positive | None = Field(
         None,
-        description="vlm: screenshots that stay when a prompt would have more than max_images: a prefix cache then "
-        "serves the turns in between; none: only the oldest goes, at every turn (DART).",
+        description="vlm: when a prompt would exceed max_images, keep only this many screenshots, so that a prefix "
+        "cache serves the turns in between; none: drop only the oldest one at every turn (DART).",
     )
     max_texts: int = Field(0, ge=0, description="vlm: earlier replies in a prompt (OSWorld: all; DART: 35).")
     warm_start_steps: int = Field(0, ge=0, description="vlm: supervised steps on the oracle's actions before the run.")

@@ -14,18 +14,18 @@ class StorageConfig(Section):
 
     durability: Literal["auto", "each", "batched"] = Field(
         "auto",
-        description="When it is written: after each attempt and through to the disk, or at the latest with each batch; "
-        "auto: each where desktops are booted, batched where they are computed.",
+        description="When data is written: after each attempt and flushed to disk (each), or at the latest with each "
+        "batch (batched); auto: each for booted desktops, batched for computed ones.",
     )
     keep: Literal["all", "live", "none"] = Field(
-        "live", description="Whose turns are kept: all, those of trajectories that may still be trained, or none."
+        "live", description="Whose turns are kept: all trajectories, those that may still be trained (live), or none."
     )
-    screenshots: bool = Field(True, description="Whether screenshots and accessibility trees are kept with turns.")
+    screenshots: bool = Field(True, description="Keep screenshots and accessibility trees with turns.")
     max_disk_gib: float | None = Field(
-        None, gt=0.0, description="Most that turns and screenshots may take, GiB; what ended first makes room."
+        None, gt=0.0, description="Disk limit of turns and screenshots, GiB; the oldest are removed first."
     )
     checkpoint_every_updates: Positive | None = Field(
         1,
-        description="Updates between checkpoints of a model; a crash costs the updates since the last. none: never.",
+        description="Updates between checkpoints of a model; a crash loses those since the last; none: never.",
     )
-    keep_checkpoints: Positive = Field(2, description="Newest checkpoints kept.")
+    keep_checkpoints: Positive = Field(2, description="Number of newest checkpoints that are kept.")

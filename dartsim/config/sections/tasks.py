@@ -14,25 +14,25 @@ class TasksConfig(Section):
 
     source: Literal["generated", "osworld", "mock", "desktop"] = Field(
         "generated",
-        description="Tasks without content, OSWorld's task files, the mock desktop's, or those of our desktop image.",
+        description="Origin of tasks: generated (no content), osworld (OSWorld's files), mock, or desktop (our image).",
     )
-    count: Positive = Field(181, description="Generated or mock tasks (DART run history: 181).")
-    mock: str = Field("click_button", description="mock: a family, or a suite (easy, hard, never, mixed).")
+    count: Positive = Field(181, description="Number of generated or mock tasks (DART run history: 181).")
+    mock: str = Field("click_button", description="mock: a family of tasks, or a suite (easy, hard, never, mixed).")
     desktop: str = Field(
-        "panel", description="desktop: panel (clicks, generated) or apps (real applications, one to 15 steps)."
+        "panel", description="desktop: panel (generated clicks) or apps (real applications, 1 to 15 steps)."
     )
     difficulty: int = Field(1, ge=1, le=10, description="mock: difficulty of a family's tasks.")
-    held_out: int = Field(0, ge=0, description="mock: tasks that are only evaluated on.")
-    folder: str | None = Field(None, description="OSWorld: folder that holds the list file and examples/.")
-    list_name: str = Field("test_nogdrive", description="OSWorld: list file, without .json.")
-    missing: Literal["error", "skip"] = Field("error", description="OSWorld: what to do about absent task files.")
+    held_out: int = Field(0, ge=0, description="mock: number of tasks that are only evaluated.")
+    folder: str | None = Field(None, description="OSWorld: folder with the list file and examples/.")
+    list_name: str = Field("test_nogdrive", description="OSWorld: name of the list file, without .json.")
+    missing: Literal["error", "skip"] = Field("error", description="OSWorld: what to do about missing task files.")
     unsupported: Literal["refuse", "skip"] = Field(
         "refuse", description="OSWorld: what to do about tasks that cannot be read, set up or scored here."
     )
-    exclude: list[str] = Field(default_factory=list, description="Ids of tasks that are left out.")
+    exclude: list[str] = Field(default_factory=list, description="Ids of tasks to leave out.")
     forgeable: bool = Field(
         False, description="Keep tasks whose metric runs the agent's answer as code, which can forge its score."
     )
     do_nothing: Literal["ignore", "report", "exclude"] = Field(
-        "ignore", description="Before training on real desktops: tasks that score above 0 if nothing is done."
+        "ignore", description="Real desktops: tasks that score above 0 if nothing is done."
     )

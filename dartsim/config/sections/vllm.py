@@ -15,30 +15,28 @@ VARIABLE = "DARTSIM_VLLM_PYTHON"
 class VllmConfig(Section):
     """vLLM engines, one a worker."""
 
-    python: str | None = Field(
-        None, description="Interpreter of the environment that has vLLM; none: DARTSIM_VLLM_PYTHON."
-    )
+    python: str | None = Field(None, description="Python of the environment with vLLM; none: DARTSIM_VLLM_PYTHON.")
     addresses: list[str] = Field(
-        default_factory=list, description="URLs of engines that run already; none: they are started."
+        default_factory=list, description="URLs of running engines; none: engines are started."
     )
-    device: Literal["cpu", "cuda"] = Field("cpu", description="What engines compute on.")
-    gpus: list[int] = Field(default_factory=list, description="GPUs that engines are put on, in order.")
-    tensor_parallel: Positive = Field(1, description="GPUs that one engine is spread over.")
+    device: Literal["cpu", "cuda"] = Field("cpu", description="Device of the engines.")
+    gpus: list[int] = Field(default_factory=list, description="GPUs that engines are placed on, in order.")
+    tensor_parallel: Positive = Field(1, description="GPUs per engine.")
     gpu_memory_share: float = Field(
-        0.9, gt=0.0, le=1.0, description="Share of a GPU's memory that an engine takes; less beside a learner."
+        0.9, gt=0.0, le=1.0, description="Share of a GPU's memory that an engine uses; lower it beside a learner."
     )
-    dtype: str = Field("float32", description="Of the weights in the engine; the learner's, for equal probabilities.")
+    dtype: str = Field("float32", description="Type of the engine's weights; the learner's gives equal probabilities.")
     transfer: Literal["folder", "file"] = Field(
-        "file", description="How weights get in: reloaded from a folder, or through vLLM's weight-transfer routes."
+        "file", description="How weights are loaded: from a folder, or as files by vLLM's weight-transfer routes."
     )
     max_model_len: Positive = Field(2048, description="Longest prompt and reply together, tokens.")
-    max_num_seqs: Positive = Field(16, description="Requests computed at once.")
+    max_num_seqs: Positive = Field(16, description="Requests computed at the same time.")
     threads: Positive = Field(
         1,
-        description="OpenMP threads of an engine on CPU; more than one costs far more than it brings on shared cores.",
+        description="OpenMP threads of an engine on CPU; more than one slows shared cores down.",
     )
     start_seconds: Deadline = Field(
-        600.0, description="Time until an engine must be healthy: a 7B model takes minutes from a cold disk."
+        600.0, description="Time limit for starting an engine: a 7B model takes minutes from a cold disk."
     )
-    concurrent_starts: Positive = Field(4, description="Engines that are started at a time; the others wait.")
-    request_seconds: Deadline = Field(300.0, description="Longest time of one request.")
+    concurrent_starts: Positive = Field(4, description="Engines that start at the same time; the others wait.")
+    request_seconds: Deadline = Field(300.0, description="Time limit of one request.")
