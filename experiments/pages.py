@@ -51,6 +51,7 @@ STUDIES = (
     "desktop",
     "scoring",
     "router",
+    "partitions",
     "sync_cost",
     "ray_overhead",
     "real_loop",

@@ -279,14 +279,18 @@ class Alarms(Instrument):
         return Finding(
             self._window[0].time,
             f"{failed:.0f} of {tries:.0f} starts and attempts failed, {failed / tries:.0%} (bound {bound:.0%}), since "
-            f"{hours(self._window[0].time)}; causes: {said or 'unknown'}{self._start_reasons()}",
+            f"{hours(self._window[0].time)}; causes: {said or 'unknown'}{self._reasons()}",
         )
 
-    def _start_reasons(self) -> str:
-        """Return the newest message of each cause of recently failed starts."""
-        reasons = self._recorder.start_reasons.items()
-        recent = [f"{cause}: {reason}" for cause, reason in reasons if self._recent(f"start_cause/{cause}")]
-        return f"; the last failed starts said: {'; '.join(recent)}" if recent else ""
+    def _reasons(self) -> str:
+        """Return the newest message of each cause of recently failed starts and attempts."""
+        reasons = self._recorder.fault_reasons.items()
+        recent = [
+            f"{cause}: {reason}"
+            for cause, reason in reasons
+            if self._recent(f"start_cause/{cause}") or self._recent(f"cause/{cause}")
+        ]
+        return f"; the last ones said: {'; '.join(recent)}" if recent else ""
 
     def _refusals(self) -> str:
         """Return how many loads of weights failed recently, and why."""

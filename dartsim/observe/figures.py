@@ -252,7 +252,7 @@ def summary(recorder: Recorder, *, warmup_share: float, peak_tokens_per_second: 
         "dropped": counted(last, "dropped"),
         "causes": counted(last, "cause"),
         "start_causes": counted(last, "start_cause"),
-        "start_reasons": dict(recorder.start_reasons),
+        "fault_reasons": dict(recorder.fault_reasons),
         "faults": counted(last, "fault"),
         "trained_trajectories": int(last.counts.get("trained_trajectories", 0)),
         "total_updates": int(last.counts.get("updates", 0)),

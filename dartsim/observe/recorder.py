@@ -136,8 +136,8 @@ class Recorder:
         self.hot = HotCounts()
         self.domain_hash = DomainHash()
         self.counts: Counter[str] = Counter()
-        self.start_reasons: dict[str, str] = {}
-        """The newest message of each cause of failed desktop starts."""
+        self.fault_reasons: dict[str, str] = {}
+        """The newest message of each cause of failed desktop starts and masked attempts; it names the host."""
         self.staleness: Counter[tuple[int, int]] = Counter()
         """Trained turns by the staleness of (their oldest weights, their newest weights)."""
         self.staleness_trajectories: Counter[tuple[int, int]] = Counter()
@@ -189,7 +189,11 @@ class Recorder:
         """A desktop did not start."""
         self.counts["fault/start"] += 1
         self.counts[f"start_cause/{cause}"] += 1
-        self.start_reasons[cause] = reason[:MAX_REASON]
+        self.fault_reasons[cause] = reason[:MAX_REASON]
+
+    def attempt_failed(self, cause: str, reason: str) -> None:
+        """A fault masks an attempt."""
+        self.fault_reasons[cause] = reason[:MAX_REASON]
 
     def attempt_finished(self, trajectory: Trajectory) -> None:
         """An attempt ended."""

@@ -32,7 +32,7 @@ def save_state(recorder: Recorder) -> dict[str, Any]:
         "trainer": now.trainer,
         "phase": now.phase,
         "counts": dict(recorder.counts),
-        "start_reasons": recorder.start_reasons,
+        "fault_reasons": recorder.fault_reasons,
         "hot": astuple(recorder.hot),
         "staleness_max": recorder.staleness_max,
         "running": recorder.running,
@@ -66,7 +66,7 @@ def restore_state(
         before = state[population.name]
         population.totals = [a + b for a, b in zip(population.totals, before, strict=True)]
     recorder.counts = Counter(state["counts"])
-    recorder.start_reasons = dict(state["start_reasons"])
+    recorder.fault_reasons = dict(state["fault_reasons"])
     recorder.hot = HotCounts(*state["hot"])
     recorder.staleness_max = state["staleness_max"]
     for name in BY_TASK:

@@ -84,7 +84,7 @@ def render_report(run: RunDir) -> Path:
         facts=_facts(summary),
         alarms=_alarms(summary),
         start_failures=[
-            {"cause": cause, "count": number, "reason": summary.get("start_reasons", {}).get(cause, "")}
+            {"cause": cause, "count": number, "reason": summary.get("fault_reasons", {}).get(cause, "")}
             for cause, number in summary.get("start_causes", {}).items()
         ],
     )

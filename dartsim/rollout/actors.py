@@ -6,9 +6,10 @@ admit --> lease a desktop --> play: reset, (generate, step)*, evaluate --> finis
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from dartsim.config.sections.rollout import LimitsConfig
-from dartsim.core.errors import EnvFault, EnvStartFailed, ScoreUnavailable, WorkerFault, cause_of
+from dartsim.core.errors import DartsimError, EnvFault, EnvStartFailed, ScoreUnavailable, WorkerFault, cause_of
 from dartsim.core.ports import AsyncEnv, AttemptSource
 from dartsim.core.types import Attempt, Ending, Request, Trajectory, Turn
 from dartsim.core.waiting import pausable
@@ -81,7 +82,14 @@ class Rollout:
                 self._playing[attempt.id] = scope
                 async with self._cluster.lease(slot, attempt) as env:
                     trajectory = await play(
-                        attempt, env, session, track, self._limits, started=started, fail_at_limit=self._fail_at_limit
+                        attempt,
+                        env,
+                        session,
+                        track,
+                        self._limits,
+                        started=started,
+                        fail_at_limit=self._fail_at_limit,
+                        on_fault=self._recorder.attempt_failed,
                     )
                     del self._playing[attempt.id]
                     if not scope.expired():  # else it was withdrawn at this instant, and the tear-down goes on
@@ -112,6 +120,7 @@ async def play(
     *,
     started: float,
     fail_at_limit: bool = False,
+    on_fault: Callable[[str, str], None] | None = None,
 ) -> Trajectory:
     """Play an attempt on a desktop, from setup to score, and return its trajectory.
 
@@ -127,10 +136,12 @@ async def play(
         limits: Deadlines.
         started: Loop time at which the attempt was admitted, seconds.
         fail_at_limit: Whether the desktop is told FAIL once the turns are used up.
+        on_fault: Told the cause and the message of a fault that ends the attempt.
     """
     turns: list[Turn] = []
     reward: float | None = None
     cause: str | None = None
+    failure: DartsimError | None = None
     deadlines = Deadlines()
     try:
         async with deadlines:
@@ -147,11 +158,15 @@ async def play(
         expired = deadlines.expired
         ending, cause = Ending.TIMED_OUT, f"{expired.label if expired else 'call'} timed out"
     except EnvFault as fault:
-        ending, cause = Ending.BROKEN, cause_of(fault)
+        ending, failure = Ending.BROKEN, fault
     except WorkerFault as fault:
-        ending, cause = Ending.WORKER_FAULT, cause_of(fault)
+        ending, failure = Ending.WORKER_FAULT, fault
     except ScoreUnavailable as fault:
-        ending, cause = Ending.UNSCORED, cause_of(fault)
+        ending, failure = Ending.UNSCORED, fault
+    if failure is not None:
+        cause = cause_of(failure)
+        if on_fault is not None:
+            on_fault(cause, str(failure))
     now = asyncio.get_running_loop().time()
     return Trajectory(attempt, tuple(turns), ending, reward, cause, started, now)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from dartsim.config.sections.desktop import DEFAULT_URL, DockerHostConfig
 from dartsim.core.errors import ConfigError
@@ -47,14 +48,16 @@ def connect(settings: DockerHostConfig) -> Any:
         )
     except docker.errors.TLSParameterError as error:
         raise ConfigError(f"TLS for {settings.target}: {error}") from error
-    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+    # The package takes it for granted that what answers is an engine.
+    except (docker.errors.DockerException, requests.RequestException, OSError, TypeError, AttributeError) as error:
         raise EngineMissing(missing(settings.target, error)) from error
 
 
 def knock(settings: DockerHostConfig) -> None:
-    """Check that something listens at the engine's Unix socket, if it has one.
+    """Check that something listens at the engine's address; what ``ssh://`` reaches is left to ssh.
 
-    Takes some 50 µs; the ``docker`` package leaks a socket each time nothing answers.
+    Takes some 50 µs on this machine; the ``docker`` package leaks a socket each time nothing answers. It also waits
+    ``call_seconds`` for a machine that is out of reach.
 
     Raises:
         OSError: If nothing listens.
@@ -64,8 +67,10 @@ def knock(settings: DockerHostConfig) -> None:
         url = DEFAULT_URL
     if url and url.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(10.0)
+            connection.settimeout(settings.connect_seconds)
             connection.connect("/" + url.removeprefix("unix://").lstrip("/"))
+    elif url and (parts := urlsplit(url)).port is not None and not url.startswith("ssh://"):
+        socket.create_connection((parts.hostname or "", parts.port), settings.connect_seconds).close()
 
 
 def look_up(settings: DockerHostConfig) -> str:

@@ -171,6 +171,10 @@ def missing(engine: str, error: Any) -> str:
         advice = "this user may not open the socket: join the group `docker` (`sudo usermod -aG docker $USER`)"
     elif "paramiko" in text:
         advice = "ssh:// needs one more package: pip install 'docker[ssh]'"
+    elif engine.startswith(("tcp://", "http")):
+        advice = "is that machine up, does its engine listen there, and does the network lead there?"
+    elif engine.startswith("ssh://"):
+        advice = f"`docker -H {engine} version` must work without a password"
     else:
         advice = "start one (`sudo systemctl start docker`) or set DOCKER_HOST; `dartsim doctor` shows what is found"
     return f"no Docker engine answers at {engine} ({text}): {advice}"

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from dartsim.config.schema import DockerHostConfig
 from dartsim.real.containers.container import Container
 from dartsim.real.containers.engine import Connect, EngineInfo, Knock, connect, describe, knock
-from dartsim.real.containers.errors import HostClosed, call_fault, start_fault
+from dartsim.real.containers.errors import DockerHung, DockerLost, HostClosed, call_fault, start_fault
 from dartsim.real.containers.launch import Launch, Started
 from dartsim.real.containers.leases import EngineClock, LeaseRecord, container_labels
 from dartsim.real.containers.owner import new_owner, retire
@@ -170,7 +170,13 @@ class DockerHost:
     async def retry_lost(self) -> None:
         """Try again to remove what could not be removed; those that are gone by now free their places."""
         for name in sorted(self._lost):
-            await self._quietly(self.remove(name))
+            try:
+                await self.remove(name)
+            except (DockerLost, DockerHung) as fault:
+                logger.warning("%s", fault)
+                return  # so would the others
+            except Exception as error:
+                logger.warning("%s", error)
 
     async def info(self) -> EngineInfo:
         """Ask the engine for its description.

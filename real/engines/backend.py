@@ -62,6 +62,7 @@ async def vllm_workers(
         codec = RequestCodec(vlm, top_logprobs=_top_logprobs(config))
         ledger, spool = WeightsLedger(), Spool(folder / "versions", like=model, dtype=dtype)
         settings = WorkerSettings(
+            connect_seconds=config.vllm.connect_seconds,
             request_seconds=config.vllm.request_seconds,
             readable=UiTars(config.desktop.width, config.desktop.height).readable,
             tries=config.policy.malformed_tries if config.policy.grammar == "ui_tars" else 1,
@@ -110,7 +111,8 @@ def _engines(config: Config, model: Path, folder: Path) -> list[Engine]:
     vllm = config.vllm
     engines: list[Engine]
     if vllm.addresses:
-        engines = [AttachedEngine(url, start_seconds=vllm.start_seconds) for url in vllm.addresses]
+        limits = {"start_seconds": vllm.start_seconds, "connect_seconds": vllm.connect_seconds}
+        engines = [AttachedEngine(url, **limits) for url in vllm.addresses]
     else:
         engines = [
             LocalEngine(options, folder, name=f"engine-{number}", progress=_log_start(number))

@@ -17,8 +17,16 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import aiohttp
 import httpx
 
-from dartsim.real.engines.errors import EngineBadReply, EngineHung, EngineLost, EngineRefused
+from dartsim.real.engines.errors import (
+    EngineBadReply,
+    EngineFault,
+    EngineHung,
+    EngineLost,
+    EngineRefused,
+    EngineUnreachable,
+)
 from dartsim.real.engines.sent_images import SentImages, image_part
+from dartsim.real.keepalive import OPTIONS, kept_alive
 
 if TYPE_CHECKING:
     from dartsim.real.vlm.images import Picture
@@ -55,7 +63,7 @@ class EngineClient:
         self,
         url: str,
         *,
-        connect_seconds: float = 10.0,
+        connect_seconds: float = 5.0,
         control_seconds: float = 30.0,
         load_seconds: float = 600.0,
         api_key: str | None = None,
@@ -71,11 +79,15 @@ class EngineClient:
         # Proxies of the environment are ignored: engines are on this machine or in this cluster.
         self._control = httpx.AsyncClient(
             base_url=self.url,
-            timeout=httpx.Timeout(None, connect=connect_seconds),
-            # A connection a request: the server closes it after an error, and the next request would find it dead.
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
+            timeout=httpx.Timeout(None, connect=connect_seconds),  # the rest is limited by `_faults`
+            transport=httpx.AsyncHTTPTransport(
+                # A connection a request: the server closes it after an error, and the next request would find it dead.
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
+                verify=self._ssl,
+                trust_env=False,
+                socket_options=OPTIONS,
+            ),
             headers=self._headers,
-            verify=self._ssl,
             trust_env=False,
         )
 
@@ -142,7 +154,9 @@ class EngineClient:
         """Return the session of turns, made at the first turn: it belongs to the loop that runs then."""
         if self._turns is None:
             self._turns = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS, ssl=self._ssl),
+                connector=aiohttp.TCPConnector(
+                    limit=0, keepalive_timeout=_IDLE_SECONDS, ssl=self._ssl, socket_factory=kept_alive
+                ),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_seconds),
                 headers=self._headers,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -156,11 +170,16 @@ class EngineClient:
 
     async def healthy(self) -> bool:
         """Return whether the engine says that it is healthy. Never raises."""
+        return not await self.health_problem()
+
+    async def health_problem(self) -> str:
+        """Return why the engine is not healthy; empty if it is. Never raises."""
         try:
-            async with asyncio.timeout(self.control_seconds):
-                return (await self._control.get("/health")).status_code == httpx.codes.OK
-        except (httpx.HTTPError, TimeoutError):
-            return False
+            async with _faults(f"{self.url}/health", self.control_seconds):
+                status = (await self._control.get("/health")).status_code
+        except EngineFault as fault:
+            return str(fault)
+        return "" if status == httpx.codes.OK else f"{self.url}/health answered {status}"
 
     # ---- pauses and caches
 
@@ -238,12 +257,9 @@ async def _faults(url: str, seconds: float) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(seconds):
             yield
-    except (
-        httpx.ConnectError,
-        httpx.ConnectTimeout,
-        aiohttp.ClientConnectorError,
-        aiohttp.ConnectionTimeoutError,
-    ) as error:
+    except (httpx.ConnectTimeout, aiohttp.ConnectionTimeoutError) as error:
+        raise EngineUnreachable(f"{url}: no connection; is that machine up, and the network to it?") from error
+    except (httpx.ConnectError, aiohttp.ClientConnectorError) as error:
         raise EngineRefused(f"{url}: nothing listens ({error}); is the engine up?") from error
     except TimeoutError:
         raise EngineHung(f"{url} did not answer within {seconds:g} s") from None

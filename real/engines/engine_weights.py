@@ -71,7 +71,7 @@ class EngineWeights:
             WeightsUnconfirmed: If it has other weights.
         """
         await self.engine.start()
-        await self._connect()
+        await self.connect()
         client = self.connected()
         if await client.paused():
             await client.resume()  # its last client left it paused
@@ -81,11 +81,21 @@ class EngineWeights:
             await self._confirm(first.version, facts)
 
     async def restart(self, version: Version, facts: FolderFacts) -> None:
-        """Restart the process, from the folder of the weights if it is a whole model's; it may be left paused."""
+        """Restart the process, from the folder of the weights if it is a whole model's; it may be left paused.
+
+        An engine that somebody else runs is only asked again, and loaded if it has other weights by now.
+        """
         await self.stop()
+        if not self.engine.can_restart:
+            await self.connect()
+            try:
+                await self._confirm(version, facts)
+            except WeightsUnconfirmed:
+                await self.change(version, facts, "abort")
+            return
         whole = facts.path.is_dir() and (facts.path / "config.json").is_file()
         await self._start_process(facts.path if whole else None)
-        await self._connect()
+        await self.connect()
         if whole:
             await self.connected().label(version)
             await self._confirm(version, facts)
@@ -115,9 +125,10 @@ class EngineWeights:
             raise EngineStartFailed(f"{self.engine.name} is not up; start the worker first")
         return self.client
 
-    async def _connect(self) -> None:
+    async def connect(self) -> None:
+        """Connect to the engine, which runs."""
         await self._disconnect()
-        self.client = EngineClient(self.engine.url)
+        self.client = EngineClient(self.engine.url, connect_seconds=self._settings.connect_seconds)
         await self._transfer.prepare(self.client)
 
     async def _disconnect(self) -> None:

@@ -2,6 +2,7 @@
 
 WorkerFault
 ├── EngineRefused         nothing listens: the engine is down or starting; the request was not sent
+│   └── EngineUnreachable no connection in time: its machine is down, or the network; the request was not sent
 ├── EngineHung            no complete answer in time; the request was aborted
 ├── EngineLost            the connection broke before the answer was complete
 ├── EngineBadReply        an answer that makes no sense: a status, a shape, a token that is not allowed
@@ -30,6 +31,10 @@ class EngineFault(WorkerFault):
 
 class EngineRefused(EngineFault):
     cause = "engine_refused"
+
+
+class EngineUnreachable(EngineRefused):
+    cause = "engine_unreachable"
 
 
 class EngineHung(EngineFault):

@@ -26,14 +26,21 @@ class InFlight:
         name: Name of the engine, for messages.
         settings: Time limits and retries.
         target: Returns the client to ask, and the salt of the prefix cache or None for one that nobody else has.
+        refused: Called when nothing listens at the engine's address.
     """
 
     def __init__(
-        self, name: str, settings: WorkerSettings, target: Callable[[], tuple[EngineClient, str | None]]
+        self,
+        name: str,
+        settings: WorkerSettings,
+        target: Callable[[], tuple[EngineClient, str | None]],
+        *,
+        refused: Callable[[], None],
     ) -> None:
         self._name = name
         self._settings = settings
         self._target = target
+        self._refused = refused
         self._prefix = f"dartsim-{next(_SENDERS)}"
         self._number = itertools.count()
         self._live: set[asyncio.Task[dict[str, Any]]] = set()
@@ -65,6 +72,7 @@ class InFlight:
                     raise
                 continue
             except EngineRefused:
+                self._refused()
                 # Time for the supervisor to notice; and a pool of one engine must not use up its tries at once.
                 await asyncio.sleep(settings.retry_seconds)
                 raise

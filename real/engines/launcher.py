@@ -68,8 +68,11 @@ class Engine(Protocol):
     async def stop(self) -> None:
         """End it. Never raises."""
 
-    async def ended(self) -> int:
-        """Wait until its process has ended by itself and return the exit status; never returns if unknown."""
+    async def ended(self) -> int | None:
+        """Wait until its process has ended by itself and return the exit status; None: it was ``lost``."""
+
+    def lost(self) -> None:
+        """Note that nothing listens at its address, unless its process is watched."""
 
 
 class AttachedEngine:
@@ -78,27 +81,40 @@ class AttachedEngine:
     can_restart = False
     running = True
 
-    def __init__(self, url: str, *, start_seconds: float = 60.0) -> None:
+    def __init__(self, url: str, *, start_seconds: float = 60.0, connect_seconds: float = 5.0) -> None:
         self.url = url.rstrip("/")
         self.name = self.url.partition("//")[2]
         self._start_seconds = start_seconds
+        self._connect_seconds = connect_seconds
+        self._lost = asyncio.Event()
 
     async def start(self, model: Path | None = None) -> None:
+        """Wait until it is healthy; its own weights stay."""
+        problem = f"{self.url} did not answer"
         try:
-            async with asyncio.timeout(self._start_seconds), EngineClient(self.url) as client:
-                while not await client.healthy():  # noqa: ASYNC110 - nobody here sets an event
+            async with (
+                asyncio.timeout(self._start_seconds),
+                EngineClient(self.url, connect_seconds=self._connect_seconds) as client,
+            ):
+                while found := await client.health_problem():
+                    if found != problem:
+                        logger.warning("waiting %g s for an engine: %s", self._start_seconds, found)
+                    problem = found
                     await asyncio.sleep(_HEALTH_SECONDS)
         except TimeoutError:
             raise EngineStartFailed(
-                f"{self.url} was not healthy within {self._start_seconds:g} s; is an engine there?"
+                f"no healthy engine within {self._start_seconds:g} s (vllm.start_seconds): {problem}"
             ) from None
 
     async def stop(self) -> None:
         """Leave it alone."""
 
-    async def ended(self) -> int:
-        never: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        return await never
+    async def ended(self) -> None:
+        await self._lost.wait()
+        self._lost.clear()
+
+    def lost(self) -> None:
+        self._lost.set()
 
 
 class LocalEngine:
@@ -172,6 +188,9 @@ class LocalEngine:
                 if process is self._process:
                     return status
             await asyncio.sleep(_HEALTH_SECONDS)
+
+    def lost(self) -> None:
+        """Its process is watched."""
 
     async def _spawn(self, model: Path | None) -> None:
         options = self.options

@@ -38,6 +38,7 @@ class WorkerSettings:
     """Time limits and retries of a worker.
 
     Attributes:
+        connect_seconds: An engine that cannot be connected to in this time counts as down.
         request_seconds: A request without an answer by then is aborted in the engine and fails. It includes the
             time that it waits in the engine, also while weights change.
         patience_seconds: A request waits this long for an engine that is down or restarting, and then fails, so that
@@ -55,6 +56,7 @@ class WorkerSettings:
         tries: How often a reply is sampled before it is taken as it is.
     """
 
+    connect_seconds: float = 5.0
     request_seconds: float = 300.0
     patience_seconds: float = 2.0
     pause_seconds: float = 60.0

@@ -1,5 +1,7 @@
 """``EngineSupervisor``: the states of one engine, and its restarts after its process has ended by itself.
 
+An engine that somebody else runs is waited for instead of restarted; what it then serves is confirmed or loaded again.
+
     start ──► up ──load──► loading ──► up
               │                 └────► unloaded ──load──► loading
               │ its process ends
@@ -169,6 +171,8 @@ class EngineSupervisor:
             self._counts["restarts"] += 1
             await self._engine_weights.restart(weights.version, facts)
         else:
+            if self._engine_weights.client is None:
+                await self._engine_weights.connect()
             pause: PauseMode = "keep" if mode.keeps_requests else "wait" if mode.drains else "abort"
             await self._engine_weights.change(weights.version, facts, pause)
         await self._serve(weights)
@@ -182,7 +186,8 @@ class EngineSupervisor:
     async def _bring_up(self) -> None:
         """Start the engine with the weights it should serve now."""
         weights = self._weights
-        if weights is self._first:
+        # Whether an engine of somebody else's still has its first weights has to be asked.
+        if weights is self._first and (self._engine.can_restart or self._watch is None):
             await self._engine_weights.start(weights)
             if self._settings.warm_up:
                 await self._warm_up()
@@ -203,14 +208,16 @@ class EngineSupervisor:
                 if self.state is not EngineHealth.UP or (status is not None and self._engine.running):
                     continue
                 self._counts["deaths"] += 1
-                logger.warning("%s ended with status %s; starting it again", self._engine.name, status)
+                ours = self._engine.can_restart
+                problem = f"{self._engine.name} {f'ended with status {status}' if ours else 'cannot be reached'}"
+                logger.warning("%s; %s", problem, "starting it again" if ours else "waiting for it")
                 self._enter(EngineHealth.DOWN)
-                self._kill(EngineDied(f"{self._engine.name} ended with status {status} under the request"))
+                self._kill(EngineDied(f"{problem} under the request"))
                 self._restarting = True
             await self._restart_until_up()
 
     async def _exit_status(self) -> int | None:
-        """Wait until the process has ended; None if it cannot be watched, and is restarted to be sure."""
+        """Wait until the process has ended or the engine is lost; None if it cannot be watched: restart to be sure."""
         try:
             return await self._engine.ended()
         except Exception:

@@ -81,7 +81,7 @@ class VllmWorker:
         self._engine_weights = EngineWeights(
             engine, transfer=transfer, ledger=ledger, spool=spool, settings=self._settings
         )
-        self._in_flight = InFlight(engine.name, self._settings, self._target)
+        self._in_flight = InFlight(engine.name, self._settings, self._target, refused=self._refused)
         self._supervisor = EngineSupervisor(
             self._engine_weights,
             weights,
@@ -214,6 +214,10 @@ class VllmWorker:
         """Return the client to ask and the salt of the prefix cache."""
         # While weights change, it is unknown which ones will make the cache's entry, so no other request may use it.
         return self._engine_weights.connected(), str(self.version) if self.state is EngineHealth.UP else None
+
+    def _refused(self) -> None:
+        if self.state is EngineHealth.UP:  # else a load or a start finds out
+            self.engine.lost()
 
     # ---- weights
 

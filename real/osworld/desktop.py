@@ -187,6 +187,8 @@ class OsworldDesktop:
                 try:
                     if let_go is not None:
                         await let_go()
+                except EnvFault as fault:
+                    logger.warning("a desktop was not removed, and is left to the reaper: %s", fault)
                 except Exception:
                     logger.warning("a desktop failed in close; its container is left to the reaper", exc_info=True)
 

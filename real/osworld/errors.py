@@ -6,6 +6,7 @@ EnvStartFailed
 EnvBroken
 ├── VmRefused            nothing listens: the server, or the whole desktop, is down or restarting
 ├── VmHung               no whole answer within the time-out; nothing more is asked of that server
+│   └── HostUnreachable  no connection within the time-out: its host is down, or the network; nothing was sent
 ├── VmBadReply           an answer that makes no sense: a status, a shape
 │   ├── VmMissing        the file asked for is not there
 │   ├── VmLost           the connection broke before the answer was whole
@@ -60,6 +61,15 @@ class VmHung(EnvBroken):
     def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__(message)
         self.sent = sent
+
+
+class HostUnreachable(VmHung):
+    """No connection to the server's host within the time-out. The request was not sent."""
+
+    cause: ClassVar[str] = "vm_unreachable"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, sent=False)
 
 
 class VmBadReply(EnvBroken):

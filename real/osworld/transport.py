@@ -1,9 +1,9 @@
 """HTTP to the server of one desktop: one request at a time, a time-out on each, and no action sent twice.
 
-What may happen to a request decides how its error is called. Refused: nothing listens, so nothing was sent. Hung:
-sent, and no whole answer in time. Lost: sent, and the connection broke. Only requests whose answers change nothing
-(reads) are tried again, and never behind one that hangs: the server may still be at work on it, and two screenshots
-at once spoil each other.
+What may happen to a request decides how its error is called. Refused: nothing listens, so nothing was sent.
+Unreachable: no connection in time, so nothing was sent. Hung: sent, and no whole answer in time. Lost: sent, and the
+connection broke. Only requests whose answers change nothing (reads) are tried again, and never behind one that hangs:
+the server may still be at work on it, and two screenshots at once spoil each other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from typing import Any, TypeVar
 
 import httpx
 
-from dartsim.real.osworld.errors import ActionUncertain, VmBadReply, VmHung, VmLost, VmMissing, VmRefused
+from dartsim.real.osworld.errors import (
+    ActionUncertain,
+    HostUnreachable,
+    VmBadReply,
+    VmHung,
+    VmLost,
+    VmMissing,
+    VmRefused,
+)
 
 MAX_BYTES = 128 * 2**20
 """Of one reply: a file, a screenshot, a tree."""
@@ -275,13 +283,16 @@ class Transport:
             raise VmRefused(f"nothing listens at {self.base_url} ({what}: {_said(exc)})") from exc
         except (TimeoutError, httpx.TimeoutException) as exc:
             if isinstance(exc, httpx.ConnectTimeout) or not stage.may_be_sent:
-                raise VmHung(f"{what}: no connection within {timeout.connect:g} s", sent=False) from exc
+                raise HostUnreachable(
+                    f"{self.base_url} ({what}): no connection within {timeout.connect:g} s; is its host up, and the "
+                    "network to it?"
+                ) from exc
             self._abandoned = f"an earlier {what} had no answer within {seconds:g} s"
-            raise VmHung(f"{what}: no answer within {seconds:g} s", sent=True) from exc
+            raise VmHung(f"{self.base_url} ({what}): no answer within {seconds:g} s", sent=True) from exc
         except httpx.RequestError as exc:
-            found = f"{what}: {_said(exc)}"
+            found = f"{self.base_url}, {what}: {_said(exc)}"
             if not stage.may_be_sent:
-                raise VmRefused(f"nothing could be sent to {self.base_url} ({found})") from exc
+                raise VmRefused(f"nothing could be sent ({found})") from exc
             raise VmLost(f"the connection broke before the answer was whole ({found})") from exc
         except asyncio.CancelledError:
             if stage.may_be_sent:

@@ -105,6 +105,9 @@ class RayEngine:
         self.running = False
         return status
 
+    def lost(self) -> None:
+        """Its process is watched."""
+
     async def _until_up(self) -> None:
         try:
             async with asyncio.timeout(self._start_seconds):

@@ -108,8 +108,8 @@ async def test_failed_starts_are_counted_by_cause(fakes):
     causes = {name: number for name, number in recorder.counts.items() if name.startswith("start_cause/")}
     assert causes == {"start_cause/EnvStartFailed": 1, "start_cause/refused": 2, "start_cause/start_timeout": 1}
     assert recorder.counts["fault/start"] == 4
-    assert recorder.start_reasons["refused"] == "no"
-    assert recorder.start_reasons["start_timeout"] == "not ready after 600 s"
+    assert recorder.fault_reasons["refused"] == "no"
+    assert recorder.fault_reasons["start_timeout"] == "not ready after 600 s"
 
 
 async def test_a_tear_down_that_takes_too_long_is_counted_and_left(fakes):

@@ -39,6 +39,7 @@ class DockerHostConfig(Section):
     max_desktops: Positive = Field(64, description="Largest number of desktops on this host, including spares.")
     concurrent_starts: Positive = Field(2, description="Containers that start at the same time.")
     concurrent_calls: Positive = Field(8, description="Other calls at the same time.")
+    connect_seconds: Deadline = Field(5.0, description="Time limit for reaching it.")
     call_seconds: Deadline = Field(60.0, description="Time limit of one call.")
     ports_seconds: Deadline = Field(10.0, description="Time limit for reporting a container's published ports.")
     cancel_seconds: Seconds = Field(

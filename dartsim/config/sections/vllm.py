@@ -39,4 +39,7 @@ class VllmConfig(Section):
         600.0, description="Time limit for starting an engine: a 7B model takes minutes from a cold disk."
     )
     concurrent_starts: Positive = Field(4, description="Engines that start at the same time; the others wait.")
+    connect_seconds: Deadline = Field(
+        5.0, description="Time limit for reaching an engine; one that is not reached counts as down."
+    )
     request_seconds: Deadline = Field(300.0, description="Time limit of one request.")

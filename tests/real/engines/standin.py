@@ -71,13 +71,26 @@ class StandIn:
         release: ``0.32`` lets new requests wait while it is paused, ``0.33`` refuses them with 503 in two modes.
         token_seconds: Time of a token.
         port: It listens on; 0 takes a free one.
+        host: Address it listens on.
+        load_seconds: Time of a load of weights.
     """
 
-    def __init__(self, model: Path, *, release: str = "0.32", token_seconds: float = 0.001, port: int = 0) -> None:
+    def __init__(
+        self,
+        model: Path,
+        *,
+        release: str = "0.32",
+        token_seconds: float = 0.001,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        load_seconds: float = 0.0,
+    ) -> None:
         self.model = model
         self.release = release
         self.token_seconds = token_seconds
         self.port = port
+        self.host = host
+        self.load_seconds = load_seconds
         self.faults = Faults()
         self.live: dict[str, Live] = {}
         self.seen: list[tuple[str, str]] = []
@@ -108,10 +121,10 @@ class StandIn:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     async def __aenter__(self) -> StandIn:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, limit=2**26)
+        self._server = await asyncio.start_server(self._accept, self.host, self.port, limit=2**26)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -420,6 +433,7 @@ class StandIn:
         if not self.updating:
             raise HttpError(500, "start_weight_update must be called before update_weights.")
         info = body["update_info"]
+        await asyncio.sleep(self.load_seconds)
         try:
             path = self.root / info["path"]
             for name, wanted in info["sha256"].items():
@@ -529,7 +543,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--start-seconds", type=float, default=0.0)
+    parser.add_argument("--load-seconds", type=float, default=0.0)
+    parser.add_argument("--token-seconds", type=float, default=0.001)
     parser.add_argument("--fail-start", action="store_true")
     known, _ = parser.parse_known_args()
     print("loading the model", flush=True)
@@ -539,7 +556,8 @@ def main() -> None:
         sys.exit(3)
 
     async def serve() -> None:
-        async with StandIn(known.model, port=known.port):
+        options = {name: getattr(known, name) for name in ("host", "port", "load_seconds", "token_seconds")}
+        async with StandIn(known.model, **options):
             await asyncio.get_running_loop().create_future()
 
     asyncio.run(serve())

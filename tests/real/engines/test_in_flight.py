@@ -29,7 +29,7 @@ class Silent:
 @pytest.mark.parametrize("steps", ["k", "c", "kc", "ck", "k c"])
 async def test_who_cancels_a_request_is_always_heard(steps: str) -> None:
     client: Any = Silent()
-    sender = InFlight("engine", WorkerSettings(), lambda: (client, None))
+    sender = InFlight("engine", WorkerSettings(), lambda: (client, None), refused=lambda: None)
     asking = asyncio.create_task(sender.send({}))
     await asyncio.sleep(1)
     for step in steps:
@@ -51,7 +51,7 @@ async def test_who_cancels_a_request_is_always_heard(steps: str) -> None:
 async def test_a_request_may_be_killed_under_a_caller_that_was_cancelled_before() -> None:
     """Who shrugs a cancellation off and asks again is told of the kill."""
     client: Any = Silent()
-    sender = InFlight("engine", WorkerSettings(), lambda: (client, None))
+    sender = InFlight("engine", WorkerSettings(), lambda: (client, None), refused=lambda: None)
 
     async def stubborn() -> None:
         try:

@@ -75,6 +75,9 @@ class Process:
             raise self.lies.pop(0)
         return -9
 
+    def lost(self) -> None:
+        """Its end is watched."""
+
 
 def run(standin: Any, models: Any, test: Any, **more: Any) -> None:
     """Run ``test(engine, worker)``."""

@@ -117,7 +117,7 @@ def test_an_engine_that_is_not_there_is_said_so(models: Any, request_of: Any) ->
     async def main() -> None:
         engine = AttachedEngine("http://127.0.0.1:9", start_seconds=0.1)
         worker = VllmWorker(0, engine, RequestCodec(models.vlms[0]), weights=Weights(0), settings=QUICK)
-        with pytest.raises(EngineStartFailed, match=r"127.0.0.1:9 was not healthy"):
+        with pytest.raises(EngineStartFailed, match=r"within 0.1 s .*: http://127.0.0.1:9"):
             await worker.start()
         with pytest.raises(WorkerFault, match="is down"):
             await worker.generate(request_of())
@@ -292,5 +292,34 @@ def test_a_pool_changes_weights_one_engine_at_a_time_and_loses_no_request(
             assert recorder.hot.cached_tokens == counts["cached_tokens"] > 0
             share = figures(recorder.snapshots[0], recorder.snapshot())["prefix_hit_share"]
             assert share == counts["cached_tokens"] / counts["prompt_tokens"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_attached_engine_that_was_away_serves_again_with_the_worker_s_weights(
+    standin: Any, models: Any, request_of: Any, restarted: bool
+) -> None:
+    async def main() -> None:
+        server = await standin.StandIn(models.folders[0]).__aenter__()
+        async with asyncio.timeout(30), worker_at(server, models) as worker:
+            await worker.load(Weights(1, str(models.folders[1])), SyncMode.DRAIN)
+            await server.__aexit__()
+            with pytest.raises(EngineRefused) as caught:
+                await worker.generate(request_of())
+            assert worker.state is EngineHealth.DOWN
+            back = caught.value.back
+            assert back is not None
+            if restarted:  # by whoever runs it, with the weights that it starts with
+                server = standin.StandIn(models.folders[0], port=server.port)
+            await server.__aenter__()
+            server.seen.clear()
+            await back()
+            assert (await worker.generate(request_of())).version == 1
+            assert server.tensors == standin.read_tensors(models.folders[1])
+            loads = [path for _, path in server.seen if path == "/collective_rpc"]
+            assert len(loads) == restarted, "weights that it still has are not sent again"
+            assert worker.counts["deaths"] == 1
+            await server.__aexit__()
 
     asyncio.run(main())

@@ -332,14 +332,16 @@ class Broken(httpx.AsyncByteStream):
 
 
 class Sockets:
-    """Serves a ``Vm`` on 127.0.0.1 while its ``async with`` block runs."""
+    """Serves a ``Vm`` while its ``async with`` block runs, on 127.0.0.1 or at a socket that listens already."""
 
-    def __init__(self, vm):
+    def __init__(self, vm, listening=None):
         self.vm = vm
+        self.listening = listening
         self.base_url = ""
 
     async def __aenter__(self):
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        where = {"host": "127.0.0.1", "port": 0} if self.listening is None else {"sock": self.listening}
+        self._server = await asyncio.start_server(self._serve, **where)
         host, port = self._server.sockets[0].getsockname()
         self.base_url = f"http://{host}:{port}"
         return self
