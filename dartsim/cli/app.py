@@ -26,6 +26,7 @@ from dartsim.cli import (
     fuzz,
     measure,
     plan,
+    rehearse,
     run,
     status,
     task_files,
@@ -59,6 +60,7 @@ app.command("resume", epilog=run.RESUME_EXAMPLES)(run.resume)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("tune", epilog=tune.EXAMPLES)(tune.tune)
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
+app.command("rehearse", epilog=rehearse.EXAMPLES)(rehearse.rehearse)
 app.command("explain", epilog=explain.EXAMPLES)(explain.explain)
 app.command("collect", epilog=collect.EXAMPLES)(collect.collect)
 app.command("eval", epilog=finished_run.EVAL_EXAMPLES)(finished_run.evaluate)

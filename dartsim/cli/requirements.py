@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from dartsim.config import Config
 from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.install import install_command
 from dartsim.lab.estimate import Estimate
+from dartsim.lab.host_needs import by_disk
 from dartsim.lab.memory import GIB
 from dartsim.real.containers.official import SCREEN
 from dartsim.real.containers.plan import skeleton_problem
@@ -133,15 +133,7 @@ def _sizes(config: Config, needed: Estimate) -> Iterator[DoctorCheck]:
             f"{memory / GIB:.0f} GiB here; {most / GIB:.0f} {when}",
             "more memory, fewer ranks, or policy.dtype = bfloat16 with trainer.lora.rank",
         )
-    of_weights = Path(config.trainer.fsdp.folder or tempfile.gettempdir())
-    by_disk: dict[int, tuple[Path, int]] = {}
-    for folder, size in ((Path.cwd(), needed.disk.run), (of_weights, needed.disk.learner + needed.disk.engines)):
-        while not folder.is_dir():
-            folder = folder.parent
-        disk = folder.stat().st_dev
-        by_disk[disk] = (folder, by_disk.get(disk, (folder, 0))[1] + size)
-    for folder, size in by_disk.values():
-        free = shutil.disk_usage(folder).free
+    for folder, size, free in by_disk(config, needed.disk):
         if size > free:
             yield _missing(
                 "disk space",

@@ -6,7 +6,10 @@ It follows the folders of ``dartsim.real.learners.fsdp.learner``, ``dartsim.real
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 from dartsim.config import Config
 from dartsim.lab.memory import BYTES, LearnerMemory
@@ -46,10 +49,12 @@ class HostNeeds:
     Attributes:
         start: While every rank loads the model.
         update: While the turns of the largest batch are written for the ranks and new weights are gathered.
+        turns: Part of ``update``: screenshots of live attempts and of the batch, and the patches of the batch.
     """
 
     start: int
     update: int
+    turns: int
 
 
 def trained_parameters(config: Config, shape: ModelShape) -> int:
@@ -72,7 +77,7 @@ def disk_needs(config: Config, shape: ModelShape, screen: tuple[int, int]) -> Di
     learner = 0
     if config.backend.learner == "fsdp":
         learner = shape.parameters * held + (fsdp.keep_weights + 1 + promotes) * served
-        learner += (2 + promotes) * state + _largest_update(config) * _picture_bytes(shape, screen)
+        learner += (2 + promotes) * state + largest_update(config) * _picture_bytes(shape, screen)
     engines = 0
     if config.backend.workers == "vllm":
         spooled = 0 if config.backend.learner == "fsdp" else SPOOLED_VERSIONS + 1
@@ -81,6 +86,18 @@ def disk_needs(config: Config, shape: ModelShape, screen: tuple[int, int]) -> Di
     if config.storage.checkpoint_every_updates is not None:
         run += (config.storage.keep_checkpoints + 1) * (1 + promotes) * state
     return DiskNeeds(learner=learner, engines=engines, run=run)
+
+
+def by_disk(config: Config, needs: DiskNeeds) -> list[tuple[Path, int, int]]:
+    """Return each disk of a run: a folder there, the space that is needed, and the space that is free."""
+    weights = Path(config.trainer.fsdp.folder or tempfile.gettempdir())
+    found: dict[int, tuple[Path, int]] = {}
+    for folder, size in ((Path.cwd(), needs.run), (weights, needs.learner + needs.engines)):
+        while not folder.is_dir():
+            folder = folder.parent
+        disk = folder.stat().st_dev
+        found[disk] = (folder, found.get(disk, (folder, 0))[1] + size)
+    return [(folder, size, shutil.disk_usage(folder).free) for folder, size in found.values()]
 
 
 def host_needs(config: Config, shape: ModelShape, learner: LearnerMemory | None, screen: tuple[int, int]) -> HostNeeds:
@@ -92,7 +109,7 @@ def host_needs(config: Config, shape: ModelShape, learner: LearnerMemory | None,
     held = BYTES[config.policy.dtype]
     driver = 2 * shape.parameters * held  # the model, and the policy that evaluates
     width, height = screen
-    turns = _largest_update(config)
+    turns = largest_update(config)
     screenshots = (turns + config.rollout.num_envs * config.rollout.max_turns) * 3 * width * height
     batch = 3 * turns * _picture_bytes(shape, screen)
     start = update = driver
@@ -103,10 +120,10 @@ def host_needs(config: Config, shape: ModelShape, learner: LearnerMemory | None,
         copies = 3 * trained_parameters(config, shape) * held // config.trainer.fsdp.nodes
         start += ranks * learner.host
         update += exported + (copies if takes_several_steps(config) else 0)
-    return HostNeeds(start=start, update=update + screenshots + batch)
+    return HostNeeds(start=start, update=update + screenshots + batch, turns=screenshots + batch)
 
 
-def _largest_update(config: Config) -> int:
+def largest_update(config: Config) -> int:
     """Return the most turns of an update."""
     return config.curation.batch.max_groups * config.curation.attempts.group_size * config.rollout.max_turns
 

@@ -23,8 +23,6 @@ from dartsim.real.engines.ledger import read_folder
 from dartsim.real.engines.plugin import digest
 from dartsim.real.rehearsal.serving import serve
 
-SINK = "/rehearsal/sink"
-"""Route that reads what is sent and throws it away, to measure the network."""
 _SIZE_CHARACTERS = 44
 """Of a PNG in base64: enough for width and height, which are bytes 16 to 23."""
 
@@ -66,11 +64,10 @@ class StandInEngine:
             "/update_weight_version": self._label,
             "/weight_info": self._info,
             "/weight_checker": self._checksums,
-            SINK: self._sink,
         }
         for path, handler in routes.items():
             app.router.add_route("*", path, handler)
-        app.router.add_route("*", "/{path:.*}", self._sink)
+        app.router.add_route("*", "/{path:.*}", self._done)
         return app
 
     # ---- requests
@@ -163,9 +160,7 @@ class StandInEngine:
     async def _checksums(self, request: web.Request) -> web.Response:
         return web.json_response({"checksums": dict(self._digests)})
 
-    async def _sink(self, request: web.Request) -> web.Response:
-        async for _ in request.content.iter_any():
-            pass
+    async def _done(self, request: web.Request) -> web.Response:
         return web.json_response({})
 
 

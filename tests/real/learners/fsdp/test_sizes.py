@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,8 @@ from dartsim.real.engines.ledger import WeightsLedger, read_folder  # noqa: E402
 from dartsim.real.engines.plugin import digest  # noqa: E402
 from dartsim.real.learners.fsdp.learner import FsdpLearner  # noqa: E402
 from dartsim.real.learners.turn_data import read_turns  # noqa: E402
+from dartsim.real.rehearsal.probes import meta_tensors  # noqa: E402
 from dartsim.real.vlm.export import export, export_weights  # noqa: E402
-from dartsim.real.vlm.model import CLASSES  # noqa: E402
 
 pytestmark = pytest.mark.soak
 
@@ -41,40 +41,14 @@ def told(record_property: Any, name: str, size: int | None = None) -> Iterator[N
     print(f"{name}: {seconds:.1f} s" + (f", {size / 1e9 / seconds:.2f} GB/s" if size else ""))
 
 
-def seven_b(layers: int) -> dict[str, Any]:
-    """Return the tensors of a 7B model with so many layers, by name and in bfloat16, without values."""
-    text, vision = QWEN2_5_VL_7B.text, QWEN2_5_VL_7B.vision
-    config_class, model_class = CLASSES["qwen2_5_vl"]
-    config = config_class(
-        text_config={
-            "vocab_size": text.vocabulary,
-            "hidden_size": text.hidden,
-            "intermediate_size": text.intermediate,
-            "num_hidden_layers": layers,
-            "num_attention_heads": text.heads,
-            "num_key_value_heads": text.kv_heads,
-        },
-        vision_config={
-            "depth": vision.depth,
-            "hidden_size": vision.hidden,
-            "intermediate_size": vision.intermediate,
-            "num_heads": 16,
-            "out_hidden_size": vision.out,
-            "patch_size": vision.patch,
-        },
-        tie_word_embeddings=False,
-    )
-    with torch.device("meta"):
-        model = model_class(config)
-    return dict(model.named_parameters())
-
-
 def test_a_checkpoint_of_gigabytes_is_written_hashed_loaded_and_confirmed(tmp_path: Path, record_property: Any) -> None:
     shape = replace(QWEN2_5_VL_7B, text=replace(QWEN2_5_VL_7B.text, layers=LAYERS))
     size = 2 * shape.parameters
     assert size >= 4e9
     weights = {}
-    for number, (name, like) in enumerate(seven_b(LAYERS).items()):
+    tensors = meta_tensors("qwen2_5_vl", asdict(shape.text), asdict(shape.vision), tmp_path)
+    assert sum(tensor.numel() for tensor in tensors.values()) == shape.parameters
+    for number, (name, like) in enumerate(tensors.items()):
         weights[name] = torch.full(like.shape, 1.0 + number / 64, dtype=torch.bfloat16)
     folder = tmp_path / "version-000001"
     with told(record_property, "write", size):
@@ -93,7 +67,7 @@ def test_a_checkpoint_of_gigabytes_is_written_hashed_loaded_and_confirmed(tmp_pa
     engine.clear()
     with told(record_property, "confirm"):
         ledger.confirm(1, facts, facts.digests)
-    assert facts.shapes.keys() == seven_b(LAYERS).keys()
+    assert facts.shapes.keys() == tensors.keys()
     assert len(facts.digests) > 0.9 * len(facts.shapes)  # all but the large matrices
     assert read_folder(folder) is facts
 
