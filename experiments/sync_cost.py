@@ -80,9 +80,9 @@ def options_of(engine: str, model: Model) -> EngineOptions:
     first = str(model.weights(0).source)
     if engine == "vllm":
         return EngineOptions(vllm=VllmConfig(python=os.environ[VARIABLE], max_model_len=512), model=first, max_images=1)
-    flags = ("--start-seconds", str(STANDIN_START_SECONDS))
-    vllm = VllmConfig(python=sys.executable, start_seconds=60.0)
-    return EngineOptions(vllm=vllm, model=first, entry=(str(STANDIN),), flags=flags)
+    flags = ["--start-seconds", str(STANDIN_START_SECONDS)]
+    vllm = VllmConfig(python=sys.executable, start_seconds=60.0, flags=flags)
+    return EngineOptions(vllm=vllm, model=first, entry=(str(STANDIN),))
 
 
 async def mode_cost(engine: str, plan: SyncConfig, model: Model, publications: int, between_seconds: float) -> Figures:

@@ -29,16 +29,18 @@ LIKE = 0.55
 
 def presets() -> dict[str, Tree]:
     """Return every preset as a tree, by name; each has a ``[about]`` table with title, source, departures."""
-    return {name: _packaged("presets", name) for name in _names("presets")}
+    return {name: {**preset(name), "about": _packaged("presets", name)["about"]} for name in _names("presets")}
 
 
 def preset(name: str) -> Tree:
-    """Return one preset's settings.
+    """Return one preset's settings, laid over those of the preset that it builds on, if it names one.
 
     Raises:
         ConfigError: If there is none of that name.
     """
-    return _settings("preset", name)
+    own = _settings("preset", name)
+    base = own.pop("preset", None)
+    return own if base is None else merge(preset(base), own)
 
 
 def workloads() -> dict[str, Tree]:

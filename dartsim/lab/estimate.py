@@ -171,6 +171,8 @@ def _engine(config: Config, shape: ModelShape, screen: tuple[int, int], gpu_byte
         max_images=config.policy.max_images,
         screen=screen,
         value_bytes=BYTES.get(vllm.dtype, 2),
+        weight_bytes=None if vllm.quantization == "none" else 1,
+        kv_value_bytes=None if vllm.kv_cache_dtype == "auto" else 1,
         tensor_parallel=vllm.tensor_parallel,
     )
 

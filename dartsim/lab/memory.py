@@ -67,6 +67,8 @@ def engine_memory(
     max_images: int,
     screen: tuple[int, int],
     value_bytes: int = 2,
+    weight_bytes: int | None = None,
+    kv_value_bytes: int | None = None,
     tensor_parallel: int = 1,
 ) -> EngineMemory:
     """Estimate the memory of one GPU of a vLLM engine.
@@ -79,19 +81,23 @@ def engine_memory(
         max_num_seqs: Requests computed at once.
         max_images: Largest number of screenshots in a prompt.
         screen: Width and height of a screenshot, pixels.
-        value_bytes: Of a weight, and of a value in the cache.
+        value_bytes: Of a value that is computed.
+        weight_bytes: Of a weight of the layers, if it is quantized; None: as computed.
+        kv_value_bytes: Of a value in the cache; None: as computed.
         tensor_parallel: GPUs of the engine.
     """
     text, vision = shape.text, shape.vision
     parts = min(tensor_parallel, text.kv_heads)  # fewer key-value heads than GPUs are copied
-    kv_bytes = shape.kv_bytes_per_token(value_bytes) // parts
+    kv_bytes = shape.kv_bytes_per_token(kv_value_bytes or value_bytes) // parts
     chunk = min(CHUNK_TOKENS, max_num_seqs * max_model_len)
     tokens = chunk * (6 * text.hidden + 3 * text.intermediate // tensor_parallel) * value_bytes
     patches = max_images * shape.image_patches(*screen)
     pictures = patches * (6 * vision.hidden + 3 * vision.intermediate) * value_bytes
     logits = 3 * max_num_seqs * text.vocabulary * 4
     working = max(tokens, pictures) + logits + GRAPH_BYTES + GPU_RESERVE_BYTES
-    weights = shape.parameters * value_bytes // tensor_parallel
+    layers = text.layers * text.layer_parameters
+    kept = (shape.parameters - layers) * value_bytes
+    weights = (kept + layers * (weight_bytes or value_bytes)) // tensor_parallel
     budget = int(gpu_bytes * share)
     return EngineMemory(
         weights=weights,

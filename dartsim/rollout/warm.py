@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Sequence
 
@@ -22,6 +23,20 @@ logger = logging.getLogger(__name__)
 
 Place = int
 """A slot number of the inner provider."""
+
+
+def fitting_spares(config: RolloutConfig, hosts_gib: Sequence[float], desktop_gib: float) -> int:
+    """Return how many of the configured spares have room beside the slots.
+
+    Args:
+        config: The slots, the spares, and the memory that each host keeps free.
+        hosts_gib: Memory of each host.
+        desktop_gib: Memory of a desktop; 0: it is not counted.
+    """
+    if desktop_gib <= 0.0 or math.inf in hosts_gib:
+        return config.warm_envs
+    places = sum(int(max(0.0, gib - config.host_reserve_gib) // desktop_gib) for gib in hosts_gib)
+    return min(config.warm_envs, max(0, places - config.num_envs))
 
 
 class LentDesktop:

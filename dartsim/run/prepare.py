@@ -15,6 +15,7 @@ from dartsim.core.types import Task
 from dartsim.envs.mock.suites import SUITES, mock_suite, mock_tasks
 from dartsim.envs.tasks import generated_tasks, is_forgeable, load_suite
 from dartsim.observe.timings import Entry, read_timings
+from dartsim.rollout.warm import fitting_spares
 from dartsim.sim import SimEnvironment
 from dartsim.sim.env_profiles import PROFILES as ENV_PROFILES
 from dartsim.sim.env_profiles import EnvTiming
@@ -62,6 +63,8 @@ def prepare(config: Config) -> PreparedRun:
         ConfigError: If a name is unknown, or the desktops do not fit on the hosts.
         TaskFileError: If a task file cannot be used.
     """
+    if config.backend.desktop_backend.modeled:
+        config = with_fitting_spares(config)
     tasks = _tasks(config)
     gpu_name = config.cluster.engine.gpu
     if gpu_name not in GPU_PROFILES:
@@ -93,8 +96,24 @@ def prepare_run(config: Config) -> PreparedRun:
             "policy.temperature = 0 takes the likeliest tokens, and attempts that are all alike teach nothing; raise "
             "it (DART: 1), and measure the likeliest tokens with `dartsim eval --temperature 0`"
         )
-    prepared = prepare(config)
+    prepared = prepare(with_fitting_spares(config))
     return replace(prepared, tasks=config.backend.desktop_backend.supported(config, prepared.tasks))
+
+
+def with_fitting_spares(config: Config) -> Config:
+    """Return a configuration with as many spare desktops as its hosts have memory for; warn if these are fewer."""
+    rollout = config.rollout
+    memory = config.backend.desktop_backend.memory_gib(config) if rollout.warm_envs else None
+    fitting = rollout.warm_envs if memory is None else fitting_spares(rollout, *memory)
+    if fitting == rollout.warm_envs:
+        return config
+    logger.warning(
+        "%d of %d spare desktops (rollout.warm_envs) fit into the memory of the hosts beside %d",
+        fitting,
+        rollout.warm_envs,
+        rollout.num_envs,
+    )
+    return config.replace(rollout={"warm_envs": fitting})
 
 
 def _outcomes(config: Config) -> RecordedOutcomes | None:

@@ -76,7 +76,7 @@ def desktop_plan(config: Config) -> dict[str, Any]:
         for host in docker_hosts(config.desktop).values()
     ]
     ports = ", ".join(f"{name} {port}" for name, port in spec["ports"].items())
-    each = VM_GIB if config.backend.desktops == "osworld" else config.desktop.memory_mib / 1024
+    each = desktop_gib(config)
     return {
         "what": f"{config.rollout.num_desktops} containers, on one port each of the host's choice for: {ports}",
         "container": spec,
@@ -93,6 +93,11 @@ def desktop_plan(config: Config) -> dict[str, Any]:
             for name, count in dealt.items()
         ],
     }
+
+
+def desktop_gib(config: Config) -> float:
+    """Return the memory that a desktop takes, GiB."""
+    return VM_GIB if config.backend.desktops == "osworld" else config.desktop.memory_mib / 1024
 
 
 def desktops_by_host(config: Config) -> dict[str, int]:

@@ -23,6 +23,11 @@ TUNNELLED = "the engines' machine"
 SERVER = ("-m", "vllm.entrypoints.openai.api_server")
 """Not ``vllm serve``: the CPU distribution has another name, and the command cannot find itself."""
 
+OWN_FLAGS = frozenset(
+    {"--model", "--host", "--port", "--served-model-name", "--logprobs-mode", "--limit-mm-per-prompt"}
+)
+"""Arguments that the worker's protocol relies on."""
+
 BASE_ENVIRONMENT: Mapping[str, str] = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
@@ -81,7 +86,6 @@ class EngineOptions:
         exposed: ``host`` may be another than the loopback: the network is trusted, because nothing else guards the
             routes that change weights.
         entry: What the interpreter runs.
-        flags: More arguments of the command line.
         environment: More environment variables, which win over all others.
         stop_seconds: Time between asking it to end and killing it (DART's released code: 10).
     """
@@ -93,12 +97,13 @@ class EngineOptions:
     host: str = "127.0.0.1"
     exposed: bool = False
     entry: tuple[str, ...] = SERVER
-    flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     stop_seconds: float = 10.0
 
     def __post_init__(self) -> None:
         size = self.vllm.tensor_parallel
+        if taken := [flag for flag in self.vllm.flags if flag.partition("=")[0] in OWN_FLAGS]:
+            raise ConfigError(f"vllm.flags holds {', '.join(taken)}, which other settings decide; leave it out")
         if self.vllm.device == "cuda" and self.devices and len(self.devices) != size:
             raise ConfigError(
                 f"an engine on GPUs {self.devices} wants tensor_parallel = {len(self.devices)}, got {size}"
@@ -118,6 +123,11 @@ class EngineOptions:
         command += ["--host", self.host, "--port", str(port)]
         command += ["--max-model-len", str(vllm.max_model_len), "--max-num-seqs", str(vllm.max_num_seqs)]
         command += ["--dtype", vllm.dtype, "--logprobs-mode", "processed_logprobs"]
+        command += ["--enable-prefix-caching" if vllm.prefix_caching else "--no-enable-prefix-caching"]
+        if vllm.kv_cache_dtype != "auto":
+            command += ["--kv-cache-dtype", vllm.kv_cache_dtype]
+        if vllm.quantization != "none":
+            command += ["--quantization", vllm.quantization]
         # One line a request would be hundreds of megabytes a day and hide what matters.
         command += ["--enable-scale-out", "--enable-prompt-tokens-details", "--disable-uvicorn-access-log"]
         command += ["--limit-mm-per-prompt", json.dumps({"image": self.max_images, "video": 0})]
@@ -137,7 +147,7 @@ class EngineOptions:
         backend = transfer_backend(vllm)
         if backend is not None:
             command += ["--weight-transfer-config", json.dumps({"backend": backend})]
-        return [*command, *self.flags]
+        return [*command, *vllm.flags]
 
     def variables(self, site: Path | None = None) -> dict[str, str]:
         """Return what is added to the environment; ``site`` is the folder of ``write_site``."""
@@ -222,7 +232,8 @@ def engine_places(config: Config) -> list[tuple[str, Sequence[int]]]:
         places: list[tuple[str, Sequence[int]]] = []
         for address in vllm.addresses:
             host = urlsplit(address).hostname or address
-            host = TUNNELLED if host in ("127.0.0.1", "localhost", "::1") else host
+            if is_loopback(host):  # another address of it, such as 127.0.0.2, is a tunnel to another machine
+                host = TUNNELLED if host in ("127.0.0.1", "localhost", "::1") else f"{TUNNELLED} behind {host}"
             places.append((host, range(seen[host], seen[host] + size)))
             seen[host] += size
         return places

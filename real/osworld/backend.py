@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +15,11 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
 from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Task
-from dartsim.real.containers.plan import container_spec, docker_hosts
+from dartsim.real.containers.plan import container_spec, desktop_gib, docker_hosts
 
 try:
     from dartsim.real.containers import DesktopFleet, DockerHost
-    from dartsim.real.containers.errors import ImageMissing
+    from dartsim.real.containers.errors import ContainerStartFailed, ImageMissing
     from dartsim.real.containers.spec import with_token
     from dartsim.real.machine import is_loopback
     from dartsim.real.osworld.coverage import check_task, needs_desktop_env
@@ -34,6 +36,8 @@ try:
     from dartsim.real.scoring.sandbox import SandboxKind, SandboxLimits
 except ModuleNotFoundError as missing:
     raise ConfigError(f"real desktops need {missing.name}, which is not installed: {install_command('real')}") from None
+
+logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -79,6 +83,22 @@ async def open_desktops(
             usage = desktop_usage(config, cache or cache_folder(), Scorer(pool, archive), on_call, token)
             async with DesktopProvider(fleet, spec, usage).checked(config.rollout.limits.start_seconds) as provider:
                 yield provider
+
+
+def memory_of_hosts(config: Config) -> tuple[list[float], float] | None:
+    """Return the memory of each configured engine's machine, and of a desktop, GiB; None if one does not answer."""
+
+    async def ask() -> list[float]:
+        async with AsyncExitStack() as stack:
+            settings = docker_hosts(config.desktop).values()
+            hosts = [await stack.enter_async_context(DockerHost(each)) for each in settings]
+            return [info.memory_gib for info in await asyncio.gather(*(host.info() for host in hosts))]
+
+    try:
+        return asyncio.run(ask()), desktop_gib(config)
+    except ContainerStartFailed as fault:  # the start of the run says so, too
+        logger.warning("memory for spare desktops is not known: %s", fault)
+        return None
 
 
 @asynccontextmanager

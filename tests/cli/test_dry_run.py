@@ -89,12 +89,16 @@ def test_an_interpreter_that_nobody_named_is_missing_and_no_error():
     assert "DARTSIM_VLLM_PYTHON" in said.stdout
 
 
-@pytest.mark.parametrize("name", ["osworld-1gpu", "osworld-8gpu", "osworld-16gpu"])
+FAMILIES = ("osworld", "osworld-dartsim")
+OSWORLD = [f"{family}-{gpus}gpu" for family in FAMILIES for gpus in (1, 8, 16)]
+
+
+@pytest.mark.parametrize("name", OSWORLD)
 def test_a_real_run_is_told_on_a_machine_that_has_nothing_of_it(name):
     found = as_json("--preset", name)
     missing = {one["name"] for one in found["missing"]}
     assert {"model", "tasks"} <= missing
-    assert ("vLLM's interpreter" in missing) == (name != "osworld-16gpu")
+    assert ("vLLM's interpreter" in missing) == (not name.endswith("16gpu"))
     command = found["desktops"]["command"]
     assert command[:3] == ["docker", "run", "--detach"]
     assert command[-1] == "happysixd/osworld-docker"
@@ -102,10 +106,8 @@ def test_a_real_run_is_told_on_a_machine_that_has_nothing_of_it(name):
     assert "--device=/dev/kvm" in command
     ranks = found["learner"]["processes"][0]
     assert f"--nproc-per-node={len(ranks['environment']['CUDA_VISIBLE_DEVICES'].split(','))}" in ranks["command"]
-    assert (
-        sum(host["desktops"] for host in found["desktops"]["hosts"])
-        == {1: 38, 8: 38, 16: 180}[len(found["memory"]["gpus"])]
-    )
+    desktops = {"osworld-16gpu": 180, "osworld-dartsim-16gpu": 80}.get(name, 38)
+    assert sum(host["desktops"] for host in found["desktops"]["hosts"]) == desktops
     said = dry_run("--preset", name)
     assert said.exit_code == 0, said.output
     assert "missing on this machine" in said.stdout
@@ -118,6 +120,16 @@ def test_engines_of_another_machine_are_told_with_their_command():
     last = there[7]["command"]
     assert last[last.index("--port") + 1] == "8007"
     assert last[last.index("--model") + 1] == "models/UI-TARS-1.5-7B"
+
+
+def test_two_machines_that_do_everything_are_told_what_to_start():
+    """The guide's recipe: each has an engine on its GPU 0, seven ranks, and half of the desktops."""
+    found = as_json("--preset", "osworld-dartsim-16gpu")
+    assert [one["environment"]["CUDA_VISIBLE_DEVICES"] for one in found["engines"]["start_there"]] == ["0", "0"]
+    ranks = [*found["learner"]["processes"], *found["learner"]["start_there"]]
+    assert [one["environment"]["CUDA_VISIBLE_DEVICES"] for one in ranks] == ["1,2,3,4,5,6,7"] * 2
+    assert [host["desktops"] for host in found["desktops"]["hosts"]] == [40, 40]
+    assert len(found["memory"]["gpus"]) == 16
 
 
 def test_parts_that_do_not_fit_are_refused():
@@ -176,7 +188,7 @@ EXTRAS = (
 
 
 def test_a_bare_machine_tells_every_real_preset():
-    real = ["desktop", "osworld-1gpu", "osworld-8gpu", "osworld-16gpu"]
+    real = ["desktop", *OSWORLD]
     runs = [list(VLLM), *(["--preset", name] for name in real), ["--preset", "osworld-8gpu", "--twin"]]
     program = BARE.format(blocked=EXTRAS, runs=runs)
     root = Path(__file__).resolve().parents[2]

@@ -29,7 +29,8 @@ def test_the_three_of_dart_have_one_system(name):
         assert getattr(config, section) == getattr(measured, section), section
 
 
-OUR_TEST_BED = {"tiny", "desktop", "coupled", "osworld-1gpu", "osworld-8gpu", "osworld-16gpu"}
+GPUS = ("1gpu", "8gpu", "16gpu")
+OUR_TEST_BED = {"tiny", "desktop", "coupled", *(f"osworld-{n}" for n in GPUS), *(f"osworld-dartsim-{n}" for n in GPUS)}
 """Presets that change weights without a restart and say what that costs, or are measured, by their own means."""
 
 
@@ -39,6 +40,27 @@ def test_a_weight_change_without_a_restart_does_not_take_as_long_as_one(name):
     if config.rollout.sync.mode != "restart":
         assert config.cluster.engine.transfer_seconds == 10.0
         assert any("takes 10 s" in text for text in presets()[name]["about"]["departures"])
+
+
+@pytest.mark.parametrize("gpus", GPUS)
+def test_our_presets_of_osworld_schedule_as_dartsim_and_train_as_dart(gpus):
+    ours, dart, dartsim = (load(preset_name=name) for name in (f"osworld-dartsim-{gpus}", f"osworld-{gpus}", "dartsim"))
+    for section in ("admission", "staleness", "task_filter"):
+        assert getattr(ours.curation, section) == getattr(dartsim.curation, section)
+    assert ours.curation.batch.rule == dartsim.curation.batch.rule == "started"
+    assert (ours.rollout.routing, ours.rollout.sync.mode) == (dartsim.rollout.routing, "keep")
+    assert ours.curation.selection.keep_stored
+    assert ours.rollout.warm_envs > 0
+    for section in ("attempts", "turn_limit", "pool"):
+        assert getattr(ours.curation, section) == getattr(dart.curation, section)
+    assert ours.trainer.objective == dart.trainer.objective
+    assert (ours.policy, ours.tasks) == (dart.policy, dart.tasks)
+
+
+def test_a_preset_may_build_on_another():
+    assert preset("osworld-dartsim-8gpu")["policy"] == preset("osworld-8gpu")["policy"]
+    assert preset("osworld-dartsim-16gpu")["curation"] == preset("osworld-dartsim-8gpu")["curation"]
+    assert "preset" not in preset("osworld-dartsim-16gpu")
 
 
 def test_dart_is_the_paper_s_method():

@@ -17,7 +17,24 @@ from dartsim.real.containers.plan import desktops_by_host
 from dartsim.real.engines.options import engine_places, weights_dtype
 
 SCREEN = (1920, 1080)
-PRESETS = ("osworld-1gpu", "osworld-8gpu", "osworld-16gpu")
+PRESETS = tuple(f"{family}-{gpus}gpu" for family in ("osworld", "osworld-dartsim") for gpus in (1, 8, 16))
+
+
+def test_fp8_halves_what_an_engine_caches_and_nearly_halves_its_weights():
+    plain, cache, both = (
+        estimate(load(preset_name="osworld-8gpu", overrides=changes)).engine
+        for changes in (
+            [],
+            ["vllm.kv_cache_dtype=fp8"],
+            ["vllm.kv_cache_dtype=fp8", "vllm.quantization=fp8"],
+        )
+    )
+    assert plain is not None
+    assert cache is not None
+    assert both is not None
+    assert cache.kv_bytes_per_token * 2 == plain.kv_bytes_per_token
+    assert (cache.weights, cache.working) == (plain.weights, plain.working)
+    assert 0.5 < both.weights / plain.weights < 0.65  # embeddings and the vision tower stay
 
 
 def by_hand_qwen2_5() -> int:
@@ -205,9 +222,9 @@ def test_each_preset_fits_on_its_gpus(name: str, model: tuple[str, ...]):
     config = load(preset_name=name, overrides=model)
     found = estimate(config)
     assert found is not None
-    assert len(found.gpus) == int(name.removeprefix("osworld-").removesuffix("gpu"))
+    assert len(found.gpus) == int(name.rpartition("-")[2].removesuffix("gpu"))
     assert all(sum(gpu.holds.values()) <= found.gpu_bytes for gpu in found.gpus)
-    assert sum(desktops_by_host(config).values()) == config.rollout.num_envs
+    assert sum(desktops_by_host(config).values()) == config.rollout.num_desktops
     assert max(desktops_by_host(config).values()) * 4.2 < config.cluster.hosts.memory_gib
     assert found.as_json()["parameters"] == found.shape.parameters
     assert "as published" in found.shape_source

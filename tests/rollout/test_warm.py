@@ -1,6 +1,7 @@
 """``WarmProvider``: spares are booted ahead, places are never exceeded, and nothing is left behind."""
 
 import asyncio
+import math
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from dartsim.config.sections.rollout import RolloutConfig
 from dartsim.core.errors import EnvStartFailed
 from dartsim.rollout import WarmProvider
+from dartsim.rollout.warm import fitting_spares
 from dartsim.sim import simulate
 
 FAILED = EnvStartFailed("no display")
@@ -22,6 +24,27 @@ def make(fakes, provider, *, num_envs=1, num_spares=1, **config):
 async def stop(task):
     task.cancel()
     await asyncio.wait([task])
+
+
+@given(
+    st.lists(st.floats(0.0, 600.0), min_size=1, max_size=5),
+    st.floats(0.5, 16.0),
+    st.floats(0.0, 700.0),
+    st.integers(1, 60),
+    st.integers(0, 20),
+)
+def test_spares_leave_the_slots_and_the_reserve_their_memory(hosts, desktop, reserve, slots, wanted):
+    config = RolloutConfig(num_envs=slots, warm_envs=wanted, host_reserve_gib=reserve)
+    spares = fitting_spares(config, hosts, desktop)
+    assert 0 <= spares <= wanted
+    places = sum(math.floor(max(0.0, host - reserve) / desktop) for host in hosts)
+    assert spares == 0 or slots + spares <= places
+    assert spares == wanted or slots + spares + 1 > places
+
+
+def test_spares_are_not_limited_by_memory_that_nothing_counts():
+    config = RolloutConfig(num_envs=38, warm_envs=4)
+    assert fitting_spares(config, [256.0, math.inf], 4.2) == fitting_spares(config, [1.0], 0.0) == 4
 
 
 async def test_the_next_attempt_finds_a_booted_desktop(fakes):

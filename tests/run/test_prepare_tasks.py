@@ -1,4 +1,4 @@
-"""Which tasks a run is offered: those of its source, less those that are left out."""
+"""What a run is offered: the tasks of its source, less those that are left out, and spares that fit its hosts."""
 
 from __future__ import annotations
 
@@ -38,6 +38,24 @@ def test_a_task_whose_answer_can_forge_its_score_is_left_out_unless_a_setting_ke
         assert offered() == ["plain", "other"]
     assert "left out code: the metric runs the agent's answer" in caplog.text
     assert offered("tasks.forgeable=true") == ["plain", "code", "other"]
+
+
+def test_a_modeled_cluster_has_as_many_spares_as_its_memory_holds(caplog):
+    changes = [
+        "rollout.num_envs=38",
+        "rollout.warm_envs=6",
+        "cluster.hosts.count=2",
+        "cluster.env.latency.memory_gib=4",
+    ]
+    roomy = prepare(load(preset_name="dart", overrides=[*changes, "cluster.hosts.memory_gib=100.0"]))
+    assert roomy.config.rollout.num_desktops == 44
+    with caplog.at_level(logging.WARNING):
+        tight = prepare(load(preset_name="dart", overrides=[*changes, "cluster.hosts.memory_gib=83.0"]))
+    assert (tight.config.rollout.num_envs, tight.config.rollout.warm_envs) == (38, 2)
+    assert "2 of 6 spare desktops (rollout.warm_envs) fit into the memory of the hosts beside 38" in caplog.text
+    reserve = "rollout.host_reserve_gib=5.0"
+    kept = prepare(load(preset_name="dart", overrides=[*changes, "cluster.hosts.memory_gib=83.0", reserve]))
+    assert kept.config.rollout.warm_envs == 0
 
 
 def test_tasks_are_left_out_by_id(offered):

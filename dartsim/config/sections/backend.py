@@ -36,6 +36,10 @@ class DesktopBackend(Backend):
     boots: ClassVar[bool] = False
     """Whether desktops are booted, so that an attempt costs minutes rather than milliseconds."""
 
+    def memory_gib(self, config: Any) -> tuple[Sequence[float], float] | None:
+        """Return the memory of each host that desktops run on, and of a desktop, GiB; None if it is not known."""
+        return None
+
     def supported(self, config: Any, tasks: Sequence[Any]) -> Sequence[Any]:
         """Return the tasks that can be set up and scored; ``tasks.unsupported`` says what to do about the others."""
         return tasks

@@ -56,8 +56,12 @@ class RolloutConfig(Section):
 
     num_envs: Positive = Field(38, description="Desktop slots (DART headline run).")
     warm_envs: int = Field(
-        0, ge=0, description="Spare desktops booted ahead, which a slot's next attempt takes without waiting."
+        0,
+        ge=0,
+        description="Spare desktops booted ahead, which a slot's next attempt takes without waiting; fewer if the "
+        "hosts lack the memory.",
     )
+    host_reserve_gib: float = Field(0.0, ge=0.0, description="Memory of each host that spare desktops leave free, GiB.")
     num_workers: Positive = Field(4, description="Inference workers, one GPU each (DART headline run).")
     unit: Literal["rollout", "task", "batch"] = Field(
         "rollout", description="What has to end before its slots get new work."

@@ -31,6 +31,22 @@ class VllmConfig(Section):
     )
     max_model_len: Positive = Field(2048, description="Longest prompt and reply together, tokens.")
     max_num_seqs: Positive = Field(16, description="Requests computed at the same time.")
+    prefix_caching: bool = Field(
+        True, description="Whether the keys and values of a prompt are kept for the next turn, which begins like it."
+    )
+    kv_cache_dtype: Literal["auto", "fp8", "fp8_e4m3", "fp8_e5m2"] = Field(
+        "auto",
+        description="Of keys and values in the cache; auto: as the weights. FP8 holds twice the prompts, and moves "
+        "log-probabilities away from the learner's (learner/mismatch_mean).",
+    )
+    quantization: Literal["none", "fp8"] = Field(
+        "none",
+        description="FP8: an engine quantizes the weights of linear layers as it loads them: half the memory, and the "
+        "same caution. Its norms and embeddings are still compared after each load.",
+    )
+    flags: list[str] = Field(
+        default_factory=list, description="More arguments of an engine's command line, in vLLM's own words."
+    )
     threads: Positive = Field(
         1,
         description="OpenMP threads of an engine on CPU; more than one slows shared cores down.",

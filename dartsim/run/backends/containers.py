@@ -31,6 +31,14 @@ class ContainerDesktops(DesktopBackend):
         return desktop_plan(config)
 
     @override
+    def memory_gib(self, config: Config) -> tuple[Sequence[float], float] | None:
+        from dartsim.real.osworld.backend import memory_of_hosts
+        from dartsim.real.ray_cluster.backend import placed
+
+        # Engines of other nodes are asked by nobody here.
+        return None if placed(config, "desktops") else memory_of_hosts(config)
+
+    @override
     def supported(self, config: Config, tasks: Sequence[Task]) -> Sequence[Task]:
         from dartsim.real.osworld.task_list import evaluator_facts, supported_tasks
         from dartsim.real.ray_cluster.backend import placed

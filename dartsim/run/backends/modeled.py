@@ -29,6 +29,13 @@ class SimDesktops(DesktopBackend):
             yield 'tasks.source = "desktop" needs the real desktops: set backend.desktops = "desktop".'
 
     @override
+    def memory_gib(self, config: Config) -> tuple[Sequence[float], float]:
+        from dartsim.run.prepare import env_timing
+
+        hosts = config.cluster.hosts
+        return [hosts.memory_gib] * hosts.count, env_timing(config).memory_gib
+
+    @override
     def plan(self, config: Config) -> dict[str, Any]:
         return {"what": f"{config.rollout.num_desktops} modeled"}
 

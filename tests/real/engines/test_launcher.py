@@ -30,8 +30,10 @@ from dartsim.real.engines.worker import VllmWorker
 SETTINGS = WorkerSettings(patience_seconds=30.0, retry_seconds=0.05, warm_up=False)
 
 
-def options_of(standin_file: Path, models: Any, *, start_seconds: float = 600.0, **more: Any) -> EngineOptions:
-    vllm = VllmConfig(python=sys.executable, start_seconds=start_seconds)
+def options_of(
+    standin_file: Path, models: Any, *, start_seconds: float = 600.0, flags: tuple[str, ...] = (), **more: Any
+) -> EngineOptions:
+    vllm = VllmConfig(python=sys.executable, start_seconds=start_seconds, flags=list(flags))
     return EngineOptions(vllm=vllm, model=str(models.folders[0]), entry=(str(standin_file),), **more)
 
 
@@ -179,6 +181,15 @@ def test_options_are_a_command_and_an_environment() -> None:
     assert command[command.index("--weight-transfer-config") + 1] == '{"backend": "file"}'
     assert "--enforce-eager" not in command
     assert "--disable-uvicorn-access-log" in command
+    assert "--enable-prefix-caching" in command
+    assert not {"--kv-cache-dtype", "--quantization"} & set(command)
+    flags = {"kv_cache_dtype": "fp8", "quantization": "fp8", "prefix_caching": False, "flags": ["--max-log-len", "1"]}
+    command = EngineOptions(vllm=options.vllm.replace(**flags), model="m").command(1)
+    assert command[command.index("--kv-cache-dtype") + 1] == command[command.index("--quantization") + 1] == "fp8"
+    assert "--no-enable-prefix-caching" in command
+    assert command[-2:] == ["--max-log-len", "1"]
+    with pytest.raises(ConfigError, match=r"vllm\.flags holds --model=other, which other settings decide"):
+        EngineOptions(vllm=VllmConfig(python="py", flags=["--model=other"]), model="m")
     cpu = EngineOptions(
         vllm=VllmConfig(python="py", transfer="folder"), model="m", environment={"OMP_NUM_THREADS": "3"}
     )

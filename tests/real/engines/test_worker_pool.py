@@ -105,10 +105,9 @@ def pool(standin_file: Path, models: Any, folder: Path, *flags: tuple[str, ...])
             number,
             LocalEngine(
                 EngineOptions(
-                    vllm=VllmConfig(python=sys.executable),
+                    vllm=VllmConfig(python=sys.executable, flags=list(more)),
                     model=str(models.folders[0]),
                     entry=(str(standin_file),),
-                    flags=more,
                 ),
                 folder,
                 name=f"engine-{number}",

@@ -47,6 +47,19 @@ class Container:
         return self.newest
 
 
+def test_engines_report_the_memory_that_limits_spares(monkeypatch):
+    from dartsim.config import load
+    from dartsim.real.osworld.backend import memory_of_hosts
+
+    config = load(preset_name="desktop")
+    found = memory_of_hosts(config)
+    assert found is not None
+    (host,), desktop = found
+    assert host > desktop == config.desktop.memory_mib / 1024
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
+    assert memory_of_hosts(config) is None
+
+
 def with_desktop(spec, *uses, settings=SETTINGS):
     """Start a desktop for each of ``uses``, and hand it over with what remembers its container."""
     from dartsim.real.containers import DockerHost
