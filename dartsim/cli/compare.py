@@ -104,8 +104,11 @@ def compare(
     from dartsim.observe.report import render_comparison, surrogates
     from dartsim.observe.rundir import read_run
 
-    folder = out_folder or new_folder("compare-" + "-".join(dict.fromkeys(presets)))
-    planned = plan(presets, settings(overrides, hours, None, faults), seeds, folder, workload)
+    configs = plan(presets, settings(overrides, hours, None, faults), seeds, workload)
+    folder = out_folder or new_or_interrupted(configs)
+    planned = runs_in(folder, configs)
+    if not _begins(folder, planned):
+        raise ConfigError(f"{folder} already exists; name another folder with --out")
     with report_interrupt(lambda: _progress_so_far(planned, folder)):
         make_runs(planned, ray)
     runs = [read_run(run.path) for run in planned]
@@ -155,13 +158,11 @@ def compare(
         write_json(rows, json_file)
 
 
-def plan(
-    presets: Sequence[str], overrides: Sequence[str], seeds: int, folder: Path, workload: str | None = None
-) -> list[ComparedRun]:
-    """Return the runs of a comparison, all checked before the first one starts.
+def plan(presets: Sequence[str], overrides: Sequence[str], seeds: int, workload: str | None = None) -> list[Config]:
+    """Return the configurations of a comparison, all checked before the first one starts.
 
     Raises:
-        ConfigError: If a preset or setting is wrong, or the folder contains anything else.
+        ConfigError: If a preset or setting is wrong.
     """
     from dartsim.config import load
     from dartsim.run.prepare import prepare
@@ -172,35 +173,49 @@ def plan(
             f"compare takes presets, not files, and got {', '.join(files)}; `dartsim run FILE` runs one, "
             "`dartsim presets` lists presets"
         )
-    runs: list[ComparedRun] = []
+    configs: list[Config] = []
     for preset in dict.fromkeys(presets):
         for seed in range(seeds):
             config = load(preset_name=preset, workload_name=workload, overrides=[*overrides, f"run.seed={seed}"])
             prepare(config)
             _refuse_without_engine(config)
-            runs.append(ComparedRun(config, folder / f"{preset}-seed{seed}"))
-    _refuse_other_files(runs, folder)
-    return runs
+            configs.append(config)
+    return configs
 
 
-def _refuse_other_files(runs: Sequence[ComparedRun], folder: Path) -> None:
-    """Refuse a folder that contains anything but a part of this very comparison."""
+def runs_in(folder: Path, configs: Sequence[Config]) -> list[ComparedRun]:
+    """Return the runs of a comparison, each with its directory inside the comparison's."""
+    return [ComparedRun(config, folder / f"{config.preset}-seed{config.run.seed}") for config in configs]
+
+
+NAMED = 3
+"""Largest number of presets in the name of a folder."""
+
+
+def new_or_interrupted(configs: Sequence[Config]) -> Path:
+    """Return a new folder in runs/, or that of the same comparison, if that was interrupted."""
+    presets = list(dict.fromkeys(config.preset for config in configs))
+    more = [] if len(presets) <= NAMED else [f"{len(presets) - NAMED + 1}-more"]
+    name = "-".join(["compare", *presets[: NAMED - len(more)], *more])
+    return new_folder(name, unless=lambda folder: _begins(folder, runs_in(folder, configs)))
+
+
+def _begins(folder: Path, runs: Sequence[ComparedRun]) -> bool:
+    """Return whether a folder is new, or contains nothing but a part of this very comparison."""
     from dartsim.observe.rundir import CONFIG
 
     if not folder.exists():
-        return
+        return True
     started = [run for run in runs if (run.path / CONFIG).is_file()]
     same = all((run.path / CONFIG).read_text("utf-8") == to_toml(run.config) for run in started)
-    if not same or not set(folder.iterdir()) <= {run.path for run in runs}:
-        raise ConfigError(f"{folder} already exists; name another folder with --out")
+    return same and set(folder.iterdir()) <= {run.path for run in runs}
 
 
 def _progress_so_far(runs: Sequence[ComparedRun], folder: Path) -> str:
     from dartsim.observe.rundir import SUMMARY
 
     done = sum((run.path / SUMMARY).is_file() for run in runs)
-    how = f"with --out {folder} resumes" if folder.exists() else "starts again"
-    return f"interrupted: {done} of {len(runs)} runs were finished, no comparison was written; the same command {how}"
+    return f"interrupted: {done} of {len(runs)} runs were finished, in {folder}; the same command makes the others"
 
 
 def _refuse_without_engine(config: Config) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -184,14 +184,14 @@ def settings(
     return [*(overrides or ()), *(f"{key}={value}" for key, value in options.items() if value is not None)]
 
 
-def new_folder(name: str, base: Path = Path("runs")) -> Path:
-    """Return the first unused folder of runs/NAME, runs/NAME-2 and so on.
+def new_folder(name: str, base: Path = Path("runs"), unless: Callable[[Path], bool] = lambda folder: False) -> Path:
+    """Return the first unused folder of runs/NAME, runs/NAME-2 and so on; or one of these that ``unless`` accepts.
 
     Raises:
         ConfigError: If it cannot be created.
     """
     number = 1
-    while (path := base / (name if number == 1 else f"{name}-{number}")).exists():
+    while (path := base / (name if number == 1 else f"{name}-{number}")).exists() and not unless(path):
         number += 1
     folder_target(path)
     return path

@@ -12,6 +12,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from dartsim.cli.console import errors
+from dartsim.lab.progress import PrintedProgress
 from dartsim.observe import HELD_OUT, Instrument, Recorder
 from dartsim.observe.figures import figures
 
@@ -43,7 +44,7 @@ class SpeedColumn(ProgressColumn):
 
 @contextmanager
 def bars(console: Console = errors) -> Iterator[Progress]:
-    """Show one bar for each run, on terminals only."""
+    """Show one bar for each run; without a terminal, a line every half minute."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),
@@ -52,7 +53,7 @@ def bars(console: Console = errors) -> Iterator[Progress]:
         TimeElapsedColumn(),
         TextColumn("[dim]{task.fields[live]}"),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with PrintedProgress(*columns, console=console) as progress:
         yield progress
 
 

@@ -125,7 +125,9 @@ def run(
         return
     if not resolved.backend.virtual:
         from dartsim.lab.estimate import estimate
+        from dartsim.run.prepare import refuse_missing_packages
 
+        refuse_missing_packages(resolved)  # before torch is imported
         estimate(resolved)  # refuses what cannot fit on its GPUs
     path = out_folder or new_folder(f"{resolved.preset}-seed{resolved.run.seed}")
     where = f"run: {path} (while it runs: dartsim status {path})"

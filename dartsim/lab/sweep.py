@@ -144,15 +144,16 @@ class WithProgress:
 
 @contextmanager
 def progress_bar(console: Console) -> Iterator[Progress]:
-    """Show how many runs are done, on terminals only."""
+    """Show how many runs are done; without a terminal, in a line every half minute."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
-        Progress,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+
+    from dartsim.lab.progress import PrintedProgress
 
     columns = (
         TextColumn("{task.description}"),
@@ -162,8 +163,7 @@ def progress_bar(console: Console) -> Iterator[Progress]:
         TimeRemainingColumn(),
         TextColumn("[dim]{task.fields[live]}"),
     )
-    quiet = not console.is_terminal
-    with Progress(*columns, console=console, disable=quiet, speed_estimate_period=SPEED_SECONDS) as progress:
+    with PrintedProgress(*columns, console=console, speed_estimate_period=SPEED_SECONDS) as progress:
         yield progress
 
 

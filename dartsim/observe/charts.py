@@ -18,14 +18,17 @@ Named = Sequence[tuple[str, Mapping[str, Any]]]
 """Summaries or series of runs, by name."""
 
 DASHES = ("solid", "dash", "dot", "dashdot")
-"""Styles of lines, where there are more runs than colors."""
+"""Styles of lines, where there are more than six runs."""
 BLUE, TEAL, PURPLE = "#0072b2", "#0f8b8d", "#7a5cc9"
 MUTED = "#8c97a8"
 HOURS = "hours"
 """Title of every time axis."""
 ENDING_COLOR, DROP_COLOR, STALE_COLOR = "#4f5bd5", "#c2416b", "#7a5cc9"
 
-RUN_COLORS = ("#8c97a8", "#4f5bd5", "#0f8b8d", "#c2416b", "#b7791f", "#5b8c2a")
+RUN_COLORS = (
+    *("#8c97a8", "#4f5bd5", "#0f8b8d", "#c2416b", "#b7791f", "#5b8c2a"),
+    *("#7b3f00", "#b09cf5", "#1f9ed1", "#e58fb1", "#2f3e57", "#9fb82f"),
+)
 """Colors of compared runs; no state has one of them."""
 
 
@@ -301,13 +304,14 @@ def reward(series: Mapping[str, Any]) -> Chart:
 
 
 def run_colors(num_runs: int) -> list[str]:
-    """Return a color for each run, the first one gray."""
-    return [RUN_COLORS[index % len(RUN_COLORS)] for index in range(num_runs)]
+    """Return a color for each run, no two alike; the first one is gray."""
+    more = (f"hsl({137.5 * index % 360.0:g}, 50%, 50%)" for index in range(num_runs - len(RUN_COLORS)))
+    return [*RUN_COLORS[:num_runs], *more]
 
 
 def rates_of_runs(all_series: Named, key: str, window_hours: float) -> Chart:
     """One rate of every run over time."""
-    dashes = [DASHES[index // len(RUN_COLORS) % len(DASHES)] for index in range(len(all_series))]
+    dashes = [DASHES[index // 6 % len(DASHES)] for index in range(len(all_series))]
     data = [
         _rate_line(name, color, series, key, window_hours, dash)
         for (name, series), color, dash in zip(all_series, run_colors(len(all_series)), dashes, strict=True)

@@ -67,7 +67,7 @@ FIGURES: Mapping[str, FigureStyle] = {
         1,
         "Share of the prompt tokens that an engine found in its prefix cache, of those engines that say so.",
     ),
-    "minutes_per_version": FigureStyle("Minutes per version", "min", 1, "Time per finished update."),
+    "minutes_per_version": FigureStyle("Time per version", "min", 1, "Time per finished update."),
     "rollout_share": FigureStyle(
         "Time with rollout", "%", 1, "Share of time in which at least one attempt is running."
     ),

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -286,8 +287,6 @@ def _environment() -> Environment:
 
 def _shared(plots: Mapping[str, charts.Chart], runs: Sequence[tuple[str, RunDir]]) -> dict[str, Any]:
     """Return the values that every page needs: plotly.js, the charts and the timelines."""
-    from plotly.offline import get_plotlyjs
-
     timelines = [{"name": name, **run.timeline} for name, run in runs if run.timeline is not None]
     used = {
         (population["name"], population["states"][state])
@@ -300,7 +299,7 @@ def _shared(plots: Mapping[str, charts.Chart], runs: Sequence[tuple[str, RunDir]
     if all(float(run.summary["simulated_hours"]) < 1.0 for _, run in runs):
         plots = {name: charts.in_minutes(plot) for name, plot in plots.items()}
     return {
-        "plotlyjs": Markup(get_plotlyjs()),
+        "plotlyjs": _packed_plotly(),
         "plots": _json(plots),
         "timelines": _json({"runs": timelines, "styles": styles, "names": TITLES}),
         "timeline_legend": {
@@ -309,6 +308,14 @@ def _shared(plots: Mapping[str, charts.Chart], runs: Sequence[tuple[str, RunDir]
         },
         "has_timeline": bool(timelines),
     }
+
+
+@cache
+def _packed_plotly() -> Markup:
+    """Return plotly.js, compressed by gzip, as base64."""
+    from plotly.offline import get_plotlyjs
+
+    return Markup(b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode())
 
 
 def _json(value: Any) -> Markup:

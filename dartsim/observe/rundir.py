@@ -39,8 +39,13 @@ IDLE = "idle.json"
 TRACE = "trace.json.gz"
 REPORT = "report.html"
 
-FIGURES = ("simulated_hours", "desktop_shares", "engine_shares", "trainer_shares")
-"""Without these a file is not the summary of a run."""
+KEYS = {
+    SUMMARY: ("simulated_hours", "desktop_shares", "engine_shares", "trainer_shares"),
+    SERIES: ("from_hours", "to_hours", "rates", "utilization", "shares"),
+    TIMELINE: ("start_seconds", "end_seconds", "populations"),
+    IDLE: ("start_seconds", "end_seconds", "populations", "hours"),
+}
+"""Without these a file is not what its name says."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +140,7 @@ def read_run(path: Path) -> RunDir:
             f"{path} is not a finished run: it has no {', '.join(missing)}; name a folder that `dartsim run` wrote"
         )
     run = RunDir(path)
-    _ = run.summary, run.series, run.timeline
-    without = [name for name in FIGURES if name not in run.summary]
-    if without:
-        raise ConfigError(f"{path / SUMMARY} has no {', '.join(without)}; the run has to be repeated")
+    _ = run.summary, run.series, run.timeline, run.idle
     return run
 
 
@@ -177,6 +179,8 @@ def _text(folder: Path, name: str) -> str:
         return (folder / name).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{folder / name} cannot be read ({error.strerror}); is {folder} a run's folder?") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{folder / name} is not text ({error}); the run has to be repeated") from None
 
 
 def _object(folder: Path, name: str) -> dict[str, Any]:
@@ -186,6 +190,8 @@ def _object(folder: Path, name: str) -> dict[str, Any]:
         raise ConfigError(f"{folder / name} is not JSON ({error}); the run has to be repeated") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{folder / name} holds a {type(value).__name__}, a JSON object is wanted")
+    if without := [key for key in KEYS[name] if key not in value]:
+        raise ConfigError(f"{folder / name} has no {', '.join(without)}; the run has to be repeated")
     return value
 
 

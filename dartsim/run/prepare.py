@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from dartsim.config import Config
-from dartsim.core.errors import ConfigError
+from dartsim.core.errors import ConfigError, TaskFileError
+from dartsim.core.install import install_command
 from dartsim.core.rng import Streams
 from dartsim.core.types import Task
 from dartsim.envs.mock.suites import SUITES, mock_suite, mock_tasks
@@ -96,6 +98,7 @@ def prepare_run(config: Config) -> PreparedRun:
             "policy.temperature = 0 takes the likeliest tokens, and attempts that are all alike teach nothing; raise "
             "it (DART: 1), and measure the likeliest tokens with `dartsim eval --temperature 0`"
         )
+    refuse_missing_packages(config)
     prepared = prepare(with_fitting_spares(config))
     return replace(prepared, tasks=config.backend.desktop_backend.supported(config, prepared.tasks))
 
@@ -114,6 +117,20 @@ def with_fitting_spares(config: Config) -> Config:
         rollout.num_envs,
     )
     return config.replace(rollout={"warm_envs": fitting})
+
+
+def refuse_missing_packages(config: Config) -> None:
+    """Refuse backends whose packages are not installed, before anything that takes long.
+
+    Raises:
+        ConfigError: With the command that installs them.
+    """
+    wanted = dict.fromkeys(name for part in config.backend.parts for name in part.packages)
+    missing = [name for name in wanted if find_spec(name) is None]
+    if missing and config.ray.address is None:  # on Ray, other machines have them
+        raise ConfigError(
+            f"real desktops and vLLM engines need {', '.join(missing)}, not installed here: {install_command('real')}"
+        )
 
 
 def _outcomes(config: Config) -> RecordedOutcomes | None:
@@ -201,6 +218,12 @@ def _of_source(config: Config) -> tuple[Sequence[Task], Collection[str]]:
     if tasks.source == "desktop":
         return _desktop(config), ()
     assert tasks.folder is not None, "checked by dartsim.config.rules"
+    file = Path(tasks.folder) / f"{tasks.list_name}.json"
+    if not file.is_file():
+        raise TaskFileError(
+            f"there is no task list {file}: tasks.folder is a checkout of OSWorld's evaluation_examples; the same "
+            "command with --dry-run lists all that is missing"
+        )
     bad: Literal["error", "skip"] = "skip" if tasks.unsupported == "skip" else "error"
     suite = load_suite(
         Path(tasks.folder), tasks.list_name, missing=tasks.missing, bad=bad, exclude=frozenset(tasks.exclude)

@@ -134,8 +134,11 @@ def test_a_comparison_over_seeds_shows_means_and_on_a_workload_nothing_published
     assert "Diamonds" not in page
 
 
-def test_an_interrupted_comparison_resumes(dartsim, monkeypatch):
-    arguments = ("compare", "coupled", "dart-measured", "--hours", "0.2", "--out", "both", "--json", "rows.json")
+@pytest.mark.parametrize(
+    ("out", "folder"), [(("--out", "both"), "both"), ((), "runs/compare-coupled-dart-measured")], ids=["named", "new"]
+)
+def test_the_same_command_finishes_an_interrupted_comparison(dartsim, monkeypatch, out, folder):
+    arguments = ("compare", "coupled", "dart-measured", "--hours", "0.2", *out, "--json", "rows.json")
 
     def first_only(runs, ray):
         execute(runs[0].config, runs[0].path)
@@ -146,10 +149,16 @@ def test_an_interrupted_comparison_resumes(dartsim, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(compare, "make_runs", first_only)
         assert dartsim(*arguments) == 130
-    written = Path("both/coupled-seed0/summary.json").stat().st_mtime_ns
+    summary = Path(folder, "coupled-seed0/summary.json")
+    written = summary.stat().st_mtime_ns
     assert dartsim(*arguments) == 0
-    assert Path("both/coupled-seed0/summary.json").stat().st_mtime_ns == written
+    assert summary.stat().st_mtime_ns == written
     assert [row["preset"] for row in json.loads(Path("rows.json").read_text())] == ["coupled", "dart-measured"]
+
+
+def test_the_folder_of_a_comparison_of_many_presets_has_a_short_name():
+    configs = compare.plan(["coupled", "dart", "areal-eta0", "areal-eta4"], [], 1)
+    assert compare.new_or_interrupted(configs) == Path("runs/compare-coupled-dart-2-more")
 
 
 def test_a_warning_of_a_comparison_s_run_says_whose_it_is(capsys):
@@ -194,6 +203,10 @@ def test_a_run_made_before_a_figure_was_kept_is_drawn_all_the_same(dartsim, caps
         (("compare", "coupled", "drat"), "did you mean 'dart'"),
         (("report", "nowhere"), "nowhere is not a folder"),
         (("run", "--set", "tasks.source=osworld"), "tasks.folder"),
+        (
+            ("run", "--preset", "dart", "--set", "tasks.source=osworld", "--set", "tasks.folder=x"),
+            "--dry-run lists all",
+        ),
     ],
 )
 def test_a_wrong_request_is_refused_before_anything_starts(dartsim, capsys, arguments, said):

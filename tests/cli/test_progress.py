@@ -7,11 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
+from rich.progress import BarColumn, TextColumn
 
 from dartsim.cli import progress
 from dartsim.cli.progress import RunBar, bars
 from dartsim.config import Config
 from dartsim.lab.jobs import Job, Outcome, run_job
+from dartsim.lab.progress import PrintedProgress
 from dartsim.lab.sweep import WithProgress, progress_bar
 from dartsim.observe import Recorder
 
@@ -71,3 +73,18 @@ def test_a_bar_of_the_laboratory_counts_simulations_and_knows_how_many_come():
         assert task.total == 24  # more than was thought
         counted.done()
         assert task.total == 24
+
+
+def test_without_a_terminal_a_line_every_half_minute_says_how_far_the_work_is():
+    console, now = Console(file=io.StringIO(), width=200), [0.0]
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed} h"),
+        TextColumn("{task.fields[live]}"),
+    )
+    with PrintedProgress(*columns, console=console, get_time=lambda: now[0]) as running:
+        task = running.add_task("dart", total=4.0, live="")
+        for now[0], completed in ((29.0, 1), (31.0, 2), (40.0, 3), (62.0, 4)):
+            running.update(task, completed=completed, live="version 7")
+    assert console.file.getvalue() == "dart  2 h  version 7\ndart  4 h  version 7\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import re
 from dataclasses import dataclass
@@ -30,9 +32,12 @@ def embedded(page: str, name: str):
     return json.loads(found[1])
 
 
+PLOTLY = r'<script type="text/plain" id="plotlyjs">([^<]*)</script>'
+
+
 def own_text(page: str) -> str:
     """Return the page without plotly.js."""
-    return re.sub(r"<script>/\*\*\n\* plotly\.js.*?</script>", "", page, flags=re.DOTALL)
+    return re.sub(PLOTLY, "", page)
 
 
 class Addresses(HTMLParser):
@@ -75,6 +80,7 @@ def test_figures_are_read_as_people_read_them():
     assert figure_text("minutes_per_version", 1.26) == "1.3\u202fmin"
     assert figure_text("minutes_per_version", 0.0123) == "0.738\u202fs", "of a fast run an update takes no minute"
     assert figure_text("mean_reward", 0.5943) == "0.594"
+    assert "inute" not in FIGURES["minutes_per_version"].label, "it may be shown in seconds"
 
 
 def test_the_page_stands_alone(make_run, tmp_path):
@@ -83,7 +89,15 @@ def test_the_page_stands_alone(make_run, tmp_path):
     parser.feed(own_text(page))
     assert parser.found == ["data:,"]
     assert "default-src 'none'" in page
-    assert "* plotly.js v" in page
+    found = re.search(PLOTLY, page)
+    assert found is not None
+    assert "* plotly.js v" in gzip.decompress(base64.b64decode(found[1])).decode()
+
+
+def test_no_two_runs_of_a_comparison_share_a_color():
+    colors = charts.run_colors(32)
+    assert len(set(colors)) == 32
+    assert colors[:9] == charts.run_colors(9)
 
 
 def test_the_page_says_what_ran(make_run, tmp_path):

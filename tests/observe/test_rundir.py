@@ -48,6 +48,15 @@ def test_the_data_of_a_long_run_stay_small(make_run, tmp_path):
     assert sum((tmp_path / file).stat().st_size for file in ("series.json", "timeline.json")) < 3_000_000
 
 
+@pytest.mark.parametrize("file", ["summary.json", "series.json", "timeline.json", "idle.json"])
+@pytest.mark.parametrize(("content", "said"), [(b"\xa0\xff", "is not text"), (b"{}", "has no "), (b"[", "is not JSON")])
+def test_a_damaged_file_is_named(make_run, tmp_path, file, content, said):
+    make_run(tmp_path, hours=0.2)
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"{file} {said}.*the run has to be repeated"):
+        read_run(tmp_path)
+
+
 def test_a_folder_that_is_no_run_is_refused(make_run, tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere is not a folder; a run's folder is wanted"):
         read_run(tmp_path / "nowhere")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 
 import pytest
 
 from dartsim.config import load
 from dartsim.core.errors import ConfigError
-from dartsim.run.prepare import prepare
+from dartsim.run.prepare import prepare, refuse_missing_packages
 
 
 @pytest.fixture
@@ -62,3 +63,12 @@ def test_tasks_are_left_out_by_id(offered):
     assert offered('tasks.exclude=["other"]') == ["plain"]
     with pytest.raises(ConfigError, match="names nobody, which are not among the tasks"):
         offered('tasks.exclude=["nobody"]')
+
+
+@pytest.mark.parametrize("change", ["backend.desktops=desktop", "backend.workers=vllm"])
+def test_a_package_that_a_backend_needs_is_looked_for_first(monkeypatch, change):
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    config = load(preset_name="desktop" if "desktops" in change else "tiny", overrides=[change])
+    with pytest.raises(ConfigError, match=r"need httpx, not installed here: pip install .*\[real\]"):
+        refuse_missing_packages(config)
+    refuse_missing_packages(load(preset_name="dart"))

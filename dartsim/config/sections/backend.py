@@ -18,6 +18,8 @@ class Backend(NamedComponent):
 
     modeled: ClassVar[bool] = False
     """Whether it is modeled, so that it can run in virtual time."""
+    packages: ClassVar[tuple[str, ...]] = ()
+    """Packages of the extra `real` that it imports on this machine."""
 
     def problems(self, config: Any) -> Iterator[str]:
         """Yield one sentence for each reason why it cannot work as configured."""

@@ -23,6 +23,7 @@ class ContainerDesktops(DesktopBackend):
 
     task_sources: ClassVar[tuple[str, ...]] = ("desktop", "osworld")
     boots = True
+    packages = ("docker", "httpx")
 
     @override
     def plan(self, config: Config) -> dict[str, Any]:

@@ -34,6 +34,8 @@ PYTHON = "VLLM_PYTHON"
 class VllmEngines(EngineBackend):
     """vLLM servers, one for each worker."""
 
+    packages = ("httpx",)
+
     @override
     def problems(self, config: Config) -> Iterator[str]:
         ray, vllm = config.ray, config.vllm
