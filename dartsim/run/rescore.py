@@ -6,19 +6,17 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import select
-
+from dartsim.config.sections.desktop import ScoringConfig
 from dartsim.core.errors import ConfigError, ScoreUnavailable, cause_of
 from dartsim.core.types import MetricRecord
 from dartsim.real.scoring.archive import SCORES, ScoreArchive
 from dartsim.real.scoring.evaluator_venv import default_home
 from dartsim.real.scoring.opening import open_pool
 from dartsim.real.scoring.pool import SandboxPool
-from dartsim.store.database import open_sqlite
-from dartsim.store.rows import original, score_record
-from dartsim.store.sql import DATABASE_FILE
-from dartsim.store.tables import TRAJECTORIES
-from dartsim.store.transactions import reading
+from dartsim.real.scoring.sandbox import SandboxLimits
+from dartsim.run.resume import stored_config
+from dartsim.store.backends import store_backend
+from dartsim.store.load import StoredScore
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,36 +46,29 @@ class Rescored:
 
 
 def rescore(folder: Path) -> list[Rescored]:
-    """Score a run's stored attempts again.
+    """Score a run's stored attempts again, in sandboxes as it had them.
 
     Args:
         folder: The run directory.
 
     Raises:
-        ConfigError: If the run kept no database of its own, or no scores of real desktops.
+        ConfigError: If it is no run's folder, nothing is left of its store, or it has no scores of real desktops.
+        StoreFault: If its database does not answer.
     """
-    database = folder / DATABASE_FILE
-    if not database.is_file():
-        raise ConfigError(
-            f'{folder} has no {DATABASE_FILE}: only a run with curation.store = "sqlite" keeps its attempts'
-        )
-    columns = TRAJECTORIES.c
-    query = select(columns.attempt, columns.task, columns.score).where(columns.score.is_not(None))
-    engine = open_sqlite(database)
-    with reading(engine) as connection:
-        rows = [(row.attempt, row.task, score_record(original(row.score))) for row in connection.execute(query)]
-    engine.dispose()
-    if not rows:
+    config = stored_config(folder)
+    where = config.curation.store
+    stored = store_backend(where).scores(where, folder)
+    if not stored:
         raise ConfigError(f"{folder} has no attempt that was scored on a real desktop")
-    inside = any("desktop-env" in record.scorer for _, _, record in rows)
-    metrics = [(attempt, task, metric) for attempt, task, record in rows for metric in record.metrics]
-    return asyncio.run(_rescore(metrics, ScoreArchive(folder / SCORES), default_home() if inside else None))
+    return asyncio.run(_rescore(stored, ScoreArchive(folder / SCORES), config.desktop.scoring))
 
 
-async def _rescore(
-    metrics: list[tuple[int, str, MetricRecord]], archive: ScoreArchive, home: Path | None
-) -> list[Rescored]:
-    async with open_pool(home) as pool:
+async def _rescore(stored: list[StoredScore], archive: ScoreArchive, settings: ScoringConfig) -> list[Rescored]:
+    home = default_home() if any("desktop-env" in each.record.scorer for each in stored) else None
+    metrics = [(each.attempt, each.task, metric) for each in stored for metric in each.record.metrics]
+    async with open_pool(
+        home, kind=settings.sandbox, size=settings.sandboxes, limits=SandboxLimits.configured(settings)
+    ) as pool:
         return await asyncio.gather(*(_again(pool, archive, *metric) for metric in metrics))
 
 

@@ -131,13 +131,22 @@ def resumed(folder: Path, changes: Sequence[str] = (), *, best: bool = False) ->
     return prepared, learning(prepared, resume=state)
 
 
-def resumable(path: Path, *, hours: float | None = None, updates: int | None = None) -> Config:
-    """Return the configuration of a run, or refuse one that cannot be resumed."""
+def stored_config(path: Path, changes: Sequence[str] = ()) -> Config:
+    """Return the configuration of a run, with overrides.
+
+    Raises:
+        ConfigError: If the folder is no run's.
+    """
     if not (path / CONFIG).is_file():
         raise ConfigError(f"{path} is no run's folder: it has no {CONFIG}; name a folder that `dartsim run` made")
+    return load(path / CONFIG, overrides=changes)
+
+
+def resumable(path: Path, *, hours: float | None = None, updates: int | None = None) -> Config:
+    """Return the configuration of a run, or refuse one that cannot be resumed."""
     changes = [] if hours is None else [f"run.hours={float(hours)}"]
     changes += [] if updates is None else [f"run.updates={updates}"]
-    config = load(path / CONFIG, overrides=changes)
+    config = stored_config(path, changes)
     if not store_backend(config.curation.store).resumable:
         raise ConfigError(
             f'{path} was run with curation.store = "{config.curation.store}", of which nothing is left; run it again, '

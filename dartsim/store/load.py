@@ -10,9 +10,9 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.sql.elements import ColumnElement
 
 from dartsim.core.errors import TornFile, TornRecord
-from dartsim.core.types import StoredSuccess, SuccessSource, Task, Trajectory, TrajectoryState, Turn
+from dartsim.core.types import ScoreRecord, StoredSuccess, SuccessSource, Task, Trajectory, TrajectoryState, Turn
 from dartsim.store.blobs import BlobStore
-from dartsim.store.rows import NO_ROOM, task_of, trajectory_of, turn_of
+from dartsim.store.rows import NO_ROOM, original, score_record, task_of, trajectory_of, turn_of
 from dartsim.store.tables import SUCCESSES, TASKS, TRAJECTORIES, TURNS
 from dartsim.store.transactions import reading
 
@@ -25,6 +25,23 @@ class Torn(NamedTuple):
 
     attempt: int
     why: str
+
+
+class StoredScore(NamedTuple):
+    """How a stored attempt's reward was computed."""
+
+    attempt: int
+    task: str
+    record: ScoreRecord
+
+
+def load_scores(engine: Engine) -> list[StoredScore]:
+    """Return how rewards were computed, by attempt; none of a simulated desktop's."""
+    columns = TRAJECTORIES.c
+    query = select(columns.attempt, columns.task, columns.score).where(columns.score.is_not(None))
+    with reading(engine) as connection:
+        rows = connection.execute(query.order_by(columns.attempt)).all()
+    return [StoredScore(row.attempt, row.task, score_record(original(row.score))) for row in rows]
 
 
 def load_trajectories(

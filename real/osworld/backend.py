@@ -118,13 +118,7 @@ async def open_scorer_pool(config: Config, tasks: Sequence[Task]) -> AsyncIterat
             "runs some, so that it needs a sandbox; found neither a Docker engine of this machine nor "
             "bubblewrap: `apt-get install bubblewrap`, or start an engine"
         )
-    limits = SandboxLimits(
-        seconds=settings.metric_seconds,
-        getter_seconds=settings.getter_seconds,
-        cpu_seconds=settings.cpu_seconds,
-        memory_mib=settings.memory_mib,
-        scratch_mib=settings.scratch_mib,
-    )
+    limits = SandboxLimits.configured(settings)
     home = default_home() if inside else None
     async with open_pool(home, kind=settings.sandbox, size=settings.sandboxes, limits=limits) as pool:
         facts = await pool.facts() if inside else None

@@ -18,6 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from dartsim.config.sections.desktop import ScoringConfig
 from dartsim.core.errors import ScoreUnavailable
 from dartsim.envs.tasks import FORGEABLE_METRICS
 from dartsim.real.scoring.sandboxed import wire
@@ -106,6 +107,17 @@ class SandboxLimits:
     input_mib: int = 256
     reply_mib: int = 64
     start_seconds: float = 120.0
+
+    @classmethod
+    def configured(cls, settings: ScoringConfig) -> SandboxLimits:
+        """Return the limits of a configuration."""
+        return cls(
+            seconds=settings.metric_seconds,
+            getter_seconds=settings.getter_seconds,
+            cpu_seconds=settings.cpu_seconds,
+            memory_mib=settings.memory_mib,
+            scratch_mib=settings.scratch_mib,
+        )
 
     @property
     def total_mib(self) -> int:

@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import event
 
 from dartsim.core.errors import ConfigError, StoreFault
-from dartsim.store.backends import open_store
+from dartsim.core.types import MetricRecord, Score, ScoreRecord
+from dartsim.store.backends import open_store, store_backend
 from dartsim.store.database import open_sqlite, open_url, schema_name
 from dartsim.store.load import load_trajectories
 from dartsim.store.memory import MemoryStore
@@ -99,6 +100,23 @@ def test_a_store_is_opened_by_its_setting(tmp_path, made):
     assert made.same(found, made.ended(0))
     again.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.db", "screens"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_how_rewards_were_computed_is_read_while_the_run_goes_on(kind, request, tmp_path, made):
+    where = request.getfixturevalue("postgres").url if kind == "postgres" else kind
+    record = ScoreRecord("scorer 1", 1.5, (MetricRecord("exact_match", 0.5, 1.0, ("ab",), "cd"),))
+    store = open_store(where, tmp_path, durability="each", screenshots=False)
+    store.record(made.plain(0))
+    store.record(made.plain(1, reward=Score(0.5, record)))
+    assert store_backend(where).scores(where, tmp_path) == [(1, made.TASK.id, record)]
+    store.record(made.plain(2))  # it is still the writer
+    store.close()
+
+
+def test_a_store_in_memory_leaves_no_scores(tmp_path):
+    with pytest.raises(ConfigError, match="nothing is left"):
+        store_backend("memory").scores("memory", tmp_path)
 
 
 def test_runs_share_a_server_under_their_own_names(postgres, tmp_path, made):

@@ -14,6 +14,7 @@ from dartsim.core.registry import NamedComponent, component, names, register
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from dartsim.store.load import StoredScore
     from dartsim.store.sql import Durability
 
 
@@ -28,6 +29,15 @@ class StoreBackend(NamedComponent):
     def open(self, where: str, folder: Path, **options: Any) -> Store:
         """Open the store of a run; arguments as ``open_store``."""
         raise NotImplementedError
+
+    def scores(self, where: str, folder: Path) -> list[StoredScore]:
+        """Return how the rewards of a run were computed; a process that writes the store is not disturbed.
+
+        Raises:
+            ConfigError: If the store does not outlive its run, or is not there.
+            StoreFault: If the database does not answer.
+        """
+        raise ConfigError(f'{folder} was run with curation.store = "{where}", of which nothing is left')
 
 
 @register("store", "memory")
@@ -74,6 +84,16 @@ class SqlBackend(StoreBackend):
             **options,
         )
 
+    @override
+    def scores(self, where: str, folder: Path) -> list[StoredScore]:
+        from dartsim.store.load import load_scores
+
+        engine = self.engine(where, folder, durable=False)
+        try:
+            return load_scores(engine)
+        finally:
+            engine.dispose()
+
 
 @register("store", "sqlite")
 class SqliteBackend(SqlBackend):
@@ -85,6 +105,14 @@ class SqliteBackend(SqlBackend):
         from dartsim.store.sql import DATABASE_FILE
 
         return open_sqlite(folder / DATABASE_FILE, durable=durable)
+
+    @override
+    def scores(self, where: str, folder: Path) -> list[StoredScore]:
+        from dartsim.store.sql import DATABASE_FILE
+
+        if not (folder / DATABASE_FILE).is_file():
+            raise ConfigError(f"{folder} has no {DATABASE_FILE}: its attempts were removed")
+        return super().scores(where, folder)
 
 
 @register("store", "postgresql")

@@ -81,6 +81,7 @@ def run(tmp_path):
         MetricRecord("compare_text_file", 0.0, 0.1, ("ab",), call),
         MetricRecord("compare_text_file", 1.0, 0.1, ("ab",), None),
     ]
+    (tmp_path / "run/config.toml").write_text('preset = "desktop"\n')
     store = open_store("sqlite", tmp_path / "run")
     for number, record in enumerate(records):
         score = Score(record.score, ScoreRecord("dartsim 1", 0.2, (record,)))
@@ -99,5 +100,8 @@ def test_a_stored_run_is_scored_again_and_compared(run):
 
 
 def test_a_run_without_scores_of_real_desktops_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="is no run's folder"):
+        rescore(tmp_path)
+    (tmp_path / "config.toml").write_text('preset = "desktop"\n')
     with pytest.raises(ConfigError, match=r"has no run\.db"):
         rescore(tmp_path)
