@@ -1,7 +1,7 @@
 """Waiting that is no fault: the deadline of a call stands still while it waits for its turn.
 
 Who sets a deadline makes it known with ``pausable``; who waits in line below it, in the same task, does so within
-``paused_deadline``.
+``paused_deadline``. Across Ray, ``dartsim.real.ray_cluster.desktops`` carries the pauses to the control plane.
 """
 
 from __future__ import annotations

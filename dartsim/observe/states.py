@@ -168,6 +168,13 @@ class DesktopState(ComponentState):
         "idle: booted ahead, waits for a slot",
         ("a slot that takes it", "the next attempt of any slot"),
     )
+    SCORE_WAIT = (
+        13,
+        "scoring queue",
+        "#c7d68a",
+        "idle: waits for a free sandbox to be scored in",
+        ("a sandbox for its score", "a score that ends; desktop.scoring.sandboxes is their number"),
+    )
 
 
 class EngineState(ComponentState):

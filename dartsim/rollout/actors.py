@@ -152,7 +152,7 @@ async def play(
                 session.close()
             track.enter(DesktopState.EVALUATING)
             deadlines.lane("evaluate", limits.evaluate_seconds).begin()
-            with pausable(deadlines):
+            with pausable(_ScoringQueue(deadlines, track)):
                 reward = await env.evaluate()
     except TimeoutError:
         expired = deadlines.expired
@@ -206,6 +206,24 @@ async def _turns(
         await env.step(FAIL_ACTION)
         step.end()
     return Ending.TURN_LIMIT
+
+
+class _ScoringQueue:
+    """The deadlines and the desktop's state, while its score waits for its turn."""
+
+    def __init__(self, deadlines: Deadlines, track: Track) -> None:
+        self._deadlines = deadlines
+        self._track = track
+
+    def pause(self) -> None:
+        """Stand still."""
+        self._deadlines.pause()
+        self._track.enter(DesktopState.SCORE_WAIT)
+
+    def resume(self) -> None:
+        """Score with the time that was left."""
+        self._track.enter(DesktopState.EVALUATING)
+        self._deadlines.resume()
 
 
 def masked(attempt: Attempt, ending: Ending, cause: str, started: float, now: float) -> Trajectory:

@@ -20,6 +20,7 @@ LEASED = frozenset(
         DesktopState.SYNC_WAIT,
         DesktopState.TURN_WAIT,
         DesktopState.ACTING,
+        DesktopState.SCORE_WAIT,
         DesktopState.EVALUATING,
         DesktopState.CLOSING,
         DesktopState.WAIT_START,

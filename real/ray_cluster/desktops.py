@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from dartsim.core.errors import ConfigError, DartsimError, EnvStartFailed
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.types import Observation, StepResult, Task
+from dartsim.core.waiting import pausable, paused_deadline
 from dartsim.real.ray_cluster.errors import HostLost, HostLostAtStart, PartGone, PartLost
 from dartsim.real.ray_cluster.parts import Part
 
@@ -29,6 +30,21 @@ Opener = Callable[[], AbstractAsyncContextManager[EnvProvider]]
 _CLOSE_SECONDS = 120.0
 
 
+class ScoringQueue:
+    """In the actor: stands for the deadline of a score, which is the control plane's, and tells when it pauses."""
+
+    def __init__(self) -> None:
+        self.changes: asyncio.Queue[bool | None] = asyncio.Queue()
+
+    def pause(self) -> None:
+        """Tell that the score waits for its turn."""
+        self.changes.put_nowait(True)
+
+    def resume(self) -> None:
+        """Tell that it goes on."""
+        self.changes.put_nowait(False)
+
+
 class DesktopHost:
     """In the actor: the desktops of one machine, by the control plane's numbers."""
 
@@ -36,6 +52,7 @@ class DesktopHost:
         self._opener = opener
         self._desktops: dict[int, AsyncEnv] = {}
         self._starting: dict[int, asyncio.Task[None]] = {}
+        self._queues: dict[int, ScoringQueue] = {}
         self._provider: asyncio.Future[EnvProvider] | None = None
         self._end = asyncio.Event()
         self._life: asyncio.Task[None] | None = None
@@ -67,7 +84,18 @@ class DesktopHost:
         return await self._desktop(number).step(action)
 
     async def evaluate(self, number: int) -> float:
-        return await self._desktop(number).evaluate()
+        queue = self._queues[number] = ScoringQueue()
+        try:
+            with pausable(queue):
+                return await self._desktop(number).evaluate()
+        finally:
+            del self._queues[number]
+            queue.changes.put_nowait(None)
+
+    async def queue_change(self, number: int) -> bool | None:
+        """Return True once the score under way waits for its turn, False once it goes on, None once there is none."""
+        queue = self._queues.get(number)
+        return await queue.changes.get() if queue else None
 
     async def close(self, number: int) -> None:
         """Close a desktop, even one that is still starting or was closed."""
@@ -140,7 +168,22 @@ class RayDesktop:
         return StepResult(_copied(observation), over)
 
     async def evaluate(self) -> float:
-        return float(await self._call("evaluate"))
+        """Return the score; while it waits for its turn over there, the caller's deadline stands still here."""
+        following = asyncio.create_task(self._follow_queue(), name=f"scoring queue {self._number}")
+        try:
+            score: float = await self._call("evaluate")
+            return score
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+
+    async def _follow_queue(self) -> None:
+        with suppress(PartLost), ExitStack() as paused:
+            while (waits := await self.host.part.call("queue_change", self._number)) is not None:
+                if waits:
+                    paused.enter_context(paused_deadline())
+                else:
+                    paused.close()
 
     async def close(self) -> None:
         """Close the desktop, unless its host has ended."""

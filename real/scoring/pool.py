@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import TypeVar
 
 from dartsim.core.waiting import paused_deadline
@@ -126,7 +126,7 @@ class SandboxPool:
     async def _lend(self) -> AsyncIterator[SupervisedSandbox]:
         self.waiting += 1
         try:
-            with paused_deadline():
+            with paused_deadline() if self._places.locked() else nullcontext():
                 await self._places.acquire()
         finally:
             self.waiting -= 1

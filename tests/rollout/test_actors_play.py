@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from dartsim.config.sections.rollout import LimitsConfig
 from dartsim.core.errors import EnvBroken, ScoreUnavailable, WorkerFault, WorkerRestarted
 from dartsim.core.types import Ending
+from dartsim.core.waiting import paused_deadline
 from dartsim.rollout import play
 from dartsim.sim import simulate
 
@@ -42,6 +43,18 @@ async def test_an_attempt_is_set_up_plays_its_turns_and_is_scored(fakes):
     assert desktop.actions == ["click", "type", "DONE"]
     assert desktop.seeds == [5]
     assert spent == {"SETUP": 4.0, "GENERATING": 9.0, "ACTING": 3.0, "EVALUATING": 2.0}
+
+
+async def test_waiting_for_a_sandbox_is_a_state_of_its_own_and_pauses_the_deadline(fakes):
+    class Desktop(fakes.Desktop):
+        async def evaluate(self):
+            with paused_deadline():
+                await asyncio.sleep(10.0 * LIMITS.evaluate_seconds)
+            return await super().evaluate()
+
+    trajectory, spent = await run(fakes, Desktop(score=0.75), fakes.Session(["DONE"]))
+    assert trajectory.reward == 0.75
+    assert (spent["SCORE_WAIT"], spent["EVALUATING"]) == (10.0 * LIMITS.evaluate_seconds, 2.0)
 
 
 async def test_a_request_carries_the_turns_before_it(fakes):

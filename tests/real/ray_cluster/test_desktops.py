@@ -8,6 +8,7 @@ import pytest
 
 from dartsim.core import checks
 from dartsim.core.errors import ConfigError, EnvBroken, EnvStartFailed, cause_of
+from dartsim.core.waiting import pausable
 
 
 @pytest.fixture
@@ -78,6 +79,51 @@ def test_screenshots_are_memory_of_this_process(hosts):
             assert stepped.screenshot.shape == shown.screenshot.shape
             assert isinstance(stepped.screenshot, np.ndarray)
             assert over in (True, False)
+
+    asyncio.run(main())
+
+
+def test_a_score_that_waits_on_a_node_pauses_the_deadline_here_and_keeps_its_record(hosts):
+    from dartsim.core.types import Score, ScoreRecord
+    from dartsim.real.ray_cluster.desktops import RayProvider
+
+    @asynccontextmanager
+    async def opener():
+        from dartsim.core.waiting import paused_deadline
+
+        class Desktop:
+            async def evaluate(self):
+                for _ in range(2):
+                    with paused_deadline():
+                        await asyncio.sleep(0.05)
+                return Score(0.5, ScoreRecord("scorer 1", 1.5, ()))
+
+            async def close(self):
+                pass
+
+        class Provider:
+            async def start(self, slot):
+                return Desktop()
+
+        yield Provider()
+
+    changes = []
+
+    class Deadline:
+        def pause(self):
+            changes.append("pause")
+
+        def resume(self):
+            changes.append("resume")
+
+    async def main():
+        async with RayProvider(hosts(1, opener)) as provider:
+            desktop = await provider.start(0)
+            with pausable(Deadline()):
+                score = await desktop.evaluate()
+        assert score.record.scorer == "scorer 1"
+        assert changes[:2] == ["pause", "resume"]
+        assert changes == ["pause", "resume"] * (len(changes) // 2)
 
     asyncio.run(main())
 
