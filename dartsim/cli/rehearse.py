@@ -28,7 +28,7 @@ EXAMPLES = (
     "python -m dartsim.real.rehearsal.desktops --host 0.0.0.0 --ports 5000   # on vm-1, to measure its network\n\n"
     'dartsim rehearse my.toml --server "desktops of vm-1=http://vm-1:5000"'
 )
-ENGINE_CHECKS = frozenset({"real packages", "vLLM's interpreter", "model", "gpus"})
+ENGINE_CHECKS = frozenset({"real packages", "vLLM's interpreter", "engines", "model", "gpus"})
 DESKTOP_CHECKS = frozenset({"real packages", "engine", "desktop image", "disk", "kvm", "screen", "evaluator", "tasks"})
 LEARNER_CHECKS = frozenset({"train packages", "model", "gpus"})
 
@@ -121,8 +121,6 @@ def not_up(config: Config, needed: Estimate) -> dict[StandIn, str]:
     add("learner", LEARNER_CHECKS)
     if "desktops" not in found and (why := asyncio.run(_desktop_problem(config))):
         found["desktops"] = why
-    if "engines" not in found and (why := asyncio.run(_engine_problem(config))):
-        found["engines"] = why
     return found
 
 
@@ -139,17 +137,6 @@ async def _desktop_problem(config: Config) -> str | None:
                 await host.require(spec.image)
         except DartsimError as error:
             return str(error)
-    return None
-
-
-async def _engine_problem(config: Config) -> str | None:
-    """Return which engine that should run already does not answer; None if all do."""
-    from dartsim.real.engines.client import EngineClient
-
-    for address in config.vllm.addresses:
-        async with EngineClient(address, control_seconds=5.0) as client:
-            if not await client.healthy():
-                return f"{address} is not healthy"
     return None
 
 

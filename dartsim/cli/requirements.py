@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 
 from dartsim.cli import doctor
-from dartsim.cli.service_checks import MISSING, OK, DoctorCheck, install_vllm
+from dartsim.cli.service_checks import MISSING, OK, DoctorCheck, check_vllm, install_vllm
 from dartsim.config import Config
 from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.install import install_command
 from dartsim.lab.estimate import Estimate
 from dartsim.lab.host_needs import by_disk
 from dartsim.lab.memory import GIB
+from dartsim.real.containers.engine import knock
+from dartsim.real.containers.errors import missing
 from dartsim.real.containers.official import SCREEN
 from dartsim.real.containers.plan import skeleton_problem
 from dartsim.real.engines.options import HERE
@@ -53,7 +56,10 @@ def _packages(config: Config) -> Iterator[DoctorCheck]:
 
 def _vllm(config: Config) -> Iterator[DoctorCheck]:
     vllm = config.vllm
-    if config.backend.workers != "vllm" or vllm.addresses:
+    if config.backend.workers != "vllm":
+        return
+    if vllm.addresses:
+        yield replace(check_vllm(None, vllm.addresses), name="engines")
         return
     python = vllm.python or os.environ.get(VARIABLE)
     if python is None:
@@ -81,7 +87,14 @@ def _desktops(config: Config) -> Iterator[DoctorCheck]:
     kind, desktop = config.backend.desktops, config.desktop
     if not config.backend.boots:
         return
-    if all(host.url is None for host in desktop.hosts.values()):  # another machine's is not looked at
+    for name, host in desktop.hosts.items():
+        try:
+            if host.url is not None:
+                knock(host)
+        except OSError as error:
+            found, _, advice = missing(host.target, error).rpartition(": ")
+            yield _missing(f"host {name}", found, advice)
+    if all(host.url is None for host in desktop.hosts.values()):  # nothing more of another machine is looked at
         yield doctor.check_engine()
         if kind == "desktop" and (problem := skeleton_problem(config)) is not None:
             yield _missing("desktop image", *problem)

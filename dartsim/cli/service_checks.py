@@ -12,8 +12,10 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
+from http.client import HTTPException
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -95,11 +97,12 @@ def check_vllm(python: str | None, engines: Sequence[str] = ()) -> DoctorCheck:
     """
     if not engines:
         return _check_interpreter(python)
-    problems = {url: problem for url in engines if (problem := _engine_problem(url))}
-    found = "; ".join(problems.get(url) or _engine_version(url) for url in engines)
-    if not problems:
+    with ThreadPoolExecutor(len(engines)) as pool:
+        problems = dict(zip(engines, pool.map(_engine_problem, engines), strict=True))
+    found = "; ".join(problem or _engine_version(url) for url, problem in problems.items())
+    if not any(problems.values()):
         return DoctorCheck("vllm", OK, found)
-    fix = "start it with the command that `dartsim run --dry-run` prints, or correct --engine"
+    fix = "start it with the command that `dartsim run --dry-run` prints, or correct its address"
     return DoctorCheck("vllm", MISSING, found, fix)
 
 
@@ -135,21 +138,25 @@ def _engine_problem(url: str) -> str:
     """Return why an engine cannot be used; empty if it can."""
     try:
         _get(url, "/health")
-        _get(url, "/is_paused")
+        answer = json.loads(_get(url, "/is_paused"))
+        if not isinstance(answer, dict) or "is_paused" not in answer:
+            return hidden(f"what answers at {url} is no vLLM server: it said {str(answer)[:80]!r}")
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == 404:  # it runs, without the routes of the development mode
             return f"{url} has no routes that pause and change weights: start it with VLLM_SERVER_DEV_MODE=1"
         return f"{url} answers {error.code}"
-    except (OSError, ValueError) as error:
-        return hidden(f"{url} does not answer ({error})")
+    except json.JSONDecodeError:
+        return hidden(f"what answers at {url} is no vLLM server: it does not speak JSON")
+    except (OSError, ValueError, HTTPException) as error:
+        return hidden(f"{url} does not answer ({str(error) or type(error).__name__})")
     return ""
 
 
 def _engine_version(url: str) -> str:
     try:
         version = json.loads(_get(url, "/version"))["version"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, HTTPException):
         version = "of unknown version"
     return f"vLLM {version} at {url}"
 

@@ -59,9 +59,11 @@ def execute(
 
     Raises:
         ConfigError: If the configuration names something that does not exist, or the directory holds a run already.
+        EnvStartFailed: If nothing answers that could start desktops.
     """
     prepared = prepare_run(config)
     refuse_used(path)
+    config.backend.desktop_backend.check_hosts(config)
     trained = learned(prepared, path, instruments)  # before the directory exists: it may be refused
     with held(path):
         refuse_used(path, ours=True)  # again: another process may have used it meanwhile

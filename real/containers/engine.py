@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,23 @@ def connect(settings: DockerHostConfig) -> Any:
     # The package takes it for granted that what answers is an engine.
     except (docker.errors.DockerException, requests.RequestException, OSError, TypeError, AttributeError) as error:
         raise EngineMissing(missing(settings.target, error)) from error
+
+
+def require_one(hosts: Iterable[DockerHostConfig]) -> None:
+    """Check that at least one engine answers.
+
+    Raises:
+        EngineMissing: If none does; the first one's error.
+    """
+    faults: list[EngineMissing] = []
+    for settings in hosts:
+        try:
+            connect(settings).close()
+        except EngineMissing as fault:
+            faults.append(fault)
+        else:
+            return
+    raise faults[0]
 
 
 def knock(settings: DockerHostConfig) -> None:

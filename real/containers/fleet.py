@@ -49,13 +49,13 @@ class DesktopFleet:
         """
         results = await asyncio.gather(*(host.reap() for host in self.hosts), return_exceptions=True)
         faults = [result for result in results if isinstance(result, BaseException)]
+        if len(faults) == len(self.hosts):
+            raise faults[0]
         for host, result in zip(self.hosts, results, strict=True):
             if isinstance(result, (EngineMissing, EngineTimedOut)):
                 self._avoid(host, result)
             elif isinstance(result, BaseException):
                 raise result
-        if len(faults) == len(self.hosts):
-            raise faults[0]
         return sum(result for result in results if isinstance(result, int))
 
     async def require(self, image: str) -> None:

@@ -19,7 +19,7 @@ from typing import Protocol
 from dartsim.config.secrets import hidden
 from dartsim.real.engines import plugin
 from dartsim.real.engines.client import EngineClient
-from dartsim.real.engines.errors import EngineStartFailed
+from dartsim.real.engines.errors import EngineBadReply, EngineStartFailed
 from dartsim.real.engines.options import EngineOptions
 from dartsim.real.processes import end_with
 
@@ -101,6 +101,12 @@ class AttachedEngine:
                         logger.warning("waiting %g s for an engine: %s", self._start_seconds, found)
                     problem = found
                     await asyncio.sleep(_HEALTH_SECONDS)
+                await client.paused()
+        except EngineBadReply as fault:
+            raise EngineStartFailed(
+                f"what answers at {self.url} is no vLLM server with the routes of VLLM_SERVER_DEV_MODE=1; `dartsim run "
+                f"--dry-run` prints how to start one: {fault}"
+            ) from fault
         except TimeoutError:
             raise EngineStartFailed(
                 f"no healthy engine within {self._start_seconds:g} s (vllm.start_seconds): {problem}"

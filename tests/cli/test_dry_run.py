@@ -63,8 +63,19 @@ def test_gpus_are_dealt_to_engines():
 
 
 def test_engines_that_run_are_attached_to():
-    sets = ('vllm.addresses=["http://a:1","http://b:2"]',)
-    assert as_json(*VLLM, sets=sets)["engines"]["addresses"] == ["http://a:1", "http://b:2"]
+    urls = ["http://127.0.0.1:1", "http://127.0.0.1:2"]
+    found = as_json(*VLLM, sets=(f"vllm.addresses={json.dumps(urls)}",))
+    assert found["engines"]["addresses"] == urls
+    (missing,) = [one for one in found["missing"] if one["name"] == "engines"]
+    assert all(f"{url} does not answer" in missing["found"] for url in urls)
+
+
+def test_hosts_that_do_not_answer_are_missing():
+    sets = ('desktop.hosts.far.url="tcp://127.0.0.1:1"', 'desktop.hosts.far.address="127.0.0.1"')
+    found = as_json("--preset", "desktop", sets=sets)
+    (missing,) = [one for one in found["missing"] if one["name"] == "host far"]
+    assert missing["found"] == "no Docker engine answers at tcp://127.0.0.1:1 ([Errno 111] Connection refused)"
+    assert "is that machine up" in missing["fix"]
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,26 @@ def test_an_engine_is_asked_for_its_health_and_its_routes(nobody):
         assert check.fix
 
 
+def test_what_is_no_engine_is_said_so():
+    page, listed = b"<html>It works</html>", b"[]"
+    for routes in ({"/health": page, "/is_paused": page}, {"/health": b"", "/is_paused": listed}):
+        with answering(routes) as url:
+            check = service_checks.check_vllm(None, [url])
+            assert check.state is CheckState.MISSING
+            assert check.found.startswith(f"what answers at {url} is no vLLM server")
+    with socket.create_server(("127.0.0.1", 0)) as noise:
+        Thread(target=_say, args=(noise, b"SSH-2.0-OpenSSH_9.2\r\n")).start()
+        url = f"http://127.0.0.1:{noise.getsockname()[1]}"
+        assert service_checks.check_vllm(None, [url]).found.startswith(f"{url} does not answer (SSH-2.0")
+
+
+def _say(listening, words):
+    connection, _ = listening.accept()
+    with connection:
+        connection.recv(65536)
+        connection.sendall(words)
+
+
 @pytest.mark.parametrize(
     ("version", "interfaces", "state", "words"),
     [

@@ -46,6 +46,13 @@ class DesktopBackend(Backend):
         """Return the tasks that can be set up and scored; ``tasks.unsupported`` says what to do about the others."""
         return tasks
 
+    def check_hosts(self, config: Any) -> None:
+        """Check that desktops can be started anywhere, before any work is done.
+
+        Raises:
+            EnvStartFailed: If nothing answers that could start them.
+        """
+
     async def open(self, context: Any) -> EnvProvider:
         """Return what starts desktops for the length of a run."""
         config, tasks = context.prepared.config, context.prepared.tasks

@@ -49,6 +49,15 @@ class ContainerDesktops(DesktopBackend):
         return supported_tasks(config, tasks, facts)
 
     @override
+    def check_hosts(self, config: Config) -> None:
+        from dartsim.real.containers.engine import require_one
+        from dartsim.real.containers.plan import docker_hosts
+        from dartsim.real.ray_cluster.backend import placed
+
+        if not placed(config, "desktops"):
+            require_one(docker_hosts(config.desktop).values())
+
+    @override
     def open_here(
         self, config: Config, tasks: Sequence[Task], on_call: Any = None, *, folder: Path | None = None
     ) -> AbstractAsyncContextManager[Any]:

@@ -125,6 +125,19 @@ def test_an_engine_that_is_not_there_is_said_so(models: Any, request_of: Any) ->
     asyncio.run(main())
 
 
+def test_a_server_that_is_no_engine_is_said_so(standin: Any, models: Any) -> None:
+    class Page(standin.StandIn):
+        async def _route(self, *_: Any) -> tuple[int, str]:
+            return 200, "<html>It works</html>"
+
+    async def main() -> None:
+        async with Page(models.folders[0]) as server:
+            with pytest.raises(EngineStartFailed, match=r"what answers at http://127\.0\.0\.1:\d+ is no vLLM server"):
+                await worker_at(server, models).start()
+
+    asyncio.run(main())
+
+
 def test_an_engine_that_goes_away_is_refused(standin: Any, models: Any, request_of: Any) -> None:
     async def main() -> None:
         server = standin.StandIn(models.folders[0])
