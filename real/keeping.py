@@ -32,13 +32,11 @@ class KeepingDesktop:
         self._under_way: set[asyncio.Future[None]] = set()
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
-        """Set the desktop up."""
         shown = await self._inner.reset(task, seed=seed)
         self._begin(shown)
         return shown
 
     async def step(self, action: str) -> StepResult:
-        """Carry out one action."""
         result = await self._inner.step(action)
         if not result.over:  # no turn begins at the last one
             self._begin(result.observation)
@@ -52,7 +50,6 @@ class KeepingDesktop:
         return score
 
     async def close(self) -> None:
-        """Tear the desktop down."""
         await self._inner.close()
 
     def _begin(self, shown: Observation) -> None:
@@ -77,5 +74,4 @@ class KeepingDesktops:
         self._keep = keep
 
     async def start(self, slot: int) -> KeepingDesktop:
-        """Boot a desktop."""
         return KeepingDesktop(await self._inner.start(slot), self._keep)

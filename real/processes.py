@@ -159,7 +159,6 @@ class LocalProcesses:
         items: Sequence[T],
         on_progress: Callable[[int, float], None] | None = None,
     ) -> Iterator[tuple[int, R]]:
-        """Yield the number and the result of each item, in the order in which they end."""
         assert self._pool is not None, "used as a context manager"
         self._progress[:] = [0.0] * SLOTS
         numbers: dict[Future[R], int] = {self._pool.submit(_call, function, x, n): n for n, x in enumerate(items)}

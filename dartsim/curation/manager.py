@@ -132,7 +132,6 @@ class DataManager:
     # -- admission --------------------------------------------------------------------------------
 
     async def admit(self, slot: int) -> Attempt | None:
-        """Return the next attempt of a free slot once one may start; None when the run ends."""
         self._queue.end(slot)
         if self._ending:
             return None
@@ -162,7 +161,6 @@ class DataManager:
     # -- results ----------------------------------------------------------------------------------
 
     def finish(self, trajectory: Trajectory) -> None:
-        """Accept the trajectory of an admitted attempt."""
         try:
             self._finish(trajectory)
             self._settle()
@@ -258,7 +256,6 @@ class DataManager:
     # -- batches ----------------------------------------------------------------------------------
 
     async def next_batch(self) -> Batch | None:
-        """Return a batch, leased to the next update, once there is one; None when the run ends."""
         while not self._closed:
             self._drop_stale()
             chosen = self.ready_groups.select(self._running_groups())
@@ -273,14 +270,12 @@ class DataManager:
         return None
 
     def trained(self, batch: Batch, result: UpdateResult) -> None:
-        """Mark a batch as trained."""
         self.ready_groups.trained(batch)
         self.ledger.train(batch, result)
         self._grader.trained(batch.groups)
         self._settle()
 
     def release(self, batch: Batch) -> None:
-        """Take back a batch whose update failed."""
         self.ledger.release(batch)
         self.ready_groups.release(batch, keep=not self._closed)
         if self._closed:
@@ -308,7 +303,6 @@ class DataManager:
             await self._publication
 
     def published(self, version: Version) -> None:
-        """Use this version for attempts admitted from now on."""
         self.ledger.publish(version)
         self.ready_groups.unpublished = 0
         self._admission.holding = False
@@ -339,7 +333,6 @@ class DataManager:
         self.store.settle(self, now=now)
 
     def documents(self) -> dict[str, Any]:
-        """Return the state that ``restore`` needs, apart from trajectories, JSON-serializable."""
         scheduler = {
             "update": self.ledger.trainer_version,
             "admitted": self.ledger.admitted,
@@ -354,7 +347,6 @@ class DataManager:
         return {SCHEDULER: scheduler, RECORDER: save_state(self.recorder)}
 
     def successes(self) -> Sequence[StoredSuccess]:
-        """Return the stored successes."""
         return self._grader.successes()
 
     def restore(self, saved: Mapping[str, Any], stored: Restored, tasks: Mapping[str, Task]) -> None:

@@ -138,7 +138,6 @@ class CheckedEnv:
             return await self._inner.reset(task, seed=seed)
 
     async def step(self, action: str) -> StepResult:
-        """Act."""
         with self._call("step", self._limits.step_seconds):
             return await self._inner.step(action)
 
@@ -281,7 +280,6 @@ class CheckedLearner:
         self._node = Node("learner-0")
 
     async def update(self, batch: Batch) -> UpdateResult:
-        """Train."""
         monitor = self._monitor
         with monitor.call("update", f"update {batch.update}", None, self._node):
             if not batch.trajectories or batch.update != monitor.updated + 1:

@@ -82,7 +82,6 @@ class CheckedStore(StoreWrapper):
             monitor.fail("I4", f"a batch names an attempt twice: {ids}")
 
     def release(self, batch: Batch) -> None:
-        """Take a batch back."""
         if self._monitor.dead:
             return
         self._monitor.note("release", update=batch.update)
@@ -109,7 +108,6 @@ class CheckedStore(StoreWrapper):
         monitor.progress = monitor.time()
 
     def drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
-        """Mark as dropped."""
         if self._monitor.dead:
             return
         self._monitor.note("drop", attempts=[t.attempt.id for t in trajectories], reason=reason)

@@ -52,7 +52,6 @@ class InProcess:
         items: Sequence[T],
         on_progress: Callable[[int, float], None] | None = None,
     ) -> Iterator[tuple[int, R]]:
-        """Yield the number and the result of each item."""
         for number, item in enumerate(items):
 
             def report(share: float, number: int = number) -> None:
@@ -119,7 +118,6 @@ class WithProgress:
         items: Sequence[T],
         on_progress: Callable[[int, float], None] | None = None,
     ) -> Iterator[tuple[int, R]]:
-        """Yield as the inner executor does."""
         running: dict[int, float] = {}
 
         def moved(number: int, share: float) -> None:

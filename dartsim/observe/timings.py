@@ -51,7 +51,6 @@ class RotatingFile:
         self._bytes = path.stat().st_size
 
     def write(self, line: str) -> None:
-        """Write a line of ASCII, with its end."""
         if self._bytes and self._bytes + len(line) > self._max_bytes:
             self._rotate(json.loads(line)["at"])
         self._file.write(line)
@@ -202,22 +201,18 @@ class TimedDesktop:
         self._timings = timings
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
-        """Set the desktop up."""
         with self._timings.doing("env/reset", slot=self._slot):
             return await self._inner.reset(task, seed=seed)
 
     async def step(self, action: str) -> StepResult:
-        """Carry out one action."""
         with self._timings.doing("env/step", slot=self._slot):
             return await self._inner.step(action)
 
     async def evaluate(self) -> float:
-        """Score the desktop's present state."""
         with self._timings.doing("env/evaluate", slot=self._slot):
             return await self._inner.evaluate()
 
     async def close(self) -> None:
-        """Tear the desktop down."""
         with self._timings.doing("env/close", slot=self._slot):
             await self._inner.close()
 
@@ -230,7 +225,6 @@ class TimedDesktops:
         self._timings = timings
 
     async def start(self, slot: int) -> TimedDesktop:
-        """Boot a desktop."""
         with self._timings.doing("env/start", slot=slot):
             return TimedDesktop(slot, await self._inner.start(slot), self._timings)
 
@@ -245,7 +239,6 @@ class TimedWorker:
         self._live = 0
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one request."""
         self._live += 1
         try:
             with self._timings.doing("worker/generate", worker=self._index, live=self._live, turn=request.turn):
@@ -254,7 +247,6 @@ class TimedWorker:
             self._live -= 1
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
-        """Take new weights."""
         with self._timings.doing("worker/load", worker=self._index, live=self._live, mode=str(mode)):
             await self._inner.load(weights, mode)
 
@@ -267,6 +259,5 @@ class TimedLearner:
         self._timings = timings
 
     async def update(self, batch: Batch) -> UpdateResult:
-        """Train on a batch."""
         with self._timings.doing("learner/update", turns=batch.num_turns, trajectories=len(batch.trajectories)):
             return await self._inner.update(batch)

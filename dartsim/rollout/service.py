@@ -131,7 +131,6 @@ class RolloutService:
     # -- requests ---------------------------------------------------------------------------------
 
     def session(self, attempt: Attempt, track: Track) -> Session:
-        """Open a session; ``track`` is the desktop that waits for its replies."""
         return PoolSession(self, attempt, track)
 
     def begin(self, worker: WorkerSlot) -> None:
@@ -188,7 +187,6 @@ class RolloutService:
     # -- weights ----------------------------------------------------------------------------------
 
     def publish(self, weights: Weights) -> None:
-        """Let every worker load these weights; a newer publication supersedes them."""
         self.sync.publish(weights)
 
     async def settled(self, version: Version) -> None:
@@ -204,13 +202,11 @@ class RolloutService:
             self._returns = None
 
     def take_down(self, worker: WorkerSlot) -> None:
-        """Send the worker no new requests; its live ones continue."""
         self.router.remove(worker)
         if worker.in_flight:
             worker.track.enter(EngineState.DRAINING)
 
     def stop(self, worker: WorkerSlot) -> None:
-        """Note that the worker serves nothing from now on, not even its live requests."""
         worker.track.enter(EngineState.LOADING)
         if self._stopped:
             return
@@ -219,7 +215,6 @@ class RolloutService:
             self.recorder.desktops.swap(DesktopState.GENERATING, DesktopState.SYNC_WAIT)
 
     def bring_up(self, worker: WorkerSlot) -> None:
-        """Note that the worker serves again."""
         worker.track.enter(EngineState.BUSY if worker.in_flight else EngineState.IDLE)
         self.router.add(worker)
         if self._stopped:

@@ -9,17 +9,21 @@ from __future__ import annotations
 import difflib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from itertools import pairwise, repeat
 from statistics import NormalDist
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Strict, TypeAdapter, ValidationError
 
 from dartsim.core.errors import ConfigError
+
+Number = Annotated[float, Strict()]
+_NUMBER: TypeAdapter[float] = TypeAdapter(Number)
 
 BLOCK = 128
 """Numbers drawn at once."""
@@ -68,7 +72,6 @@ class Constant(Latency):
 
     @property
     def mean(self) -> float:
-        """Expected seconds."""
         return self.seconds
 
     def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
@@ -105,7 +108,6 @@ class Lognormal(Latency):
 
     @property
     def mean(self) -> float:
-        """Expected seconds."""
         return self.mean_seconds
 
     @property
@@ -119,7 +121,6 @@ class Lognormal(Latency):
         return math.log(self.mean_seconds) - self.sigma**2 / 2
 
     def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-        """Return ``size`` independent draws, in seconds."""
         return rng.lognormal(self.mu, self.sigma, size)
 
     def capped_mean(self, cap: float) -> float:
@@ -149,11 +150,9 @@ class Gamma(Latency):
 
     @property
     def mean(self) -> float:
-        """Expected seconds."""
         return self.mean_seconds
 
     def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-        """Return ``size`` independent draws, in seconds."""
         return rng.gamma(self.k, self.mean_seconds / self.k, size)
 
     def capped_mean(self, cap: float) -> float:
@@ -197,7 +196,6 @@ class Quantiles(Latency):
 
     @property
     def mean(self) -> float:
-        """Expected seconds."""
         (first, low), (last, high) = self.points[0], self.points[-1]
         ends = first * low + (1 - last) * high
         return ends + sum((b[0] - a[0]) * self._middle(a[1], b[1]) for a, b in pairwise(self.points))
@@ -209,7 +207,6 @@ class Quantiles(Latency):
         return (low + high) / 2
 
     def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-        """Return ``size`` independent draws, in seconds."""
         quantiles = [point[0] for point in self.points]
         seconds = np.array([point[1] for point in self.points], dtype=np.float64)
         uniform = rng.random(size)
@@ -242,7 +239,6 @@ class Sum(Latency):
 
     @property
     def mean(self) -> float:
-        """Expected seconds."""
         return sum(part.mean for part in self.parts)
 
     def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
@@ -278,15 +274,12 @@ class Capped(Latency):
 
     @property
     def mean(self) -> float:
-        """Expected seconds."""
         return self.of.capped_mean(self.cap_seconds)
 
     def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-        """Return ``size`` independent draws, in seconds."""
         return np.minimum(self.of.draw(rng, size), self.cap_seconds)
 
     def capped_mean(self, cap: float) -> float:
-        """Return the expectation of ``min(draw, cap)``."""
         return self.of.capped_mean(min(cap, self.cap_seconds))
 
 
@@ -349,49 +342,27 @@ _FORMS: dict[str, list[Callable[..., Latency]]] = {
 """What makes a distribution of each kind; its parameters are the keys."""
 
 
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ConfigError(f"latency: {name} must be a number, found {value!r}")
-    return float(value)
-
-
-def _list(name: str, value: Any, of: str = "") -> Sequence[Any]:
-    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
-        raise ConfigError(f"latency: {name} must be a list{of}, found {value!r}")
-    return value
-
-
-def _points(name: str, value: Any) -> tuple[tuple[float, float], ...]:
-    of = " of [quantile, seconds]"
-    pairs = [_list(name, pair, of) for pair in _list(name, value, of)]
-    if any(len(pair) != 2 for pair in pairs):
-        raise ConfigError(f"latency: {name} must be a list{of}, found {value!r}")
-    return tuple((_number("quantile", quantile), _number("seconds", seconds)) for quantile, seconds in pairs)
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigError(f"latency: {name} must be true or false, found {value!r}")
-    return value
+_VALUES: Mapping[str, TypeAdapter[Any]] = {
+    "points": TypeAdapter(tuple[tuple[Number, Number], ...]),
+    "log": TypeAdapter(Annotated[bool, Strict()]),
+    "parts": TypeAdapter(list[Any]),
+}
+_EXPECTED = {"points": "a list of [quantile, seconds]", "log": "true or false", "parts": "a list"}
 
 
 def _parsed(name: str, value: Any) -> Any:
     """Return the value of a key."""
-    match name:
-        case "points":
-            return _points(name, value)
-        case "log":
-            return _flag(name, value)
-        case "parts":
-            return tuple(from_spec(part) for part in _list(name, value))
-        case "of":
-            return from_spec(value)
-        case _:
-            return _number(name, value)
+    if name == "of":
+        return from_spec(value)
+    try:
+        parsed = _VALUES.get(name, _NUMBER).validate_python(value)
+    except ValidationError:
+        raise ConfigError(f"latency: {name} must be {_EXPECTED.get(name, 'a number')}, found {value!r}") from None
+    return tuple(map(from_spec, parsed)) if name == "parts" else parsed
 
 
-def _nearest(found: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(found, known, n=1, cutoff=0.5)
+def _nearest(given: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
 
 

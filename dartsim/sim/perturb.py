@@ -142,7 +142,6 @@ class PerturbedLoop(SimLoop):
         pass  # this loop asks every callback for its node anyway
 
     def close(self) -> None:
-        """Drop all that is left and refuse further work."""
         super().close()
         self._queues.clear()
         self._active.clear()

@@ -114,7 +114,6 @@ class SimWorker:
             self._cache = PrefixCache(max_sessions=max(1, engine.profile.kv_capacity_tokens // mean_context))
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one request after its modeled latency."""
         if self._restarting:  # it was on its way when the restart began
             raise WorkerRestarted(f"worker {self.index} is being restarted for other weights")
         turn = request.turn
@@ -240,7 +239,6 @@ class ModelWorker(SimWorker):
         self._written: dict[tuple[int, int], _WrittenReply] = {}
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one request after its modeled latency."""
         key = (request.attempt.id, request.turn)
         self._open[key] = request
         try:
@@ -250,7 +248,6 @@ class ModelWorker(SimWorker):
             self._written.pop(key, None)
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
-        """Take new weights after the modeled time."""
         await super().load(weights, mode)
         self._model.add(weights)
         if self.engine.atomic:
@@ -303,7 +300,6 @@ class DelayedSession:
         return await self._inner.generate(request)
 
     def close(self) -> None:
-        """Close the session behind it."""
         self._inner.close()
 
 
@@ -316,7 +312,6 @@ class DelayedService:
         self._seconds = seconds
 
     def session(self, attempt: Attempt, track: Track) -> Session:
-        """Open a session."""
         return DelayedSession(self._inner.session(attempt, track), self._env, self._seconds)
 
 

@@ -134,7 +134,6 @@ class PyAutoGui(ActionGrammar):
     name: ClassVar[str] = "pyautogui"
 
     def parse(self, text: str | Mapping[str, Any]) -> tuple[act.Action, ...]:
-        """Read code."""
         code = as_text(text, self.name).strip()
         if code in _WORDS:
             return (_WORDS[code],)

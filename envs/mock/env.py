@@ -82,7 +82,6 @@ class MockDesktop(GuiEnv):
         self._shown = None
 
     def act(self, action: str | Mapping[str, Any]) -> bool:
-        """Carry out an action and return whether it was the last."""
         if not self._running:
             raise ResetNeeded("the episode is over or has not begun; call reset() first")
         actions = read(self.grammar, action, self._calls)

@@ -57,15 +57,12 @@ class FaultyCluster(FaultFreeCluster):
         self._host_of = host_of.__getitem__
 
     def provider(self, provider: EnvProvider) -> EnvProvider:
-        """Return what starts desktops with faults."""
         return FaultyProvider(provider, self.injector, self.network, host_of=self._host_of)
 
     def workers(self, engines: Sequence[SimWorker]) -> Sequence[PolicyWorker]:
-        """Return workers with faults."""
         return [FaultyWorker(engine, self.injector, self.network) for engine in engines]
 
     def learner(self, learner: SimLearner) -> Learner:
-        """Return a trainer with faults."""
         return FaultyLearner(learner, self.injector, self.network)
 
     def store(self, store: Store) -> Store:
@@ -74,11 +71,9 @@ class FaultyCluster(FaultFreeCluster):
         return FaultyStore(store, self.injector) if refuses else store
 
     def transport(self, pool: Service) -> Service:
-        """Return the pool behind a network with faults."""
         return pool if self.network.quiet else FaultyTransport(pool, self.network, self._host_of)
 
     async def settle(self) -> None:
-        """Wait for what faults have left in the background."""
         await self.injector.settle()
 
 

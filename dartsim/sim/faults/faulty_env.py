@@ -49,19 +49,16 @@ class FaultyEnv:
         self._started = injector.env.now
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
-        """Set up."""
         observation: Observation = await self._call(
             self._faults.setup, EnvBroken, lambda: self._inner.reset(task, seed=seed)
         )
         return observation
 
     async def step(self, action: str) -> StepResult:
-        """Act."""
         result: StepResult = await self._call(self._faults.step, EnvBroken, lambda: self._inner.step(action))
         return result
 
     async def evaluate(self) -> float:
-        """Score."""
         score: float = await self._call(self._faults.score, ScoreUnavailable, self._inner.evaluate)
         return score
 

@@ -253,7 +253,6 @@ class FaultySession:
         return reply
 
     def close(self) -> None:
-        """Close the session behind it."""
         self._inner.close()
 
 
@@ -266,5 +265,4 @@ class FaultyTransport:
         self._host_of = host_of
 
     def session(self, attempt: Attempt, track: Track) -> Session:
-        """Open a session."""
         return FaultySession(self._inner.session(attempt, track), self._network, host(self._host_of(track.index)))

@@ -65,7 +65,6 @@ class FaultyWorker:
         return self.inner.version
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one request."""
         try:
             reply: Reply = await self._network.call(
                 CONTROL, self._part, lambda: self._answer(request), patience=CLIENT_SECONDS
@@ -92,7 +91,6 @@ class FaultyWorker:
         return reply
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
-        """Take new weights from the learner."""
         crashes = self._num_crashes
 
         async def fetched() -> None:
