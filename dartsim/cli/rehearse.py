@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +18,7 @@ from dartsim.cli.signals import report_interrupt
 if TYPE_CHECKING:
     from dartsim.config import Config
     from dartsim.lab.estimate import Estimate
-    from dartsim.lab.rehearse import PartVerdict, Rehearsal, StandIn
+    from dartsim.lab.rehearse import Rehearsal, RehearsedPart, StandIn
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -177,15 +177,18 @@ def _number(value: float) -> str:
 
 
 def _as_json(found: Rehearsal, path: Path) -> dict[str, Any]:
-    def as_row(part: PartVerdict) -> dict[str, Any]:
+    def as_row(part: RehearsedPart) -> dict[str, Any]:
         return {**asdict(part), "verdict": part.verdict}
 
-    figures = {name: value for name, value in found.figures.items() if isinstance(value, int | float)}
+    def plain(figures: Mapping[str, Any]) -> dict[str, float]:
+        return {name: value for name, value in figures.items() if isinstance(value, int | float)}
+
     return {
         "parts": [as_row(part) for part in found.parts],
         "short": found.short,
         "stand_ins": list(found.stand_ins),
         "minutes": found.minutes,
-        "figures": figures,
+        "figures": plain(found.figures),
+        "twin": plain(found.twin),
         "run_dir": str(path),
     }

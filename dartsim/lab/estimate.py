@@ -127,7 +127,7 @@ def estimate(config: Config) -> Estimate | None:
         engine=engine,
         learner=learner,
         gpus=gpus,
-        host=host_needs(config, shape, learner, screen),
+        host=host_needs(config, shape, learner, screen, tokens),
         disk=disk_needs(config, shape, screen),
         notes=tuple(_notes(config, engine, tokens)),
     )

@@ -16,6 +16,12 @@ from dartsim.lab.memory import BYTES, LearnerMemory
 from dartsim.lab.model_shapes import ModelShape
 from dartsim.real.engines.options import weights_dtype
 
+PNG_SHARE = 0.2
+"""Size of a screenshot's PNG file, as which it is held, of its pixels' bytes: 1.2 MB at 1920 x 1080, a busy screen."""
+PROMPT_TOKEN_BYTES = 32
+"""A token of a turn's prompt and its three positions, for the ranks; twice in memory while they are written."""
+CUTTING_BYTES = 2**30
+"""Screenshots that are cut for the ranks at the same time, on a machine of up to 64 cores."""
 SPOOLED_VERSIONS = 4
 """Versions of a learner in the driver's process that are kept on disk for engines (``Spool``)."""
 
@@ -49,7 +55,7 @@ class HostNeeds:
     Attributes:
         start: While every rank loads the model.
         update: While the turns of the largest batch are written for the ranks and new weights are gathered.
-        turns: Part of ``update``: screenshots of live attempts and of the batch, and the patches of the batch.
+        turns: Part of ``update``: screenshots of live attempts and of the batch, and the prompts of the batch.
     """
 
     start: int
@@ -100,18 +106,24 @@ def by_disk(config: Config, needs: DiskNeeds) -> list[tuple[Path, int, int]]:
     return [(folder, size, shutil.disk_usage(folder).free) for folder, size in found.values()]
 
 
-def host_needs(config: Config, shape: ModelShape, learner: LearnerMemory | None, screen: tuple[int, int]) -> HostNeeds:
+def host_needs(
+    config: Config, shape: ModelShape, learner: LearnerMemory | None, screen: tuple[int, int], prompt_tokens: int
+) -> HostNeeds:
     """Estimate the memory of the driver's machine.
 
-    A picture of a turn is in memory three times while it is written for the ranks: its patches, their bytes, which
-    distinguish pictures, and its place in the file. Screenshots of live attempts and of the batch are uncompressed.
+    Args:
+        config: The configuration.
+        shape: The model.
+        learner: A rank on a GPU; None without.
+        screen: Width and height of a screenshot, pixels.
+        prompt_tokens: Of a full prompt.
     """
     held = BYTES[config.policy.dtype]
     driver = 2 * shape.parameters * held  # the model, and the policy that evaluates
     width, height = screen
-    turns = largest_update(config)
-    screenshots = (turns + config.rollout.num_envs * config.rollout.max_turns) * 3 * width * height
-    batch = 3 * turns * _picture_bytes(shape, screen)
+    batch = largest_update(config)
+    live = config.rollout.num_envs * config.rollout.max_turns
+    turns = round((batch + live) * PNG_SHARE * 3 * width * height) + 2 * batch * PROMPT_TOKEN_BYTES * prompt_tokens
     start = update = driver
     if learner is not None:
         ranks = config.trainer.fsdp.ranks_per_node
@@ -120,7 +132,7 @@ def host_needs(config: Config, shape: ModelShape, learner: LearnerMemory | None,
         copies = 3 * trained_parameters(config, shape) * held // config.trainer.fsdp.nodes
         start += ranks * learner.host
         update += exported + (copies if takes_several_steps(config) else 0)
-    return HostNeeds(start=start, update=update + screenshots + batch, turns=screenshots + batch)
+    return HostNeeds(start=start, update=update + turns + CUTTING_BYTES, turns=turns)
 
 
 def largest_update(config: Config) -> int:

@@ -52,7 +52,7 @@ OnStep = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartVerdict:
+class RehearsedPart:
     """A part of the system: what it needs and what it delivered, in the same unit; more is better.
 
     Attributes:
@@ -89,7 +89,7 @@ class Rehearsal:
         figures: Figures of the run.
     """
 
-    parts: Sequence[PartVerdict]
+    parts: Sequence[RehearsedPart]
     stand_ins: Sequence[StandIn]
     minutes: float
     twin: Mapping[str, Any]
@@ -182,12 +182,14 @@ def rehearse(
         on_step("run")
         rehearsed = _rehearsed(config, stand_ins, place, minutes)
         _, result = execute(rehearsed, folder, [memory, *instruments])
+        if result.interrupted:
+            raise KeyboardInterrupt
         parts = [
-            PartVerdict(
+            RehearsedPart(
                 name="driver",
                 unit="turns/min",
                 needed=twin["generated_turns_per_minute"],
-                delivered=result.figures["generated_turns_per_minute"] or None,
+                delivered=result.figures["generated_turns_per_minute"],
                 note="prompts, screenshots, routing, curation and the store together",
             ),
             _update_part(twin, folder),
@@ -234,10 +236,10 @@ def _rehearsed(config: Config, stand_ins: Collection[StandIn], place: Path, minu
 # ---- parts
 
 
-def _update_part(twin: Mapping[str, Any], folder: Path) -> PartVerdict:
+def _update_part(twin: Mapping[str, Any], folder: Path) -> RehearsedPart:
     updates = [entry for entry in read_timings(folder) if entry["what"] == "learner/update" and "failed" not in entry]
     seconds = sum(entry["seconds"] for entry in updates)
-    return PartVerdict(
+    return RehearsedPart(
         name="updates",
         unit="turns/min",
         needed=twin["trained_turns_per_minute"],
@@ -261,7 +263,7 @@ def _refuse_unknown(config: Config, servers: Mapping[str, str]) -> None:
 
 def _network_parts(
     config: Config, twin: Mapping[str, Any], shot: float, servers: Mapping[str, str], seconds: float, on_step: OnStep
-) -> Iterator[PartVerdict]:
+) -> Iterator[RehearsedPart]:
     """Yield a part for each desktop host and each engine, measured with a stand-in there, or else over the loopback."""
     from dartsim.real.rehearsal.probes import received_rate, sent_rate
     from dartsim.real.rehearsal.serving import stand_in
@@ -282,7 +284,7 @@ def _network_parts(
     prompt = config.policy.max_images * shot * 4 / 3  # in base64
     for name, delivered in asyncio.run(measure()).items():
         size = SCREENSHOTS_PER_TURN * shot if name.startswith("desktops") else prompt
-        yield PartVerdict(
+        yield RehearsedPart(
             name=f"network, {name}",
             unit="MiB/s",
             needed=turns * size * shares[name] / MEBI,
@@ -293,7 +295,7 @@ def _network_parts(
 
 def _disk_parts(
     config: Config, needed: Estimate, twin: Mapping[str, Any], shot: float, sample_bytes: int, on_step: OnStep
-) -> Iterator[PartVerdict]:
+) -> Iterator[RehearsedPart]:
     """Yield parts for space on each disk, and for what is written, hashed and loaded there."""
     from dartsim.real.rehearsal.probes import checkpoint_rates, meta_tensors
 
@@ -304,7 +306,7 @@ def _disk_parts(
     disks = by_disk(config, replace(needed.disk, run=needed.disk.run + round(stored)))
     for folder, size, free in disks:
         note = f"weights, checkpoints and {stored / GIB:.1f} GiB of turns" if len(disks) == 1 else ""
-        yield PartVerdict(
+        yield RehearsedPart(
             name=f"disk space of {folder}", unit="GiB", needed=size / GIB, delivered=free / GIB, note=note
         )
     shape, fsdp = needed.shape, config.trainer.fsdp
@@ -332,24 +334,24 @@ def _disk_parts(
         ("weights, hashed", served / interval, "hash", f"{served / rates['hash']:.0f} s a version; {share}"),
         ("weights, loaded", served / config.cluster.engine.reload_seconds, "load", loads),
     ):
-        yield PartVerdict(name=name, unit="MiB/s", needed=rate / MEBI, delivered=rates[step] / MEBI, note=note)
+        yield RehearsedPart(name=name, unit="MiB/s", needed=rate / MEBI, delivered=rates[step] / MEBI, note=note)
 
 
 def _score_parts(
     config: Config, twin: Mapping[str, Any], place: Path, seconds: float, on_step: OnStep
-) -> Iterator[PartVerdict]:
+) -> Iterator[RehearsedPart]:
     from dartsim.real.rehearsal.probes import score_rate
 
     on_step("scorers")
     rate = asyncio.run(score_rate(config, prepare_run(config).tasks, place, seconds))
     needed = twin["trajectories_per_minute"] / 60.0
-    yield PartVerdict(name="scorers", unit="scores/s", needed=needed, delivered=rate, note="all desktops at once")
+    yield RehearsedPart(name="scorers", unit="scores/s", needed=needed, delivered=rate, note="all desktops at once")
 
 
-def _memory_parts(config: Config, needed: Estimate, memory: _MemoryWatch) -> Iterator[PartVerdict]:
+def _memory_parts(config: Config, needed: Estimate, memory: _MemoryWatch) -> Iterator[RehearsedPart]:
     total = psutil.virtual_memory().total
     most = max(needed.host.start, needed.host.update)
-    yield PartVerdict(
+    yield RehearsedPart(
         name="memory of this machine",
         unit="GiB",
         needed=most / GIB,
@@ -358,10 +360,10 @@ def _memory_parts(config: Config, needed: Estimate, memory: _MemoryWatch) -> Ite
     )
     turns = largest_update(config) + config.rollout.num_envs * config.rollout.max_turns
     each = (memory.bytes_then - memory.bytes_before) / memory.most_turns if memory.most_turns >= LEAST_TURNS else 0.0
-    yield PartVerdict(
-        name="memory of turns, of what is estimated",
+    yield RehearsedPart(
+        name="memory of turns",
         unit="GiB",
         needed=turns * each / GIB,
         delivered=needed.host.turns / GIB if each else None,
-        note=f"{each / MEBI:.1f} MiB for each of {memory.most_turns:.0f} turns",
+        note=f"{each / MEBI:.1f} MiB for each of {memory.most_turns:.0f} turns, against the estimate",
     )

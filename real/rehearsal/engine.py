@@ -2,8 +2,8 @@
 
     python -m dartsim.real.rehearsal.engine --model FOLDER --replies REPLIES.json --seconds 4
 
-Prompts are not computed, only counted: each screenshot has as many tokens as the model's image rules say. Weights are
-read and hashed as an engine would, and not used.
+Prompts are not computed, only counted: each screenshot has as many tokens as the model's image rules say, and one that
+was sent before may be named only. Weights are read and hashed as an engine would, and not used.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import json
 import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from aiohttp import web
 
+from dartsim.envs.actions.ui_tars import smart_resize
 from dartsim.real.engines.ledger import read_folder
 from dartsim.real.engines.plugin import digest
 from dartsim.real.rehearsal.serving import serve
@@ -39,6 +41,8 @@ class StandInEngine:
     def __init__(self, model: Path, replies: Sequence[Sequence[int]], *, seconds: float = 0.0) -> None:
         rules = json.loads((model / "preprocessor_config.json").read_text(encoding="utf-8"))
         self._unit = rules["patch_size"] * rules["merge_size"]
+        self._min_pixels = rules.get("min_pixels") or rules["size"]["shortest_edge"]
+        self._images: dict[str, int] = {}
         self._replies = replies
         self._seconds = seconds
         self._answers: dict[tuple[int, int], str] = {}
@@ -74,7 +78,11 @@ class StandInEngine:
 
     async def _generate(self, request: web.Request) -> web.Response:
         body = json.loads(await request.read())
-        images = [self._image_tokens(part["url"]) for part in body.get("content_parts") or ()]
+        try:
+            images = [self._image_tokens(part) for part in body.get("content_parts") or ()]
+        except KeyError as missing:
+            error = {"message": f"Cache miss for image {missing}, but data is not provided.", "type": "BadRequestError"}
+            return web.json_response({"error": error}, status=400)
         prompt_tokens = len(body["token_ids"]) + sum(images) - len(images)
         await self._running.wait()
         await asyncio.sleep(self._seconds)
@@ -104,10 +112,20 @@ class StandInEngine:
             known = self._answers[number, top] = json.dumps(choice)[1:-1]
         return known
 
-    def _image_tokens(self, url: str) -> int:
+    def _image_tokens(self, part: Mapping[str, Any]) -> int:
+        """Return the tokens of an image, which may be one that was sent before, under a name.
+
+        Raises:
+            KeyError: If none of that name was sent.
+        """
+        name, url = str(part.get("uuid")), part["url"]
+        if url is None:
+            return self._images[name]
         start = url.index(",") + 1
-        width, height = struct.unpack_from(">II", base64.b64decode(url[start : start + _SIZE_CHARACTERS]), 16)
-        return int(width // self._unit) * int(height // self._unit)
+        size = struct.unpack_from(">II", base64.b64decode(url[start : start + _SIZE_CHARACTERS]), 16)
+        width, height = smart_resize(*size, factor=self._unit, min_pixels=self._min_pixels)
+        tokens = self._images[name] = int(width // self._unit) * int(height // self._unit)
+        return tokens
 
     # ---- weights
 

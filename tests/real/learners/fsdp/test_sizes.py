@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -16,18 +18,29 @@ pytest.importorskip("transformers")
 
 from safetensors.torch import load_file  # noqa: E402
 
+from dartsim.config import load  # noqa: E402
+from dartsim.core.png import Screenshot  # noqa: E402
+from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn  # noqa: E402
+from dartsim.lab.host_needs import CUTTING_BYTES, PNG_SHARE, PROMPT_TOKEN_BYTES  # noqa: E402
 from dartsim.lab.memory import learner_memory  # noqa: E402
 from dartsim.lab.model_shapes import QWEN2_5_VL_7B, read_shape  # noqa: E402
+from dartsim.real.containers.official import SCREEN  # noqa: E402
 from dartsim.real.engines.ledger import WeightsLedger, read_folder  # noqa: E402
 from dartsim.real.engines.plugin import digest  # noqa: E402
+from dartsim.real.learners.fsdp.files import PATCHES, write_turns  # noqa: E402
 from dartsim.real.learners.fsdp.learner import FsdpLearner  # noqa: E402
 from dartsim.real.learners.turn_data import read_turns  # noqa: E402
+from dartsim.real.rehearsal.model import replies, write_stand_in  # noqa: E402
 from dartsim.real.rehearsal.probes import meta_tensors  # noqa: E402
+from dartsim.real.rehearsal.screens import Screens  # noqa: E402
+from dartsim.real.vlm import build  # noqa: E402
 from dartsim.real.vlm.export import export, export_weights  # noqa: E402
+from dartsim.real.vlm.plan import vlm_config  # noqa: E402
 
 pytestmark = pytest.mark.soak
 
 LAYERS = 2
+ATTEMPTS, TURNS = 8, 30
 RANKS = 2
 
 
@@ -78,6 +91,11 @@ def memory(pid: int, field: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
+def tree_bytes(folder: Path) -> int:
+    """Return the bytes of all files below a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
 def test_layers_of_a_7b_model_take_the_memory_that_is_estimated(
     make_vlm: Any, config: Any, batches: Any, tmp_path: Path, record_property: Any
 ) -> None:
@@ -114,8 +132,10 @@ def test_layers_of_a_7b_model_take_the_memory_that_is_estimated(
                 assert learner.train(batches[1]).metrics["learner/grad_norm"] > 0.0
             return {"load": load, "held": held, "step": [memory(pid, "VmHWM") for pid in learner.group.pids]}
         finally:
+            sizes[name] = {part: tree_bytes(tmp_path / f"{name}-ranks" / part) for part in ("checkpoints", "weights")}
             learner.close()
 
+    sizes: dict[str, dict[str, int]] = {}
     libraries = measured({"dtype": "bfloat16"}, "tiny")
     found = measured(shapes, "layers")
     shape = read_shape(tmp_path / "layers")
@@ -138,6 +158,9 @@ def test_layers_of_a_7b_model_take_the_memory_that_is_estimated(
         "held": [state] * RANKS,  # gradients stay until the next step
         "step": [state + said.gathered + said.activations + exported, state + said.gathered + said.activations],
     }
+    # Of two versions the first was written with a checkpoint: weights and both moments.
+    assert sizes["layers"]["checkpoints"] == pytest.approx(3 * exported, rel=0.01)
+    assert sizes["layers"]["weights"] == pytest.approx(2 * exported, rel=0.01)
     errors = []
     for moment, predictions in expected.items():
         for rank, predicted in enumerate(predictions):
@@ -147,3 +170,40 @@ def test_layers_of_a_7b_model_take_the_memory_that_is_estimated(
             print(f"{moment:4} rank {rank}: predicted {predicted / 1e9:.2f} GB, measured {taken / 1e9:.2f}", end=", ")
             print(f"error {errors[-1]:+.0%}")
     assert all(-0.15 < error < 0.5 for error in errors), "the reserves of the estimate are 5 % and 2 GiB a GPU"
+
+
+def test_turns_of_an_update_take_the_memory_and_disk_that_are_estimated(tmp_path: Path, record_property: Any) -> None:
+    """What the driver holds and writes for the ranks, with five screenshots of 1920 x 1080 in a prompt."""
+    preset = load(preset_name="osworld-8gpu")
+    config = preset.replace(policy={"model": str(write_stand_in(preset, tmp_path / "model"))})
+    vlm = build(vlm_config(config))
+    screens, written = Screens(), replies(vlm, config)[-1]
+    tokens, logprobs = np.asarray(written), np.full(len(written), -0.5, np.float32)
+    reply = Reply(vlm.vocabulary.decode(written), 0, 0, 0, 1_000, len(written), tokens, logprobs)
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak counts from here
+    before = memory(os.getpid(), "VmRSS")
+
+    def attempt(number: int) -> Trajectory:
+        task, shots = Task("task", "do it"), (screens.png(number * TURNS + turn) for turn in range(TURNS))
+        turns = tuple(Turn(Observation(Screenshot(png), "do it"), reply) for png in shots)
+        return Trajectory(
+            Attempt(number, task, 0, number, number, TURNS, 0), turns, Ending.DONE, float(number % 2), None, 0.0, 1.0
+        )
+
+    played = tuple(attempt(number) for number in range(ATTEMPTS))
+    batch = Batch(1, 0, (Group(0, played[0].attempt.task, played, 0.0),))
+    data = read_turns(batch, vlm, config.trainer.objective.advantage)
+    write_turns(data, tmp_path / "turns")
+    taken = memory(os.getpid(), "VmHWM") - before
+    size = (tmp_path / "turns" / PATCHES).stat().st_size
+    of_png, pixels = len(screens.png(0)), 3 * SCREEN[0] * SCREEN[1]
+    prompts = sum(len(example.prompt.tokens) for example in data.examples)
+    said = len(data.examples) * of_png + 2 * prompts * PROMPT_TOKEN_BYTES
+    assert of_png < PNG_SHARE * pixels
+    patches = QWEN2_5_VL_7B.image_patches(*SCREEN) * 3 * 14**2 * ATTEMPTS * TURNS
+    for name, predicted, measured in (("memory", said, taken), ("disk", patches, size)):
+        record_property(name, measured)
+        print(f"{name}: predicted {predicted / 1e6:.0f} MB, measured {measured / 1e6:.0f}", end=", ")
+        print(f"error {predicted / measured - 1.0:+.0%}")
+    assert 0.9 * said < taken < said + CUTTING_BYTES
+    assert patches == pytest.approx(size, rel=0.05)
