@@ -1,22 +1,21 @@
-"""``dartsim compare``: several presets on the same workload, side by side."""
+"""``dartsim compare``: several schedulers on the same cluster, side by side."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from statistics import mean
 from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.table import Table
 
-from dartsim.cli.compared_runs import ComparedRun, make_runs
-from dartsim.cli.console import SHOWN, figure_table, out, plain_table, write_json
+from dartsim.cli.console import errors, out, plain_table, ratio, write_json
 from dartsim.cli.options import FaultsOption, Hours, Json, Out, Overrides, WorkloadOption, new_folder, settings
 from dartsim.cli.signals import report_interrupt
-from dartsim.config import Config, to_toml
+from dartsim.config import Config
 from dartsim.core.errors import ConfigError
+from dartsim.lab.compared_runs import ComparedRun, make_runs, named, resolved
 from dartsim.observe.bias import BAND, JUDGED, pooled
 
 EXAMPLES = (
@@ -24,7 +23,8 @@ EXAMPLES = (
     "dartsim compare coupled dart-measured\n\n"
     "dartsim compare coupled dart-measured --seeds 3 --hours 8 --json figures.json\n\n"
     "dartsim compare coupled dart --faults hostile\n\n"
-    "dartsim compare dart-measured areal-eta4 dartsim --workload osworld --seeds 5\n\n"
+    "dartsim compare mine.toml areal-eta4 --on cluster.toml --seeds 5\n\n"
+    "dartsim compare dart-measured areal-eta4 dartsim --on osworld --seeds 5\n\n"
     "dartsim compare dart dart-released \\\n  --set cluster.hosts.count=8 --set rollout.num_envs=80"
 )
 
@@ -59,8 +59,8 @@ ROWS: dict[str, tuple[str, float]] = {
 """Rows of the table: the figure (``dartsim.lab.comparison``) and its scale."""
 
 
-class PresetColumn(NamedTuple):
-    """A preset in the table.
+class SchedulerColumn(NamedTuple):
+    """A scheduler in the table.
 
     Attributes:
         name: Its name.
@@ -74,12 +74,14 @@ class PresetColumn(NamedTuple):
 
 
 def compare(
-    presets: Annotated[list[str], typer.Argument(help="Presets; see `dartsim presets`.", metavar="PRESET")],
+    schedulers: Annotated[
+        list[str], typer.Argument(help="Presets (`dartsim presets`), or TOML files.", metavar="SCHEDULER")
+    ],
+    on: WorkloadOption = None,
     overrides: Overrides = None,
     hours: Hours = None,
     faults: FaultsOption = None,
-    workload: WorkloadOption = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each preset, from 0; figures are means.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each scheduler, from 0; figures are means.")] = 1,
     updates: Annotated[
         int | None,
         typer.Option(min=1, help="Report time to this update; default: the last update that all runs finished."),
@@ -95,44 +97,39 @@ def compare(
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
-    """Run presets side by side, on all cores or on a Ray cluster, and show one table and one page.
+    """Run schedulers side by side, on all cores or on a Ray cluster, and show one table and one page.
 
-    With a workload, a preset is its scheduler alone: cluster, tasks and latencies are the workload's. The folder of
-    each run is inside the comparison's.
+    With --on, a preset or a file is its scheduler alone: cluster, tasks and latencies are those of --on. The folder
+    of each run is inside the comparison's.
     """
     from dartsim.lab.comparison import classes_over_seeds, compared, over_seeds
     from dartsim.observe.report import render_comparison, surrogates
-    from dartsim.observe.rundir import read_run
+    from dartsim.observe.rundir import RunDir
 
-    configs = plan(presets, settings(overrides, hours, None, faults), seeds, workload)
-    folder = out_folder or new_or_interrupted(configs)
-    planned = runs_in(folder, configs)
-    if not _begins(folder, planned):
+    runs = plan(schedulers, settings(overrides, hours, None, faults), seeds, on)
+    folder = out_folder or new_or_interrupted(runs)
+    runs = runs_in(folder, runs)
+    if not _is_part(folder, runs):
         raise ConfigError(f"{folder} already exists; name another folder with --out")
-    with report_interrupt(lambda: _progress_so_far(planned, folder)):
-        make_runs(planned, ray)
-    runs = [read_run(run.path) for run in planned]
-    finished = [_update_hours(run.path) for run in runs]
-    updates = updates or min(map(len, finished)) or None
-    figures = [compared(run.summary, hours, updates=updates) for run, hours in zip(runs, finished, strict=True)]
-    by_preset = {
-        name: [row for run, row in zip(runs, figures, strict=True) if run.name == name]
-        for name in dict.fromkeys(presets)
-    }
-    columns = [PresetColumn(name, over_seeds(rows), classes_over_seeds(rows)) for name, rows in by_preset.items()]
+    with report_interrupt(lambda: _progress_so_far(runs, folder)):
+        ended = make_runs(runs, errors, ray)
+    updates = updates or min(len(run.update_hours) for run in ended) or None
+    figures = [compared(run.summary, run.update_hours, updates=updates) for run in ended]
+    names = list(dict.fromkeys(run.scheduler for run in runs))
+    by_name = {name: [row for run, row in zip(runs, figures, strict=True) if run.scheduler == name] for name in names}
+    columns = [SchedulerColumn(name, over_seeds(rows), classes_over_seeds(rows)) for name, rows in by_name.items()]
     page = render_comparison(
-        [run for run in runs if run.summary["seed"] == 0],
+        [RunDir(run.path) for run in runs if run.path is not None and run.config.run.seed == 0],
         folder / "comparison.html",
-        # On a workload a preset is not the run whose figures were published.
-        published=PUBLISHED if workload is None else None,
+        names=names,
+        # On another cluster a preset is not the run whose figures were published.
+        published=PUBLISHED if on is None else None,
         means=[column.figures for column in columns],
         table=scheduler_rows(columns, updates),
-        bias=[pooled([row["bias"] for row in rows]) for rows in by_preset.values()],
+        bias=[pooled([row["bias"] for row in rows]) for rows in by_name.values()],
         num_seeds=seeds,
     )
     if json_file != "-":
-        if len(by_preset) <= 2:
-            out.print(figure_table([(name, _mean([r.summary for r in runs if r.name == name])) for name in by_preset]))
         for table in scheduler_tables(columns, updates):
             out.print(table)
         for line in starved_lines(columns):
@@ -141,80 +138,74 @@ def compare(
             out.print(
                 f"means over {seeds} seeds, ± half the 95 % confidence interval; the page's timelines show seed 0"
             )
-        if note := surrogates([(run.name, run.summary) for run in runs]):
+        if note := surrogates([(run.scheduler, made.summary) for run, made in zip(runs, ended, strict=True)]):
             out.print(note, highlight=False)
         out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
     if json_file is not None:
-        rows = [
+        facts = [
             {
-                "preset": run.summary["preset"],
-                "seed": run.summary["seed"],
-                "workload": run.summary["config"]["workload"],
+                "scheduler": run.scheduler,
+                "preset": run.config.preset,
+                "seed": run.config.run.seed,
+                "workload": on,
                 "updates": updates,
-                **row,
             }
-            for run, row in zip(runs, figures, strict=True)
+            for run in runs
         ]
-        write_json(rows, json_file)
+        write_json([{**fact, **row} for fact, row in zip(facts, figures, strict=True)], json_file)
 
 
-def plan(presets: Sequence[str], overrides: Sequence[str], seeds: int, workload: str | None = None) -> list[Config]:
-    """Return the configurations of a comparison, all checked before the first one starts.
+def plan(schedulers: Sequence[str], overrides: Sequence[str], seeds: int, on: str | None = None) -> list[ComparedRun]:
+    """Return the runs of a comparison, all checked before the first one starts; none has a directory yet.
 
     Raises:
-        ConfigError: If a preset or setting is wrong.
+        ConfigError: If a preset, a file or a setting is wrong.
     """
-    from dartsim.config import load
     from dartsim.run.prepare import prepare
 
-    files = [name for name in presets if name.endswith(".toml") or Path(name).is_file()]
-    if files:
-        raise ConfigError(
-            f"compare takes presets, not files, and got {', '.join(files)}; `dartsim run FILE` runs one, "
-            "`dartsim presets` lists presets"
-        )
-    configs: list[Config] = []
-    for preset in dict.fromkeys(presets):
+    runs: list[ComparedRun] = []
+    for name, scheduler in named(list(dict.fromkeys(schedulers))).items():
         for seed in range(seeds):
-            config = load(preset_name=preset, workload_name=workload, overrides=[*overrides, f"run.seed={seed}"])
+            config = resolved(scheduler, on, [*overrides, f"run.seed={seed}"])
             prepare(config)
             _refuse_without_engine(config)
-            configs.append(config)
-    return configs
+            runs.append(ComparedRun(name, config))
+    return runs
 
 
-def runs_in(folder: Path, configs: Sequence[Config]) -> list[ComparedRun]:
+def runs_in(folder: Path, runs: Sequence[ComparedRun]) -> list[ComparedRun]:
     """Return the runs of a comparison, each with its directory inside the comparison's."""
-    return [ComparedRun(config, folder / f"{config.preset}-seed{config.run.seed}") for config in configs]
+    return [replace(run, path=folder / f"{run.scheduler}-seed{run.config.run.seed}") for run in runs]
 
 
 NAMED = 3
 """Largest number of presets in the name of a folder."""
 
 
-def new_or_interrupted(configs: Sequence[Config]) -> Path:
+def new_or_interrupted(runs: Sequence[ComparedRun]) -> Path:
     """Return a new folder in runs/, or that of the same comparison, if that was interrupted."""
-    presets = list(dict.fromkeys(config.preset for config in configs))
-    more = [] if len(presets) <= NAMED else [f"{len(presets) - NAMED + 1}-more"]
-    name = "-".join(["compare", *presets[: NAMED - len(more)], *more])
-    return new_folder(name, unless=lambda folder: _begins(folder, runs_in(folder, configs)))
+    names = list(dict.fromkeys(run.scheduler for run in runs))
+    more = [] if len(names) <= NAMED else [f"{len(names) - NAMED + 1}-more"]
+    name = "-".join(["compare", *names[: NAMED - len(more)], *more])
+    return new_folder(name, unless=lambda folder: _is_part(folder, runs_in(folder, runs)))
 
 
-def _begins(folder: Path, runs: Sequence[ComparedRun]) -> bool:
+def _is_part(folder: Path, runs: Sequence[ComparedRun]) -> bool:
     """Return whether a folder is new, or contains nothing but a part of this very comparison."""
     from dartsim.observe.rundir import CONFIG
 
     if not folder.exists():
         return True
-    started = [run for run in runs if (run.path / CONFIG).is_file()]
-    same = all((run.path / CONFIG).read_text("utf-8") == to_toml(run.config) for run in started)
-    return same and set(folder.iterdir()) <= {run.path for run in runs}
+    paths = [run.path for run in runs if run.path is not None]
+    started = [run for run in runs if run.path is not None and (run.path / CONFIG).is_file()]
+    same = all(run.same_config for run in started)
+    return same and set(folder.iterdir()) <= set(paths)
 
 
 def _progress_so_far(runs: Sequence[ComparedRun], folder: Path) -> str:
     from dartsim.observe.rundir import SUMMARY
 
-    done = sum((run.path / SUMMARY).is_file() for run in runs)
+    done = sum(run.path is not None and (run.path / SUMMARY).is_file() for run in runs)
     return f"interrupted: {done} of {len(runs)} runs were finished, in {folder}; the same command makes the others"
 
 
@@ -231,20 +222,7 @@ def _refuse_without_engine(config: Config) -> None:
         raise ConfigError(f"preset {config.preset!r} needs real desktops, and {engine.found}; {engine.fix}")
 
 
-def _mean(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the mean of each shown figure over seeds, and the maximum of the largest staleness."""
-    values = {name: [summary[name] for summary in summaries if summary.get(name) is not None] for name in SHOWN}
-    return {name: max(own) if name == "staleness_max" else mean(own) for name, own in values.items() if own}
-
-
-def _update_hours(path: Path) -> list[float]:
-    """Return when each update of a run finished, hours of the run's time."""
-    from dartsim.run.resume_point import METRICS
-
-    return [json.loads(line)["time"] / 3600.0 for line in (path / METRICS).read_text("utf-8").splitlines()]
-
-
-def scheduler_rows(columns: Sequence[PresetColumn], updates: int | None) -> list[tuple[str, list[str]]]:
+def scheduler_rows(columns: Sequence[SchedulerColumn], updates: int | None) -> list[tuple[str, list[str]]]:
     """Return rows of one cell a preset: means over seeds, then the classes of tasks that are trained least.
 
     Args:
@@ -262,18 +240,21 @@ def scheduler_rows(columns: Sequence[PresetColumn], updates: int | None) -> list
     return rows
 
 
-def scheduler_tables(columns: Sequence[PresetColumn], updates: int | None) -> Iterator[Table]:
-    """Yield ``scheduler_rows`` as tables of a few presets each."""
-    rows = scheduler_rows(columns, updates)
+def scheduler_tables(columns: Sequence[SchedulerColumn], updates: int | None) -> Iterator[Table]:
+    """Yield ``scheduler_rows`` as tables of a few schedulers each; of two, with their ratio."""
+    rows, two = scheduler_rows(columns, updates), len(columns) == 2
+    figures = [figure for figure, _ in ROWS.values()]
+    ratios = [ratio(*(column.figures.get(name, {}).get("mean") for column in columns)) for name in figures if two]
+    ratios += [""] * (len(rows) - len(ratios))
     for start in range(0, len(columns), BESIDE):
         part = slice(start, start + BESIDE)
-        table = plain_table("", numbers=[column.name for column in columns[part]])
-        for label, cells in rows:
-            table.add_row(label, *cells[part])
+        table = plain_table("", numbers=[*(column.name for column in columns[part]), *["ratio"] * two])
+        for (label, cells), times in zip(rows, ratios, strict=True):
+            table.add_row(label, *cells[part], *[times] * two)
         yield table
 
 
-def starved_lines(columns: Sequence[PresetColumn]) -> list[str]:
+def starved_lines(columns: Sequence[SchedulerColumn]) -> list[str]:
     """Return a line for each class of tasks that a preset starves."""
     return [
         f"{column.name} starves {share['class']} tasks (by {share['by']}): of those that the group filter keeps, "

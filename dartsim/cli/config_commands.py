@@ -32,7 +32,7 @@ PROFILES_EXAMPLES = "Examples:\n\ndartsim profiles\n\ndartsim run --preset dart 
 SHOW_EXAMPLES = (
     "Examples:\n\n"
     "dartsim config show --preset dart > my.toml\n\n"
-    "dartsim config show --preset areal-eta4 --workload osworld --faults calm"
+    "dartsim config show --preset areal-eta4 --on osworld --faults calm"
 )
 SCHEMA_EXAMPLES = "Examples:\n\ndartsim config schema\n\ndartsim config schema --json schema.json"
 

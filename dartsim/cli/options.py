@@ -46,8 +46,10 @@ FaultsOption = Annotated[
 WorkloadOption = Annotated[
     str | None,
     typer.Option(
-        "--workload",
-        help="Cluster, tasks and latencies laid over the preset: dart, osworld, long-tail, skewed-hosts, laptop, math.",
+        "--on",
+        metavar="CLUSTER",
+        help="Cluster, tasks and latencies instead of the preset's: dart, osworld, long-tail, skewed-hosts, laptop, "
+        "math; those of another preset; or a TOML file with these sections.",
     ),
 ]
 ProfileOption = Annotated[

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from dartsim.config.rules import check
-from dartsim.config.schema import AttemptsConfig, BatchConfig, Config
+from dartsim.config.schema import AttemptsConfig, BatchConfig, Config, RolloutConfig
 from dartsim.core.errors import ConfigError
 from dartsim.core.registry import TAG, Choice
 
@@ -48,13 +48,37 @@ def workloads() -> dict[str, Tree]:
     return {name: _packaged("workloads", name) for name in _names("workloads")}
 
 
+CLUSTER = (
+    *("run.hours", "tasks", "surrogate", "cluster", "rollout.num_envs", "rollout.num_workers", "rollout.max_turns"),
+    *("curation.attempts.group_size", "curation.batch.max_groups"),
+)
+"""What a workload is, of a whole configuration; the rest is its scheduler."""
+
+
 def workload(name: str) -> Tree:
-    """Return one workload's settings.
+    """Return the settings of a workload: cluster, tasks and latencies.
+
+    Args:
+        name: Of a workload; of a preset, whose scheduler is left out; or a TOML file: only such settings, or with a
+            ``preset`` a whole configuration, whose scheduler is left out.
 
     Raises:
         ConfigError: If there is none of that name.
     """
-    return _settings("workload", name)
+    is_preset, is_file = name in _names("presets"), Path(name).is_file() or name.endswith(".toml")
+    if name in _names("workloads") or not (is_preset or is_file):
+        return _settings("workload", name)
+    own = {} if is_preset else _read(Path(name))
+    if is_file and "preset" not in own:
+        return own
+    whole = (load(preset_name=name) if is_preset else load(Path(name))).model_dump()
+    tree: Tree = {}
+    for key in CLUSTER:
+        value: Any = whole
+        for part in key.split("."):
+            value = value[part]
+        tree = merge(tree, _tree(key, value))
+    return tree
 
 
 def _names(folder: str) -> list[str]:
@@ -80,17 +104,21 @@ def lay_workload(tree: Mapping[str, Any], name: str) -> Tree:
     (``curation.max_ahead``) stays the same number of batches, and ``groups.min_size`` at most the size of a group.
     """
     laid: Any = merge(tree, workload(name))
-    rollout = laid["rollout"]
-    base, given = tree.get("curation", {}), laid["curation"]
-    if "max_ahead" in base:
+    rollout = {"num_envs": RolloutConfig.model_fields["num_envs"].default, **laid.get("rollout", {})}
+    base, given = tree.get("curation", {}), laid.get("curation", {})
+    if isinstance(base.get("max_ahead"), int):
         laid["curation"] = {**given, "max_ahead": base["max_ahead"] * _batch_attempts(given) // _batch_attempts(base)}
     groups = tree.get("curation", {}).get("groups", {})
+    batch: dict[str, int] = {name: BatchConfig.model_fields[name].default for name in ("min_groups", "max_groups")}
+    batch |= given.get("batch", {})
+    if batch["min_groups"] > batch["max_groups"]:
+        laid["curation"] = {**laid["curation"], "batch": {**batch, "min_groups": batch["max_groups"]}}
     most = given.get("attempts", {}).get("group_size")
     if most is not None and groups.get("min_size", 0) > most:
         laid["curation"] = {**laid["curation"], "groups": {**laid["curation"]["groups"], "min_size": most}}
     spares = min(rollout.get("warm_envs", 0), rollout["num_envs"] // 10)
     laid["rollout"] = {**rollout, "num_envs": rollout["num_envs"] - spares, "warm_envs": spares}
-    return {**laid, "workload": name}
+    return {**laid, "workload": name if name in _names("workloads") else NONE}
 
 
 def _batch_attempts(curation: Mapping[str, Any]) -> int:
@@ -113,7 +141,7 @@ def load(
     Args:
         file: A TOML file; its top-level ``preset`` names its preset.
         preset_name: The preset, if the file names none; by default ``dart``.
-        workload_name: The workload between preset and file: cluster, tasks and latencies.
+        workload_name: The workload (see ``workload``) laid over both. One that the file names is laid under it.
         profile: Another TOML file, laid over the first: measured settings.
         overrides: Settings as ``a.b=value``, the value in TOML syntax (bare words are strings).
 
@@ -123,11 +151,10 @@ def load(
     """
     own = _read(file) if file is not None else {}
     named = own.get("preset")
-    if profile is not None:
-        own = lay_profile(own, _read(profile))
+    given: Tree = {}
     for override in overrides:
-        own = merge(own, parse_override(override))
-    name = own.get("preset", "dart") if preset_name is None else preset_name
+        given = merge(given, parse_override(override))
+    name = {**own, **given}.get("preset", "dart") if preset_name is None else preset_name
     if not isinstance(name, str):
         raise ConfigError(f"preset must be the name of a preset, got {name!r}; there are: {', '.join(presets())}")
     if named is not None and name != named:
@@ -136,16 +163,21 @@ def load(
             f"same. Leave --preset out, or take the line `preset` and what should be {name!r}'s out of the file"
         )
     base: Tree = preset(name)
-    laid = own.get("workload", NONE) if workload_name is None else workload_name
-    if laid != NONE:
-        own["workload"] = str(laid)
-        base = lay_workload(base, str(laid))
-        if (kind := merge(base, own).get("policy", {}).get("kind")) == "vlm":
-            raise ConfigError(
-                f"a workload goes over a preset with a surrogate policy, and {name!r} has policy.kind = {kind!r}; "
-                f"leave --workload {laid} out, or name another preset"
-            )
-    return from_tree({**merge(base, own), "preset": name})
+    laid = str({**own, **given}.get("workload", NONE)) if workload_name is None else workload_name
+    if workload_name is not None:
+        base, own = lay_workload(merge(base, own), laid), {}
+        given.pop("workload", None)
+    elif laid != NONE:
+        base = lay_workload(base, laid)
+    if profile is not None:
+        own = lay_profile(own, _read(profile))
+    tree = merge(base, merge(own, given))
+    if laid != NONE and (kind := tree.get("policy", {}).get("kind")) == "vlm":
+        raise ConfigError(
+            f"a workload goes over a preset with a surrogate policy, and {name!r} has policy.kind = {kind!r}; "
+            f"leave --on {laid} out, or name another preset"
+        )
+    return from_tree({**tree, "preset": name})
 
 
 def from_tree(tree: Mapping[str, Any]) -> Config:
@@ -218,10 +250,14 @@ def parse_override(text: str) -> Tree:
     parts = [part.strip() for part in key.split(".")]
     if not equals or not all(parts):
         raise ConfigError(f"an override is written section.key=value, got {text!r}")
-    tree: Any = _value(value.strip())
-    for part in reversed(parts):
-        tree = {part: tree}
-    return dict(tree)
+    return _tree(".".join(parts), _value(value.strip()))
+
+
+def _tree(key: str, value: Any) -> Tree:
+    """Return one setting as a tree."""
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return dict(value)
 
 
 def check_setting(key: str, value: Any) -> None:

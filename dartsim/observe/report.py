@@ -95,6 +95,7 @@ def render_comparison(
     runs: Sequence[RunDir],
     path: Path,
     *,
+    names: Sequence[str] | None = None,
     published: Mapping[str, Mapping[str, float]] | None = None,
     means: Sequence[Mapping[str, charts.Mean]] = (),
     table: Sequence[tuple[str, Sequence[str]]] = (),
@@ -106,7 +107,8 @@ def render_comparison(
     Args:
         runs: At least one; ratios are relative to the first.
         path: The page's file.
-        published: Published figures, by the run's name (its preset) and by the names of ``summary.json``.
+        names: What the runs are called; default: their presets.
+        published: Published figures, by the run's name and by the names of ``summary.json``.
         means: For each run, its figures over several seeds, which replace its own in the bars.
         table: Rows of the table: a label, and a cell for each run.
         bias: For each run, its counts by class of tasks over several seeds; default: its own.
@@ -114,9 +116,9 @@ def render_comparison(
     """
     if not runs:
         raise ValueError("a comparison needs at least one run, got none")
-    names = unique_names(runs)
+    names = names or unique_names(runs)
     named = list(zip(names, runs, strict=True))
-    own_published = [(published or {}).get(run.name, {}) for run in runs]
+    own_published = [(published or {}).get(name, {}) for name in names]
     summaries = [run.summary for run in runs]
     window = max(map(rolling_window, summaries))
     plots: dict[str, charts.Chart] = {
@@ -146,7 +148,7 @@ def render_comparison(
         has_published=any(own_published),
         table=table,
         num_seeds=num_seeds,
-        surrogates=surrogates([(run.name, run.summary) for run in runs]),
+        surrogates=surrogates([(name, run.summary) for name, run in named]),
         bias=_bias_rows(bias or [summary.get("bias", {}) for summary in summaries]),
         band=BAND,
         differences=differences([summary.get("config", {}) for summary in summaries]),

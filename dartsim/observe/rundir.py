@@ -96,7 +96,6 @@ def write_run(
     path: Path,
     recorder: Recorder,
     *,
-    config: Mapping[str, Any],
     config_toml: str,
     summary: Mapping[str, Any],
     meta: Mapping[str, Any],
@@ -106,15 +105,14 @@ def write_run(
     Args:
         path: A folder, made if needed; files of an earlier run in it are replaced.
         recorder: The closed measurements.
-        config: The resolved configuration as plain values, kept in ``summary.json``.
-        config_toml: The same as TOML.
-        summary: Figures, as ``dartsim.observe.figures.summary`` returns them; ``bias`` may be added (see
-            ``dartsim.observe.report``).
+        config_toml: The resolved configuration as TOML.
+        summary: Figures, as ``dartsim.observe.figures.summary`` returns them, and the configuration as ``config``;
+            ``bias`` may be added (see ``dartsim.observe.report``).
         meta: ``preset``, ``seed``, ``event_hash``, ``surrogate``, versions, …
     """
     path.mkdir(parents=True, exist_ok=True)
     write_text(path / CONFIG, config_toml)
-    everything = {**meta, **summary, "config": config}
+    everything = {**meta, **summary}
     write_text(path / SERIES, _compact(series(recorder)))
     write_text(path / TIMELINE, _compact(timeline(recorder)))
     write_text(path / IDLE, _compact(idle(recorder)))

@@ -159,14 +159,8 @@ def write_results(
     run = write_run(
         path,
         result.recorder,
-        config=config.model_dump(mode="json"),
         config_toml=to_toml(config),
-        summary={
-            **result.figures,
-            "bias": result.bias,
-            **(more_figures(prepared, result.figures, result.recorder.snapshots) if more_figures else {}),
-            **more,
-        },
+        summary={**run_summary(prepared, result, more_figures), **more},
         meta=meta(config, result),
     )
     # Imported here: only the page needs jinja2 and plotly.
@@ -174,6 +168,19 @@ def write_results(
 
     render_report(run)
     return run
+
+
+def run_summary(prepared: PreparedRun, result: RunResult, more_figures: MoreFigures | None = None) -> dict[str, Any]:
+    """Return everything that is known of a run that has ended, as in its ``summary.json``."""
+    more = more_figures(prepared, result.figures, result.recorder.snapshots) if more_figures else {}
+    config = prepared.config
+    return {
+        **meta(config, result),
+        **result.figures,
+        "bias": result.bias,
+        **more,
+        "config": config.model_dump(mode="json"),
+    }
 
 
 def _writers(stack: ExitStack, path: Path, resume_point: ResumePoint | None) -> list[UpdateWriter]:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dartsim.cli import compare
-from dartsim.cli.compared_runs import named_handler
 from dartsim.config import load, to_toml, valid_keys
+from dartsim.lab.compared_runs import make_runs, named_handler
 from dartsim.run.execute import execute
 
 SMALL = ("--preset", "dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
@@ -114,9 +114,14 @@ def test_a_comparison_shows_one_table_and_one_page(dartsim, capsys):
     assert "both already exists" in capsys.readouterr().err
 
 
+def one_by_one(runs, console, ray):
+    """Make the runs of a comparison in this process."""
+    return make_runs(runs, console, processes=1)
+
+
 def test_a_comparison_over_seeds_shows_means_and_on_a_workload_nothing_published(dartsim, capsys, monkeypatch):
-    monkeypatch.setattr(compare, "make_runs", lambda runs, ray: [execute(run.config, run.path) for run in runs])
-    arguments = ("--workload", "laptop", "--hours", "0.2", "--seeds", "2", "--out", "both", "--json", "rows.json")
+    monkeypatch.setattr(compare, "make_runs", one_by_one)
+    arguments = ("--on", "laptop", "--hours", "0.2", "--seeds", "2", "--out", "both", "--json", "rows.json")
     assert dartsim("compare", "coupled", *arguments) == 0
     rows = json.loads(Path("rows.json").read_text())
     lines = [Path(f"both/coupled-seed{seed}/metrics.jsonl").read_text().splitlines() for seed in (0, 1)]
@@ -140,7 +145,7 @@ def test_a_comparison_over_seeds_shows_means_and_on_a_workload_nothing_published
 def test_the_same_command_finishes_an_interrupted_comparison(dartsim, monkeypatch, out, folder):
     arguments = ("compare", "coupled", "dart-measured", "--hours", "0.2", *out, "--json", "rows.json")
 
-    def first_only(runs, ray):
+    def first_only(runs, console, ray):
         execute(runs[0].config, runs[0].path)
         runs[1].path.mkdir()
         (runs[1].path / "config.toml").write_text(to_toml(runs[1].config))
@@ -156,9 +161,25 @@ def test_the_same_command_finishes_an_interrupted_comparison(dartsim, monkeypatc
     assert [row["preset"] for row in json.loads(Path("rows.json").read_text())] == ["coupled", "dart-measured"]
 
 
+def test_files_are_compared_with_presets_on_the_same_cluster(dartsim, capsys):
+    Path("mine.toml").write_text('preset = "dart-measured"\n[rollout]\nnum_envs = 9\nrouting.rule = "round_robin"\n')
+    Path("cluster.toml").write_text("[rollout]\nnum_envs = 4\nnum_workers = 2\n[cluster.hosts]\ncount = 1\n")
+    arguments = ("--on", "cluster.toml", "--hours", "0.2", "--out", "both", "--json", "rows.json")
+    assert dartsim("compare", "mine.toml", "areal-eta4", *arguments) == 0
+    assert [row["scheduler"] for row in json.loads(Path("rows.json").read_text())] == ["mine", "areal-eta4"]
+    summaries = [json.loads(Path(f"both/{name}-seed0/summary.json").read_text()) for name in ("mine", "areal-eta4")]
+    assert [made["config"]["rollout"]["num_envs"] for made in summaries] == [4, 4]
+    assert "mine" in capsys.readouterr().out
+    assert "<h1>mine against areal-eta4</h1>" in Path("both/comparison.html").read_text("utf-8")
+    Path("folder").mkdir()
+    Path("folder/mine.toml").write_text("")
+    assert dartsim("compare", "mine.toml", "folder/mine.toml") == 2
+    assert "two schedulers are named 'mine'" in capsys.readouterr().err
+
+
 def test_the_folder_of_a_comparison_of_many_presets_has_a_short_name():
-    configs = compare.plan(["coupled", "dart", "areal-eta0", "areal-eta4"], [], 1)
-    assert compare.new_or_interrupted(configs) == Path("runs/compare-coupled-dart-2-more")
+    runs = compare.plan(["coupled", "dart", "areal-eta0", "areal-eta4"], [], 1)
+    assert compare.new_or_interrupted(runs) == Path("runs/compare-coupled-dart-2-more")
 
 
 def test_a_warning_of_a_comparison_s_run_says_whose_it_is(capsys):

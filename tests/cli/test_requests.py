@@ -106,7 +106,7 @@ def test_a_json_file_that_cannot_be_written_after_all_is_one_message(tmp_path):
     [
         (("run", "dart"), "for a preset: --preset dart"),
         (("run", "--preset", ""), "there is no preset ''"),
-        (("run", "--preset", "tiny", "--workload", "laptop"), "a preset with a surrogate policy"),
+        (("run", "--preset", "tiny", "--on", "laptop"), "a preset with a surrogate policy"),
         (("compare", "file"), "compare takes presets, not files"),
         (("compare", "my.toml"), "compare takes presets, not files"),
         (("compare", "desktop"), "preset 'desktop' needs real desktops"),
@@ -186,7 +186,7 @@ def test_a_profile_is_a_name_a_file_or_a_run():
 
 
 def test_a_configuration_is_shown_with_all_that_a_run_takes(dartsim, capsys):
-    given = ("--preset", "areal-eta4", "--workload", "osworld", "--profile", "dart", "--faults", "calm")
+    given = ("--preset", "areal-eta4", "--on", "osworld", "--profile", "dart", "--faults", "calm")
     assert dartsim("config", "show", *given) == 0
     Path("shown.toml").write_text(capsys.readouterr().out)
     config = load(Path("shown.toml"))

@@ -60,3 +60,58 @@ def test_without_a_workload_presets_are_as_they_were():
 def test_an_unknown_workload_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="there is no workload 'laptops'; did you mean 'laptop'"):
         load(preset_name="dart", workload_name="laptops")
+
+
+CLUSTER_FILE = """
+[rollout]
+num_envs = 10
+num_workers = 2
+
+[curation.batch]
+max_groups = 4
+
+[cluster.hosts]
+count = 2
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "cluster.toml").write_text(CLUSTER_FILE)
+    mine = 'preset = "dart-measured"\n[rollout]\nnum_envs = 7\nrouting = { rule = "round_robin" }\n'
+    (tmp_path / "mine.toml").write_text(mine)
+    return tmp_path
+
+
+def test_a_file_is_a_cluster_too_and_smaller_batches_need_no_other_scheduler(files):
+    config = load(preset_name="dartsim", workload_name=str(files / "cluster.toml"))
+    assert (config.rollout.num_desktops, config.rollout.num_workers, config.cluster.hosts.count) == (10, 2, 2)
+    assert (config.curation.batch.min_groups, config.curation.batch.max_groups) == (4, 4)
+    assert config.workload is None, "what a file says is in the configuration"
+    assert load(preset_name="dartsim", workload_name="laptop").workload == "laptop"
+
+
+def test_of_a_file_on_another_cluster_its_scheduler_counts_and_overrides_come_last(files):
+    mine = files / "mine.toml"
+    on = load(mine, workload_name=str(files / "cluster.toml"))
+    assert (on.rollout.num_envs, on.rollout.routing.rule) == (10, "round_robin")
+    assert load(mine).rollout.num_envs == 7
+    assert load(mine, workload_name="laptop", overrides=["rollout.num_envs=3"]).rollout.num_envs == 3
+
+
+def test_the_cluster_of_a_preset_or_of_a_whole_file_comes_without_its_scheduler(files):
+    areal = load(preset_name="areal-eta4", workload_name=str(files / "mine.toml"))
+    assert areal.rollout.num_desktops == 7
+    assert areal.rollout.routing.rule == load(preset_name="areal-eta4").rollout.routing.rule
+    measured = load(preset_name="dart-measured")
+    areal = load(preset_name="areal-eta4", workload_name="dart-measured")
+    assert (areal.cluster, areal.tasks) == (measured.cluster, measured.tasks)
+    assert areal.curation.admission.ahead_batches == 5.0
+
+
+def test_a_cluster_file_with_an_unknown_key_is_refused(files):
+    (files / "wrong.toml").write_text("[cluster.hosts]\ncounts = 2\n")
+    with pytest.raises(ConfigError, match=r"wrong.toml: unknown key 'cluster.hosts.counts'; did you mean"):
+        load(preset_name="dart", workload_name=str(files / "wrong.toml"))
+    with pytest.raises(ConfigError, match=r"there is no configuration file none\.toml"):
+        load(preset_name="dart", workload_name="none.toml")

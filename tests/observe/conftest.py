@@ -221,9 +221,8 @@ def make_run(make_recorder: Callable[..., Recorder]) -> Callable[..., RunDir]:
         run = write_run(
             path,
             recorder,
-            config={"rollout": {"num_envs": num_envs, "sampling": sampling}, "seed": seed},
             config_toml=f'seed = {seed}\n\n[rollout]\nnum_envs = {num_envs}\nsampling = "{sampling}" # <b>\n',
-            summary=figures,
+            summary={**figures, "config": {"rollout": {"num_envs": num_envs, "sampling": sampling}, "seed": seed}},
             meta={
                 "preset": preset,
                 "seed": seed,

@@ -88,7 +88,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
 def test_a_figure_that_is_not_a_number_is_refused(make_recorder, tmp_path):
     recorder = make_recorder(hours=0.2)
     with pytest.raises(ValueError, match="not JSON compliant"):
-        write_run(tmp_path, recorder, config={}, config_toml="", summary={"env_utilization": math.nan}, meta={})
+        write_run(tmp_path, recorder, config_toml="", summary={"env_utilization": math.nan}, meta={})
     assert not (tmp_path / "summary.json").exists()
 
 
@@ -97,7 +97,7 @@ def test_a_run_whose_writing_broke_off_has_not_finished(make_recorder, tmp_path,
     """A run with a summary is refused by ``resume``: everything else must be there."""
     (tmp_path / torn).mkdir()  # nothing can be renamed onto a folder
     with pytest.raises(OSError, match="directory"):
-        write_run(tmp_path, make_recorder(hours=0.2), config={}, config_toml="", summary={}, meta={})
+        write_run(tmp_path, make_recorder(hours=0.2), config_toml="", summary={}, meta={})
     assert not (tmp_path / "summary.json").exists()
 
 

@@ -1,0 +1,203 @@
+"""The runs of a comparison, on all cores or on a Ray cluster: each writes a directory of its own, or nothing.
+
+From a cluster, directories come back as archives, so that nodes need share no disk.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import shutil
+import tarfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dartsim.config import Config, from_tree, load, merge, to_toml
+from dartsim.config.load import lay_workload, parse_override
+from dartsim.core.errors import ConfigError
+from dartsim.lab.sweep import InProcess, Report, WithProgress, executor_for, progress_bar
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Scheduler = str | Path | Config
+"""A preset's name, a TOML file, or a configuration."""
+
+
+def named(schedulers: Iterable[Scheduler] | Mapping[str, Scheduler]) -> dict[str, Scheduler]:
+    """Return schedulers by name: a preset's, the stem of a file, or as given.
+
+    Raises:
+        ConfigError: If two have the same name.
+    """
+    if isinstance(schedulers, Mapping):
+        return dict(schedulers)
+    by_name: dict[str, Scheduler] = {}
+    for scheduler in schedulers:
+        name = scheduler.preset if isinstance(scheduler, Config) else str(scheduler)
+        if not isinstance(scheduler, Config) and is_file(scheduler):
+            name = Path(scheduler).stem
+        if by_name.setdefault(name, scheduler) != scheduler:
+            raise ConfigError(f"two schedulers are named {name!r}: {by_name[name]} and {scheduler}; rename a file")
+    return by_name
+
+
+def is_file(scheduler: str | Path) -> bool:
+    """Return whether this names a file instead of a preset."""
+    return str(scheduler).endswith(".toml") or Path(scheduler).is_file()
+
+
+def resolved(scheduler: Scheduler, on: str | Path | None = None, overrides: Iterable[str] = ()) -> Config:
+    """Return the configuration of a scheduler.
+
+    Args:
+        scheduler: The scheduler.
+        on: Cluster, tasks and latencies (see ``dartsim.config.load.workload``); None: its own.
+        overrides: Settings as ``a.b=value``, which come last.
+
+    Raises:
+        ConfigError: As ``dartsim.config.load``.
+    """
+    workload = None if on is None else str(on)
+    if isinstance(scheduler, Config):
+        tree = scheduler.model_dump() if workload is None else lay_workload(scheduler.model_dump(), workload)
+        for override in overrides:
+            tree = merge(tree, parse_override(override))
+        return from_tree(tree)
+    if is_file(scheduler):
+        return load(Path(scheduler), workload_name=workload, overrides=overrides)
+    return load(preset_name=str(scheduler), workload_name=workload, overrides=overrides)
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """One run of a comparison.
+
+    Attributes:
+        scheduler: What its scheduler is called.
+        config: Its configuration.
+        path: Its directory; None: nothing is written.
+    """
+
+    scheduler: str
+    config: Config
+    path: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """Name in progress bars and messages."""
+        return f"{self.scheduler} seed {self.config.run.seed}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether its directory contains the finished run of this very configuration."""
+        from dartsim.observe.rundir import SUMMARY
+
+        return self.path is not None and (self.path / SUMMARY).is_file() and self.same_config
+
+    @property
+    def same_config(self) -> bool:
+        """Whether the run that has begun in its directory has this very configuration."""
+        from dartsim.observe.rundir import CONFIG
+
+        return self.path is not None and (self.path / CONFIG).read_text(encoding="utf-8") == to_toml(self.config)
+
+
+class EndedRun(NamedTuple):
+    """A finished run: the contents of its ``summary.json``, and when each update finished, in hours."""
+
+    summary: Mapping[str, Any]
+    update_hours: Sequence[float]
+
+
+def make_runs(
+    runs: Sequence[ComparedRun], console: Console, ray: str | None = None, processes: int | None = None
+) -> list[EndedRun]:
+    """Make the runs that are not finished, with one progress bar, on this machine's cores or on a Ray cluster.
+
+    Args:
+        runs: The runs.
+        console: Shows the bar.
+        ray: Address of the cluster; None: this machine.
+        processes: Runs at a time on this machine; default: all cores. With 1, they run in this process.
+
+    Raises:
+        ConfigError: If there is no such cluster.
+    """
+    left = [run for run in runs if not run.finished]
+    for run in left:
+        if run.path is not None:
+            shutil.rmtree(run.path, ignore_errors=True)  # of an interrupted run
+    simulated: dict[int, EndedRun] = {}
+    if left:
+        with executor_for(processes, ray) as executor, progress_bar(console) as progress:
+            make = make_archive if ray is not None else _make_here if isinstance(executor, InProcess) else make_run
+            for number, made in WithProgress(executor, progress, "runs").run(make, left):
+                path = left[number].path
+                if isinstance(made, bytes) and path is not None:
+                    unpack(made, path)
+                elif isinstance(made, EndedRun):
+                    simulated[id(left[number])] = made
+    return [simulated[id(run)] if run.path is None else _read(run.path) for run in runs]
+
+
+def make_run(run: ComparedRun, report: Report) -> EndedRun | None:
+    """Make one run in a process of its own, whose warnings start with the run's name."""
+    logging.getLogger().handlers = [named_handler(run.name)]
+    return _make_here(run, report)
+
+
+def _make_here(run: ComparedRun, report: Report) -> EndedRun | None:
+    """Make one run; return what ended, if it writes nothing."""
+    from dartsim.lab.bounds import bounds
+    from dartsim.observe import ticker
+    from dartsim.run.execute import execute, run_summary
+    from dartsim.run.prepare import prepare
+    from dartsim.run.simulation import run_simulation
+
+    progress = ticker(lambda now: report(now / 3600.0 / run.config.run.hours))
+    if run.path is not None:
+        execute(run.config, run.path, [progress], more_figures=bounds)
+        return None
+    prepared = prepare(run.config)
+    result = run_simulation(prepared, instruments=[progress])
+    return EndedRun(run_summary(prepared, result, bounds), [update.time / 3600.0 for update in result.recorder.updates])
+
+
+def _read(path: Path) -> EndedRun:
+    from dartsim.observe.rundir import read_run
+    from dartsim.run.resume_point import METRICS
+
+    lines = (path / METRICS).read_text("utf-8").splitlines()
+    return EndedRun(read_run(path).summary, [json.loads(line)["time"] / 3600.0 for line in lines])
+
+
+def make_archive(run: ComparedRun, report: Report) -> bytes:
+    """Make a run on any node, and return its directory as an archive."""
+    from dartsim.real.scratch import scratch_folder
+
+    assert run.path is not None, "only `dartsim compare` uses Ray, and it writes directories"
+    with scratch_folder("run") as folder:
+        path = folder / run.path.name
+        make_run(ComparedRun(run.scheduler, run.config, path), report)
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1) as tar:
+            tar.add(path, arcname=".")
+        return archive.getvalue()
+
+
+def unpack(archive: bytes, path: Path) -> None:
+    """Write the archive of a run's directory to its place."""
+    path.mkdir(parents=True)
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
+        tar.extractall(path, filter="data")
+
+
+def named_handler(name: str) -> logging.Handler:
+    """Return a handler that writes warnings to standard error, each after the run's name."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(f"{name}: %(message)s"))
+    return handler
