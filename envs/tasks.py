@@ -202,6 +202,15 @@ def load_suite(
     return TaskSuite(list_name, tuple(tasks), tuple(absent), unusable, frozenset(exclude) & seen.keys())
 
 
+def listed_ids(folder: Path, list_name: str) -> set[str]:
+    """Return the ids that a list file names.
+
+    Raises:
+        TaskFileError: If it is no list.
+    """
+    return {task_id for _, task_id in _listed(_inside(folder, f"{_safe(list_name, folder)}.json"))}
+
+
 def _read_json(path: Path) -> Any:
     try:
         if not path.is_file():

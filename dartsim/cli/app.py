@@ -20,6 +20,7 @@ from dartsim.cli import (
     desktop,
     desktop_tasks,
     doctor,
+    eval,
     evaluator,
     explain,
     finished_run,
@@ -63,7 +64,7 @@ app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.command("rehearse", epilog=rehearse.EXAMPLES)(rehearse.rehearse)
 app.command("explain", epilog=explain.EXAMPLES)(explain.explain)
 app.command("collect", epilog=collect.EXAMPLES)(collect.collect)
-app.command("eval", epilog=finished_run.EVAL_EXAMPLES)(finished_run.evaluate)
+app.command("eval", epilog=eval.EXAMPLES)(eval.evaluate)
 app.command("watch", epilog=finished_run.WATCH_EXAMPLES)(finished_run.watch)
 app.command("measure", epilog=measure.EXAMPLES)(measure.measure)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)

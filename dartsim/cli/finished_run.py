@@ -1,4 +1,4 @@
-"""``dartsim eval``, ``watch``, ``report`` and ``rescore``: commands on a finished run."""
+"""``dartsim watch``, ``report`` and ``rescore``: commands on a finished run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import typer
 
 from dartsim.cli.console import out, write_json
 from dartsim.cli.options import Json, file_target
-from dartsim.core.errors import ConfigError
 
-EVAL_EXAMPLES = "Examples:\n\ndartsim eval runs/tiny-seed0\n\ndartsim eval runs/tiny-seed0 --tasks 512 --json -"
 RESCORE_EXAMPLES = "Examples:\n\ndartsim rescore runs/desktop-seed0\n\ndartsim rescore runs/desktop-seed0 --json -"
 REPORT_EXAMPLES = "Examples:\n\ndartsim report runs/dart-seed0"
 WATCH_EXAMPLES = (
@@ -20,31 +18,6 @@ WATCH_EXAMPLES = (
 
 Folder = Annotated[Path, typer.Argument(help="A run's folder, as `dartsim run` printed it.", metavar="RUN")]
 Best = Annotated[bool, typer.Option("--best", help="Take the promoted weights, not the last ones.")]
-
-
-def evaluate(
-    folder: Folder,
-    tasks: Annotated[int | None, typer.Option(min=2, help="Held-out tasks; default: the run's.")] = None,
-    best: Best = False,
-    json_file: Json = None,
-) -> None:
-    """Evaluate a run's last weights on held-out tasks."""
-    from dartsim.run.resume import resumed
-
-    changes = [] if tasks is None else [f"tasks.held_out={tasks}"]
-    prepared, learning = resumed(folder, changes, best=best)
-    evaluation = learning.held_out.evaluate(learning.newest)
-    if evaluation is None:
-        raise ConfigError(f"{folder} has no held-out tasks; say how many with --tasks")
-    rate, error = evaluation.success_rate, evaluation.standard_error
-    if json_file != "-":
-        out.print(
-            f"version {evaluation.version}: {rate:.1%} of {len(prepared.held_out)} held-out tasks "
-            f"(± {1.96 * error:.1%}, 95 % interval)"
-        )
-    if json_file is not None:
-        figures = {"version": evaluation.version, "success_rate": rate, "standard_error": error}
-        write_json({**figures, "num_tasks": len(prepared.held_out)}, json_file)
 
 
 def watch(
@@ -82,7 +55,7 @@ def rescore(folder: Folder, json_file: Json = None) -> None:
     """Score a run's stored attempts again, and exit with 1 if a score differs from the stored one."""
     from dataclasses import asdict
 
-    from dartsim.cli.console import out, plain_table, write_json
+    from dartsim.cli.console import out, plain_table
     from dartsim.run.rescore import rescore as score_again
 
     scores = score_again(folder)

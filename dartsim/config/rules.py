@@ -77,6 +77,14 @@ def broken_rules(config: Config) -> Iterator[str]:
         )
     if config.tasks.source == "osworld" and config.tasks.folder is None:
         yield 'tasks.source = "osworld" needs tasks.folder, the folder of test_all.json and examples/.'
+    tasks = config.tasks
+    if tasks.source == "generated" and tasks.held_out:
+        yield (
+            f'tasks.held_out = {tasks.held_out} of tasks.source = "generated" cannot be evaluated on: they have no '
+            "content. Set tasks.held_out = 0, or another source."
+        )
+    if tasks.held_out_list is not None and (tasks.source != "osworld" or tasks.held_out):
+        yield 'tasks.held_out_list needs tasks.source = "osworld", and tasks.held_out = 0: it names the tasks itself.'
     if config.tasks.source == "generated" and config.tasks.folder is not None:
         yield 'tasks.folder is given, but tasks.source = "generated". Set tasks.source = "osworld" to use it.'
 
@@ -202,13 +210,14 @@ def policy_rules(config: Config) -> Iterator[str]:
             'desktop ("vlm" with "mock"), a surrogate draws outcomes of the other tasks. Change one of them.'
         )
     if config.run.target_success is not None:
-        evaluates = config.tasks.held_out and config.trainer.evaluation.every_updates
-        if policy != "vlm" or not evaluates:
+        held_out = config.tasks.held_out or config.tasks.held_out_list
+        if policy != "vlm" or not held_out or not config.trainer.evaluation.every_updates:
             yield (
                 f"run.target_success = {config.run.target_success} is never measured: it needs policy.kind = "
                 '"vlm", tasks.held_out of at least 1, and trainer.evaluation.every_updates.'
             )
-    if config.policy.grammar == "ui_tars" and (policy != "vlm" or config.policy.model is None):
+    needs_model = config.backend.engine_backend.loads_weights and config.policy.model is None
+    if config.policy.grammar == "ui_tars" and (policy != "vlm" or needs_model):
         yield (
             'policy.grammar = "ui_tars" is free text, which random weights do not write: set policy.kind = "vlm" and '
             "policy.model to a checkpoint's folder."
@@ -220,12 +229,13 @@ def policy_rules(config: Config) -> Iterator[str]:
             'policy.kind = "vlm".'
         )
     promotion = config.trainer.promotion
-    held_out = config.tasks.held_out if source == "mock" else 0
-    if promotion.enabled and (policy != "vlm" or held_out < promotion.min_tasks):
+    num_held_out = config.tasks.held_out
+    if promotion.enabled and (policy != "vlm" or source != "mock" or num_held_out < promotion.min_tasks):
         yield (
-            'trainer.promotion.enabled can judge nothing: it needs policy.kind = "vlm", tasks.source = "mock" and at '
-            f"least {promotion.min_tasks} held-out tasks (trainer.promotion.min_tasks), and there are {held_out}. "
-            "Raise tasks.held_out, or set trainer.promotion.enabled = false."
+            'trainer.promotion.enabled can judge nothing: it needs policy.kind = "vlm", the mock desktop (tasks.source '
+            '= "mock"; two versions cannot play the same attempts on real desktops while the run trains), and at least '
+            f"{promotion.min_tasks} held-out tasks (trainer.promotion.min_tasks), and there are {num_held_out}. "
+            "Raise tasks.held_out, or set trainer.promotion.enabled = false and compare models by `dartsim eval`."
         )
 
 

@@ -12,6 +12,7 @@ from dartsim.config.sections.backend import BackendConfig
 from dartsim.config.sections.cluster import ClusterConfig
 from dartsim.config.sections.curation import AttemptsConfig, BatchConfig, CurationConfig
 from dartsim.config.sections.desktop import DesktopConfig, DockerHostConfig
+from dartsim.config.sections.endpoint import EndpointConfig
 from dartsim.config.sections.faults import FaultsConfig, FaultWindow
 from dartsim.config.sections.policy import PolicyConfig, SurrogateConfig
 from dartsim.config.sections.ray import RayConfig, RayPart
@@ -58,6 +59,7 @@ class Config(Section):
     cluster: ClusterConfig = Field(default_factory=ClusterConfig, description="Modeled cluster.")
     backend: BackendConfig = Field(default_factory=BackendConfig, description="What is real.")
     vllm: VllmConfig = Field(default_factory=VllmConfig, description="vLLM engines.")
+    endpoint: EndpointConfig = Field(default_factory=EndpointConfig, description="Somebody else's model.")
     desktop: DesktopConfig = Field(default_factory=DesktopConfig, description="Real desktops.")
     ray: RayConfig = Field(default_factory=RayConfig, description="Real parts on a Ray cluster.")
     recorder: RecorderConfig = Field(default_factory=RecorderConfig, description="Measurements.")

@@ -70,7 +70,9 @@ class HeldOut:
 
     def __init__(self, prepared: PreparedRun, vlm: Vlm) -> None:
         attempts = prepared.config.trainer.evaluation.attempts_per_task
-        self._trials = Trials(prepared, vlm, attempts) if prepared.held_out else None
+        # On real desktops, attempts go among those of the run (``HeldOutAttempts``).
+        trials = prepared.held_out and not prepared.config.backend.boots
+        self._trials = Trials(prepared, vlm, attempts) if trials else None
         self.evaluations: list[PolicyEvaluation] = []
 
     def evaluate(self, weights: Weights) -> PolicyEvaluation | None:

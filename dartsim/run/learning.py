@@ -30,7 +30,6 @@ try:
     from dartsim.real.learners.backend import RealLearner, configured_learner
     from dartsim.real.learners.fsdp.learner import FsdpLearner
     from dartsim.real.learners.warm_start import WarmStart, warm_start
-    from dartsim.real.local import LocalWorker
     from dartsim.real.pool_files import PoolFile, token_meaning, write_pool
     from dartsim.real.ray_cluster.learner import RayLearner
     from dartsim.real.vlm import Vlm, VlmPolicy, build
@@ -38,6 +37,7 @@ try:
     from dartsim.real.vlm.plan import vlm_config
     from dartsim.run.demonstrations import demonstrate, oracle_turns, pool_figures, read_successes, scored
     from dartsim.run.evaluation import CHECKPOINT, EvaluatedLearner, HeldOut, promoting, promotion_figures, write_state
+    from dartsim.run.served_model import ServedModel
     from dartsim.trainer.checkpointed import CheckpointedLearner, LearnerCheckpoints
 except ModuleNotFoundError as missing:
     raise torch_missing(missing) from None
@@ -47,36 +47,33 @@ SCORED_AT_ONCE = 8
 """Stored successes whose log-probabilities are computed together."""
 
 
-@dataclass
-class Learning:
+@dataclass(kw_only=True)
+class Learning(ServedModel):
     """A model in a run.
 
     Attributes:
-        model: The policy that modeled engines ask.
         learner: Trains and evaluates it.
         held_out: Evaluates it.
-        vlm: The model; in training, unless other processes train it: then with the weights that it began with.
         trainer: The learner without evaluation, whose state can be saved.
         promoted: The learner with promotion, inside ``learner``; None if nothing is promoted.
+        prepared: The configuration, with everything it names.
         collected: What ``curation.pool.file`` holds; None without one.
         successes: The run's pool, once it was filled.
     """
 
-    model: VlmPolicy
     learner: EvaluatedLearner
     held_out: HeldOut
-    vlm: Vlm
     trainer: RealLearner
     promoted: PromotedLearner | None
     collected: PoolFile | None
-    _prepared: PreparedRun
+    prepared: PreparedRun
     successes: SuccessPool | None = None
 
     @property
     def grammar(self) -> ActionGrammar:
         """The grammar of its actions."""
-        name, options = self._prepared.config.policy.action_grammar
-        screen = self._prepared.config.policy.screen
+        name, options = self.prepared.config.policy.action_grammar
+        screen = self.prepared.config.policy.screen
         return make_grammar(name, screen, screen, **options)
 
     def close(self) -> None:
@@ -95,7 +92,7 @@ class Learning:
 
     def save_successes(self, folder: Path) -> None:
         """Write the newest successes of the run's own attempts, if it has a pool and there are any."""
-        config = self._prepared.config
+        config = self.prepared.config
         kept = self.successes.learned(config.curation.pool.keep_per_task) if self.successes is not None else []
         if kept:
             source = {"kind": "run", "seed": config.run.seed, "updates": self.trainer.updates}
@@ -115,22 +112,17 @@ class Learning:
         """The last weights."""
         return self.learner.newest
 
-    def local_workers(self, count: int) -> list[LocalWorker]:
-        """Return workers that compute in threads of this process, each with a copy of the present weights."""
-        version = self.trainer.weights()
-        workers = []
-        for index in range(count):
-            policy = VlmPolicy(self.vlm.twin())
-            policy.add(version)
-            workers.append(LocalWorker(index, policy, version=version.version))
-        return workers
+    @property
+    def weights(self) -> Weights:
+        """The trainer's present weights."""
+        return self.trainer.weights()
 
     def film(self, task: Task, target: Path) -> Trajectory:
         """Play a task with the last weights, and write the episode as a GIF."""
         self.model.add(self.newest)
-        limit = self._prepared.config.rollout.max_turns
+        limit = self.prepared.config.rollout.max_turns
         attempt = Attempt(0, task, 0, 0, 0, limit, self.newest.version)
-        desktop = desktop_maker(self._prepared.config)()
+        desktop = desktop_maker(self.prepared.config)()
         trajectory = play(self.model, [desktop], [attempt], version=self.newest.version)[0]
         frames = [np.asarray(turn.observation.screenshot) for turn in trajectory.turns]
         actions = [turn.reply.action for turn in trajectory.turns]
@@ -153,10 +145,10 @@ class Learning:
         for start in range(0, len(collected), SCORED_AT_ONCE):
             for success in self._scored(collected[start : start + SCORED_AT_ONCE]):
                 successes.add(success, now=0.0)
-        wanted = self._prepared.config.curation.pool.collected_per_task
-        for task in self._prepared.tasks if wanted else ():
+        wanted = self.prepared.config.curation.pool.collected_per_task
+        for task in self.prepared.tasks if wanted else ():
             for number in range(wanted):
-                trajectory = demonstrate(self._prepared.config, task, number, self.model.vlm)
+                trajectory = demonstrate(self.prepared.config, task, number, self.model.vlm)
                 if trajectory is not None:
                     successes.add(scored(trajectory, self.model.vlm), now=0.0)
 
@@ -220,7 +212,16 @@ def learning(
     collected = None if file is None else read_successes(Path(file), prepared, vlm)
     every_updates = config.trainer.evaluation.every_updates
     evaluated = EvaluatedLearner(inner, held_out, every_updates, first=trainer.weights())
-    return Learning(model, evaluated, held_out, vlm, trainer, promoted, collected, prepared)
+    return Learning(
+        model=model,
+        vlm=vlm,
+        learner=evaluated,
+        held_out=held_out,
+        trainer=trainer,
+        promoted=promoted,
+        collected=collected,
+        prepared=prepared,
+    )
 
 
 def _with(vlm: Vlm, weights: Weights) -> Vlm:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from dartsim.core.install import install_command
 from dartsim.core.rng import Streams
 from dartsim.core.types import Task
 from dartsim.envs.mock.suites import SUITES, mock_suite, mock_tasks
-from dartsim.envs.tasks import generated_tasks, is_forgeable, load_suite
+from dartsim.envs.tasks import generated_tasks, is_forgeable, listed_ids, load_suite
 from dartsim.observe.timings import Entry, read_timings
 from dartsim.rollout.warm import fitting_spares
 from dartsim.sim import SimEnvironment
@@ -67,7 +68,7 @@ def prepare(config: Config) -> PreparedRun:
     """
     if config.backend.desktop_backend.modeled:
         config = with_fitting_spares(config)
-    tasks = _tasks(config)
+    tasks, held_out = _split(config, _tasks(config))
     gpu_name = config.cluster.engine.gpu
     if gpu_name not in GPU_PROFILES:
         raise ConfigError(f"cluster.engine.gpu = {gpu_name!r} is unknown; known: {', '.join(GPU_PROFILES)}")
@@ -77,8 +78,8 @@ def prepare(config: Config) -> PreparedRun:
     return PreparedRun(
         config=config,
         tasks=tasks,
-        held_out=_held_out(config),
-        difficulties=_difficulties(config, tasks),
+        held_out=held_out,
+        difficulties=_difficulties(config, [*tasks, *held_out]),
         timing=timing,
         gpu=GPU_PROFILES[gpu_name],
         prompts=_prompts(config),
@@ -86,21 +87,38 @@ def prepare(config: Config) -> PreparedRun:
     )
 
 
-def prepare_run(config: Config) -> PreparedRun:
+def prepare_run(config: Config, *, trains: bool = True) -> PreparedRun:
     """Look up everything as ``prepare`` does, for a run: only tasks that the configured desktops can run are offered.
+
+    Args:
+        config: The configuration.
+        trains: Whether the run trains, or only evaluates.
 
     Raises:
         ConfigError: As ``prepare``, or if the evaluator that tasks need is missing.
         TaskFileError: As ``prepare``, or if tasks cannot run here and ``tasks.unsupported`` refuses them.
     """
+    if trains:
+        _refuse_training(config)
+    refuse_missing_packages(config)
+    prepared = prepare(with_fitting_spares(config))
+    desktops = config.backend.desktop_backend
+    held_out = desktops.supported(config, prepared.held_out) if prepared.held_out else ()
+    return replace(prepared, tasks=desktops.supported(config, prepared.tasks), held_out=held_out)
+
+
+def _refuse_training(config: Config) -> None:
+    """Refuse to train what cannot learn."""
+    if not config.backend.engine_backend.loads_weights:
+        raise ConfigError(
+            f'backend.workers = "{config.backend.workers}" always serves the same model, which no run can train; '
+            "measure it with `dartsim eval`, or set another backend.workers"
+        )
     if config.policy.kind == "vlm" and config.policy.temperature == 0.0:
         raise ConfigError(
             "policy.temperature = 0 takes the likeliest tokens, and attempts that are all alike teach nothing; raise "
             "it (DART: 1), and measure the likeliest tokens with `dartsim eval --temperature 0`"
         )
-    refuse_missing_packages(config)
-    prepared = prepare(with_fitting_spares(config))
-    return replace(prepared, tasks=config.backend.desktop_backend.supported(config, prepared.tasks))
 
 
 def with_fitting_spares(config: Config) -> Config:
@@ -233,11 +251,49 @@ def _of_source(config: Config) -> tuple[Sequence[Task], Collection[str]]:
     return suite.tasks, suite.excluded
 
 
-def _held_out(config: Config) -> Sequence[Task]:
-    """Return the tasks that are only evaluated on."""
-    if config.tasks.source != "mock" or not config.tasks.held_out:
-        return ()
-    return _mock(config, config.tasks.held_out, held_out=True)
+def _split(config: Config, tasks: Sequence[Task]) -> tuple[Sequence[Task], Sequence[Task]]:
+    """Return the tasks to train on, and those that are only evaluated on."""
+    settings, seed = config.tasks, config.run.seed
+    if settings.source == "mock":
+        return tasks, _mock(config, settings.held_out, held_out=True) if settings.held_out else ()
+    if settings.source == "desktop" and settings.desktop == "panel":
+        from dartsim.real.desktop.tasks.panel import panel_tasks
+
+        return tasks, panel_tasks(settings.held_out, seed, held_out=True)
+    if settings.held_out_list is not None:
+        chosen = listed_ids(Path(str(settings.folder)), settings.held_out_list)
+        if absent := sorted(chosen - {task.id for task in tasks}):
+            logger.warning("tasks.held_out_list names %d tasks that are not offered: %s", len(absent), absent[0])
+    else:
+        chosen = held_out_ids(tasks, settings.held_out, seed=settings.split_seed)
+    held_out = [task for task in tasks if task.id in chosen]
+    train = [task for task in tasks if task.id not in chosen]
+    if chosen and not (train and held_out):
+        raise ConfigError(
+            f"{len(held_out)} of {len(tasks)} tasks would be held out; leave some of both (tasks.held_out, "
+            "tasks.held_out_list)"
+        )
+    return train, held_out
+
+
+def held_out_ids(tasks: Sequence[Task], count: int, *, seed: int) -> set[str]:
+    """Return the ids of tasks to hold out: from each domain in proportion to its size, by the hash of their ids.
+
+    A task that joins or leaves the list changes little of the split.
+    """
+    domains: dict[str, list[str]] = {}
+    for task in tasks:
+        domains.setdefault(task.domain, []).append(task.id)
+    exact = {domain: count * len(ids) / max(1, len(tasks)) for domain, ids in domains.items()}
+    quotas = {domain: int(share) for domain, share in exact.items()}
+    missing = min(count, len(tasks)) - sum(quotas.values())
+    for domain in sorted(domains, key=lambda name: (quotas[name] - exact[name], name))[:missing]:
+        quotas[domain] += 1  # largest remainders
+    drawn = {
+        domain: sorted(ids, key=lambda task: sha256(f"{seed}/{task}".encode()).digest())
+        for domain, ids in domains.items()
+    }
+    return {task for domain, ids in drawn.items() for task in ids[: quotas[domain]]}
 
 
 def _mock(config: Config, count: int, *, held_out: bool) -> Sequence[Task]:

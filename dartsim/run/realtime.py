@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from dartsim.real.loop import RunLoop
 from dartsim.real.ray_cluster.backend import placed, ray_desktops, session
 from dartsim.rollout import Service
 from dartsim.run.backends import BackendContext
+from dartsim.run.held_out_attempts import held_out_attempts
 from dartsim.run.prepare import PreparedRun
 from dartsim.run.results import RunResult, run_result
 from dartsim.run.resume_point import ResumePoint
@@ -77,7 +79,7 @@ def run_realtime(
                 streams=Streams(prepared.config.run.seed, life=1 if resume_point is None else resume_point.life),
                 version=0 if resume_point is None else resume_point.recovered.version,
                 stack=stack,
-                optional_learning=learning,
+                optional_model=learning,
                 timings=timings,
                 folder=folder,
                 on_step=report_preparing(instruments),
@@ -112,16 +114,13 @@ async def _tick(recorder: Recorder, period_seconds: float) -> None:
 
 async def build(context: BackendContext, store: Store, resume_point: ResumePoint | None) -> System:
     """Build the control plane over the configured backends, on the running loop."""
-    prepared, config, learning, timings = (
-        context.prepared,
-        context.prepared.config,
-        context.optional_learning,
-        context.timings,
-    )
+    prepared, config, timings = context.prepared, context.prepared.config, context.timings
+    learning = context.learning if context.optional_model else None
     successes = success_pool(config)
     if successes is not None and learning is not None:
         learning.fill(successes, begun=resume_point is not None)
-    provider = await _desktops(context, store)
+    everything = replace(context, prepared=replace(prepared, tasks=[*prepared.tasks, *prepared.held_out]))
+    provider = with_screenshots(await open_desktops(everything), store, boots=config.backend.boots)
     tasks = prepared.tasks
     if config.tasks.do_nothing != "ignore" and config.backend.boots:
         from dartsim.real.osworld.do_nothing import worth_training
@@ -135,6 +134,7 @@ async def build(context: BackendContext, store: Store, resume_point: ResumePoint
         provider = TimedDesktops(provider, timings)
         engines = [TimedWorker(number, engine, timings) for number, engine in enumerate(engines)]
         learner = TimedLearner(learner, timings)
+    held_out = held_out_attempts(prepared, learner)
     return System(
         config,
         tasks=tasks,
@@ -145,21 +145,20 @@ async def build(context: BackendContext, store: Store, resume_point: ResumePoint
         # Only now: engines may have taken a minute to start, in which nothing was idle.
         recorder=new_recorder(config, asyncio.get_running_loop().time, first_spacing_seconds=5.0),
         streams=context.streams,
-        transport=partial(_transport, context),
+        transport=partial(transport, context),
         successes=successes,
         weights=Weights(context.version, learning.newest.source if learning else None),
         resume_point=resume_point,
+        held_out=held_out,
     )
 
 
-async def _desktops(context: BackendContext, store: Store) -> EnvProvider:
+async def open_desktops(context: BackendContext) -> EnvProvider:
+    """Return what starts the configured desktops, on this machine or on a Ray cluster."""
     prepared, config = context.prepared, context.prepared.config
-    provider: EnvProvider
     if placed(config, "desktops"):
-        provider = await context.stack.enter_async_context(ray_desktops(config, prepared.tasks))
-    else:
-        provider = await config.backend.desktop_backend.open(context)
-    return with_screenshots(provider, store, boots=config.backend.boots)
+        return await context.stack.enter_async_context(ray_desktops(config, prepared.tasks))
+    return await config.backend.desktop_backend.open(context)
 
 
 def with_screenshots(provider: EnvProvider, store: Store, *, boots: bool) -> EnvProvider:
@@ -168,7 +167,7 @@ def with_screenshots(provider: EnvProvider, store: Store, *, boots: bool) -> Env
     return KeepingDesktops(provider, prepare_files) if boots and prepare_files is not None else provider
 
 
-def _transport(context: BackendContext, pool: Service) -> Service:
+def transport(context: BackendContext, pool: Service) -> Service:
     """Put the modeled transport in front of modeled engines; real ones take their own time."""
     config = context.prepared.config
     return modeled_transport(config, context.world, pool) if config.backend.engine_backend.modeled else pool

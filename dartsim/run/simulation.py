@@ -14,6 +14,7 @@ from dartsim.core.types import Weights
 from dartsim.observe import Instrument
 from dartsim.observe.recorder import shortest_period
 from dartsim.observe.status import status_text
+from dartsim.run.held_out_attempts import held_out_attempts
 from dartsim.run.prepare import PreparedRun
 from dartsim.run.results import RunResult, run_result
 from dartsim.run.resume_point import ResumePoint
@@ -122,13 +123,15 @@ def build(
     faults = faulty_cluster(prepared, loop.env, streams, recorder.counts)
     model, control = learning.model if learning else None, control_loop(config, loop.env)
     engines = workers(prepared, loop.env, streams, model, version=version, control=control)
+    trains = faults.learner(learner(config, learning.learner if learning else None, control))
     return System(
         config,
         tasks=prepared.tasks,
         provider=faults.provider(provider(prepared, loop.env, streams)),
         engines=faults.workers(engines),
         caches=caches(prepared, engines),
-        learner=faults.learner(learner(config, learning.learner if learning else None, control)),
+        learner=trains,
+        held_out=held_out_attempts(prepared, trains),
         store=faults.store(store),
         recorder=recorder,
         streams=streams,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from math import inf
 
 from typing_extensions import override
@@ -12,7 +12,7 @@ from typing_extensions import override
 from dartsim.config import Config
 from dartsim.config.sections.run import RunConfig
 from dartsim.core.errors import DartsimError
-from dartsim.core.ports import EnvProvider, Learner, PolicyWorker, Store
+from dartsim.core.ports import AttemptSource, EnvProvider, Learner, PolicyWorker, Store
 from dartsim.core.rng import Streams
 from dartsim.core.types import Task, Version, Weights
 from dartsim.curation import (
@@ -37,12 +37,82 @@ from dartsim.rollout import (
     Service,
     WarmProvider,
 )
+from dartsim.run.held_out_attempts import HeldOutAttempts
 from dartsim.run.resume_point import ResumePoint
 from dartsim.run.status import SystemStatus
 from dartsim.trainer import Trainer
 
 
-class System:
+class ActingSystem:
+    """Desktops, engines, and the attempts that a source gives to them; it evaluates, and ``System`` trains.
+
+    Args:
+        config: The configuration.
+        source: Gives attempts, and takes their trajectories.
+        provider: Starts desktops.
+        engines: One worker for each engine.
+        recorder: Records measurements.
+        transport: Puts the transport between desktops and engines in front of the pool.
+        weights: The weights that the engines serve.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        source: AttemptSource,
+        provider: EnvProvider,
+        engines: Sequence[PolicyWorker],
+        recorder: Recorder,
+        transport: Callable[[Service], Service],
+        weights: Weights,
+    ) -> None:
+        rollout = config.rollout
+        self.recorder = recorder
+        self.pool = RolloutService(
+            engines, weights=weights, router=rollout.routing.build(), config=rollout, recorder=recorder
+        )
+        service = transport(self.pool)
+        if rollout.lockstep:
+            service = LockstepService(service)
+        self.warm: WarmProvider | None = None
+        if rollout.warm_envs:
+            self.warm = WarmProvider(provider, rollout, recorder.desktops.tracks[rollout.num_envs :], recorder)
+        self.cluster = EnvCluster(self.warm or provider, rollout, recorder)
+        self.rollout = Rollout(
+            self.cluster,
+            service,
+            source,
+            limits=rollout.limits,
+            recorder=recorder,
+            fail_at_limit=rollout.fail_at_limit,
+        )
+
+    async def play(self) -> None:
+        """Play until the source has no more attempts."""
+        self.recorder.start(())
+        try:
+            async with self._spares(), asyncio.TaskGroup() as group:
+                sync = group.create_task(self.pool.run(), name="weight-sync")  # it brings engines back, too
+                await self.rollout.run()
+                sync.cancel()
+        except BaseExceptionGroup as errors:
+            raise _only_error(errors) from None
+        finally:
+            self.recorder.close()
+
+    @asynccontextmanager
+    async def _spares(self) -> AsyncIterator[None]:
+        if self.warm is None:
+            yield
+            return
+        async with asyncio.TaskGroup() as group:  # spares outlive the slots, which return their desktops
+            spares = group.create_task(self.warm.run(), name="spares")
+            yield
+            spares.cancel()
+
+
+class System(ActingSystem):
     """Rollout, curation and trainer over a backend's desktops, workers and learner.
 
     Args:
@@ -59,6 +129,7 @@ class System:
         weights: The weights that the engines serve.
         resume_point: Where the run continues; None: it starts.
         caches: Caches of the engines, for admission rules that read how full they are.
+        held_out: Attempts at held-out tasks that go before those to train on, and what trains in place of ``learner``.
     """
 
     def __init__(
@@ -77,36 +148,25 @@ class System:
         weights: Weights | None = None,
         resume_point: ResumePoint | None = None,
         caches: EngineCaches | None = None,
+        held_out: HeldOutAttempts | None = None,
     ) -> None:
-        self.recorder = recorder
         self.end = RunEnd(config.run)
         self.data = _data_manager(config, tasks, store, recorder, streams, successes, caches)
-        self.pool = RolloutService(
-            engines,
+        super().__init__(
+            config,
+            source=held_out or self.data,
+            provider=provider,
+            engines=engines,
+            recorder=recorder,
+            transport=transport,
             weights=weights or Weights(0),
-            router=config.rollout.routing.build(),
-            config=config.rollout,
-            recorder=recorder,
         )
-        service = transport(self.pool)
-        if config.rollout.lockstep:
-            service = LockstepService(service)
-        rollout = config.rollout
-        self.warm: WarmProvider | None = None
-        if rollout.warm_envs:
-            self.warm = WarmProvider(provider, rollout, recorder.desktops.tracks[rollout.num_envs :], recorder)
-        self.cluster = EnvCluster(self.warm or provider, rollout, recorder)
-        self.rollout = Rollout(
-            self.cluster,
-            service,
-            self.data,
-            limits=rollout.limits,
-            recorder=recorder,
-            fail_at_limit=rollout.fail_at_limit,
-        )
+        self._held_out = held_out
+        if held_out is not None:
+            held_out.source = self.data
         self.data.withdraw = self.rollout.withdraw
         self.trainer = Trainer(
-            learner,
+            held_out or learner,
             source=self.data,
             publisher=self.pool,
             recorder=recorder,
@@ -137,7 +197,8 @@ class System:
         """
         self.recorder.start([*instruments, self.end])  # last: it reads alarms that instruments raise
         try:
-            await self._run_with_spares(seconds)
+            async with self._spares():
+                await self._run_control(seconds)
         except BaseExceptionGroup as group:
             raise _only_error(group) from None
         finally:
@@ -146,14 +207,6 @@ class System:
         if self.data.failure is not None:  # of a slot that ended while it closed its desktop
             raise self.data.failure
         self.data.check()
-
-    async def _run_with_spares(self, seconds: float) -> None:
-        if self.warm is None:
-            return await self._run_control(seconds)
-        async with asyncio.TaskGroup() as group:  # spares outlive the slots, which return their desktops
-            spares = group.create_task(self.warm.run(), name="spares")
-            await self._run_control(seconds)
-            spares.cancel()
 
     async def _run_control(self, seconds: float) -> None:
         async with asyncio.TaskGroup() as group:
@@ -170,6 +223,8 @@ class System:
             finally:
                 # Before anything is cancelled: a slot that ends must not admit another attempt.
                 self.data.end_admission()
+                if self._held_out is not None:
+                    self._held_out.close()
             for task in tasks:
                 task.cancel()
 

@@ -141,14 +141,14 @@ class EngineClient:
             content.append(b"]}")
         headers = {**_JSON, "Content-Length": str(sum(map(len, content)))}
         async with (
-            _faults(url, seconds),
+            connection_faults(url, seconds),
             self._session().post(url, data=_consumed(content), headers=headers) as answer,
         ):
             text = await answer.read()
         if answer.status != httpx.codes.OK:
             reason = text[:500].decode("utf-8", "replace")
             raise EngineBadReply(f"{url} answered {answer.status}: {reason}", status=answer.status)
-        return _json_object(url, text)
+        return json_object(url, text)
 
     def _session(self) -> aiohttp.ClientSession:
         """Return the session of turns, made at the first turn: it belongs to the loop that runs then."""
@@ -175,7 +175,7 @@ class EngineClient:
     async def health_problem(self) -> str:
         """Return why the engine is not healthy; empty if it is. Never raises."""
         try:
-            async with _faults(f"{self.url}/health", self.control_seconds):
+            async with connection_faults(f"{self.url}/health", self.control_seconds):
                 status = (await self._control.get("/health")).status_code
         except EngineFault as fault:
             return str(fault)
@@ -242,17 +242,17 @@ class EngineClient:
     ) -> dict[str, Any]:
         """Send a control request and return the JSON object that is answered; ``empty`` allows no answer."""
         url = f"{self.url}{path}"
-        async with _faults(url, self.control_seconds if seconds is None else seconds):
+        async with connection_faults(url, self.control_seconds if seconds is None else seconds):
             response = await self._control.request(method, path, **options)
         if response.status_code != httpx.codes.OK:
             raise EngineBadReply(
                 f"{url} answered {response.status_code}: {response.text[:500]}", status=response.status_code
             )
-        return {} if empty and not response.text else _json_object(url, response.text)
+        return {} if empty and not response.text else json_object(url, response.text)
 
 
 @asynccontextmanager
-async def _faults(url: str, seconds: float) -> AsyncIterator[None]:
+async def connection_faults(url: str, seconds: float) -> AsyncIterator[None]:
     """Turn errors of the connection into faults of the engine."""
     try:
         async with asyncio.timeout(seconds):
@@ -275,7 +275,12 @@ async def _consumed(parts: deque[bytes]) -> AsyncIterator[bytes]:
         yield parts.popleft()
 
 
-def _json_object(url: str, text: str | bytes) -> dict[str, Any]:
+def json_object(url: str, text: str | bytes) -> dict[str, Any]:
+    """Return the JSON object in an answer.
+
+    Raises:
+        EngineBadReply: If it is something else.
+    """
     try:
         answer = json.loads(text)
     except ValueError as error:

@@ -46,7 +46,10 @@ class EngineLost(EngineFault):
 
 
 class EngineBadReply(EngineFault):
+    """``retry_after``: how long the engine asks to be left alone, seconds."""
+
     cause = "engine_bad_reply"
+    retry_after = 0.0
 
     def __init__(self, message: str, *, status: int = 200) -> None:
         super().__init__(message)

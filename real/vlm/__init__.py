@@ -6,9 +6,15 @@
 and the same grammar, so that at equal weights they agree to rounding.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from dartsim.real.vlm.config import Decoding, PromptStyle, VlmConfig, grid_clicks, tiny
-from dartsim.real.vlm.model import Vlm, build
-from dartsim.real.vlm.policy import VlmPolicy
+
+if TYPE_CHECKING:
+    from dartsim.real.vlm.model import Vlm, build
+    from dartsim.real.vlm.policy import VlmPolicy
 
 __all__ = [
     "Decoding",
@@ -20,3 +26,13 @@ __all__ = [
     "grid_clicks",
     "tiny",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs torch only when it is asked for: prompts in text do not."""
+    from importlib import import_module
+
+    module = {"Vlm": "model", "build": "model", "VlmPolicy": "policy"}.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{module}"), name)

@@ -12,10 +12,10 @@ import numpy as np
 
 from dartsim.core.types import Observation, Turn
 from dartsim.real.vlm.config import PromptStyle
+from dartsim.real.vlm.conversation import conversation
 from dartsim.real.vlm.images import Picture, Pictures
 from dartsim.real.vlm.ui_tars import shown_reply
 from dartsim.real.vlm.vocabulary import Vocabulary
-from dartsim.rollout.history import num_images
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -50,21 +50,12 @@ class PromptBuilder:
 
     def build(self, observation: Observation, history: Sequence[Turn]) -> VlmPrompt:
         """Return the prompt for an observation after the turns before it, oldest first."""
-        style = self.style
-        draft = _Draft(self.vocabulary, self._merge, terse=style.terse)
-        if style.system:
-            draft.message("system", style.system)
-        screens = [*(turn.observation.screenshot for turn in history), observation.screenshot]
-        present = len(history)
-        first_image = present + 1 - num_images(present, max_images=style.max_images, after_cut=style.images_after_cut)
-        first_text = present - style.max_texts
-        with_task = self.pictures(screens[0]) if style.image_with_task and first_image == 0 else None
-        draft.message("user", style.task.replace("{instruction}", observation.instruction), with_task)
-        for turn in range(max(0, min(first_image, first_text)), present + 1):
-            if turn >= first_image and not (turn == 0 and with_task):
-                draft.message("user", "", self.pictures(screens[turn]))
-            if first_text <= turn < present:
-                draft.reply(self.reply_tokens(history[turn]))
+        draft = _Draft(self.vocabulary, self._merge, terse=self.style.terse)
+        for role, text, screenshot, turn in conversation(self.style, observation, history):
+            if turn is not None:
+                draft.reply(self.reply_tokens(turn))
+            else:
+                draft.message(role, text, None if screenshot is None else self.pictures(screenshot))
         return draft.finish()
 
     def reply_tokens(self, turn: Turn) -> Sequence[int]:

@@ -73,17 +73,19 @@ def test_its_model_is_loaded_by_transformers(finished: Path):
 
 def test_a_finished_run_is_evaluated(finished: Path, dartsim, tmp_path):
     target = tmp_path / "figures.json"
-    assert dartsim("eval", str(finished), "--tasks", "16", "--json", str(target)) == 0
+    assert dartsim("eval", str(finished), "--tasks", "16", "--out", str(tmp_path / "out"), "--json", str(target)) == 0
     figures = json.loads(target.read_text())
     assert figures["version"] == 3
-    assert figures["num_tasks"] == 16
+    (budget,) = figures["budgets"]
+    assert (budget["tasks"], budget["attempts"], budget["masked"]) == (16, 32, {})
 
 
 def test_an_evaluation_repeats_the_run_s_last_one(finished: Path, dartsim, tmp_path):
     target = tmp_path / "figures.json"
-    dartsim("eval", str(finished), "--json", str(target))
+    dartsim("eval", str(finished), "--out", str(tmp_path / "out"), "--json", str(target))
     summary = json.loads((finished / "summary.json").read_text())
-    assert json.loads(target.read_text())["success_rate"] == pytest.approx(summary["success_rate_final"])
+    (budget,) = json.loads(target.read_text())["budgets"]
+    assert budget["success_rate"] == pytest.approx(summary["success_rate_final"])
 
 
 def test_an_episode_is_watched(finished: Path, dartsim, tmp_path, capsys):

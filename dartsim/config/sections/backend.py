@@ -70,6 +70,9 @@ class DesktopBackend(Backend):
 class EngineBackend(Backend):
     """Provides inference engines, as ``backend.workers`` names them."""
 
+    loads_weights: ClassVar[bool] = True
+    """Whether they serve the weights that a run trains, or always the same model."""
+
     async def open(self, context: Any) -> Sequence[PolicyWorker]:
         """Return a worker for each engine, for the length of a run."""
         raise NotImplementedError
@@ -100,7 +103,8 @@ class BackendConfig(Section):
     )
     workers: Annotated[str, Named("engine")] = Field(
         "sim",
-        description="Kind of engine: sim (modeled), local (the model in threads of this process), vllm (vLLM servers).",
+        description="Kind of engine: sim (modeled), local (the model in threads of this process), vllm (vLLM servers), "
+        "endpoint (somebody else's model, for `dartsim eval`).",
     )
     learner: Annotated[str, Named("learner")] = Field(
         "sim",

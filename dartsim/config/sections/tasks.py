@@ -22,7 +22,16 @@ class TasksConfig(Section):
         "panel", description="desktop: panel (generated clicks) or apps (real applications, 1 to 15 steps)."
     )
     difficulty: int = Field(1, ge=1, le=10, description="mock: difficulty of a family's tasks.")
-    held_out: int = Field(0, ge=0, description="mock: number of tasks that are only evaluated.")
+    held_out: int = Field(
+        0,
+        ge=0,
+        description="Number of tasks that are only evaluated: other ones of the mock desktop and of panel; of a list "
+        "so many, from each domain in proportion.",
+    )
+    held_out_list: str | None = Field(
+        None, description="OSWorld: list file, without .json, of the tasks that are held out, instead of a number."
+    )
+    split_seed: int = Field(0, ge=0, description="Seed of which tasks of a list are held out; the run's has no part.")
     folder: str | None = Field(None, description="OSWorld: folder with the list file and examples/.")
     list_name: str = Field("test_nogdrive", description="OSWorld: name of the list file, without .json.")
     missing: Literal["error", "skip"] = Field("error", description="OSWorld: what to do about missing task files.")

@@ -82,7 +82,7 @@ class EvaluationConfig(Section):
     """Evaluation on held-out tasks."""
 
     every_updates: Positive | None = Field(None, description="Updates between evaluations; none: first and last only.")
-    attempts_per_task: Positive = Field(1, description="Attempts at each held-out task.")
+    attempts_per_task: Positive = Field(1, description="Attempts at each held-out task, of `dartsim eval` too.")
 
 
 class PromotionConfig(Section):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dartsim.core.errors import ConfigError
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dartsim.observe.timings import Timings
     from dartsim.run.learning import Learning
     from dartsim.run.prepare import PreparedRun
+    from dartsim.run.served_model import ServedModel
     from dartsim.sim import SimEnvironment
 
 
@@ -32,7 +33,7 @@ class BackendContext:
         streams: Random streams of the run's seed.
         version: The weights that engines serve first.
         stack: Closes what a backend opens at the end of the run.
-        optional_learning: The model that acts and learns; None for the surrogate policy.
+        optional_model: The model that acts, and may learn; None for the surrogate policy.
         timings: Records how long calls take; None: nobody does.
         folder: Where the run keeps its files; None: nowhere.
         on_step: Told the name of a preparation, the steps done and the steps to do.
@@ -43,21 +44,26 @@ class BackendContext:
     streams: Streams
     version: Version
     stack: AsyncExitStack
-    optional_learning: Learning | None = None
+    optional_model: ServedModel | None = None
     timings: Timings | None = None
     folder: Path | None = None
     on_step: Callable[[str, int, int], None] | None = None
 
     @property
-    def learning(self) -> Learning:
-        """The model that acts and learns.
+    def model(self) -> ServedModel:
+        """The model that acts.
 
         Raises:
             ConfigError: If there is none.
         """
-        if self.optional_learning is None:
+        if self.optional_model is None:
             raise ConfigError('real engines and learners need a model: set policy.kind = "vlm"')
-        return self.optional_learning
+        return self.optional_model
+
+    @property
+    def learning(self) -> Learning:
+        """The model, which learns."""
+        return cast("Learning", self.model)
 
     @property
     def on_call(self) -> Callable[[int, str, float], None] | None:

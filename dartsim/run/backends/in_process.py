@@ -52,12 +52,20 @@ class LocalEngines(EngineBackend):
     async def open(self, context: BackendContext) -> Sequence[PolicyWorker]:
         from dartsim.real.ray_cluster.backend import placed, ray_workers
 
-        config, learning = context.prepared.config, context.learning
+        config, served = context.prepared.config, context.model
+        weights = served.weights
         if placed(config, "workers"):
-            return await context.stack.enter_async_context(ray_workers(config, learning.trainer.weights()))
-        workers = learning.local_workers(config.rollout.num_workers)
-        for worker in workers:
+            return await context.stack.enter_async_context(ray_workers(config, weights))
+        from dartsim.real.local import LocalWorker
+        from dartsim.real.vlm import VlmPolicy
+
+        workers = []
+        for index in range(config.rollout.num_workers):
+            policy = VlmPolicy(served.vlm.twin())
+            policy.add(weights)
+            worker = LocalWorker(index, policy, version=weights.version)
             worker.on_call = None if context.timings is None else context.timings.worker
+            workers.append(worker)
         return workers
 
 

@@ -60,8 +60,8 @@ class SimEngines(EngineBackend):
     async def open(self, context: BackendContext) -> Sequence[PolicyWorker]:
         from dartsim.run.sim_cluster import workers
 
-        learning = context.optional_learning
-        model = learning.model if learning else None
+        served = context.optional_model
+        model = served.model if served else None
         return workers(context.prepared, context.world, context.streams, model, version=context.version)
 
 
@@ -79,5 +79,5 @@ class SimLearnerBackend(LocalLearnerBackend):
     def open(self, context: BackendContext) -> Learner:
         from dartsim.run.sim_cluster import learner
 
-        learning = context.optional_learning
-        return learner(context.prepared.config, learning.learner if learning else None)
+        inner = context.learning.learner if context.optional_model else None
+        return learner(context.prepared.config, inner)

@@ -85,9 +85,9 @@ class VllmEngines(EngineBackend):
     async def open(self, context: BackendContext) -> Sequence[PolicyWorker]:
         from dartsim.real.engines.backend import vllm_workers
 
-        learning = context.learning
-        version = learning.trainer.updates
-        workers = vllm_workers(context.prepared.config, learning.vlm, version=version, on_step=context.on_step)
+        served = context.model
+        version = served.weights.version
+        workers = vllm_workers(context.prepared.config, served.vlm, version=version, on_step=context.on_step)
         return await context.stack.enter_async_context(workers)
 
 

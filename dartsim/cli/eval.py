@@ -1,0 +1,308 @@
+"""``dartsim eval``: success of a policy on tasks, with a run's own desktops, engines and rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from dartsim.cli.console import errors, out, plain_table, printable, write_json
+from dartsim.cli.finished_run import Best
+from dartsim.cli.options import Backend, Json, Out, Overrides, Workers, backend_overrides, new_folder
+from dartsim.cli.signals import report_interrupt
+from dartsim.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dartsim.config import Config
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "dartsim eval runs/tiny-seed0 --tasks 512 --json -\n\n"
+    "dartsim eval --preset osworld-8gpu --model models/UI-TARS-1.5-7B \\\n"
+    "  --task-list OSWorld/evaluation_examples/test_nogdrive.json --steps 15 --steps 50 --steps 100 --temperature 0\n\n"
+    "OPENAI_API_KEY=… dartsim eval --preset osworld-8gpu --endpoint https://api.example.com/v1 --model some-model \\\n"
+    "  --task-list OSWorld/evaluation_examples/test_small.json --attempts 4 --desktops 16 --out runs/some-model\n\n"
+    "The same command with the same --out goes on after an interruption: scored attempts are kept, masked ones are "
+    "made again.\n\n"
+    "Exit codes: 0 every attempt has a score, 1 some are masked, 2 the request was wrong, 130 interrupted."
+)
+
+
+class Split(StrEnum):
+    """Which tasks of a configuration."""
+
+    HELD_OUT = "held-out"
+    TRAIN = "train"
+    ALL = "all"
+
+
+def evaluate(
+    target: Annotated[
+        Path | None,
+        typer.Argument(metavar="RUN|CONFIG", help="A finished run's folder, whose model is taken; or a TOML file."),
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim presets`.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="A model's folder; with --endpoint: the name that the endpoint gives it.")
+    ] = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="An OpenAI-compatible endpoint; its key is in OPENAI_API_KEY (endpoint.variable)."
+        ),
+    ] = None,
+    best: Best = False,
+    task_list: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="An OSWorld list, beside its folder examples/.")
+    ] = None,
+    tasks: Annotated[int | None, typer.Option(min=2, help="Number of held-out tasks; default: the configured.")] = None,
+    split: Annotated[
+        Split | None, typer.Option(help="Which tasks; default: the held-out ones, or all if there are none.")
+    ] = None,
+    attempts: Annotated[
+        int | None,
+        typer.Option(min=1, help="Attempts at each task, for pass@k; default: trainer.evaluation.attempts_per_task."),
+    ] = None,
+    steps: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Step budget, repeatable: a pass for each; default: rollout.max_turns."),
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.0, help="Of sampling; 0 is greedy; default: policy.temperature.")
+    ] = None,
+    desktops: Annotated[int | None, typer.Option(min=1, help="Desktops at once; default: rollout.num_envs.")] = None,
+    tries: Annotated[int, typer.Option(min=1, help="How often an attempt that is masked is made.")] = 2,
+    backend: Backend = None,
+    workers: Workers = None,
+    overrides: Overrides = None,
+    out_folder: Out = None,
+    json_file: Json = None,
+) -> None:
+    """Measure the success of a model on tasks: a run's, that of a folder, or one behind an endpoint.
+
+    Attempts run as in training, on any backend. Each step budget is a pass of its own. Results are in the layout that
+    OSWorld's show_result.py reads: its result_dir is OUT/steps-N/attempt-K. A masked attempt is reported with its
+    cause, and counts neither as a success nor as a failure.
+    """
+    from dartsim.observe.rundir import CONFIG, held, read_run
+    from dartsim.run.evaluation_results import EvaluationFolder
+    from dartsim.run.policy_evaluation import EvaluationPlan, evaluate_policy, evaluation_figures
+    from dartsim.run.prepare import prepare_run
+
+    run = target if target is not None and target.is_dir() else None
+    if run is not None:
+        read_run(run)
+        if preset is not None:
+            raise ConfigError(f"{run} has its own configuration; leave --preset out")
+    if run is None and (target is None and preset is None):
+        preset = "tiny"
+    changes = [*backend_overrides(backend, workers, False), *(overrides or ()), *_neutral()]
+    given = {
+        "tasks.held_out": tasks,
+        "policy.temperature": None if temperature is None else float(temperature),
+        "rollout.num_envs": desktops,
+        "rollout.max_turns": max(steps) if steps else None,
+    }
+    changes += [f"{key}={value}" for key, value in given.items() if value is not None]
+    changes += _task_list(task_list) if task_list is not None else []
+    folder, name, weights, source = _policy(run, model, endpoint, best=best)
+    file = target if run is None else run / CONFIG
+    config = _load(file, preset, [*changes, *source])
+    if endpoint is not None and config.backend.desktop_backend.modeled:  # it takes real time, and they need none
+        config = _load(file, preset, [*changes, *source, "backend.desktops=mock"])
+    if folder is None and endpoint is None:
+        folder = _configured_model(config)
+        name, weights = folder.name, _fingerprint(folder)
+    if config.policy.kind != "vlm":
+        raise ConfigError(f"{target or preset} has a surrogate policy: it has no model to evaluate")
+    prepared = prepare_run(config, trains=False)
+    chosen = _chosen(prepared.tasks, prepared.held_out, split)
+    prepared = replace(prepared, tasks=chosen, held_out=())
+    plan = EvaluationPlan(
+        tasks=chosen,
+        steps=sorted(set(steps or [config.rollout.max_turns])),
+        attempts=attempts or config.trainer.evaluation.attempts_per_task,
+        tries=tries,
+    )
+    path = out_folder or new_folder(f"eval-{EvaluationFolder(Path(), name).model}")
+    results = EvaluationFolder(path, name)
+    results.check(config, chosen, weights)
+    served = None
+    if endpoint is None:
+        # Imported here: it needs torch.
+        from dartsim.run.served_model import served_model
+
+        served = served_model(config, _version(run))
+    kept = f"interrupted; scored attempts are kept in {path}, and the same command with --out {path} goes on"
+    with held(path), report_interrupt(kept), _bar() as (on_step, on_start):
+        results.claim(config, chosen, weights)
+        ended = evaluate_policy(prepared, plan, results, served=served, on_step=on_step, on_start=on_start)
+    figures = {
+        "model": name,
+        "version": None if run is None else _version(run),
+        "out": str(path),
+        "temperature": config.policy.temperature,
+        "interval": "95 %, Wilson, over tasks",
+        **evaluation_figures(plan, ended, success=config.curation.success_reward),
+    }
+    write_json(figures, str(path / "summary.json"))
+    if json_file != "-":
+        show(figures)
+    if json_file is not None:
+        write_json(figures, json_file)
+    masked = sum(sum(budget["masked"].values()) for budget in figures["budgets"])
+    if masked:
+        errors.print(
+            f"{masked} attempts are masked; the same command with --out {path} makes them again", soft_wrap=True
+        )
+        raise typer.Exit(1)
+
+
+def show(figures: Mapping[str, Any]) -> None:
+    """Print the figures, a table for each budget."""
+    for budget in figures["budgets"]:
+        ks = list(budget["pass_at"]) if figures["attempts_per_task"] > 1 else []
+        table = plain_table(
+            "domain",
+            numbers=["tasks", "attempts", "success", "95 % interval", *(f"pass@{k}" for k in ks)],
+            title=f"{printable(figures['model'])}, {budget['steps']} steps, temperature {figures['temperature']:g}",
+        )
+        for name, row in [*budget["domains"].items(), ("all", budget)]:
+            table.add_row(printable(name), *_cells(row, ks))
+        out.print(table)
+        if budget["masked"]:
+            causes = ", ".join(f"{printable(cause)}: {count}" for cause, count in budget["masked"].items())
+            out.print(f"masked, not counted: {sum(budget['masked'].values())} ({causes})", highlight=False)
+    out.print(f"results: {figures['out']}", soft_wrap=True, highlight=False)
+
+
+def _cells(row: Mapping[str, Any], ks: Sequence[str]) -> list[str]:
+    if row["success_rate"] is None:
+        return [str(row["tasks"]), str(row["attempts"]), "–", "–", *("–" for _ in ks)]
+    low, high = row["interval"]
+    passed = [f"{row['pass_at'][k]['value']:.1%}" if k in row["pass_at"] else "–" for k in ks]
+    return [str(row["tasks"]), str(row["attempts"]), f"{row['success_rate']:.1%}", f"{low:.1%} – {high:.1%}", *passed]
+
+
+def _load(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Config:
+    """Return the configuration; a learner of several processes is not needed, and a local one trains nothing."""
+    from dartsim.config import load
+
+    return load(file, preset_name=preset, overrides=[*overrides, "backend.learner=local"])
+
+
+def _neutral() -> list[str]:
+    """Return overrides for what an evaluation does not do."""
+    return [
+        *("trainer.promotion.enabled=false", "run.target_success=none", "curation.pool.file=none"),
+        "policy.warm_start_steps=0",
+    ]
+
+
+def _task_list(file: Path) -> list[str]:
+    if not file.is_file():
+        raise ConfigError(f"--task-list {file}: there is no such file; name a list such as test_nogdrive.json")
+    return ["tasks.source=osworld", f"tasks.folder={file.parent}", f"tasks.list_name={file.name.removesuffix('.json')}"]
+
+
+def _policy(
+    run: Path | None, model: str | None, endpoint: str | None, *, best: bool
+) -> tuple[Path | None, str, str, list[str]]:
+    """Return the model's folder, its name, what identifies its weights, and overrides that choose it."""
+    if best and run is None:
+        raise ConfigError("--best takes the promoted weights of a run; name a run's folder")
+    if endpoint is not None:
+        if run is not None or model is None:
+            raise ConfigError("--endpoint URL needs --model NAME, and no run: its model is not the run's")
+        return None, model, f"endpoint {model}", _endpoint(endpoint, model)
+    if run is not None:
+        if model is not None:
+            raise ConfigError(f"{run} has a model of its own; leave --model out, or name a configuration")
+        folder = _run_model(run, best=best)
+        return folder, f"{run.resolve().name}{'-best' * best}", _fingerprint(folder), [f"policy.model={folder}"]
+    if model is None:
+        return None, "", "", []
+    folder = Path(model)
+    return folder, folder.resolve().name, _fingerprint(folder), [f"policy.model={folder}"]
+
+
+def _endpoint(url: str, model: str) -> list[str]:
+    """Return overrides that ask an endpoint."""
+    import json
+
+    return [
+        *("policy.kind=vlm", "policy.grammar=ui_tars", "backend.workers=endpoint", "rollout.num_workers=1"),
+        *(f"endpoint.url={json.dumps(url)}", f"endpoint.model={json.dumps(model)}"),
+    ]
+
+
+def _run_model(run: Path, *, best: bool) -> Path:
+    from dartsim.config import load
+    from dartsim.observe.rundir import CONFIG
+    from dartsim.run.execute import BEST
+
+    if load(run / CONFIG).policy.kind != "vlm":
+        raise ConfigError(f"{run} was run with a surrogate policy: it has no model to evaluate")
+    if best and not (run / BEST).is_dir():
+        raise ConfigError(
+            f"{run} has no {BEST}/: it promoted no weights (trainer.promotion); leave --best out for its last ones"
+        )
+    return (run / BEST if best else run) / "model"
+
+
+def _configured_model(config: Config) -> Path:
+    if config.policy.model is None:
+        raise ConfigError("there is no model to evaluate: name a run's folder, --model FOLDER, or --endpoint URL")
+    return Path(config.policy.model)
+
+
+def _fingerprint(folder: Path) -> str:
+    """Return what identifies a model's weights without reading them: names, sizes and times of their files.
+
+    Raises:
+        ConfigError: If it holds none.
+    """
+    from hashlib import sha256
+
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ConfigError(
+            f"{folder} holds no model (config.json, *.safetensors); name a folder as transformers saves it"
+        )
+    found = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return sha256(repr(found).encode()).hexdigest()[:16]
+
+
+def _version(run: Path | None) -> int:
+    """Return the version of a run's weights; 0 for a model's folder."""
+    from dartsim.observe.rundir import read_run
+
+    return 0 if run is None else int(read_run(run).summary.get("total_updates", 0))
+
+
+def _chosen(train: Sequence[Any], held_out: Sequence[Any], split: Split | None) -> Sequence[Any]:
+    if split is None:
+        return held_out or train
+    if split is Split.HELD_OUT and not held_out:
+        raise ConfigError("no tasks are held out; say how many with --tasks, or leave --split out")
+    return {Split.HELD_OUT: held_out, Split.TRAIN: train, Split.ALL: [*train, *held_out]}[split]
+
+
+@contextmanager
+def _bar() -> Iterator[tuple[Callable[[int, int, int], None], Callable[[str, int, int], None]]]:
+    """Show a bar on terminals, and yield the functions that update it."""
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors, disable=not errors.is_terminal) as progress:
+        bar = progress.add_task("attempts", total=None)
+
+        def on_step(scored: int, masked: int, total: int) -> None:
+            named = f"attempts, {masked} masked" if masked else "attempts"
+            progress.update(bar, completed=scored, total=total, description=named)
+
+        yield on_step, lambda what, done, total: progress.update(bar, description=f"{what}: {done} of {total}")

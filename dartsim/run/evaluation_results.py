@@ -1,0 +1,281 @@
+"""``EvaluationFolder``: the results of an evaluation, one folder an attempt, as OSWorld's own runner leaves them.
+
+    OUT/evaluation.json, config.toml                      what is evaluated; another evaluation is refused
+    OUT/steps-50/attempt-1/                               what OSWorld's show_result.py takes as its result_dir
+        pyautogui/screenshot/MODEL/DOMAIN/TASK/
+            result.txt                                    the score; not there if the attempt was masked
+            traj.jsonl, step_0.png, step_1.png, …         step_0: what the agent saw first; step_n: what action n left
+            attempt.json                                  how the attempt ended, and why it was masked
+
+Invariant: a folder appears whole or not at all, so that an interrupted evaluation goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dartsim.config import Config, to_toml
+from dartsim.core.errors import ConfigError
+from dartsim.core.png import encode_png
+from dartsim.core.types import Task, Trajectory
+from dartsim.observe.rundir import CONFIG, LOCK, write_text
+
+SCHEMA = 1
+IDENTITY, RESULT, TRAJECTORY, ATTEMPT = "evaluation.json", "result.txt", "traj.jsonl", "attempt.json"
+LAYOUT = ("pyautogui", "screenshot")
+"""Action space and observation type, which OSWorld's layout has as folders."""
+MEASURED = {
+    "backend": ("desktops",),
+    "rollout": ("fail_at_limit",),
+    "endpoint": ("model", "options"),
+    "policy": (
+        *("screen", "grid", "grammar", "family", "prompt", "language", "instructions", "malformed", "malformed_tries"),
+        *("max_new_tokens", "temperature", "call_user_waits", "max_images", "images_after_cut", "max_texts"),
+    ),
+    "desktop": (
+        *("width", "height", "action_pause_seconds", "settle", "settle_most_seconds", "wait_seconds", "ready"),
+        *("evaluate_wait_seconds", "typing"),
+    ),
+}
+"""Settings that change what is measured; the others say where it runs. Tasks and weights are compared by themselves."""
+
+
+class AttemptKey(NamedTuple):
+    """One attempt of an evaluation; ``attempt`` counts from 1, ``steps`` is its budget."""
+
+    steps: int
+    attempt: int
+    domain: str
+    task: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptResult:
+    """How an attempt ended.
+
+    Attributes:
+        score: In [0, 1]; None if it was masked.
+        ending: How it ended.
+        cause: Why it was masked.
+        turns: Its turns.
+        seconds: From its admission to its end.
+    """
+
+    score: float | None
+    ending: str
+    cause: str | None
+    turns: int
+    seconds: float
+
+
+class EvaluationFolder:
+    """The results in a folder.
+
+    Args:
+        path: The folder.
+        model: Name of what is evaluated, which becomes the name of a folder.
+    """
+
+    def __init__(self, path: Path, model: str) -> None:
+        self.path = path
+        self.model = file_name(model)
+
+    def check(self, config: Config, tasks: Sequence[Task], weights: str) -> None:
+        """Refuse a folder that holds anything but the same evaluation; nothing is written.
+
+        Args:
+            config: What is evaluated, and how.
+            tasks: The tasks.
+            weights: Identifies the weights.
+
+        Raises:
+            ConfigError: If the folder holds something else.
+        """
+        ours = identity(config, tasks, self.model, weights)
+        file = self.path / IDENTITY
+        if file.is_file():
+            found = read_object(file, "results of `dartsim eval`")
+            if found.get("schema") != SCHEMA:
+                raise ConfigError(
+                    f"{file} has the schema {found.get('schema')!r}, and this version writes {SCHEMA}; name another "
+                    "folder with --out"
+                )
+            _refuse_other(self.path, found, ours)
+            return
+        others = [each.name for each in self.path.iterdir() if each.name != LOCK] if self.path.is_dir() else []
+        if others:
+            raise ConfigError(
+                f"{self.path} holds {', '.join(sorted(others)[:3])} and no {IDENTITY}: it is no evaluation to go on "
+                "with; name another folder with --out"
+            )
+
+    def claim(self, config: Config, tasks: Sequence[Task], weights: str) -> None:
+        """Begin an evaluation here, or go on with the same one; arguments and errors as of ``check``."""
+        self.check(config, tasks, weights)
+        if not (self.path / IDENTITY).is_file():
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_text(self.path / CONFIG, to_toml(config))
+            ours = identity(config, tasks, self.model, weights)
+            write_text(self.path / IDENTITY, json.dumps(ours, indent=1) + "\n")
+
+    def folder(self, key: AttemptKey) -> Path:
+        """Return where an attempt's results are."""
+        result_dir = self.path / f"steps-{key.steps}" / f"attempt-{key.attempt}"
+        return result_dir.joinpath(*LAYOUT, self.model, file_name(key.domain), file_name(key.task))
+
+    def read(self, key: AttemptKey) -> AttemptResult | None:
+        """Return how an attempt ended; None if it is still to be made.
+
+        Raises:
+            ConfigError: If its files are not as this program writes them.
+        """
+        folder = self.folder(key)
+        if not folder.is_dir():
+            return None
+        score = _score(folder / RESULT)
+        file = folder / ATTEMPT
+        found = read_object(file, "an attempt's results") if file.is_file() else {}
+        try:
+            cause = found.get("cause")
+            return AttemptResult(
+                score=score,
+                ending=str(found.get("ending", "unknown")),
+                cause=None if score is not None else str(cause or "unknown"),
+                turns=int(found.get("turns", 0)),
+                seconds=float(found.get("seconds", 0.0)),
+            )
+        except (TypeError, ValueError):
+            raise ConfigError(
+                f"{file} is not as `dartsim eval` writes it; remove {folder}, and it is made again"
+            ) from None
+
+    def write(
+        self, key: AttemptKey, trajectory: Trajectory, screens: Sequence[Any], code_of: Callable[[str], str]
+    ) -> AttemptResult:
+        """Write an attempt's folder, in place of that of an earlier masked attempt; it may run in a thread.
+
+        Args:
+            key: The attempt.
+            trajectory: How it went.
+            screens: Screenshots: the first, and that after each action.
+            code_of: Returns the code of a turn's text, as OSWorld has it in traj.jsonl.
+        """
+        target = self.folder(key)
+        part = target.with_name(f".{target.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        for number, screen in enumerate(screens):
+            if screen is not None:
+                (part / _screen(number)).write_bytes(encode_png(screen))
+        rows = [json.dumps(row) for row in _rows(trajectory, len(screens), code_of)]
+        write_text(part / TRAJECTORY, "".join(f"{row}\n" for row in rows))
+        result = AttemptResult(
+            score=None if trajectory.reward is None else float(trajectory.reward),
+            ending=trajectory.ending.value,
+            cause=trajectory.cause,
+            turns=len(trajectory.turns),
+            seconds=round(trajectory.finished - trajectory.started, 3),
+        )
+        found = {"ending": result.ending, "cause": result.cause, "turns": result.turns, "seconds": result.seconds}
+        write_text(part / ATTEMPT, json.dumps({**found, "score": result.score}) + "\n")
+        if result.score is not None:
+            write_text(part / RESULT, f"{result.score}\n")
+        shutil.rmtree(target, ignore_errors=True)
+        part.replace(target)
+        return result
+
+
+def identity(config: Config, tasks: Sequence[Task], model: str, weights: str) -> dict[str, Any]:
+    """Return what makes two evaluations the same, JSON-serializable."""
+    settings = {
+        f"{section}.{name}": getattr(getattr(config, section), name)
+        for section, names in MEASURED.items()
+        for name in names
+    }
+    listed = sorted((task.domain, task.id, json.dumps(task.spec, sort_keys=True, default=str)) for task in tasks)
+    return {
+        "schema": SCHEMA,
+        "model": model,
+        "weights": weights,
+        "tasks": sha256(json.dumps(listed).encode()).hexdigest(),
+        "settings": settings,
+    }
+
+
+def file_name(name: str) -> str:
+    """Return a name with only letters, digits, dots, dashes and underscores."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip(".-") or "unnamed"
+
+
+def read_object(file: Path, what: str) -> dict[str, Any]:
+    """Return the JSON object in a file.
+
+    Raises:
+        ConfigError: If it holds something else.
+    """
+    try:
+        found: Any = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{file} cannot be read as {what}: {error}; name another folder with --out") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{file} is not {what}: wanted an object; name another folder with --out")
+    return found
+
+
+def _refuse_other(path: Path, found: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Refuse results of another evaluation; it names what differs."""
+    before, now = found.get("settings"), ours["settings"]
+    before = before if isinstance(before, dict) else {}
+    changed = [f"with {key} = {before.get(key)!r}, now {now[key]!r}" for key in now if before.get(key) != now[key]]
+    for name, text in (("model", "of another model"), ("weights", "of other weights"), ("tasks", "of other tasks")):
+        if found.get(name) != ours[name]:
+            changed.insert(0, text)
+    if changed:
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        raise ConfigError(
+            f"{path} holds results {'; '.join(changed[:3])}{more}; name another folder with --out, or evaluate as "
+            "before"
+        )
+
+
+def _score(file: Path) -> float | None:
+    try:
+        text = file.read_text(encoding="utf-8")
+        score = float(text)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        score = -1.0
+    if not 0.0 <= score <= 1.0:
+        raise ConfigError(f"{file} holds no score in [0, 1]; remove {file.parent}, and the attempt is made again")
+    return score
+
+
+def _screen(number: int) -> str:
+    return f"step_{number}.png"
+
+
+def _rows(trajectory: Trajectory, num_screens: int, code_of: Callable[[str], str]) -> list[dict[str, Any]]:
+    """Return the lines of traj.jsonl: OSWorld's fields, with the reply's text as ``response``."""
+    last = len(trajectory.turns)
+    over = trajectory.ending.value in ("done", "fail")
+    rows = []
+    for number, turn in enumerate(trajectory.turns, 1):
+        done = number == last and over
+        row = {
+            "step_num": number,
+            "action": code_of(turn.reply.action),
+            "response": turn.reply.action,
+            "reward": float(trajectory.reward or 0.0) if done else 0.0,
+            "done": done,
+            "info": {},
+        }
+        rows.append(row | ({"screenshot_file": _screen(number)} if number < num_screens else {}))
+    return rows

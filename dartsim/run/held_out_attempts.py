@@ -1,0 +1,118 @@
+"""``HeldOutAttempts``: evaluation in a run on real desktops, among the attempts that it trains on.
+
+    update u --(every so many)--> its weights are being loaded --> free slots attempt the held-out tasks first
+    all of them ended --> the success rate is a metric of the next update, which may end the run (run.target_success)
+
+Attempts cost minutes there, so that nothing waits for them. The weights may change meanwhile: ``held_out/version`` and
+``held_out/newest_version`` say which ones were measured. `dartsim eval` measures one version alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dartsim.config import Config
+from dartsim.core.ports import AttemptSource, Learner
+from dartsim.core.types import Attempt, Batch, Task, Trajectory, UpdateResult
+from dartsim.observe.records import HELD_OUT
+from dartsim.run.prepare import PreparedRun
+
+FIRST_ID = 10**12
+"""Ids of these attempts; those of a run are smaller."""
+
+
+def held_out_attempts(prepared: PreparedRun, learner: Learner) -> HeldOutAttempts | None:
+    """Return the configured evaluation of real desktops, or of modeled ones in their place; None if there is none.
+
+    A model on mock desktops is evaluated beside the run instead (``dartsim.run.evaluation``).
+    """
+    config = prepared.config
+    among = config.backend.boots or config.policy.kind == "surrogate"
+    if not among or not prepared.held_out or config.trainer.evaluation.every_updates is None:
+        return None
+    return HeldOutAttempts(config, prepared.held_out, learner)
+
+
+class HeldOutAttempts:
+    """A source that puts held-out attempts before those of ``source``, and a learner that reports how they ended.
+
+    Invariant: an attempt at a held-out task is never handed to ``source``, so that nothing trains on it.
+
+    Args:
+        config: ``trainer.evaluation`` says how often, and how many attempts a task has.
+        tasks: The held-out tasks.
+        learner: Trains.
+    """
+
+    def __init__(self, config: Config, tasks: Sequence[Task], learner: Learner) -> None:
+        self.source: AttemptSource | None = None
+        self._every = config.trainer.evaluation.every_updates
+        self._attempts = config.trainer.evaluation.attempts_per_task
+        self._turn_limit = config.rollout.max_turns
+        self._tasks = tasks
+        self._learner = learner
+        self._waiting: deque[Attempt] = deque()
+        self._running: set[int] = set()
+        self._ended: list[Trajectory] = []
+        self._number = 0
+        self._closed = False
+
+    # ---- as a source
+
+    async def admit(self, slot: int) -> Attempt | None:
+        """Return the next attempt of a free slot."""
+        assert self.source is not None, "set before the rollout begins"
+        if self._waiting and not self._closed:
+            attempt = self._waiting.popleft()
+            self._running.add(attempt.id)
+            return attempt
+        return await self.source.admit(slot)
+
+    def finish(self, trajectory: Trajectory) -> None:
+        """Take a held-out attempt, or hand any other one on."""
+        assert self.source is not None
+        if trajectory.attempt.id in self._running:
+            self._running.remove(trajectory.attempt.id)
+            self._ended.append(trajectory)
+        else:
+            self.source.finish(trajectory)
+
+    def close(self) -> None:
+        """Begin no more attempts: the run ends."""
+        self._closed = True
+
+    # ---- as a learner
+
+    async def update(self, batch: Batch) -> UpdateResult:
+        """Train; begin an evaluation of the weights before it if it is time, and report the last one once it ended."""
+        before = batch.update - 1
+        if self._every is not None and before % self._every == 0 and not self._waiting and not self._running:
+            self._begin(before)
+        result = await self._learner.update(batch)
+        return replace(result, metrics={**result.metrics, **self._report()})
+
+    def _begin(self, version: int) -> None:
+        self._ended.clear()
+        for index in range(self._attempts):
+            for number, task in enumerate(self._tasks):
+                seed = number * self._attempts + index
+                self._waiting.append(Attempt(FIRST_ID + self._number, task, -1, index, seed, self._turn_limit, version))
+                self._number += 1
+
+    def _report(self) -> dict[str, float]:
+        """Return the metrics of an evaluation that ended, once."""
+        if self._waiting or self._running or not self._ended:
+            return {}
+        ended, self._ended = self._ended, []
+        rewards: dict[str, list[float]] = {}
+        for trajectory in ended:
+            if trajectory.reward is not None:
+                rewards.setdefault(trajectory.attempt.task.id, []).append(trajectory.reward)
+        metrics = {"held_out/masked": float(sum(trajectory.masked for trajectory in ended))}
+        if rewards:
+            metrics[HELD_OUT] = sum(sum(values) / len(values) for values in rewards.values()) / len(rewards)
+            metrics["held_out/version"] = float(min(trajectory.oldest_version for trajectory in ended))
+            metrics["held_out/newest_version"] = float(max(trajectory.newest_version for trajectory in ended))
+        return metrics

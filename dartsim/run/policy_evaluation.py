@@ -1,0 +1,377 @@
+"""Evaluates a policy on tasks, with a run's own desktops, engines and rollout, in virtual or in real time.
+
+    planned attempts --EvaluationSource--> Rollout (as in a run) --finish--> EvaluationFolder --> figures
+
+A step budget is a pass of its own: an attempt that still runs at the end of a smaller budget would have to be scored
+there, and scoring changes the desktop (postconfig saves files, closes windows).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from dartsim.config import Config
+from dartsim.core.errors import DartsimError, StoreFault
+from dartsim.core.ports import AsyncEnv, EnvProvider
+from dartsim.core.rng import Streams
+from dartsim.core.types import Attempt, Ending, Observation, StepResult, Task, Trajectory, Version, Weights
+from dartsim.envs.actions import make_grammar, read
+from dartsim.envs.actions.model import Done, Fail, Wait
+from dartsim.real.loop import RunLoop
+from dartsim.real.osworld.pyautogui_code import snippets
+from dartsim.real.ray_cluster.backend import session
+from dartsim.run.backends import BackendContext
+from dartsim.run.evaluation_results import AttemptKey, AttemptResult, EvaluationFolder
+from dartsim.run.prepare import PreparedRun
+from dartsim.run.realtime import open_desktops, transport
+from dartsim.run.sim_cluster import faulty_cluster
+from dartsim.run.success import success_figures
+from dartsim.run.system import ActingSystem, new_recorder
+from dartsim.sim import SimLoop, simulate
+from dartsim.sim.bridge import BridgeEnvironment
+
+if TYPE_CHECKING:
+    from dartsim.run.served_model import ServedModel
+    from dartsim.sim.worker import SimWorker
+
+MASKED_IN_A_ROW = 8
+"""An evaluation ends after so many masked attempts one after the other, and twice as many as there are desktops."""
+
+Progress = Callable[[int, int, int], None]
+"""Told how many attempts are scored, how many are masked, and how many there are."""
+
+
+class EvaluationStopped(DartsimError):
+    """Every attempt is masked: desktops, engines or the endpoint are broken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationPlan:
+    """What is attempted.
+
+    Attributes:
+        tasks: The tasks.
+        steps: Step budgets, a pass each.
+        attempts: Attempts at each task in each pass.
+        tries: How often an attempt that is masked is made.
+    """
+
+    tasks: Sequence[Task]
+    steps: Sequence[int]
+    attempts: int = 1
+    tries: int = 2
+
+    def planned(self) -> Iterator[tuple[AttemptKey, Task, int]]:
+        """Yield all attempts with their seeds: every task once before any of them again."""
+        for budget, steps in enumerate(self.steps):
+            for index in range(self.attempts):
+                for number, task in enumerate(self.tasks):
+                    seed = budget * 10**12 + number * self.attempts + index  # as of an evaluation in a run
+                    yield AttemptKey(steps, index + 1, task.domain, task.id), task, seed
+
+
+class EvaluationSource:
+    """Gives the planned attempts to a rollout; implements ``dartsim.core.ports.AttemptSource``.
+
+    Invariant: every planned attempt is scored, or masked as often as ``plan.tries`` says, or still to be made when the
+    evaluation was interrupted.
+
+    Attributes:
+        results: How attempts ended, those of earlier sessions included.
+    """
+
+    def __init__(
+        self,
+        plan: EvaluationPlan,
+        folder: EvaluationFolder,
+        screens: LastScreens,
+        *,
+        code_of: Callable[[str], str],
+        num_envs: int,
+        version: Version = 0,
+        on_step: Progress | None = None,
+    ) -> None:
+        self.results: dict[AttemptKey, AttemptResult] = {}
+        self._plan = plan
+        self._folder = folder
+        self._screens = screens
+        self._code_of = code_of
+        self._version = version
+        self._on_step = on_step
+        self._waiting: deque[tuple[AttemptKey, Task, int]] = deque()
+        self._running: dict[int, tuple[AttemptKey, Task, int]] = {}
+        self._writing: set[asyncio.Task[None]] = set()
+        self._tries: Counter[AttemptKey] = Counter()
+        self._causes: list[str] = []
+        """Causes of the last attempts that were made for the first time, as long as all were masked."""
+        self._limit = max(MASKED_IN_A_ROW, 2 * num_envs)
+        self._number = 0
+        self._changed = asyncio.Event()
+        self._failure: DartsimError | None = None
+        for planned in plan.planned():
+            found = folder.read(planned[0])
+            if found is not None:
+                self.results[planned[0]] = found
+            if found is None or found.score is None:
+                self._waiting.append(planned)
+        self._report()
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to attempt."""
+        return not self._waiting and not self._running
+
+    async def admit(self, slot: int) -> Attempt | None:
+        """Return the next attempt; None once none is left, and none can be masked any more."""
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            if self._waiting:
+                return self._next()
+            if self.complete:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+
+    def finish(self, trajectory: Trajectory) -> None:
+        """Keep a result; a masked attempt is made again, one that was cancelled is still to be made."""
+        planned = self._running.pop(trajectory.attempt.id)
+        self._changed.set()
+        first_screens = [turn.observation.screenshot for turn in trajectory.turns]
+        last = self._screens.take(trajectory.attempt.seed)
+        if trajectory.ending is Ending.CANCELLED:
+            return
+        if trajectory.masked:
+            self._masked(planned, trajectory.cause or trajectory.ending.value)
+        else:
+            self._causes.clear()
+        screens = [*first_screens, *([] if last is None else [last])]
+        writing = asyncio.get_running_loop().create_task(self._write(planned[0], trajectory, screens), name="results")
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+
+    async def settle(self) -> None:
+        """Wait until all results are written.
+
+        Raises:
+            StoreFault: If they could not be.
+        """
+        while self._writing:
+            await asyncio.wait(self._writing)
+        if self._failure is not None:
+            raise self._failure
+
+    def _next(self) -> Attempt:
+        planned = key, task, seed = self._waiting.popleft()
+        number, self._number = self._number, self._number + 1
+        self._running[number] = planned
+        self._tries[key] += 1
+        return Attempt(number, task, number, key.attempt - 1, seed, key.steps, self._version)
+
+    def _masked(self, planned: tuple[AttemptKey, Task, int], cause: str) -> None:
+        if self._tries[planned[0]] < self._plan.tries:
+            self._waiting.append(planned)
+        if self._tries[planned[0]] > 1:  # what is left in the end may well be masked for ever
+            return
+        self._causes.append(cause)
+        if len(self._causes) >= self._limit and self._failure is None:
+            counted = ", ".join(f"{cause}: {count}" for cause, count in Counter(self._causes).most_common(3))
+            self._failure = EvaluationStopped(
+                f"the last {len(self._causes)} attempts were all masked ({counted}); what was scored is kept: mend the "
+                "cause, and the same command goes on"
+            )
+
+    async def _write(self, key: AttemptKey, trajectory: Trajectory, screens: Sequence[Any]) -> None:
+        try:
+            self.results[key] = await asyncio.to_thread(self._folder.write, key, trajectory, screens, self._code_of)
+        except OSError as error:
+            self._failure = StoreFault(f"results cannot be written to {self._folder.path}: {error.strerror or error}")
+        self._changed.set()
+        self._report()
+
+    def _report(self) -> None:
+        if self._on_step is not None:
+            masked = sum(result.score is None for result in self.results.values())
+            total = len(self._plan.tasks) * len(self._plan.steps) * self._plan.attempts
+            self._on_step(len(self.results) - masked, masked, total)
+
+
+class LastScreens:
+    """Desktops whose last screenshot of an attempt is kept; implements ``dartsim.core.ports.EnvProvider``.
+
+    A trajectory has what the agent saw before each action; this is what the last action left.
+    """
+
+    def __init__(self) -> None:
+        self.provider: EnvProvider | None = None
+        self._last: dict[int, Any] = {}
+
+    async def start(self, slot: int) -> AsyncEnv:
+        """Boot a desktop."""
+        assert self.provider is not None, "set before the rollout begins"
+        return _LastScreen(await self.provider.start(slot), self._last)
+
+    def take(self, seed: int) -> Any:
+        """Return the last screenshot of the attempt of a seed, and forget it; None without one."""
+        return self._last.pop(seed, None)
+
+
+class _LastScreen:
+    """A desktop that writes down its last screenshot under the seed of its attempt."""
+
+    def __init__(self, inner: AsyncEnv, last: dict[int, Any]) -> None:
+        self._inner = inner
+        self._last = last
+        self._seed = 0
+        self.evaluate, self.close = inner.evaluate, inner.close
+
+    async def reset(self, task: Task, *, seed: int) -> Observation:
+        self._seed = seed
+        return await self._inner.reset(task, seed=seed)
+
+    async def step(self, action: str) -> StepResult:
+        result = await self._inner.step(action)
+        self._last[self._seed] = result.observation.screenshot
+        return result
+
+
+def evaluate_policy(
+    prepared: PreparedRun,
+    plan: EvaluationPlan,
+    folder: EvaluationFolder,
+    *,
+    served: ServedModel | None = None,
+    on_step: Progress | None = None,
+    on_start: Callable[[str, int, int], None] | None = None,
+) -> dict[AttemptKey, AttemptResult]:
+    """Make the attempts of a plan that have no score yet, and return how all of them ended.
+
+    Args:
+        prepared: The configuration, with the plan's tasks.
+        plan: What is attempted.
+        folder: Where results are, and go.
+        served: The model, if it is one of ours.
+        on_step: Told the progress.
+        on_start: Told the name of a preparation, the steps done and the steps to do.
+
+    Raises:
+        ConfigError: If desktops or engines cannot be started as configured, or the folder's results cannot be read.
+        EvaluationStopped: If every attempt is masked; results are kept.
+        KeyboardInterrupt: After Ctrl-C; results are kept.
+    """
+    config = prepared.config
+    weights = served.weights if served is not None else Weights(0)
+
+    async def main() -> dict[AttemptKey, AttemptResult]:
+        loop = asyncio.get_running_loop()
+        screens = LastScreens()
+        source = EvaluationSource(
+            plan,
+            folder,
+            screens,
+            code_of=partial(osworld_code, config),
+            num_envs=config.rollout.num_envs,
+            version=weights.version,
+            on_step=on_step,
+        )
+        if source.complete:
+            return source.results
+        try:
+            async with AsyncExitStack() as stack:
+                stack.enter_context(session(config))
+                world = loop.env if isinstance(loop, SimLoop) else BridgeEnvironment(loop)
+                streams = Streams(config.run.seed)
+                context = BackendContext(
+                    prepared=prepared,
+                    world=world,
+                    streams=streams,
+                    version=weights.version,
+                    stack=stack,
+                    optional_model=served,
+                    on_step=on_start,
+                )
+                # Engines first: an endpoint that does not answer is refused before any desktop boots.
+                engines = await config.backend.engine_backend.open(context)
+                provider = await open_desktops(context)
+                recorder = new_recorder(config, loop.time, first_spacing_seconds=60.0)
+                faults = faulty_cluster(prepared, world, streams, recorder.counts)
+                screens.provider = faults.provider(provider)
+                system = ActingSystem(
+                    config,
+                    source=source,
+                    provider=screens,
+                    engines=faults.workers(cast("Sequence[SimWorker]", engines)),  # they have faults if all is modeled
+                    recorder=recorder,
+                    transport=lambda pool: faults.transport(transport(context, pool)),
+                    weights=weights,
+                )
+                await system.play()
+        finally:
+            await source.settle()
+        return source.results
+
+    if config.backend.virtual:
+        return simulate(main(), seed=config.run.seed)
+    with asyncio.Runner(loop_factory=RunLoop) as runner:
+        return runner.run(main())
+
+
+def osworld_code(config: Config, text: str) -> str:
+    """Return a reply as traj.jsonl has actions: pyautogui code, WAIT, DONE or FAIL; the reply if it cannot be read."""
+    name, options = config.policy.action_grammar
+    size = (config.desktop.width, config.desktop.height) if config.backend.boots else (config.policy.screen,) * 2
+    actions = read(make_grammar(name, *size, **options), text)
+    match actions:
+        case None:
+            return text
+        case (Wait(),):
+            return "WAIT"
+        case (*_, Done()):
+            return "DONE"
+        case (*_, Fail()):
+            return "FAIL"
+    return "; ".join(part or "time.sleep(1)" for part in snippets(actions, lambda x, y: (x, y)))
+
+
+def evaluation_figures(
+    plan: EvaluationPlan, results: dict[AttemptKey, AttemptResult], *, success: float = 1.0
+) -> dict[str, Any]:
+    """Return the figures of an evaluation, by budget and domain, JSON-serializable."""
+    return {
+        "attempts_per_task": plan.attempts,
+        "tasks": len(plan.tasks),
+        "budgets": [_budget(plan, results, steps, success) for steps in plan.steps],
+    }
+
+
+def _budget(
+    plan: EvaluationPlan, results: dict[AttemptKey, AttemptResult], steps: int, success: float
+) -> dict[str, Any]:
+    scores: dict[str, dict[str, list[float]]] = {}
+    masked: Counter[str] = Counter()
+    missing = 0
+    for key, task, _ in plan.planned():
+        if key.steps != steps:
+            continue
+        by_task = scores.setdefault(task.domain, {}).setdefault(task.id, [])
+        result = results.get(key)
+        if result is None:
+            missing += 1
+        elif result.score is None:
+            masked[result.cause or "unknown"] += 1
+        else:
+            by_task.append(result.score)
+    everything = {task: values for domain in scores.values() for task, values in domain.items()}
+    return {
+        "steps": steps,
+        **success_figures(everything, success=success),
+        "domains": {domain: success_figures(tasks, success=success) for domain, tasks in sorted(scores.items())},
+        "masked": dict(masked.most_common()),
+        "missing": missing,
+    }

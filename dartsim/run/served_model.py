@@ -1,0 +1,52 @@
+"""``ServedModel``: a model that acts. ``Learning`` is one that is trained as well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dartsim.config import Config
+from dartsim.core.errors import ConfigError
+from dartsim.core.install import torch_missing
+from dartsim.core.types import Version, Weights
+
+try:
+    from dartsim.real.vlm import Vlm, VlmPolicy, build
+    from dartsim.real.vlm.model import one_thread
+    from dartsim.real.vlm.plan import vlm_config
+except ModuleNotFoundError as missing:
+    raise torch_missing(missing) from None
+
+
+@dataclass(kw_only=True)
+class ServedModel:
+    """A model that acts.
+
+    Attributes:
+        model: The policy that modeled engines ask.
+        vlm: The model; in training, unless other processes train it: then with the weights that it began with.
+    """
+
+    model: VlmPolicy
+    vlm: Vlm
+
+    @property
+    def weights(self) -> Weights:
+        """The weights that engines serve first."""
+        newest = self.model.versions[-1]
+        return Weights(newest, self.vlm.snapshot())
+
+
+def served_model(config: Config, version: Version = 0) -> ServedModel:
+    """Return the configured model, from its folder, as weights of a version.
+
+    Raises:
+        ConfigError: If the folder holds no model.
+    """
+    one_thread()
+    try:
+        vlm = build(vlm_config(config), seed=config.run.seed)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"policy.model = {config.policy.model!r} cannot be read as a model: {error}") from None
+    policy = VlmPolicy(vlm.twin())
+    policy.add(Weights(version, vlm.snapshot()))
+    return ServedModel(model=policy, vlm=vlm)

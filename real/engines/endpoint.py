@@ -1,0 +1,229 @@
+"""``EndpointWorker``: an OpenAI-compatible endpoint behind the port ``PolicyWorker``.
+
+    request --conversation--> messages --POST /chat/completions--> text --> reply
+
+It sees the prompts of ``PromptStyle`` as messages, with screenshots as PNG in data URLs, and its replies are read like
+those of a model of ours. It has no tokens and no log-probabilities that anybody could train on, and loads no weights.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+
+from dartsim.config.schema import Config
+from dartsim.core.backoff import backoff_seconds
+from dartsim.core.errors import ConfigError, DartsimError, WorkerFault
+from dartsim.core.png import encode_png
+from dartsim.core.sync_modes import SyncMode
+from dartsim.core.types import Attempt, Observation, Reply, Request, Task, Weights
+from dartsim.envs.actions.ui_tars import UiTars
+from dartsim.real.engines.client import connection_faults, json_object
+from dartsim.real.engines.errors import EngineBadReply, EngineHung, EngineLost, EngineRefused
+from dartsim.real.vlm.conversation import conversation
+from dartsim.real.vlm.plan import vlm_config
+from dartsim.real.vlm.ui_tars import shown_reply
+
+TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+"""Statuses after which the same request may succeed later."""
+REFUSALS = frozenset({401, 402, 403, 404})
+"""Statuses that every further request would get too: no key, no money, no right, no such model."""
+FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+"""Between two tries of a request, seconds; an endpoint may say how long to wait instead."""
+MAX_CACHED_BYTES = 512 * 2**20
+"""Of screenshots as data URLs."""
+
+
+class EndpointRefused(DartsimError):
+    """The endpoint will answer no request of ours: a wrong key, address or model. It ends the evaluation."""
+
+
+class EndpointWorker:
+    """One client of an endpoint; use it as ``async with``.
+
+    Args:
+        index: Its number in the pool.
+        config: ``endpoint`` says where it is, ``policy`` how it is asked.
+    """
+
+    def __init__(self, index: int, config: Config) -> None:
+        endpoint, policy = config.endpoint, config.policy
+        assert endpoint.url is not None, "checked by the backend's rules"
+        self.index = index
+        self.url = f"{base_url(endpoint.url)}/chat/completions"
+        self._settings = endpoint
+        self._style = vlm_config(config).prompts
+        self._readable = UiTars(config.desktop.width, config.desktop.height).readable
+        self._tries = policy.malformed_tries
+        limit = {} if "max_completion_tokens" in endpoint.options else {"max_tokens": policy.max_new_tokens}
+        self._body = {"model": endpoint.model, "temperature": policy.temperature, **limit, **endpoint.options}
+        self._key = os.environ.get(endpoint.variable, "")
+        self._client = httpx.AsyncClient(
+            timeout=httpx.Timeout(None, connect=min(30.0, endpoint.request_seconds)),
+            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+        )
+        self._urls: OrderedDict[int, tuple[Any, str]] = OrderedDict()
+        self._cached_bytes = 0
+        self._lock = threading.Lock()
+
+    async def __aenter__(self) -> EndpointWorker:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._client.aclose()
+
+    async def check(self) -> None:
+        """Ask one question about a blank screen.
+
+        Raises:
+            ConfigError: If the answer is none of a chat model that sees.
+        """
+        screen = np.full((112, 112, 3), 255, dtype=np.uint8)
+        attempt = Attempt(-1, Task("check", "Wait."), 0, 0, 0, 1, 0)
+        messages = self._messages(Request(attempt, 0, Observation(screen, "Wait."), []))
+        try:
+            message(self.url, await self._post({**self._body, "messages": messages}))
+        except (WorkerFault, EndpointRefused) as fault:
+            raise ConfigError(f"the endpoint cannot be used: {fault}") from None
+
+    async def generate(self, request: Request) -> Reply:
+        """Answer one request; one that cannot be read is asked again, as often as ``policy.malformed_tries`` says.
+
+        Raises:
+            WorkerFault: If there was no answer, or none with a text.
+            EndpointRefused: If there will never be one.
+        """
+        body = {**self._body, "messages": await asyncio.to_thread(self._messages, request)}
+        tries = 1
+        while True:
+            answer = await self._ask(body)
+            text = message(self.url, answer)
+            if not text:
+                raise EngineBadReply(f"{self.url} answered without a text: {str(answer)[:300]}")
+            if tries >= self._tries or self._readable(text):
+                break
+            tries += 1
+            body["temperature"] = body["temperature"] or 1.0
+        usage = answer.get("usage")
+        counts: Mapping[str, Any] = usage if isinstance(usage, Mapping) else {}
+        prompt, replied = (_count(counts.get(name)) for name in ("prompt_tokens", "completion_tokens"))
+        return Reply(text, request.attempt.version, request.attempt.version, self.index, prompt, replied)
+
+    async def load(self, weights: Weights, mode: SyncMode) -> None:
+        """Refuse: it serves one model for ever.
+
+        Raises:
+            WorkerFault: Always.
+        """
+        raise WorkerFault(f"{self.url} serves {self._settings.model} and loads no weights")
+
+    async def _ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an answer; repeat the request for ``down_seconds`` while it may succeed later."""
+        loop = asyncio.get_running_loop()
+        ends, failures = loop.time() + self._settings.down_seconds, 0
+        while True:
+            try:
+                return await self._post(body)
+            except (EngineRefused, EngineLost, EngineHung, EngineBadReply) as fault:
+                if isinstance(fault, EngineBadReply) and fault.status not in TRANSIENT:
+                    raise
+                failures += 1
+                wait = backoff_seconds(failures, first_seconds=FIRST_WAIT, max_seconds=LONGEST_WAIT)
+                wait = max(wait, fault.retry_after if isinstance(fault, EngineBadReply) else 0.0)
+                if loop.time() + wait > ends:
+                    raise
+                await asyncio.sleep(wait)
+
+    async def _post(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        seconds = self._settings.request_seconds
+        async with connection_faults(self.url, seconds):
+            answer = await self._client.post(self.url, json=body)
+        if answer.status_code == httpx.codes.OK:
+            return json_object(self.url, answer.content)
+        said = self._hidden(answer.text[:500])
+        if answer.status_code in REFUSALS:
+            raise EndpointRefused(
+                f"{self.url} answered {answer.status_code} for the model {self._settings.model!r}: {said}; check the "
+                f"address, the model's name, and the key in {self._settings.variable} "
+                f"({'set' if self._key else 'not set'})"
+            )
+        fault = EngineBadReply(f"{self.url} answered {answer.status_code}: {said}", status=answer.status_code)
+        fault.retry_after = _seconds(answer.headers.get("retry-after"))
+        raise fault
+
+    def _hidden(self, text: str) -> str:
+        return text.replace(self._key, "***") if self._key else text
+
+    # ---- messages
+
+    def _messages(self, request: Request) -> list[dict[str, Any]]:
+        """Return a request's messages; it may run in several threads."""
+        messages: list[dict[str, Any]] = []
+        for role, text, screenshot, turn in conversation(self._style, request.observation, request.history):
+            if turn is not None:
+                said = turn.reply.action
+                messages.append({"role": role, "content": shown_reply(said) if self._style.box_tokens else said})
+            elif screenshot is None:
+                messages.append({"role": role, "content": text})
+            else:
+                image = {"type": "image_url", "image_url": {"url": self._url(screenshot)}}
+                parts = [{"type": "text", "text": text}, image] if text else [image]
+                messages.append({"role": role, "content": parts})
+        return messages
+
+    def _url(self, screenshot: Any) -> str:
+        """Return a screenshot as a data URL, which is kept for the turns that show it again."""
+        key = id(screenshot)
+        with self._lock:
+            if key in self._urls:
+                return self._urls[key][1]
+        url = "data:image/png;base64," + base64.b64encode(encode_png(screenshot)).decode("ascii")
+        with self._lock:
+            if key not in self._urls:
+                self._urls[key] = (screenshot, url)  # with the array: its id is not given to another one meanwhile
+                self._cached_bytes += len(url) + screenshot.nbytes
+            while self._cached_bytes > MAX_CACHED_BYTES and len(self._urls) > 1:
+                _, (array, dropped) = self._urls.popitem(last=False)
+                self._cached_bytes -= len(dropped) + array.nbytes
+        return url
+
+
+def base_url(url: str) -> str:
+    """Return an endpoint's base address; without a path it is OpenAI's, /v1."""
+    return url.rstrip("/") if urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/v1"
+
+
+def message(url: str, answer: Mapping[str, Any]) -> str:
+    """Return the text of an answer's first choice; empty if it has none.
+
+    Raises:
+        EngineBadReply: If the answer is not a chat completion.
+    """
+    try:
+        content = answer["choices"][0]["message"].get("content")
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise EngineBadReply(f"{url} answered {str(answer)[:200]}, wanted a chat completion ({error!r})") from error
+    if isinstance(content, list):  # of parts
+        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+    return content if isinstance(content, str) else ""
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and value >= 0 else 0
+
+
+def _seconds(text: str | None) -> float:
+    """Return the seconds of a Retry-After header; 0 without one, or if it is a date."""
+    try:
+        return max(0.0, min(float(text or 0.0), 600.0))
+    except ValueError:
+        return 0.0

@@ -1,0 +1,41 @@
+"""A request as a conversation: the task, earlier turns with the newest screenshots, the present screenshot.
+
+Prompts in tokens (``prompts``) and messages to an endpoint (``dartsim.real.engines.endpoint``) are both made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+from dartsim.core.types import Observation, Turn
+from dartsim.real.vlm.config import PromptStyle
+from dartsim.rollout.history import num_images
+
+
+class Message(NamedTuple):
+    """One message; ``turn`` is the turn whose reply it shows, of the assistant only."""
+
+    role: Literal["system", "user", "assistant"]
+    text: str = ""
+    screenshot: Any = None
+    turn: Turn | None = None
+
+
+def conversation(style: PromptStyle, observation: Observation, history: Sequence[Turn]) -> Iterator[Message]:
+    """Yield the messages for an observation after the turns before it, oldest first."""
+    if style.system:
+        yield Message("system", style.system)
+    screens = [*(turn.observation.screenshot for turn in history), observation.screenshot]
+    present = len(history)
+    first_image = present + 1 - num_images(present, max_images=style.max_images, after_cut=style.images_after_cut)
+    first_text = present - style.max_texts
+    with_task = style.image_with_task and first_image == 0
+    yield Message(
+        "user", style.task.replace("{instruction}", observation.instruction), screens[0] if with_task else None
+    )
+    for turn in range(max(0, min(first_image, first_text)), present + 1):
+        if turn >= first_image and not (turn == 0 and with_task):
+            yield Message("user", screenshot=screens[turn])
+        if first_text <= turn < present:
+            yield Message("assistant", turn=history[turn])
