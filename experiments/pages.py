@@ -51,6 +51,7 @@ STUDIES = (
     "desktop",
     "scoring",
     "router",
+    "driver",
     "partitions",
     "sync_cost",
     "ray_overhead",

@@ -21,6 +21,7 @@ from dartsim.lab.bounds import (
     desktop_bound,
     desktop_rate,
     desktop_seconds,
+    driver_bound,
     engine_bound,
     sites,
     slot_seconds,
@@ -100,6 +101,7 @@ def _predicted(prepared: PreparedRun, groups: float) -> Prediction:
             "trainer": trainer,
             "desktops": usable * desktop_bound(prepared, turns),
             "engines": usable * engine_bound(prepared, turns),
+            **({"driver": usable * driver_bound(prepared)} if config.cluster.engine.control_seconds else {}),
         },
     )
 
@@ -242,9 +244,9 @@ def checks(prepared: PreparedRun, figures: Mapping[str, Any]) -> list[BoundCheck
     said = predict(prepared)
     turns = figures["turns_per_trajectory"] or said.turns_per_trajectory
     rows = [_trained(prepared, said, figures)] if figures.get("bounds") else []
-    most = min(desktop_bound(prepared, turns), engine_bound(prepared, turns))
+    most = min(desktop_bound(prepared, turns), engine_bound(prepared, turns), driver_bound(prepared))
     generated = figures["generated_turns_per_minute"]
-    rows.append(_below("generated turns/min", "bottleneck: desktops, engines", generated, most))
+    rows.append(_below("generated turns/min", "bottleneck: desktops, engines, driver", generated, most))
     shares, size = figures["desktop_shares"], prepared.config.rollout.num_desktops
     if generated and figures["trajectories_per_minute"]:
         acting = 60.0 * shares["acting"] * size / generated

@@ -53,9 +53,10 @@ def bounds(prepared: PreparedRun, figures: Mapping[str, Any], snapshots: Sequenc
         "trainer": trainer_bound(prepared, figures["trained_turns_per_minute"] * figures["minutes"] / num_updates),
         "desktops": desktop_bound(prepared, turns),
         "engines": engine_bound(prepared, turns),
+        "driver": driver_bound(prepared),
     }
     bound = supply_bound(by_part, snapshots, prepared.config.run.warmup_share)
-    made_by = min(("desktops", "engines"), key=lambda name: by_part[name])
+    made_by = min(("desktops", "engines", "driver"), key=lambda name: by_part[name])
     return {
         "bound_trained_turns_per_minute": bound,
         "bound_by": "trainer" if bound >= by_part["trainer"] else made_by,
@@ -68,6 +69,12 @@ def trainer_bound(prepared: PreparedRun, turns_per_update: float) -> float:
     learner = prepared.config.cluster.learner
     seconds = learner.fixed_seconds + learner.turn_seconds * turns_per_update
     return 60.0 * turns_per_update / seconds if seconds > 0.0 else inf
+
+
+def driver_bound(prepared: PreparedRun) -> float:
+    """Return the turns per minute of the event loop around desktops and engines; infinite if it takes no time."""
+    seconds = prepared.config.cluster.engine.control_seconds
+    return 60.0 / seconds if seconds > 0.0 else inf
 
 
 def desktop_bound(prepared: PreparedRun, turns_per_trajectory: float) -> float:
@@ -290,7 +297,8 @@ def supply_bound(by_part: Mapping[str, float], snapshots: Sequence[Snapshot], wa
     The usable share of generated turns is that of the run's groups, in order; beyond them, that of its second half.
 
     Args:
-        by_part: Turns per minute that ``trainer``, ``desktops`` and ``engines`` allow; a missing one is no limit.
+        by_part: Turns per minute that ``trainer``, ``desktops``, ``engines`` and ``driver`` allow; a missing one is no
+            limit.
         snapshots: Of the run, oldest first.
         warmup_share: Share of the run before the measurement.
     """

@@ -301,6 +301,7 @@ def smart_resize(
     *,
     factor: int = FACTOR,
     min_pixels: int = MIN_PIXELS,
+    max_pixels: int = MAX_PIXELS,
 ) -> tuple[int, int]:
     """Return (width, height) of the resized picture: 1920 × 1080 becomes 1932 × 1092.
 
@@ -314,8 +315,8 @@ def smart_resize(
         raise ValueError(f"wanted an aspect ratio of at most {MAX_ASPECT}, found {width} × {height}")
     across = max(factor, round(width / factor) * factor)
     down = max(factor, round(height / factor) * factor)
-    if across * down > MAX_PIXELS:
-        shrink = math.sqrt(width * height / MAX_PIXELS)
+    if across * down > max_pixels:
+        shrink = math.sqrt(width * height / max_pixels)
         across = max(factor, math.floor(width / shrink / factor) * factor)
         down = max(factor, math.floor(height / shrink / factor) * factor)
     elif across * down < min_pixels:

@@ -6,7 +6,6 @@ The model's device normalizes them, so that a picture stays at three bytes a pix
 from __future__ import annotations
 
 import json
-import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -21,6 +20,7 @@ import torch
 from torch.nn.functional import interpolate
 
 from dartsim.core.png import Screenshot
+from dartsim.envs.actions.ui_tars import smart_resize
 from dartsim.real.vlm.config import VlmConfig
 
 Patches = np.ndarray[Any, np.dtype[np.uint8]]
@@ -116,14 +116,7 @@ class ImageRules:
         Source: Qwen2-VL's ``smart_resize``.
         """
         unit = self.patch_size * self.merge_size
-        high, wide = round(height / unit) * unit, round(width / unit) * unit
-        if high * wide > self.max_pixels:
-            shrink = math.sqrt(height * width / self.max_pixels)
-            high = max(unit, math.floor(height / shrink / unit) * unit)
-            wide = max(unit, math.floor(width / shrink / unit) * unit)
-        elif high * wide < self.min_pixels:
-            grow = math.sqrt(self.min_pixels / (height * width))
-            high, wide = math.ceil(height * grow / unit) * unit, math.ceil(width * grow / unit) * unit
+        wide, high = smart_resize(width, height, factor=unit, min_pixels=self.min_pixels, max_pixels=self.max_pixels)
         return high, wide
 
     def picture(self, screenshot: Any, key: bytes | None = None) -> Picture:

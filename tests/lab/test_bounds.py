@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.config import load
-from dartsim.lab.bounds import bounds, supply_bound
+from dartsim.lab.analytic_model import predict
+from dartsim.lab.bounds import bounds, desktop_bound, driver_bound, engine_bound, supply_bound
 from dartsim.observe.records import Snapshot
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
@@ -87,3 +88,17 @@ def test_no_simulated_run_trains_more(workload, hours):
     assert 0.0 < result.figures["trained_turns_per_minute"] <= bound + update, "the window may cut one update"
     assert bound <= closed["bounds"]["trainer"]
     assert (closed["bound_by"] == "trainer") == (bound == closed["bounds"]["trainer"])
+
+
+def test_no_run_generates_more_than_its_driver_handles():
+    """Desktops and engines would make more; then the driver is what limits them, in the run and in both laws."""
+    changes = ["run.hours=1.0", "cluster.engine.control_seconds=2.0"]
+    prepared = prepare(load(preset_name="dartsim", workload_name="laptop", overrides=changes))
+    figures = run_simulation(prepared).figures
+    most = driver_bound(prepared)
+    assert most == 30.0 < min(desktop_bound(prepared, 14.0), engine_bound(prepared, 14.0))
+    assert 0.9 * most < figures["generated_turns_per_minute"] <= 1.01 * most
+    assert predict(prepared).bounds["driver"] <= most
+    free = prepare(load(preset_name="dartsim", workload_name="laptop", overrides=["run.hours=1.0"]))
+    assert driver_bound(free) == inf
+    assert "driver" not in predict(free).bounds

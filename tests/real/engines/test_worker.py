@@ -336,3 +336,24 @@ def test_an_attached_engine_that_was_away_serves_again_with_the_worker_s_weights
             await server.__aexit__()
 
     asyncio.run(main())
+
+
+def test_an_engine_that_dropped_an_image_is_sent_all_of_them_again(standin: Any, models: Any, request_of: Any) -> None:
+    def sent(body: Any) -> list[bool]:
+        return [part["url"] is not None for part in body["content_parts"]]
+
+    async def test(server: Any, worker: VllmWorker) -> None:
+        first = await worker.generate(request_of(1, turn=1, screen=5))
+        later = await worker.generate(request_of(1, turn=2, screen=5))
+        assert [sent(body) for body in server.bodies] == [[True, True], [False, False, True]]
+        server.faults.forgetful = 2
+        await worker.generate(request_of(2, screen=6))  # takes the place of the oldest ones
+        again = await worker.generate(request_of(1, turn=2, screen=5))
+        assert [sent(body) for body in server.bodies[3:]] == [[False] * 3, [True] * 3]
+        assert list(again.tokens) == list(later.tokens) != list(first.tokens)
+        assert not [name for name in worker.counts if name.startswith("fault/")]
+        server.faults.status = 400  # a refusal for another reason is told, after one more try
+        with pytest.raises(EngineBadReply):
+            await worker.generate(request_of(1, turn=2, screen=5))
+
+    run(standin, models, test)
