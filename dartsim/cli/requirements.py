@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,9 @@ from dartsim.real.containers.errors import missing
 from dartsim.real.containers.official import SCREEN
 from dartsim.real.containers.plan import skeleton_problem
 from dartsim.real.engines.options import HERE
+
+SSH_SECONDS = 5.0
+"""Time limit for showing ssh's own configuration, for which it connects to nothing."""
 
 
 def missing_requirements(
@@ -94,6 +98,10 @@ def _desktops(config: Config) -> Iterator[DoctorCheck]:
         except OSError as error:
             found, _, advice = missing(host.target, error).rpartition(": ")
             yield _missing(f"host {name}", found, advice)
+    endless = [url for host in desktop.hosts.values() if (url := host.url or "").startswith("ssh://") and _endless(url)]
+    if endless:
+        found = f"ssh waits forever for {', '.join(endless)} if that machine is lost: its ServerAliveInterval is 0"
+        yield _missing("ssh", found, "`ServerAliveInterval 5` and `ConnectTimeout 5` for these hosts in ~/.ssh/config")
     if all(host.url is None for host in desktop.hosts.values()):  # nothing more of another machine is looked at
         yield doctor.check_engine()
         if kind == "desktop" and (problem := skeleton_problem(config)) is not None:
@@ -114,6 +122,16 @@ def _desktops(config: Config) -> Iterator[DoctorCheck]:
 
         if not default_home().is_dir():
             yield _missing("evaluator", f"there is no {default_home()}", "dartsim evaluator install")
+
+
+def _endless(url: str) -> bool:
+    """Return whether a connection of the user's ssh outlives the machine at its other end."""
+    command = ["ssh", "-G", url.removeprefix("ssh://").partition(":")[0]]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=SSH_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return "serveraliveinterval 0" in asked.stdout.splitlines()
 
 
 def _tasks(config: Config) -> Iterator[DoctorCheck]:

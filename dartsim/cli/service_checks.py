@@ -149,7 +149,8 @@ def _engine_problem(url: str) -> str:
     except json.JSONDecodeError:
         return hidden(f"what answers at {url} is no vLLM server: it does not speak JSON")
     except (OSError, ValueError, HTTPException) as error:
-        return hidden(f"{url} does not answer ({str(error) or type(error).__name__})")
+        why = error.reason if isinstance(error, urllib.error.URLError) else str(error) or type(error).__name__
+        return hidden(f"{url} does not answer ({why})")
     return ""
 
 

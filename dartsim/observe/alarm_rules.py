@@ -18,6 +18,7 @@ from dartsim.config.schema import AlarmsConfig
 from dartsim.core.types import Trajectory
 from dartsim.observe import EngineState, Instrument, Recorder, TrainerState
 from dartsim.observe.alarm import Alarm, hours
+from dartsim.observe.recorder import MAX_REASON
 from dartsim.observe.records import MISMATCH_ALARM
 
 MAX_ALARMS = 200
@@ -204,7 +205,7 @@ class Alarms(Instrument):
         return Finding(
             down[index],
             f"worker {index}{more} has not served for {hours(now - down[index])} (bound {hours(bound)}); "
-            f"{self._detail('engines', index)}; the other {others} serve{self._refusals()}",
+            f"{self._detail('engines', index)}; the other {others} serve{self._refusals()}{self._engine_fault(index)}",
         )
 
     def _stale_drops(self) -> Finding | None:
@@ -301,6 +302,10 @@ class Alarms(Instrument):
         }
         said = ", ".join(f"{number:.0f} {cause}" for cause, number in causes.items() if number)
         return f"; loads of weights that failed since {hours(self._window[0].time)}: {said}" if said else ""
+
+    def _engine_fault(self, index: int) -> str:
+        reason = self._recorder.engine_faults.get(index)
+        return f"; its last fault: {reason[:MAX_REASON]}" if reason else ""
 
     def _bound_of(self, name: str, bound: float) -> float:
         return bound * (HYSTERESIS if name in self._open else 1.0)

@@ -138,6 +138,8 @@ class Recorder:
         self.counts: Counter[str] = Counter()
         self.fault_reasons: dict[str, str] = {}
         """The newest message of each cause of failed desktop starts and masked attempts; it names the host."""
+        self.engine_faults: dict[int, str] = {}
+        """The newest message of an engine that was lost or did not load, by its index; it names the address."""
         self.staleness: Counter[tuple[int, int]] = Counter()
         """Trained turns by the staleness of (their oldest weights, their newest weights)."""
         self.staleness_trajectories: Counter[tuple[int, int]] = Counter()

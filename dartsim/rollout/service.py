@@ -158,6 +158,7 @@ class RolloutService:
         if fault.back is None or not worker.routable or self._returns is None:
             return
         self.recorder.counts["fault/engine_down"] += 1
+        self.recorder.engine_faults[worker.index] = str(fault)
         self.router.remove(worker)
         worker.track.enter(EngineState.DOWN)
         worker.apart = True

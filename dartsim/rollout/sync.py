@@ -215,6 +215,7 @@ class WeightSync:
             counts = self._service.recorder.counts
             counts["fault/load"] += 1
             counts[f"load_cause/{cause_of(fault)}"] += 1
+            self._service.recorder.engine_faults[worker.index] = str(fault)
             worker.track.enter(EngineState.DOWN)
             if fault.back is None:
                 self._refused = max(self._refused, weights.version)

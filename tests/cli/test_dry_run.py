@@ -70,6 +70,22 @@ def test_engines_that_run_are_attached_to():
     assert all(f"{url} does not answer" in missing["found"] for url in urls)
 
 
+@pytest.mark.parametrize("interval", [0, 5])
+def test_a_connection_of_ssh_that_would_never_end_is_told(interval, tmp_path, monkeypatch):
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f'#!/bin/sh\n[ "$*" = "-G me@far" ] && echo serveraliveinterval {interval}\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    sets = ('desktop.hosts.far.url="ssh://me@far:22"', 'desktop.hosts.far.address="127.0.0.1"')
+    told = [one["found"] for one in as_json("--preset", "desktop", sets=sets)["missing"] if one["name"] == "ssh"]
+    assert (
+        told
+        == ["ssh waits forever for ssh://me@far:22 if that machine is lost: its ServerAliveInterval is 0"][
+            : interval == 0
+        ]
+    )
+
+
 def test_hosts_that_do_not_answer_are_missing():
     sets = ('desktop.hosts.far.url="tcp://127.0.0.1:1"', 'desktop.hosts.far.address="127.0.0.1"')
     found = as_json("--preset", "desktop", sets=sets)

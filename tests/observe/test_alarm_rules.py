@@ -179,6 +179,7 @@ def test_weights_that_are_torn_for_good_say_so_where_nothing_older_may_be_traine
     for alarm in found[:2]:
         assert "loads of weights that failed" in alarm.found
         assert "weights_torn" in alarm.found
+    assert "its last fault: the checksums differ" in found[0].found
 
 
 def test_batches_that_never_get_large_enough_starve_the_trainer_with_the_histogram():
