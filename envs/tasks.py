@@ -300,8 +300,5 @@ def generated_tasks(num_tasks: int) -> list[Task]:
     if num_tasks < 1:
         raise ConfigError(f"num_tasks must be at least 1, got {num_tasks}")
     width = max(4, len(str(num_tasks - 1)))
-    return [Task(f"generated-{i:0{width}}", _instruction(i)) for i in range(num_tasks)]
-
-
-def _instruction(i: int) -> str:
-    return f"{_VERBS[i % len(_VERBS)]} {_OBJECTS[i // len(_VERBS) % len(_OBJECTS)]} (number {i})."
+    words = [f"{verb} {target}" for target in _OBJECTS for verb in _VERBS]
+    return [Task(f"generated-{i:0{width}}", f"{words[i % len(words)]} (number {i}).") for i in range(num_tasks)]

@@ -263,7 +263,9 @@ def staleness_table(figures: Figures) -> Rows:
     ]
     rows = []
     names = (("on", "staleness"), ("off", "staleness_without_alignment"))
-    for switch, name, bound in [(on, key, bound) for on, key in names for bound in _bounds(figures[key])]:
+    for switch, name, bound in [
+        (on, key, bound) for on, key in names for bound in sorted({run["bound"] for run in figures[key]})
+    ]:
         runs = [run for run in figures[name] if run["bound"] == bound]
         rows.append(
             [
@@ -296,10 +298,6 @@ def _effective(runs: Sequence[dict[str, Any]]) -> str:
 def _at(curve: dict[str, list[float]], column: str, point: float) -> float:
     """Return the success rate at a point between evaluations, linearly; the last one beyond the end."""
     return float(np.interp(point, curve[column], curve["success_rate"]))
-
-
-def _bounds(runs: Sequence[dict[str, Any]]) -> list[int]:
-    return sorted({run["bound"] for run in runs})
 
 
 def _percent(values: Iterable[float]) -> str:

@@ -178,7 +178,7 @@ def run_from(settings: Config, folder: Path) -> dict[str, Any]:
         "simulated_hours_to_50_percent": curve.first("simulated_hours", WANTED),
         "by_kind_initial": by_kind(prepared.held_out, first),
         "by_kind_final": by_kind(prepared.held_out, last),
-        "curve": _columns(curve.points),
+        "curve": {name: [round(point[name], 5) for point in curve.points] for name in curve.points[0]},
         "num_updates": newest.version,
         "turns": recorder.hot.generated_turns,
         "trained_turns": int(recorder.counts["trained_turns"]),
@@ -216,10 +216,6 @@ def _evaluate(trained: Learning, prepared: PreparedRun, weights: Weights) -> Pol
         attempts=FINAL_ATTEMPTS,
         seed=1,
     )
-
-
-def _columns(points: Sequence[dict[str, float]]) -> dict[str, list[float]]:
-    return {name: [round(point[name], 5) for point in points] for name in (points[0] if points else ())}
 
 
 def _share_waiting(recorder: Recorder) -> float:

@@ -184,13 +184,12 @@ def measure_size(num_envs: int, hours: float, options: Options) -> Figures:
         "peak_rss_mb": round(middle("full", "peak_rss_mb"), 1),
         "bare_simpy_peak_rss_mb": round(middle("bare", "peak_rss_mb"), 1),
         "bare_simpy_timeouts_peak_rss_mb": round(middle("bare_timeouts", "peak_rss_mb"), 1),
-        "spread": {name: _spread([run["cpu_us_per_turn"] for run in runs[name]]) for name in runs},
+        "spread": {
+            name: [round(pick(run["cpu_us_per_turn"] for run in own), 1) for pick in (min, max)]
+            for name, own in runs.items()
+        },
         "event_hash": [run["hash"] for run in runs["full"]],
     }
-
-
-def _spread(values: list[float]) -> list[float]:
-    return [round(min(values), 1), round(max(values), 1)]
 
 
 def timers_table(figures: Figures) -> Rows:

@@ -307,11 +307,12 @@ def run_case(case: Case, *, mutation: Mutation | None = None, keep: bool = False
     first = run.monitor.violated if run.monitor is not None else None
     if first is not None:  # later errors are its consequences
         rule, text = first.rule, str(first)
+    lives = [report.event_hash for report in run.reports]
     return CaseResult(
         case,
         rule,
         text,
-        _hash([report.event_hash for report in run.reports]),
+        lives[0] if len(lives) == 1 else sha256("-".join(lives).encode()).hexdigest()[:16],
         run.reports[-1].virtual_seconds if run.reports else 0.0,
         sum(report.num_events for report in run.reports),
         run.database_checks.lives,
@@ -319,11 +320,6 @@ def run_case(case: Case, *, mutation: Mutation | None = None, keep: bool = False
         run.recorder if keep else None,
         run.log,
     )
-
-
-def _hash(lives: list[str]) -> str:
-    """Return the event hash of a run from those of its lives."""
-    return lives[0] if len(lives) == 1 else sha256("-".join(lives).encode()).hexdigest()[:16]
 
 
 def _first(error: BaseException) -> BaseException:

@@ -209,7 +209,9 @@ class SystemChecks:
                 "requests": [worker.index for worker in system.pool.workers if worker.in_flight],
                 "jobs": [worker.index for worker in self._engines if worker.engine.engine.num_jobs],
                 "hosts": [host.name for host in self._hosts if not _is_empty(host)],
-                "tasks": [task for task in _task_names() if task != "main"],
+                "tasks": [
+                    name for task in pending_tasks(asyncio.get_running_loop()) if (name := task.get_name()) != "main"
+                ],
             }
         for what, found in left.items():
             if found:
@@ -242,10 +244,6 @@ class SystemChecks:
         for host in self._hosts:
             if host.cores.core_seconds > host.cores.cores * seconds * (1 + 1e-9):
                 monitor.fail("I15", f"{host.name} used {host.cores.core_seconds:g} core seconds in {seconds:g} s")
-
-
-def _task_names() -> list[str]:
-    return [task.get_name() for task in pending_tasks(asyncio.get_running_loop())]
 
 
 def _is_empty(host: SimHost) -> bool:

@@ -276,7 +276,8 @@ class Study:
                 trial.set_user_attr("refused", _why_no_value(outcome))
             self._study.tell(trial, state=TrialState.PRUNED if self._single else TrialState.FAIL)
             return
-        trial.set_user_attr("figures", _plain(outcome.figures))
+        plain = {name: x for name, x in outcome.figures.items() if x is None or isinstance(x, int | float | str)}
+        trial.set_user_attr("figures", plain)
         if spec.max_staleness is not None:
             trial.set_constraint("staleness", outcome.figures["staleness_max"] - spec.max_staleness)
         if spec.max_cost is not None:
@@ -387,11 +388,6 @@ def _storage(database: Path) -> optuna.storages.RDBStorage:
 
     storage.engine.dispose()  # earlier connections lack these settings
     return storage
-
-
-def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures that are plain numbers or words."""
-    return {name: value for name, value in figures.items() if value is None or isinstance(value, int | float | str)}
 
 
 @contextmanager

@@ -81,7 +81,6 @@ class WarmProvider:
         self._ready: deque[tuple[LentDesktop, asyncio.Event]] = deque()
         self._slots: deque[asyncio.Future[Place | LentDesktop]] = deque()
         self._spares: deque[asyncio.Future[Place]] = deque()
-        self._given_back: asyncio.Queue[LentDesktop] = asyncio.Queue()
         self._closing: set[asyncio.Task[None]] = set()
 
     @property

@@ -73,7 +73,7 @@ def prepare(config: Config) -> PreparedRun:
     if gpu_name not in GPU_PROFILES:
         raise ConfigError(f"cluster.engine.gpu = {gpu_name!r} is unknown; known: {', '.join(GPU_PROFILES)}")
     timing = env_timing(config)
-    _check_placement(config, timing)
+    place(config.rollout.num_desktops, hosts(config, SimEnvironment()), timing.memory_gib)  # refuses what does not fit
     active_faults(config.cluster.faults)
     return PreparedRun(
         config=config,
@@ -202,10 +202,6 @@ def hosts(config: Config, env: SimEnvironment) -> list[SimHost]:
         )
         for number in range(settings.count)
     ]
-
-
-def _check_placement(config: Config, timing: EnvTiming) -> None:
-    place(config.rollout.num_desktops, hosts(config, SimEnvironment()), timing.memory_gib)
 
 
 def _tasks(config: Config) -> Sequence[Task]:

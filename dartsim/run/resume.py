@@ -194,13 +194,8 @@ def _refuse_hours(path: Path, hours: float, done: float, planned: float) -> None
         )
     raise ConfigError(
         f"{path} has finished its {planned:g} hours; to go on, say how many it shall have in all, rather than "
-        f"{hours:g}: --hours {_round(2.0 * done):g}"
+        f"{hours:g}: --hours {2.0 * done:.2g}"
     )
-
-
-def _round(hours: float) -> float:
-    """Round to two leading digits."""
-    return float(f"{hours:.2g}")
 
 
 def _summary(path: Path) -> dict[str, Any] | None:

@@ -291,11 +291,6 @@ class FluidEngine:
         return len(self._queue) + len(self._heap)
 
     @property
-    def busy(self) -> bool:
-        """Whether at least one job is inside."""
-        return bool(self._queue or self._heap)
-
-    @property
     def stands_still_in(self) -> float:
         """Seconds from a pause until nothing moves: 0, everything freezes at once."""
         return 0.0

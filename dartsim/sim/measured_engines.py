@@ -79,11 +79,6 @@ class MeasuredEngine(ABC):
     def num_jobs(self) -> int:
         """Jobs inside."""
 
-    @property
-    def busy(self) -> bool:
-        """Whether at least one job is inside."""
-        return self.num_jobs > 0
-
 
 class BatchEngine(MeasuredEngine):
     """One batch at a time, first in first out: ``real.learners.local.LocalWorker``, which has no continuous batching.

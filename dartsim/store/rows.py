@@ -54,15 +54,15 @@ def task_row(task: Task) -> dict[str, Any]:
 
 def trajectory_row(trajectory: Trajectory, state: str) -> dict[str, Any]:
     """Return a trajectory as a row, without its turns."""
-    attempt = trajectory.attempt
+    attempt, reward = trajectory.attempt, trajectory.reward
     return {
         "attempt": attempt.id,
         "task": attempt.task.id,
         "group": attempt.group,
         "ending": trajectory.ending.value,
         "cause": None if trajectory.cause is None else storable(trajectory.cause),
-        "reward": None if trajectory.reward is None else float(trajectory.reward),
-        "score": _score_text(trajectory.reward),
+        "reward": None if reward is None else float(reward),
+        "score": storable(json.dumps(asdict(reward.record))) if isinstance(reward, Score) else None,
         "num_turns": len(trajectory.turns),
         "oldest_version": trajectory.oldest_version,
         "newest_version": trajectory.newest_version,
@@ -134,10 +134,6 @@ def checksum(row: Sequence[Any]) -> int:
 def task_of(row: Any) -> Task:
     """Return the task of a row."""
     return Task(row["task"], original(row["instruction"]), row["domain"], json.loads(row["spec"]))
-
-
-def _score_text(reward: float | None) -> str | None:
-    return storable(json.dumps(asdict(reward.record))) if isinstance(reward, Score) else None
 
 
 def score_record(text: str) -> ScoreRecord:

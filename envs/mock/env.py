@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from gymnasium.error import ResetNeeded
@@ -94,7 +94,8 @@ class MockDesktop(GuiEnv):
         end = ending(self.last_actions)
         self.turns += 1
         self.last_action = end or str(action)
-        self._running = end is None and not (self._ends_on_click() and _clicks(self.last_actions))
+        clicked = any(isinstance(action, Click) for action in self.last_actions)
+        self._running = end is None and not (clicked and self._ends_on_click())
         return not self._running
 
     def read(self, action: str | Mapping[str, Any]) -> tuple[Action, ...] | None:
@@ -131,10 +132,6 @@ def mock_desktop_maker(policy: PolicyConfig) -> Callable[[], MockDesktop]:
     """Return what makes one desktop for a model that sees."""
     grammar, options = policy.action_grammar
     return lambda: MockDesktop(width=policy.screen, height=policy.screen, grammar=grammar, grammar_options=options)
-
-
-def _clicks(actions: Sequence[Action]) -> bool:
-    return any(isinstance(action, Click) for action in actions)
 
 
 def _default_task() -> Task:

@@ -71,7 +71,7 @@ def changed_areas(before: list[DrawOp], after: list[DrawOp]) -> list[Area]:
         # A mark in both may have changed its place in the order; where that matters, it is over or under one that
         # appeared or vanished, or its order among the others changed: redraw it, too.
         differing = [*middle[0], *middle[1]]
-        if _same_order(middle[0], middle[1], kept):
+        if [mark for mark in middle[0] if mark in kept] == [mark for mark in middle[1] if mark in kept]:
             differing = [mark for part in middle for mark in part if mark not in kept]
     boxes = {mark[:4] for mark in differing}
     areas = _outermost(boxes) if len(boxes) <= 3 * MAX_AREAS else list(boxes)
@@ -101,11 +101,6 @@ def _common_ends(before: list[DrawOp], after: list[DrawOp]) -> tuple[int, int]:
     while end < shorter - start and before[-1 - end] == after[-1 - end]:
         end += 1
     return start, end
-
-
-def _same_order(before: list[DrawOp], after: list[DrawOp], kept: set[DrawOp]) -> bool:
-    """Return whether the marks in both lists have the same order and counts."""
-    return [mark for mark in before if mark in kept] == [mark for mark in after if mark in kept]
 
 
 def _around(areas: Sequence[Area]) -> Area:

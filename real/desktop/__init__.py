@@ -9,19 +9,8 @@
 Inside the container the ``server`` folder is imported under the same name, by another interpreter, without this file.
 """
 
-from dartsim.real.desktop.images import build, image_name
-from dartsim.real.desktop.recipe import OFFICE_PACKAGES, PACKAGES, RECORDING_PACKAGES, VIEWER_PACKAGES, Variant
+from dartsim.real.desktop.images import build
 from dartsim.real.desktop.skeleton import missing_packages
 from dartsim.real.desktop.spec import desktop_spec
 
-__all__ = [
-    "OFFICE_PACKAGES",
-    "PACKAGES",
-    "RECORDING_PACKAGES",
-    "VIEWER_PACKAGES",
-    "Variant",
-    "build",
-    "desktop_spec",
-    "image_name",
-    "missing_packages",
-]
+__all__ = ["build", "desktop_spec", "missing_packages"]

@@ -50,7 +50,7 @@ def test_an_idle_engine_holds_nothing_and_sets_no_timer():
     bench = Bench()
     engine = bench.engine
     assert (engine.num_running, engine.num_waiting, engine.kv_tokens) == (0, 0, 0)
-    assert (engine.busy, engine.busy_seconds, engine.tokens_generated) == (False, 0.0, 0.0)
+    assert (engine.num_jobs, engine.busy_seconds, engine.tokens_generated) == (0, 0.0, 0.0)
     assert bench.env.peek() == float("inf")
 
 
@@ -176,7 +176,7 @@ def test_abort_all_returns_every_job_and_leaves_an_idle_engine():
     bench.env.run(until=0.5)
     assert bench.engine.abort_all() == jobs
     assert {job.state for job in jobs} == {ABORTED}
-    assert (bench.engine.busy, bench.engine.kv_tokens, bench.engine.num_running) == (False, 0, 0)
+    assert (bench.engine.num_jobs, bench.engine.kv_tokens, bench.engine.num_running) == (0, 0, 0)
     again = bench.submit(100, 0, 0, 10)
     bench.env.run()
     assert bench.done == [(again, pytest.approx(0.5 + prefill_seconds(100) + decode_seconds([101], 9)))]
@@ -206,7 +206,7 @@ def test_impossible_requests_are_refused(prompt, cached, images, output):
     bench = Bench(SMALL)
     with pytest.raises(ValueError, match=r"got|could never run"):
         bench.submit(prompt, cached, images, output)
-    assert not bench.engine.busy
+    assert not bench.engine.num_jobs
 
 
 requests = st.lists(
@@ -249,7 +249,7 @@ def test_every_job_ends_once_and_the_cache_is_never_overfull(arrivals, disturban
         assert 0 <= engine.num_running <= SMALL.max_num_seqs
         assert engine.tokens_generated >= tokens[0]
         tokens[0] = engine.tokens_generated
-        if not engine.paused and engine.busy:
+        if not engine.paused and engine.num_jobs:
             assert engine.num_running + engine.num_waiting == engine.num_jobs
             assert env.peek() < float("inf")
 

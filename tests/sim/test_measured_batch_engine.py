@@ -48,7 +48,7 @@ async def test_what_waits_is_one_batch_and_what_comes_meanwhile_the_next():
     await asyncio.sleep(100.0)
     # a and b: 1 + 2 x .5 = 2; c, d (and e, which comes as they begin, is late): 2 + 2 = 4; e: 4 + 1.5.
     assert ended == {"a": 2.0, "b": 2.0, "c": 4.0, "d": 4.0, "e": 5.5}
-    assert not inner.busy
+    assert not inner.num_jobs
 
 
 async def test_a_batch_has_a_largest_size_and_order_is_kept():
@@ -140,7 +140,7 @@ def test_every_request_is_answered_once_unless_aborted_and_never_sooner_than_alo
             if gone:
                 inner.abort(job.result())
         await asyncio.sleep(1e4)
-        assert not inner.busy
+        assert not inner.num_jobs
         return [job.result().state for job in jobs]
 
     states = simulate(main())

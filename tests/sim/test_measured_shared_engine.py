@@ -50,7 +50,7 @@ async def test_requests_of_the_same_instant_end_together():
         ask(inner, ended, name)
     await asyncio.sleep(100.0)
     assert ended == dict.fromkeys("abc", 4.0)
-    assert not inner.busy
+    assert not inner.num_jobs
 
 
 async def test_what_leaves_lets_the_others_go_faster():

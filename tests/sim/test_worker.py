@@ -126,10 +126,10 @@ async def test_a_cancelled_request_leaves_the_engine():
     engine = worker()
     asking = start(engine.generate(request()))
     await asyncio.sleep(0.1)
-    assert engine.engine.busy
+    assert engine.engine.num_jobs
     asking.cancel()
     await asyncio.wait([asking])
-    assert (engine.engine.busy, engine.engine.kv_tokens) == (False, 0)
+    assert (engine.engine.num_jobs, engine.engine.kv_tokens) == (0, 0)
 
 
 async def test_a_change_of_weights_takes_its_time():
@@ -147,7 +147,7 @@ async def test_a_restart_kills_what_runs_at_once():
     await asyncio.wait(live)
     assert now() == 0.1
     assert [type(task.exception()) for task in live] == [WorkerRestarted] * 3
-    assert not engine.engine.busy
+    assert not engine.engine.num_jobs
     await loading
     assert (now(), (await engine.generate(request())).version) == (0.1 + RELOAD, 1)
 
@@ -159,7 +159,7 @@ async def test_an_engine_that_restarts_refuses_what_was_on_its_way_to_it():
         await asyncio.sleep(0.1)
         with pytest.raises(WorkerRestarted, match="is being restarted"):
             await engine.generate(request())
-        assert not engine.engine.busy
+        assert not engine.engine.num_jobs
         await asyncio.wait([loading])
         if loading.exception() is not None:
             with pytest.raises(WorkerRestarted, match="is being restarted"):

@@ -18,7 +18,6 @@ from dartsim.observe import Track
 from dartsim.rollout import Service, Session
 from dartsim.sim.faults.injector import CONTROL, LEARNER, STORE, FaultInjector
 from dartsim.sim.faults.kinds import KINDS, FaultKind, Place
-from dartsim.sim.faults.timing import CallFault
 
 RESEND_SECONDS = 5.0
 """Time after which a lost message is sent again."""
@@ -92,7 +91,7 @@ class FaultyNetwork:
         self._inboxes: dict[str, Inbox] = {}
         self._index = {frozenset(pair): number for number, pair in enumerate(pairs(injector))}
         self._delays, self._losses, self._doubles, self._holds = (
-            _if_active(injector, name)
+            injector.call_fault(name) if injector.is_active(name) else None
             for name in ("message_delay", "message_loss", "message_duplicate", "message_reorder")
         )
         self._cuts = injector.window_fault(CUT.name, by_target=True) if injector.is_active(CUT.name) else None
@@ -231,10 +230,6 @@ def host(number: int) -> str:
 def worker(number: int) -> str:
     """Return a worker's name."""
     return f"worker-{number}"
-
-
-def _if_active(injector: FaultInjector, name: str) -> CallFault | None:
-    return injector.call_fault(name) if injector.is_active(name) else None
 
 
 class FaultySession:
