@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from dartsim.real.osworld.coverage import Coverage
     from dartsim.real.scoring.sandbox import ScorerFacts
 
-INSTALL_EXAMPLES = "Examples:\n\ndartsim evaluator install\n\ndartsim evaluator install --full --python python3.11"
+INSTALL_EXAMPLES = (
+    "Examples:\n\ndartsim evaluator install\n\ndartsim evaluator install --ocr\n\n"
+    "dartsim evaluator install --full --python python3.11"
+)
 CHECK_EXAMPLES = "Examples:\n\ndartsim evaluator check osworld_tasks\n\ndartsim evaluator check osworld_tasks --json -"
 
 evaluator_app = typer.Typer(
@@ -34,8 +37,12 @@ Home = Annotated[
 def install(
     light: Annotated[
         bool,
-        typer.Option("--light/--full", help="Only what the metrics import (0.9 GB), or all of desktop-env (7 GB)."),
+        typer.Option("--light/--full", help="Only what the metrics import (1.2 GB), or all of desktop-env (7 GB)."),
     ] = True,
+    ocr: Annotated[
+        bool,
+        typer.Option("--ocr", help="Also easyocr with its weights (1 GB more), which compare_image_text reads with."),
+    ] = False,
     python: Annotated[str | None, typer.Option(help="Interpreter, 3.10 to 3.12; default: this one.")] = None,
     home: Home = None,
 ) -> None:
@@ -46,7 +53,7 @@ def install(
 
     place = home or venv.default_home()
     errors.print(f"creating {place} …", highlight=False)
-    venv.install(place, light=light, python=python or sys.executable)
+    venv.install(place, light=light, ocr=ocr, python=python or sys.executable)
     facts = _facts(place)
     lacking = [f"{name} ({', '.join(lacks)})" for name, lacks in {**facts.metrics, **facts.getters}.items() if lacks]
     out.print(

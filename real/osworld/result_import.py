@@ -44,8 +44,8 @@ MAX_THOUGHT = 1_000
 """Characters of a thought that are kept when a reply is written anew."""
 TOLERANCE = 3
 """Pixels between a position that was said and the one that was executed: agents round differently."""
-MIN_DEPTH, MAX_DEPTH = 2, 5
-"""Folders between the named one and an attempt's files: of a model's folder, and of the whole RESULTS."""
+MIN_DEPTH, MAX_DEPTH = 2, 7
+"""Folders between the named one and an attempt's files: of a model's folder, and of all that ``dartsim eval`` wrote."""
 _NAME = re.compile(r"[\w@.:+-]{1,200}")
 _FIRST = re.compile(r"step_0([_.].*)?\.png")
 _THOUGHT = re.compile(r"Thought:\s*(.*?)\s*(?:\n\s*Action:|\Z)", re.DOTALL)
@@ -168,7 +168,8 @@ class _AttemptReader:
     """Reads attempts; every method raises ``Refused`` where one cannot be used."""
 
     def __init__(self, config: Config, writer: ReplyWriter, min_score: float) -> None:
-        self._size = config.desktop.width, config.desktop.height
+        desktop, mock = config.desktop, config.tasks.source == "mock"
+        self._size = (config.policy.screen,) * 2 if mock else (desktop.width, desktop.height)
         self._max_turns = config.rollout.max_turns
         self._max_tokens = config.policy.max_new_tokens
         self._min_score = min_score

@@ -23,6 +23,7 @@ LIGHT = (
     "fastdtw",
     "formulas",
     "ImageHash",
+    "librosa",
     "lxml",
     "mutagen",
     "numpy>=1.26,<2",
@@ -47,7 +48,17 @@ LIGHT = (
     "tldextract",
     "xmltodict",
 )
-"""What the evaluators of ``desktop-env`` import, without easyocr and librosa (a metric each) and pydrive (a getter)."""
+"""What the evaluators of ``desktop-env`` import, without easyocr (a metric) and pydrive (a getter)."""
+
+TORCH = ("--index-url", "https://download.pytorch.org/whl/cpu", "torch", "torchvision")
+"""What easyocr computes with; the ordinary index has the CUDA build, of several GB."""
+OCR = ("easyocr", "numpy>=1.26,<2", "opencv-python-headless>=4.5,<4.12")
+FETCH_WEIGHTS = """import os, sys
+os.environ["EASYOCR_MODULE_PATH"] = os.path.join(sys.prefix, "easyocr")
+import easyocr
+easyocr.Reader(["en"], gpu=False, verbose=False)
+"""
+"""Makes easyocr download its weights to where the sandboxed metric looks for them."""
 
 
 def default_home() -> Path:
@@ -68,17 +79,25 @@ def python_of(home: Path) -> Path:
     return python
 
 
-def commands(home: Path, *, light: bool, python: str = sys.executable) -> list[list[str]]:
-    """Return the commands that make the environment, in order."""
+def commands(home: Path, *, light: bool, ocr: bool = False, python: str = sys.executable) -> list[list[str]]:
+    """Return the commands that make the environment, in order; see ``install``."""
     pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
     make = [python, "-m", "venv", "--clear", str(home)]
+    reading = [[*pip, *TORCH], [*pip, *OCR]] if ocr and light else []
+    weights = [[str(home / "bin" / "python"), "-c", FETCH_WEIGHTS]] if ocr else []
     if not light:
-        return [make, [*pip, PACKAGE]]
-    return [make, [*pip, *LIGHT], [*pip, "--no-deps", PACKAGE]]
+        return [make, [*pip, PACKAGE], *weights]
+    return [make, [*pip, *LIGHT], *reading, [*pip, "--no-deps", PACKAGE], *weights]
 
 
-def install(home: Path, *, light: bool, python: str = sys.executable) -> None:
-    """Make the environment afresh. The light form takes a minute and 0.8 GB, the full one minutes and 7 GB.
+def install(home: Path, *, light: bool, ocr: bool = False, python: str = sys.executable) -> None:
+    """Make the environment afresh.
+
+    Args:
+        home: Where.
+        light: Only what metrics and getters import, in a minute; otherwise all of ``desktop-env``, 7 GB.
+        ocr: With easyocr and its weights, which the metric ``compare_image_text`` reads screenshots with.
+        python: The interpreter.
 
     Raises:
         ConfigError: If ``home`` is something else, or a command failed or cannot be run; its output goes to standard
@@ -86,7 +105,7 @@ def install(home: Path, *, light: bool, python: str = sys.executable) -> None:
     """
     if home.exists() and any(home.iterdir()) and not (home / "pyvenv.cfg").is_file():
         raise ConfigError(f"{home} is no virtual environment; name a folder that is empty or not there")
-    for command in commands(home, light=light, python=python):
+    for command in commands(home, light=light, ocr=ocr, python=python):
         try:
             done = subprocess.run(command, check=False, stdout=sys.stderr)
         except OSError as error:

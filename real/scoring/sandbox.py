@@ -159,7 +159,11 @@ class ScorerFacts:
     def _lacking(self, functions: Mapping[str, Sequence[str]], name: str) -> str:
         if name not in functions:
             return f"{self.scorer} does not have it"
-        return f"{', '.join(functions[name])} is not installed" if functions[name] else ""
+        lacks = functions[name]
+        # A light evaluator lacks easyocr, and a full one its weights.
+        ocr = any(each == "easyocr" or each.endswith(".pth") for each in lacks)
+        hint = " (`dartsim evaluator install --ocr`)" if ocr else ""
+        return f"{', '.join(lacks)} is not installed{hint}" if lacks else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import importlib.machinery
 import importlib.metadata
 import inspect
 import json
+import os
 import sys
 import tarfile
 import types
@@ -20,6 +21,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from . import relays
@@ -62,6 +64,11 @@ STAND_INS = frozenset(
     ]
 )
 """Modules outside ``desktop-env`` that its evaluators import at their top."""
+
+OCR_FOLDER = Path(sys.prefix, "easyocr")
+OCR_WEIGHTS = ("craft_mlt_25k.pth", "english_g2.pth")
+"""easyocr's weights for English, in ``model`` of that folder: a sandbox has no network to fetch them with."""
+os.environ["EASYOCR_MODULE_PATH"] = str(OCR_FOLDER)
 
 VM_SECONDS = 120.0
 """Longest wait for one answer of the desktop's server."""
@@ -286,7 +293,7 @@ def _functions(module: types.ModuleType, prefix: str) -> Iterator[tuple[str, Cal
 
 
 def _lacks(function: Callable[..., Any]) -> list[str]:
-    """Return the modules that a function, or one that it calls, uses and that are not installed."""
+    """Return what a function, or one that it calls, uses and what is not installed: modules, weights."""
     found: set[str] = set()
     seen: set[int] = set()
     todo: list[Any] = [function]
@@ -301,6 +308,8 @@ def _lacks(function: Callable[..., Any]) -> list[str]:
                 found.add(value.__name__.partition(".")[0])
             elif isinstance(value, Absent):
                 found.add(value._name.partition(".")[0])
+            elif isinstance(value, types.ModuleType) and value.__name__ == "easyocr":
+                found.update(name for name in OCR_WEIGHTS if not (OCR_FOLDER / "model" / name).is_file())
             else:
                 todo.append(value)
     return sorted(found)

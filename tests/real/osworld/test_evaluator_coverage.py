@@ -55,6 +55,10 @@ def test_an_environment_may_lack_something():
         ("metric compare_pdfs: fitz is not installed",),
     )
     assert verdict(task(GOOD | {"func": "compare_audios"}), facts)[0] is By.DESKTOP_ENV
+    weights = ScorerFacts("desktop-env 9", "3.11", {"compare_image_text": ["english_g2.pth"]})
+    assert verdict(task(GOOD | {"func": "compare_image_text"}), weights)[1] == (
+        "metric compare_image_text: english_g2.pth is not installed (`dartsim evaluator install --ocr`)",
+    )
     assert verdict(task(), facts)[0] is By.BUILTIN
     assert verdict(task(GOOD | {"func": "compare_cats"}), facts)[1] == (
         "metric compare_cats: desktop-env 9 does not have it",

@@ -26,6 +26,17 @@ def test_the_light_environment_takes_the_package_without_what_it_asks_for(tmp_pa
     assert wanted[-len(LIGHT) :] == list(LIGHT)
     assert package[-2:] == ["--no-deps", PACKAGE]
     assert [command[-1] for command in commands(tmp_path, light=False)[1:]] == [PACKAGE]
+    assert "librosa" in LIGHT
+
+
+def test_easyocr_comes_with_torch_for_processors_and_its_weights_where_the_sandbox_looks(tmp_path):
+    _, _, torch, easyocr, package, weights = commands(tmp_path, light=True, ocr=True)
+    assert torch[-4:] == ["--index-url", "https://download.pytorch.org/whl/cpu", "torch", "torchvision"]
+    assert "easyocr" in easyocr
+    assert package[-1] == PACKAGE
+    assert weights[:2] == [str(tmp_path / "bin" / "python"), "-c"]
+    assert 'EASYOCR_MODULE_PATH"] = os.path.join(sys.prefix, "easyocr")' in weights[2]
+    assert commands(tmp_path, light=False, ocr=True)[-1] == weights
 
 
 def test_an_environment_is_made_where_nothing_else_is(tmp_path):

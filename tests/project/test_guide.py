@@ -1,0 +1,130 @@
+"""Every step of docs/guide.md that needs no GPU, no KVM and no download runs as it is written there.
+
+A command of the guide that is in none of the three tables below fails the first test: decide where it runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+OURS = ("dartsim", "python -c")
+
+QUICK = (
+    "dartsim doctor",
+    "dartsim run --backend mock --workers vllm --dry-run",
+    "dartsim evaluator check OSWorld/evaluation_examples",
+    "dartsim tasks fetch OSWorld/evaluation_examples",
+    "dartsim run --preset osworld-8gpu --dry-run",
+)
+"""In every run of the tests, seconds each."""
+
+SOAK = {
+    "## 2": ("dartsim run --preset dart --hours 4",),
+    "## 3": ("dartsim run --backend mock --hours 0.05",),
+    "## 4": (
+        "dartsim run --backend mock --workers vllm --hours 0.05 --set rollout.num_workers=1 "
+        "--set vllm.max_model_len=512",
+    ),
+    "## 5": (
+        "dartsim desktop build",
+        "dartsim desktop start --app mousepad --show desktop.png --seconds 0",
+        "dartsim run --backend desktop --hours 0.05",
+        "dartsim desktop reap",
+    ),
+    "## 6": ("python -c", "dartsim run --preset tiny --backend mock --hours 0.015"),
+    "### Time and cost": ("dartsim run --preset osworld-8gpu --twin --hours 24",),
+}
+"""Minutes each, by section: the commands of a section build on each other. Beginnings of commands."""
+
+ELSEWHERE = {
+    "dartsim evaluator install": "CI installs it for the tests of scoring",
+    "dartsim run --preset osworld-1gpu --hours 1": "it needs a GPU and KVM",
+    "dartsim rehearse --preset osworld-8gpu": "ten minutes at full shapes; tests/cli/test_rehearse.py has short ones",
+    "dartsim eval --preset osworld-8gpu --model": "it needs GPUs and KVM",
+    "dartsim eval --preset osworld-8gpu --endpoint": "it needs KVM and somebody's endpoint",
+    "dartsim rehearse my.toml": "it needs a second machine",
+}
+"""What this machine, or the tests, cannot do, and why."""
+
+
+def commands() -> list[str]:
+    """Return the commands of the guide's console blocks that are ours."""
+    found = []
+    for block in re.findall(r"^```console\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE):
+        lines = block.replace("\\\n", " ").splitlines()
+        found += [shlex.join(shlex.split(line, comments=True)) for line in lines if line.startswith(OURS)]
+    return found
+
+
+def command(start: str) -> list[str]:
+    """Return the words of the one command of the guide that begins so."""
+    (found,) = [each for each in commands() if each.startswith(start)]
+    return shlex.split(found)
+
+
+def test_every_command_runs_somewhere() -> None:
+    known = (*QUICK, *ELSEWHERE, *(start for section in SOAK.values() for start in section))
+    assert [each for each in commands() if not each.startswith(known)] == []
+    for start in known:
+        assert command(start)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what the guide tells to fetch: OSWorld's tasks, and a model that is small."""
+    suite = tmp_path / "OSWorld" / "evaluation_examples"
+    (suite / "examples" / "os").mkdir(parents=True)
+    task = {"id": "one", "instruction": "Do it.", "config": [], "evaluator": {"func": "infeasible"}}
+    (suite / "examples" / "os" / "one.json").write_text(json.dumps(task))
+    for name in ("test_all", "test_nogdrive"):
+        (suite / f"{name}.json").write_text(json.dumps({"os": ["one"]}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("start", QUICK)
+def test_a_quick_step_runs(dartsim, place: Path, start: str) -> None:
+    program, *words = command(start)
+    assert program == "dartsim"
+    assert dartsim(*words) == 0
+
+
+@pytest.mark.parametrize("block", re.findall(r"^( *)```toml\n(.*?)^ *```", GUIDE, re.DOTALL | re.MULTILINE))
+def test_a_configuration_of_the_guide_can_be_planned(dartsim, place: Path, capsys, block: tuple[str, str]) -> None:
+    indent, text = block
+    (place / "my.toml").write_text(re.sub(f"^{indent}", "", text, flags=re.MULTILINE))
+    assert dartsim("run", "my.toml", "--dry-run", "--json", "-") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert all("fp8" in " ".join(one["command"]) for one in found["engines"]["start_there"])
+    assert "--master-addr=10.0.0.1" in " ".join(found["learner"]["start_there"][0]["command"])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("section", SOAK)
+def test_a_long_step_runs(place: Path, section: str, request: pytest.FixtureRequest) -> None:
+    pytest.importorskip("torch", reason="needs the extra `train`")
+    if section == "## 4" and "DARTSIM_VLLM_PYTHON" not in os.environ:
+        pytest.skip("needs DARTSIM_VLLM_PYTHON")
+    if section == "## 5":
+        request.getfixturevalue("docker_engine")
+    for start in SOAK[section]:
+        program, *words = command(start)
+        before = [sys.executable, "-m", "dartsim"] if program == "dartsim" else [sys.executable]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [*before, *words], env=environment, capture_output=True, text=True, timeout=900, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    if section == "## 5":
+        assert (place / "desktop.png").stat().st_size > 1_000
