@@ -29,7 +29,9 @@ EXAMPLES = (
     'dartsim rehearse my.toml --server "desktops of vm-1=http://vm-1:5000"'
 )
 ENGINE_CHECKS = frozenset({"real packages", "vLLM's interpreter", "engines", "model", "gpus"})
-DESKTOP_CHECKS = frozenset({"real packages", "engine", "desktop image", "disk", "kvm", "screen", "evaluator", "tasks"})
+DESKTOP_CHECKS = frozenset(
+    {"real packages", "engine", "desktop image", "disk", "kvm", "screen", "evaluator", "tasks", "host"}
+)
 LEARNER_CHECKS = frozenset({"train packages", "model", "gpus"})
 
 
@@ -108,7 +110,10 @@ def not_up(config: Config, needed: Estimate) -> dict[StandIn, str]:
     """Return the parts of a configuration that cannot be used from here, each with the first reason."""
     from dartsim.cli.requirements import missing_requirements
 
-    lacking = {check.name: check.found for check in missing_requirements(config, needed)}
+    # Checks of single hosts are called "host NAME".
+    lacking = {
+        check.name.partition("host ")[0] or "host": check.found for check in missing_requirements(config, needed)
+    }
     found: dict[StandIn, str] = {}
 
     def add(part: StandIn, checks: frozenset[str]) -> None:
