@@ -9,6 +9,7 @@ import asyncio
 import gc
 import os
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ import pytest
 
 from dartsim.core.errors import DartsimError
 from dartsim.core.rng import Streams
-from dartsim.core.types import Reply, Request, Task, Trajectory
+from dartsim.core.types import Reply, Request, Score, Task, Trajectory
 from dartsim.observe import Listener, Recorder
 from dartsim.real.scoring import SandboxLimits
 from dartsim.sim.learner import VersionCounter
 from dartsim.store.memory import MemoryStore
+from experiments.study import recorded
 
 pytestmark = pytest.mark.docker
 
@@ -168,12 +170,26 @@ async def run(num_envs: int, num_attempts: int, image: str, folder: Path) -> tup
     return ended, agent
 
 
+def delays(honest: list[Trajectory]) -> dict[str, float]:
+    """Return how long honest scores took beside hostile ones, and what the study of scoring has recorded of that.
+
+    Figures to compare, not rules of a test: they depend on what else the machine does.
+    """
+    seconds = sorted(each.reward.record.seconds for each in honest if isinstance(each.reward, Score))
+    found = {"honest scores, p50": seconds[len(seconds) // 2], "honest scores, p95": seconds[int(0.95 * len(seconds))]}
+    with suppress(FileNotFoundError):
+        found["recorded p95 under attack"] = recorded("scoring")["p95_under_attack_seconds"]
+    return found
+
+
 @pytest.mark.parametrize(
     ("num_envs", "num_attempts"),
     [(2, 18), pytest.param(8, 96, marks=pytest.mark.soak)],
     ids=["2 desktops", "8 desktops"],
 )
-def test_a_hostile_agent_on_every_slot_changes_no_score_and_no_file(num_envs, num_attempts, tmp_path, monkeypatch):
+def test_a_hostile_agent_on_every_slot_changes_no_score_and_no_file(
+    num_envs, num_attempts, tmp_path, monkeypatch, record_property
+):
     pytest.importorskip("docker")
     from dartsim.config.schema import DockerHostConfig
     from dartsim.real.containers.engine import connect
@@ -198,6 +214,11 @@ def test_a_hostile_agent_on_every_slot_changes_no_score_and_no_file(num_envs, nu
     # An honest attempt may meet a desktop that another one broke: it is masked then, never scored 0.
     assert {reward for attack, reward in rewards if attack == "honest"} <= {1.0, None}, rewards
     assert rewards["honest", 1.0], rewards
+    honest = [each for each in ended if each.attempt.id not in agent.attacks]
+    assert not [each.cause for each in honest if each.cause and "evaluate" in each.cause], "a score waited too long"
+    for name, seconds in delays(honest).items():
+        record_property(name, seconds)
+        print(f"{name}: {seconds:.2f} s")
     assert rewards["nothing", 0.0]
     assert host_files() == before
     assert not MARK.exists()
