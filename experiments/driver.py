@@ -109,7 +109,7 @@ def metered() -> Iterator[Meter]:
             ("prompt", RequestCodec, "encode"),
             ("images", engine_client, "image_part"),
             ("answer", RequestCodec, "decode"),
-            ("answer", engine_client, "_json_object"),
+            ("answer", engine_client, "json_object"),
             ("store", BlobStore, "prepare", "put", "put_text"),
             ("store", SqlStore, "record", "settle", "eligible", "drop"),
         ):

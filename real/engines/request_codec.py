@@ -6,7 +6,6 @@ which the server expands to as many as the screenshot has. Their number follows 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,35 +23,34 @@ if TYPE_CHECKING:
     from dartsim.real.vlm.model import Vlm
 
 
-def lower_bound(sampled: float, others: Sequence[float], num_allowed: int) -> float:
-    """Return a lower bound of a distribution's entropy, nats.
+def lower_bounds(
+    places: Sequence[Mapping[str, Any]], num_allowed: Sequence[int]
+) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return a lower bound of the distribution's entropy at each position of a reply, nats.
 
     Exact if the given tokens are all that are allowed. Otherwise no missing token is likelier than the least likely of
     the others, so each adds at least its probability times minus that log-probability.
 
     Args:
-        sampled: Log-probability of the sampled token, nats.
-        others: Log-probabilities of the likeliest other tokens, nats.
-        num_allowed: Tokens that are allowed.
+        places: As vLLM answers them: ``token_id`` and ``logprob`` of the sampled token, and of ``top_logprobs``.
+        num_allowed: Tokens that are allowed at each.
     """
-    known = [x for x in (sampled, *others) if x > -1_000.0]  # masked tokens come as -9999
-    entropy = -sum(math.exp(x) * x for x in known)
-    if others and len(known) < num_allowed and len(known) == 1 + len(others):
-        rest = max(0.0, 1.0 - sum(math.exp(x) for x in known))
-        entropy -= rest * min(others)
-    return entropy
-
-
-def lower_bounds(
-    places: Sequence[Mapping[str, Any]], num_allowed: Sequence[int]
-) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return the lower bound at each position of a reply."""
-    bounds = []
-    for place, count in zip(places, num_allowed, strict=True):
-        others = {int(entry["token_id"]): float(entry["logprob"]) for entry in place["top_logprobs"]}
-        others.pop(int(place["token_id"]), None)
-        bounds.append(lower_bound(float(place["logprob"]), list(others.values()), count))
-    return np.asarray(bounds, dtype=np.float32)
+    rows = []
+    for place in places:
+        sampled = place["token_id"]
+        others = [entry["logprob"] for entry in place["top_logprobs"] if entry["token_id"] != sampled]
+        rows.append([place["logprob"], *others])
+    lengths = np.array([len(row) for row in rows])
+    logprobs_NK = np.zeros((len(rows), lengths.max()))
+    listed_NK = np.arange(logprobs_NK.shape[1]) < lengths[:, None]
+    logprobs_NK[listed_NK] = [logprob for row in rows for logprob in row]
+    known_NK = listed_NK & (logprobs_NK > -1_000.0)  # masked tokens come as -9999
+    shares_NK = np.exp(logprobs_NK, where=known_NK, out=np.zeros_like(logprobs_NK))
+    entropies = -(shares_NK * logprobs_NK).sum(axis=1)
+    some_missing = (lengths > 1) & (lengths < np.asarray(num_allowed)) & (known_NK == listed_NK).all(axis=1)
+    lowest = np.where(listed_NK, logprobs_NK, 0.0)[:, 1:].min(axis=1, initial=0.0)
+    missing = np.maximum(0.0, 1.0 - shares_NK.sum(axis=1))
+    return np.asarray(entropies - np.where(some_missing, missing * lowest, 0.0), dtype=np.float32)
 
 
 _REFUSE = -100.0
@@ -119,6 +117,8 @@ class RequestCodec:
         self.vlm = vlm
         self._top = top_logprobs
         self._sampling = self._sampling_params()
+        self._num_allowed = vlm.grammar.allowed.sum(axis=1).tolist()
+        """Allowed tokens in each state of the grammar."""
 
     def encode(self, request: Request) -> EncodedRequest:
         """Encode a request."""
@@ -210,8 +210,7 @@ class RequestCodec:
         return len(tokens)
 
     def _allowed_counts(self, tokens: Sequence[int]) -> list[int]:
-        grammar = self.vlm.grammar
-        return [int(grammar.allowed[state].sum()) for state in grammar.states(tokens)]
+        return [self._num_allowed[state] for state in self.vlm.grammar.states(tokens)]
 
 
 def short_tokens(prompt: VlmPrompt, image: int) -> list[int]:

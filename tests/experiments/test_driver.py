@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from types import ModuleType
 
-from experiments.driver import PARTS, Meter, driver_table
+import pytest
+
+from experiments.driver import PARTS, Meter, driver_table, metered
 
 
 def burn(seconds: float) -> None:
@@ -55,3 +57,10 @@ def test_the_table_names_where_the_target_is_missed():
     told = driver_table(figures)
     assert "| 38 | 900 | 40.0 | 20.0 |" in told
     assert "Below 1,000 turns a minute: 38 desktops." in told
+
+
+def test_every_part_is_where_it_is_measured():
+    pytest.importorskip("torch", reason="needs the extra `train`")
+    pytest.importorskip("aiohttp", reason="needs the extra `real`")
+    with metered() as meter:
+        assert not meter.seconds
