@@ -26,7 +26,7 @@ from typing import Any
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
-from dartsim.core.png import check_png, decode_png
+from dartsim.core.png import Screenshot, check_png, decode_png
 from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
 from dartsim.envs.actions import ending, make_grammar
 from dartsim.envs.actions import model as act
@@ -200,7 +200,7 @@ class _AttemptReader:
             digest.update(sha256(picture).digest())
             text, tokens = self._reply(step)
             reply = Reply(text, 0, 0, -1, 0, len(tokens), tokens)
-            turns.append(Turn(Observation(self._pixels(picture, name), task.instruction), reply))
+            turns.append(Turn(Observation(self._screenshot(picture, name), task.instruction), reply))
         identity = digest.hexdigest()
         attempt = Attempt(number, task, -1, number, int(identity[:12], 16), len(turns), 0)
         end = Ending.TURN_LIMIT if over is None else Ending.FAIL if over == FAIL else Ending.DONE
@@ -277,13 +277,13 @@ class _AttemptReader:
         except Inexpressible as error:
             raise Refused("not_expressible", str(error)) from None
 
-    def _pixels(self, picture: bytes, name: str) -> Any:
+    def _screenshot(self, picture: bytes, name: str) -> Screenshot:
         try:
             size = check_png(picture)
             if size != self._size:
                 found, wanted = (f"{width} x {height}" for width, height in (size, self._size))
                 raise Refused("screen_size", f"{name} is {found} pixels, the desktop is {wanted}")
-            return decode_png(picture)
+            return Screenshot(picture, decode_png(picture).shape)
         except ValueError as error:
             raise Refused("bad_screenshot", f"{name} is no whole PNG: {error}") from None
 

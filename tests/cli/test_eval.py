@@ -35,10 +35,10 @@ CHECKED = "Action: wait()"
 class Oracle:
     """Solves the tasks of even numbers, which it knows by their first screenshot; gives the others up."""
 
-    def __init__(self, picture: Callable[[dict[str, Any]], bytes]) -> None:
+    def __init__(self, picture: Callable[[dict[str, Any]], bytes], *, held_out: bool = True) -> None:
         self.picture = picture
         self.texts: dict[bytes, str] = {}
-        for number, task in enumerate(mock_tasks("click_button", TASKS, 0, 1, held_out=True)):
+        for number, task in enumerate(mock_tasks("click_button", TASKS, 0, 1, held_out=held_out)):
             desktop = MockDesktop(width=112, height=112, grammar="ui_tars")
             desktop.begin(task)
             text = oracle_text(desktop) if number % 2 == 0 else DOES_NOTHING
@@ -80,6 +80,24 @@ def test_an_endpoint_is_evaluated_and_its_key_is_in_no_file(served: Any, dartsim
     written = [file for file in Path().rglob("*") if file.is_file()]
     assert written
     assert not any(b"sk-0123456789" in file.read_bytes() for file in written)
+
+
+def test_what_an_endpoint_solved_is_collected_for_the_pool_of_a_run(
+    module_of: Any, monkeypatch: pytest.MonkeyPatch, dartsim: Any
+):
+    """The results of `dartsim eval` are a directory that `dartsim collect` imports, in another model's words."""
+    pytest.importorskip("torch", reason="needs the extra `train`")
+    fake, key = module_of(FAKE), "sk-0123456789abcdefghij"
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    tasks = ("--set", f"tasks.count={TASKS}")
+    with fake.endpoint(Oracle(fake.picture, held_out=False), key=key) as server:
+        given = ["eval", "--endpoint", server.url, "--model", "agent-1", "--split", "train", "--attempts", "1"]
+        assert dartsim(*given, *tasks, "--steps", "2", "--out", "out") == 0
+    assert dartsim("collect", *tasks, "--results", "out", "--out", "pool", "--json", "pool.json") == 0
+    found = json.loads(Path("pool.json").read_text())
+    assert (found["attempts"], found["successes"], found["tasks_solved"]) == (TASKS, TASKS // 2, TASKS // 2)
+    assert found["source"]["models"] == {"agent-1": TASKS // 2}
+    assert found["source"]["refused"] == {"score_below_minimum": TASKS // 2}
 
 
 def test_an_evaluation_goes_on_where_it_was_cut_off(served: Any, dartsim: Any, capsys: Any):
