@@ -82,7 +82,7 @@ def _resume(
         with closing(store):
             resume_point = read_resume_point(store, path)
             if resume_point is not None and hours is not None:
-                _refuse_hours(path, hours, resume_point.seconds / 3600.0, planned)
+                refuse_hours(path, hours, resume_point.seconds / 3600.0, planned)
             if on_resume is not None:
                 on_resume(config, resume_point)
             if resume_point is not None:
@@ -162,7 +162,7 @@ def resumable(path: Path, *, hours: float | None = None, updates: int | None = N
             f"{path / SUMMARY} does not say how far the run came (simulated_hours, total_updates); remove that "
             "file, and the run goes on from its last transaction"
         ) from None
-    _refuse_hours(path, config.run.hours, done, load(path / CONFIG).run.hours)
+    refuse_hours(path, config.run.hours, done, load(path / CONFIG).run.hours)
     if config.run.updates is not None and config.run.updates <= finished:
         raise ConfigError(
             f"{path} has finished its {finished} updates; to go on, say how many it shall have in all: "
@@ -183,7 +183,7 @@ def _last_rate(path: Path, finished: int) -> float:
     return records[-1].metrics.get(HELD_OUT, 0.0) if records else 0.0
 
 
-def _refuse_hours(path: Path, hours: float, done: float, planned: float) -> None:
+def refuse_hours(path: Path, hours: float, done: float, planned: float) -> None:
     """Refuse a total of hours that the run has already had; ``planned``: those that it was configured with."""
     if hours > done * (1.0 + 1e-9):
         return

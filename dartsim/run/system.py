@@ -97,7 +97,7 @@ class ActingSystem:
                 await self.rollout.run()
                 sync.cancel()
         except BaseExceptionGroup as errors:
-            raise _only_error(errors) from None
+            raise only_error(errors) from None
         finally:
             self.recorder.close()
 
@@ -200,7 +200,7 @@ class System(ActingSystem):
             async with self._spares():
                 await self._run_control(seconds)
         except BaseExceptionGroup as group:
-            raise _only_error(group) from None
+            raise only_error(group) from None
         finally:
             self.data.close()
             self.recorder.close()
@@ -300,7 +300,7 @@ def _failed(task: asyncio.Task[None]) -> bool:
     return task.done() and not task.cancelled() and task.exception() is not None
 
 
-def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the one error of nested task groups, the first of equal ones; the group itself if they differ."""
     leaves = list(_leaves(group))
     first = leaves[0]

@@ -19,7 +19,7 @@ from dartsim.config import load, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.observe.rundir import CONFIG, held, read_run
 from dartsim.run.execute import refuse_used
-from dartsim.run.resume import _refuse_hours
+from dartsim.run.resume import refuse_hours
 
 SMALL = ("--preset", "dart", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1")
 COMMAND = [sys.executable, "-c", "from dartsim.cli.app import main; main()"]
@@ -157,7 +157,7 @@ def test_status_of_a_run_of_which_nothing_has_happened(dartsim, monkeypatch, cap
 
 def test_too_few_hours_are_told_what_would_be_enough():
     with pytest.raises(ConfigError, match=r"is at 134\.81 h of 400 h; .*above that, not 134\.4, or be left out"):
-        _refuse_hours(Path("crashed"), 134.4, 134.814, 400.0)
+        refuse_hours(Path("crashed"), 134.4, 134.814, 400.0)
     with pytest.raises(ConfigError, match=r"has finished its 4 hours; .*--hours 8$"):
-        _refuse_hours(Path("done"), 4.0, 4.00285, 4.0)
-    _refuse_hours(Path("done"), 4.1, 4.00285, 4.0)
+        refuse_hours(Path("done"), 4.0, 4.00285, 4.0)
+    refuse_hours(Path("done"), 4.1, 4.00285, 4.0)

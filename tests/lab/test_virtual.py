@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -11,9 +12,10 @@ from dartsim.config.load import from_tree, merge
 from dartsim.lab.measure import measure
 from dartsim.lab.virtual import compare, twin
 from dartsim.observe.timings import TIMINGS, TimedDesktops, TimedLearner, TimedWorker, Timings, read_timings
-from dartsim.run import simulation
+from dartsim.run import sim_cluster, simulation
 from dartsim.run.prepare import prepare, recorded_outcomes
 from dartsim.run.simulation import run_simulation
+from dartsim.sim.engine import DECODING, WAITING
 from dartsim.sim.measured_engines import BatchEngine
 from dartsim.sim.surrogate import RecordedAttempt
 
@@ -76,35 +78,41 @@ def both(model, cluster, workers, hours, seed=4):
 def timed(config, path, monkeypatch):
     """Run a virtual configuration, and write its timings as a run by the clock does."""
     made = {name: getattr(simulation, name) for name in ("provider", "workers", "learner")}
-    finish = BatchEngine._finish
 
     with Timings.open(path) as timings:
 
         def workers(*given, **options):
             engines = made["workers"](*given, **options)
             for number, engine in enumerate(engines):
-                engine.engine.number = number
+                if isinstance(engine.engine, TimedBatches):
+                    engine.engine.report = partial(timings.worker, number, "batch")
             return [TimedPut(number, engine, timings) for number, engine in enumerate(engines)]
 
-        def finished(engine):
-            batch = engine._batch or []
-            timings.worker(engine.number, "batch", engine.env.now - engine.began, 0.0, len(batch))
-            finish(engine)
-
-        def begun(engine):
-            before = engine._batch
-            begin(engine)
-            if engine._batch is not before:
-                engine.began = engine.env.now
-
-        begin = BatchEngine._begin
         with monkeypatch.context() as patch:
             patch.setattr(simulation, "provider", lambda *given: TimedDesktops(made["provider"](*given), timings))
             patch.setattr(simulation, "learner", lambda *given: TimedLearner(made["learner"](*given), timings))
             patch.setattr(simulation, "workers", workers)
-            patch.setattr(BatchEngine, "_finish", finished)
-            patch.setattr(BatchEngine, "_begin", begun)
+            patch.setattr(sim_cluster, "BatchEngine", TimedBatches)
             return run_simulation(prepare(config), instruments=[timings]).figures
+
+
+class TimedBatches(BatchEngine):
+    """Reports the time and the size of each batch when it ends; a batch draws its factor when it begins."""
+
+    def __init__(self, env, *, factor, **options):
+        super().__init__(env, factor=lambda: self.begun(factor()), **options)
+        self.jobs = []
+
+    def submit(self, *given, **options):
+        self.jobs.append(super().submit(*given, **options))
+        return self.jobs[-1]
+
+    def begun(self, factor):
+        size = sum(job.state == DECODING for job in self.jobs)
+        self.jobs = [job for job in self.jobs if job.state == WAITING]
+        seconds = (self.batch_seconds + self.request_seconds * size) * factor
+        self.env.call_in(seconds, self.report, seconds, 0.0, size)
+        return factor
 
 
 class TimedPut(TimedWorker):

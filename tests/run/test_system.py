@@ -15,7 +15,7 @@ from dartsim.core.types import Ending, TrajectoryState
 from dartsim.rollout.service import RolloutService
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build
-from dartsim.run.system import _only_error
+from dartsim.run.system import only_error
 from dartsim.sim import simulate_reported
 from dartsim.sim.perturb import Perturbation
 from dartsim.sim.surrogate import TaskDifficulty
@@ -420,9 +420,9 @@ def test_the_same_fault_in_several_parts_is_one_fault():
     """As on a full disk: the user is told what to do about it, and sees no group of errors."""
     first, second = StoreFull("make room"), StoreFull("make room here too")
     slots = BaseExceptionGroup("slots", [first, second])
-    assert _only_error(BaseExceptionGroup("parts", [slots])) is first
-    assert _only_error(BaseExceptionGroup("parts", [BaseExceptionGroup("slots", [second])])) is second
+    assert only_error(BaseExceptionGroup("parts", [slots])) is first
+    assert only_error(BaseExceptionGroup("parts", [BaseExceptionGroup("slots", [second])])) is second
     different = BaseExceptionGroup("parts", [BaseExceptionGroup("slots", [first, LearnerFault("lost")])])
-    assert _only_error(different) is different
+    assert only_error(different) is different
     bugs = BaseExceptionGroup("parts", [ZeroDivisionError(), ZeroDivisionError()])
-    assert _only_error(bugs) is bugs
+    assert only_error(bugs) is bugs
