@@ -157,7 +157,7 @@ def configuration(case: DriverCase, folder: Path) -> Config:
     return changed(preset, {**changes, "policy.model": str(write_stand_in(preset, folder / "model"))})
 
 
-class Window(Instrument):
+class DriverWindow(Instrument):
     """Reads clocks and counters at the beginning and the end of the measurement, and then ends the run."""
 
     def __init__(self, meter: Meter, folder: Path, seconds: tuple[float, float]) -> None:
@@ -197,7 +197,7 @@ def run_case(case: DriverCase) -> Figures:
     with TemporaryDirectory() as temporary, metered() as meter:
         folder = Path(temporary)
         config = configuration(case, folder)
-        window, before = Window(meter, folder / "run", case.seconds), peak_mib()
+        window, before = DriverWindow(meter, folder / "run", case.seconds), peak_mib()
         _, result = execute(config, folder / "run", [window])
     first, last = window.reads
     found = {name: last[name] - first[name] for name in first}
