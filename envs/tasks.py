@@ -114,6 +114,11 @@ class TaskSuite:
     excluded: frozenset[str] = frozenset()
 
     @property
+    def problems(self) -> dict[str, str]:
+        """Why listed tasks cannot be read, by ``domain/id``."""
+        return {**dict.fromkeys(self.missing, "it has no file"), **self.bad}
+
+    @property
     def num_listed(self) -> int:
         """Tasks that the list names, without those that were left out."""
         return len(self.tasks) + len(self.missing) + len(self.bad)
@@ -165,7 +170,7 @@ def load_suite(
         exclude: Ids of tasks whose files are not read.
 
     Raises:
-        TaskFileError: If the list or a task file is bad, a task is listed twice, a name points out of the
+        TaskFileError: If the list or a task file is bad, the list names no task or one twice, a name points out of the
             folder, or a file is missing.
     """
     folder = Path(folder)
@@ -191,6 +196,8 @@ def load_suite(
             tasks.append(load_task(path, domain=domain))
         except TaskFileError as problem:
             unusable[f"{domain}/{task_id}"] = str(problem)
+    if not seen:
+        raise TaskFileError(f"{list_path}: names no tasks; wanted an object {{domain: [task ids]}}")
     if absent and missing == "error":
         first = ", ".join(absent[:_SHOWN]) + (", …" if len(absent) > _SHOWN else "")
         raise TaskFileError(

@@ -14,6 +14,7 @@ from dartsim.cli.options import Json
 from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dartsim.envs.tasks import TaskSuite
     from dartsim.real.osworld.coverage import Coverage
     from dartsim.real.scoring.sandbox import ScorerFacts
 
@@ -81,9 +82,9 @@ def check(
     facts = _facts(place) if home or (place / "pyvenv.cfg").is_file() else None
     result = coverage(listed.tasks, facts)
     if json_file is not None:
-        write_json(_figures(result, facts, list(listed.missing)), json_file)
+        write_json(_figures(result, facts, listed), json_file)
     if json_file != "-":
-        _show(result, facts, len(listed.missing))
+        _show(result, facts, listed)
 
 
 def _facts(home: Path) -> ScorerFacts:
@@ -101,7 +102,7 @@ def _facts(home: Path) -> ScorerFacts:
         raise ConfigError(f"{exc}; recreate {home} with `dartsim evaluator install`") from exc
 
 
-def _show(result: Coverage, facts: ScorerFacts | None, num_missing: int) -> None:
+def _show(result: Coverage, facts: ScorerFacts | None, listed: TaskSuite) -> None:
     from dartsim.real.osworld.coverage import By
 
     table = plain_table("tasks", numbers=list(By))
@@ -113,13 +114,15 @@ def _show(result: Coverage, facts: ScorerFacts | None, num_missing: int) -> None
         out.print("desktop-env: not installed, assumed complete; install it with `dartsim evaluator install`")
     else:
         out.print(f"{facts.scorer} under Python {facts.python}")
-    if num_missing:
-        out.print(f"{num_missing} tasks of the list have no file")
+    if listed.missing:
+        out.print(f"{len(listed.missing)} tasks of the list have no file")
+    for name, why in listed.bad.items():
+        out.print(f"{name} cannot be read: {why}", highlight=False, markup=False, soft_wrap=True)
     for why, count in result.reasons(By.NOBODY).items():
         out.print(f"unsupported, {count}: {why}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _figures(result: Coverage, facts: ScorerFacts | None, missing: list[str]) -> dict[str, object]:
+def _figures(result: Coverage, facts: ScorerFacts | None, listed: TaskSuite) -> dict[str, object]:
     from dartsim.real.osworld.coverage import By
 
     return {
@@ -129,5 +132,6 @@ def _figures(result: Coverage, facts: ScorerFacts | None, missing: list[str]) ->
         },
         "reasons": {str(by): result.reasons(by) for by in (By.DESKTOP_ENV, By.NOBODY)},
         "scorer": None if facts is None else facts.scorer,
-        "missing": missing,
+        "missing": list(listed.missing),
+        "unreadable": dict(listed.bad),
     }

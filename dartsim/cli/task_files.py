@@ -62,13 +62,15 @@ def fetch(
         files = asyncio.run(fetch_files(suite.tasks, downloads))
     failed = [file for file in files if "problem" in file]
     if json_file is not None:
-        write_json({"folder": str(place), "files": files}, json_file)
+        write_json({"folder": str(place), "files": files, "unreadable_tasks": suite.problems}, json_file)
     if json_file != "-":
         size = sum(file.get("bytes", 0) for file in files)
         out.print(f"{len(files) - len(failed)} of {len(files)} files, {size:,} bytes, in {place}", highlight=False)
     for file in failed:
         errors.print(f"{', '.join(file['tasks'])}: {file['problem']}", highlight=False, markup=False, soft_wrap=True)
-    if failed:
+    for name, problem in suite.problems.items():
+        errors.print(f"{name}: {problem}", highlight=False, markup=False, soft_wrap=True)
+    if failed or suite.problems:
         raise typer.Exit(1)
 
 

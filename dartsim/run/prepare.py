@@ -217,9 +217,10 @@ def _tasks(config: Config) -> Sequence[Task]:
             "them)",
             ", ".join(sorted(forgeable)),
         )
-    if not excluded and not forgeable:
-        return offered
-    return [task for task in offered if task.id not in excluded | forgeable]
+    left = [task for task in offered if task.id not in excluded | forgeable]
+    if not left:
+        raise ConfigError(f"none of the tasks of tasks.source = {config.tasks.source!r} is left; see the warnings")
+    return left
 
 
 def _of_source(config: Config) -> tuple[Sequence[Task], Collection[str]]:

@@ -68,10 +68,9 @@ def check_list(config: Config) -> TaskListCheck:
     except DartsimError as error:
         scorer_problem = str(error)
     found = coverage(kept, facts)
-    missing = dict.fromkeys(suite.missing, "it has no file")
     unsupported = {**suite.bad, **found.unsupported()}
-    problems = {**missing, **unsupported, **forgeable}
-    refused = [*missing] * (settings.missing == "error") + [*unsupported] * (settings.unsupported == "refuse")
+    problems = {**suite.problems, **unsupported, **forgeable}
+    refused = [*suite.missing] * (settings.missing == "error") + [*unsupported] * (settings.unsupported == "refuse")
     return TaskListCheck(
         num_listed=suite.num_listed,
         num_run=suite.num_listed - len(problems),

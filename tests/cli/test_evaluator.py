@@ -46,7 +46,15 @@ def test_check_gives_json(tasks, tmp_path):
         },
         "scorer": None,
         "missing": ["os/gone"],
+        "unreadable": {},
     }
+
+
+def test_a_task_that_cannot_be_read_is_named(tasks, tmp_path):
+    (tasks / "examples/os/t1.json").write_text('{"id": "t1"')
+    result = invoke("check", tasks, home=tmp_path)
+    assert "os/t1 cannot be read:" in result.output
+    assert "t1.json: is not JSON" in result.output
 
 
 def test_a_home_without_an_environment_is_refused(tasks, tmp_path):

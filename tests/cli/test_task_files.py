@@ -61,6 +61,17 @@ def test_every_file_is_kept_by_its_hash(url, tmp_path):
     assert {path.name for path in (tmp_path / "cache" / "sha256").iterdir()} == {file["sha256"] for file in files}
 
 
+def test_tasks_that_cannot_be_read_are_named(url, tmp_path):
+    folder = folder_of(tmp_path / "tasks", f"{url}/there/a")
+    (folder / "small.json").write_text(json.dumps({"os": ["t", "gone", "bad"]}))
+    (folder / "examples/os/bad.json").write_text('{"id": "bad"')
+    done = fetch(folder, tmp_path / "cache", "--json", "-")
+    assert done.exit_code == 1
+    assert set(json.loads(done.stdout)["unreadable_tasks"]) == {"os/gone", "os/bad"}
+    assert "os/gone: it has no file" in done.stderr
+    assert "bad.json: is not JSON" in done.stderr
+
+
 def test_what_cannot_be_had_is_named_with_its_task(url, tmp_path):
     done = fetch(folder_of(tmp_path / "tasks", f"{url}/there/a", f"{url}/gone"), tmp_path / "cache")
     assert done.exit_code == 1

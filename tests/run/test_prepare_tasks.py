@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from dartsim.config import load
-from dartsim.core.errors import ConfigError
+from dartsim.core.errors import ConfigError, TaskFileError
 from dartsim.run.prepare import prepare, refuse_missing_packages
 
 
@@ -39,6 +39,14 @@ def test_a_task_whose_answer_can_forge_its_score_is_left_out_unless_a_setting_ke
         assert offered() == ["plain", "other"]
     assert "left out code: the metric runs the agent's answer" in caplog.text
     assert offered("tasks.forgeable=true") == ["plain", "code", "other"]
+
+
+def test_a_run_without_tasks_is_refused(offered, tmp_path):
+    with pytest.raises(ConfigError, match=r"none of the tasks of tasks\.source = 'osworld' is left"):
+        offered('tasks.exclude=["plain", "other"]')
+    (tmp_path / "list.json").write_text("{}")
+    with pytest.raises(TaskFileError, match=r"list\.json: names no tasks; wanted an object"):
+        offered()
 
 
 def test_a_modeled_cluster_has_as_many_spares_as_its_memory_holds(caplog):
