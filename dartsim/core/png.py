@@ -80,6 +80,11 @@ def encode_png(pixels: Any) -> bytes:
     return SIGNATURE + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
 
 
+def png_of(screenshot: Any) -> bytes:
+    """Return the PNG file of a screenshot: its own, or one of its pixels."""
+    return screenshot.png if isinstance(screenshot, Screenshot) else encode_png(screenshot)
+
+
 def check_png(data: bytes) -> tuple[int, int]:
     """Return the width and height of a PNG file all of whose chunks are valid.
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from dartsim.config import Config, to_toml
 from dartsim.core.errors import ConfigError
-from dartsim.core.png import encode_png
+from dartsim.core.png import png_of
 from dartsim.core.types import Task, Trajectory
 from dartsim.observe.rundir import CONFIG, LOCK, write_text
 
@@ -173,7 +173,7 @@ class EvaluationFolder:
         part.mkdir(parents=True)
         for number, screen in enumerate(screens):
             if screen is not None:
-                (part / _screen(number)).write_bytes(encode_png(screen))
+                (part / _screen(number)).write_bytes(png_of(screen))
         rows = [json.dumps(row) for row in _rows(trajectory, len(screens), code_of)]
         write_text(part / TRAJECTORY, "".join(f"{row}\n" for row in rows))
         result = AttemptResult(

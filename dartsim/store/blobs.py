@@ -27,7 +27,7 @@ from weakref import finalize, ref
 import numpy as np
 
 from dartsim.core.errors import StoreFault, StoreFull, TornFile
-from dartsim.core.png import Screenshot, decode_png, encode_png
+from dartsim.core.png import Screenshot, decode_png, png_of
 
 PARTIAL = ".partial"
 PICTURE = ".png"
@@ -79,7 +79,7 @@ class BlobStore:
             StoreFull: If there is no room.
             StoreFault: If the disk failed.
         """
-        return self._put(self._name(picture), lambda: _png(picture))
+        return self._put(self._name(picture), lambda: png_of(picture))
 
     def put_text(self, text: str) -> StoredFile:
         """Keep a text; errors as ``put``."""
@@ -91,7 +91,7 @@ class BlobStore:
         If they were not put before the picture is garbage-collected, they are removed with the next ``put``.
         Errors as ``put``.
         """
-        files: list[tuple[str, Callable[[], bytes]]] = [(self._name(picture), lambda: _png(picture))]
+        files: list[tuple[str, Callable[[], bytes]]] = [(self._name(picture), lambda: png_of(picture))]
         if text is not None:
             files.append(_packed(text))
         for name, data in files:
@@ -238,10 +238,6 @@ def _packed(text: str) -> tuple[str, Callable[[], bytes]]:
     """Return the name of a text's file, and what makes its content."""
     data = text.encode("utf-8", "surrogatepass")
     return f"{sha256(data).hexdigest()}{TEXT}", lambda: zlib.compress(data, 6)
-
-
-def _png(picture: Any) -> bytes:
-    return picture.png if isinstance(picture, Screenshot) else encode_png(picture)
 
 
 def picture_digest(picture: Any) -> str:

@@ -23,7 +23,7 @@ import numpy as np
 from dartsim.config.schema import Config
 from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import ConfigError, DartsimError, WorkerFault
-from dartsim.core.png import encode_png
+from dartsim.core.png import png_of
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Attempt, Observation, Reply, Request, Task, Weights
 from dartsim.envs.actions.ui_tars import UiTars
@@ -186,14 +186,14 @@ class EndpointWorker:
         with self._lock:
             if key in self._urls:
                 return self._urls[key][1]
-        url = "data:image/png;base64," + base64.b64encode(encode_png(screenshot)).decode("ascii")
+        url = "data:image/png;base64," + base64.b64encode(png_of(screenshot)).decode("ascii")
         with self._lock:
             if key not in self._urls:
-                self._urls[key] = (screenshot, url)  # with the array: its id is not given to another one meanwhile
-                self._cached_bytes += len(url) + screenshot.nbytes
+                self._urls[key] = (screenshot, url)  # with it: its id is not given to another one meanwhile
+                self._cached_bytes += len(url)
             while self._cached_bytes > MAX_CACHED_BYTES and len(self._urls) > 1:
-                _, (array, dropped) = self._urls.popitem(last=False)
-                self._cached_bytes -= len(dropped) + array.nbytes
+                _, (_, dropped) = self._urls.popitem(last=False)
+                self._cached_bytes -= len(dropped)
         return url
 
 

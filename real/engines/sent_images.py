@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from dartsim.core.png import Screenshot, encode_png
+from dartsim.core.png import png_of
 
 if TYPE_CHECKING:
     from dartsim.real.vlm.images import Picture
@@ -56,5 +56,5 @@ def image_part(picture: Picture, *, sent: bool = False) -> bytes:
     if sent:
         return b'{"type":"image_url","url":null,"uuid":"%s"}' % name
     shown = picture.screenshot
-    png = shown.png if isinstance(shown, Screenshot) else encode_png(shown)
+    png = png_of(shown)
     return b'{"type":"image_url","url":"data:image/png;base64,%s","uuid":"%s"}' % (base64.b64encode(png), name)
