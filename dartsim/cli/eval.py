@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -90,7 +90,7 @@ def evaluate(
     OSWorld's show_result.py reads: its result_dir is OUT/steps-N/attempt-K. A masked attempt is reported with its
     cause, and counts neither as a success nor as a failure.
     """
-    from dartsim.observe.rundir import CONFIG, held, read_run
+    from dartsim.observe.rundir import CONFIG, held, is_held, read_run, refuse_held
     from dartsim.run.evaluation_results import EvaluationFolder
     from dartsim.run.policy_evaluation import EvaluationPlan, evaluate_policy, evaluation_figures
     from dartsim.run.prepare import prepare_run
@@ -122,7 +122,8 @@ def evaluate(
     if config.policy.kind != "vlm":
         raise ConfigError(f"{target or preset} has a surrogate policy: it has no model to evaluate")
     prepared = prepare_run(config, trains=False)
-    chosen = _chosen(prepared.tasks, prepared.held_out, split)
+    held_out = prepared.held_out
+    chosen = _chosen(prepared.tasks, held_out, split)
     prepared = replace(prepared, tasks=chosen, held_out=())
     plan = EvaluationPlan(
         tasks=chosen,
@@ -133,6 +134,8 @@ def evaluate(
     path = out_folder or new_folder(f"eval-{EvaluationFolder(Path(), name).model}")
     results = EvaluationFolder(path, name)
     results.check(config, chosen, weights)
+    if is_held(path):
+        refuse_held(path)
     served = None
     if endpoint is None:
         # Imported here: it needs torch.
@@ -140,13 +143,18 @@ def evaluate(
 
         served = served_model(config, _version(run))
     kept = f"interrupted; scored attempts are kept in {path}, and the same command with --out {path} goes on"
-    with held(path), report_interrupt(kept), _bar() as (on_step, on_start):
-        results.claim(config, chosen, weights)
-        ended = evaluate_policy(prepared, plan, results, served=served, on_step=on_step, on_start=on_start)
+    with ExitStack() as stack, report_interrupt(kept), _bar() as (on_step, on_start):
+
+        def begin() -> None:
+            stack.enter_context(held(path))
+            results.claim(config, chosen, weights)
+
+        ended = evaluate_policy(prepared, plan, results, begin, served=served, on_step=on_step, on_start=on_start)
     figures = {
         "model": name,
         "version": None if run is None else _version(run),
         "out": str(path),
+        "split": split or (Split.HELD_OUT if held_out else Split.ALL),
         "temperature": config.policy.temperature,
         "interval": "95 %, Wilson, over tasks",
         **evaluation_figures(plan, ended, success=config.curation.success_reward),
@@ -171,7 +179,8 @@ def show(figures: Mapping[str, Any]) -> None:
         table = plain_table(
             "domain",
             numbers=["tasks", "attempts", "success", "95 % interval", *(f"pass@{k}" for k in ks)],
-            title=f"{printable(figures['model'])}, {budget['steps']} steps, temperature {figures['temperature']:g}",
+            title=f"{printable(figures['model'])}, {budget['steps']} steps, temperature {figures['temperature']:g}, "
+            f"{figures['split']} tasks",
         )
         for name, row in [*budget["domains"].items(), ("all", budget)]:
             table.add_row(printable(name), *_cells(row, ks))

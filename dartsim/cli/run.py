@@ -189,7 +189,7 @@ def _learned(summary: dict[str, Any]) -> str:
     done = f"{updates} updates and {time_taken}"
     held_out = summary["learning"]["held_out"]["success_rate"]
     if not held_out:
-        return f"{done}; no held-out tasks (tasks.held_out) to say what was learned"
+        return f"{done}; nothing was measured on held-out tasks (tasks.held_out, trainer.evaluation)"
     learned = f"success on held-out tasks: {held_out[0]:.1%} -> {held_out[-1]:.1%}, in {done}"
     judged = summary.get("promotion")
     if judged is None:

@@ -245,6 +245,7 @@ def evaluate_policy(
     prepared: PreparedRun,
     plan: EvaluationPlan,
     folder: EvaluationFolder,
+    begin: Callable[[], None],
     *,
     served: ServedModel | None = None,
     on_step: Progress | None = None,
@@ -256,6 +257,7 @@ def evaluate_policy(
         prepared: The configuration, with the plan's tasks.
         plan: What is attempted.
         folder: Where results are, and go.
+        begin: Called before the first attempt, once engines and desktops can be started as configured.
         served: The model, if it is one of ours.
         on_step: Told the progress.
         on_start: Told the name of a preparation, the steps done and the steps to do.
@@ -281,6 +283,7 @@ def evaluate_policy(
             on_step=on_step,
         )
         if source.complete:
+            begin()
             return source.results
         try:
             async with AsyncExitStack() as stack:
@@ -302,6 +305,7 @@ def evaluate_policy(
                 recorder = new_recorder(config, loop.time, first_spacing_seconds=60.0)
                 faults = faulty_cluster(prepared, world, streams, recorder.counts)
                 screens.provider = faults.provider(provider)
+                begin()
                 system = ActingSystem(
                     config,
                     source=source,

@@ -26,8 +26,15 @@ def evaluated(path: Path, *changes: str, on_step: Any = None, **options: Any) ->
     prepared = prepare(load(preset_name="dart", overrides=[*SIZES, *changes]))
     plan = EvaluationPlan(tasks=prepared.tasks, steps=options.pop("steps", [15]), **options)
     folder = EvaluationFolder(path, "surrogate")
-    folder.claim(prepared.config, prepared.tasks, "none")
-    return plan, evaluate_policy(prepared, plan, folder, on_step=on_step)
+    begun: list[None] = []
+
+    def begin() -> None:
+        begun.append(None)
+        folder.claim(prepared.config, prepared.tasks, "none")
+
+    results = evaluate_policy(prepared, plan, folder, begin, on_step=on_step)
+    assert len(begun) == 1
+    return plan, results
 
 
 def scores_like_show_result(result_dir: Path, model: str) -> dict[str, list[float]]:
