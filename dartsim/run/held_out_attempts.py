@@ -87,11 +87,12 @@ class HeldOutAttempts:
 
     async def update(self, batch: Batch) -> UpdateResult:
         """Train; begin an evaluation of the weights before it if it is time, and report the last one once it ended."""
+        ended = self._report()
         before = batch.update - 1
         if self._every is not None and before % self._every == 0 and not self._waiting and not self._running:
             self._begin(before)
         result = await self._learner.update(batch)
-        return replace(result, metrics={**result.metrics, **self._report()})
+        return replace(result, metrics={**result.metrics, **ended, **self._report()})
 
     def _begin(self, version: int) -> None:
         self._ended.clear()

@@ -60,8 +60,9 @@ def split_run(**tables: Any) -> tuple[TasksSeen, set[str], list[Any]]:
     return store, {task.id for task in held_out}, records
 
 
-def test_held_out_tasks_are_measured_every_few_updates_and_trained_on_never():
-    store, held_out, records = split_run()
+@pytest.mark.parametrize("every", [1, 4])
+def test_held_out_tasks_are_measured_every_few_updates_and_trained_on_never(every: int):
+    store, held_out, records = split_run(trainer={"evaluation": {"every_updates": every, "attempts_per_task": 2}})
     assert store.tasks
     assert not held_out & set(store.tasks)
     measured = [record.metrics for record in records if HELD_OUT in record.metrics]
