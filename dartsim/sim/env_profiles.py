@@ -51,13 +51,6 @@ class EnvTiming:
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"env timing: {name} must be >= 0, got {getattr(self, name)}")
 
-    @property
-    def cycle_seconds(self) -> float:
-        """Mean seconds of a slot's attempt apart from its turns: set-up, evaluation, teardown, next start."""
-        between = self.start.mean + self.boot.mean + self.teardown.mean if self.fresh_per_attempt else 0.0
-        sleeps = self.settle_seconds + self.evaluate_settle_seconds
-        return between + self.setup.mean + self.evaluate.mean + sleeps
-
 
 DART = EnvTiming(
     # DART's released logs: 2 / 4 / 8 / 12 boots at once took 12.5 / 13.2 / 16.0 / 18.9 s (measured). The

@@ -135,11 +135,6 @@ class PromptModel:
         table = self.warm if warm else self.cold
         return table[turn] if turn < self.num_turns else table[-1]
 
-    def hit_rate(self, num_turns: int) -> float:
-        """Return the share of prompt tokens found in the cache if all turns of an episode meet a warm one."""
-        prompts = [self.prompt(turn, warm=True) for turn in range(num_turns)]
-        return sum(prompt.cached_tokens for prompt in prompts) / sum(prompt.tokens for prompt in prompts)
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReplyLengths:
