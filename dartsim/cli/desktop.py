@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,7 +42,9 @@ Host = Annotated[
 
 BUILD_EXAMPLES = "Examples:\n\ndartsim desktop build\n\ndartsim desktop build --variant full --office"
 START_EXAMPLES = (
-    "Examples:\n\ndartsim desktop start --app mousepad --show desktop.png --seconds 0\n\ndartsim desktop start --vnc"
+    "Examples:\n\ndartsim desktop start --app mousepad --show desktop.png --seconds 0\n\n"
+    "dartsim desktop start --vnc\n\n"
+    "dartsim desktop start --variant full --host ssh://me@vm-1 --bind 10.0.0.5"
 )
 REAP_EXAMPLES = "Examples:\n\ndartsim desktop reap\n\ndartsim desktop reap --all --json -"
 
@@ -79,10 +82,16 @@ def start(
         float | None, typer.Option(min=0.0, help="Remove it after this time; default: on Ctrl-C.")
     ] = None,
     host: Host = None,
+    bind: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address of the host on which its ports are published.")
+    ] = None,
     json_file: Json = None,
 ) -> None:
-    """Start one desktop, print the address of its server (and viewer), and remove it on Ctrl-C."""
-    settings = engine_settings(host)
+    """Start one desktop, print the address of its server (and viewer), and remove it on Ctrl-C.
+
+    Beyond the loopback (--bind), its server requires a token, which is printed.
+    """
+    settings = engine_settings(host, bind)
     from dartsim.config.schema import DesktopConfig
     from dartsim.real.desktop import desktop_spec
 
@@ -101,25 +110,30 @@ async def _start(
     json_file: str | None,
 ) -> None:
     from dartsim.real.containers import DockerHost
+    from dartsim.real.containers.spec import with_token
+    from dartsim.real.machine import is_loopback
     from dartsim.real.osworld.client import VmClient
     from dartsim.real.osworld.ready import Readiness, wait_booted
     from dartsim.real.osworld.transport import OWN_SERVER
 
-    loop = asyncio.get_running_loop()
+    loop, token = asyncio.get_running_loop(), ""
+    if not is_loopback(settings.bind):
+        spec, token = with_token(spec)
     async with DockerHost(settings) as engine:
         begun = loop.time()
         container = await engine.start(spec, slot=0)
         urls = {name: f"http://{container.host}:{port}" for name, port in container.ports.items()}
-        async with VmClient(urls["server"], server=OWN_SERVER) as client:
+        async with VmClient(urls["server"], server=replace(OWN_SERVER, token=token)) as client:
             await wait_booted(client, Readiness(limit_seconds=60.0))
             facts = {"name": container.name, **urls, "seconds": round(loop.time() - begun, 3)}
+            facts |= {"token": token} if token else {}
             if show is not None:
                 await asyncio.to_thread(show.write_bytes, await client.screenshot())
         if json_file is not None:
             write_json(facts, json_file)
         if json_file != "-":
             out.print(f"{container.name}: {screen[0]} x {screen[1]}, ready after {facts['seconds']:.1f} s")
-            out.print(f"server: {urls['server']}")
+            out.print(f"server: {urls['server']}" + (f", token {token}" if token else ""))
             if "vnc" in urls:
                 out.print(f"viewer: {urls['vnc']}/vnc.html")
             if show is not None:
@@ -136,7 +150,7 @@ def reap(
     json_file: Json = None,
 ) -> None:
     """Remove our containers that no run uses any more; never those of others."""
-    settings = engine_settings(host)
+    settings = engine_settings(host, "0.0.0.0")  # no port is published
     from dartsim.real.containers import DockerHost
 
     async def work() -> int:
@@ -150,7 +164,7 @@ def reap(
         out.print(f"removed {removed} container{'' if removed == 1 else 's'}")
 
 
-def engine_settings(url: str | None) -> DockerHostConfig:
+def engine_settings(url: str | None, bind: str | None = None) -> DockerHostConfig:
     """Return the settings to connect to an engine.
 
     Raises:
@@ -164,6 +178,6 @@ def engine_settings(url: str | None) -> DockerHostConfig:
     from dartsim.config.schema import DockerHostConfig
 
     try:
-        return DockerHostConfig(url=url)
+        return DockerHostConfig(url=url) if bind is None else DockerHostConfig(url=url, bind=bind)
     except ValidationError:
         raise ConfigError(f"--host must begin with unix://, tcp:// or ssh://, got {url!r}") from None

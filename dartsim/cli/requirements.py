@@ -98,6 +98,11 @@ def _desktops(config: Config) -> Iterator[DoctorCheck]:
         except OSError as error:
             found, _, advice = missing(host.target, error).rpartition(": ")
             yield _missing(f"host {name}", found, advice)
+    far = [host.url or "" for host in desktop.hosts.values() if not host.local]
+    if far and kind == "desktop" and desktop.variant == "skeleton" and desktop.image is None:
+        found = f"a skeleton only runs on the machine whose /usr it mounts, and desktops run on {far[0]}"
+        fix = f"--set desktop.variant=full, after `dartsim desktop build --variant full --host {far[0]}`"
+        yield _missing("desktop image", found, fix)
     endless = [url for host in desktop.hosts.values() if (url := host.url or "").startswith("ssh://") and _endless(url)]
     if endless:
         found = f"ssh waits forever for {', '.join(endless)} if that machine is lost: its ServerAliveInterval is 0"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,7 +15,14 @@ from urllib.parse import urlsplit
 from dartsim.config.sections.desktop import DEFAULT_URL, DockerHostConfig
 from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
-from dartsim.real.containers.errors import AddressUnknown, EngineMissing, missing
+from dartsim.real.containers.errors import (
+    AddressUnknown,
+    ContainerStartFailed,
+    EngineMissing,
+    ImageMissing,
+    missing,
+    start_fault,
+)
 
 Connect = Callable[[DockerHostConfig], Any]
 """Opens a client of the ``docker`` package, or a fake."""
@@ -53,21 +62,35 @@ def connect(settings: DockerHostConfig) -> Any:
         raise EngineMissing(missing(settings.target, error)) from error
 
 
-def require_one(hosts: Iterable[DockerHostConfig]) -> None:
-    """Check that at least one engine answers.
+def require(hosts: Sequence[DockerHostConfig], image: str) -> None:
+    """Check that at least one engine answers, and that all that do have an image.
 
     Raises:
-        EngineMissing: If none does; the first one's error.
+        EngineMissing: If none answers; the first one's error.
+        ConfigError: If one has no such image.
     """
-    faults: list[EngineMissing] = []
-    for settings in hosts:
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        faults = list(pool.map(partial(_problem, image), hosts))
+    for fault in faults:
+        if isinstance(fault, ImageMissing):
+            raise ConfigError(str(fault)) from fault
+    if None not in faults:
+        raise next(fault for fault in faults if fault is not None)
+
+
+def _problem(image: str, settings: DockerHostConfig) -> ContainerStartFailed | None:
+    try:
+        client = connect(settings)
         try:
-            connect(settings).close()
-        except EngineMissing as fault:
-            faults.append(fault)
-        else:
-            return
-    raise faults[0]
+            client.images.get(image)
+        finally:
+            client.close()
+    except Exception as error:
+        fault = start_fault(error, engine=settings.target, image=image)
+        if fault is None:
+            raise
+        return fault
+    return None
 
 
 def knock(settings: DockerHostConfig) -> None:

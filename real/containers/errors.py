@@ -24,7 +24,9 @@ EnvBroken
 from __future__ import annotations
 
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
+from dartsim.config.sections.desktop import LOOPBACK
 from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed
 
 
@@ -185,6 +187,11 @@ def _image_advice(engine: str, image: str) -> str:
     if not image.startswith(f"{OWN_REPOSITORY}:"):
         return f"fetch it with `docker pull {image}`"
     variant, *more = image.partition(":")[2].split("-")
+    if variant == "skeleton" and urlsplit(engine).hostname not in (None, *LOOPBACK):
+        return (
+            'a skeleton only runs on the machine whose /usr it mounts: set desktop.variant = "full", and build that '
+            f"with `dartsim desktop build --variant full --host {engine}`"
+        )
     options = "".join([" --variant full" * (variant == "full"), " --office" * ("office" in more), f" --host {engine}"])
     return (
         f"build it with `dartsim desktop build{options}`; its name has a hash of what it is made of, which changes "

@@ -86,6 +86,16 @@ def test_a_connection_of_ssh_that_would_never_end_is_told(interval, tmp_path, mo
     )
 
 
+@pytest.mark.parametrize("variant", ["skeleton", "full"])
+def test_a_skeleton_is_missing_on_another_machine(variant):
+    sets = ('desktop.hosts.far.url="ssh://far"', 'desktop.hosts.far.bind="10.0.0.5"', f'desktop.variant="{variant}"')
+    told = [
+        one["fix"] for one in as_json("--preset", "desktop", sets=sets)["missing"] if one["name"] == "desktop image"
+    ]
+    wanted = "--set desktop.variant=full, after `dartsim desktop build --variant full --host ssh://far`"
+    assert told == [wanted] * (variant == "skeleton")
+
+
 def test_hosts_that_do_not_answer_are_missing():
     sets = ('desktop.hosts.far.url="tcp://127.0.0.1:1"', 'desktop.hosts.far.address="127.0.0.1"')
     found = as_json("--preset", "desktop", sets=sets)

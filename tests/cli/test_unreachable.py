@@ -48,7 +48,16 @@ def test_a_host_without_an_engine_ends_a_run_before_it_begins(dartsim, capsys, t
         sets = ("--set", f'desktop.hosts.far.url="{url}"', "--hours", "0.01", "--out", str(out))
         assert dartsim("run", "--backend", "desktop", *sets) == 1
     said = capsys.readouterr().err
+    assert dartsim("desktop", "reap", "--host", url) == 1, "no port is asked for"
     assert f"no Docker engine answers at {url}" in " ".join(said.split())
     assert "Traceback" not in said
     assert said.count("no Docker engine") == 1
+    assert not out.exists()
+
+
+@pytest.mark.docker
+def test_a_missing_image_ends_a_run_before_it_begins(dartsim, capsys, docker_engine, tmp_path):
+    out = tmp_path / "run"
+    assert dartsim("run", "--backend", "desktop", "--set", 'desktop.image="no-such:1"', "--out", str(out)) == 2
+    assert "has no image no-such:1: fetch it with `docker pull no-such:1`" in " ".join(capsys.readouterr().err.split())
     assert not out.exists()

@@ -51,6 +51,7 @@ class DesktopBackend(Backend):
 
         Raises:
             EnvStartFailed: If nothing answers that could start them.
+            ConfigError: If their image is missing.
         """
 
     async def open(self, context: Any) -> EnvProvider:

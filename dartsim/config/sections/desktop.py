@@ -86,8 +86,8 @@ class DockerHostConfig(Section):
         if self.bind in LOOPBACK:
             raise ConfigError(
                 f"host {self.target} publishes ports on its own {self.bind}, where nothing here reaches them: "
-                f"set bind to an address of {machine} that only your machines reach, "
-                "or address to the near end of a tunnel"
+                f"set bind to an address of {machine} that only your machines reach "
+                "(desktop.hosts.NAME.bind, or --bind), or address to the near end of a tunnel"
             )
         return machine if self.bind in ANY else self.bind
 

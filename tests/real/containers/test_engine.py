@@ -91,17 +91,17 @@ def test_a_refusal_has_its_cause(refusal, status, text, cause):
 
 
 @pytest.mark.parametrize(
-    ("tag", "command"),
+    ("engine", "tag", "options"),
     [
-        ("skeleton-0123456789ab", "dartsim desktop build --host unix:///e"),
-        ("full-office-0123456789ab", "dartsim desktop build --variant full --office --host unix:///e"),
+        ("unix:///e", "skeleton-0123456789ab", ""),
+        ("tcp://127.0.0.1:2375", "skeleton-0123456789ab", ""),
+        ("tcp://vm-1:2375", "skeleton-0123456789ab", " --variant full"),  # a skeleton runs on its own machine
+        ("ssh://vm-1", "full-office-0123456789ab", " --variant full --office"),
     ],
 )
-def test_an_image_of_ours_is_built_and_not_pulled(refusal, tag, command):
-    fault = start_fault(
-        refusal(404, "No such image", "ImageNotFound"), engine="unix:///e", image=f"dartsim/desktop:{tag}"
-    )
-    assert f"`{command}`" in str(fault)
+def test_an_image_of_ours_is_built_and_not_pulled(refusal, engine, tag, options):
+    fault = start_fault(refusal(404, "No such image", "ImageNotFound"), engine=engine, image=f"dartsim/desktop:{tag}")
+    assert f"`dartsim desktop build{options} --host {engine}`" in str(fault)
     assert "docker pull" not in str(fault)
 
 
