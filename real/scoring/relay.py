@@ -33,7 +33,8 @@ async def desktop_relay(
         max_bytes: Most bytes that may pass.
 
     Raises:
-        ScoreFault: At the end of the block, if more passed: what a getter read may be cut off.
+        ScoreFault: At the end of the block, if more passed: what a getter read may be cut off; or if the desktop's
+            server took no connection, which some getters take for an empty answer.
     """
     relay = _DesktopRelay(max_bytes)
     async with AsyncExitStack() as stack:
@@ -45,7 +46,7 @@ async def desktop_relay(
             parts = urlsplit(url)
             path = link / name
             host, port = parts.hostname or "", parts.port or 80
-            server = await asyncio.start_unix_server(relay.forward(host, port), path, limit=CHUNK_BYTES)
+            server = await asyncio.start_unix_server(relay.forward(name, host, port), path, limit=CHUNK_BYTES)
             stack.callback(path.unlink, missing_ok=True)
             stack.callback(server.close)
             os.chmod(path, 0o666)  # noqa: PTH101 - the folder above it is ours alone
@@ -53,15 +54,21 @@ async def desktop_relay(
         yield sockets
     if relay.exceeded:
         raise ScoreFault(f"a getter moved more than {max_bytes} bytes", cause="getter_failed")
+    if "server" in relay.refused:  # an agent may have closed Chrome, never the desktop's server
+        raise ScoreFault("the desktop's server took no connection of a getter", cause="vm_unreachable")
 
 
 class _DesktopRelay:
     def __init__(self, max_bytes: int) -> None:
         self._left = max_bytes
         self.exceeded = False
+        self.refused: set[str] = set()
+        """Ports that took no connection, by name."""
         self._connections: set[asyncio.Task[None]] = set()
 
-    def forward(self, host: str, port: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    def forward(
+        self, name: str, host: str, port: int
+    ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
         """Return what serves one connection: it is copied to a port and back."""
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -73,7 +80,11 @@ class _DesktopRelay:
             self._connections.add(task)
             far: asyncio.StreamWriter | None = None
             try:
-                far_reader, far = await asyncio.open_connection(host, port, limit=CHUNK_BYTES)
+                try:
+                    far_reader, far = await asyncio.open_connection(host, port, limit=CHUNK_BYTES)
+                except OSError:
+                    self.refused.add(name)
+                    raise
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._copy(reader, far))
                     group.create_task(self._copy(far_reader, writer))

@@ -14,8 +14,8 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -199,36 +199,43 @@ class RedTeam:
         return found
 
 
-def _pool(home: Path | None) -> AbstractAsyncContextManager[SandboxPool]:
-    if home is None:  # our own getters run in the driver
-        return open_pool(None, kind="process", size=1, limits=LIMITS)
-    return open_pool(home, size=4, limits=LIMITS)
-
-
-def opened(home: Path | None, folder: Path) -> Iterator[RedTeam]:
+@contextmanager
+def opened(home: str | None, folder: Path, limits: SandboxLimits = LIMITS) -> Iterator[RedTeam]:
     from anyio.from_thread import start_blocking_portal
 
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(_pool(home)) as pool:
+    if home == "":
+        pytest.skip("no environment with desktop-env in DARTSIM_EVALUATOR")
+    pools = open_pool(Path(home), size=4, limits=limits) if home else open_pool(None, kind="process", size=1)
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(pools) as pool:
         yield RedTeam(pool, portal.call, folder)
 
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedTeam]:
-    yield from opened(None, tmp_path_factory.mktemp("own"))
+    """Our getters run in the driver."""
+    with opened(None, tmp_path_factory.mktemp("own")) as team:
+        yield team
 
 
 @pytest.fixture(scope="module")
 def osworld(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedTeam]:
-    if not HOME:
-        pytest.skip("no environment with desktop-env in DARTSIM_EVALUATOR")
-    yield from opened(Path(HOME), tmp_path_factory.mktemp("osworld"))
+    with opened(HOME, tmp_path_factory.mktemp("osworld")) as team:
+        yield team
 
 
-def check(team: RedTeam, getter: str, attacks: Sequence[str] = tuple(ATTACKS)) -> None:
+@pytest.fixture(scope="module")
+def osworld_with_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedTeam]:
+    """With memory and time for the driver of Chrome."""
+    limits = SandboxLimits(getter_seconds=60.0, scratch_mib=64)
+    with opened(HOME, tmp_path_factory.mktemp("browser"), limits) as team:
+        yield team
+
+
+def check(team: RedTeam, getter: str, attacks: Sequence[str] = tuple(ATTACKS), harmless: Set[str] = HARMLESS) -> None:
     found = team.attack(getter, attacks)
     believed = {attack for attack, score in found.items() if not isinstance(score, str)}
     assert all(found[attack] == 0.0 for attack in believed), found
-    assert believed <= HARMLESS, found
+    assert believed <= harmless, found
     assert "" not in found.values(), found
     assert not MARK.exists()
     with Attack(body(b'{"output": "solved", "error": "", "returncode": 0, "status": "success"}')) as honest:
@@ -249,9 +256,17 @@ def test_no_answer_of_a_hostile_server_scores_through_osworlds_getters(osworld, 
 
 @pytest.mark.docker
 @pytest.mark.soak
-@pytest.mark.parametrize("getter", [*THEIRS, *BROWSER])
+@pytest.mark.parametrize("getter", THEIRS)
 def test_no_attack_of_a_hostile_server_scores_through_any_getter(osworld, getter):
     check(osworld, getter)
+
+
+@pytest.mark.docker
+@pytest.mark.soak
+@pytest.mark.parametrize("getter", BROWSER)
+def test_no_attack_at_chromes_port_scores(osworld_with_browser, getter):
+    """These getters take any answer that makes no sense for a browser that shows nothing."""
+    check(osworld_with_browser, getter, harmless=set(ATTACKS))
 
 
 def test_every_getter_of_osworld_is_attacked(osworld):

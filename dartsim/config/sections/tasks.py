@@ -42,6 +42,8 @@ class TasksConfig(Section):
     forgeable: bool = Field(
         False, description="Keep tasks whose metric runs the agent's answer as code, which can forge its score."
     )
-    do_nothing: Literal["ignore", "report", "exclude"] = Field(
-        "ignore", description="Real desktops: tasks that score above 0 if nothing is done."
+    do_nothing: Literal["auto", "ignore", "report", "exclude"] = Field(
+        "auto",
+        description="Real desktops: tasks that score above 0 if nothing is done; auto reports those of task files, "
+        "and tries none of ours, which are tested.",
     )

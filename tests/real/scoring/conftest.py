@@ -57,6 +57,12 @@ def get_file(env, config):
     open(path, "w").write("the agent's")
     return path
 
+def get_guess(env, config):
+    try:
+        return urllib.request.urlopen(f"http://{env.vm_ip}:{env.server_port}/page").read().decode()
+    except OSError:
+        return "nothing"
+
 def get_shape(env, config):
     return {"tuple": ("a", 1), "set": {1}, "none": None, "list": [None], "text": "x" * 100_000}[config["shape"]]
 """

@@ -55,7 +55,17 @@ def test_no_more_passes_than_a_getter_may_move(sandbox, page):
     assert caught.value.cause == "getter_failed"
 
 
-def test_a_desktop_that_is_gone_is_a_fault(sandbox):
+def test_a_desktop_that_is_gone_is_a_fault_even_if_the_getter_takes_it_for_an_empty_answer(sandbox):
+    async def call(inside):
+        async with desktop_relay({"server": "http://127.0.0.1:1"}, inside.link, inside.inside) as sockets:
+            return await inside.getter("guess", {}, sockets, "")
+
+    with pytest.raises(ScoreFault) as caught:
+        sandbox.run(call)
+    assert caught.value.cause == "vm_unreachable"
+
+
+def test_a_browser_that_is_gone_is_a_fault_if_the_getter_says_so(sandbox):
     with pytest.raises(ScoreFault) as caught:
         fetched(sandbox, "http://127.0.0.1:1")
     assert caught.value.cause == "getter_failed"
