@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,7 +71,7 @@ def rehearse(
     Exit code 1 if a part falls short, 2 if the configuration cannot work.
     """
     from dartsim.config import load
-    from dartsim.lab.rehearse import refuse_modeled
+    from dartsim.lab.rehearse import num_steps, refuse_modeled
     from dartsim.lab.rehearse import rehearse as rehearse_config
 
     resolved = load(config, preset_name=preset, overrides=overrides or [])
@@ -80,10 +81,11 @@ def rehearse(
     with report_interrupt(f"interrupted: there are no figures; what ran is in {path}"), bars() as progress:
         progress_bar = RunBar(progress, "rehearsal", minutes / 60.0, simulated=False)
 
-        def step(name: str) -> None:
-            progress_bar.preparing(name, 1, 1)
+        numbers, total = count(1), num_steps(resolved)
 
-        step("what is up")
+        def step(name: str) -> None:
+            progress_bar.preparing(name, next(numbers), total)
+
         missing = not_up(resolved, needed)
         for part, why in missing.items():
             errors.print(f"a stand-in for {part}: {why}", highlight=False, markup=False, soft_wrap=True)

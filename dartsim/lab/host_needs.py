@@ -18,6 +18,8 @@ from dartsim.real.engines.options import weights_dtype
 
 PNG_SHARE = 0.2
 """Size of a screenshot's PNG file, as which it is held, of its pixels' bytes: 1.2 MB at 1920 x 1080, a busy screen."""
+DECODED_FRAMES = 3
+"""Screens of a desktop that are compared: the last two, and the one that is decoded."""
 PROMPT_TOKEN_BYTES = 32
 """A token of a turn's prompt and its three positions, for the ranks; twice in memory while they are written."""
 CUTTING_BYTES = 2**30
@@ -55,7 +57,7 @@ class HostNeeds:
     Attributes:
         start: While every rank loads the model.
         update: While the turns of the largest batch are written for the ranks and new weights are gathered.
-        turns: Part of ``update``: screenshots of live attempts and of the batch, and the prompts of the batch.
+        turns: Part of ``update``: screenshots of desktops, of live attempts and of the batch, and its prompts.
     """
 
     start: int
@@ -123,7 +125,9 @@ def host_needs(
     width, height = screen
     batch = largest_update(config)
     live = config.rollout.num_envs * config.rollout.max_turns
-    turns = round((batch + live) * PNG_SHARE * 3 * width * height) + 2 * batch * PROMPT_TOKEN_BYTES * prompt_tokens
+    pixels = 3 * width * height
+    turns = round((batch + live) * PNG_SHARE * pixels) + DECODED_FRAMES * config.rollout.num_desktops * pixels
+    turns += 2 * batch * PROMPT_TOKEN_BYTES * prompt_tokens
     start = update = driver
     if learner is not None:
         ranks = config.trainer.fsdp.ranks_per_node

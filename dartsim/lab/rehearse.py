@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import psutil
 from typing_extensions import override
 
@@ -102,14 +103,19 @@ class Rehearsal:
         return [part.name for part in self.parts if part.verdict == "short"]
 
 
-class _MemoryWatch(Instrument):
-    """Memory of this process while it held the most turns."""
+class TurnMemory(Instrument):
+    """Memory of this process, by the number of turns that it holds.
+
+    Attributes:
+        before: Bytes before the run.
+        samples: Turns held, and bytes then.
+    """
 
     period_seconds = 1.0
 
     def __init__(self) -> None:
-        self.bytes_before = self._resident()
-        self.most_turns, self.bytes_then = 0.0, 0
+        self.before = self._resident()
+        self.samples: list[tuple[float, int]] = []
         self._recorder: Recorder | None = None
 
     @staticmethod
@@ -125,10 +131,16 @@ class _MemoryWatch(Instrument):
         if self._recorder is None:
             return
         counts = self._recorder.measure().counts
-        gone = sum(count for name, count in counts.items() if name.startswith("dropped_turns/"))
-        held = counts["generated_turns"] - counts.get("trained_turns", 0) - gone
-        if held > self.most_turns:
-            self.most_turns, self.bytes_then = held, self._resident()
+        gone = sum(number for name, number in counts.items() if name.startswith("dropped_turns/"))
+        self.samples.append((counts["generated_turns"] - counts.get("trained_turns", 0) - gone, self._resident()))
+
+    def bytes_for(self, turns: int) -> float | None:
+        """Return the memory of so many turns and all desktops, along a line; None if too few turns were held."""
+        held = np.array([sample for sample in self.samples if sample[0] > 0.0]).reshape(-1, 2)
+        if len(held) < 3 or np.ptp(held[:, 0]) < LEAST_TURNS:
+            return None
+        line = np.polynomial.Polynomial.fit(held[:, 0], held[:, 1] - self.before, 1)
+        return float(line(turns))
 
 
 def refuse_modeled(config: Config) -> Estimate:
@@ -145,6 +157,11 @@ def refuse_modeled(config: Config) -> Estimate:
             "engines and a learner, and a model of its own (presets osworld-1gpu, osworld-8gpu, osworld-16gpu)"
         )
     return needed
+
+
+def num_steps(config: Config) -> int:
+    """Return how many steps a rehearsal reports: twin, run, each network part, three of a checkpoint, and scorers."""
+    return 6 + len(_network_shares(config))
 
 
 def rehearse(
@@ -178,7 +195,7 @@ def rehearse(
     _refuse_unknown(config, servers)
     on_step("twin")
     twin = run_simulation(prepare(_twin(config))).figures
-    memory = _MemoryWatch()
+    memory = TurnMemory()
     with scratch_folder("rehearsal") as place:
         on_step("run")
         rehearsed = _rehearsed(config, stand_ins, place, minutes)
@@ -231,14 +248,14 @@ def _rehearsed(config: Config, stand_ins: Collection[StandIn], place: Path, minu
 
 
 def _driver_part(twin: Mapping[str, Any], result: RunResult, folder: Path) -> RehearsedPart:
-    busy = sum(entry["seconds"] for entry in read_timings(folder) if entry["what"] == "loop/busy")
-    turns = result.recorder.measure().counts["generated_turns"]
+    loops = [(entry["seconds"], entry["of"]) for entry in read_timings(folder) if entry["what"] == "loop/busy"]
+    busy, of = (sum(seconds) for seconds in zip(*loops, strict=True)) if loops else (0.0, 1.0)
     return RehearsedPart(
         name="driver",
         unit="turns/min",
         needed=twin["generated_turns_per_minute"],
         delivered=result.figures["generated_turns_per_minute"],
-        note=f"its event loop computed {1e3 * busy / max(1, turns):.0f} ms a turn",
+        note=f"its event loop was busy for {busy / of:.0%} of the time",
     )
 
 
@@ -354,7 +371,7 @@ def _score_parts(
     yield RehearsedPart(name="scorers", unit="scores/s", needed=needed, delivered=rate, note="all desktops at once")
 
 
-def _memory_parts(config: Config, needed: Estimate, memory: _MemoryWatch) -> Iterator[RehearsedPart]:
+def _memory_parts(config: Config, needed: Estimate, memory: TurnMemory) -> Iterator[RehearsedPart]:
     total = psutil.virtual_memory().total
     most = max(needed.host.start, needed.host.update)
     yield RehearsedPart(
@@ -365,11 +382,11 @@ def _memory_parts(config: Config, needed: Estimate, memory: _MemoryWatch) -> Ite
         note="at the start" if most == needed.host.start else "in the largest update",
     )
     turns = largest_update(config) + config.rollout.num_envs * config.rollout.max_turns
-    each = (memory.bytes_then - memory.bytes_before) / memory.most_turns if memory.most_turns >= LEAST_TURNS else 0.0
+    taken = memory.bytes_for(turns)
     yield RehearsedPart(
         name="memory of turns",
         unit="GiB",
-        needed=turns * each / GIB,
-        delivered=needed.host.turns / GIB if each else None,
-        note=f"{each / MEBI:.1f} MiB for each of {memory.most_turns:.0f} turns, against the estimate",
+        needed=(taken or 0.0) / GIB,
+        delivered=needed.host.turns / GIB if taken is not None else None,
+        note=f"of {turns} turns, along a line through those held here; delivered is the estimate",
     )

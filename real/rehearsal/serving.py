@@ -19,7 +19,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.real.processes import end_with
 
 _ROOT = Path(dartsim.__file__).resolve().parents[1]
-START_SECONDS = 60.0
+START_SECONDS = 300.0
 
 
 async def serve(apps: Sequence[web.Application], host: str, ports: Sequence[int]) -> None:

@@ -308,7 +308,8 @@ def test_host_memory_counts_the_turns_of_an_update():
     turns = 8 * 8 * 30
     screenshot, prompt = 1920 * 1080 * 3 / 5, 2 * 32 * 16_971  # a PNG file; tokens and positions
     model = 4 * QWEN2_5_VL_7B.parameters
-    by_hand = 2 * model + model + model // 2 + 3 * model + turns * (screenshot + prompt) + 38 * 30 * screenshot + 2**30
+    desktops = 38 * (30 * screenshot + 3 * 5 * screenshot)  # PNG files, and three decoded screens of each
+    by_hand = 2 * model + model + model // 2 + 3 * model + turns * (screenshot + prompt) + desktops + 2**30
     assert host() == pytest.approx(by_hand, abs=1)
     assert host() - host("curation.batch.max_groups=7") == pytest.approx(8 * 30 * (screenshot + prompt), abs=1)
     assert host() - host("trainer.optimizer.minibatches=1") == 3 * model  # no step has to be taken back

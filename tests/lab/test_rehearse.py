@@ -15,7 +15,7 @@ from dartsim.cli.app import app
 from dartsim.config import load, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.lab.model_shapes import OF_FAMILY
-from dartsim.lab.rehearse import Rehearsal, RehearsedPart
+from dartsim.lab.rehearse import Rehearsal, RehearsedPart, TurnMemory
 from dartsim.lab.virtual import changed
 
 SMALL = {
@@ -41,6 +41,17 @@ def test_a_part_falls_short_exactly_if_it_delivered_less_than_is_needed(
     rehearsal = Rehearsal(parts=parts, stand_ins=[], minutes=1.0, twin={}, figures={})
     assert rehearsal.short == [str(i) for i, (n, d) in enumerate(found) if d is not None and d < n]
     assert [part.verdict == "not measured" for part in parts] == [d is None for _, d in found]
+
+
+@given(st.integers(0, 2**32), st.integers(0, 2**24), st.integers(0, 2_000))
+def test_memory_of_turns_follows_a_line_through_those_that_were_held(constant: int, each: int, most: int) -> None:
+    memory = TurnMemory()
+    memory.samples = [(float(turns), memory.before + constant + each * turns) for turns in range(1, most, 7)]
+    found = memory.bytes_for(10_000)
+    if memory.samples and memory.samples[-1][0] > 50.0:
+        assert found == pytest.approx(constant + each * 10_000, rel=1e-3, abs=1e3)
+    else:
+        assert found is None  # too few to tell
 
 
 def test_every_part_is_measured_over_stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
