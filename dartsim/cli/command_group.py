@@ -5,22 +5,32 @@ from __future__ import annotations
 import inspect
 import select
 import sys
-from typing import Any
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from dartsim.cli.console import drop_output, errors
 from dartsim.cli.signals import INTERRUPTED
+from dartsim.core.registry import use_plugin
+
+CONFIGURED = {
+    *("run", "resume", "compare", "tune", "plan", "explain", "collect", "eval", "watch", "measure", "rehearse", "fuzz"),
+    *("replay", "rescore", "show", "schema"),
+}
+"""Commands that read a configuration, and so may need plug-ins."""
 
 
 class CommandGroup(TyperGroup):
-    """Group whose help shows flags without a type and fills the terminal's width."""
+    """Group whose help shows flags without a type and fills the terminal's width; it adds ``--plugin`` to commands."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command whose help can be read at any width."""
         command = super().get_command(ctx, cmd_name)
         if command is not None:
+            if cmd_name in CONFIGURED and not any(option.name == "plugin" for option in command.params):
+                command.params.append(_plugin_option())
             command.help = unwrap_paragraphs(command.help)
             _hide_bool_type([*command.params, command.get_help_option(ctx)])
         return command
@@ -69,6 +79,36 @@ def unwrap_paragraphs(text: str | None) -> str | None:
     if text is None:
         return None
     return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in inspect.cleandoc(text).split("\n\n"))
+
+
+def _use(modules: list[str] | None) -> None:
+    for module in modules or ():
+        use_plugin(module)
+
+
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        metavar="MODULE",
+        is_eager=True,  # before a configuration is read
+        expose_value=False,
+        callback=_use,
+        help="Module that registers components of your own; repeatable.",
+    ),
+]
+
+
+@cache
+def _plugin_option() -> Any:
+    """Return the option as typer makes it of a command's parameter."""
+    app = typer.Typer(add_completion=False)
+    app.command()(_with_plugins)
+    return typer.main.get_command(app).params[0]
+
+
+def _with_plugins(plugin: Plugins = None) -> None:
+    """Have the option, for ``_plugin_option``."""
 
 
 def _hide_bool_type(options: list[Any]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,21 @@ import typer
 from rich.table import Table
 
 from dartsim.cli.console import errors, out, plain_table, ratio, write_json
-from dartsim.cli.options import FaultsOption, Hours, Json, Out, Overrides, WorkloadOption, new_folder, settings
+from dartsim.cli.options import (
+    FaultsOption,
+    Hours,
+    Json,
+    Out,
+    Overrides,
+    WorkloadOption,
+    file_target,
+    new_folder,
+    settings,
+)
 from dartsim.cli.signals import report_interrupt
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
-from dartsim.lab.compared_runs import ComparedRun, make_runs, named, resolved
+from dartsim.lab.compared_runs import ComparedRun, is_file, make_runs, named, resolved
 from dartsim.observe.bias import BAND, JUDGED, pooled
 
 EXAMPLES = (
@@ -23,7 +34,8 @@ EXAMPLES = (
     "dartsim compare coupled dart-measured\n\n"
     "dartsim compare coupled dart-measured --seeds 3 --hours 8 --json figures.json\n\n"
     "dartsim compare coupled dart --faults hostile\n\n"
-    "dartsim compare mine.toml areal-eta4 --on cluster.toml --seeds 5\n\n"
+    "dartsim compare mine.toml areal-eta4 --on cluster.toml --seeds 5 \\\n"
+    '  --fail-if "trained_turns_per_minute < 0.95 * areal-eta4" --junit gate.xml\n\n'
     "dartsim compare dart-measured areal-eta4 dartsim --on osworld --seeds 5\n\n"
     "dartsim compare dart dart-released \\\n  --set cluster.hosts.count=8 --set rollout.num_envs=80"
 )
@@ -94,6 +106,17 @@ def compare(
             help="Spread the runs over a Ray cluster: HOST:PORT of its head, auto, or local.",
         ),
     ] = None,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONDITION",
+            help="Exit with 1 if this holds of the first scheduler: 'FIGURE < FACTOR * SCHEDULER' or 'FIGURE > NUMBER' "
+            "with the whole 95 % interval of the difference, seed by seed; repeatable.",
+        ),
+    ] = None,
+    junit: Annotated[
+        Path | None, typer.Option(callback=file_target, help="JUnit file to write, with a test for each --fail-if.")
+    ] = None,
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
@@ -102,11 +125,13 @@ def compare(
     With --on, a preset or a file is its scheduler alone: cluster, tasks and latencies are those of --on. The folder
     of each run is inside the comparison's.
     """
-    from dartsim.lab.comparison import classes_over_seeds, compared, over_seeds
+    from dartsim.lab.comparison import classes_over_seeds, over_seeds
+    from dartsim.lab.gate import Comparison, write_junit
     from dartsim.observe.report import render_comparison, surrogates
     from dartsim.observe.rundir import RunDir
 
     runs = plan(schedulers, settings(overrides, hours, None, faults), seeds, on)
+    _check_conditions(fail_if or [], runs, seeds, junit)
     folder = out_folder or new_or_interrupted(runs)
     runs = runs_in(folder, runs)
     if not _is_part(folder, runs):
@@ -114,9 +139,9 @@ def compare(
     with report_interrupt(lambda: _progress_so_far(runs, folder)):
         ended = make_runs(runs, errors, ray)
     updates = updates or min(len(run.update_hours) for run in ended) or None
-    figures = [compared(run.summary, run.update_hours, updates=updates) for run in ended]
-    names = list(dict.fromkeys(run.scheduler for run in runs))
-    by_name = {name: [row for run, row in zip(runs, figures, strict=True) if run.scheduler == name] for name in names}
+    compared = Comparison.of(runs, ended, updates=updates)
+    results = [compared.result(condition) for condition in fail_if or ()]
+    names, by_name = compared.schedulers, compared.figures
     columns = [SchedulerColumn(name, over_seeds(rows), classes_over_seeds(rows)) for name, rows in by_name.items()]
     page = render_comparison(
         [RunDir(run.path) for run in runs if run.path is not None and run.config.run.seed == 0],
@@ -140,8 +165,11 @@ def compare(
             )
         if note := surrogates([(run.scheduler, made.summary) for run, made in zip(runs, ended, strict=True)]):
             out.print(note, highlight=False)
+        for result in results:
+            out.print(str(result), soft_wrap=True, highlight=False, markup=False)
         out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
     if json_file is not None:
+        rows = (row for name in names for row in by_name[name])
         facts = [
             {
                 "scheduler": run.scheduler,
@@ -152,7 +180,13 @@ def compare(
             }
             for run in runs
         ]
-        write_json([{**fact, **row} for fact, row in zip(facts, figures, strict=True)], json_file)
+        write_json([{**fact, **row} for fact, row in zip(facts, rows, strict=True)], json_file)
+    if junit is not None:
+        write_junit(compared, results, junit)
+    if held := [result for result in results if result.holds]:
+        for result in held:
+            errors.print(f"failed: {compared.explained(result)}", soft_wrap=True, highlight=False, markup=False)
+        raise typer.Exit(1)
 
 
 def plan(schedulers: Sequence[str], overrides: Sequence[str], seeds: int, on: str | None = None) -> list[ComparedRun]:
@@ -169,8 +203,22 @@ def plan(schedulers: Sequence[str], overrides: Sequence[str], seeds: int, on: st
             config = resolved(scheduler, on, [*overrides, f"run.seed={seed}"])
             prepare(config)
             _refuse_without_engine(config)
-            runs.append(ComparedRun(name, config))
+            given = scheduler if is_file(str(scheduler)) else f"--preset {scheduler}"
+            words = [*([] if on is None else ["--on", on]), *(word for text in overrides for word in ("--set", text))]
+            runs.append(ComparedRun(name, config, f"dartsim run {given} {shlex.join([*words, '--seed', str(seed)])}"))
     return runs
+
+
+def _check_conditions(conditions: Sequence[str], runs: Sequence[ComparedRun], seeds: int, junit: Path | None) -> None:
+    """Refuse conditions that cannot be decided, before anything runs."""
+    from dartsim.lab.gate import read_condition
+
+    for condition in conditions:
+        read_condition(condition, list(dict.fromkeys(run.scheduler for run in runs)))
+        if seeds < 2:
+            raise ConfigError("--fail-if needs --seeds of 2 or more: with one, chance cannot be told from a loss")
+    if junit is not None and not conditions:
+        raise ConfigError("--junit writes a test for each --fail-if, and there is none")
 
 
 def runs_in(folder: Path, runs: Sequence[ComparedRun]) -> list[ComparedRun]:

@@ -37,7 +37,7 @@ REPLAY_EXAMPLES = "Examples:\n\ndartsim replay TOKEN\n\ndartsim replay TOKEN --o
 def fuzz(
     seconds: Annotated[float, typer.Option(min=1.0, help="How long to search, seconds of this machine.")] = 60.0,
     preset: Annotated[
-        str, typer.Option(help="Whose scheduler is searched; drawn: any; all: each preset in turn.")
+        str, typer.Option(help="Whose scheduler is searched: a preset or a TOML file; drawn: any; all: each preset.")
     ] = "drawn",
     faults: Annotated[str, typer.Option(help="Fault rates: none, calm, osworld or hostile.")] = "hostile",
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
@@ -129,7 +129,7 @@ def _presets(preset: str, faults: str) -> list[str]:
         raise ConfigError(f"there are no {faults!r} faults; --faults takes {', '.join(MAX_FAULTS)}")
     if preset == "all":
         return known_presets()
-    if preset != DRAWN and preset not in known_presets():
+    if preset != DRAWN and not preset.endswith(".toml") and preset not in known_presets():
         raise ConfigError(f"there is no preset {preset!r}; --preset takes {DRAWN}, all, {', '.join(known_presets())}")
     return [preset]
 

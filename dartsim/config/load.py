@@ -43,6 +43,18 @@ def preset(name: str) -> Tree:
     return own if base is None else merge(preset(base), own)
 
 
+def scheduler(name: str) -> Tree:
+    """Return the settings of a preset, or of a TOML file over its preset.
+
+    Raises:
+        ConfigError: If there is none of that name.
+    """
+    if not name.endswith(".toml"):
+        return preset(name)
+    own = _read(Path(name))
+    return merge(preset(own.get("preset", "dart")), own)
+
+
 def workloads() -> dict[str, Tree]:
     """Return every workload as a tree, by name: cluster, tasks and latencies, with an ``[about]`` table."""
     return {name: _packaged("workloads", name) for name in _names("workloads")}

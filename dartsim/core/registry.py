@@ -15,24 +15,29 @@ its kind; nothing else has to know it. Of some kinds a table chooses the compone
         ...
 
 ``rollout.sync.mode = "abort"`` then chooses it. Packages are imported when a name of their kind is first looked up, so
-that importing this module, or the schema, loads no component. Other distributions add components in modules that they
-name as entry points of the group ``dartsim.plugins``.
+that importing this module, or the schema, loads no component. Plug-ins add components in modules of their own, which
+are imported before names are looked up: those that an installed distribution names as entry points of the group
+``dartsim.plugins``, and those of ``dartsim --plugin``.
 """
 
 from __future__ import annotations
 
+import os
 import pkgutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, create_model
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
+from dartsim.core.errors import ConfigError
 from dartsim.core.section import Section
 
 PACKAGES = {
@@ -53,6 +58,9 @@ PACKAGES = {
 
 PLUGINS = "dartsim.plugins"
 """Group of the entry points whose modules register components of other distributions."""
+
+VARIABLE = "DARTSIM_PLUGINS"
+"""Environment variable with the modules of plug-ins, separated by commas."""
 
 TAG = "rule"
 """The key that names the component, in a table that chooses one."""
@@ -186,17 +194,50 @@ def _load(kind: str) -> None:
 
 @cache
 def load_plugins() -> None:
-    """Import the modules of other distributions that register components or kinds of faults."""
+    """Import the modules of plug-ins: they register components or kinds of faults."""
     for plugin in entry_points(group=PLUGINS):
         plugin.load()
+    for module in filter(None, os.environ.get(VARIABLE, "").split(",")):
+        use_plugin(module)
+
+
+def use_plugin(module: str) -> None:
+    """Import a module that registers components, here and in every process that this one starts.
+
+    Modules in the working directory are found, too.
+
+    Raises:
+        ConfigError: If it cannot be imported.
+    """
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    try:
+        import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"--plugin {module}: {error}; wanted a module that Python can import") from None
+    used = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
+    os.environ[VARIABLE] = ",".join(dict.fromkeys([*used, module]))
+
+
+def name_of(kind: str, component: type) -> str:
+    """Return the name under which a class is registered.
+
+    Raises:
+        ConfigError: If it is not.
+    """
+    for name, known in _of_kind(kind).items():
+        if known is component:
+            return name
+    raise ConfigError(f'{component.__name__} is not registered; write @dartsim.register("{kind}", NAME) above it')
 
 
 def _unknown(kind: str, name: Any) -> PydanticCustomError:
     known = names(kind)
     *first, last = map(repr, known)
-    close = get_close_matches(str(name), known, 1, 0.0)
+    close = get_close_matches(str(name), known, 1, 0.4)
     wanted = f"{', '.join(first)} or {last}" if first else last
-    return PydanticCustomError("unknown_component", f"{wanted} (did you mean {close[0]!r}?)")
+    hint = f"did you mean {close[0]!r}?" if close else "a plug-in's comes with --plugin MODULE"
+    return PydanticCustomError("unknown_component", f"{wanted} ({hint})")
 
 
 @dataclass(frozen=True, slots=True)

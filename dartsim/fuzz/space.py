@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dartsim.config import Config, from_tree, merge, presets
+from dartsim.config.load import scheduler
 from dartsim.config.schema import FaultWindow
 from dartsim.core.errors import ConfigError
 from dartsim.fuzz.cases import Case, Choice, fault_window
@@ -165,7 +166,7 @@ class CaseSettings:
 
 def known_presets() -> list[str]:
     """Return the presets that a case may have."""
-    return sorted(_presets())
+    return sorted(presets())
 
 
 def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "hostile") -> Case:
@@ -173,14 +174,14 @@ def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "host
 
     Args:
         rng: Random numbers.
-        preset: Its scheduler; ``DRAWN`` draws one.
+        preset: Its scheduler, or a TOML file with one; ``DRAWN`` draws one.
         faults: A key of ``MAX_FAULTS``.
 
     Raises:
         ConfigError: If there is no such preset or fault profile.
     """
-    if preset != DRAWN and preset not in _presets():
-        raise ConfigError(f"there is no preset {preset!r}; there are: {DRAWN}, {', '.join(known_presets())}")
+    if preset != DRAWN:
+        _preset(preset)
     if faults not in MAX_FAULTS:
         raise ConfigError(f"there are no {faults!r} faults; there are: {', '.join(MAX_FAULTS)}")
     space = {**SHAPE, **SCHEDULER} if preset == DRAWN else SHAPE
@@ -283,7 +284,7 @@ def _draw_stored(case: Case, horizon: int) -> Case:
 @lru_cache(maxsize=64)
 def _config(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str) -> Config:
     settings = CaseSettings(dict(choices))
-    tree = merge(_presets()[BASE if preset == DRAWN else preset], _cluster(settings))
+    tree = merge(_preset(BASE if preset == DRAWN else preset), _cluster(settings))
     tree = merge(tree, _scheduler(settings) if preset == DRAWN else _scaled(tree, settings))
     tree = merge(tree, _deadlines(settings, bool(tree["rollout"].get("lockstep"))))
     tree = merge(tree, {"cluster": {"faults": _rates(settings, profile)}})
@@ -298,8 +299,6 @@ def config_of(case: Case) -> Config:
     Raises:
         ConfigError: If the case is invalid.
     """
-    if case.preset != DRAWN and case.preset not in _presets():
-        raise ConfigError(f"the case names the preset {case.preset!r}; there are: {', '.join(known_presets())}")
     return _config(case.preset, tuple(sorted(case.choices.items())), case.profile)
 
 
@@ -458,6 +457,4 @@ def _max_ahead(settings: CaseSettings, bound: int | None, more: int | None) -> i
     return ahead if bound is None else min(ahead, (bound + 1) * largest * attempts)
 
 
-@lru_cache(maxsize=1)
-def _presets() -> dict[str, dict[str, Any]]:
-    return {name: {key: value for key, value in tree.items() if key != "about"} for name, tree in presets().items()}
+_preset = lru_cache(maxsize=64)(scheduler)

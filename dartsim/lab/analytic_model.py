@@ -7,12 +7,13 @@ in it. Bottleneck law: see ``dartsim.lab.bounds``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from math import ceil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import ceil, inf
 from typing import Any
 
 from dartsim.config import Config
+from dartsim.core.registry import ComponentSection
 from dartsim.lab.bounds import (
     TurnLoad,
     alone_seconds,
@@ -45,6 +46,7 @@ class Prediction:
         minutes_per_version: Of an update, or of collecting its batch.
         desktop_cores: Share of the hosts' cores that the desktops use.
         bounds: Trained turns per minute that each component alone allows, by the bottleneck law.
+        unknown: Rules of the scheduler that the laws do not know; with any, all figures but ``bounds`` are rough.
     """
 
     trained_turns_per_minute: float
@@ -55,11 +57,38 @@ class Prediction:
     minutes_per_version: float
     desktop_cores: float
     bounds: Mapping[str, float]
+    unknown: tuple[str, ...] = ()
 
     @property
     def bound_by(self) -> str:
         """The component with the lowest bound."""
         return min(self.bounds, key=lambda name: self.bounds[name])
+
+
+KEEPS_SESSIONS = {"least_in_flight": False, "round_robin": True, "group_round_robin": True, "session_affine": True}
+"""Whether a session's next request goes to the engine of its last one, by router."""
+
+KNOWN = {
+    "rollout.routing": set(KEEPS_SESSIONS),
+    "curation.admission": {"bounds", "cache_use"},
+    "curation.attempts": {"fixed", "by_success"},
+    "curation.batch": {"ready", "started", "weights", "in_order"},
+    "curation.turn_limit": {"fixed", "by_success"},
+}
+"""Rules that the laws know, by the table that chooses one."""
+
+
+def unknown_rules(config: Config) -> tuple[str, ...]:
+    """Return the rules of a configuration's scheduler that the laws do not know, each as ``key = name``."""
+    chosen = {f"{section}.{name}": value.rule for section, name, value in _chosen(config)}
+    return tuple(f"{key}.rule = {chosen[key]}" for key, known in KNOWN.items() if chosen[key] not in known)
+
+
+def _chosen(config: Config) -> Iterator[tuple[str, str, ComponentSection]]:
+    for section in ("rollout", "curation"):
+        for name, value in getattr(config, section):
+            if isinstance(value, ComponentSection):
+                yield section, name, value
 
 
 def predict(prepared: PreparedRun) -> Prediction:
@@ -103,6 +132,7 @@ def _predicted(prepared: PreparedRun, groups: float) -> Prediction:
             "engines": usable * engine_bound(prepared, turns),
             **({"driver": usable * driver_bound(prepared)} if config.cluster.engine.control_seconds else {}),
         },
+        unknown=unknown_rules(config),
     )
 
 
@@ -184,7 +214,7 @@ def _answer_seconds(prepared: PreparedRun, warm: TurnLoad, cold: TurnLoad, live:
     engine, gpu, rollout = prepared.config.cluster.engine, prepared.gpu, prepared.config.rollout
     if engine.model != "fluid":
         return live * engine.request_seconds + engine.batch_seconds
-    affine = rollout.routing.rule != "least_in_flight"
+    affine = KEEPS_SESSIONS.get(rollout.routing.rule, True)  # of an unknown router, the most that it could reach
     share = 1.0 if affine else 1.0 / rollout.num_workers  # turns on the worker of the previous one
     prefill = share * _prefill(prepared, warm) + (1.0 - share) * _prefill(prepared, cold)
     together = max(1, min(round(live), gpu.max_num_seqs))
@@ -255,7 +285,11 @@ def checks(prepared: PreparedRun, figures: Mapping[str, Any]) -> list[BoundCheck
         around = 60.0 * sum(shares[name] for name in states) * size / figures["trajectories_per_minute"]
         rows.append(_near("seconds around an attempt", "Little: the same", around, around_seconds(prepared)))
     rows.append(_stale(prepared, figures, turns))
-    return rows
+    if not said.unknown:
+        return rows
+    law = f"unknown: {', '.join(said.unknown)}"
+    of_rules = ("trained turns/min", "mean staleness, versions")
+    return [replace(row, law=law, low=0.0, high=inf, alarm="") if row.figure in of_rules else row for row in rows]
 
 
 def _trained(prepared: PreparedRun, said: Prediction, figures: Mapping[str, Any]) -> BoundCheck:

@@ -11,7 +11,7 @@ import logging
 import shutil
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -79,11 +79,13 @@ class ComparedRun:
     Attributes:
         scheduler: What its scheduler is called.
         config: Its configuration.
+        replay: What repeats it: a command, or a call.
         path: Its directory; None: nothing is written.
     """
 
     scheduler: str
     config: Config
+    replay: str
     path: Path | None = None
 
     @property
@@ -182,7 +184,7 @@ def make_archive(run: ComparedRun, report: Report) -> bytes:
     assert run.path is not None, "only `dartsim compare` uses Ray, and it writes directories"
     with scratch_folder("run") as folder:
         path = folder / run.path.name
-        make_run(ComparedRun(run.scheduler, run.config, path), report)
+        make_run(replace(run, path=path), report)
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1) as tar:
             tar.add(path, arcname=".")

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from aiohttp import web
 
-import dartsim
+import dartsim.core
 from dartsim.core.errors import ConfigError
 from dartsim.real.processes import end_with
 
-_ROOT = Path(dartsim.__file__).resolve().parents[1]
+_ROOT = Path(dartsim.core.__file__).resolve().parents[2]
 START_SECONDS = 300.0
 
 

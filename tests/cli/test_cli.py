@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -175,6 +176,34 @@ def test_files_are_compared_with_presets_on_the_same_cluster(dartsim, capsys):
     Path("folder/mine.toml").write_text("")
     assert dartsim("compare", "mine.toml", "folder/mine.toml") == 2
     assert "two schedulers are named 'mine'" in capsys.readouterr().err
+
+
+def test_a_comparison_fails_if_a_condition_holds(dartsim, capsys, monkeypatch):
+    monkeypatch.setattr(compare, "make_runs", one_by_one)
+    worse = ("--fail-if", "generated_turns_per_minute < 0.9 * dart")
+    arguments = (
+        "compare",
+        "coupled",
+        "dart",
+        "--on",
+        "laptop",
+        "--hours",
+        "0.5",
+        "--seeds",
+        "2",
+        "--junit",
+        "gate.xml",
+    )
+    fine = ("--fail-if", "generated_turns_per_minute > 9 * dart")
+    assert dartsim(*arguments, *worse, *fine) == 1
+    told = capsys.readouterr()
+    assert "generated_turns_per_minute < 0.9 * dart holds: difference -" in told.err
+    assert "dartsim run --preset coupled --on laptop --set run.hours=0.5 --seed 1" in told.err
+    assert "9 * dart does not hold" in told.out
+    suite = ElementTree.parse("gate.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    assert dartsim("compare", "coupled", "dart", *fine) == 2
+    assert "--seeds of 2 or more" in capsys.readouterr().err
 
 
 def test_the_folder_of_a_comparison_of_many_presets_has_a_short_name():

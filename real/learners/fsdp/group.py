@@ -18,13 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-import dartsim
+import dartsim.core
 from dartsim.config.sections.trainer import FsdpConfig
 from dartsim.core.errors import LearnerFault
 from dartsim.real.processes import end_with
 from dartsim.real.scratch import scratch
 
-_ROOT = Path(dartsim.__file__).resolve().parents[1]
+_ROOT = Path(dartsim.core.__file__).resolve().parents[2]
 _POLL_SECONDS = 0.2
 _STOP_SECONDS = 10.0
 _TAIL_LINES = 12

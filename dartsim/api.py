@@ -1,0 +1,251 @@
+"""The Python API: ``simulate`` and ``compare`` schedulers in virtual time, as ``dartsim run`` and ``compare`` do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from html import escape
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypedDict
+
+from rich.console import Console
+from typing_extensions import Unpack
+
+from dartsim.config import Config, presets, to_toml
+from dartsim.core.errors import ConfigError
+from dartsim.core.registry import name_of
+from dartsim.lab.bounds import bounds
+from dartsim.lab.compared_runs import ComparedRun, Scheduler, make_runs, named, resolved
+from dartsim.lab.gate import Comparison
+from dartsim.lab.virtual import changed
+from dartsim.observe.figures import FIGURES, figure_text, series
+from dartsim.observe.recorder import Recorder
+from dartsim.observe.report import render_report
+from dartsim.observe.rundir import write_run
+from dartsim.observe.timeline import timeline
+from dartsim.run.execute import meta, run_summary
+from dartsim.run.prepare import prepare
+from dartsim.run.results import RunResult
+from dartsim.run.simulation import run_simulation
+
+__all__ = ["Comparison", "Result", "compare", "load", "presets", "simulate"]
+
+Rule = str | type | Mapping[str, Any]
+"""A rule of a scheduler: its registered name, its registered class, or a table of its ``rule`` and parameters."""
+
+
+class RuleChoices(TypedDict, total=False):
+    """Rules of a scheduler that replace the configuration's, by kind."""
+
+    router: Rule
+    admission: Rule
+    task_order: Rule
+    attempts: Rule
+    turn_limit: Rule
+    batch: Rule
+    selection: Rule
+
+
+def _settings(overrides: Mapping[str, Any] | None, rules: RuleChoices) -> dict[str, Any]:
+    """Return rules and other settings by dotted key."""
+    settings: dict[str, Any] = {}
+    for kind, rule in rules.items():
+        table = rule if isinstance(rule, Mapping) else {"rule": name_of(kind, rule) if isinstance(rule, type) else rule}
+        settings["rollout.routing" if kind == "router" else f"curation.{kind}"] = dict(table)
+    return {**settings, **(overrides or {})}
+
+
+def load(
+    config: Scheduler = "dart",
+    *,
+    on: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    **rules: Unpack[RuleChoices],
+) -> Config:
+    """Return a resolved configuration.
+
+    Args:
+        config: A preset's name, a TOML file, or a configuration.
+        on: The cluster, with its tasks and latencies: a workload's or preset's name, or a TOML file; None: its own.
+        overrides: Settings by dotted key, such as ``{"rollout.num_envs": 8}``; ``dartsim config schema`` lists them.
+        rules: Rules of the scheduler, by kind: ``router="session_affine"``, or a class that is registered.
+
+    Raises:
+        ConfigError: On an unknown name or key (with the nearest valid one), or a value that cannot work.
+    """
+    return changed(resolved(config, on), _settings(overrides, rules))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """A simulated run. Rates and shares leave out its first part (``run.warmup_share``).
+
+    Attributes:
+        trained_turns_per_minute: Training throughput: distinct turns in finished updates, per simulated minute.
+        signal_turns_per_minute: Those of groups whose rewards differ, per minute; others have advantages of 0.
+        admitted_turns_per_minute: Turns in batches given to the trainer, per minute.
+        generated_turns_per_minute: Turns that engines answered, per minute.
+        trajectories_per_minute: Attempts that ended, per minute.
+        env_utilization: Share of the desktops' time between first request and last observation of attempts, 0 to 1.
+        gpu_utilization: Share of the engines' time with a live request, 0 to 1.
+        prefix_hit_share: Share of prompt tokens found in prefix caches, 0 to 1; None if unknown.
+        minutes_per_version: Simulated minutes per update; None if none finished.
+        staleness_mean: Mean staleness of trained turns, versions.
+        staleness_max: Largest staleness of a trained trajectory, versions.
+        wasted_share: Share of generated turns that no update trained, 0 to 1.
+        turns_per_trajectory: Mean turns of an attempt; None if none ended.
+        mean_reward: Mean reward of attempts, 0 to 1; None if none was scored.
+        num_updates: Finished updates after the warm-up.
+        bound_trained_turns_per_minute: Closed-form upper bound on the trained turns per minute; None without an update.
+        event_hash: Hash of all events: equal for equal runs.
+        config: The resolved configuration.
+        summary: All figures, as in ``summary.json`` of a run directory.
+    """
+
+    trained_turns_per_minute: float
+    signal_turns_per_minute: float
+    admitted_turns_per_minute: float
+    generated_turns_per_minute: float
+    trajectories_per_minute: float
+    env_utilization: float
+    gpu_utilization: float
+    prefix_hit_share: float | None
+    minutes_per_version: float | None
+    staleness_mean: float
+    staleness_max: int
+    wasted_share: float
+    turns_per_trajectory: float | None
+    mean_reward: float | None
+    num_updates: int
+    bound_trained_turns_per_minute: float | None
+    event_hash: str
+    config: Config
+    summary: Mapping[str, Any] = field(repr=False)
+    _run: RunResult = field(repr=False)
+
+    @property
+    def recorder(self) -> Recorder:
+        """All measurements of the run."""
+        return self._run.recorder
+
+    @cached_property
+    def timeline(self) -> dict[str, Any] | None:
+        """States of desktops, engines and trainer, as in ``timeline.json``; None if they were not kept."""
+        return timeline(self.recorder)
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with a row for each interval: hours, rates per minute, utilizations.
+
+        Raises:
+            ConfigError: If pandas is not installed.
+        """
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            raise ConfigError("to_frame() needs pandas, which is not installed: pip install pandas") from None
+        columns = series(self.recorder)
+        hours = {name: columns[name] for name in ("from_hours", "to_hours")}
+        return DataFrame({**hours, **columns["rates"], **columns["utilization"]})
+
+    def report(self, path: str | Path) -> Path:
+        """Write the page of the run, one HTML file that needs no network, and return its path."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=path.parent) as folder:
+            run = write_run(
+                Path(folder),
+                self.recorder,
+                config_toml=to_toml(self.config),
+                summary=self.summary,
+                meta=meta(self.config, self._run),
+            )
+            return render_report(run).replace(path)
+
+    def _repr_html_(self) -> str:
+        """Return a table of the figures, for notebooks."""
+        texts = {name: figure_text(name, self.summary.get(name)) for name in FIGURES}
+        rows = "".join(
+            f"<tr title='{escape(style.definition)}'><td>{escape(style.label)}</td><td>{texts[name]}</td></tr>"
+            for name, style in FIGURES.items()
+        )
+        return f"<table><caption>{escape(self.config.preset)}, seed {self.config.run.seed}</caption>{rows}</table>"
+
+
+def simulate(
+    config: Scheduler = "dart",
+    *,
+    on: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    **rules: Unpack[RuleChoices],
+) -> Result:
+    """Simulate a run in virtual time, in this process and in memory; equal arguments give an equal result.
+
+    Args:
+        config: A preset's name, a TOML file, or a configuration.
+        on: As in ``load``.
+        overrides: As in ``load``.
+        seed: Of everything that is drawn; default: the configuration's.
+        rules: As in ``load``.
+
+    Raises:
+        ConfigError: As ``load``, or if components are real or a model learns: ``dartsim run`` is for those.
+    """
+    resolved_config = load(config, on=on, overrides=overrides, **rules)
+    if seed is not None:
+        resolved_config = changed(resolved_config, {"run.seed": seed})
+    prepared = prepare(_simulated(resolved_config))
+    result = run_simulation(prepared)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    summary = run_summary(prepared, result, bounds)
+    known = {item.name: summary[item.name] for item in fields(Result) if item.name in summary and item.name != "config"}
+    return Result(**known, config=resolved_config, summary=summary, _run=result)
+
+
+def compare(
+    schedulers: Iterable[Scheduler] | Mapping[str, Scheduler],
+    on: str | Path | None = None,
+    *,
+    seeds: int | Sequence[int] = 3,
+    overrides: Mapping[str, Any] | None = None,
+    processes: int = 1,
+) -> Comparison:
+    """Simulate schedulers on one cluster, each with the same seeds.
+
+    Args:
+        schedulers: Presets' names, TOML files, configurations (such as ``load("dart", router=MyRouter)``); or a mapping
+            of names to these.
+        on: As in ``load``.
+        seeds: Number of seeds, from 0; or the seeds.
+        overrides: Settings of all of them, as in ``load``.
+        processes: Simulations at a time. With more than one, a script needs ``if __name__ == "__main__":``.
+
+    Raises:
+        ConfigError: As ``simulate``.
+    """
+    numbers = range(seeds) if isinstance(seeds, int) else seeds
+    options = "".join(f", {name}={value!r}" for name, value in (("on", on), ("overrides", overrides)) if value)
+    runs: list[ComparedRun] = []
+    for name, scheduler in named(schedulers).items():
+        config = _simulated(changed(resolved(scheduler, on), overrides or {}))
+        prepare(config)
+        given = name if isinstance(scheduler, Config) else repr(str(scheduler))
+        runs += [
+            ComparedRun(name, changed(config, {"run.seed": seed}), f"dartsim.simulate({given}{options}, {seed=})")
+            for seed in numbers
+        ]
+    return Comparison.of(runs, make_runs(runs, Console(file=StringIO()), processes=processes))
+
+
+def _simulated(config: Config) -> Config:
+    """Return a configuration that can be simulated in memory."""
+    if not config.backend.virtual or config.policy.kind != "surrogate":
+        raise ConfigError(
+            f"preset {config.preset!r} has real components or a model that learns; `dartsim run` runs it, and "
+            "dartsim.simulate takes presets with a surrogate policy, such as 'dart'"
+        )
+    return config

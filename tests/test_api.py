@@ -1,0 +1,199 @@
+"""The public Python API, as its users call it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import Field
+
+import dartsim
+from dartsim.core.errors import ConfigError
+from dartsim.lab.analytic_model import checks, predict
+from dartsim.lab.bounds import bounds
+from dartsim.run.prepare import prepare
+
+SHORT = {"run.hours": 0.5}
+
+
+@dartsim.register("router", "least_of_two")
+class LeastOfTwo(dartsim.Router):
+    """The less loaded of the session's last worker and the least loaded one, if it is much less loaded."""
+
+    class Parameters(dartsim.ComponentSection):
+        """When it moves."""
+
+        gap: int = Field(2, ge=1, description="Live requests.")
+
+    def __init__(self, parameters: Any = None) -> None:
+        super().__init__()
+        self.gap = (parameters or self.Parameters()).gap
+
+    def pick(self, last: Any, group: int = 0) -> Any:
+        least = self.least_loaded()
+        stays = last is not None and last.routable and last.in_flight < least.in_flight + self.gap
+        return last if stays else least
+
+
+def test_every_public_name_is_there_and_nothing_else():
+    for name in dartsim.__all__:
+        assert getattr(dartsim, name).__module__.startswith("dartsim."), name
+    assert dir(dartsim) == sorted(dartsim.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'simulates'"):
+        _ = dartsim.simulates
+
+
+def test_a_simulation_is_the_same_twice_and_says_what_it_measured(tmp_path):
+    result = dartsim.simulate("dart", on="laptop", overrides=SHORT, seed=3)
+    again = dartsim.simulate("dart", on="laptop", overrides=SHORT, seed=3)
+    assert result.event_hash == again.event_hash
+    assert result.generated_turns_per_minute == result.summary["generated_turns_per_minute"] > 0.0
+    assert 0.0 < result.env_utilization <= 1.0
+    assert {population["name"] for population in result.timeline["populations"]} >= {"desktops", "engines"}
+    assert "Trained turns" in result._repr_html_()
+    page = result.report(tmp_path / "new" / "page.html")
+    assert "<h1>dart</h1>" in page.read_text("utf-8")
+    assert [file.name for file in page.parent.iterdir()] == ["page.html"]
+
+
+def test_figures_over_time_are_a_data_frame():
+    pytest.importorskip("pandas")
+    result = dartsim.simulate("dart", on="laptop", overrides=SHORT)
+    frame = result.to_frame()
+    assert (frame["to_hours"].diff().dropna() > 0.0).all()
+    assert {"generated_turns_per_minute", "env_utilization"} <= set(frame.columns)
+
+
+def test_a_run_of_the_command_line_and_the_same_simulation_have_the_same_events(tmp_path):
+    from dartsim.run.execute import execute
+
+    config = dartsim.load("dart", on="laptop", overrides=SHORT)
+    run_dir, _ = execute(config, tmp_path / "run")
+    result = dartsim.simulate(config)
+    assert result.event_hash == run_dir.summary["event_hash"]
+    assert {**run_dir.summary, **json.loads(json.dumps(result.summary))}.keys() == result.summary.keys()
+
+
+def test_a_rule_of_ones_own_is_a_class_a_name_or_a_table():
+    by_class = dartsim.load("dart", router=LeastOfTwo)
+    assert by_class == dartsim.load("dart", router="least_of_two")
+    assert dartsim.load("areal-eta4", router={"rule": "least_of_two", "gap": 5}).rollout.routing.gap == 5
+    with pytest.raises(ConfigError, match=r"rollout\.routing\.gap = 0"):
+        dartsim.load("dart", router={"rule": "least_of_two", "gap": 0})
+
+    class Forgotten(LeastOfTwo):
+        pass
+
+    with pytest.raises(ConfigError, match=r'Forgotten is not registered; write @dartsim.register\("router", NAME\)'):
+        dartsim.load("dart", router=Forgotten)
+
+
+def test_what_is_not_simulated_is_refused():
+    with pytest.raises(ConfigError, match="'tiny' has real components or a model that learns"):
+        dartsim.simulate("tiny")
+
+
+def test_schedulers_are_compared_with_the_same_seeds():
+    schedulers = {"mine": dartsim.load("areal-eta4", router=LeastOfTwo), "same": "areal-eta4"}
+    comparison = dartsim.compare(schedulers, on="laptop", seeds=2, overrides=SHORT)
+    assert (comparison.schedulers, comparison.seeds) == (("mine", "same"), (0, 1))
+    assert comparison.mean("mine", "generated_turns_per_minute") > 0.0
+    assert "mine" in comparison._repr_html_()
+    comparison.fail_if("generated_turns_per_minute < 0.1 * same")
+    with pytest.raises(AssertionError, match=r"minute > 0\.1 \* same holds: difference \+") as failed:
+        comparison.fail_if("generated_turns_per_minute > 0.1 * same")
+    assert "dartsim.simulate('areal-eta4', on='laptop', overrides={'run.hours': 0.5}, seed=1)" in str(failed.value)
+    assert comparison.result("staleness_max > 100").holds is False
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("trained_turns_per_minutes < 0.9 * same", "did you mean 'trained_turns_per_minute'"),
+        ("trained_turns_per_minute < 0.9 * others", "'others' is not compared; there are: mine, same"),
+        ("trained_turns_per_minute below same", "a condition is written"),
+        ("trained_turns_per_minute < 0.9 * mine", "with itself"),
+        ("trained_turns_per_minute < 0.9 * same", "needs two seeds or more"),
+    ],
+)
+def test_a_condition_that_cannot_be_decided_is_refused(condition, said):
+    rows = {name: [{"trained_turns_per_minute": 1.0}] for name in ("mine", "same")}
+    with pytest.raises(ConfigError, match=said.replace("(", r"\(")):
+        dartsim.Comparison(("mine", "same"), (0,), rows, {}).fail_if(condition)
+
+
+def test_chance_fails_no_condition():
+    rows = {"mine": [{"env_utilization": x} for x in (0.5, 0.7, 0.6)], "base": [{"env_utilization": 0.65}] * 3}
+    comparison = dartsim.Comparison(("mine", "base"), (0, 1, 2), rows, {})
+    assert not comparison.result("env_utilization < base").holds, "the mean is less, by chance perhaps"
+    assert comparison.result("env_utilization < 2 * base").holds
+
+
+def test_the_laws_do_not_judge_a_router_that_they_do_not_know():
+    config = dartsim.load("dart", on="laptop", router=LeastOfTwo, overrides=SHORT)
+    prepared, result = prepare(config), dartsim.simulate(config)
+    assert predict(prepared).unknown == ("rollout.routing.rule = least_of_two",)
+    assert predict(prepare(dartsim.load("dart", on="laptop"))).unknown == ()
+    figures = {**result.summary, **bounds(prepared, result.summary, result.recorder.snapshots)}
+    (stale,) = (row for row in checks(prepared, figures) if "staleness" in row.figure)
+    assert (stale.law, stale.alarm) == ("unknown: rollout.routing.rule = least_of_two", "")
+
+
+@pytest.mark.parametrize("name", ["least_in_flight", "round_robin", "group_round_robin", "session_affine"])
+def test_our_routers_keep_the_rules_of_routers(name):
+    from dartsim.core.registry import parameters
+
+    dartsim.check_router(parameters("router", name).component)
+    dartsim.check_router(LeastOfTwo)
+
+
+class First(LeastOfTwo):
+    """Broken: the first worker, also when it is down."""
+
+    def add(self, worker: Any) -> None:
+        super().add(worker)
+        self.first = getattr(self, "first", worker)
+
+    def pick(self, last: Any, group: int = 0) -> Any:
+        return self.first
+
+
+class Counts(LeastOfTwo):
+    """Broken: it counts requests itself."""
+
+    def pick(self, last: Any, group: int = 0) -> Any:
+        worker = self.least_loaded()
+        worker.in_flight += 1
+        return worker
+
+
+class Chance(LeastOfTwo):
+    """Broken: global chance."""
+
+    chance = np.random.default_rng(0)
+
+    def pick(self, last: Any, group: int = 0) -> Any:
+        return self.chance.choice([self.least_loaded(), last if last and last.routable else self.least_loaded()])
+
+
+class Foreign(LeastOfTwo):
+    """Broken: a worker of its own."""
+
+    def pick(self, last: Any, group: int = 0) -> Any:
+        return dartsim.Routed(0)
+
+
+@pytest.mark.parametrize(
+    ("router", "said"),
+    [
+        (First, "which is down"),
+        (Counts, "changed in_flight"),
+        (Chance, "deterministic"),
+        (Foreign, "none of the workers"),
+    ],
+)
+def test_a_broken_router_is_told_what_is_wrong(router, said):
+    with pytest.raises(AssertionError, match=said):
+        dartsim.check_router(router)
