@@ -19,7 +19,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.registry import name_of
 from dartsim.lab.bounds import bounds
 from dartsim.lab.compared_runs import ComparedRun, Scheduler, make_runs, named, resolved
-from dartsim.lab.gate import Comparison
+from dartsim.lab.gate import Comparison, data_frame
 from dartsim.lab.virtual import changed
 from dartsim.observe.figures import FIGURES, figure_text, series
 from dartsim.observe.recorder import Recorder
@@ -137,18 +137,14 @@ class Result:
         return timeline(self.recorder)
 
     def to_frame(self) -> Any:
-        """Return a pandas DataFrame with a row for each interval: hours, rates per minute, utilizations.
+        """Return a pandas DataFrame with a row for each interval: hours, rates per minute, utilizations from 0 to 1.
 
         Raises:
             ConfigError: If pandas is not installed.
         """
-        try:
-            from pandas import DataFrame
-        except ImportError:
-            raise ConfigError("to_frame() needs pandas, which is not installed: pip install pandas") from None
         columns = series(self.recorder)
         hours = {name: columns[name] for name in ("from_hours", "to_hours")}
-        return DataFrame({**hours, **columns["rates"], **columns["utilization"]})
+        return data_frame({**hours, **columns["rates"], **columns["utilization"]})
 
     def report(self, path: str | Path) -> Path:
         """Write the page of the run, one HTML file that needs no network, and return its path."""

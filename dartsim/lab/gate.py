@@ -178,16 +178,8 @@ class Comparison:
         return "\n".join([str(result), *(f"  {self.replay[name, seed]}" for seed in self.seeds for name in names)])
 
     def to_frame(self) -> Any:
-        """Return a pandas DataFrame with a row for each scheduler and seed.
-
-        Raises:
-            ConfigError: If pandas is not installed.
-        """
-        try:
-            from pandas import DataFrame
-        except ImportError:
-            raise ConfigError("to_frame() needs pandas, which is not installed: pip install pandas") from None
-        return DataFrame(
+        """Return a pandas DataFrame with a row for each scheduler and seed; errors as ``data_frame``."""
+        return data_frame(
             [
                 {"scheduler": name, "seed": seed, **{figure: row[figure] for figure in FIGURES}}
                 for name in self.schedulers
@@ -204,6 +196,19 @@ class Comparison:
             cells = "".join(f"<td>{_cell(column.get(figure))}</td>" for column in columns)
             rows += f"<tr><td>{figure.replace('_', ' ')}</td>{cells}</tr>"
         return f"<table><tr><th></th>{head}</tr>{rows}</table>"
+
+
+def data_frame(data: Any) -> Any:
+    """Return a pandas DataFrame of rows or columns.
+
+    Raises:
+        ConfigError: If pandas is not installed.
+    """
+    try:
+        from pandas import DataFrame
+    except ImportError:
+        raise ConfigError("to_frame() needs pandas, which is not installed: pip install pandas") from None
+    return DataFrame(data)
 
 
 def _cell(figure: Mapping[str, float | None] | None) -> str:

@@ -26,7 +26,7 @@ from dartsim.core.types import Batch, UpdateResult, Version
 from dartsim.store.checkpoints import write_checkpoint
 from dartsim.trainer.loop import IdempotentUpdate
 from dartsim.trainer.promoted import PromotedLearner
-from dartsim.trainer.promotion import Comparison, Decision, HeldOutRewards, Verdict
+from dartsim.trainer.promotion import Decision, HeldOutRewards, PairedComparison, Verdict
 
 STATE, INCUMBENT, PROMOTION = "checkpoint", "incumbent", "promotion.json"
 
@@ -135,4 +135,6 @@ def _restore_promotions(promoted: PromotedLearner, saved: dict[str, Any]) -> Non
 def _decision(saved: dict[str, Any]) -> Decision:
     compared = saved["comparison"]
     verdict = Verdict(saved["verdict"])
-    return Decision(**{**saved, "verdict": verdict, "comparison": None if compared is None else Comparison(**compared)})
+    return Decision(
+        **{**saved, "verdict": verdict, "comparison": None if compared is None else PairedComparison(**compared)}
+    )

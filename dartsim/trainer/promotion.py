@@ -63,7 +63,7 @@ class HeldOutRewards:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class PairedComparison:
     """A paired bootstrap of two versions on the same tasks.
 
     Attributes:
@@ -113,7 +113,7 @@ class Decision:
     reason: str
     version: Version
     promoted: Version | None
-    comparison: Comparison | None = None
+    comparison: PairedComparison | None = None
 
 
 def paired_bootstrap(
@@ -123,7 +123,7 @@ def paired_bootstrap(
     *,
     confidence: float = 0.95,
     resamples: int = 4_000,
-) -> Comparison:
+) -> PairedComparison:
     """Compare two versions on the tasks that both played, resampling tasks.
 
     Bounds are percentiles of the resampled mean differences. If all differences are equal, both bounds are
@@ -147,12 +147,12 @@ def paired_bootstrap(
     differences_N = np.array([new[task] - old[task] for task in tasks])
     if differences_N.min() == differences_N.max():
         gain = float(differences_N[0])
-        return Comparison(
+        return PairedComparison(
             num_tasks=len(tasks), gain=gain, low=gain, high=gain, share_better=float(np.heaviside(gain, 0.5))
         )
     gains = resampled_means(differences_N, rng, resamples)
     low, high = np.quantile(gains, [1.0 - confidence, confidence])
-    return Comparison(
+    return PairedComparison(
         num_tasks=len(tasks),
         gain=float(differences_N.mean()),
         low=float(low),
@@ -229,7 +229,7 @@ class Promotions:
         return self._decision(Verdict.KEEP, "unclear", evaluation, comparison)
 
     def _decision(
-        self, verdict: Verdict, reason: str, evaluation: HeldOutRewards, comparison: Comparison | None = None
+        self, verdict: Verdict, reason: str, evaluation: HeldOutRewards, comparison: PairedComparison | None = None
     ) -> Decision:
         promoted = self.promoted.version if self.promoted is not None else None
         if verdict is Verdict.PROMOTE:
