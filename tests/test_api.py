@@ -18,8 +18,8 @@ from dartsim.run.prepare import prepare
 SHORT = {"run.hours": 0.5}
 
 
-@dartsim.register("router", "least_of_two")
-class LeastOfTwo(dartsim.Router):
+@dartsim.register("router", "two_choices")
+class TwoChoices(dartsim.Router):
     """The less loaded of the session's last worker and the least loaded one, if it is much less loaded."""
 
     class Parameters(dartsim.ComponentSection):
@@ -77,13 +77,13 @@ def test_a_run_of_the_command_line_and_the_same_simulation_have_the_same_events(
 
 
 def test_a_rule_of_ones_own_is_a_class_a_name_or_a_table():
-    by_class = dartsim.load("dart", router=LeastOfTwo)
-    assert by_class == dartsim.load("dart", router="least_of_two")
-    assert dartsim.load("areal-eta4", router={"rule": "least_of_two", "gap": 5}).rollout.routing.gap == 5
+    by_class = dartsim.load("dart", router=TwoChoices)
+    assert by_class == dartsim.load("dart", router="two_choices")
+    assert dartsim.load("areal-eta4", router={"rule": "two_choices", "gap": 5}).rollout.routing.gap == 5
     with pytest.raises(ConfigError, match=r"rollout\.routing\.gap = 0"):
-        dartsim.load("dart", router={"rule": "least_of_two", "gap": 0})
+        dartsim.load("dart", router={"rule": "two_choices", "gap": 0})
 
-    class Forgotten(LeastOfTwo):
+    class Forgotten(TwoChoices):
         pass
 
     with pytest.raises(ConfigError, match=r'Forgotten is not registered; write @dartsim.register\("router", NAME\)'):
@@ -96,7 +96,7 @@ def test_what_is_not_simulated_is_refused():
 
 
 def test_schedulers_are_compared_with_the_same_seeds():
-    schedulers = {"mine": dartsim.load("areal-eta4", router=LeastOfTwo), "same": "areal-eta4"}
+    schedulers = {"mine": dartsim.load("areal-eta4", router=TwoChoices), "same": "areal-eta4"}
     comparison = dartsim.compare(schedulers, on="laptop", seeds=2, overrides=SHORT)
     assert (comparison.schedulers, comparison.seeds) == (("mine", "same"), (0, 1))
     assert comparison.mean("mine", "generated_turns_per_minute") > 0.0
@@ -132,13 +132,13 @@ def test_chance_fails_no_condition():
 
 
 def test_the_laws_do_not_judge_a_router_that_they_do_not_know():
-    config = dartsim.load("dart", on="laptop", router=LeastOfTwo, overrides=SHORT)
+    config = dartsim.load("dart", on="laptop", router=TwoChoices, overrides=SHORT)
     prepared, result = prepare(config), dartsim.simulate(config)
-    assert predict(prepared).unknown == ("rollout.routing.rule = least_of_two",)
+    assert predict(prepared).unknown == ("rollout.routing.rule = two_choices",)
     assert predict(prepare(dartsim.load("dart", on="laptop"))).unknown == ()
     figures = {**result.summary, **bounds(prepared, result.summary, result.recorder.snapshots)}
     (stale,) = (row for row in checks(prepared, figures) if "staleness" in row.figure)
-    assert (stale.law, stale.alarm) == ("unknown: rollout.routing.rule = least_of_two", "")
+    assert (stale.law, stale.alarm) == ("unknown: rollout.routing.rule = two_choices", "")
 
 
 @pytest.mark.parametrize("name", ["least_in_flight", "round_robin", "group_round_robin", "session_affine"])
@@ -146,10 +146,10 @@ def test_our_routers_keep_the_rules_of_routers(name):
     from dartsim.core.registry import parameters
 
     dartsim.check_router(parameters("router", name).component)
-    dartsim.check_router(LeastOfTwo)
+    dartsim.check_router(TwoChoices)
 
 
-class First(LeastOfTwo):
+class First(TwoChoices):
     """Broken: the first worker, also when it is down."""
 
     def add(self, worker: Any) -> None:
@@ -160,7 +160,7 @@ class First(LeastOfTwo):
         return self.first
 
 
-class Counts(LeastOfTwo):
+class Counts(TwoChoices):
     """Broken: it counts requests itself."""
 
     def pick(self, last: Any, group: int = 0) -> Any:
@@ -169,7 +169,7 @@ class Counts(LeastOfTwo):
         return worker
 
 
-class Chance(LeastOfTwo):
+class Chance(TwoChoices):
     """Broken: global chance."""
 
     chance = np.random.default_rng(0)
@@ -178,7 +178,7 @@ class Chance(LeastOfTwo):
         return self.chance.choice([self.least_loaded(), last if last and last.routable else self.least_loaded()])
 
 
-class Foreign(LeastOfTwo):
+class Foreign(TwoChoices):
     """Broken: a worker of its own."""
 
     def pick(self, last: Any, group: int = 0) -> Any:
