@@ -5,9 +5,9 @@
 
 The driver is the real one: control plane, clients of OSWorld's server, prompts of UI-TARS-1.5 with five screenshots,
 clients of vLLM, the scorers' sandboxes, SQLite with screenshots. Desktops and engines are the stand-ins of ``dartsim
-rehearse``, in processes of their own: they speak the real protocols and answer at once, so that the driver limits what
-is done, and share the machine's cores with it. Every screen is another PNG file of 1920 x 1080 and 300 KB or more; an
-attempt has 30 turns.
+rehearse``, in processes of their own: they speak the real protocols, and share the machine's cores with it. Desktops
+answer at once, and engines in a time that would allow twice the target. Every screen is another PNG file of 1920 x 1080
+and 300 KB or more; an attempt has 30 turns.
 
 *CPU* is that of the driver's process, threads included, a turn. Its parts: *decode* a desktop's PNG and look at it;
 *prompt*: tokens of a request; *images*: base64 of what an engine was not sent yet; *answer*: read a reply with its 20
@@ -23,6 +23,8 @@ import json
 import multiprocessing
 import os
 import resource
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -117,6 +119,8 @@ def metered() -> Iterator[Meter]:
         yield meter
 
 
+ENDED = "cause/run ended"
+"""Counts attempts that the end of the run cut off."""
 PARTS = ("decode", "prompt", "images", "answer", "store")
 
 
@@ -138,23 +142,46 @@ class DriverCase:
     trajectories: int
     seed: int = 0
 
+    @property
+    def reply_seconds(self) -> float:
+        """Time of a reply, such that the desktops ask for twice the target if nothing else takes time."""
+        return 60.0 * self.desktops / (2.0 * TARGET)
+
 
 def configuration(case: DriverCase, folder: Path) -> Config:
-    """Return the preset for real OSWorld with the case's sizes, over stand-ins whose replies end no attempt."""
+    """Return the preset for real OSWorld with the case's sizes; engines are to be attached."""
     from dartsim.real.rehearsal.model import write_stand_in
 
     preset = load(preset_name="osworld-8gpu")
-    changes: dict[str, Any] = {f"backend.{part}": "stand_in" for part in ("desktops", "workers", "learner")}
+    changes: dict[str, Any] = {"backend.desktops": "stand_in", "backend.learner": "stand_in"}
     changes |= {"tasks.source": "generated", "tasks.folder": None, "tasks.do_nothing": "ignore"}
     changes |= {"rollout.num_envs": case.desktops, "rollout.num_workers": case.engines, "rollout.max_turns": TURNS}
-    changes |= {
-        "vllm.gpus": list(range(case.engines)),
-        "trainer.fsdp.gpus": list(range(case.engines, case.engines + 6)),
-    }
+    changes |= {"vllm.gpus": []}
     changes |= {"run.hours": sum(case.seconds) / 3_600.0 + 1.0, "run.seed": case.seed, "recorder.max_segments": 0}
     changes |= {"curation.batch.min_groups": 1_000, "curation.batch.max_groups": 1_000}
-    changes |= {"desktop.hosts.vm-1.max_desktops": case.desktops}
+    changes |= {"desktop.hosts.vm-1.max_desktops": case.desktops, "cluster.hosts.memory_gib": 4.0 * case.desktops}
     return changed(preset, {**changes, "policy.model": str(write_stand_in(preset, folder / "model"))})
+
+
+@contextmanager
+def with_engines(config: Config, folder: Path, reply_seconds: float) -> Iterator[Config]:
+    """Run stand-in engines, whose replies end no attempt; yield the configuration that attaches to them."""
+    from dartsim.real.rehearsal.model import replies
+    from dartsim.real.vlm import build
+    from dartsim.real.vlm.plan import vlm_config
+
+    vlm, file = build(vlm_config(config)), folder / "replies.json"
+    going_on = [tokens for tokens in replies(vlm, config) if "finished(" not in vlm.vocabulary.decode(tokens)]
+    file.write_text(json.dumps(going_on), encoding="utf-8")
+    command = [sys.executable, "-m", "dartsim.real.rehearsal.engine", "--model", str(config.policy.model)]
+    command += ["--replies", str(file), "--seconds", str(reply_seconds), "--ports"]
+    command += ["0"] * config.rollout.num_workers
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield changed(config, {"backend.workers": "vllm", "vllm.addresses": json.loads(process.stdout.readline())})
+        finally:
+            process.kill()
 
 
 class DriverWindow(Instrument):
@@ -194,11 +221,11 @@ def run_case(case: DriverCase) -> Figures:
     """Return the figures of a case."""
     from dartsim.run.execute import execute
 
-    with TemporaryDirectory() as temporary, metered() as meter:
+    with TemporaryDirectory() as temporary, metered() as meter, ExitStack() as stack:
         folder = Path(temporary)
-        config = configuration(case, folder)
+        config = stack.enter_context(with_engines(configuration(case, folder), folder, case.reply_seconds))
         window, before = DriverWindow(meter, folder / "run", case.seconds), peak_mib()
-        _, result = execute(config, folder / "run", [window])
+        counts = execute(config, folder / "run", [window])[1].recorder.counts
     first, last = window.reads
     found = {name: last[name] - first[name] for name in first}
     turns = found["turns"]
@@ -214,8 +241,8 @@ def run_case(case: DriverCase) -> Figures:
         "rest_ms": round(milliseconds["cpu_ms"] - sum(milliseconds[f"{name}_ms"] for name in PARTS), 2),
         "peak_mib": round(peak_mib()),
         "before_mib": round(before),
-        "store_kb_per_turn": round(found["disk"] / turns / 1e3, 1),
-        "faults": sum(count for name, count in result.recorder.counts.items() if name.startswith("cause/env")),
+        "store_kb_per_turn": round(last["disk"] / last["turns"] / 1e3, 1),
+        "masked": {name: n for name, n in counts.items() if name.startswith("cause/") and name != ENDED},
     }
 
 
