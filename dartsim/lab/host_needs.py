@@ -14,6 +14,7 @@ from pathlib import Path
 from dartsim.config import Config
 from dartsim.lab.memory import BYTES, LearnerMemory
 from dartsim.lab.model_shapes import ModelShape
+from dartsim.real.containers.plan import desktop_gib, desktops_by_host, docker_hosts
 from dartsim.real.engines.options import weights_dtype
 
 PNG_SHARE = 0.2
@@ -52,7 +53,7 @@ class DiskNeeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostNeeds:
-    """Memory of the driver's machine.
+    """Memory of the driver's machine, with the desktops that it runs itself.
 
     Attributes:
         start: While every rank loads the model.
@@ -136,7 +137,17 @@ def host_needs(
         copies = 3 * trained_parameters(config, shape) * held // config.trainer.fsdp.nodes
         start += ranks * learner.host
         update += exported + (copies if takes_several_steps(config) else 0)
-    return HostNeeds(start=start, update=update + turns + CUTTING_BYTES, turns=turns)
+    desktops = desktops_here_bytes(config)
+    return HostNeeds(start=start + desktops, update=update + turns + CUTTING_BYTES + desktops, turns=turns)
+
+
+def desktops_here_bytes(config: Config) -> int:
+    """Return the memory of the desktops that the driver's own machine runs."""
+    if not config.backend.boots:
+        return 0
+    hosts = docker_hosts(config.desktop)
+    here = sum(count for name, count in desktops_by_host(config).items() if hosts[name].local)
+    return round(here * desktop_gib(config) * 2**30)
 
 
 def largest_update(config: Config) -> int:

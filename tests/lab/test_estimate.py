@@ -332,3 +332,14 @@ def test_the_latest_turn_of_the_longest_attempt_fits_into_an_engine(name: str):
     assert found.longest_tokens > 5 * 2_691 + replies + config.policy.max_new_tokens
     assert found.longest_tokens <= config.vllm.max_model_len
     assert found.prompt_tokens + config.policy.max_new_tokens < found.longest_tokens
+
+
+def test_host_memory_counts_the_desktops_of_the_driver_s_own_engine():
+    def both(*changes: str) -> tuple[int, int]:
+        found = estimate(load(preset_name="osworld-dartsim-16gpu", overrides=changes))
+        assert found is not None
+        return found.host.start, found.host.update
+
+    (start, update), (elsewhere, _) = both(), both("desktop.hosts.vm-1.url=ssh://osworld@vm-1")
+    assert start - elsewhere == round(40 * 4.2 * GIB)
+    assert update > 40 * 4.2 * GIB
