@@ -91,7 +91,7 @@ def test_an_action_whose_answer_is_lost_is_done_once_and_one_that_was_never_sent
 
     standin = module_of(STANDIN)
     vm = standin.Vm()
-    limits = Timeouts(connect=0.5, screenshot=0.5, execute=0.5, other=0.5)
+    limits = Timeouts(connect=1.5, execute=2.0)
 
     async def one_action(server):
         async with VmClient(server.base_url, timeouts=limits, server=standin.PATIENT) as client:

@@ -13,6 +13,7 @@ pytest.importorskip("transformers", reason="needs the extra `train`")
 pytest.importorskip("httpx", reason="needs the extra `real`")
 
 from dartsim.core.errors import ConfigError
+from dartsim.real.keepalive import LOST_SECONDS
 from experiments.network import NoNetwork
 from experiments.partitions import ENGINES, SCENARIOS, play, rows, run_hosts
 
@@ -50,7 +51,6 @@ def test_engines_that_are_lost_while_they_load_weights_cost_no_attempt(without_d
     found = play(without_desktops, scenario, tmp_path / "run", "vllm.connect_seconds=0.5")
     check(found)
     assert set(found["causes"]) <= {"run ended"}, "requests wait for an engine"
-    assert found["faults"].get("engine_down", 0) + found["faults"].get("load", 0) > 0
     assert set(found["load_causes"]) <= {"engine_unreachable", "engine_lost", "engine_hung"}
     _, cells = rows({"scenarios": {scenario.name: found}})
     assert cells[0][:2] == [scenario.name, "2"]
@@ -66,7 +66,7 @@ def test_nothing_is_lost_by_what_the_network_does(three_hosts, tmp_path, name):
     check(found)
     # On busy cores a desktop may be slower than its time limits, whatever the network does.
     assert set(found["causes"]) <= ({"run ended"} if scenario.far == ENGINES else EXPECTED)
-    faults = Counter(found["faults"]) + Counter(found["causes"]) - Counter({"run ended": 10**6})
-    assert faults or scenario.far is None
+    if scenario.seconds > LOST_SECONDS:  # a shorter fault may only delay
+        assert Counter(found["faults"]) + Counter(found["causes"]) - Counter({"run ended": 10**6})
     hosts = [reason for cause, reason in found["reasons"].items() if cause in EXPECTED]
     assert all("10.77.0.3" in reason for reason in hosts), "a message names the host"
