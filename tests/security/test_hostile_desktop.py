@@ -269,6 +269,7 @@ def test_no_attack_at_chromes_port_scores(osworld_with_browser, getter):
     check(osworld_with_browser, getter, harmless=set(ATTACKS))
 
 
+@pytest.mark.docker
 def test_every_getter_of_osworld_is_attacked(osworld):
     getters = osworld.run(osworld.pool.facts).getters
     usable = {name for name, lacks in getters.items() if not lacks}
