@@ -31,11 +31,6 @@ class PolicyEvaluation:
         """Mean reward over tasks."""
         return float(np.mean([np.mean(rewards) for rewards in self.scores.values()]))
 
-    @property
-    def standard_error(self) -> float:
-        means = [float(np.mean(rewards)) for rewards in self.scores.values()]
-        return float(np.std(means, ddof=1) / len(means) ** 0.5) if len(means) > 1 else 0.0
-
 
 def play(
     answers: Answers,

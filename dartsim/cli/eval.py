@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from enum import StrEnum
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -20,6 +22,7 @@ from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dartsim.config import Config
+    from dartsim.observe.rundir import RunDir
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -95,13 +98,10 @@ def evaluate(
     from dartsim.run.policy_evaluation import EvaluationPlan, evaluate_policy, evaluation_figures
     from dartsim.run.prepare import prepare_run
 
-    run = target if target is not None and target.is_dir() else None
-    if run is not None:
-        read_run(run)
-        if preset is not None:
-            raise ConfigError(f"{run} has its own configuration; leave --preset out")
-    if run is None and (target is None and preset is None):
-        preset = "tiny"
+    run = None if target is None or not target.is_dir() else read_run(target)
+    if run is not None and preset is not None:
+        raise ConfigError(f"{run.path} has its own configuration; leave --preset out")
+    file = target if run is None else run.path / CONFIG
     changes = [*backend_overrides(backend, workers, False), *(overrides or ()), *_neutral()]
     given = {
         "tasks.held_out": tasks,
@@ -111,16 +111,11 @@ def evaluate(
     }
     changes += [f"{key}={value}" for key, value in given.items() if value is not None]
     changes += _task_list(task_list) if task_list is not None else []
-    folder, name, weights, source = _policy(run, model, endpoint, best=best)
-    file = target if run is None else run / CONFIG
-    config = _load(file, preset, [*changes, *source])
-    if endpoint is not None and config.backend.desktop_backend.modeled:  # it takes real time, and they need none
-        config = _load(file, preset, [*changes, *source, "backend.desktops=mock"])
-    if folder is None and endpoint is None:
-        folder = _configured_model(config)
-        name, weights = folder.name, _fingerprint(folder)
+    policy = _policy(run, model, endpoint, best=best)
+    config = _load(file, preset, [*changes, *(policy.overrides if policy is not None else ())])
     if config.policy.kind != "vlm":
         raise ConfigError(f"{target or preset} has a surrogate policy: it has no model to evaluate")
+    policy = policy or _configured(config)
     prepared = prepare_run(config, trains=False)
     held_out = prepared.held_out
     chosen = _chosen(prepared.tasks, held_out, split)
@@ -131,28 +126,28 @@ def evaluate(
         attempts=attempts or config.trainer.evaluation.attempts_per_task,
         tries=tries,
     )
-    path = out_folder or new_folder(f"eval-{EvaluationFolder(Path(), name).model}")
-    results = EvaluationFolder(path, name)
-    results.check(config, chosen, weights)
+    path = out_folder or new_folder(f"eval-{EvaluationFolder(Path(), policy.name).model}")
+    results = EvaluationFolder(path, policy.name)
+    results.check(config, chosen, policy.weights)
     if is_held(path):
         refuse_held(path)
     served = None
-    if endpoint is None:
+    if config.backend.engine_backend.loads_weights:
         # Imported here: it needs torch.
         from dartsim.run.served_model import served_model
 
-        served = served_model(config, _version(run))
+        served = served_model(config, policy.version)
     kept = f"interrupted; scored attempts are kept in {path}, and the same command with --out {path} goes on"
     with ExitStack() as stack, report_interrupt(kept), _bar() as (on_step, on_start):
 
         def begin() -> None:
             stack.enter_context(held(path))
-            results.claim(config, chosen, weights)
+            results.claim(config, chosen, policy.weights)
 
         ended = evaluate_policy(prepared, plan, results, begin, served=served, on_step=on_step, on_start=on_start)
     figures = {
-        "model": name,
-        "version": None if run is None else _version(run),
+        "model": policy.name,
+        "version": policy.version if run is not None else None,
         "out": str(path),
         "split": split or (Split.HELD_OUT if held_out else Split.ALL),
         "temperature": config.policy.temperature,
@@ -199,11 +194,25 @@ def _cells(row: Mapping[str, Any], ks: Sequence[str]) -> list[str]:
     return [str(row["tasks"]), str(row["attempts"]), f"{row['success_rate']:.1%}", f"{low:.1%} – {high:.1%}", *passed]
 
 
+class Policy(NamedTuple):
+    """What is evaluated: a name for its results, what identifies its weights, and overrides that choose it."""
+
+    name: str
+    weights: str
+    overrides: Sequence[str] = ()
+    version: int = 0
+
+
 def _load(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Config:
-    """Return the configuration; a learner of several processes is not needed, and a local one trains nothing."""
+    """Return the configuration, with a learner that starts nothing, and no modeled desktops before an endpoint."""
     from dartsim.config import load
 
-    return load(file, preset_name=preset, overrides=[*overrides, "backend.learner=local"])
+    changes = [*overrides, "backend.learner=local"]
+    preset = "tiny" if file is None and preset is None else preset
+    config = load(file, preset_name=preset, overrides=changes)
+    if config.backend.engine_backend.loads_weights or not config.backend.desktop_backend.modeled:
+        return config
+    return load(file, preset_name=preset, overrides=[*changes, "backend.desktops=mock"])  # in real time, as it is
 
 
 def _neutral() -> list[str]:
@@ -220,55 +229,54 @@ def _task_list(file: Path) -> list[str]:
     return ["tasks.source=osworld", f"tasks.folder={file.parent}", f"tasks.list_name={file.name.removesuffix('.json')}"]
 
 
-def _policy(
-    run: Path | None, model: str | None, endpoint: str | None, *, best: bool
-) -> tuple[Path | None, str, str, list[str]]:
-    """Return the model's folder, its name, what identifies its weights, and overrides that choose it."""
+def _policy(run: RunDir | None, model: str | None, endpoint: str | None, *, best: bool) -> Policy | None:
+    """Return what the command line says is evaluated; None: what the configuration names."""
     if best and run is None:
         raise ConfigError("--best takes the promoted weights of a run; name a run's folder")
     if endpoint is not None:
         if run is not None or model is None:
             raise ConfigError("--endpoint URL needs --model NAME, and no run: its model is not the run's")
-        return None, model, f"endpoint {model}", _endpoint(endpoint, model)
+        return Policy(model, f"endpoint {model}", _endpoint(endpoint, model))
     if run is not None:
         if model is not None:
-            raise ConfigError(f"{run} has a model of its own; leave --model out, or name a configuration")
-        folder = _run_model(run, best=best)
-        return folder, f"{run.resolve().name}{'-best' * best}", _fingerprint(folder), [f"policy.model={folder}"]
-    if model is None:
-        return None, "", "", []
-    folder = Path(model)
-    return folder, folder.resolve().name, _fingerprint(folder), [f"policy.model={folder}"]
+            raise ConfigError(f"{run.path} has a model of its own; leave --model out, or name a configuration")
+        return _of_run(run, best=best)
+    return None if model is None else _of_folder(Path(model))
 
 
 def _endpoint(url: str, model: str) -> list[str]:
     """Return overrides that ask an endpoint."""
-    import json
-
     return [
         *("policy.kind=vlm", "policy.grammar=ui_tars", "backend.workers=endpoint", "rollout.num_workers=1"),
         *(f"endpoint.url={json.dumps(url)}", f"endpoint.model={json.dumps(model)}"),
     ]
 
 
-def _run_model(run: Path, *, best: bool) -> Path:
-    from dartsim.config import load
-    from dartsim.observe.rundir import CONFIG
+def _of_run(run: RunDir, *, best: bool) -> Policy:
     from dartsim.run.execute import BEST
 
-    if load(run / CONFIG).policy.kind != "vlm":
-        raise ConfigError(f"{run} was run with a surrogate policy: it has no model to evaluate")
-    if best and not (run / BEST).is_dir():
+    if run.summary["surrogate"]:
+        raise ConfigError(f"{run.path} was run with a surrogate policy: it has no model to evaluate")
+    folder = run.path / BEST if best else run.path
+    if not folder.is_dir():
         raise ConfigError(
-            f"{run} has no {BEST}/: it promoted no weights (trainer.promotion); leave --best out for its last ones"
+            f"{run.path} has no {BEST}/: it promoted no weights (trainer.promotion); leave --best out for its last ones"
         )
-    return (run / BEST if best else run) / "model"
+    version = run.summary["promotion"]["best_version"] if best else run.summary["total_updates"]
+    name = f"{run.path.resolve().name}{'-best' * best}"
+    return _of_folder(folder / "model")._replace(name=name, version=version)
 
 
-def _configured_model(config: Config) -> Path:
+def _of_folder(folder: Path) -> Policy:
+    return Policy(folder.resolve().name, _fingerprint(folder), [f"policy.model={json.dumps(str(folder))}"])
+
+
+def _configured(config: Config) -> Policy:
+    if not config.backend.engine_backend.loads_weights:
+        return Policy(str(config.endpoint.model), f"endpoint {config.endpoint.model}")
     if config.policy.model is None:
         raise ConfigError("there is no model to evaluate: name a run's folder, --model FOLDER, or --endpoint URL")
-    return Path(config.policy.model)
+    return _of_folder(Path(config.policy.model))
 
 
 def _fingerprint(folder: Path) -> str:
@@ -277,8 +285,6 @@ def _fingerprint(folder: Path) -> str:
     Raises:
         ConfigError: If it holds none.
     """
-    from hashlib import sha256
-
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise ConfigError(
@@ -286,13 +292,6 @@ def _fingerprint(folder: Path) -> str:
         )
     found = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return sha256(repr(found).encode()).hexdigest()[:16]
-
-
-def _version(run: Path | None) -> int:
-    """Return the version of a run's weights; 0 for a model's folder."""
-    from dartsim.observe.rundir import read_run
-
-    return 0 if run is None else int(read_run(run).summary.get("total_updates", 0))
 
 
 def _chosen(train: Sequence[Any], held_out: Sequence[Any], split: Split | None) -> Sequence[Any]:

@@ -11,7 +11,7 @@ pytest.importorskip("transformers")
 
 from dartsim.core.types import Attempt, Content, Ending, Request, Task
 from dartsim.envs.simulated import SimDesktop
-from dartsim.real.evaluate import PolicyEvaluation, evaluate, play
+from dartsim.real.evaluate import evaluate, play
 
 
 class Scripted:
@@ -52,8 +52,3 @@ def test_success_is_the_mean_over_tasks(red_buttons: list[Any]) -> None:
     result = evaluate(Scripted("click 0 0"), red_buttons, tasks, version=3, turn_limit=1, attempts=2)
     assert result.scores == {"0": (1.0, 1.0), "1": (0.0, 0.0), "2": (0.0, 0.0), "3": (0.0, 0.0)}
     assert result.success_rate == 0.25
-    assert result.standard_error == pytest.approx(0.25)
-
-
-def test_one_task_has_no_standard_error() -> None:
-    assert PolicyEvaluation(version=0, scores={"a": (1.0,)}).standard_error == 0.0
