@@ -77,7 +77,7 @@ def test_a_finished_run_is_evaluated(finished: Path, dartsim, tmp_path):
     figures = json.loads(target.read_text())
     assert figures["version"] == 3
     (budget,) = figures["budgets"]
-    assert (budget["tasks"], budget["attempts"], budget["masked"]) == (16, 32, {})
+    assert (budget["tasks"], budget["attempts"], budget["masked"]) == (16, 64, {})
 
 
 def test_an_evaluation_repeats_the_run_s_last_one(finished: Path, dartsim, tmp_path):
