@@ -101,13 +101,13 @@ async def play(provider: EnvProvider, task: Task, actions: Sequence[str], *, slo
     begun = loop.time()
     desktop = await provider.start(slot)
     try:
-        frames = [(await desktop.reset(task, seed=0)).screenshot]
+        frames = [np.asarray((await desktop.reset(task, seed=0)).screenshot)]
         done: list[str] = []
         for action in actions:
             for step in (action, *[WAIT] * PATIENCE):
                 after = await desktop.step(step)
                 done.append(step)
-                frames.append(after.observation.screenshot)
+                frames.append(np.asarray(after.observation.screenshot))
                 if after.over or action == WAIT or _changed(frames[-2], frames[-1]):
                     break
         score = await desktop.evaluate()
