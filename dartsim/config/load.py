@@ -386,6 +386,8 @@ def _unknown_parameters(
     """Yield one sentence for every key that the component which a table chooses does not have."""
     sections = choice.sections()
     rule = table.get(TAG, None if partial else choice.default)
+    if rule is not None and rule not in sections:  # validation names the rule
+        return
     for key in table:
         place = ".".join((*path, key))
         having = [name for name, section in sections.items() if key in section.model_fields]

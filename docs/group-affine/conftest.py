@@ -1,0 +1,3 @@
+"""The fixture `cluster`."""
+
+pytest_plugins = ["dartsim.testing"]
