@@ -55,4 +55,4 @@ def test_the_search_for_failing_schedules_takes_it(example):
     )
     assert code == 0, printed
     code, printed = example("dartsim", "config", "show", "ours.toml")
-    assert (code, "a plug-in's comes with --plugin MODULE" in printed) == (2, True), printed
+    assert (code, "rollout.routing.rule = 'group-affine': wanted" in printed) == (2, True), printed
