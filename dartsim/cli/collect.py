@@ -24,7 +24,8 @@ EXAMPLES = (
     "dartsim collect my.toml --oracle 1 --set tasks.count=64\n\n"
     "dartsim collect --model runs/tiny-seed0 --attempts 8 --out runs/tried\n\n"
     "dartsim collect --run runs/tiny-seed0 --json -\n\n"
-    "dartsim collect --preset osworld-8gpu --results results/pyautogui/screenshot/other-model\n\n"
+    "dartsim collect --preset osworld-8gpu \\\n"
+    "  --results results/pyautogui/screenshot/other-model\n\n"
     "dartsim run --set curation.pool.file=runs/shown"
 )
 

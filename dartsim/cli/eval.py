@@ -28,12 +28,10 @@ EXAMPLES = (
     "Examples:\n\n"
     "dartsim eval runs/tiny-seed0 --tasks 512 --json -\n\n"
     "dartsim eval --preset osworld-8gpu --model models/UI-TARS-1.5-7B \\\n"
-    "  --task-list OSWorld/evaluation_examples/test_nogdrive.json --steps 15 --steps 50 --steps 100 --temperature 0\n\n"
-    "OPENAI_API_KEY=… dartsim eval --preset osworld-8gpu --endpoint https://api.example.com/v1 --model some-model \\\n"
-    "  --task-list OSWorld/evaluation_examples/test_small.json --attempts 4 --desktops 16 --out runs/some-model\n\n"
-    "The same command with the same --out goes on after an interruption: scored attempts are kept, masked ones are "
-    "made again.\n\n"
-    "Exit codes: 0 every attempt has a score, 1 some are masked, 2 the request was wrong, 130 interrupted."
+    "  --task-list OSWorld/evaluation_examples/test_nogdrive.json \\\n"
+    "  --steps 15 --steps 50 --steps 100 --temperature 0\n\n"
+    "dartsim eval --preset osworld-8gpu --endpoint https://api.example.com/v1 \\\n"
+    "  --model some-model --attempts 4 --desktops 16 --out runs/some-model"
 )
 
 
@@ -91,7 +89,10 @@ def evaluate(
 
     Attempts run as in training, on any backend. Each step budget is a pass of its own. Results are in the layout that
     OSWorld's show_result.py reads: its result_dir is OUT/steps-N/attempt-K. A masked attempt is reported with its
-    cause, and counts neither as a success nor as a failure.
+    cause, and counts neither as a success nor as a failure. The same command with the same --out goes on after an
+    interruption: scored attempts are kept, masked ones are made again. An endpoint's key comes from OPENAI_API_KEY.
+
+    Exit code 0: every attempt has a score; 1: some are masked; 2: the request was wrong; 130: interrupted.
     """
     from dartsim.observe.rundir import CONFIG, held, is_held, read_run, refuse_held
     from dartsim.run.evaluation_results import EvaluationFolder

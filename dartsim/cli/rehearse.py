@@ -26,7 +26,6 @@ EXAMPLES = (
     "dartsim rehearse --preset osworld-8gpu\n\n"
     "dartsim rehearse my.toml --minutes 30 --json rehearsal.json\n\n"
     "dartsim rehearse my.toml --stand-in learner\n\n"
-    "python -m dartsim.real.rehearsal.desktops --host 0.0.0.0 --ports 5000   # on vm-1, to measure its network\n\n"
     'dartsim rehearse my.toml --server "desktops of vm-1=http://vm-1:5000"'
 )
 ENGINE_CHECKS = frozenset({"real packages", "vLLM's interpreter", "engines", "model", "gpus"})
@@ -66,7 +65,8 @@ def rehearse(
 
     The run is a real one, with stand-ins for what is not up: servers that speak the protocols of OSWorld's desktops
     and of vLLM and answer at once, and ranks that train nothing. Disk, network and scorers are measured alone. The
-    table shows what each part needs, by the configuration's twin and estimate, and what it delivered.
+    table shows what each part needs, by the configuration's twin and estimate, and what it delivered. To measure the
+    network of another machine, start `python -m dartsim.real.rehearsal.desktops --host 0.0.0.0 --ports 5000` there.
 
     Exit code 1 if a part falls short, 2 if the configuration cannot work.
     """
