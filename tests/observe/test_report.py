@@ -275,7 +275,5 @@ def test_failed_starts_are_shown_with_their_reason(make_recorder, tmp_path):
     recorder.snapshot()
     figures = summary(recorder, warmup_share=0.1) | {"config": {}}
     assert figures["fault_reasons"] == {"wrong_screen_size": "http://vm has a screen of 800 × 600"}
-    page = render_report(
-        write_run(tmp_path, recorder, config={}, config_toml="", summary=figures, meta={"preset": "a"})
-    )
+    page = render_report(write_run(tmp_path, recorder, config_toml="", summary=figures, meta={"preset": "a"}))
     assert "http://vm has a screen of 800 × 600" in own_text(page.read_text(encoding="utf-8"))

@@ -23,7 +23,7 @@ EXTRAS = [
     "transformers", "vllm",
 ]  # fmt: skip
 LEARN = [
-    *(f"dartsim.run.{name}" for name in ("demonstrations", "evaluation", "learning")),
+    *(f"dartsim.run.{name}" for name in ("demonstrations", "evaluation", "learning", "served_model")),
     "dartsim.lab.collecting",
     *(f"dartsim.real.{name}" for name in ("engines.backend", "learners.backend", "vlm.plan")),
 ]

@@ -69,7 +69,7 @@ def test_every_screen_of_a_turn_is_on_disk_when_its_attempt_is_scored(tmp_path, 
     shown = asyncio.run(played(keep))
     assert len(threads) == 3, "nobody acts on the last screen"
     assert threading.main_thread() not in threads
-    monkeypatch.setattr("dartsim.store.blobs.encode_png", None)
+    monkeypatch.setattr("dartsim.store.blobs.png_of", None)
     for one in shown[:3]:
         blobs.put(one.screenshot)
         blobs.put_text(one.accessibility_tree)

@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 KNOWN = {
+    "dartsim/lab/gate.py": "builds a pandas DataFrame of figures; reads no file",
     "real/ray_cluster/errors.py": "asks whether an error of this process can travel; reads what it has just written",
 }
 """Files that name pickle, and why they may."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dartsim.core.errors import StoreFault, StoreFull, TornFile
-from dartsim.core.png import encode_png
+from dartsim.core.png import png_of
 from dartsim.store.blobs import BlobStore
 
 
@@ -119,7 +119,7 @@ def test_what_nobody_wants_is_swept(blobs):
 def test_what_was_prepared_is_found_and_not_written_again(blobs, monkeypatch):
     shown = picture()
     blobs.prepare(shown, "<a/>")
-    monkeypatch.setattr("dartsim.store.blobs.encode_png", None)
+    monkeypatch.setattr("dartsim.store.blobs.png_of", None)
     kept, text = blobs.put(shown), blobs.put_text("<a/>")
     assert blobs.counts == {"written": 2, "known": 2}
     del shown
@@ -158,11 +158,11 @@ def test_what_was_begun_while_a_file_was_written_is_that_file(blobs, monkeypatch
     other = [picture()]
 
     def slowly(pixels):
-        monkeypatch.setattr("dartsim.store.blobs.encode_png", encode_png)
+        monkeypatch.setattr("dartsim.store.blobs.png_of", png_of)
         blobs.prepare(other[0])
-        return encode_png(pixels)
+        return png_of(pixels)
 
-    monkeypatch.setattr("dartsim.store.blobs.encode_png", slowly)
+    monkeypatch.setattr("dartsim.store.blobs.png_of", slowly)
     kept = blobs.put(picture())
     other.clear()
     blobs.put_text("more")
