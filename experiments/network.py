@@ -123,10 +123,13 @@ class Network:
         self._tell(cut=[])
 
     def _tell(self, **what: Any) -> None:
+        """Tell the wire what to do with packets from now on, and wait until it does."""
         assert self._wire is not None
         assert self._wire.stdin is not None
+        assert self._wire.stdout is not None
         self._wire.stdin.write(json.dumps(what) + "\n")
         self._wire.stdin.flush()
+        self._wire.stdout.readline()
 
     # ---- what runs on hosts
 
@@ -206,6 +209,8 @@ class Wire:
                     return
                 else:
                     self._obey(**json.loads(line))
+                    sys.stdout.write("\n")
+                    sys.stdout.flush()
             while self._due and self._due[0][0] <= time.monotonic():
                 _, _, target, packet = heapq.heappop(self._due)
                 self._put(target, packet)
