@@ -193,7 +193,6 @@ def test_a_hostile_agent_on_every_slot_changes_no_score_and_no_file(
     pytest.importorskip("docker")
     from dartsim.config.schema import DockerHostConfig
     from dartsim.real.containers.engine import connect
-    from dartsim.real.containers.leases import OWNER
     from dartsim.real.desktop import build, missing_packages
 
     try:
@@ -204,7 +203,7 @@ def test_a_hostile_agent_on_every_slot_changes_no_score_and_no_file(
         pytest.skip(f"packages of a skeleton desktop are missing: {', '.join(missing)}")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / "downloads").mkdir()
-    before, children = host_files(), set(_children())
+    before, children, containers = host_files(), set(_children()), _containers(client)
     image = asyncio.run(build("skeleton"))
     ended, agent = asyncio.run(run(num_envs, num_attempts, image, tmp_path / "downloads"))
 
@@ -223,9 +222,16 @@ def test_a_hostile_agent_on_every_slot_changes_no_score_and_no_file(
     assert host_files() == before
     assert not MARK.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["downloads"]
-    owners = [container.labels.get(OWNER, "") for container in client.containers.list(all=True)]
-    assert not [owner for owner in owners if f":{os.getpid()}:" in owner]
+    assert _containers(client) <= containers
     assert set(_children()) <= children
+
+
+def _containers(client: Any) -> set[str]:
+    """Return the containers of this process; a fixture of other tests may hold some."""
+    from dartsim.real.containers.leases import OWNER
+
+    listed = client.containers.list(all=True)
+    return {container.id for container in listed if f":{os.getpid()}:" in container.labels.get(OWNER, "")}
 
 
 def _children() -> list[str]:
