@@ -15,6 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
+pytest.importorskip("httpx")
 
 from safetensors.torch import load_file  # noqa: E402
 
