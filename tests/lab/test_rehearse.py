@@ -55,6 +55,8 @@ def test_memory_of_turns_follows_a_line_through_those_that_were_held(constant: i
 
 
 def test_every_part_is_measured_over_stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("aiohttp")
+    pytest.importorskip("httpx")
     pytest.importorskip("torch")
     from dartsim.real.rehearsal.model import write_stand_in
 
@@ -100,6 +102,8 @@ def test_what_cannot_be_rehearsed_is_refused_before_any_work(
 
 
 def test_a_synthetic_checkpoint_has_the_parameters_of_the_published_model(tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp")
+    pytest.importorskip("httpx")
     pytest.importorskip("torch")
     from dartsim.real.rehearsal.probes import meta_tensors
 
