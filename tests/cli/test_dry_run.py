@@ -203,6 +203,8 @@ def test_packages_that_a_desktop_image_needs_are_told_and_do_not_stop_the_answer
 
 
 def test_a_run_whose_ranks_cannot_hold_the_model_never_starts():
+    pytest.importorskip("docker")
+    pytest.importorskip("httpx")
     sets = ("trainer.fsdp.ranks=2", "trainer.fsdp.gpus=[6,7]")
     words = [word for one in sets for word in ("--set", one)]
     failed = CliRunner().invoke(app, ["run", "--preset", "osworld-8gpu", *words])

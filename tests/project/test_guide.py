@@ -96,6 +96,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("start", QUICK)
 def test_a_quick_step_runs(dartsim, place: Path, start: str) -> None:
     program, *words = command(start)
+    if words[0] == "tasks":
+        pytest.importorskip("httpx")
     assert program == "dartsim"
     assert dartsim(*words) == 0
 

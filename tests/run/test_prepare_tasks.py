@@ -77,6 +77,6 @@ def test_tasks_are_left_out_by_id(offered):
 def test_a_package_that_a_backend_needs_is_looked_for_first(monkeypatch, change):
     monkeypatch.setitem(sys.modules, "httpx", None)
     config = load(preset_name="desktop" if "desktops" in change else "tiny", overrides=[change])
-    with pytest.raises(ConfigError, match=r"need httpx, not installed here: pip install .*\[real\]"):
+    with pytest.raises(ConfigError, match=r"need .*httpx, not installed here: pip install .*\[real\]"):
         refuse_missing_packages(config)
     refuse_missing_packages(load(preset_name="dart"))
