@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dartsim.observe.recorder import Instrument
     from dartsim.rollout.router_check import check_router
     from dartsim.rollout.routers import Routed, Router
+    from dartsim.sim.run_virtual import run_virtual
 
 _HOMES = {
     "dartsim.api": ("Comparison", "Result", "compare", "load", "presets", "simulate"),
@@ -52,6 +53,7 @@ _HOMES = {
     "dartsim.observe.recorder": ("Instrument",),
     "dartsim.rollout.router_check": ("check_router",),
     "dartsim.rollout.routers": ("Routed", "Router"),
+    "dartsim.sim.run_virtual": ("run_virtual",),
 }
 """Where each public name is: imported when first used, for most of these modules take long."""
 
@@ -80,6 +82,7 @@ __all__ = [
     "load",
     "presets",
     "register",
+    "run_virtual",
     "simulate",
 ]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from dartsim.sim import simulate
+from dartsim.sim import run_virtual
 
 
 class NaiveLoop(asyncio.AbstractEventLoop):
@@ -113,7 +113,7 @@ async def sleepers(tasks: Delays) -> None:
 
 def on_simloop(tasks: Delays) -> None:
     """Run on this package's loop."""
-    simulate(sleepers(tasks))
+    run_virtual(sleepers(tasks))
 
 
 def on_simpy(tasks: Delays) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -56,6 +57,20 @@ def test_a_simulation_is_the_same_twice_and_says_what_it_measured(tmp_path):
     page = result.report(tmp_path / "new" / "page.html")
     assert "<h1>dart</h1>" in page.read_text("utf-8")
     assert [file.name for file in page.parent.iterdir()] == ["page.html"]
+
+
+def test_a_coroutine_runs_in_virtual_time_with_the_same_draws_each_time():
+    async def arrivals() -> tuple[list[float], float]:
+        loop = asyncio.get_running_loop()
+        gaps = list(loop.rng("arrivals").exponential(3600.0, size=3))
+        for gap in gaps:
+            await asyncio.sleep(gap)
+        return gaps, loop.time()
+
+    gaps, end = dartsim.run_virtual(arrivals(), seed=1)
+    assert end == sum(gaps)
+    assert dartsim.run_virtual(arrivals(), seed=1) == (gaps, end)
+    assert dartsim.run_virtual(arrivals(), seed=2)[1] != end
 
 
 def test_figures_over_time_are_a_data_frame():

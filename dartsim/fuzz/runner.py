@@ -28,7 +28,7 @@ from dartsim.run.prepare import PreparedRun, prepare
 from dartsim.run.resume_point import LIVES, ResumePoint, read_resume_point
 from dartsim.run.sim_cluster import caches, faulty_cluster, learner, modeled_transport, provider, workers
 from dartsim.run.system import System, success_pool
-from dartsim.sim import Perturbation, SimReport, simulate
+from dartsim.sim import Perturbation, SimReport, run_virtual
 from dartsim.sim.faults import KINDS, FaultFreeCluster
 from dartsim.sim.faults.kinds import kind_named
 from dartsim.sim.perturb import PerturbedLoop
@@ -156,7 +156,7 @@ class _CaseRun:
         if self.database is not None:
             self.database.begin(start)
         share, most = float(self.settings["delay_share"]), float(self.settings["delay_seconds"])
-        simulate(
+        run_virtual(
             self._main(store, resume_point, past),
             seed=self.case.seed + self.database_checks.lives - 1,
             start=start,

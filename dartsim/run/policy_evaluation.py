@@ -33,7 +33,7 @@ from dartsim.run.realtime import open_desktops, transport
 from dartsim.run.sim_cluster import faulty_cluster
 from dartsim.run.success import success_figures
 from dartsim.run.system import ActingSystem, new_recorder
-from dartsim.sim import SimLoop, simulate
+from dartsim.sim import SimLoop, run_virtual
 from dartsim.sim.bridge import BridgeEnvironment
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ def evaluate_policy(
         return source.results
 
     if config.backend.virtual:
-        return simulate(main(), seed=config.run.seed)
+        return run_virtual(main(), seed=config.run.seed)
     with asyncio.Runner(loop_factory=RunLoop) as runner:
         return runner.run(main())
 

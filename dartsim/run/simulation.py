@@ -20,8 +20,8 @@ from dartsim.run.results import RunResult, run_result
 from dartsim.run.resume_point import ResumePoint
 from dartsim.run.sim_cluster import caches, control_loop, faulty_cluster, learner, modeled_transport, provider, workers
 from dartsim.run.system import System, new_recorder, success_pool
-from dartsim.sim import SimLoop, simulate
-from dartsim.sim.simulate import SimReport
+from dartsim.sim import SimLoop, run_virtual
+from dartsim.sim.run_virtual import SimReport
 from dartsim.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def run_simulation(
     try:
         # A model that learns in this process may leave cycles that hold large tensors.
         with _rare_collections() if learning is None else nullcontext():
-            simulate(
+            run_virtual(
                 main(),
                 seed=config.run.seed,
                 start=start,

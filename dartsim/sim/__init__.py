@@ -3,7 +3,7 @@
 from dartsim.sim.environment import SimEnvironment, as_event, wait
 from dartsim.sim.loop import SimLoop
 from dartsim.sim.perturb import Perturbation
-from dartsim.sim.simulate import SimReport, simulate, simulate_reported
+from dartsim.sim.run_virtual import SimReport, run_virtual, run_virtual_reported
 from dartsim.sim.tasks import Node
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "SimLoop",
     "SimReport",
     "as_event",
-    "simulate",
-    "simulate_reported",
+    "run_virtual",
+    "run_virtual_reported",
     "wait",
 ]

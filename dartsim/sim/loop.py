@@ -36,7 +36,7 @@ CLEANUP_EVENTS = 300_000
 class SimLoop(LoopServices):
     """An asyncio event loop in virtual time.
 
-    States: idle, running, closed. ``simulate`` makes one, runs it and closes it.
+    States: idle, running, closed. ``run_virtual`` makes one, runs it and closes it.
 
     Attributes:
         env: Clock and heap; SimPy processes and resources live here.

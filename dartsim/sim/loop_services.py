@@ -25,7 +25,7 @@ WAKE_SLEEPER: Any = futures._set_result_unless_cancelled  # type: ignore[attr-de
 
 _NETWORK = "put the simulated model behind the port, or run on a real loop with a BridgeEnvironment"
 _PROCESS = "use a simulated part in its place, or run the program with asyncio.run"
-_SIGNAL = "simulate() already turns the first Ctrl-C into a cancellation of the main task"
+_SIGNAL = "run_virtual() already turns the first Ctrl-C into a cancellation of the main task"
 
 
 def _refusal(name: str, advice: str) -> Callable[..., NoReturn]:

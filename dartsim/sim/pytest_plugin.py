@@ -1,6 +1,6 @@
 """pytest: ``async def`` tests run in virtual time where they ask for it.
 
-A test marked ``@pytest.mark.sim`` runs in virtual time. Options of the marker go to ``simulate``, for example
+A test marked ``@pytest.mark.sim`` runs in virtual time. Options of the marker go to ``run_virtual``, for example
 ``@pytest.mark.sim(seed=3, until=60)``. With ``virtual_time = true`` in pytest's settings, every ``async def`` test runs
 in virtual time, except those marked for another asynchronous plugin. All other tests are left alone.
 """
@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
     config.addinivalue_line(
-        "markers", "sim(**options): run an `async def` test in virtual time, with these options of simulate()"
+        "markers", "sim(**options): run an `async def` test in virtual time, with these options of run_virtual()"
     )
 
 
@@ -73,10 +73,10 @@ def _options(item: pytest.Item) -> dict[str, Any]:
 
 
 def _in_virtual_time(test: Callable[..., Any], options: dict[str, Any]) -> Callable[..., None]:
-    from dartsim.sim.simulate import simulate  # here: every pytest where dartsim is installed loads this module
+    from dartsim.sim.run_virtual import run_virtual  # here: every pytest where dartsim is installed loads this module
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
-        simulate(test(*args, **kwargs), **options)
+        run_virtual(test(*args, **kwargs), **options)
 
     return run

@@ -12,7 +12,7 @@ from dartsim.config.sections.curation import GroupsConfig, PoolConfig
 from dartsim.core.types import Ending, TrajectoryState, UpdateResult, Weights
 from dartsim.curation import GroupFilter, SamplingUnit, SuccessPool
 from dartsim.curation.admission import SlotGroup
-from dartsim.sim import simulate
+from dartsim.sim import run_virtual
 from dartsim.store.memory import MemoryStore
 
 RATES = st.sampled_from([0.0, 0.1, 0.4])
@@ -217,4 +217,4 @@ def test_nothing_is_lost_trained_twice_stale_ahead_of_its_bound_or_idle_without_
         if not config["filter"] and config["update_faults"] == 0 and config["faults"] == 0:
             assert cluster.trained, "nothing was trained though nothing failed"
 
-    simulate(main(), max_events=500_000)
+    run_virtual(main(), max_events=500_000)

@@ -14,7 +14,7 @@ from dartsim.core.types import Task
 from dartsim.envs.base import DONE, FAIL, WAIT
 from dartsim.envs.simulated import SOLVE_ACTION, WORK_ACTION, SimDesktop
 from dartsim.envs.timed import TimedProvider
-from dartsim.sim import simulate
+from dartsim.sim import run_virtual
 from dartsim.sim.bridge import BridgeEnvironment
 from dartsim.sim.env_profiles import OSWORLD, EnvTiming
 from dartsim.sim.host import SimHost
@@ -72,7 +72,7 @@ def test_an_episode_takes_what_the_profile_says():
         assert_free(host)
         return times, observation, results, score, host.memory.capacity - free_while_running
 
-    times, observation, results, score, held = simulate(main())
+    times, observation, results, score, held = run_virtual(main())
     assert times == [5.0, 7.0, 8.5, 11.5, 19.5]
     assert [result.over for result in results] == [False, False, True]
     assert results[0].observation == observation
@@ -90,8 +90,8 @@ def test_a_second_attempt_boots_afresh_where_the_profile_says_so():
         await env.reset(TASK, seed=2)
         return now() - before
 
-    assert simulate(main(TIMING)) == 8.0 + 1.0 + 4.0 + 2.0
-    assert simulate(main(replace(TIMING, fresh_per_attempt=False))) == 2.0
+    assert run_virtual(main(TIMING)) == 8.0 + 1.0 + 4.0 + 2.0
+    assert run_virtual(main(replace(TIMING, fresh_per_attempt=False))) == 2.0
 
 
 def test_fixed_sleeps_are_idle_time_on_top():
@@ -103,7 +103,7 @@ def test_fixed_sleeps_are_idle_time_on_top():
         await env.evaluate()
         return done_at, now(), host.cores.core_seconds - work
 
-    assert simulate(main()) == (67.0, 90.0, 1.5)
+    assert run_virtual(main()) == (67.0, 90.0, 1.5)
 
 
 def test_starts_are_serialized_and_boots_are_not():
@@ -120,7 +120,7 @@ def test_starts_are_serialized_and_boots_are_not():
                 group.create_task(start(slot))
         return ready
 
-    assert simulate(main()) == [5.0, 6.0, 7.0, 8.0]
+    assert run_virtual(main()) == [5.0, 6.0, 7.0, 8.0]
 
 
 def test_steps_on_a_crowded_host_take_longer():
@@ -135,7 +135,7 @@ def test_steps_on_a_crowded_host_take_longer():
                 group.create_task(env.step(WORK_ACTION))
         return now() - before
 
-    assert [simulate(main(cores)) for cores in (4, 2, 1)] == [0.5, 1.0, 2.0]
+    assert [run_virtual(main(cores)) for cores in (4, 2, 1)] == [0.5, 1.0, 2.0]
 
 
 def test_a_start_waits_until_memory_is_free():
@@ -151,7 +151,7 @@ def test_a_start_waits_until_memory_is_free():
         await second
         return now() - closed
 
-    assert simulate(main()) == 5.0
+    assert run_virtual(main()) == 5.0
 
 
 def test_content_is_computed_when_the_latency_has_passed():
@@ -171,7 +171,7 @@ def test_content_is_computed_when_the_latency_has_passed():
         await env.reset(TASK, seed=0)
         await env.step(WAIT)
 
-    simulate(main())
+    run_virtual(main())
     assert seen == [("begin", 7.0), (WAIT, 7.5)]
 
 
@@ -229,7 +229,7 @@ def test_a_failing_environment_is_a_fault_and_no_reward(wrapped, part, error, me
         await env.close()
         assert_free(host)
 
-    simulate(main())
+    run_virtual(main())
 
 
 def test_close_never_raises_and_may_be_repeated():
@@ -243,7 +243,7 @@ def test_close_never_raises_and_may_be_repeated():
         assert now() == closed
         assert_free(host)
 
-    simulate(main())
+    run_virtual(main())
 
 
 def test_an_environment_that_cannot_be_made_is_a_failed_start():
@@ -256,7 +256,7 @@ def test_an_environment_that_cannot_be_made_is_a_failed_start():
             await provider.start(0)
         assert_free(host)
 
-    simulate(main())
+    run_virtual(main())
 
 
 def test_misuse_is_not_taken_for_a_fault():
@@ -268,7 +268,7 @@ def test_misuse_is_not_taken_for_a_fault():
         with pytest.raises(ResetNeeded):
             await env.evaluate()
 
-    simulate(main())
+    run_virtual(main())
 
 
 def test_an_environment_from_make_is_timed_with_its_wrappers():
@@ -286,7 +286,7 @@ def test_an_environment_from_make_is_timed_with_its_wrappers():
         results = [await env.step(action) for action in (SOLVE_ACTION, DONE)]
         return observation, results, await env.evaluate()
 
-    observation, results, score = simulate(main())
+    observation, results, score = run_virtual(main())
     assert observation.instruction == "SAVE IT."
     assert observation.screenshot.shape == (4, 8, 3)
     assert observation.accessibility_tree == "<desktop-frame/>"
@@ -313,7 +313,7 @@ def test_a_foreign_environment_is_scored_by_its_last_reward():
         result = await env.step(DONE)
         return first, result, await env.evaluate()
 
-    first, result, score = simulate(main())
+    first, result, score = run_virtual(main())
     assert (first.instruction, first.screenshot.max()) == ("Save it.", 0)
     assert (result.observation.instruction, result.observation.screenshot.min(), result.over) == (
         "Save it.",
@@ -331,8 +331,8 @@ def test_fail_is_right_on_infeasible_tasks_only():
         await env.step(FAIL)
         return await env.evaluate()
 
-    assert simulate(main(TASK)) == 0.0
-    assert simulate(main(Task("i", "…", spec={"evaluator": {"func": "infeasible"}}))) == 1.0
+    assert run_virtual(main(TASK)) == 0.0
+    assert run_virtual(main(Task("i", "…", spec={"evaluator": {"func": "infeasible"}}))) == 1.0
 
 
 def test_slots_that_do_not_fit_are_refused():
@@ -340,7 +340,7 @@ def test_slots_that_do_not_fit_are_refused():
         with pytest.raises(ConfigError, match="33 desktops of 2 GiB do not fit"):
             cluster(33)
 
-    simulate(main())
+    run_virtual(main())
 
 
 def test_the_same_rng_gives_the_same_times_and_hosts_have_their_own_streams():
@@ -358,8 +358,8 @@ def test_the_same_rng_gives_the_same_times_and_hosts_have_their_own_streams():
             times.append(now() - before)
         return times
 
-    one, other = simulate(main(1)), simulate(main(2))
-    assert one == simulate(main(1))
+    one, other = run_virtual(main(1)), run_virtual(main(2))
+    assert one == run_virtual(main(1))
     assert one != other
     assert one[0] != one[1]
 
@@ -412,7 +412,7 @@ def test_a_cancelled_call_gives_everything_back(lives, cores, starts):
         await provider.start(0)
         assert now() - before == pytest.approx(5.0)
 
-    simulate(main())
+    run_virtual(main())
 
 
 @given(st.floats(0, 22), st.booleans())
@@ -446,7 +446,7 @@ def test_a_cancelled_call_leaves_the_cores_and_the_start_slot_at_that_moment(mom
         assert now() == pytest.approx(moment + len(started))
         assert_free(host)
 
-    simulate(main())
+    run_virtual(main())
 
 
 def test_it_runs_on_a_real_loop_too():

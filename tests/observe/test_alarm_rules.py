@@ -13,7 +13,7 @@ from dartsim.observe.alarm import KINDS
 from dartsim.observe.alarm_rules import Alarms, DiskUse
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build
-from dartsim.sim import simulate
+from dartsim.sim import run_virtual
 from dartsim.sim.surrogate import TaskDifficulty
 from dartsim.store.memory import MemoryStore
 
@@ -72,7 +72,7 @@ def suffer(spoil=None, *, disk=None, success_rate=0.5, preset_name="dart", base=
         for alarms in watching:
             alarms.look(now)
 
-    simulate(main(), seed=config.run.seed, on_advance=look, every_seconds=EVERY_SECONDS, max_events=6_000_000)
+    run_virtual(main(), seed=config.run.seed, on_advance=look, every_seconds=EVERY_SECONDS, max_events=6_000_000)
     return recorders[0].alarms
 
 

@@ -12,7 +12,7 @@ from dartsim.config.sections.rollout import LimitsConfig, RolloutConfig
 from dartsim.core.errors import EnvBroken, EnvStartFailed
 from dartsim.core.types import Ending
 from dartsim.rollout import EnvCluster, Rollout
-from dartsim.sim import simulate
+from dartsim.sim import run_virtual
 
 
 def make(fakes, source, provider, *, num_envs=1, service=None, limits=None, rest_seconds=300.0, **config):
@@ -124,7 +124,7 @@ def test_whenever_it_is_cancelled_every_admitted_attempt_is_handed_over_once(fak
         assert all((t.reward, t.cause) == (None, "run ended") and t.finished >= moment for t in cancelled)
         assert all(t.masked for t in source.finished if t.ending is not Ending.DONE)
 
-    simulate(main())
+    run_virtual(main())
 
 
 async def test_the_tear_down_of_an_attempt_that_is_withdrawn_as_it_ends_is_not_cut_short(fakes):

@@ -11,7 +11,7 @@ from dartsim.core.errors import EnvBroken, ScoreUnavailable, WorkerFault, Worker
 from dartsim.core.types import Ending
 from dartsim.core.waiting import paused_deadline
 from dartsim.rollout import play
-from dartsim.sim import simulate
+from dartsim.sim import run_virtual
 
 MASKED = (Ending.BROKEN, Ending.TIMED_OUT, Ending.WORKER_FAULT, Ending.UNSCORED, Ending.CANCELLED)
 LIMITS = LimitsConfig(
@@ -188,7 +188,7 @@ def test_cancelling_comes_through_at_once_and_closes_the_session(fakes, moment):
         assert session.closed_at is not None or moment == 0.0
         assert task.cancelled() or moment >= 14.0
 
-    simulate(main())
+    run_virtual(main())
 
 
 FAULTS = st.sampled_from([EnvBroken("x"), TimeoutError(), ScoreUnavailable("x")])
@@ -218,4 +218,4 @@ def test_an_attempt_has_a_reward_exactly_if_nothing_failed(fakes, faults, action
             assert not faults
             assert trajectory.finished <= lease
 
-    simulate(main())
+    run_virtual(main())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dartsim.config.sections.rollout import LimitsConfig, RolloutConfig
 from dartsim.core.errors import EnvStartFailed, InvariantViolated
 from dartsim.rollout import EnvCluster
-from dartsim.sim import simulate
+from dartsim.sim import run_virtual
 
 FAILED = EnvStartFailed("no display")
 
@@ -159,4 +159,4 @@ def test_whenever_a_lease_is_cancelled_no_desktop_is_left_and_the_slot_is_free(f
             assert desktop.closed_at is None
         assert provider.live == 0
 
-    simulate(main())
+    run_virtual(main())

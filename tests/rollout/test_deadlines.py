@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.rollout.deadlines import Deadlines
-from dartsim.sim import simulate
+from dartsim.sim import run_virtual
 
 
 def now():
@@ -144,7 +144,7 @@ def test_no_garbage_is_left():
                 await call(deadlines.lane("step", 10.0), 1.0)
 
     gc.collect()
-    simulate(main())
+    run_virtual(main())
     assert gc.collect() < 100  # what a loop leaves, not what an attempt does
 
 
@@ -194,7 +194,7 @@ def test_the_first_call_longer_than_the_limit_expires_and_no_other(calls, limit)
             wanted = time + limit
             break
         time += seconds
-    assert simulate(main()) == wanted
+    assert run_virtual(main()) == wanted
 
 
 async def test_time_that_a_call_waits_for_its_turn_does_not_count():

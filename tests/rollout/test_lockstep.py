@@ -10,7 +10,7 @@ from dartsim.core.errors import WorkerFault
 from dartsim.core.types import Request
 from dartsim.observe import DesktopState
 from dartsim.rollout import LockstepService
-from dartsim.sim import simulate
+from dartsim.sim import run_virtual
 
 
 class Pool:
@@ -225,4 +225,4 @@ def test_nobody_takes_two_turns_while_another_takes_none_and_nothing_ever_hangs(
         assert clients.pool.asking == set()
         assert sum(clients.service.turns) >= sum(len(times) for times in clients.replies.values())
 
-    simulate(main())
+    run_virtual(main())

@@ -14,7 +14,7 @@ from dartsim.core.types import Request, Weights
 from dartsim.observe import DesktopState
 from dartsim.rollout import RolloutService
 from dartsim.rollout.routers.least_in_flight import LeastInFlight
-from dartsim.sim import simulate
+from dartsim.sim import run_virtual
 
 
 class Watched(LeastInFlight):
@@ -274,7 +274,7 @@ def test_every_worker_ends_on_the_newest_weights(fakes, mode, data):
         assert [worker.in_flight for worker in service.workers] == [0] * num_workers
         assert not syncing.done()
 
-    simulate(main(), max_events=200_000)
+    run_virtual(main(), max_events=200_000)
 
 
 async def test_a_worker_that_takes_no_weights_keeps_nobody_from_them(fakes):

@@ -10,7 +10,7 @@ from dartsim.config.sections.rollout import RolloutConfig
 from dartsim.core.errors import EnvStartFailed
 from dartsim.rollout import WarmProvider
 from dartsim.rollout.warm import fitting_spares
-from dartsim.sim import simulate
+from dartsim.sim import run_virtual
 
 FAILED = EnvStartFailed("no display")
 
@@ -151,4 +151,4 @@ def test_places_are_never_exceeded_and_nothing_is_left(fakes, num_envs, num_spar
         assert provider.live == 0
         assert most <= num_envs + num_spares
 
-    simulate(main())
+    run_virtual(main())

@@ -13,7 +13,7 @@ from dartsim.core.errors import ConfigError, StoreFull
 from dartsim.core.types import Ending
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build, run_simulation
-from dartsim.sim import simulate_reported
+from dartsim.sim import run_virtual_reported
 from dartsim.sim.faults import KINDS, Effect, FaultFreeCluster, Scope
 from dartsim.sim.faults.kinds import FUZZ_PLACES
 from dartsim.sim.surrogate import TaskDifficulty
@@ -100,7 +100,7 @@ def live(config, *, seed=None):
         await system.run(config.run.hours * 3600.0)
         return system
 
-    system, report = simulate_reported(main(), seed=config.run.seed if seed is None else seed, max_events=3_000_000)
+    system, report = run_virtual_reported(main(), seed=config.run.seed if seed is None else seed, max_events=3_000_000)
     check(system, store)
     return system, store, report
 

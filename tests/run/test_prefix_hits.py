@@ -16,7 +16,7 @@ from dartsim.rollout import RolloutService
 from dartsim.rollout.routers.least_in_flight import LeastInFlight
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
-from dartsim.sim import simulate
+from dartsim.sim import run_virtual
 from dartsim.sim.engine import FluidEngine
 from dartsim.sim.gpu import H100
 from dartsim.sim.prompts import BLOCK_TOKENS, PromptModel
@@ -125,7 +125,7 @@ def test_hits_are_whole_blocks_of_prompts_that_were_looked_up(prompts, steps):
         share = figures(recorder.snapshots[0], recorder.snapshot())["prefix_hit_share"]
         assert share is None if not hot.looked_up_tokens else 0.0 <= share < 1.0
 
-    simulate(main())
+    run_virtual(main())
 
 
 def run(**engine):

@@ -14,7 +14,7 @@ from dartsim.lab.virtual import planned
 from dartsim.observe import DesktopState
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build, run_simulation
-from dartsim.sim import simulate_reported
+from dartsim.sim import run_virtual_reported
 from dartsim.sim.surrogate import TaskDifficulty
 from dartsim.store.memory import MemoryStore
 
@@ -95,7 +95,7 @@ def run(name, sure=(), **tables):
         await system.run(config.run.hours * 3600.0)
         return system
 
-    system, _ = simulate_reported(main(), seed=0, max_events=1_000_000)
+    system, _ = run_virtual_reported(main(), seed=0, max_events=1_000_000)
     return system, store
 
 

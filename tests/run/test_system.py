@@ -16,7 +16,7 @@ from dartsim.rollout.service import RolloutService
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build
 from dartsim.run.system import only_error
-from dartsim.sim import simulate_reported
+from dartsim.sim import run_virtual_reported
 from dartsim.sim.perturb import Perturbation
 from dartsim.sim.surrogate import TaskDifficulty
 from dartsim.store.memory import MemoryStore
@@ -104,7 +104,7 @@ def run(config, *, seed=None, perturb=None, success_rate=None):
         return system
 
     seed = config.run.seed if seed is None else seed
-    system, report = simulate_reported(main(), seed=seed, perturb=perturb, max_events=3_000_000)
+    system, report = run_virtual_reported(main(), seed=seed, perturb=perturb, max_events=3_000_000)
     return system, store, report
 
 
@@ -404,7 +404,7 @@ def test_desktops_of_a_lock_step_cluster_take_their_turns_together():
             patch.setattr(RolloutService, "session", watched)
             await system.run(1800.0)
 
-    simulate_reported(main())
+    run_virtual_reported(main())
     assert max(asked.values()) == 4
 
 

@@ -17,7 +17,7 @@ from dartsim.run.execute import execute
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build, run_simulation
 from dartsim.run.watch import STATUS, Watch
-from dartsim.sim import simulate
+from dartsim.sim import run_virtual
 from dartsim.store.memory import MemoryStore
 
 SMALL = {
@@ -100,7 +100,7 @@ def test_specifics_name_groups_versions_and_bounds():
         for part in systems[0].recorder.component_statuses() if systems else ():
             texts.setdefault((part.name.split()[0], part.state), part.detail)
 
-    simulate(main(), on_advance=look, every_seconds=5.0)
+    run_virtual(main(), on_advance=look, every_seconds=5.0)
     assert "lacks" in texts["trainer", "waiting for data"]
     assert "group" in texts["trainer", "waiting for data"]
     assert texts["trainer", "training"].startswith("update 1: ")
@@ -120,7 +120,7 @@ def test_a_stalled_simulation_says_what_its_parts_wait_for():
         await train  # without desktops nothing will ever be trained
 
     with pytest.raises(Stalled) as caught:
-        simulate(main())
+        run_virtual(main())
     text = str(caught.value)
     assert "its components:" in text
     assert "trainer: waiting for data since 0.0 s, waits for a batch (the batch needs 2 more groups of 2)" in text

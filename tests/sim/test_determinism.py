@@ -10,7 +10,7 @@ from pathlib import Path
 
 import simpy
 
-from dartsim.sim import simulate, simulate_reported, wait
+from dartsim.sim import run_virtual, run_virtual_reported, wait
 from dartsim.sim.perturb import Perturbation
 from dartsim.sim.tasks import Node
 
@@ -62,24 +62,24 @@ def test_one_seed_makes_one_run_in_one_process():
     rubbish = []
     for size in range(10):
         rubbish.append([object() for _ in range(size * 37)])  # moves the addresses of what is made next
-        log, report = simulate_reported(small_cluster(), seed=4)
+        log, report = run_virtual_reported(small_cluster(), seed=4)
         runs.append((without_counters(log), report))
     assert all(run == runs[0] for run in runs)
 
 
 def test_another_seed_makes_another_run():
-    hashes = {simulate_reported(small_cluster(), seed=seed)[1].event_hash for seed in range(10)}
+    hashes = {run_virtual_reported(small_cluster(), seed=seed)[1].event_hash for seed in range(10)}
     assert len(hashes) == 10
 
 
 def test_one_seed_makes_one_run_in_processes_with_other_hash_seeds():
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from dartsim.sim import simulate_reported\n"
+        "from dartsim.sim import run_virtual_reported\n"
         "from dartsim.sim.perturb import Perturbation\n"
         "from test_determinism import small_cluster, without_counters\n"
         "for perturb in (None, Perturbation(latency_share=0.3)):\n"
-        "    log, report = simulate_reported(small_cluster(), seed=4, perturb=perturb)\n"
+        "    log, report = run_virtual_reported(small_cluster(), seed=4, perturb=perturb)\n"
         "    print(without_counters(log), report)\n"
     )
     outputs = {
@@ -95,9 +95,9 @@ def test_one_seed_makes_one_run_in_processes_with_other_hash_seeds():
     assert len(outputs) == 1
     plain, perturbed = outputs.pop().splitlines()
     assert plain != perturbed
-    log, report = simulate_reported(small_cluster(), seed=4)
+    log, report = run_virtual_reported(small_cluster(), seed=4)
     assert plain == f"{without_counters(log)} {report}"
-    log, report = simulate_reported(small_cluster(), seed=4, perturb=Perturbation(latency_share=0.3))
+    log, report = run_virtual_reported(small_cluster(), seed=4, perturb=Perturbation(latency_share=0.3))
     assert perturbed == f"{without_counters(log)} {report}"
 
 
@@ -108,7 +108,7 @@ async def one_sleep(*delays, note=()):
 
 
 def hash_of(coroutine):
-    report = simulate_reported(coroutine)[1]
+    report = run_virtual_reported(coroutine)[1]
     assert len(report.event_hash) == 16
     int(report.event_hash, 16)
     return report.event_hash
@@ -132,7 +132,7 @@ def test_the_hash_tells_times_counts_and_notes_apart():
 
 
 def test_the_report_counts():
-    _, report = simulate_reported(one_sleep(1, 2), seed=6)
+    _, report = run_virtual_reported(one_sleep(1, 2), seed=6)
     assert (report.seed, report.virtual_seconds) == (6, 3.0)
     assert 5 <= report.num_events <= 20
 
@@ -160,5 +160,5 @@ def test_tasks_are_ordered_by_their_making_not_by_their_address():
             pass
         return order
 
-    assert simulate(main()) == simulate(main())
-    assert sorted(simulate(main())) == list(range(8))
+    assert run_virtual(main()) == run_virtual(main())
+    assert sorted(run_virtual(main())) == list(range(8))

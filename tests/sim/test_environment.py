@@ -8,7 +8,7 @@ import pytest
 import simpy
 
 from dartsim.core.errors import SimulationError
-from dartsim.sim import SimEnvironment, as_event, simulate, wait
+from dartsim.sim import SimEnvironment, as_event, run_virtual, wait
 
 
 def world() -> SimEnvironment:
@@ -76,7 +76,7 @@ def test_a_failure_nobody_awaits_fails_the_run():
         await asyncio.sleep(1)
 
     with pytest.raises(LookupError, match="lost"):
-        simulate(main())
+        run_virtual(main())
 
 
 async def test_a_resource_is_held_by_a_with_block():
@@ -251,7 +251,7 @@ def test_a_cancelled_coroutine_that_no_process_expects_fails_the_run():
         await asyncio.sleep(1)
 
     with pytest.raises(SimulationError, match="nothing waits for it"):
-        simulate(main())
+        run_virtual(main())
 
 
 async def test_the_end_of_a_run_may_cancel_what_processes_wait_for():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.core.errors import ConfigError
-from dartsim.sim import SimEnvironment, simulate
+from dartsim.sim import SimEnvironment, run_virtual
 from dartsim.sim.host import SimHost, mib, place
 
 
@@ -32,8 +32,8 @@ def test_starts_are_one_at_a_time_or_k():
                 group.create_task(start())
         return seen
 
-    assert simulate(ends(1)) == [2.0, 4.0, 6.0, 8.0]
-    assert simulate(ends(3)) == [2.0, 2.0, 2.0, 4.0]
+    assert run_virtual(ends(1)) == [2.0, 4.0, 6.0, 8.0]
+    assert run_virtual(ends(3)) == [2.0, 2.0, 2.0, 4.0]
 
 
 def test_what_runs_shares_the_cores():
@@ -44,7 +44,7 @@ def test_what_runs_shares_the_cores():
                 group.create_task(host.run(3.0, 1.0))
         return now()
 
-    assert simulate(main()) == 6.0
+    assert run_virtual(main()) == 6.0
 
 
 def test_memory_is_waited_for_in_order():
@@ -66,7 +66,7 @@ def test_memory_is_waited_for_in_order():
             host.memory.give_back(2048)
         return seen, host.memory.level
 
-    assert simulate(main()) == ([(2048, 3.0), (512, 4.0)], 1536)
+    assert run_virtual(main()) == ([(2048, 3.0), (512, 4.0)], 1536)
 
 
 def test_a_cancelled_wait_for_memory_lets_smaller_ones_behind_it_pass():
@@ -81,7 +81,7 @@ def test_a_cancelled_wait_for_memory_lets_smaller_ones_behind_it_pass():
         await small
         return now(), host.memory.level
 
-    assert simulate(main()) == (1.0, 512)
+    assert run_virtual(main()) == (1.0, 512)
 
 
 @given(
@@ -107,7 +107,7 @@ def test_nothing_is_kept_by_whoever_is_cancelled(users, cancel_after):
         await asyncio.gather(*tasks, return_exceptions=True)
         return host
 
-    host = simulate(main())
+    host = run_virtual(main())
     assert host.memory.level == host.memory.capacity
     assert (host.starts.count, host.starts.queue, host.memory.get_queue) == (0, [], [])
     assert (host.cores.num_jobs, host.cores.demand) == (0, 0.0)

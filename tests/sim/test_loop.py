@@ -11,7 +11,7 @@ import weakref
 import pytest
 
 from dartsim.core.errors import SimulationError
-from dartsim.sim import SimLoop, simulate
+from dartsim.sim import SimLoop, run_virtual
 from dartsim.sim.environment import COMPACT_ABOVE
 
 
@@ -163,7 +163,7 @@ def test_an_exception_in_a_callback_fails_the_run():
         await asyncio.sleep(10)
 
     with pytest.raises(ZeroDivisionError) as caught:
-        simulate(main())
+        run_virtual(main())
     assert "nobody caught this: Exception in callback" in caught.value.__notes__[0]
 
 
@@ -178,7 +178,7 @@ def test_an_exception_in_a_task_nobody_awaits_fails_the_run():
         await asyncio.sleep(1)
 
     with pytest.raises(LookupError, match="lost"):
-        simulate(main())
+        run_virtual(main())
 
 
 def test_several_unhandled_exceptions_are_all_reported():
@@ -188,7 +188,7 @@ def test_several_unhandled_exceptions_are_all_reported():
         await asyncio.sleep(1)
 
     with pytest.raises(ExceptionGroup) as caught:
-        simulate(main())
+        run_virtual(main())
     assert [type(exc) for exc in caught.value.exceptions] == [KeyError, IndexError]
 
 
@@ -202,7 +202,7 @@ def test_an_exception_in_the_world_fails_the_run_at_once():
         await asyncio.sleep(10)
 
     with pytest.raises(ZeroDivisionError):
-        simulate(main())
+        run_virtual(main())
 
 
 def test_an_exception_handler_sees_what_nobody_caught():
@@ -214,7 +214,7 @@ def test_an_exception_handler_sees_what_nobody_caught():
         await asyncio.sleep(1)
         return "on it went"
 
-    assert simulate(main()) == "on it went"
+    assert run_virtual(main()) == "on it went"
     assert [type(exc) for exc in seen] == [KeyError]
 
 
@@ -233,7 +233,7 @@ def test_left_over_tasks_are_cancelled_and_awaited():
         await asyncio.sleep(1)
         return "done"
 
-    assert simulate(main()) == "done"
+    assert run_virtual(main()) == "done"
     assert log == [3.0]
 
 
@@ -255,7 +255,7 @@ def test_asynchronous_generators_are_closed_at_the_end():
         kept.append(agen)
         return await anext(agen)
 
-    assert simulate(main()) == 1
+    assert run_virtual(main()) == 1
     assert log == ["closed"]
 
 
@@ -274,7 +274,7 @@ def test_a_dropped_asynchronous_generator_is_closed_by_the_loop():
         gc.collect()
         await asyncio.sleep(1)
 
-    simulate(main())
+    run_virtual(main())
     assert log == [0.0]
 
 
@@ -287,7 +287,7 @@ def test_an_abort_leaves_no_task_behind():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(ZeroDivisionError):
-            simulate(main())
+            run_virtual(main())
         gc.collect()
 
 
@@ -304,7 +304,7 @@ def test_an_error_of_the_cleanup_does_not_hide_the_first_error():
         raise LookupError("first")
 
     with pytest.raises(LookupError, match="first"):
-        simulate(main())
+        run_virtual(main())
 
 
 def test_a_failure_during_the_final_cancellation_is_reported():
@@ -319,7 +319,7 @@ def test_a_failure_during_the_final_cancellation_is_reported():
         await asyncio.sleep(1)
 
     with pytest.raises(LookupError, match="while cleaning up"):
-        simulate(main())
+        run_virtual(main())
 
 
 def test_simulate_wants_a_coroutine():
@@ -327,7 +327,7 @@ def test_simulate_wants_a_coroutine():
         pass
 
     with pytest.raises(TypeError, match="if it is an async function, call it"):
-        simulate(main)
+        run_virtual(main)
 
 
 def test_a_simulation_inside_another_is_refused():
@@ -337,12 +337,12 @@ def test_a_simulation_inside_another_is_refused():
     async def main():
         coroutine = inner()
         try:
-            simulate(coroutine)
+            run_virtual(coroutine)
         finally:
             coroutine.close()
 
     with pytest.raises(RuntimeError, match="while another loop is running"):
-        simulate(main())
+        run_virtual(main())
 
 
 def test_a_closed_loop_refuses_work():
@@ -383,7 +383,7 @@ def test_a_message_without_exception_becomes_one():
         await asyncio.sleep(1)
 
     with pytest.raises(SimulationError, match="odd"):
-        simulate(main())
+        run_virtual(main())
 
 
 def test_debug_mode_is_the_standard_one():

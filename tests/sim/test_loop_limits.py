@@ -15,7 +15,7 @@ import warnings
 import pytest
 
 from dartsim.core.errors import Forbidden, LimitReached, Stalled
-from dartsim.sim import SimLoop, simulate, simulate_reported
+from dartsim.sim import SimLoop, run_virtual, run_virtual_reported
 
 
 def line_of(function, text):
@@ -45,7 +45,7 @@ def test_a_stall_names_each_task_and_the_line_where_it_waits():
             await asyncio.sleep(5)
 
     with pytest.raises(Stalled) as caught:
-        simulate(main())
+        run_virtual(main())
     text = str(caught.value)
     assert "at t=5 s and 3 tasks wait" in text
     assert "  main (" in text
@@ -60,7 +60,7 @@ def test_a_stall_is_found_in_a_bare_future():
         await asyncio.get_running_loop().create_future()
 
     with pytest.raises(Stalled) as caught:
-        simulate(main())
+        run_virtual(main())
     assert line_of(test_a_stall_is_found_in_a_bare_future, "create_future()") + " in main" in str(caught.value)
 
 
@@ -69,7 +69,7 @@ def test_a_stall_lists_a_bounded_number_of_tasks():
         await asyncio.gather(*(asyncio.Event().wait() for _ in range(80)))
 
     with pytest.raises(Stalled, match="and 81 tasks wait") as caught:
-        simulate(main())
+        run_virtual(main())
     assert str(caught.value).endswith("and 31 more")
 
 
@@ -89,7 +89,7 @@ def test_a_stalled_run_leaves_nothing_behind():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(Stalled):
-            simulate(main())
+            run_virtual(main())
         gc.collect()
     assert ended == [True]
 
@@ -104,7 +104,7 @@ def test_the_virtual_time_limit_stops_the_run_at_that_time():
 
     reports = []
     with pytest.raises(LimitReached, match="until=10 s"):
-        simulate(main(), until=10, on_end=reports.append)
+        run_virtual(main(), until=10, on_end=reports.append)
     assert log == [4.0, 8.0]
     assert reports[0].virtual_seconds == 10.0
 
@@ -114,7 +114,7 @@ def test_what_is_due_at_the_limit_still_happens():
         await asyncio.sleep(10)
         return "in time"
 
-    assert simulate(main(), until=10) == "in time"
+    assert run_virtual(main(), until=10) == "in time"
 
 
 def test_the_event_limit_finds_a_busy_poll():
@@ -123,7 +123,7 @@ def test_the_event_limit_finds_a_busy_poll():
             await asyncio.sleep(0)
 
     with pytest.raises(LimitReached, match="max_events=1000"):
-        simulate(main(), max_events=1000)
+        run_virtual(main(), max_events=1000)
 
 
 def test_the_event_limit_finds_a_busy_simpy_process():
@@ -138,7 +138,7 @@ def test_the_event_limit_finds_a_busy_simpy_process():
         await asyncio.sleep(1)
 
     with pytest.raises(LimitReached, match="max_events=1000"):
-        simulate(main(), max_events=1000)
+        run_virtual(main(), max_events=1000)
 
 
 def test_the_watchdog_sees_through_heartbeats():
@@ -156,7 +156,7 @@ def test_the_watchdog_sees_through_heartbeats():
 
     reports = []
     with pytest.raises(Stalled, match="no progress since t=250 s") as caught:
-        simulate(main(), stall_seconds=60, on_end=reports.append)
+        run_virtual(main(), stall_seconds=60, on_end=reports.append)
     assert "beats (" in str(caught.value)
     assert reports[0].virtual_seconds == 310.0
 
@@ -168,7 +168,7 @@ def test_bad_limits_are_refused():
     for options in ({"stall_seconds": 0}, {"every_seconds": -1}):
         coroutine = main()
         with pytest.raises(ValueError, match="must be positive"):
-            simulate(coroutine, **options)
+            run_virtual(coroutine, **options)
         coroutine.close()
 
 
@@ -178,8 +178,8 @@ def test_on_advance_is_called_at_most_every_so_often_and_changes_nothing():
             await asyncio.sleep(3)
 
     seen = []
-    _, plain = simulate_reported(main())
-    _, watched = simulate_reported(main(), on_advance=seen.append, every_seconds=60)
+    _, plain = run_virtual_reported(main())
+    _, watched = run_virtual_reported(main(), on_advance=seen.append, every_seconds=60)
     assert watched == plain
     assert seen == [63.0, 126.0, 189.0, 252.0]
 
@@ -193,7 +193,7 @@ def test_the_first_ctrl_c_cancels_the_main_task_which_may_finish():
             await asyncio.sleep(1)
             return "report so far"
 
-    assert simulate(main()) == "report so far"
+    assert run_virtual(main()) == "report so far"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -209,7 +209,7 @@ def test_ctrl_c_is_a_keyboard_interrupt_if_the_main_task_lets_it_be():
             cleaned.append(asyncio.get_running_loop().time())
 
     with pytest.raises(KeyboardInterrupt):
-        simulate(main())
+        run_virtual(main())
     assert cleaned == [6.0]
 
 
@@ -225,7 +225,7 @@ def test_the_second_ctrl_c_stops_a_main_task_that_does_not():
                     raise
 
     with pytest.raises(KeyboardInterrupt):
-        simulate(main())
+        run_virtual(main())
 
 
 def test_another_handler_of_ctrl_c_is_left_alone():
@@ -234,7 +234,7 @@ def test_another_handler_of_ctrl_c_is_left_alone():
 
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        assert simulate(main()) is signal.SIG_IGN
+        assert run_virtual(main()) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, previous)
 
@@ -263,7 +263,7 @@ def test_thread_work_takes_its_modeled_time():
         results = await asyncio.gather(asyncio.to_thread(divmod, 7, 2), loop.run_in_executor(None, abs, -1))
         return results, loop.time()
 
-    assert simulate(main(), executor_cost=cost) == ([(3, 1), 1], 2.5)
+    assert run_virtual(main(), executor_cost=cost) == ([(3, 1), 1], 2.5)
     assert asked == [(abs, (-1,)), (divmod, (7, 2))]  # gather starts the thread of a coroutine a generation later
 
 
@@ -273,7 +273,7 @@ def test_an_exception_on_a_thread_arrives_after_its_time():
             await asyncio.to_thread(lambda: 1 // 0)
         return asyncio.get_running_loop().time()
 
-    assert simulate(main(), executor_cost=lambda fn, args: 4.0) == 4.0
+    assert run_virtual(main(), executor_cost=lambda fn, args: 4.0) == 4.0
 
 
 def test_a_negative_cost_is_refused():
@@ -281,7 +281,7 @@ def test_a_negative_cost_is_refused():
         await asyncio.to_thread(abs, 1)
 
     with pytest.raises(ValueError, match="at least 0 seconds"):
-        simulate(main(), executor_cost=lambda fn, args: -1.0)
+        run_virtual(main(), executor_cost=lambda fn, args: -1.0)
 
 
 def test_giving_up_on_a_thread_is_possible():
@@ -293,7 +293,7 @@ def test_giving_up_on_a_thread_is_possible():
         await asyncio.sleep(10)
         return given_up
 
-    assert simulate(main(), executor_cost=lambda fn, args: 5.0) == 1.0
+    assert run_virtual(main(), executor_cost=lambda fn, args: 5.0) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -361,11 +361,11 @@ async def test_the_world_cannot_be_run_by_hand_under_a_loop():
 def test_an_interrupted_command_ends_with_a_keyboard_interrupt():
     code = (
         "import asyncio, os, signal\n"
-        "from dartsim.sim import simulate\n"
+        "from dartsim.sim import run_virtual\n"
         "async def main():\n"
         "    asyncio.get_running_loop().env.call_in(1, os.kill, os.getpid(), signal.SIGINT)\n"
         "    await asyncio.sleep(10)\n"
-        "simulate(main())\n"
+        "run_virtual(main())\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode in (1, 130, -signal.SIGINT)

@@ -12,7 +12,7 @@ from dartsim.core.checks import check_policy_worker
 from dartsim.core.errors import ConfigError, WorkerRestarted
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Attempt, Content, Observation, Request, Task, Weights
-from dartsim.sim import simulate
+from dartsim.sim import run_virtual
 from dartsim.sim.engine import ABORTED, DONE
 from dartsim.sim.measured_engines import BatchEngine
 from dartsim.sim.prompts import PromptModel
@@ -143,7 +143,7 @@ def test_every_request_is_answered_once_unless_aborted_and_never_sooner_than_alo
         assert not inner.num_jobs
         return [job.result().state for job in jobs]
 
-    states = simulate(main())
+    states = run_virtual(main())
     for number, ((at, gone), state) in enumerate(zip(asked, states, strict=True)):
         assert state == DONE or (gone and state == ABORTED)
         assert (number in ended) == (state == DONE)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dartsim.core.checks import check_policy_worker
 from dartsim.core.errors import ConfigError
-from dartsim.sim import simulate
+from dartsim.sim import run_virtual
 from dartsim.sim.engine import ABORTED
 from dartsim.sim.measured_engines import SharedEngine
 from dartsim.sim.prompts import PromptModel
@@ -97,7 +97,7 @@ def test_every_request_takes_between_alone_and_among_all(asked, alone, beside):
             ask(inner, ended, number, at)
         await asyncio.sleep(1e4)
 
-    simulate(main())
+    run_virtual(main())
     for number, at in enumerate(asked):
         assert alone - 1e-6 <= ended[number] - at <= alone + beside * (len(asked) - 1) + 1e-6
 

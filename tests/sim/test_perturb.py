@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.core.errors import LimitReached, Stalled
-from dartsim.sim import simulate, simulate_reported, wait
+from dartsim.sim import run_virtual, run_virtual_reported, wait
 from dartsim.sim.perturb import Perturbation
 from dartsim.sim.tasks import NODE, Node
 
@@ -42,27 +42,27 @@ def of_node(log, name):
 
 
 def test_the_order_between_nodes_varies_with_the_seed_and_repeats_with_it():
-    logs = [tuple(simulate(ring_of_nodes(), seed=seed, perturb=ORDER_ONLY)) for seed in range(8)]
+    logs = [tuple(run_virtual(ring_of_nodes(), seed=seed, perturb=ORDER_ONLY)) for seed in range(8)]
     assert len(set(logs)) > 4
-    assert logs == [tuple(simulate(ring_of_nodes(), seed=seed, perturb=ORDER_ONLY)) for seed in range(8)]
+    assert logs == [tuple(run_virtual(ring_of_nodes(), seed=seed, perturb=ORDER_ONLY)) for seed in range(8)]
 
 
 def test_the_order_on_one_node_never_varies():
-    plain = simulate(ring_of_nodes())
+    plain = run_virtual(ring_of_nodes())
     for seed in range(5):
-        log = simulate(ring_of_nodes(), seed=seed, perturb=ORDER_ONLY)
+        log = run_virtual(ring_of_nodes(), seed=seed, perturb=ORDER_ONLY)
         assert sorted(log) == sorted(plain)
         for name in range(4):
             assert of_node(log, name) == of_node(plain, name)
 
 
 def test_without_perturbation_the_seed_orders_nothing():
-    assert simulate(ring_of_nodes(), seed=1) == simulate(ring_of_nodes(), seed=2)
+    assert run_virtual(ring_of_nodes(), seed=1) == run_virtual(ring_of_nodes(), seed=2)
 
 
 def test_order_can_be_left_alone():
     perturb = Perturbation(order=False, latency_share=0.0)
-    assert simulate(ring_of_nodes(), seed=5, perturb=perturb) == simulate(ring_of_nodes())
+    assert run_virtual(ring_of_nodes(), seed=5, perturb=perturb) == run_virtual(ring_of_nodes())
 
 
 async def _soon_and_timers(steps):
@@ -89,7 +89,7 @@ async def _soon_and_timers(steps):
 @given(st.lists(st.tuples(st.sampled_from(["soon", "zero", "later"]), st.integers(0, 2)), min_size=1, max_size=5))
 def test_callbacks_and_timers_of_one_node_keep_asyncios_order(steps):
     """Generations are kept too: a timer that is due joins after the callbacks of the generation before."""
-    assert simulate(_soon_and_timers(steps), perturb=ORDER_ONLY) == simulate(_soon_and_timers(steps))
+    assert run_virtual(_soon_and_timers(steps), perturb=ORDER_ONLY) == run_virtual(_soon_and_timers(steps))
 
 
 def test_latencies_are_stretched_in_the_stated_share_and_range():
@@ -99,12 +99,12 @@ def test_latencies_are_stretched_in_the_stated_share_and_range():
         env = asyncio.get_running_loop().env
         return [env.delay(1.0) for _ in range(4000)]
 
-    delays = simulate(main(), seed=1, perturb=perturb)
+    delays = run_virtual(main(), seed=1, perturb=perturb)
     stretched = [delay for delay in delays if delay != 1.0]
     assert 0.22 < len(stretched) / len(delays) < 0.28
     assert 11.0 <= min(stretched) < 11.1
     assert 20.9 < max(stretched) <= 21.0
-    assert set(simulate(main())) == {1.0}
+    assert set(run_virtual(main())) == {1.0}
 
 
 def test_sleeps_are_stretched_on_nodes_and_nowhere_else():
@@ -122,7 +122,7 @@ def test_sleeps_are_stretched_on_nodes_and_nowhere_else():
                     await asyncio.sleep(1)
         return loop.time()
 
-    assert simulate(main(), perturb=perturb) == 9.0
+    assert run_virtual(main(), perturb=perturb) == 9.0
 
 
 def test_bad_perturbations_are_refused():
@@ -159,17 +159,17 @@ def test_the_loops_rules_hold_when_perturbed(perturb):
         await wait(env.process(process()))
 
     with pytest.raises(Stalled, match="stuck"):
-        simulate(stuck(), perturb=perturb)
+        run_virtual(stuck(), perturb=perturb)
     with pytest.raises(LimitReached, match="max_events"):
-        simulate(poll(), perturb=perturb, max_events=100)
+        run_virtual(poll(), perturb=perturb, max_events=100)
     with pytest.raises(LimitReached, match="until"):
-        simulate(endless(), perturb=perturb, until=100)
+        run_virtual(endless(), perturb=perturb, until=100)
     with pytest.raises(Stalled, match="no progress"):
-        simulate(endless(), perturb=perturb, stall_seconds=100)
+        run_virtual(endless(), perturb=perturb, stall_seconds=100)
     with pytest.raises(ZeroDivisionError):
-        simulate(fail(), perturb=perturb)
+        run_virtual(fail(), perturb=perturb)
     with pytest.raises(LimitReached, match="max_events"):
-        simulate(world_polls(), perturb=perturb, max_events=100)
+        run_virtual(world_polls(), perturb=perturb, max_events=100)
 
 
 @BOTH_LOOPS
@@ -199,7 +199,7 @@ def test_a_crashed_node_falls_silent(perturb):
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert simulate(main(), perturb=perturb) == "<Node env-17 (crashed)>"
+        assert run_virtual(main(), perturb=perturb) == "<Node env-17 (crashed)>"
         gc.collect()
     assert log == [1.0, 2.0, "finally"]  # when everything was over
 
@@ -221,7 +221,7 @@ def test_what_others_send_to_a_crashed_node_is_lost(perturb):
         queue.put_nowait("message")
         return await other, got
 
-    assert simulate(main(), perturb=perturb) == ("alive", [])
+    assert run_virtual(main(), perturb=perturb) == ("alive", [])
 
 
 @BOTH_LOOPS
@@ -235,7 +235,7 @@ def test_a_callback_that_is_already_ready_dies_with_its_node(perturb):
         await asyncio.sleep(2)
         return log
 
-    assert simulate(main(), perturb=perturb) == ["other"]
+    assert run_virtual(main(), perturb=perturb) == ["other"]
 
 
 @BOTH_LOOPS
@@ -255,7 +255,7 @@ def test_a_restarted_node_is_a_new_one(perturb):
         await task
         return log
 
-    assert simulate(main(), perturb=perturb) == [(1, "env-3")]
+    assert run_virtual(main(), perturb=perturb) == [(1, "env-3")]
 
 
 def test_a_stall_does_not_blame_crashed_nodes():
@@ -267,15 +267,15 @@ def test_a_stall_does_not_blame_crashed_nodes():
         await task
 
     with pytest.raises(Stalled, match="1 task waits") as caught:
-        simulate(main())
+        run_virtual(main())
     assert "dead" not in str(caught.value)
     assert "(1 more on crashed nodes)" in str(caught.value)
 
 
 def test_the_hash_of_a_perturbed_run_follows_its_seed():
-    hashes = {simulate_reported(ring_of_nodes(), seed=seed, perturb=ORDER_ONLY)[1].event_hash for seed in range(6)}
+    hashes = {run_virtual_reported(ring_of_nodes(), seed=seed, perturb=ORDER_ONLY)[1].event_hash for seed in range(6)}
     assert len(hashes) > 3
-    again = simulate_reported(ring_of_nodes(), seed=3, perturb=ORDER_ONLY)[1].event_hash
+    again = run_virtual_reported(ring_of_nodes(), seed=3, perturb=ORDER_ONLY)[1].event_hash
     assert again in hashes
 
 
@@ -298,7 +298,7 @@ def test_a_cancelled_timer_of_the_world_hides_nothing_and_moves_no_clock():
         env.call_at(5.0, lambda: env.call_at(5.0, note, "never").cancel())
         await asyncio.sleep(20.0)
 
-    simulate(main(), perturb=Perturbation())
+    run_virtual(main(), perturb=Perturbation())
     assert seen == [("asyncio", 5.0), ("world", 9.0)]
 
 
@@ -309,6 +309,6 @@ def test_calm_ends_the_stretching():
         loop.calm()
         return before, [loop.env.delay(1.0) for _ in range(50)]
 
-    before, after = simulate(main(), perturb=Perturbation(latency_share=1.0, latency_seconds=(5.0, 5.0)))
+    before, after = run_virtual(main(), perturb=Perturbation(latency_share=1.0, latency_seconds=(5.0, 5.0)))
     assert before == 6.0
     assert set(after) == {1.0}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dartsim.core.rng import Streams
-from dartsim.sim import simulate
+from dartsim.sim import run_virtual
 
 
 def test_one_more_draw_in_a_stream_shifts_no_other():
@@ -70,4 +70,4 @@ def test_the_loop_hands_out_the_streams_of_its_seed():
     async def main():
         return asyncio.get_running_loop().rng("env/17").random()
 
-    assert simulate(main(), seed=9) == Streams(9).rng("env/17").random()
+    assert run_virtual(main(), seed=9) == Streams(9).rng("env/17").random()

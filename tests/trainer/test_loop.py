@@ -11,7 +11,7 @@ from dartsim.config.sections.trainer import RetryConfig
 from dartsim.core.errors import LearnerFault, UpdateUncertain
 from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.observe import Recorder, TrainerState
-from dartsim.sim import simulate
+from dartsim.sim import run_virtual
 from dartsim.trainer import Trainer
 
 
@@ -232,7 +232,7 @@ def test_whenever_it_is_cancelled_no_batch_is_lost_or_trained_twice(moment, wait
         assert sorted([*trained, *(batch.update for batch in world.queue)]) == [1, 2]
         assert asyncio.get_running_loop().env.peek() == inf
 
-    simulate(main())
+    run_virtual(main())
 
 
 async def test_weights_are_published_every_so_many_updates():

@@ -13,7 +13,7 @@ from dartsim.config.sections.trainer import PromotionConfig
 from dartsim.core.errors import LearnerFault, UpdateUncertain
 from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.observe import Recorder
-from dartsim.sim import simulate
+from dartsim.sim import run_virtual
 from dartsim.trainer import Trainer
 from dartsim.trainer.promoted import PromotedLearner
 from dartsim.trainer.promotion import HeldOutRewards, Promotions, Verdict
@@ -178,7 +178,7 @@ def test_versions_never_go_back_and_the_incumbent_never_gets_clearly_worse(chang
         return await train(learner, len(changes))
 
     results = []
-    simulate(_collect(main, results), seed=0)
+    run_virtual(_collect(main, results), seed=0)
     assert [result.weights.version for result in results] == list(range(1, len(changes) + 1))
     promoted_skills = [r.weights.source[0] for r in results if r.metrics.get("promotion/promoted")]
     assert promoted_skills == sorted(promoted_skills)

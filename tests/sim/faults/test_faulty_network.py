@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dartsim.config.schema import FaultsConfig
 from dartsim.core.rng import Streams
-from dartsim.sim import simulate
+from dartsim.sim import run_virtual
 from dartsim.sim.faults import ClusterSize, FaultInjector, active_faults
 from dartsim.sim.faults.faulty_network import RECOGNIZED, FaultyNetwork, Inbox, Unanswered, pairs
 from dartsim.sim.faults.injector import CONTROL, LEARNER, STORE
@@ -174,5 +174,5 @@ def test_whatever_happens_to_messages_each_is_carried_out_once(seed, kinds, shar
         await asyncio.sleep(100.0)
         assert len(network.inbox("host-0")) == 0
 
-    simulate(main(), seed=seed)
+    run_virtual(main(), seed=seed)
     assert sorted(part.done) == [(number, turn) for number in range(4) for turn in range(5)]

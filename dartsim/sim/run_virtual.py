@@ -35,8 +35,8 @@ class SimReport(NamedTuple):
     virtual_seconds: float
 
 
-def simulate(
-    coroutine: Coroutine[Any, Any, T],
+def run_virtual(
+    main: Coroutine[Any, Any, T],
     *,
     seed: int = 0,
     start: float = 0.0,
@@ -49,13 +49,16 @@ def simulate(
     every_seconds: float = 60.0,
     on_end: Callable[[SimReport], None] | None = None,
 ) -> T:
-    """Run ``coroutine`` in virtual time and return its result.
+    """Run a coroutine in virtual time and return its result: ``asyncio.run`` without waiting.
 
-    When it ends, for whatever reason, the tasks that are left are cancelled and awaited, as by
-    ``asyncio.run``. The first Ctrl-C cancels the main task, which may finish cleanly; the second stops it.
+    It is ordinary asyncio (``sleep``, ``Queue``, ``timeout``, ``TaskGroup``); time jumps to the next timer, and
+    ``get_running_loop().time()`` is the time in seconds. Sockets, threads and signals are refused.
+
+    When it ends, for whatever reason, the tasks that are left are cancelled and awaited, as by ``asyncio.run``. The
+    first Ctrl-C cancels the main task, which may finish cleanly; the second stops it.
 
     Args:
-        coroutine: The main task.
+        main: The coroutine, such as ``main()``.
         seed: Seed of the streams of ``loop.rng(name)`` and of the perturbation.
         start: Where the virtual time begins, seconds.
         perturb: How to disturb the order between hosts and the latencies; None leaves both alone.
@@ -75,8 +78,8 @@ def simulate(
         Forbidden: If the program used what exists only in real time.
         KeyboardInterrupt: After Ctrl-C, unless the main task finished anyway.
     """
-    if not asyncio.iscoroutine(coroutine):
-        raise TypeError(f"simulate wants a coroutine, got {coroutine!r}; if it is an async function, call it")
+    if not asyncio.iscoroutine(main):
+        raise TypeError(f"run_virtual wants a coroutine, got {main!r}; if it is an async function, call it")
     limits = SimLimits(
         until=until,
         max_events=max_events,
@@ -89,13 +92,13 @@ def simulate(
     else:
         loop = PerturbedLoop(perturb, seed=seed, limits=limits, executor_cost=executor_cost, strict=True)
     loop.env._now = float(start)
-    return _run(loop, coroutine, on_end)
+    return _run(loop, main, on_end)
 
 
-def simulate_reported(coroutine: Coroutine[Any, Any, T], **options: Any) -> tuple[T, SimReport]:
-    """Do as ``simulate``, with its options, and return the report beside the result."""
+def run_virtual_reported(main: Coroutine[Any, Any, T], **options: Any) -> tuple[T, SimReport]:
+    """Do as ``run_virtual``, with its options, and return the report beside the result."""
     reports: list[SimReport] = []
-    result = simulate(coroutine, on_end=reports.append, **options)
+    result = run_virtual(main, on_end=reports.append, **options)
     return result, reports[0]
 
 
