@@ -63,11 +63,10 @@ class Panel:
     marks: Sequence[tuple[float, str]] = ()
 
 
-def draw(title: str, panels: Sequence[Panel], *, tilt: bool = False) -> str:
+def draw(panels: Sequence[Panel], *, tilt: bool = False) -> str:
     """Return the panels side by side as one SVG, with one legend for all.
 
     Args:
-        title: What the picture shows.
         panels: From left to right.
         tilt: Words on the x axis lean, because they are long.
     """
@@ -87,7 +86,7 @@ def draw(title: str, panels: Sequence[Panel], *, tilt: bool = False) -> str:
         if len(handles) > 1:
             figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False)
         written = StringIO()
-        figure.savefig(written, format="svg", metadata={"Title": title, "Date": None, "Creator": None})
+        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
     return "".join(f"{line.rstrip()}\n" for line in written.getvalue().splitlines())
 
 

@@ -3,7 +3,8 @@
     python -m experiments.pages
 
 A page holds a pair of comments ``<!-- figures: NAME -->`` and ``<!-- end -->`` around each such table; pictures are
-files of their own in docs/figures. A new table is a function in its study's ``tables``, and a mark on a page.
+files of their own in docs/figures. A new table is a function in its study's ``tables``, a new picture one in its
+``pictures``; both need a mark on a page.
 """
 
 from __future__ import annotations
@@ -13,75 +14,44 @@ import importlib
 import re
 from pathlib import Path
 
-from experiments.claims_tables import pictures
 from experiments.study import Experiment, refusals_told
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = (
-    "README.md",
-    "docs/experiments.md",
-    "docs/inference.md",
-    "docs/desktops.md",
-    "docs/learning.md",
-    "docs/speed.md",
-    "docs/storage.md",
-    "docs/ablation.md",
-    "docs/lab.md",
-    "docs/cluster.md",
-    "docs/schedulers.md",
-    "docs/faults.md",
-    "docs/fuzzing.md",
-    "docs/claims.md",
-)
+DOCS = ROOT / "docs"
 MARKED = re.compile(r"(<!-- figures: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-STUDIES = (
-    "headline",
-    "presets",
-    "schedulers",
-    "verl_table",
-    "claims",
-    "ablation",
-    "history_images",
-    "main_job",
-    "speed",
-    "lab_speed",
-    "learner_speed",
-    "mock_speed",
-    "desktop",
-    "scoring",
-    "router",
-    "driver",
-    "partitions",
-    "sync_cost",
-    "ray_overhead",
-    "real_loop",
-    "crashes",
-    "faults",
-    "fuzz_power",
+STUDIES = sorted(
+    file.stem
+    for file in Path(__file__).parent.glob("*.py")
+    if "STUDY = Experiment(" in file.read_text(encoding="utf-8")
 )
-"""Studies whose tables pages quote."""
+"""The modules that hold a study."""
 
 
-def tables() -> dict[str, Experiment]:
-    """Return the study that has each table, by the table's name.
+def pages() -> list[Path]:
+    """Return every page."""
+    return [ROOT / "README.md", *sorted(DOCS.glob("**/*.md"))]
+
+
+def marks() -> dict[str, Experiment]:
+    """Return the study that fills each mark, by the mark's name.
 
     Raises:
-        ValueError: If two studies have a table of the same name.
+        ValueError: If two studies have a table or a picture of the same name.
     """
     found: dict[str, Experiment] = {}
     for name in STUDIES:
         module = importlib.import_module(f"experiments.{name}")
         for study in (value for value in vars(module).values() if isinstance(value, Experiment)):
-            if both := found.keys() & study.tables.keys():
-                raise ValueError(f"more than one study has a table named {', '.join(sorted(both))}")
-            found |= dict.fromkeys(study.tables, study)
+            if both := found.keys() & study.marks:
+                raise ValueError(f"more than one study has a table or picture named {', '.join(sorted(both))}")
+            found |= dict.fromkeys(study.marks, study)
     return found
 
 
 def render(text: str) -> str:
     """Return a page with all its marked tables written anew."""
-    studies = tables()
+    studies = marks()
 
     def replace(match: re.Match[str]) -> str:
         try:
@@ -93,17 +63,23 @@ def render(text: str) -> str:
     return MARKED.sub(replace, text)
 
 
+def quoted_pictures() -> dict[Path, tuple[Experiment, str]]:
+    """Return the study and the name of every picture that a page shows, by its file."""
+    studies = marks()
+    found = {match["name"] for page in pages() for match in MARKED.finditer(page.read_text(encoding="utf-8"))}
+    names = [(studies[mark], mark.removesuffix("-picture")) for mark in sorted(found) if mark.endswith("-picture")]
+    return {DOCS / "figures" / f"{name}.svg": (study, name) for study, name in names}
+
+
 def main() -> None:
-    """Write all pages, and all pictures."""
+    """Write all pages, and all pictures that they show."""
     argparse.ArgumentParser(prog="python -m experiments.pages", description=str(__doc__).splitlines()[0]).parse_args()
-    with refusals_told():
-        drawn_pictures = pictures()
-    for path, drawn in drawn_pictures.items():
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(drawn, encoding="utf-8")
-    for name in PAGES:
-        page = ROOT / name
+    for page in pages():
         page.write_text(render(page.read_text(encoding="utf-8")), encoding="utf-8")
+    with refusals_told():
+        for path, (study, name) in quoted_pictures().items():
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(study.drawn(name), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 A table is a function of a study's figures that returns rows or Markdown. It is printed after a run and written between
 the marks ``<!-- figures: NAME -->`` of a page, under its name in ``Experiment.tables``. ``rows_of`` makes rows from one
-format string per column.
+format string per column. A picture of ``Experiment.pictures`` is docs/figures/NAME.svg; its mark is ``NAME-picture``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from string import Formatter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rich.console import Console
 from rich.markdown import Markdown
@@ -54,6 +55,13 @@ Rows = tuple[Sequence[str], Sequence[Sequence[str]]]
 R = TypeVar("R")
 
 
+class Picture(NamedTuple):
+    """A picture of a study's figures: what it shows, in words, and the function that draws it as SVG."""
+
+    shows: str
+    draw: Callable[[Figures], str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What the command line asked for.
@@ -90,6 +98,7 @@ class Experiment:
         about: First line of ``--help``.
         measure: Returns the figures, with what was run under ``config``.
         tables: Tables of the figures, by the names of the marks on pages.
+        pictures: Pictures of the figures, by the names of their files.
         seeds: Seeds of a full run.
         quick_seeds: Seeds of a ``--quick`` run.
         recorded_as: Name of the recorded file; the study's name by default.
@@ -101,6 +110,7 @@ class Experiment:
     about: str
     measure: Callable[[Options], Figures]
     tables: Mapping[str, Callable[[Figures], Rows | str]] = field(default_factory=dict)
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
     seeds: int = 3
     quick_seeds: int = 1
     recorded_as: str = ""
@@ -153,13 +163,36 @@ class Experiment:
         for table in self.tables.values():
             console.print(Markdown(markdown(table(figures))))
 
-    def page_text(self, table: str) -> str:
-        """Return a table of the recorded figures as Markdown.
+    @property
+    def marks(self) -> set[str]:
+        """The names of its marks on pages."""
+        return {*self.tables, *(f"{name}-picture" for name in self.pictures)}
+
+    def page_text(self, mark: str) -> str:
+        """Return what belongs between a mark of a page and its end: a table, or the link to a picture.
+
+        Raises:
+            FileNotFoundError: If no figures were recorded.
+        """
+        figures = recorded(self.recorded_as or self.name)
+        if mark in self.tables:
+            return markdown(self.tables[mark](figures))
+        name = mark.removesuffix("-picture")
+        return f"![{self.pictures[name].shows}](figures/{name}.svg)\n"
+
+    def drawn(self, name: str) -> str:
+        """Return a picture of the recorded figures as SVG; its last line says of which figures.
 
         Raises:
             FileNotFoundError: If none were recorded.
         """
-        return markdown(self.tables[table](recorded(self.recorded_as or self.name)))
+        return f"{self.pictures[name].draw(recorded(self.recorded_as or self.name))}{self.drawn_of()}"
+
+    def drawn_of(self) -> str:
+        """Return the comment that tells pictures of different recorded figures apart."""
+        name = self.recorded_as or self.name
+        digest = sha256(json.dumps(recorded(name), sort_keys=True).encode()).hexdigest()
+        return f"<!-- {name}.json {digest[:16]} -->\n"
 
 
 def markdown(content: Rows | str) -> str:

@@ -1,8 +1,7 @@
-"""The pages are put together from the tables of all families, and each mark names one."""
+"""The pages are put together from the tables and pictures of all studies."""
 
 from __future__ import annotations
 
-import importlib
 import json
 
 import pytest
@@ -11,25 +10,12 @@ from dartsim.observe.rundir import json_text
 from experiments import pages
 from experiments.study import RECORDED
 
-STUDIES = sorted(
-    file.stem
-    for file in (pages.ROOT / "experiments").glob("*.py")
-    if "STUDY = Experiment(" in file.read_text(encoding="utf-8")
-)
 
-
-def test_every_study_with_tables_is_put_in():
-    quoted = {name for name in STUDIES if importlib.import_module(f"experiments.{name}").STUDY.tables}
-    assert set(pages.STUDIES) == quoted - {"gpu"}, "figures of a GPU are printed and recorded, but on no page"
-
-
-def test_every_table_is_quoted_and_every_mark_names_a_table():
-    marks = [
-        match["name"]
-        for page in pages.PAGES
-        for match in pages.MARKED.finditer((pages.ROOT / page).read_text(encoding="utf-8"))
-    ]
-    assert set(marks) == set(pages.tables())
+def test_every_mark_names_a_table_or_a_picture_and_every_picture_is_shown():
+    found = [match["name"] for page in pages.pages() for match in pages.MARKED.finditer(page.read_text("utf-8"))]
+    assert set(found) <= set(pages.marks())
+    pictures = {f"{name}-picture" for study in pages.marks().values() for name in study.pictures}
+    assert pictures <= set(found)
 
 
 def test_a_mark_that_names_no_table_is_an_error():

@@ -52,8 +52,19 @@ def test_every_example_runs(code: str):
 
 
 def test_the_pages_quote_the_recorded_figures():
-    from experiments.pages import PAGES, render
+    from experiments.pages import pages, render
 
-    for name in PAGES:
-        text = (ROOT / name).read_text(encoding="utf-8")
-        assert text == render(text), f"{name} is out of date; run `python -m experiments.pages`"
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        assert text == render(text), f"{page.name} is out of date; run `python -m experiments.pages`"
+
+
+def test_pictures_are_drawn_from_what_is_recorded():
+    """Not to the byte: another release of matplotlib may draw another one."""
+    from experiments.pages import quoted_pictures
+
+    quoted = quoted_pictures()
+    assert set(DOCS.glob("figures/*.svg")) == set(quoted)
+    for path, (study, _) in quoted.items():
+        found = path.read_text(encoding="utf-8")
+        assert found.endswith(study.drawn_of()), f"{path.name} is out of date; run `python -m experiments.pages`"
