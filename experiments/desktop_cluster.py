@@ -21,8 +21,9 @@ from dartsim.observe import DesktopState, Listener, Recorder
 from dartsim.real.containers import Container, ContainerSpec, DesktopFleet, DockerHost
 from dartsim.real.desktop import desktop_spec
 from dartsim.real.desktop.tasks.panel import COLUMNS, panel_tasks
+from dartsim.real.osworld.connect import Usage
 from dartsim.real.osworld.fetch import Downloads
-from dartsim.real.osworld.provider import DesktopProvider, Usage
+from dartsim.real.osworld.provider import DesktopProvider
 from dartsim.real.osworld.ready import Readiness, SettlingRules
 from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.osworld.settings import DesktopSettings

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import sqrt
 from typing import Any
+
+from dartsim.observe.success import wilson
 
 BAND = 0.8
 """A class is starved if its ratio is significantly below this."""
@@ -44,8 +45,6 @@ ORDERS = (("short", "middle", "long"), ("hard", "middle", "easy"))
 ByClass = Mapping[str, Mapping[str, float]]
 """By label: ``offered`` and ``trained`` trajectories; ``judged`` and ``kept`` ones and ``trained_groups``, which older
 runs lack; ``expected``, those that the filter would keep by closed form, where success rates are known."""
-
-_Z95 = 1.96
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,14 +129,6 @@ def usable(table: ByClass) -> dict[str, float]:
 
 def _sum(table: ByClass, name: str) -> float:
     return sum(row.get(name, 0) for row in table.values())
-
-
-def wilson(share: float, draws: float) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share in a number of draws."""
-    spread = _Z95**2 / draws
-    middle = (share + spread / 2.0) / (1.0 + spread)
-    width = _Z95 * sqrt(share * (1.0 - share) / draws + spread / (4.0 * draws)) / (1.0 + spread)
-    return max(0.0, middle - width), min(1.0, middle + width)
 
 
 def judged(bias: Mapping[str, ByClass]) -> dict[str, dict[str, ClassShare]]:

@@ -23,6 +23,7 @@ from dartsim.core.rng import Streams
 from dartsim.core.types import Attempt, Ending, Observation, StepResult, Task, Trajectory, Version, Weights
 from dartsim.envs.actions import make_grammar, read
 from dartsim.envs.actions.model import Done, Fail, Wait
+from dartsim.observe.success import success_figures
 from dartsim.real.loop import RunLoop
 from dartsim.real.osworld.pyautogui_code import snippets
 from dartsim.real.ray_cluster.backend import session
@@ -31,7 +32,6 @@ from dartsim.run.evaluation_results import AttemptKey, AttemptResult, Evaluation
 from dartsim.run.prepare import PreparedRun
 from dartsim.run.realtime import open_desktops, transport
 from dartsim.run.sim_cluster import faulty_cluster
-from dartsim.run.success import success_figures
 from dartsim.run.system import ActingSystem, new_recorder
 from dartsim.sim import SimLoop, run_virtual
 from dartsim.sim.bridge import BridgeEnvironment

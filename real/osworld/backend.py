@@ -22,9 +22,10 @@ try:
     from dartsim.real.containers.errors import ContainerStartFailed, ImageMissing
     from dartsim.real.containers.spec import with_token
     from dartsim.real.machine import is_loopback
+    from dartsim.real.osworld.connect import Usage
     from dartsim.real.osworld.coverage import check_task, needs_desktop_env
     from dartsim.real.osworld.fetch import Downloads
-    from dartsim.real.osworld.provider import DesktopProvider, Usage
+    from dartsim.real.osworld.provider import DesktopProvider
     from dartsim.real.osworld.ready import Readiness, SettlingRules
     from dartsim.real.osworld.scorer import Scorer
     from dartsim.real.osworld.settings import DesktopSettings

@@ -11,9 +11,8 @@ import re
 import shutil
 import weakref
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dartsim.core.types import Task
 from dartsim.real.osworld.client import VmClient
@@ -22,11 +21,8 @@ from dartsim.real.osworld.fetch import Desk, Downloads, TaskFolder
 from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.steps import run_steps
-from dartsim.real.osworld.transport import OSWORLD_SERVER, ServerTraits, Timeouts
+from dartsim.real.osworld.transport import OWN_SERVER, ServerTraits, Timeouts
 from dartsim.real.scratch import scratch
-
-if TYPE_CHECKING:
-    import httpx
 
 
 class AttemptFolders:
@@ -58,46 +54,55 @@ class AttemptFolders:
             self._removal()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """How a desktop is used once its server comes up.
+
+    Attributes:
+        settings: How it is shown; its screen is also its ``Desk``'s.
+        server: What is known of the server inside.
+        timeouts: Of calls.
+        root: Folder for the files of attempts; by default a temporary one.
+        downloads: Of task files, shared by desktops; by default a folder under ``root``.
+        scorer: Scores states; by default with our own metrics only.
+        on_call: Told the slot, what was done and how many seconds it took.
+    """
+
+    settings: DesktopSettings = field(default_factory=DesktopSettings)
+    server: ServerTraits = OWN_SERVER
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    root: Path | None = None
+    downloads: Downloads | None = None
+    scorer: Scores | None = None
+    on_call: Callable[[int, str, float], None] | None = None
+
+
 def connect(
     desk: Desk | str,
+    usage: Usage,
     *,
-    settings: DesktopSettings = DesktopSettings(),  # noqa: B008 - frozen
-    server: ServerTraits = OSWORLD_SERVER,
-    timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
-    root: Path | None = None,
-    downloads: Downloads | None = None,
-    scorer: Scores | None = None,
     close: Callable[[], Awaitable[None]] | None = None,
     revert: Callable[[], Awaitable[Desk]] | None = None,
-    recycle: Callable[[VmClient], Awaitable[None]] | None = None,
     on_call: OnCall | None = None,
-    transport: httpx.AsyncBaseTransport | None = None,
 ) -> OsworldDesktop:
     """Return a desktop over a server that is up or coming up; nothing is asked of it yet.
 
     Args:
         desk: The desktop's addresses, or only its server's.
-        settings: How it is shown; its screen is also ``desk``'s.
-        server: What is known of its server.
-        timeouts: Of calls.
-        root: Folder for the files of attempts; by default a temporary one.
-        downloads: Shared by desktops.
-        scorer: Scores states; by default with our own metrics only.
+        usage: How it is used.
         close: Removes the desktop.
         revert: Replaces the desktop by a fresh one and returns its addresses.
-        recycle: Restarts the server inside; by default through the server itself.
-        on_call: Is told how long things took.
-        transport: What sends requests; by default sockets.
+        on_call: Is told how long things took, in place of ``usage.on_call``.
     """
-    width, height = settings.screen
+    width, height = usage.settings.screen
     known = Desk(server_url=desk) if isinstance(desk, str) else desk
-    found = replace(known, width=width, height=height, token=server.token)
-    folders = AttemptFolders(found, root=root, downloads=downloads)
+    found = replace(known, width=width, height=height, token=usage.server.token)
+    folders = AttemptFolders(found, root=usage.root, downloads=usage.downloads)
 
     def client() -> VmClient:
-        return VmClient(folders.desk.server_url, timeouts=timeouts, server=server, transport=transport)
+        return VmClient(folders.desk.server_url, timeouts=usage.timeouts, server=usage.server)
 
-    own = Scorer() if scorer is None else None
+    own = Scorer() if usage.scorer is None else None
 
     async def remove() -> None:
         if own is not None:
@@ -108,18 +113,16 @@ def connect(
 
     async def afresh() -> VmClient:
         assert revert is not None
-        folders.desk = replace(await revert(), width=width, height=height, token=server.token)
+        folders.desk = replace(await revert(), width=width, height=height, token=usage.server.token)
         return client()
 
-    options = {} if recycle is None else {"recycle": recycle}
     return OsworldDesktop(
         client(),
         run_steps=run_steps,
-        scorer=scorer or own or Scorer(),
+        scorer=usage.scorer or own or Scorer(),
         where=folders,
-        settings=settings,
+        settings=usage.settings,
         close=remove,
         revert=None if revert is None else afresh,
         on_call=on_call,
-        **options,
     )

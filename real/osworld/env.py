@@ -20,7 +20,7 @@ from dartsim.core.errors import EnvBroken, EnvFault
 from dartsim.core.types import Observation, Task
 from dartsim.envs.actions import make_grammar
 from dartsim.envs.base import GuiEnv
-from dartsim.real.osworld.connect import connect
+from dartsim.real.osworld.connect import Usage, connect
 from dartsim.real.osworld.desktop import OsworldDesktop, Scores
 from dartsim.real.osworld.provider import Starter
 from dartsim.real.osworld.settings import DesktopSettings
@@ -120,10 +120,14 @@ class OSWorldEnv(GuiEnv):
         self._shown: Observation | None = None
         ended = None
         if base_url is not None:
-            start = _attaching(base_url, server or OSWORLD_SERVER, timeouts, scorer)
+            usage = Usage(server=server or OSWORLD_SERVER, timeouts=timeouts, scorer=scorer)
+
+            async def start(settings: DesktopSettings) -> OsworldDesktop:
+                return connect(base_url, replace(usage, settings=settings))
+
         elif container is not None:
-            traits = server or OWN_SERVER
-            start = starter = Starter(container, engine=engine, server=traits, timeouts=timeouts, scorer=scorer)
+            usage = Usage(server=server or OWN_SERVER, timeouts=timeouts, scorer=scorer)
+            start = starter = Starter(container, engine=engine, usage=usage)
             ended = starter.close
         assert start is not None
         self._life = _DesktopThread(start, self.settings, ended)
@@ -257,10 +261,3 @@ class _DesktopThread:
         except BaseException:
             future.cancel()  # an interrupt of this thread ends the call there, too
             raise
-
-
-def _attaching(base_url: str, server: ServerTraits, timeouts: Timeouts, scorer: Scores | None) -> Start:
-    async def start(settings: DesktopSettings) -> OsworldDesktop:
-        return connect(base_url, settings=settings, server=server, timeouts=timeouts, scorer=scorer)
-
-    return start

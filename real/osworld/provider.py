@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dartsim.core.errors import ConfigError, EnvStartFailed
 from dartsim.real.containers.fleet import DesktopFleet
 from dartsim.real.containers.spec import ContainerSpec
-from dartsim.real.osworld.connect import connect
-from dartsim.real.osworld.desktop import OnCall, OsworldDesktop, Scores
+from dartsim.real.osworld.connect import Usage, connect
+from dartsim.real.osworld.desktop import OnCall, OsworldDesktop
 from dartsim.real.osworld.errors import WrongScreenAtStart
-from dartsim.real.osworld.fetch import Desk, Downloads
-from dartsim.real.osworld.scorer import Scorer
+from dartsim.real.osworld.fetch import Desk
 from dartsim.real.osworld.settings import DesktopSettings
-from dartsim.real.osworld.transport import OWN_SERVER, ServerTraits, Timeouts
 
 if TYPE_CHECKING:
     from dartsim.config.schema import DockerHostConfig
@@ -57,14 +54,9 @@ def desk_of(container: Container) -> Desk:
 async def start_desktop(
     host: DockerHost | DesktopFleet,
     spec: ContainerSpec,
+    usage: Usage,
     *,
     slot: int = 0,
-    settings: DesktopSettings = DesktopSettings(),  # noqa: B008 - frozen
-    server: ServerTraits = OWN_SERVER,
-    timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
-    root: Path | None = None,
-    downloads: Downloads | None = None,
-    scorer: Scores | None = None,
     on_call: OnCall | None = None,
 ) -> OsworldDesktop:
     """Start a container and return its desktop, ready. If cancelled or failed, nothing of it is left in the end.
@@ -74,14 +66,9 @@ async def start_desktop(
     Args:
         host: The engine, or several of them.
         spec: What is started; its port of the server is named ``server``.
+        usage: How it is used.
         slot: What it is started for.
-        settings: How it is shown.
-        server: What is known of the server in it.
-        timeouts: Of calls.
-        root: Folder for the files of attempts; by default a temporary one.
-        downloads: Shared by desktops.
-        scorer: Scores states; by default with our own metrics only.
-        on_call: Is told how long things took; here also ``start``, the container alone.
+        on_call: Is told how long things took, in place of ``usage.on_call``; here also ``start``, the container alone.
 
     Raises:
         EnvStartFailed: If it did not become ready.
@@ -98,27 +85,13 @@ async def start_desktop(
 
     container = await up()
 
-    async def remove() -> None:
-        await container.remove()
-
     async def revert() -> Desk:
         nonlocal container
         await container.remove()
         container = await up()
         return desk_of(container)
 
-    desktop = connect(
-        desk_of(container),
-        settings=settings,
-        server=server,
-        timeouts=timeouts,
-        root=root,
-        downloads=downloads,
-        scorer=scorer,
-        close=remove,
-        revert=revert,
-        on_call=on_call,
-    )
+    desktop = connect(desk_of(container), usage, close=lambda: container.remove(), revert=revert, on_call=on_call)
     try:
         await _boot(desktop, container)
     except BaseException:
@@ -170,25 +143,15 @@ class Starter:
     Args:
         spec: What is started.
         engine: The engine; by default the one of DOCKER_HOST, or this machine's.
-        server: What is known of the server in it.
-        timeouts: Of calls.
-        scorer: Scores states; by default with our own metrics only.
+        usage: How it is used, but for its settings.
     """
 
     def __init__(
-        self,
-        spec: ContainerSpec,
-        *,
-        engine: DockerHostConfig | None = None,
-        server: ServerTraits = OWN_SERVER,
-        timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
-        scorer: Scores | None = None,
+        self, spec: ContainerSpec, *, engine: DockerHostConfig | None = None, usage: Usage | None = None
     ) -> None:
         self._spec = spec
         self._engine = engine
-        self._server = server
-        self._timeouts = timeouts
-        self._scorer = scorer
+        self._usage = usage or Usage()
         self._host: DockerHost | None = None
 
     async def __call__(self, settings: DesktopSettings) -> OsworldDesktop:
@@ -197,41 +160,13 @@ class Starter:
 
         if self._host is None:
             self._host = DockerHost(self._engine, run="gymnasium")
-        return await start_desktop(
-            self._host,
-            self._spec,
-            settings=settings,
-            server=self._server,
-            timeouts=self._timeouts,
-            scorer=self._scorer,
-        )
+        return await start_desktop(self._host, self._spec, replace(self._usage, settings=settings))
 
     async def close(self) -> None:
         """Let go of the engine, and of all that still runs there."""
         if self._host is not None:
             await self._host.close()
             self._host = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """How desktops are used once their containers run.
-
-    Attributes:
-        settings: How they are shown.
-        server: What is known of the server inside.
-        downloads: Of task files, shared.
-        scorer: Scores tasks.
-        timeouts: Of calls.
-        on_call: Told the slot, what was done and how many seconds it took, for the run's timings.
-    """
-
-    settings: DesktopSettings
-    server: ServerTraits
-    downloads: Downloads
-    scorer: Scorer
-    timeouts: Timeouts = field(default_factory=Timeouts)
-    on_call: Callable[[int, str, float], None] | None = None
 
 
 @dataclass(slots=True)
@@ -303,14 +238,4 @@ class DesktopProvider:
             if usage.on_call is not None:
                 usage.on_call(slot.number, what, seconds)
 
-        return await start_desktop(
-            self._fleet,
-            self._spec,
-            slot=slot.number,
-            settings=usage.settings,
-            server=usage.server,
-            downloads=usage.downloads,
-            scorer=usage.scorer,
-            timeouts=usage.timeouts,
-            on_call=tell,
-        )
+        return await start_desktop(self._fleet, self._spec, usage, slot=slot.number, on_call=tell)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from dartsim.config import Config
@@ -13,9 +14,8 @@ from dartsim.core.types import Task, Version
 from dartsim.real.engines.backend import vllm_workers
 from dartsim.real.engines.worker import VllmWorker
 from dartsim.real.osworld.backend import cache_folder, desktop_usage, open_scorer_pool
-from dartsim.real.osworld.connect import connect
+from dartsim.real.osworld.connect import Usage, connect
 from dartsim.real.osworld.desktop import OsworldDesktop
-from dartsim.real.osworld.provider import Usage
 from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.rehearsal.desktops import SCORE
 from dartsim.real.rehearsal.model import replies
@@ -50,24 +50,12 @@ class StandInDesktops:
     async def start(self, slot: int) -> OsworldDesktop:
         """Return a desktop that has shown a good screen."""
         usage, address = self._usage, self._free.pop()
+        on_call = None if usage.on_call is None else partial(usage.on_call, slot)
 
         async def let_go() -> None:
             self._free.append(address)
 
-        def tell(what: str, seconds: float) -> None:
-            if usage.on_call is not None:
-                usage.on_call(slot, what, seconds)
-
-        desktop = connect(
-            address,
-            settings=usage.settings,
-            server=usage.server,
-            timeouts=usage.timeouts,
-            downloads=usage.downloads,
-            scorer=usage.scorer,
-            close=let_go,
-            on_call=tell,
-        )
+        desktop = connect(address, usage, close=let_go, on_call=on_call)
         try:
             await desktop.boot()
         except BaseException:

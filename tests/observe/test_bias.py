@@ -6,7 +6,7 @@ import pytest
 
 from dartsim.core.types import Attempt, Batch, Drop, Ending, Group, Task, Trajectory
 from dartsim.observe import Recorder, charts
-from dartsim.observe.bias import class_shares, judged, least, ordered, pooled, usable, wilson
+from dartsim.observe.bias import class_shares, judged, least, ordered, pooled, usable
 from dartsim.observe.recorder_state import restore_state, save_state, undo_update
 from dartsim.observe.report import render_comparison, render_report
 from dartsim.observe.rundir import RunDir
@@ -62,12 +62,6 @@ def test_the_closed_form_stands_beside_what_was_counted():
     rows["hard"]["expected"], rows["easy"]["expected"] = 35.0, 55.0
     assert [share.expected_kept_share for share in class_shares(rows).values()] == [0.35, 0.55]
     assert class_shares(table(hard=(100, 100, 30, 30, 3)))["hard"].expected_kept_share is None
-
-
-def test_wilson_s_interval():
-    assert wilson(0.2, 5) == pytest.approx((0.0362, 0.6245), abs=1e-4)
-    assert wilson(0.0, 10)[0] == 0.0
-    assert wilson(1.0, 10) == pytest.approx((0.7225, 1.0), abs=1e-4)
 
 
 def test_nothing_is_said_of_older_counts_nor_where_nothing_was_trained():

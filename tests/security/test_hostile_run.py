@@ -107,8 +107,9 @@ async def run(num_envs: int, num_attempts: int, image: str, folder: Path) -> tup
     from dartsim.config.schema import DesktopConfig, DockerHostConfig
     from dartsim.real.containers import DesktopFleet, DockerHost
     from dartsim.real.desktop import desktop_spec
+    from dartsim.real.osworld.connect import Usage
     from dartsim.real.osworld.fetch import Downloads
-    from dartsim.real.osworld.provider import DesktopProvider, Usage
+    from dartsim.real.osworld.provider import DesktopProvider
     from dartsim.real.osworld.ready import Readiness
     from dartsim.real.osworld.scorer import Scorer
     from dartsim.real.osworld.settings import DesktopSettings

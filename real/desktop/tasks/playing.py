@@ -18,8 +18,9 @@ from dartsim.core.types import Task
 from dartsim.envs.base import DONE, WAIT
 from dartsim.real.containers import ContainerSpec, DesktopFleet, DockerHost
 from dartsim.real.desktop.tasks.oracles import ORACLES
+from dartsim.real.osworld.connect import Usage
 from dartsim.real.osworld.fetch import Downloads
-from dartsim.real.osworld.provider import DesktopProvider, Usage
+from dartsim.real.osworld.provider import DesktopProvider
 from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.transport import OWN_SERVER

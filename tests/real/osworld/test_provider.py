@@ -9,7 +9,8 @@ pytest.importorskip("httpx")
 
 from dartsim.core.errors import ConfigError
 from dartsim.real.osworld import provider as provider_module
-from dartsim.real.osworld.provider import DesktopProvider, Usage, start_desktop
+from dartsim.real.osworld.connect import Usage
+from dartsim.real.osworld.provider import DesktopProvider, start_desktop
 from dartsim.real.osworld.ready import Readiness
 from dartsim.real.osworld.settings import DesktopSettings
 
@@ -46,7 +47,7 @@ def test_a_start_that_is_cancelled_waits_for_the_removal_of_its_container_only_s
 
     async def main():
         container = Container(hangs)
-        starting = asyncio.create_task(start_desktop(Host(container), None))
+        starting = asyncio.create_task(start_desktop(Host(container), None, Usage()))
         await asyncio.sleep(0.05)
         starting.cancel()
         await asyncio.wait({starting})

@@ -16,11 +16,12 @@ import dartsim.real  # noqa: F401 - registers the environment
 from dartsim.core.checks import check_env
 from dartsim.core.errors import EnvBroken
 from dartsim.core.types import Task
+from dartsim.real.osworld.connect import Usage
 from dartsim.real.osworld.provider import start_desktop
 from dartsim.real.osworld.ready import Readiness
 from dartsim.real.osworld.recycle import open_windows
 from dartsim.real.osworld.settings import DesktopSettings
-from dartsim.real.osworld.transport import OWN_SERVER, Timeouts
+from dartsim.real.osworld.transport import Timeouts
 
 pytestmark = pytest.mark.docker
 
@@ -69,9 +70,7 @@ def with_desktop(spec, *uses, settings=SETTINGS):
 
             async def one(use, slot):
                 engine = Container(host)
-                desktop = await start_desktop(
-                    engine, spec, slot=slot, settings=settings, timeouts=TIMEOUTS, server=OWN_SERVER
-                )
+                desktop = await start_desktop(engine, spec, Usage(settings=settings, timeouts=TIMEOUTS), slot=slot)
                 try:
                     await use(desktop, engine)
                 finally:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.run.success import Z95, pass_at_k, success_figures, wilson
+from dartsim.observe.success import Z95, pass_at_k, success_figures, wilson
 
 
 @given(st.integers(1, 400), st.floats(0.0, 1.0))
@@ -23,9 +23,11 @@ def test_wilson_s_bounds_are_the_shares_that_the_observed_one_just_contradicts(c
 
 
 def test_intervals_of_the_literature():
+    assert wilson(0.2, 5) == pytest.approx((0.0362, 0.6245), abs=1e-4)
     assert wilson(0.0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
+    assert wilson(1.0, 10) == pytest.approx((0.7225, 1.0), abs=1e-4)
     assert wilson(81 / 263, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)  # R. Newcombe (1998), table I
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="needs observations"):
         wilson(0.5, 0)
 
 

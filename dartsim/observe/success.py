@@ -10,19 +10,19 @@ Z95 = 1.959963984540054
 """Quantile of the normal distribution for a two-sided 95 % interval."""
 
 
-def wilson(mean: float, count: int) -> tuple[float, float]:
+def wilson(mean: float, count: float) -> tuple[float, float]:
     """Return Wilson's 95 % score interval of a share.
 
     For means of values in [0, 1] that are not all 0 or 1 it is conservative: their variance is at most mean (1 - mean).
 
     Args:
         mean: The share.
-        count: Independent observations, at least 1.
+        count: Independent observations, above 0.
 
     Source: E. B. Wilson, J. Am. Stat. Assoc. 22 (1927), 209.
     """
-    if count < 1:
-        raise ValueError(f"an interval needs at least one observation, got {count}")
+    if count <= 0:
+        raise ValueError(f"an interval needs observations, got {count}")
     shrink = 1.0 + Z95**2 / count
     center = (mean + Z95**2 / (2 * count)) / shrink
     half = Z95 / shrink * sqrt(mean * (1.0 - mean) / count + Z95**2 / (4 * count**2))
