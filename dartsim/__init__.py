@@ -1,6 +1,6 @@
 """dartsim: decoupled, asynchronous reinforcement learning of GUI agents, simulation-first.
 
-One control plane, written once as plain asyncio, in real time or in virtual time:
+One control plane, written once as plain asyncio, in real time or in virtual time::
 
     task order --> DataManager --admit--> EnvCluster: a desktop plays an attempt, turn by turn
                        ^   |                 |    ^

@@ -28,8 +28,8 @@ def test_every_local_link_leads_somewhere(page: str):
 
 
 def test_the_index_names_every_page():
-    pages = {page.name for page in DOCS.glob("*.md")} - {"README.md"}
-    assert pages == set(links(DOCS / "README.md")) & pages
+    pages = {page.name for page in DOCS.glob("*.md")} - {"index.md"}
+    assert pages == set(links(DOCS / "index.md")) & pages
     assert pages
 
 
