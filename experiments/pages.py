@@ -1,10 +1,10 @@
-"""Writes the tables and pictures of the docs from the recorded figures, so that docs quote what was recorded.
+"""Writes the tables and pictures of the docs from recorded figures and from the code, so that none goes stale.
 
     python -m experiments.pages
 
 A page holds a pair of comments ``<!-- figures: NAME -->`` and ``<!-- end -->`` around each such table; pictures are
 files of their own in docs/figures. A new table is a function in its study's ``tables``, a new picture one in its
-``pictures``; both need a mark on a page.
+``pictures``; both need a mark on a page. Tables that come from the code are in ``experiments.reference``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import importlib
 import re
 from pathlib import Path
 
+from experiments.reference import TABLES
 from experiments.study import Experiment, refusals_told
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,7 +35,7 @@ def pages() -> list[Path]:
 
 
 def marks() -> dict[str, Experiment]:
-    """Return the study that fills each mark, by the mark's name.
+    """Return the study that fills each mark of recorded figures, by the mark's name.
 
     Raises:
         ValueError: If two studies have a table or a picture of the same name.
@@ -54,8 +55,9 @@ def render(text: str) -> str:
     studies = marks()
 
     def replace(match: re.Match[str]) -> str:
+        name = match["name"]
         try:
-            made = studies[match["name"]].page_text(match["name"])
+            made = TABLES[name]() if name in TABLES else studies[name].page_text(name)
         except FileNotFoundError:
             made = "Not recorded yet.\n"
         return f"{match[1]}{made}{match[3]}"

@@ -1,7 +1,7 @@
 """``dartsim``: the command and its sub-commands.
 
 Exit codes: 0 done, 1 the run failed, 2 the request was wrong (configuration, arguments, task files),
-10 to 19 an alarm ended the run (``run.fail_on_alarm``; ``docs/alarms.md``), 130 interrupted and 143 terminated (of
+10 to 19 an alarm ended the run (``run.fail_on_alarm``; ``docs/reference.md``), 130 interrupted and 143 terminated (of
 `run`, what ran so far is written).
 """
 

@@ -1,6 +1,6 @@
 """``Alarm``: a problem of a run, with its likely cause and its remedy; and the table of all alarms.
 
-Rules that raise them are in ``dartsim.observe.alarm_rules``; each has a section in ``docs/alarms.md``.
+Rules that raise them are in ``dartsim.observe.alarm_rules``; ``docs/reference.md`` lists them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-PAGE = "docs/alarms.md"
+PAGE = "docs/reference.md"
 
 
 class Kind(NamedTuple):

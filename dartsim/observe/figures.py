@@ -25,66 +25,65 @@ class FigureStyle(NamedTuple):
 
 FIGURES: Mapping[str, FigureStyle] = {
     "trained_turns_per_minute": FigureStyle(
-        "Trained turns", "/min", 1, "Training throughput: distinct turns in finished updates, per minute."
+        "Trained turns", "/min", 1, "Training throughput: distinct turns in finished updates."
     ),
     "signal_turns_per_minute": FigureStyle(
         "Trained with signal",
         "/min",
         1,
-        "Trained turns of groups whose rewards differ: of others every advantage is 0.",
+        "Trained turns of groups whose rewards differ. In other groups every advantage is 0.",
     ),
     "admitted_turns_per_minute": FigureStyle(
-        "Admitted turns", "/min", 1, "Turns in batches given to the trainer, less those that came back untrained."
+        "Admitted turns", "/min", 1, "Turns in batches leased to the trainer, less those it gave back untrained."
     ),
     "generated_turns_per_minute": FigureStyle(
-        "Generated turns", "/min", 1, "Turns the engines answered, whatever became of them, per minute."
+        "Generated turns", "/min", 1, "Turns that engines answered, trained on or not."
     ),
-    "trajectories_per_minute": FigureStyle(
-        "Trajectories", "/min", 2, "Attempts that ended, one way or another, per minute."
-    ),
+    "trajectories_per_minute": FigureStyle("Trajectories", "/min", 2, "Attempts that ended, masked ones included."),
     "env_utilization": FigureStyle(
         "Environment utilization",
         "%",
         1,
-        "Time between the first request and the last observation of attempts, less time waiting for an"
-        " inference pool that is stopped for a weight sync, over provisioned environment time.",
+        "Time between the first request and the last observation of attempts, less waiting for engines that are all"
+        " stopped for a weight sync, over provisioned desktop time.",
     ),
     "gpu_utilization": FigureStyle(
         "GPU utilization (rollout)",
         "%",
         1,
-        "Share of time with at least one live request (what nvidia-smi shows), mean over the engines.",
+        "Share of time with at least one live request (what nvidia-smi shows), mean over engines.",
     ),
     "gpu_utilization_rollout_phase": FigureStyle(
-        "GPU utilization while rolling out", "%", 1, "The same, over the time in which at least one attempt is running."
+        "GPU utilization while rolling out", "%", 1, "The same, over the time in which at least one attempt runs."
     ),
     "gpu_peak_share": FigureStyle(
-        "Share of peak token rate", "%", 1, "Response tokens per second over the engines' largest rate."
+        "Share of peak token rate", "%", 1, "Response tokens per second, over the largest rate of the engines."
     ),
     "prefix_hit_share": FigureStyle(
         "Prefix hits",
         "%",
         1,
-        "Share of the prompt tokens that an engine found in its prefix cache, of those engines that say so.",
+        "Share of prompt tokens found in an engine's prefix cache; unknown if no engine reports it.",
     ),
     "minutes_per_version": FigureStyle("Time per version", "min", 1, "Time per finished update."),
-    "rollout_share": FigureStyle(
-        "Time with rollout", "%", 1, "Share of time in which at least one attempt is running."
-    ),
+    "rollout_share": FigureStyle("Time with rollout", "%", 1, "Share of time in which at least one attempt runs."),
     "staleness_mean": FigureStyle(
         "Staleness, mean",
         "versions",
         2,
-        "Weights trained on, less the oldest weights that generated the turn; mean over trained turns.",
+        "Version trained on, less the oldest version that generated the turn; mean over trained turns.",
     ),
     "staleness_max": FigureStyle(
         "Staleness, maximum",
         "versions",
         0,
-        "Largest (weights trained on, less oldest weights that generated any part) of a trained trajectory.",
+        "Version trained on, less the oldest version that generated a part of the trajectory; maximum.",
     ),
     "wasted_share": FigureStyle(
-        "Generated, not trained", "%", 1, "Share of the generated turns that no finished update has trained."
+        "Generated, not trained",
+        "%",
+        1,
+        "1 - trained / generated turns; can be below 0 if updates trained turns from before the warm-up's end.",
     ),
     "turns_per_trajectory": FigureStyle("Turns per trajectory", "", 1, "Mean number of turns of an attempt."),
     "mean_reward": FigureStyle("Mean reward", "", 3, "Mean score of the attempts that have one, in [0, 1]."),
@@ -131,7 +130,7 @@ def figures(first: Snapshot, last: Snapshot, *, peak_tokens_per_second: float | 
         last: Its end, later than ``first``.
         peak_tokens_per_second: Largest response-token rate of all engines together, if known.
 
-    Source: ``docs/measurements.md`` has the definitions.
+    Source: ``docs/reference.md`` has the definitions.
     """
     minutes = (last.time - first.time) / 60.0
 

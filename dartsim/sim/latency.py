@@ -284,7 +284,7 @@ class Capped(Latency):
 
 
 def shifted(seconds: float, of: Latency) -> Sum:
-    """Return ``of``, later by a fixed time."""
+    """Another distribution, later by a fixed time."""
     return Sum((Constant(seconds), of))
 
 
@@ -340,6 +340,14 @@ _FORMS: dict[str, list[Callable[..., Latency]]] = {
     "capped": [Capped],
 }
 """What makes a distribution of each kind; its parameters are the keys."""
+
+
+def kinds() -> list[tuple[str, list[list[str]], str]]:
+    """Return each kind with the keys of each of its forms, and its meaning."""
+    return [
+        (kind, [list(signature(form).parameters) for form in forms], (forms[0].__doc__ or "").partition("\n")[0])
+        for kind, forms in _FORMS.items()
+    ]
 
 
 _VALUES: Mapping[str, TypeAdapter[Any]] = {

@@ -8,12 +8,15 @@ import pytest
 
 from dartsim.observe.rundir import json_text
 from experiments import pages
+from experiments.reference import TABLES
 from experiments.study import RECORDED
 
 
 def test_every_mark_names_a_table_or_a_picture_and_every_picture_is_shown():
     found = [match["name"] for page in pages.pages() for match in pages.MARKED.finditer(page.read_text("utf-8"))]
-    assert set(found) <= set(pages.marks())
+    assert set(found) <= {*pages.marks(), *TABLES}
+    assert set(found) >= set(TABLES)
+    assert not pages.marks().keys() & TABLES.keys()
     pictures = {f"{name}-picture" for study in pages.marks().values() for name in study.pictures}
     assert pictures <= set(found)
 

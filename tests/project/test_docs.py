@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from dartsim.config import Config, presets
+from dartsim.config.load import describe, valid_keys
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+PAGES = ["README.md", *sorted(f"docs/{page.name}" for page in DOCS.glob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 
 
@@ -20,7 +24,7 @@ def links(page: Path) -> list[str]:
     return [target for target in found if not re.match(r"[a-z]+:", target)]
 
 
-@pytest.mark.parametrize("page", ["README.md", *sorted(f"docs/{p.name}" for p in DOCS.glob("*.md"))])
+@pytest.mark.parametrize("page", PAGES)
 def test_every_local_link_leads_somewhere(page: str):
     path = ROOT / page
     missing = [target for target in links(path) if not (path.parent / target).exists()]
@@ -31,6 +35,23 @@ def test_the_index_names_every_page():
     pages = {page.name for page in DOCS.glob("*.md")} - {"index.md"}
     assert pages == set(links(DOCS / "index.md")) & pages
     assert pages
+
+
+FILE_NAMES = (".py", ".png", ".db", ".lock", ".toml", ".json")
+SETTING = re.compile(rf"`((?:{'|'.join(Config.model_fields)})\.[a-z0-9_.]+)(?: ?=[^`]*)?`")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_setting_that_a_page_names_exists(page: str):
+    known, settings = set(valid_keys()), {setting.key for setting in describe()}
+    named = {key for key in SETTING.findall((ROOT / page).read_text(encoding="utf-8")) if not key.endswith(FILE_NAMES)}
+    # The keys below a setting are those of a distribution.
+    assert [key for key in sorted(named - known) if key.rpartition(".")[0] not in settings] == []
+
+
+def test_the_reference_names_every_preset():
+    page = (DOCS / "reference.md").read_text(encoding="utf-8")
+    assert [name for name in presets() if f"`{name}`" not in page] == []
 
 
 EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)

@@ -161,7 +161,7 @@ def test_an_alarm_ends_a_strict_run_and_is_in_everything_it_leaves(tmp_path):
     assert read(tmp_path)["alarms"] == run.summary["alarms"]
     page = run.report.read_text()
     assert "trainer_starved" in page
-    assert "docs/alarms.md#trainer_starved" in page
+    assert "docs/reference.md#trainer_starved" in page
 
 
 def test_without_strictness_an_alarm_ends_nothing(tmp_path):

@@ -67,7 +67,7 @@ def test_what_looks_like_a_secret_is_hidden(text, secret):
         "3000 prompt tokens, max_tokens=512, num_tokens: 7",
         "ssh://user@host:22",
         "the tokenizer has 151,936 tokens",
-        "docs/alarms.md#trainer_starved",
+        "docs/reference.md#trainer_starved",
         "trainer.mismatch_bound = 0.1",
     ],
 )

@@ -21,7 +21,7 @@ class RunConfig(Section):
 
 
 class AlarmsConfig(Section):
-    """Bounds of alarms; see docs/alarms.md."""
+    """Bounds of alarms; see docs/reference.md."""
 
     starved_times: float = Field(
         5.0, ge=1.0, description="trainer_starved: times the median between updates that a batch may take."

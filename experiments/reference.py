@@ -1,0 +1,117 @@
+"""Tables of docs/reference.md, written from the code: commands, figures, states, distributions, components, alarms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import typer
+from pydantic import BaseModel
+
+from dartsim.cli.app import app
+from dartsim.config.load import describe
+from dartsim.config.load import workloads as known_workloads
+from dartsim.config.schema import Config
+from dartsim.core.registry import TAG, Choice, Named, names
+from dartsim.observe.alarm import KINDS
+from dartsim.observe.figures import FIGURES
+from dartsim.observe.states import POPULATIONS
+from dartsim.sim.latency import kinds
+
+
+def texts(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table of texts, all left-aligned."""
+    return "".join("| " + " | ".join(line) + " |\n" for line in [head, ["---"] * len(head), *rows])
+
+
+def commands() -> str:
+    """Every command, with the first sentence of its help."""
+    root: Any = typer.main.get_command(app)
+    return texts(("command", "what it does"), [(f"`dartsim {name}`", text) for name, text in _commands(root, "")])
+
+
+def _commands(group: Any, before: str) -> Iterator[tuple[str, str]]:
+    context = typer.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if command.hidden:
+            continue
+        if hasattr(command, "list_commands"):
+            yield from _commands(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command.help.partition("\n")[0].rstrip(".")
+
+
+def workloads() -> str:
+    """Every workload with its title, as a nested list."""
+    return "".join(f"  - `{name}`: {tree['about']['title']}\n" for name, tree in known_workloads().items())
+
+
+def figures() -> str:
+    """Every figure of ``summary.json`` that pages show, with its unit and definition."""
+    rows = [(f"`{name}`", style.unit or "–", style.definition) for name, style in FIGURES.items()]
+    return texts(("figure", "unit", "definition"), rows)
+
+
+def states() -> str:
+    """Every state that time is counted in."""
+    rows = [
+        (population.member, state.info.label, state.info.meaning.removeprefix("idle: "), "yes" * state.info.useful)
+        for population in POPULATIONS.values()
+        for state in population.states
+    ]
+    return texts(("component", "state", "meaning", "utilized"), rows)
+
+
+def distributions() -> str:
+    """Every kind of latency distribution with its keys."""
+    rows = [
+        (f"`{kind}`", " or ".join(", ".join(f"`{key}`" for key in keys) for keys in forms), meaning)
+        for kind, forms, meaning in kinds()
+    ]
+    return texts(("kind", "keys", "meaning"), rows)
+
+
+def components() -> str:
+    """Every kind of component with its built-in ones, and the setting that chooses it."""
+    rows = [
+        (f"`{kind}`", f"`{setting}`", ", ".join(f"`{name}`" for name in names(kind)))
+        for kind, setting in _choosing_settings(Config, "")
+    ]
+    return texts(("kind", "setting", "built in"), rows)
+
+
+def _choosing_settings(section: type[BaseModel], before: str) -> Iterator[tuple[str, str]]:
+    """Yield each kind of component with the setting that chooses one."""
+    for name, field in section.model_fields.items():
+        for item in field.metadata:
+            if isinstance(item, Choice):
+                yield item.kind, f"{before}{name}.{TAG}"
+            elif isinstance(item, Named):
+                yield item.kind, f"{before}{name}"
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _choosing_settings(field.annotation, f"{before}{name}.")
+
+
+def alarms() -> str:
+    """Every alarm with its exit code, its bounds, its likely cause and what to do."""
+    bounds = [one for one in describe() if one.key.startswith("alarms.") or one.key == "trainer.mismatch_bound"]
+    rows = []
+    for name, kind in KINDS.items():
+        own = [
+            f"`{setting.key}` = {setting.default}" for setting in bounds if name in f"{setting.key} {setting.meaning}"
+        ]
+        rows.append((f'<a id="{name}"></a>`{name}`', str(kind.code), "<br>".join(own), kind.likely, kind.todo))
+    return texts(("alarm", "exit code", "bounds and defaults", "likely cause", "what to do"), rows)
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "commands": commands,
+    "workloads": workloads,
+    "figure-definitions": figures,
+    "states": states,
+    "distributions": distributions,
+    "components": components,
+    "alarms": alarms,
+}
+"""Each table by the name of its mark."""
