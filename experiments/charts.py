@@ -64,12 +64,7 @@ class Panel:
 
 
 def draw(panels: Sequence[Panel], *, tilt: bool = False) -> str:
-    """Return the panels side by side as one SVG, with one legend for all.
-
-    Args:
-        panels: From left to right.
-        tilt: Words on the x axis lean, because they are long.
-    """
+    """Return the panels side by side as one SVG, with one legend for all."""
     # Imported here: pages without a picture need no matplotlib.
     from matplotlib import rc_context
     from matplotlib.figure import Figure

@@ -126,12 +126,7 @@ class Ledger:
         self._known, self._trained, self._update = frozenset(rows), trained, len(updates)
 
     def end(self, database: Path, attempts: int) -> None:
-        """Check the database of a run that has ended.
-
-        Args:
-            database: The file.
-            attempts: Attempts that the run admitted.
-        """
+        """Check the database of a run that has ended."""
         self.look(database)
         with reading(database) as connection:
             states = Counter(connection.scalars(select(TRAJECTORIES.c.state).where(TRAJECTORIES.c.attempt >= 0)))

@@ -142,14 +142,7 @@ class Watched(DesktopFleet):
 
 
 class DesktopStudyCluster:
-    """A control plane and its real desktops.
-
-    Args:
-        shape: Its size.
-        host: The engine; it stays open.
-        folder: Of downloads.
-        store: Where trajectories are kept.
-    """
+    """A control plane and its real desktops."""
 
     def __init__(self, shape: Shape, host: DockerHost, *, folder: Path, store: Store | None = None) -> None:
         self.fleet = Watched([host])

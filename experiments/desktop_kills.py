@@ -122,15 +122,7 @@ def _tell(**what: Any) -> None:
 
 
 def random_kills(image: str, *, kills: int, kills_a_life: int, seed: int, on_life: Callable[[Told], None]) -> Told:
-    """Run processes one after the other until there were ``kills`` kills; return what they left behind.
-
-    Args:
-        image: Of the desktops.
-        kills: Desktops and processes to kill.
-        kills_a_life: Most desktops that one process kills.
-        seed: Of what is killed, and when.
-        on_life: Told the sums after each life.
-    """
+    """Run processes one after the other until there were ``kills`` kills; return what they left behind."""
     rng = random.Random(seed)
     killed: Counter[str] = Counter()
     causes: Counter[str] = Counter()
@@ -209,11 +201,6 @@ def lost_records(
 
     An admitted attempt is handed over, or the store knows that it runs: then ``dartsim resume`` makes it again, and
     what is told of it after the end is not kept.
-
-    Args:
-        told: Rewards of attempts that ended, by number; None without one.
-        stored: Likewise, of the database.
-        scheduler: The scheduler's document there; empty if none was written.
     """
     running = {number for _, number, *_ in scheduler.get("running", ())}  # as `save_attempt` writes them
     lost = set(range(scheduler.get("admitted", 0))) - running - set(stored)

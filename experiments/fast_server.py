@@ -22,9 +22,6 @@ class Answering(asyncio.Protocol):
 
     Attributes:
         seconds: Before each reply, on all connections.
-
-    Args:
-        answer: The body of every reply.
     """
 
     seconds = 0.0

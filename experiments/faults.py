@@ -111,11 +111,7 @@ def summary(runs: dict[str, list[Figures]]) -> Figures:
 
 
 def injections(runs: Mapping[tuple[str, str], Sequence[Figures]]) -> Figures:
-    """Return how often each kind was injected in all runs of a profile together.
-
-    Args:
-        runs: By preset and profile.
-    """
+    """Return how often each kind was injected in all runs of a profile together."""
     found = {
         profile: [run["injections"] for (_, faults), own in runs.items() if faults == profile for run in own]
         for profile in PROFILES

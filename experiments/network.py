@@ -63,10 +63,6 @@ class NoNetwork(Exception):
 class Network:
     """Hosts and the wire between them.
 
-    Args:
-        hosts: Names; addresses are 10.77.0.1 and so on, in this order.
-        seed: Of the losses.
-
     Raises:
         NoNetwork: On entering, if this machine or this user cannot make network namespaces.
     """

@@ -334,13 +334,7 @@ def play(made: RunHosts, scenario: Scenario, folder: Path, *changes: str) -> Fig
 
 
 def wrong(ended: Sequence[Trajectory], folder: Path, counts: Counter[str]) -> dict[str, int]:
-    """Compare what a run saw with what it stored, and return the number of each kind of error.
-
-    Args:
-        ended: The attempts that ended.
-        folder: The run's folder.
-        counts: The run's counts.
-    """
+    """Compare what a run saw with what it stored, and return the number of each kind of error."""
     database = create_engine(f"sqlite:///{folder / DATABASE_FILE}")
     torn: list[Any] = []
     blobs = BlobStore(folder / SCREENS_FOLDER)

@@ -61,15 +61,7 @@ QUICK: Mapping[str, tuple[str, ...]] = {
 
 
 def config(backend: str, seed: int, *, quick: bool, minutes: float | None = None, size: int | None = None) -> Config:
-    """Return the real run's configuration; it ends by time alone, so that the twin can last as long.
-
-    Args:
-        backend: Of ``BACKENDS``.
-        seed: Of the run.
-        quick: Whether to finish within a minute.
-        minutes: Length of the run.
-        size: Number of engines, or of desktops for other backends.
-    """
+    """Return the real run's configuration; it ends by time alone, so that the twin can last as long."""
     if backend == "vllm":
         sizes = [f"rollout.num_workers={size or (QUICK_ENGINES if quick else ENGINES)}"]
     else:
@@ -90,12 +82,7 @@ def config(backend: str, seed: int, *, quick: bool, minutes: float | None = None
 
 
 def run_seed(real: Config, out: Path | None = None) -> Figures:
-    """Run for real, measure, run the twin; return both runs' figures and what was measured.
-
-    Args:
-        real: The configuration.
-        out: Where the run directories of both stay; None: nowhere.
-    """
+    """Run for real, measure, run the twin; return both runs' figures and what was measured."""
     with TemporaryDirectory() as temporary:
         folder = out or Path(temporary)
         path = folder / "real"

@@ -140,11 +140,7 @@ def run_trial(trial: Cluster) -> Figures:
 
 
 def shares(bias: Mapping[str, ByClass]) -> dict[str, float | None]:
-    """Return the share of hard tasks among what is offered, what the group filter leaves, and what is trained on.
-
-    Args:
-        bias: Counts by class of task, by classification.
-    """
+    """Return the share of hard tasks among what is offered, what the group filter leaves, and what is trained on."""
     table: ByClass = bias.get(BY_DIFFICULTY, {})
     offered, trained = ({label: row[name] for label, row in table.items()} for name in ("offered", "trained"))
     return {

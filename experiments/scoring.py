@@ -46,13 +46,7 @@ def measure(options: Options) -> Figures:
 
 
 async def measure_pool(home: Path | None, *, rounds: int, kind: Choice = "auto") -> Figures:
-    """Return the figures of one kind of sandbox.
-
-    Args:
-        home: The evaluator's environment; None for our own metrics.
-        rounds: Scores of each desktop.
-        kind: Kind of sandbox.
-    """
+    """Return the figures of one kind of sandbox."""
     with TemporaryDirectory(prefix="dartsim-scoring-") as name:
         folder = Path(name)
         async with open_pool(home, kind=kind, limits=LIMITS) as pool:

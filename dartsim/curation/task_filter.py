@@ -73,11 +73,6 @@ class FilteredOrder(TaskOrder):
     """A task order without the tasks that a filter skips.
 
     If the filter skips every task, the next one is offered anyway: a run never waits for a task.
-
-    Args:
-        order: Which task is next.
-        task_filter: Which tasks are skipped.
-        num_tasks: Tasks of the order; after that many skips in a row none is left.
     """
 
     def __init__(self, order: TaskOrder, task_filter: TaskFilter, *, num_tasks: int) -> None:

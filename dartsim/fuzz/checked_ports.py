@@ -43,10 +43,6 @@ class PortCall(NamedTuple):
 class PortMonitor:
     """Observations at the ports, and the first broken rule.
 
-    Args:
-        config: Of the run.
-        keep_log: Whether to log the calls.
-
     Attributes:
         ending: Returns whether the run is ending, so that nothing new starts.
         late: Whether replies may be delayed in transport.
@@ -184,14 +180,7 @@ class CheckedProvider:
 
 
 class CheckedWorker:
-    """An engine: loads do not overlap and versions rise; requests only reach a serving engine.
-
-    Args:
-        monitor: The observations.
-        inner: The engine with its faults.
-        engine: The engine itself.
-        version: Its initial version.
-    """
+    """An engine: loads do not overlap and versions rise; requests only reach a serving engine."""
 
     def __init__(self, monitor: PortMonitor, inner: PolicyWorker, engine: SimWorker, version: Version = 0) -> None:
         self.engine = engine

@@ -17,13 +17,7 @@ _TRAINED, _DROPPED = TrajectoryState.TRAINED.value, TrajectoryState.DROPPED.valu
 
 
 class CheckedStore(StoreWrapper):
-    """A store that checks every transition.
-
-    Args:
-        monitor: The observations at the ports.
-        inner: The store.
-        past: What earlier lives left in it.
-    """
+    """A store that checks every transition."""
 
     def __init__(self, monitor: PortMonitor, inner: Store, past: EarlierLives = NO_LIVES) -> None:
         super().__init__(inner)

@@ -35,10 +35,6 @@ class ProcessKilled(BaseException):
 class FaultyDatabase:
     """A database in memory, with faults of its transactions and of its process, each once in a run.
 
-    Args:
-        faults: Of the case; those of other components are ignored.
-        counts: Counts injected faults.
-
     Attributes:
         engine: The database.
         now: Virtual time, seconds; between two lives, the end of the last one.
@@ -196,10 +192,6 @@ class DatabaseChecks:
 
     def begin(self, engine: Engine, version: Version) -> EarlierLives:
         """Return what the next life finds after recovery.
-
-        Args:
-            engine: The database.
-            version: The version with which the life starts.
 
         Raises:
             RuleViolated: If an update is lost, or a batch was not returned.

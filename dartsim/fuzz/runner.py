@@ -287,11 +287,6 @@ class _CaseRun:
 def run_case(case: Case, *, mutation: Mutation | None = None, keep: bool = False) -> CaseResult:
     """Run a case to its end, or to the first broken rule.
 
-    Args:
-        case: The case.
-        mutation: A planted bug.
-        keep: Whether to keep events and measurements, for its directory.
-
     Raises:
         ConfigError: If the case is invalid.
     """

@@ -134,12 +134,6 @@ def shrink(
 
     Faults are removed in halves, quarters and one by one; then choices become simpler, remaining faults shorter, and
     the seed small; repeated until nothing helps.
-
-    Args:
-        result: Of the failed case.
-        mutation: The planted bug under which it failed.
-        max_runs: Largest number of runs.
-        on_run: Called after each run with the number of runs and the simplest case so far.
     """
     best, runs, seen = result, 0, {result.case.token()}
     improved = True

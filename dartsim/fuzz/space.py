@@ -172,11 +172,6 @@ def known_presets() -> list[str]:
 def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "hostile") -> Case:
     """Draw a case.
 
-    Args:
-        rng: Random numbers.
-        preset: Its scheduler, or a TOML file with one; ``DRAWN`` draws one.
-        faults: A key of ``MAX_FAULTS``.
-
     Raises:
         ConfigError: If there is no such preset or fault profile.
     """
@@ -205,13 +200,7 @@ def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "host
 
 
 def long_case(preset: str, seed: int, *, hours: int = 24) -> Case:
-    """Return a case of hours on a small cluster with DART's latencies and hostile fault rates.
-
-    Args:
-        preset: Its scheduler.
-        seed: Of the run; it also determines the numbers of desktops and workers.
-        hours: A value of ``LENGTH``.
-    """
+    """Return a case of hours on a small cluster with DART's latencies and hostile fault rates."""
     sizes: dict[str, Choice] = {"envs": 2 + seed % 2, "workers": 1 + seed % 2}
     limits: dict[str, Choice] = {"turns": 6, "tasks": 5, "update_seconds": 60.0, "reload_seconds": 30.0}
     return Case(preset, seed, {"latencies": "dart", "hours": hours, **sizes, **limits}, profile="hostile")

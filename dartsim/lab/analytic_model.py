@@ -203,13 +203,6 @@ def _answer_seconds(prepared: PreparedRun, warm: TurnLoad, cold: TurnLoad, live:
 
     Prefills precede decoding, so that a turn has the engine only while no other desktop's prompt is computed: its own
     work over the share of time that those leave (a closed queueing network).
-
-    Args:
-        prepared: The configuration and what it names.
-        warm: The mean turn on a worker that has the previous turn in its cache.
-        cold: The mean turn on another worker.
-        live: Mean number of requests computed together.
-        rate: Turns per second of an engine.
     """
     engine, gpu, rollout = prepared.config.cluster.engine, prepared.gpu, prepared.config.rollout
     if engine.model != "fluid":
@@ -265,12 +258,7 @@ FAR = 0.25
 
 
 def checks(prepared: PreparedRun, figures: Mapping[str, Any]) -> list[BoundCheck]:
-    """Check a run's figures against the closed forms.
-
-    Args:
-        prepared: The configuration and what it names.
-        figures: As ``dartsim.lab.jobs.simulated`` returns them.
-    """
+    """Check a run's figures against the closed forms."""
     said = predict(prepared)
     turns = figures["turns_per_trajectory"] or said.turns_per_trajectory
     rows = [_trained(prepared, said, figures)] if figures.get("bounds") else []

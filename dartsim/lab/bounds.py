@@ -38,11 +38,6 @@ def bounds(prepared: PreparedRun, figures: Mapping[str, Any], snapshots: Sequenc
 
     The mean turns of an update and of a trajectory, and the dropped turns, are those of the run. ``bounds`` are those
     of each component alone, in its own turns; that of all is ``supply_bound``.
-
-    Args:
-        prepared: The configuration and what it names.
-        figures: Of the run.
-        snapshots: Of the run, oldest first.
     """
     num_updates, turns = figures["num_updates"], figures["turns_per_trajectory"]
     backend = prepared.config.backend
@@ -91,14 +86,7 @@ def desktop_bound(prepared: PreparedRun, turns_per_trajectory: float) -> float:
 
 
 def desktop_rate(prepared: PreparedRun, places: Sequence[Site], turns: float, answer_seconds: float) -> float:
-    """Return the turns per second of all desktops, which wait for nothing but their replies.
-
-    Args:
-        prepared: The configuration and what it names.
-        places: As ``sites`` returns them.
-        turns: Of a trajectory.
-        answer_seconds: Time of a reply.
-    """
+    """Return the turns per second of all desktops, which wait for nothing but their replies."""
     seconds, rate = core_seconds(prepared, turns), 0.0
     for cores, num_hosts, num_desktops in places:
         cycle = desktop_seconds(prepared, turns, answer_seconds, cores)
@@ -108,14 +96,7 @@ def desktop_rate(prepared: PreparedRun, places: Sequence[Site], turns: float, an
 
 
 def desktop_seconds(prepared: PreparedRun, turns: float, answer_seconds: float, cores: float) -> float:
-    """Return the seconds of a desktop for each turn, with its part of boot, set-up, evaluation and tear-down.
-
-    Args:
-        prepared: The configuration and what it names.
-        turns: Of a trajectory.
-        answer_seconds: Time of a reply, without transport.
-        cores: Of the desktop's host, which may slow it down.
-    """
+    """Return the seconds of a desktop for each turn, with its part of boot, set-up, evaluation and tear-down."""
     timing = prepared.timing
     slow_boot, slow_step = (max(1.0, wanted / cores) for wanted in (timing.boot_cores, timing.step_cores))
     boots = timing.start.mean + timing.boot.mean
@@ -234,13 +215,7 @@ class TurnLoad:
 
 
 def turn_load(prepared: PreparedRun, turns_per_trajectory: float, *, warm: bool) -> TurnLoad:
-    """Return the mean load over the turns of a trajectory.
-
-    Args:
-        prepared: The configuration and what it names.
-        turns_per_trajectory: Its length.
-        warm: Whether every turn's engine has the previous turn in its prefix cache.
-    """
+    """Return the mean load over the turns of a trajectory."""
     table = prepared.prompts.warm if warm else prepared.prompts.cold
     prompts = table[: max(1, min(round(turns_per_trajectory), len(table)))]
     new = [prompt.tokens - prompt.cached_tokens for prompt in prompts]

@@ -115,13 +115,6 @@ def from_model(
 ) -> Collected:
     """Let the model of a finished run try every task, and return its successes, with their log-probabilities.
 
-    Args:
-        run: The run directory.
-        attempts: Attempts at each task.
-        config: Names the tasks; by default those of the run.
-        best: Whether to use the promoted weights instead of the last ones.
-        on_step: Told the progress.
-
     Raises:
         ConfigError: If there is no such model, or its tokens have another meaning in the configuration.
         NothingCollected: If it solved none.

@@ -45,11 +45,6 @@ def compared(
     ``long_tasks_ratio`` is the share of the longest third of tasks among trained trajectories, over their share among
     attempts. Shares of classes of tasks (``classes``), and the lowest by length, difficulty and domain
     (``least_ratio_by_…``), are relative to what the group filter leaves (``dartsim.observe.bias``).
-
-    Args:
-        summary: As in ``summary.json``, with ``config``.
-        update_hours: When each update finished, in order.
-        updates: Number of the update to report the time of; None: none.
     """
     rollout = summary["config"]["rollout"]
     per_minute = summary["trained_turns_per_minute"]
@@ -80,9 +75,6 @@ def classes_over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     A lowest ratio has no useful mean over runs: even if all classes are treated alike, one is lowest by chance.
 
-    Args:
-        runs: What ``compared`` returned.
-
     Returns:
         ``least_classes``: the least trained class of each classification. ``starved_classes``: all starved classes,
         with their classification ``by``; None if the group filter was not counted.
@@ -109,12 +101,7 @@ def class_ratios(table: ByClass) -> dict[str, float]:
 
 
 def over_seeds(runs: Sequence[Mapping[str, Any]], names: Iterable[str] = FIGURES) -> dict[str, dict[str, float | None]]:
-    """Return the mean and the 95 % half-width of figures that all runs have; for ``staleness_max`` the maximum.
-
-    Args:
-        runs: What ``compared`` returned.
-        names: The figures.
-    """
+    """Return the mean and the 95 % half-width of figures that all runs have; for ``staleness_max`` the maximum."""
     result: dict[str, dict[str, float | None]] = {}
     for name in names:
         values = [run[name] for run in runs]

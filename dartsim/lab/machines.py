@@ -90,9 +90,6 @@ class MachineSplit:
 class Splits:
     """The configurations of splits of machines.
 
-    Args:
-        base: The configuration whose cluster and rules are kept.
-
     Attributes:
         own: The name of the configuration's own weight sync.
         syncs: Settings of each weight sync that its rules allow, by name; its own is among them.

@@ -100,12 +100,7 @@ def profile_toml(measured: Measured, about: Tree) -> str:
 
 
 class TimingTable:
-    """Timings by kind of call: those after the warm-up, or all if there are none after it.
-
-    Args:
-        entries: All timings.
-        begin: End of the warm-up, seconds of the run.
-    """
+    """Timings by kind of call: those after the warm-up, or all if there are none after it."""
 
     def __init__(self, entries: Iterable[Entry], begin: float) -> None:
         by_what: dict[str, list[Entry]] = {}

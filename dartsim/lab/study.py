@@ -78,10 +78,6 @@ def require_optuna() -> None:
 class Study:
     """A new or resumed study in a database.
 
-    Args:
-        spec: What it searches for.
-        database: File of the SQLite database; created if needed.
-
     Raises:
         ConfigError: If Optuna is missing, or the database is unusable or contains a study of another spec.
     """
@@ -149,12 +145,6 @@ class Study:
         undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Simulate until the study has ``budget`` trials, earlier and refused ones included.
-
-        Args:
-            budget: Number of trials.
-            executor: Runs the simulations.
-            on_trial: Called with every ended trial.
-            undisturbed: Wraps the work of the database, which Ctrl-C must not interrupt.
 
         Raises:
             DartsimError: If a simulation failed.

@@ -33,13 +33,7 @@ class Executor(Protocol):
         items: Sequence[T],
         on_progress: Callable[[int, float], None] | None = None,
     ) -> Iterator[tuple[int, R]]:
-        """Yield the number and the result of each item, in the order of completion.
-
-        Args:
-            function: Importable; called with an item and a function that takes its progress.
-            items: One for each call.
-            on_progress: Called with the number of an item and its progress.
-        """
+        """Yield the number and the result of each item, in the order of completion."""
         ...
 
 
@@ -85,15 +79,7 @@ def executor_for(processes: int | None = None, ray: str | None = None) -> Iterat
 
 
 class WithProgress:
-    """An executor that shows the runs of another one in a progress bar.
-
-    Args:
-        inner: The other executor.
-        progress: Shows the bar.
-        name: Of the bar.
-        expected: Expected number of runs.
-        size: Number of runs of an item.
-    """
+    """An executor that shows the runs of another one in a progress bar."""
 
     def __init__(
         self,

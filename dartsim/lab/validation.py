@@ -112,12 +112,6 @@ class Validation:
 def validate(spec: StudySpec, settings: Mapping[str, Any], number: int, executor: Executor) -> Validation:
     """Simulate the best settings, the unmodified configuration, and each knob moved alone, with fresh seeds.
 
-    Args:
-        spec: The study.
-        settings: Its best settings.
-        number: Number of fresh seeds, right after the study's own.
-        executor: Runs the simulations.
-
     Raises:
         DartsimError: If a simulation failed.
     """
@@ -138,13 +132,7 @@ def validate(spec: StudySpec, settings: Mapping[str, Any], number: int, executor
 
 
 def knob_moves(best: Job, settings: Mapping[str, Any], space: Space) -> list[KnobMove]:
-    """Return each knob moved alone from the best settings, invalid configurations left out.
-
-    Args:
-        best: The job of the best settings.
-        settings: The best settings.
-        space: What was tuned.
-    """
+    """Return each knob moved alone from the best settings, invalid configurations left out."""
     moves: list[KnobMove] = []
     for dimension in space:
         for value in neighbors(dimension, settings[dimension.key]):
@@ -165,15 +153,7 @@ def knobs(
     best: Outcome,
     results: Sequence[tuple[KnobMove, Outcome]],
 ) -> list[Knob]:
-    """Return the effect of each knob, the largest first.
-
-    Args:
-        settings: The best settings.
-        space: What was tuned.
-        objective: The figure that counts.
-        best: Outcome of the best settings; the moves' seeds come first.
-        results: Outcomes of the moves.
-    """
+    """Return the effect of each knob, the largest first."""
     moved: dict[str, list[Moved]] = {dimension.key: [] for dimension in space}
     for move, outcome in results:
         share, width = change(objective, best, outcome)

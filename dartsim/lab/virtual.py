@@ -106,12 +106,6 @@ def twin(config: Config, measured: Measured, summary: Mapping[str, Any], timings
 
     Its attempts have the recorded outcomes and lengths, group by group: learning is given, the system is predicted.
 
-    Args:
-        config: Of the real run.
-        measured: Its measured cluster.
-        summary: Its figures.
-        timings: The file of its timings.
-
     Raises:
         ConfigError: If something that the configuration names is missing.
     """

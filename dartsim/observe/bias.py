@@ -132,11 +132,7 @@ def _sum(table: ByClass, name: str) -> float:
 
 
 def judged(bias: Mapping[str, ByClass]) -> dict[str, dict[str, ClassShare]]:
-    """Return the classes of every judged classification, by its name in figures.
-
-    Args:
-        bias: Counts by label, by classification, as in ``summary.json``.
-    """
+    """Return the classes of every judged classification, by its name in figures."""
     shares_by_name = {name: class_shares(bias.get(key, {})) for name, key in JUDGED.items()}
     return {name: shares for name, shares in shares_by_name.items() if shares}
 

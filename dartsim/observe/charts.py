@@ -320,11 +320,7 @@ def rates_of_runs(all_series: Named, key: str, window_hours: float) -> Chart:
 
 
 def learning(curve: Mapping[str, Any]) -> Chart:
-    """Success rate over time: of attempts as they end, and of evaluations on held-out tasks.
-
-    Args:
-        curve: ``attempts`` and ``held_out``, each with ``hours`` and ``success_rate``; see ``dartsim.run.results``.
-    """
+    """Success rate over time: of attempts as they end, and of evaluations on held-out tasks."""
     attempts, held_out = curve["attempts"], curve["held_out"]
     rate = "<b>%{x:.2f}</b><br>%{y:.1%}<extra></extra>"
     data = [_line("attempts", BLUE, attempts["hours"], attempts["success_rate"], rate)]

@@ -50,12 +50,7 @@ def idle(recorder: Recorder) -> dict[str, Any] | None:
 
 
 def attribute(window: Window, *, num_bins: int = 120) -> dict[str, Any]:
-    """Return the seconds of work and of each idle cause for each population, in total and over time.
-
-    Args:
-        window: The recorded window.
-        num_bins: Number of equal intervals of the window.
-    """
+    """Return the seconds of work and of each idle cause for each population, in total and over time."""
     edges = np.linspace(window.start, window.end, num_bins + 1)
     times, counts = _counts(window, edges)
     lengths = np.diff(times)
@@ -171,11 +166,7 @@ def _most_common(
 
 
 def ranking(attributed: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return every cause of every population with its seconds and share, the largest share first.
-
-    Args:
-        attributed: What ``attribute`` returned.
-    """
+    """Return every cause of every population with its seconds and share, the largest share first."""
     length = attributed["end_seconds"] - attributed["start_seconds"]
     rows = [
         {"population": name, "cause": cause, "seconds": seconds, "share": seconds / (length * population["size"])}

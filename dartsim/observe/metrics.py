@@ -79,11 +79,7 @@ def read_updates(path: Path, *, last: int) -> list[UpdateRecord]:
 
 
 class SnapshotLog(Instrument):
-    """Writes snapshots as JSON lines, so that a resumed run has figures of its whole time.
-
-    Args:
-        path: The file; it is replaced when the run starts.
-    """
+    """Writes snapshots as JSON lines, so that a resumed run has figures of its whole time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

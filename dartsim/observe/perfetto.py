@@ -105,13 +105,7 @@ class ProcessIds(NamedTuple):
 
 
 def batches_and_flows(recorder: Recorder, start: float, processes: ProcessIds) -> Iterator[Event]:
-    """Yield the slices of batches and updates, and the arrows that lead to them.
-
-    Args:
-        recorder: The measurements.
-        start: Beginning of the recorded window, seconds since the start of the run.
-        processes: Where the populations are.
-    """
+    """Yield the slices of batches and updates, and the arrows that lead to them."""
     begins = recorder.started + start
     batches = list(recorder.batches)
     # A batch is gathered from when the one before it was taken.

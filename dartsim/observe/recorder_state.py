@@ -51,15 +51,7 @@ def restore_state(
     updates: Sequence[UpdateRecord] = (),
     segments: Sequence[Sequence[Segment]] = (),
 ) -> None:
-    """Continue from a saved state in a new recorder.
-
-    Args:
-        recorder: The new recorder.
-        state: What ``save_state`` returned.
-        snapshots: Earlier snapshots, oldest first.
-        updates: Earlier finished updates, oldest first.
-        segments: Of each population, ordered by their ends, seconds of the run's time.
-    """
+    """Continue from a saved state in a new recorder."""
     recorder.started = recorder.clock() - state["time"]
     recorder.domain_hash = DomainHash(state["domain_hash"])
     for population in (*recorder.populations(), recorder.phase):

@@ -50,15 +50,7 @@ class Track:
 
 
 class Population:
-    """Components of one kind (desktops, engines, …), and their seconds in each state.
-
-    Args:
-        name: Its name in reports.
-        states: The states of a component.
-        size: Number of components.
-        clock: Returns the loop's time, seconds.
-        max_segments: Number of segments to keep, the newest; 0 keeps none.
-    """
+    """Components of one kind (desktops, engines, …), and their seconds in each state."""
 
     def __init__(self, name: str, states: type[ComponentState], size: int, clock: Clock, max_segments: int = 0) -> None:
         self.name = name

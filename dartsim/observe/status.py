@@ -64,13 +64,7 @@ class StatusSource:
 def component_statuses(
     populations: Sequence[Population], source: StatusSource, started: float
 ) -> list[ComponentStatus]:
-    """Return the status of every component: those with recorded states first.
-
-    Args:
-        populations: The components with recorded states.
-        source: Provides details and other components.
-        started: Loop time at which the run started, seconds.
-    """
+    """Return the status of every component: those with recorded states first."""
     statuses = []
     for population in populations:
         kind = POPULATIONS[population.name].member

@@ -98,13 +98,7 @@ def evenly_spread(size: int, limit: int) -> list[int]:
 
 
 def timeline(recorder: Recorder, *, max_segments: int = 50_000, max_tracks: int = 400) -> dict[str, Any] | None:
-    """Return the recorded window as compact arrays, as written to ``timeline.json``.
-
-    Args:
-        recorder: The measurements.
-        max_segments: Largest number of stays; older ones are left out.
-        max_tracks: Largest number of components shown of each population.
-    """
+    """Return the recorded window as compact arrays, as written to ``timeline.json``."""
     window = recorded_window(recorder)
     if window is None:
         return None
@@ -157,9 +151,6 @@ class SegmentLog(Instrument):
 
     New rows are appended before each transaction of the store (``Instrument.state_saved``): rows after the last
     transaction belong to time that a resumed run repeats. Only the newest rows are kept, as in memory.
-
-    Args:
-        path: The file; it is replaced when the run starts.
     """
 
     def __init__(self, path: Path) -> None:
@@ -226,13 +217,7 @@ def read_segments(path: Path, *, until: float) -> list[list[Segment]]:
 def with_open_stays(
     segments: Sequence[Sequence[Segment]], states: Sequence[Sequence[int]], until: float
 ) -> list[list[Segment]]:
-    """Return segments with the last, open stay of each component.
-
-    Args:
-        segments: Of each population, in order of their ends, seconds of the run.
-        states: Of each component, by population: its state at ``until``.
-        until: When the run stopped.
-    """
+    """Return segments with the last, open stay of each component."""
     complete = []
     for ended, now in zip(segments, states, strict=True):
         ends = dict.fromkeys(range(len(now)), 0.0)

@@ -163,9 +163,6 @@ class Timings(Instrument):
 def read_timings(folder: Path) -> list[Entry]:
     """Return the timings of a run that are kept, in order, without an incomplete last line.
 
-    Args:
-        folder: The run directory, or the file itself.
-
     Raises:
         ConfigError: If there are none, or a line is invalid.
     """

@@ -127,16 +127,6 @@ async def play(
     A fault ends the attempt with its cause and without a reward; it never becomes a reward of 0. If cancelled, it
     returns nothing: the caller records the cancellation. The session is closed after the last turn, however that one
     ended, so that nobody waits for a turn that will not come.
-
-    Args:
-        attempt: The attempt.
-        env: A running desktop, leased to this attempt alone.
-        session: The attempt's session with the inference pool.
-        track: The desktop's track.
-        limits: Deadlines.
-        started: Loop time at which the attempt was admitted, seconds.
-        fail_at_limit: Whether the desktop is told FAIL once the turns are used up.
-        on_fault: Told the cause and the message of a fault that ends the attempt.
     """
     turns: list[Turn] = []
     reward: float | None = None

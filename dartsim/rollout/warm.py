@@ -26,13 +26,7 @@ Place = int
 
 
 def fitting_spares(config: RolloutConfig, hosts_gib: Sequence[float], desktop_gib: float) -> int:
-    """Return how many of the configured spares have room beside the slots.
-
-    Args:
-        config: The slots, the spares, and the memory that each host keeps free.
-        hosts_gib: Memory of each host.
-        desktop_gib: Memory of a desktop; 0: it is not counted.
-    """
+    """Return how many of the configured spares have room beside the slots."""
     if desktop_gib <= 0.0 or math.inf in hosts_gib:
         return config.warm_envs
     places = sum(int(max(0.0, gib - config.host_reserve_gib) // desktop_gib) for gib in hosts_gib)
@@ -61,12 +55,6 @@ class WarmProvider:
     """Starts desktops ahead of their use; implements ``dartsim.core.ports.EnvProvider``.
 
     ``run`` boots the spares and tears down what is given back; it must run as long as desktops are asked for.
-
-    Args:
-        inner: Starts desktops.
-        config: Number of slots, and how starts are tried.
-        tracks: One for each spare.
-        recorder: Counts faults, and starts that a spare served (``warm/hits``) or did not (``warm/misses``).
     """
 
     def __init__(self, inner: EnvProvider, config: RolloutConfig, tracks: Sequence[Track], recorder: Recorder) -> None:

@@ -30,11 +30,6 @@ class Trials:
 
     It runs in a thread while another model serves the run. That one knows weights by version, and a candidate that is
     rolled back has the version of weights that are published later.
-
-    Args:
-        prepared: The configuration, with everything it names.
-        vlm: The model.
-        attempts: Attempts at each task.
     """
 
     def __init__(self, prepared: PreparedRun, vlm: Vlm, attempts: int) -> None:
@@ -128,14 +123,7 @@ class PromotionJudge:
 
 
 def promoting(prepared: PreparedRun, vlm: Vlm, trainer: RealLearner, folder: Path | None) -> PromotedLearner | None:
-    """Return the learner with the configured promotion; None if nothing is promoted.
-
-    Args:
-        prepared: The configuration, with everything it names.
-        vlm: The model in training.
-        trainer: The learner.
-        folder: Where promoted weights are written; None: nowhere.
-    """
+    """Return the learner with the configured promotion; None if nothing is promoted."""
     settings = prepared.config.trainer.promotion
     if not settings.enabled:
         return None

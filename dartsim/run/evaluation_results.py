@@ -76,12 +76,7 @@ class AttemptResult:
 
 
 class EvaluationFolder:
-    """The results in a folder.
-
-    Args:
-        path: The folder.
-        model: Name of what is evaluated, which becomes the name of a folder.
-    """
+    """The results in a folder."""
 
     def __init__(self, path: Path, model: str) -> None:
         self.path = path
@@ -89,11 +84,6 @@ class EvaluationFolder:
 
     def check(self, config: Config, tasks: Sequence[Task], weights: str) -> None:
         """Refuse a folder that holds anything but the same evaluation; nothing is written.
-
-        Args:
-            config: What is evaluated, and how.
-            tasks: The tasks.
-            weights: Identifies the weights.
 
         Raises:
             ConfigError: If the folder holds something else.

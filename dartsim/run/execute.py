@@ -235,14 +235,7 @@ def success_rates(first: float | None, last: float | None) -> dict[str, float]:
 def learned(
     prepared: PreparedRun, path: Path, instruments: Sequence[Instrument] = (), *, restore: Path | None = None
 ) -> Learning | None:
-    """Return the configured model; None for the surrogate policy.
-
-    Args:
-        prepared: The configuration, with everything it names.
-        path: The run directory.
-        instruments: Listen to what comes before the run.
-        restore: The checkpoint that it continues from.
-    """
+    """Return the configured model; None for the surrogate policy."""
     if prepared.config.policy.kind != "vlm":
         return None
     # Imported here: it needs torch.

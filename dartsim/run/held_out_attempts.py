@@ -39,11 +39,6 @@ class HeldOutAttempts:
     """A source that puts held-out attempts before those of ``source``, and a learner that reports how they ended.
 
     Invariant: an attempt at a held-out task is never handed to ``source``, so that nothing trains on it.
-
-    Args:
-        config: ``trainer.evaluation`` says how often, and how many attempts a task has.
-        tasks: The held-out tasks.
-        learner: Trains.
     """
 
     def __init__(self, config: Config, tasks: Sequence[Task], learner: Learner) -> None:

@@ -133,10 +133,6 @@ class Learning(ServedModel):
         """Store the configured successes: those of the file, and the oracle's, scored by the first weights.
 
         Actions of the oracle that the model's grammar cannot write are left out: nothing could be trained on them.
-
-        Args:
-            successes: The run's pool.
-            begun: Whether the run is resumed: then its store has them.
         """
         self.successes = successes
         if begun:

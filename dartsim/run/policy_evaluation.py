@@ -253,15 +253,6 @@ def evaluate_policy(
 ) -> dict[AttemptKey, AttemptResult]:
     """Make the attempts of a plan that have no score yet, and return how all of them ended.
 
-    Args:
-        prepared: The configuration, with the plan's tasks.
-        plan: What is attempted.
-        folder: Where results are, and go.
-        begin: Called before the first attempt, once engines and desktops can be started as configured.
-        served: The model, if it is one of ours.
-        on_step: Told the progress.
-        on_start: Told the name of a preparation, the steps done and the steps to do.
-
     Raises:
         ConfigError: If desktops or engines cannot be started as configured, or the folder's results cannot be read.
         EvaluationStopped: If every attempt is masked; results are kept.

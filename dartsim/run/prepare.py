@@ -90,10 +90,6 @@ def prepare(config: Config) -> PreparedRun:
 def prepare_run(config: Config, *, trains: bool = True) -> PreparedRun:
     """Look up everything as ``prepare`` does, for a run: only tasks that the configured desktops can run are offered.
 
-    Args:
-        config: The configuration.
-        trains: Whether the run trains, or only evaluates.
-
     Raises:
         ConfigError: As ``prepare``, or if the evaluator that tasks need is missing.
         TaskFileError: As ``prepare``, or if tasks cannot run here and ``tasks.unsupported`` refuses them.

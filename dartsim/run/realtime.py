@@ -49,16 +49,7 @@ def run_realtime(
     folder: Path | None = None,
     instruments: Sequence[Instrument] = (),
 ) -> RunResult:
-    """Run a configuration by the machine's clock.
-
-    Args:
-        prepared: The configuration, with everything it names.
-        store: Keeps states of trajectories; in memory by default.
-        learning: The model that acts and learns; None for the surrogate policy.
-        resume_point: Where the run continues; None: it starts.
-        folder: Where timings are written; None: nowhere.
-        instruments: Listen to the run.
-    """
+    """Run a configuration by the machine's clock."""
     systems: list[System] = []
     interrupted = False
     start = 0.0 if resume_point is None else resume_point.seconds

@@ -48,9 +48,6 @@ class Rescored:
 def rescore(folder: Path) -> list[Rescored]:
     """Score a run's stored attempts again, in sandboxes as it had them.
 
-    Args:
-        folder: The run directory.
-
     Raises:
         ConfigError: If it is no run's folder, nothing is left of its store, or it has no scores of real desktops.
         StoreFault: If its database does not answer.

@@ -157,14 +157,7 @@ def chance(rate: float, number: int, holds: Callable[[float], bool]) -> float:
 def learning_curve(
     snapshots: Sequence[Snapshot], updates: Sequence[UpdateRecord], first: float | None, last: float | None
 ) -> dict[str, Any]:
-    """Return ``attempts`` and ``held_out``, each with columns ``hours`` and ``success_rate``.
-
-    Args:
-        snapshots: Those of the run.
-        updates: Those of the run.
-        first: Success rate of the first weights on held-out tasks, if evaluated.
-        last: That of the last ones.
-    """
+    """Return ``attempts`` and ``held_out``, each with columns ``hours`` and ``success_rate``."""
     step = max(1, len(snapshots) // MAX_POINTS)
     thinned = list(snapshots[::step])
     rates = [(b.time, mean_reward(a, b)) for a, b in pairwise(thinned)]

@@ -103,11 +103,6 @@ def _resume(
 def resumed(folder: Path, changes: Sequence[str] = (), *, best: bool = False) -> tuple[PreparedRun, Learning]:
     """Return a finished run's configuration and its model.
 
-    Args:
-        folder: The run directory.
-        changes: Overrides of its configuration, as for ``--set``.
-        best: Whether to return the promoted weights instead of the last ones.
-
     Raises:
         ConfigError: If the run has not finished, had no model, or promoted no weights.
     """

@@ -111,10 +111,6 @@ class ResumePoint:
 def read_resume_point(store: Store, folder: Path | None) -> ResumePoint | None:
     """Recover a store, and return where its run continues; None if it had not started.
 
-    Args:
-        store: The store.
-        folder: The run directory, for series over time; None: there is none.
-
     Raises:
         StoreFault: If the database does not answer.
     """

@@ -64,13 +64,6 @@ def faulty_cluster(
 ) -> FaultFreeCluster:
     """Return what injects the configured faults into modeled components.
 
-    Args:
-        prepared: The configuration.
-        env: The simulated environment.
-        streams: Random streams of the run's seed.
-        counts: Where injections are counted.
-        more_windows: Windows of faults in addition to those of the configuration.
-
     Raises:
         ConfigError: If the configuration names a kind of fault that does not exist.
     """

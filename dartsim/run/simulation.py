@@ -39,15 +39,7 @@ def run_simulation(
     resume_point: ResumePoint | None = None,
     instruments: Sequence[Instrument] = (),
 ) -> RunResult:
-    """Run a configuration in virtual time.
-
-    Args:
-        prepared: The configuration, with everything it names.
-        store: Keeps states of trajectories; in memory by default.
-        learning: The model that acts and learns; None for the surrogate policy.
-        resume_point: Where the run continues; None: it starts.
-        instruments: Listen to the run.
-    """
+    """Run a configuration in virtual time."""
     config = prepared.config
     start = 0.0 if resume_point is None else resume_point.seconds
     reports: list[SimReport] = []

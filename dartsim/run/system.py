@@ -44,17 +44,7 @@ from dartsim.trainer import Trainer
 
 
 class ActingSystem:
-    """Desktops, engines, and the attempts that a source gives to them; it evaluates, and ``System`` trains.
-
-    Args:
-        config: The configuration.
-        source: Gives attempts, and takes their trajectories.
-        provider: Starts desktops.
-        engines: One worker for each engine.
-        recorder: Records measurements.
-        transport: Puts the transport between desktops and engines in front of the pool.
-        weights: The weights that the engines serve.
-    """
+    """Desktops, engines, and the attempts that a source gives to them; it evaluates, and ``System`` trains."""
 
     def __init__(
         self,
@@ -113,24 +103,7 @@ class ActingSystem:
 
 
 class System(ActingSystem):
-    """Rollout, curation and trainer over a backend's desktops, workers and learner.
-
-    Args:
-        config: The configuration.
-        tasks: Tasks that are offered.
-        provider: Starts desktops.
-        engines: One worker for each engine.
-        learner: Trains.
-        store: Keeps states of trajectories.
-        recorder: Records measurements.
-        streams: Random streams of the run's seed.
-        transport: Puts the transport between desktops and engines in front of the pool.
-        successes: Stored successes for groups in which all failed; None: there is no pool of them.
-        weights: The weights that the engines serve.
-        resume_point: Where the run continues; None: it starts.
-        caches: Caches of the engines, for admission rules that read how full they are.
-        held_out: Attempts at held-out tasks that go before those to train on, and what trains in place of ``learner``.
-    """
+    """Rollout, curation and trainer over a backend's desktops, workers and learner."""
 
     def __init__(
         self,
@@ -186,10 +159,6 @@ class System(ActingSystem):
 
     async def run(self, seconds: float, instruments: Sequence[Instrument] = ()) -> None:
         """Run until the configured end; then account for every attempt.
-
-        Args:
-            seconds: Longest loop time.
-            instruments: Listen to the run.
 
         Raises:
             InvariantViolated: If an attempt is unaccounted for in the end.

@@ -36,13 +36,7 @@ WRITES = 200
 
 
 class Watch(Instrument):
-    """Watches one run; a context manager around it.
-
-    Args:
-        config: Its configuration.
-        folder: The run directory, which exists.
-        store: Its store, whose quota is watched if it has one.
-    """
+    """Watches one run; a context manager around it."""
 
     def __init__(self, config: Config, folder: Path, *, store: Store | None = None) -> None:
         self._config = config

@@ -67,10 +67,6 @@ def fit_line(counts: Sequence[float], seconds: Sequence[float]) -> FittedLine:
     The slope is Huber's, so that a few durations that were disturbed do not turn the line; the level is that of the
     means, so that the line's total over the same counts is the measured total. Neither part is negative. Where all
     counts are equal the parts cannot be separated, and each gets half.
-
-    Args:
-        counts: What was done in each, > 0.
-        seconds: How long each took, >= 0; as many.
     """
     x, y = np.asarray(counts, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
     if not x.size or x.shape != y.shape or x.min() <= 0.0 or y.min() < 0.0:

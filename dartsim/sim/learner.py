@@ -22,12 +22,6 @@ class SimLearner:
     """A trainer's speed behind the port ``Learner``: a fixed time and a time per turn, then the update.
 
     Source: 21.2 min between the versions of DART's headline run, saving included (docs/cluster-model.md).
-
-    Args:
-        inner: What makes the new weights when the time has passed.
-        fixed_seconds: Time of an update without its turns.
-        turn_seconds: Time of each turn.
-        control: The event loop that handles an update's end, if it is so busy that the end waits for it.
     """
 
     def __init__(

@@ -91,11 +91,6 @@ def deciles(num_tasks: int, rng: np.random.Generator, mean: float | None = None)
     The rates are the quantiles at (i + 1/2) / ``num_tasks`` of the measured deciles (uniform inside a decile,
     with the measured shares at exactly 0 and 1), so that only the order is left to chance. Their mean: .560.
 
-    Args:
-        num_tasks: How many, >= 1.
-        rng: Shuffles them.
-        mean: If given, the odds of all tasks between 0 and 1 are multiplied by one number that makes it so.
-
     Raises:
         ConfigError: If that mean cannot be reached without touching tasks at 0 or 1.
     """
@@ -271,15 +266,7 @@ class RecordedOutcomes:
 
 
 class SurrogatePolicy:
-    """Draws each attempt's plan from its seed, and carries it out turn by turn.
-
-    Args:
-        difficulties: Each task's difficulty, by id.
-        config: How many turns attempts take.
-        actions: The actions it uses.
-        max_plans: Plans to remember; a forgotten one is drawn again, with the same result.
-        outcomes: Recorded outcomes to use instead of drawing.
-    """
+    """Draws each attempt's plan from its seed, and carries it out turn by turn."""
 
     def __init__(
         self,

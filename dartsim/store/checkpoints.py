@@ -63,10 +63,6 @@ def write_checkpoint(root: Path, update: int, fill: Callable[[Path], None]) -> C
 def read_checkpoint(folder: Path, *, check_files: bool = True) -> Checkpoint:
     """Return a checkpoint, as described by its manifest.
 
-    Args:
-        folder: Where it is.
-        check_files: Whether every file is read and compared with the manifest, rather than its size only.
-
     Raises:
         TornFile: If it is not whole.
     """

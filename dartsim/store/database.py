@@ -74,10 +74,6 @@ def open_url(url: str, *, schema: str | None = None) -> Engine:
 
     A password is better left to the driver (``PGPASSWORD``, ``~/.pgpass``) than written into the URL.
 
-    Args:
-        url: SQLAlchemy's, or PostgreSQL's own.
-        schema: PostgreSQL only: keep the tables in a schema of this name, so that many runs share a database.
-
     Raises:
         ConfigError: If there is no such kind of database, or its driver is missing.
     """

@@ -33,11 +33,6 @@ AT_ONCE = 50
 class DiskUsage:
     """Counts what is kept.
 
-    Args:
-        engine: The run's database.
-        blobs: The run's files; None: neither screenshots nor accessibility trees are kept.
-        max_bytes: Most that turns and files may take; None: no limit.
-
     Attributes:
         used_bytes: Size of turns and files.
         counts: ``disk_full``, ``store_fault`` and ``over_quota``: screenshots and trees that were not kept, by cause;
@@ -89,12 +84,7 @@ class DiskUsage:
         return [TurnFiles(*(NO_ROOM if name in names else name for name in files)) for files in files_of_turns]
 
     def oldest(self, connection: Connection, *, contained: ColumnElement[bool] | None) -> list[int]:
-        """Return the oldest trajectories whose turns may be forgotten.
-
-        Args:
-            connection: To the database.
-            contained: Condition for trained ones that stay trained after any crash; None: all of them.
-        """
+        """Return the oldest trajectories whose turns may be forgotten."""
         columns = TRAJECTORIES.c
         trained = columns.state == TrajectoryState.TRAINED.value
         over = (columns.state == TrajectoryState.DROPPED.value) | (
@@ -107,13 +97,7 @@ class DiskUsage:
     def forget(
         self, connection: Connection, attempts: Sequence[int], *, named: Set[str]
     ) -> tuple[list[Step], list[str], int]:
-        """Return the statements that forget turns, the files to remove afterwards, and the bytes freed.
-
-        Args:
-            connection: To the database.
-            attempts: Theirs.
-            named: Files to keep, because pending turns name them.
-        """
+        """Return the statements that forget turns, the files to remove afterwards, and the bytes freed."""
         of_these = TURNS.c.attempt.in_(attempts)
         names = _files(connection, of_these) - named
         names -= _files(connection, TURNS.c.screenshot.in_(names), TURNS.c.attempt.not_in(attempts))

@@ -26,12 +26,7 @@ from dartsim.store.transactions import Step, reading
 
 
 def plan_recovery(engine: Engine, checkpoints: Path | None) -> tuple[Recovered, list[Step]]:
-    """Return where a run resumes, and the transaction that brings its database there.
-
-    Args:
-        engine: Its database.
-        checkpoints: Folder of the learner's checkpoints; None: every finished update counts.
-    """
+    """Return where a run resumes, and the transaction that brings its database there."""
     with reading(engine) as connection:
         finished = list(connection.scalars(select(UPDATES.c.update).order_by(UPDATES.c.update)))
         kept, torn = _usable(connection, checkpoints)

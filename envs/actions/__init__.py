@@ -39,12 +39,6 @@ GRAMMARS: dict[str, Callable[..., ActionGrammar]] = {
 def make_grammar(name: str, width: int, height: int, **options: Any) -> ActionGrammar:
     """Return a grammar for a screen.
 
-    Args:
-        name: One of ``GRAMMARS``.
-        width: Of the screen, pixels.
-        height: Of the screen, pixels.
-        options: ``columns`` and ``rows`` of ``compact``; ``min_pixels`` of ``ui_tars_absolute``.
-
     Raises:
         ValueError: If there is no such grammar.
     """

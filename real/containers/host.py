@@ -145,9 +145,6 @@ class DockerHost:
     async def reap(self, *, everybody: bool = False) -> int:
         """Remove our containers that nobody wants any more, of any owner, and return their number.
 
-        Args:
-            everybody: Also remove those of living owners, except this host's.
-
         Raises:
             ContainerStartFailed: If the engine does not answer.
         """

@@ -20,11 +20,6 @@ logger = logging.getLogger(__name__)
 def remove_container(client: Any, name: str, *, seconds: float) -> bool:
     """Kill and remove a container, paused or not, with its anonymous volumes; return whether it was there.
 
-    Args:
-        client: Client of the ``docker`` package.
-        name: Name or id.
-        seconds: How long to wait for a removal that another client has begun.
-
     Raises:
         Exception: As raised by the ``docker`` package if the engine cannot be reached or refuses.
     """

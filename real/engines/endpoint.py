@@ -48,12 +48,7 @@ class EndpointRefused(DartsimError):
 
 
 class EndpointWorker:
-    """One client of an endpoint; use it as ``async with``.
-
-    Args:
-        index: Its number in the pool.
-        config: ``endpoint`` says where it is, ``policy`` how it is asked.
-    """
+    """One client of an endpoint; use it as ``async with``."""
 
     def __init__(self, index: int, config: Config) -> None:
         endpoint, policy = config.endpoint, config.policy

@@ -20,14 +20,7 @@ _SENDERS = itertools.count()
 
 
 class InFlight:
-    """Sends requests.
-
-    Args:
-        name: Name of the engine, for messages.
-        settings: Time limits and retries.
-        target: Returns the client to ask, and the salt of the prefix cache or None for one that nobody else has.
-        refused: Called when nothing listens at the engine's address.
-    """
+    """Sends requests."""
 
     def __init__(
         self,

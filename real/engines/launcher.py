@@ -58,9 +58,6 @@ class Engine(Protocol):
     async def start(self, model: Path | None = None) -> None:
         """Start it, unless it runs, and return when it is healthy.
 
-        Args:
-            model: Folder to start with instead of the configured one.
-
         Raises:
             EngineStartFailed: If it did not become healthy.
         """

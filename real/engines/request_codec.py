@@ -30,10 +30,6 @@ def lower_bounds(
 
     Exact if the given tokens are all that are allowed. Otherwise no missing token is likelier than the least likely of
     the others, so each adds at least its probability times minus that log-probability.
-
-    Args:
-        places: As vLLM answers them: ``token_id`` and ``logprob`` of the sampled token, and of ``top_logprobs``.
-        num_allowed: Tokens that are allowed at each.
     """
     rows = []
     for place in places:

@@ -70,14 +70,6 @@ class EngineSupervisor:
     Attributes:
         state: The engine's state. ``UP`` only if it answers, under ``version``, and was warmed up.
         version: The version it serves, or served last.
-
-    Args:
-        engine_weights: The engine and the weights in it.
-        weights: What the engine starts with.
-        settings: Time limits and retries.
-        counts: Counts ``restarts``, ``deaths`` and faults.
-        kill: Fails the requests that are under way.
-        warm_up: Sends the engine one request before it is up.
     """
 
     def __init__(

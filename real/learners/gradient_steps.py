@@ -85,14 +85,6 @@ class GradientSteps:
         optimizer: AdamW over the trained parameters.
         parameters: The trained parameters by name.
         updates: Finished updates.
-
-    Args:
-        vlm: The model.
-        config: Objective and optimizer.
-        seed: Seed of the order of mini-batches.
-        reference: A model with the first weights, if the objective has a divergence from them.
-        peers: The processes that compute together.
-        scorers: Score with the model and with the reference; None: the models as they are.
     """
 
     def __init__(

@@ -34,13 +34,6 @@ class TorchLearner:
 
     Attributes:
         vlm: The model in training; no policy may serve it (give a policy its ``twin``).
-
-    Args:
-        vlm: The model.
-        config: How.
-        seed: Of the order of mini-batches, the only chance in here, and of LoRA's first weights.
-        select: Which turns the surrogate counts; all by default. Where workers gave no entropies, it is shown the
-            learner's own.
     """
 
     def __init__(self, vlm: Vlm, config: TrainerConfig, *, seed: int = 0, select: Selector | None = None) -> None:

@@ -75,13 +75,7 @@ def behind_proxy(scheme: str) -> bool:
 def guarded(
     inner: httpx.AsyncBaseTransport, *, allowed: Collection[str], look_up: Resolve = resolve
 ) -> httpx.AsyncBaseTransport:
-    """Return a transport that connects to judged addresses only.
-
-    Args:
-        inner: Connects.
-        allowed: Hosts that may have any address.
-        look_up: Returns the addresses of a host.
-    """
+    """Return a transport that connects to judged addresses only."""
     import httpx as web
 
     class Guarded(web.AsyncBaseTransport):

@@ -40,12 +40,7 @@ _WEB_SUFFIX = re.compile(r"\.(?:(?:co|com|org|net|ac|gov|edu)\.[a-z]{2}|[a-z]{2,
 
 
 class Tabs:
-    """The tabs of one Chrome.
-
-    Args:
-        url: Of the debugging port, ``http://host:port``.
-        transport: Of the HTTP client; by default the network.
-    """
+    """The tabs of one Chrome."""
 
     def __init__(self, url: str, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self.url = url.rstrip("/")
@@ -153,11 +148,6 @@ LINKED = 0x3000_0000
 
 async def add_visits(visits: Sequence[Mapping[str, Any]], client: VmClient, where: TaskFolder) -> None:
     """Put a history with these visits into the desktop.
-
-    Args:
-        visits: Each with ``url``, ``title`` and ``visit_time_from_now_in_seconds``.
-        client: The desktop's server.
-        where: Where the file is made.
 
     Raises:
         FetchFailed: If the empty history could not be had.

@@ -29,12 +29,6 @@ T = TypeVar("T")
 class VmClient:
     """The client of one desktop's server. Calls wait for each other; close it, or use it with ``async with``.
 
-    Args:
-        base_url: For instance ``http://127.0.0.1:32768``.
-        timeouts: Longest time of each kind of call.
-        server: What is known of the server.
-        transport: What sends requests; by default sockets.
-
     Attributes:
         screenshots: Taken since the server started, tries included.
         server_starts: 1, and one more each time that ``server_restarted`` was called.
@@ -201,13 +195,6 @@ class VmClient:
         check_seconds: float = 1.0,
     ) -> Executed:
         """Run a command and wait until what it should lead to is seen.
-
-        Args:
-            command: As for ``execute``.
-            verification: ``window_exists`` (a title), ``command_success`` (a command).
-            shell: Whether a shell reads the command.
-            max_wait_seconds: Longest wait for it.
-            check_seconds: Between two looks.
 
         Raises:
             VmBadReply: If it was not seen in time.

@@ -97,21 +97,12 @@ class Coverage:
 
 
 def coverage(tasks: Iterable[Task], facts: ScorerFacts | None = None) -> Coverage:
-    """Return who can score which task.
-
-    Args:
-        tasks: From task files.
-        facts: What the installed ``desktop-env`` can do; by default it is taken to have what tasks name.
-    """
+    """Return who can score which task."""
     return Coverage(tuple(_verdict(task, facts) for task in tasks))
 
 
 def check_task(task: Task, facts: ScorerFacts | None = None) -> None:
     """Refuse a task that cannot be set up or scored, before any work starts.
-
-    Args:
-        task: From a task file.
-        facts: What scores; by default our own metrics.
 
     Raises:
         TaskFileError: If the task names what nobody knows or we do not support, or a file outside its folder.

@@ -20,12 +20,6 @@ async def worth_training(provider: EnvProvider, tasks: Sequence[Task], *, exclud
 
     Each task is set up once. One that cannot be set up or scored is kept: the run itself will show that.
 
-    Args:
-        provider: Starts desktops.
-        tasks: What is offered.
-        exclude: Whether to leave such tasks out.
-        slots: Desktops at a time.
-
     Raises:
         ConfigError: If none is left.
     """

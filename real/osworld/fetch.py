@@ -280,13 +280,7 @@ class Desk:
 
 
 class TaskFolder:
-    """The files of one attempt.
-
-    Args:
-        path: The attempt's own folder, empty at its beginning; made when first written to.
-        desk: The desktop it plays on.
-        downloads: Shared by all attempts.
-    """
+    """The files of one attempt."""
 
     def __init__(self, path: Path, *, desk: Desk, downloads: Downloads) -> None:
         self.path = path

@@ -138,13 +138,7 @@ async def _still_runs(container: Container) -> None:
 
 
 class Starter:
-    """Starts one desktop after the other on an engine, which it opens when first called.
-
-    Args:
-        spec: What is started.
-        engine: The engine; by default the one of DOCKER_HOST, or this machine's.
-        usage: How it is used, but for its settings.
-    """
+    """Starts one desktop after the other on an engine, which it opens when first called."""
 
     def __init__(
         self, spec: ContainerSpec, *, engine: DockerHostConfig | None = None, usage: Usage | None = None
@@ -177,13 +171,7 @@ class _Slot:
 
 
 class DesktopProvider:
-    """Starts desktops; implements ``dartsim.core.ports.EnvProvider``.
-
-    Args:
-        fleet: Where containers run; open.
-        spec: What runs.
-        usage: How it is used.
-    """
+    """Starts desktops; implements ``dartsim.core.ports.EnvProvider``."""
 
     def __init__(self, fleet: DesktopFleet, spec: ContainerSpec, usage: Usage) -> None:
         self._fleet = fleet
@@ -196,9 +184,6 @@ class DesktopProvider:
         """Start one desktop before the run does, so that a screen of the wrong size ends the run before any attempt.
 
         The first ``start`` returns this desktop. Other failures are only logged: the run tries again.
-
-        Args:
-            seconds: Longest time to wait for it.
 
         Raises:
             ConfigError: If its screen has another size than configured.

@@ -91,11 +91,6 @@ class Readiness:
 async def settle(client: VmClient, rules: SettlingRules | float, motion: ScreenMotion | None = None) -> Frame:
     """Wait until the screen has settled, and return it.
 
-    Args:
-        client: Of the desktop.
-        rules: How that is told; a number of seconds is slept, and then one screenshot taken as it is.
-        motion: Of the screen so far; it is updated.
-
     Raises:
         BlackScreen: If the screen shows nothing, for as long as it may take to settle.
     """

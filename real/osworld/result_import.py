@@ -116,15 +116,6 @@ def import_attempts(
 ) -> Iterator[Trajectory]:
     """Yield the attempts of result directories at known tasks, one in memory at a time; each content once.
 
-    Args:
-        results: The directories.
-        config: Says what a reply and a screen of ours are.
-        tasks: What is wanted.
-        writer: Writes replies as the model's tokens.
-        counts: Told what became of each attempt.
-        min_score: Smallest score that is imported.
-        on_step: Told the attempts that were read, and their number.
-
     Raises:
         ConfigError: If a directory holds no attempts.
     """

@@ -85,11 +85,6 @@ def check_list(config: Config) -> TaskListCheck:
 def supported_tasks(config: Config, tasks: Sequence[Task], facts: ScorerFacts | None) -> Sequence[Task]:
     """Return the tasks that can be set up and scored.
 
-    Args:
-        config: Says by ``tasks.unsupported`` what to do about the others.
-        tasks: What is offered.
-        facts: What the installed evaluator can do; None: it is taken to be complete.
-
     Raises:
         TaskFileError: If others are to be refused; it names each with its reason.
         ConfigError: If none is left.

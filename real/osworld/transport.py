@@ -30,12 +30,7 @@ MAX_BYTES = 128 * 2**20
 
 
 class Bounded(httpx.AsyncBaseTransport):
-    """A transport that gives replies up as soon as they are too long, or come packed.
-
-    Args:
-        inner: Sends requests.
-        max_bytes: Longest reply.
-    """
+    """A transport that gives replies up as soon as they are too long, or come packed."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport, *, max_bytes: int = MAX_BYTES) -> None:
         self._inner = inner
@@ -146,12 +141,6 @@ class Transport:
 
     Invariant: at most one request is under way; after one that hangs or was cancelled there is none at all, until
     ``forget`` says that the server is another.
-
-    Args:
-        base_url: For instance ``http://127.0.0.1:32768``.
-        timeouts: Of each kind of call; ``connect`` is used here.
-        traits: How often reads are tried.
-        transport: What sends requests; by default sockets, without proxies.
 
     Attributes:
         refusals: How often a read waited for a server that refused and came back.

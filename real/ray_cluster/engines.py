@@ -27,14 +27,7 @@ LOST = -9
 
 
 class EngineHost:
-    """In the actor: one server of this node.
-
-    Args:
-        options: How it is started; ``host`` is replaced.
-        folder: Holds the log and the plugin's folder; created if missing.
-        name: Name of the engine.
-        listen: On the loopback, or on the node's address, where everybody who reaches the node can change its weights.
-    """
+    """In the actor: one server of this node."""
 
     def __init__(self, options: EngineOptions, folder: str, name: str, listen: Listen) -> None:
         host = "127.0.0.1" if listen == "loopback" else node_address()

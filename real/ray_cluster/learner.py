@@ -53,13 +53,7 @@ class Checkpointed(Restorable, Protocol):
 
 
 class LearnerHost:
-    """In the actor: a learner and its checkpoints. Its methods block, and run one after the other.
-
-    Args:
-        make: Makes the learner in its first state.
-        folder: Holds the checkpoints; a restarted actor must find it too.
-        every: Updates between checkpoints.
-    """
+    """In the actor: a learner and its checkpoints. Its methods block, and run one after the other."""
 
     def __init__(self, make: Callable[[], Checkpointed], folder: str, every: int) -> None:
         self._make = make

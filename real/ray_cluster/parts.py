@@ -87,14 +87,7 @@ class Hosted:
 
 
 class Part:
-    """One actor.
-
-    Args:
-        name: A name for messages.
-        make: Makes its object, in the actor.
-        want: Its resources, and how often it is restarted.
-        spread: Place it away from others, if there is a choice.
-    """
+    """One actor."""
 
     def __init__(self, name: str, make: Callable[[], object], want: RayPart, *, spread: bool = False) -> None:
         import ray

@@ -30,13 +30,7 @@ class Board:
 
 
 class RayCluster:
-    """Runs functions on a Ray cluster, as many at a time as it has CPUs.
-
-    Args:
-        address: The cluster, as ``ray.address``.
-        cpus: CPUs that each call takes.
-        max_tries: Tries of an item whose process or node ends.
-    """
+    """Runs functions on a Ray cluster, as many at a time as it has CPUs."""
 
     def __init__(self, address: str, *, cpus: float = 1.0, max_tries: int = 3) -> None:
         self._address = address
@@ -50,12 +44,6 @@ class RayCluster:
         on_progress: Callable[[int, float], None] | None = None,
     ) -> Iterator[tuple[int, R]]:
         """Yield the number and the result of each item, in the order in which they end.
-
-        Args:
-            function: Called with an item and a ``Report``; importable on every node, with the same result wherever it
-                runs. Its files stay on the node it ran on.
-            items: One for each call.
-            on_progress: Called with the number of an item and its progress.
 
         Raises:
             ConfigError: If there is no such cluster.

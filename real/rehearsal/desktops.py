@@ -27,13 +27,7 @@ NUMBERS = 2**24
 
 
 class StandInDesktop:
-    """One desktop.
-
-    Args:
-        screens: Its screenshots.
-        number: Its place among the desktops of a process, which no two share.
-        of: Number of desktops of the process.
-    """
+    """One desktop."""
 
     def __init__(self, screens: Screens, number: int, of: int) -> None:
         self._screens = screens

@@ -30,13 +30,7 @@ _SIZE_CHARACTERS = 44
 
 
 class StandInEngine:
-    """One engine.
-
-    Args:
-        model: Folder with the weights that it starts with, and the image rules.
-        replies: Tokens of the replies; one is chosen by chance for each request.
-        seconds: Time of a reply.
-    """
+    """One engine."""
 
     def __init__(self, model: Path, replies: Sequence[Sequence[int]], *, seconds: float = 0.0) -> None:
         rules = json.loads((model / "preprocessor_config.json").read_text(encoding="utf-8"))

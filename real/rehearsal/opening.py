@@ -36,12 +36,7 @@ TASK: dict[str, Any] = {
 
 
 class StandInDesktops:
-    """Desktops whose servers run already; implements ``dartsim.core.ports.EnvProvider``.
-
-    Args:
-        addresses: Of the servers, at least one for each desktop.
-        usage: How they are used.
-    """
+    """Desktops whose servers run already; implements ``dartsim.core.ports.EnvProvider``."""
 
     def __init__(self, addresses: Sequence[str], usage: Usage) -> None:
         self._free = list(addresses)

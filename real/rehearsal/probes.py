@@ -38,14 +38,7 @@ SENT_BYTES = 8 * 2**20
 def meta_tensors(
     family: Family, text: Mapping[str, Any], vision: Mapping[str, Any], folder: Path
 ) -> dict[str, torch.Tensor]:
-    """Return the parameters of a model without their values, by the names of the transformers class.
-
-    Args:
-        family: The class.
-        text: Fields of ``TextShape``, if the folder has no ``config.json``.
-        vision: Fields of ``VisionShape``.
-        folder: Of the checkpoint.
-    """
+    """Return the parameters of a model without their values, by the names of the transformers class."""
     config_class, model_class = CLASSES[family]
     config = (
         AutoConfig.from_pretrained(str(folder), local_files_only=True)

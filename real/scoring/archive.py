@@ -29,12 +29,7 @@ Call = tuple[str, list[Any], dict[str, Any]]
 
 
 class ScoreArchive:
-    """A folder of calls. Its methods block.
-
-    Args:
-        folder: Made when first used; None: nothing is kept.
-        max_bytes: Most that it may hold.
-    """
+    """A folder of calls. Its methods block."""
 
     def __init__(self, folder: Path | None, *, max_bytes: int = MAX_BYTES) -> None:
         self._folder = folder

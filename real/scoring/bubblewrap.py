@@ -28,9 +28,6 @@ STOP_SECONDS = 5.0
 def functions_of(home: Path | None) -> tuple[list[str], dict[str, str]]:
     """Return the interpreter inside with its options, and the folders that it reads beside ``/usr``: path here, inside.
 
-    Args:
-        home: The evaluator's environment; None takes this process's interpreter, for our own metrics.
-
     Raises:
         ConfigError: If there is no such environment.
     """
@@ -45,10 +42,6 @@ def functions_of(home: Path | None) -> tuple[list[str], dict[str, str]]:
 
 class BubblewrapLauncher:
     """Starts supervisors in namespaces of their own, as an unprivileged user, with ``bwrap``.
-
-    Args:
-        home: The evaluator's environment; None for our own metrics.
-        limits: What a call may use; memory and processor time are limited by process, not in all.
 
     Raises:
         ConfigError: If ``bwrap`` or the environment is missing.

@@ -40,11 +40,6 @@ _COPIED = ("/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types")
 class ContainerLauncher:
     """Starts supervisors in containers.
 
-    Args:
-        host: The engine, of this machine; it has as many places as there are sandboxes.
-        home: The evaluator's environment; None for our own metrics.
-        limits: What a call may use.
-
     Raises:
         ConfigError: If the engine is another machine's, or there is no such environment.
     """

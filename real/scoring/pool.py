@@ -36,11 +36,6 @@ TRIES = 2
 class SandboxPool:
     """Lends sandboxes; open it with ``async with``.
 
-    Args:
-        launcher: Starts sandboxes.
-        size: How many; by default one for each core that this process may use.
-        calls: After how many calls a sandbox is replaced.
-
     Attributes:
         size: How many sandboxes there are at most.
         waiting: Calls that wait for a sandbox.

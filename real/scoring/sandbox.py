@@ -207,23 +207,12 @@ class Sandbox(Protocol):
     async def metric(self, name: str, arguments: Sequence[Any], options: Mapping[str, Any]) -> float:
         """Return what a metric gives: any float.
 
-        Args:
-            name: Its name in task files.
-            arguments: JSON values, ``FileInput`` and ``GetterValue``, also within lists and objects.
-            options: Its options.
-
         Raises:
             ScoreFault: If it gave nothing.
         """
 
     async def getter(self, name: str, config: Mapping[str, Any], sockets: Mapping[str, str], token: str) -> GetterValue:
         """Return what a getter of ``desktop-env`` finds.
-
-        Args:
-            name: Its name in task files.
-            config: Its part of the task file.
-            sockets: Path in the sandbox of the socket of each port of the desktop; see ``relay.py``.
-            token: What the desktop's server wants.
 
         Raises:
             ScoreFault: If it failed.
@@ -256,9 +245,6 @@ class Launcher(Protocol):
 
     async def launch(self, link: Path) -> LaunchedSupervisor:
         """Start one.
-
-        Args:
-            link: Folder of the driver's sockets; the supervisor connects to ``control`` in it.
 
         Raises:
             ScoreFault: If it cannot be started.
@@ -480,9 +466,6 @@ class _Payload:
 
     The files of an argument are in a folder of its own, whose name nobody can guess: an agent's archive, link or file
     name that leads to the expected file would score 1.
-
-    Args:
-        one_folder: Whether all files are in one folder, for metrics that look for one file beside another.
     """
 
     def __init__(self, *, one_folder: bool = False) -> None:

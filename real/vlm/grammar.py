@@ -50,11 +50,6 @@ class TokenGrammar:
     def of_patterns(cls, vocabulary: Vocabulary, patterns: Sequence[Pattern], *, size: int) -> TokenGrammar:
         """Return the machine that accepts a reply if one of the patterns matches it.
 
-        Args:
-            vocabulary: The vocabulary.
-            patterns: Alternatives; none may be the beginning of another.
-            size: Width of the model's output, at least the vocabulary's.
-
         Raises:
             ConfigError: If after some tokens a reply is both complete and not.
         """

@@ -19,13 +19,7 @@ from dartsim.real.vlm.sampling import FirstTokens, sample
 
 
 class VlmPolicy:
-    """Answers requests.
-
-    Args:
-        vlm: The model with version 0; it must not be trained from now on.
-        keep_versions: Newest versions kept; at least as many as are served at once.
-        greedy: Take the likeliest tokens.
-    """
+    """Answers requests."""
 
     def __init__(self, vlm: Vlm, *, keep_versions: int = 8, greedy: bool = False) -> None:
         if keep_versions < 1:

@@ -60,12 +60,6 @@ class EngineCaches:
 class AdmissionRule:
     """Bounds on groups, and perhaps on running attempts; the base of every admission rule.
 
-    Args:
-        parameters: Bounds in batches.
-        batch_groups: Groups of a batch.
-        group_size: Attempts of a group.
-        caches: Those of the engines; None where they cannot be read.
-
     Attributes:
         max_ahead: Groups begun that no published weights contain; None: no bound. AReaL's (eta + v + 1) B less the
             v B that it has consumed; SkyRL's and ROLL's the same; verl's (1 + theta) T batches a publication, if a

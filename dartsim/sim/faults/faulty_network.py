@@ -105,12 +105,6 @@ class FaultyNetwork:
     async def call(self, caller: str, component: str, work: Work, *, patience: float = inf) -> Any:
         """Call a component and return its answer; cancelling the call cancels the work.
 
-        Args:
-            caller: The calling component.
-            component: The component that is called.
-            work: Carries out the call there.
-            patience: How long the caller waits for a message that does not arrive, seconds.
-
         Raises:
             Unanswered: If it waited too long.
         """

@@ -170,14 +170,7 @@ class FaultInjector:
         effects: Sequence[Effect] | None = None,
         of: Scope = Scope.DESKTOP,
     ) -> InjectionPoint:
-        """Return all faults of one sort of call.
-
-        Args:
-            places: Where they are injected.
-            members: Which member of each scope the call's component is.
-            effects: Only these; None for all.
-            of: Scope by which windows of single calls name their target.
-        """
+        """Return all faults of one sort of call."""
         chosen = frozenset(places)
         kinds = [a.kind for a in self._active.values() if a.kind.place in chosen and a.kind.scope is Scope.CALL]
         calls = [self.call_fault(kind.name) for kind in kinds if effects is None or kind.effect in effects]
@@ -254,13 +247,7 @@ class FaultInjector:
     async def after_call(
         self, injection: Injection | None, began: float, error: Callable[[FaultKind], Exception] | None = None
     ) -> None:
-        """Wait for the extra time of a call, and fail it if its acknowledgment is lost.
-
-        Args:
-            injection: What was injected into it.
-            began: When it began; without the injection it would be answered now.
-            error: Makes the error of a call whose acknowledgment is lost.
-        """
+        """Wait for the extra time of a call, and fail it if its acknowledgment is lost."""
         if injection is None:
             return
         own = self.env.now - began

@@ -26,13 +26,7 @@ NUM_THREADS = 16
 
 
 def make_app(views: Mapping[tuple[str, str], View], *, siblings: bool = False, token: str = "") -> Flask:
-    """Return the application.
-
-    Args:
-        views: Function by (method, path).
-        siblings: Whether other members of the container's network may call.
-        token: What every request must bring, as ``Authorization: Bearer TOKEN``; "" for none.
-    """
+    """Return the application."""
     app = Flask("dartsim-desktop", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
     for (method, path), view in views.items():

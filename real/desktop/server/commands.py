@@ -59,13 +59,6 @@ def run(
 
     Its output goes into memory files, not pipes, so that background processes cannot delay the reply.
 
-    Args:
-        command: Words; or text, for ``shell``.
-        shell: Whether ``/bin/sh`` reads it.
-        seconds: Limit; then its process group is killed.
-        merge: Whether errors go where the output goes.
-        folder: Where it runs; the server's own folder if None.
-
     Raises:
         OSError: If it could not be started.
         subprocess.TimeoutExpired: At the limit.

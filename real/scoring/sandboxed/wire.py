@@ -29,10 +29,6 @@ def pack(header: dict[str, Any], blobs: list[int]) -> bytes:
 def encode(value: Any, path_name: Callable[[str], str | None]) -> Any:
     """Return a value as JSON can hold it.
 
-    Args:
-        value: What a getter returned.
-        path_name: Returns the name of a file of the call by its path; None for any other text.
-
     Raises:
         TypeError: If it is of another type.
     """
@@ -57,13 +53,7 @@ def encode(value: Any, path_name: Callable[[str], str | None]) -> Any:
 
 
 def decode(value: Any, file_path: Callable[[str], str], blob: Callable[[int], bytes]) -> Any:
-    """Return the value that ``encode`` was given, or that the driver described.
-
-    Args:
-        value: JSON.
-        file_path: Returns the path of a file of the call by its name.
-        blob: Returns the bytes of a blob.
-    """
+    """Return the value that ``encode`` was given, or that the driver described."""
     if isinstance(value, list):
         return [decode(item, file_path, blob) for item in value]
     if not isinstance(value, dict):
