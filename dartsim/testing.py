@@ -44,7 +44,6 @@ class SimulatedCluster:
         overrides: Mapping[str, Any] | None = None,
         **rules: Unpack[RuleChoices],
     ) -> Result:
-        """Simulate a scheduler on it; arguments as ``dartsim.simulate``."""
         changes = {**self.overrides, **(overrides or {})}
         return simulate(scheduler, on=self.on, seed=seed, overrides=changes, **rules)
 
@@ -55,7 +54,6 @@ class SimulatedCluster:
         seeds: int = 3,
         overrides: Mapping[str, Any] | None = None,
     ) -> Comparison:
-        """Compare schedulers on it; arguments as ``dartsim.compare``."""
         return compare(schedulers, self.on, seeds=seeds, overrides={**self.overrides, **(overrides or {})})
 
 

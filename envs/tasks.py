@@ -97,15 +97,7 @@ class TaskFile(_Open):
 
 @dataclass(frozen=True, slots=True)
 class TaskSuite:
-    """The tasks of one list file.
-
-    Attributes:
-        name: The list's name.
-        tasks: In the order of the list.
-        missing: ``domain/id`` of what the list names and the folder does not have.
-        bad: Why files cannot be used, by ``domain/id``.
-        excluded: Ids that were left out as asked.
-    """
+    """The tasks of one list file."""
 
     name: str
     tasks: tuple[Task, ...]

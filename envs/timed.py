@@ -126,9 +126,6 @@ class TimedProvider(EnvProvider):
 
     Latencies are drawn a host and a kind from streams of their own, in the order in which its desktops ask.
 
-    Attributes:
-        hosts: The machine that each slot's desktops run on.
-
     Raises:
         ConfigError: If the desktops do not fit on the hosts.
     """

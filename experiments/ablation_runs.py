@@ -106,7 +106,6 @@ class Curve(Instrument):
             self.note(record.update, record.time, record.metrics[HELD_OUT])
 
     def note(self, update: int, seconds: float, success: float) -> None:
-        """Add a point."""
         counts, hot = (self.recorder.counts, self.recorder.hot) if self.recorder is not None else ({}, None)
         self.points.append(
             {
@@ -139,11 +138,9 @@ class Cuts:
 
     @property
     def newest(self) -> Weights:
-        """The weights of the last update."""
         return self._inner.newest
 
     async def update(self, batch: Batch) -> UpdateResult:
-        """Count, and train."""
         for group in batch.groups:
             kept = self._rule.select(group).kept
             for trajectory, flags in zip(group.trajectories, kept, strict=True):

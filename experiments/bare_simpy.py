@@ -48,7 +48,6 @@ class At(simpy.Event):
             self._fn()
 
     def cancel(self) -> None:
-        """Call nothing; the event stays on the heap, because SimPy cannot take one back."""
         self._fn = None
 
 
@@ -56,11 +55,9 @@ class EventEnvironment(simpy.Environment):
     """A plain SimPy environment with what the cluster's models ask of one, made of events."""
 
     def call_at(self, when: float, fn: Callable[[], object]) -> At:
-        """Call ``fn()`` at ``when``."""
         return At(self, when, fn)
 
     def delay(self, seconds: float) -> float:
-        """Return ``seconds``."""
         return seconds
 
 
@@ -75,7 +72,6 @@ class Machine:
         self.starts = simpy.Resource(env, capacity=concurrent_starts)
 
     def fits(self, memory_gib: float) -> int:
-        """Return how many desktops of a size fit."""
         return int(self.memory.capacity) // mib(memory_gib)
 
 
@@ -90,16 +86,7 @@ class Gpu:
 
 @dataclass
 class BareCluster:
-    """The cluster of a configuration as SimPy processes.
-
-    Attributes:
-        prepared: The configuration, with everything it names.
-        timeouts: Whether every wait is an ``AnyOf`` with a time-out, the way SimPy has it.
-        num_turns: Turns taken so far.
-        num_attempts: Attempts begun so far.
-        sync_seconds: Time from the start of one weight change of the workers to the next; those of DART's
-            headline run publish every 21.2 min.
-    """
+    """The cluster of a configuration as SimPy processes."""
 
     prepared: PreparedRun
     timeouts: bool = False

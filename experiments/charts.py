@@ -42,17 +42,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One pair of axes.
-
-    Attributes:
-        title: Above it.
-        x_title: Below it.
-        series: What is drawn.
-        ticks: Places on the x axis, with their words; for bars, 0, 1, 2 and so on.
-        bars: Bars instead of lines.
-        log_x: Whether x is spaced by its logarithm.
-        marks: Upright lines, with their words.
-    """
+    """One pair of axes."""
 
     title: str
     x_title: str

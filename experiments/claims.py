@@ -48,18 +48,7 @@ MEANS = (
 
 @dataclass(frozen=True, slots=True)
 class ClaimArm:
-    """One configuration of one claim.
-
-    Attributes:
-        claim: Which claim it belongs to.
-        series: What it is a member of: a line in the figure.
-        name: What is varied, in words.
-        preset: The scheduler.
-        hours: Simulated hours.
-        workload: What the scheduler is put on; None: what the preset says.
-        changes: As ``--set`` takes them.
-        value: What is varied, as a number, if it is one.
-    """
+    """One configuration of one claim."""
 
     claim: str
     series: str

@@ -93,12 +93,7 @@ class Crashed(BaseException):
 
 @dataclass
 class Ledger:
-    """What a run's database held at the last check, and all violations so far.
-
-    Attributes:
-        bound: Of the staleness; None: any.
-        bad: Violations by name.
-    """
+    """What a run's database held at the last check, and all violations so far."""
 
     bound: int | None
     bad: Counter[str] = field(default_factory=Counter)

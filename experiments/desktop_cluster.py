@@ -39,18 +39,7 @@ PATIENT = Timeouts(screenshot=60.0, execute=120.0, file=120.0, other=60.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How many desktops there are, and what is done on them.
-
-    Attributes:
-        image: Of the desktops.
-        num_envs: Slots.
-        warm_envs: Spares.
-        turns: Of an attempt.
-        think_seconds: Until the policy replies.
-        screen: Width and height, pixels.
-        timeouts: Of calls.
-        concurrent_starts: Containers started at a time.
-    """
+    """How many desktops there are, and what is done on them."""
 
     image: str
     num_envs: int
@@ -67,12 +56,10 @@ class Shape:
         return self.num_envs + self.warm_envs
 
     def spec(self) -> ContainerSpec:
-        """Return what a container runs."""
         width, height = self.screen
         return desktop_spec(DesktopConfig(width=width, height=height, image=self.image))
 
     def settings(self, *, settle: SettlingRules | float = SettlingRules(cap_seconds=2.0)) -> DesktopSettings:  # noqa: B008
-        """Return how a desktop is shown."""
         return DesktopSettings(
             grammar="pyautogui",
             screen=self.screen,
@@ -81,7 +68,6 @@ class Shape:
         )
 
     def config(self) -> Config:
-        """Return the configuration of the control plane."""
         overrides = (
             'backend.workers="sim"',
             'backend.learner="sim"',
@@ -135,7 +121,6 @@ class Watched(DesktopFleet):
         """The newest of each place."""
 
     async def start(self, spec: ContainerSpec, *, slot: int) -> Container:
-        """Start one."""
         container = await super().start(spec, slot=slot)
         self.containers[slot] = container
         return container

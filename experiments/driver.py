@@ -126,15 +126,7 @@ PARTS = ("decode", "prompt", "images", "answer", "store")
 
 @dataclass(frozen=True, slots=True)
 class DriverCase:
-    """What is measured in a process of its own.
-
-    Attributes:
-        desktops: Desktops at once.
-        engines: Engines.
-        seconds: Before the measurement, and of it.
-        trajectories: That the learner reads.
-        seed: Of the run.
-    """
+    """What is measured in a process of its own."""
 
     desktops: int
     engines: int

@@ -18,11 +18,7 @@ CONTROL = b'{"is_paused": false, "weight_version": "0"}'
 
 
 class Answering(asyncio.Protocol):
-    """One connection.
-
-    Attributes:
-        seconds: Before each reply, on all connections.
-    """
+    """One connection."""
 
     seconds = 0.0
 
@@ -33,7 +29,6 @@ class Answering(asyncio.Protocol):
         self._wanted = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 

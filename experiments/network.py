@@ -100,7 +100,6 @@ class Network:
             pipe.close()
 
     def address(self, host: str) -> str:
-        """Return the IP address of a host."""
         return f"{SUBNET}{self.hosts.index(host) + 1}"
 
     # ---- what happens to packets
@@ -192,7 +191,6 @@ class Wire:
         self._numbers = itertools.count()
 
     def run(self, commands: IO[bytes]) -> None:
-        """Carry packets until ``commands`` ends."""
         poll = select.epoll()
         for device in (*self._devices, commands.fileno()):
             poll.register(device, select.EPOLLIN)

@@ -26,15 +26,7 @@ READ: Mapping[str, Callable[[Figures], float]] = {
 
 
 class OtherRunFigure(NamedTuple):
-    """One figure of a run that we predict.
-
-    Attributes:
-        name: The run.
-        figure: What is predicted.
-        kind: ``measured`` or ``fitted``.
-        known: The figure there.
-        changes: What differs from the headline run, as ``--set`` takes it.
-    """
+    """One figure of a run that we predict."""
 
     name: str
     figure: str
@@ -43,7 +35,6 @@ class OtherRunFigure(NamedTuple):
     changes: tuple[str, ...] = ()
 
     def read(self, run: Figures) -> float:
-        """Return our figure, from the figures of our run."""
         return float(READ[self.figure](run) if self.figure in READ else run[self.figure])
 
 

@@ -91,16 +91,7 @@ def _scoring(recorder: Recorder) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A fault of the network under one run.
-
-    Attributes:
-        name: What the table calls it.
-        far: The host that the driver loses; None: none.
-        seconds: For how long.
-        trigger: Once some attempts were scored, the fault begins when this holds.
-        slow: Whether packets are delayed and lost all the time.
-        mock: Whether the desktops are mocks on the driver's own host.
-    """
+    """A fault of the network under one run."""
 
     name: str
     far: str | None = None
@@ -128,13 +119,7 @@ QUICK_SECONDS = 8.0
 
 @dataclass(slots=True)
 class RunHosts:
-    """The hosts of a run, up.
-
-    Attributes:
-        network: Between them.
-        engines: URLs of the engines.
-        docker: Where the Docker engine of the desktops listens: for the driver, and for this process; None: none.
-    """
+    """The hosts of a run, up."""
 
     network: Network
     engines: list[str] = field(default_factory=list)
@@ -233,10 +218,6 @@ class Saboteur(Instrument):
     """Cuts the network under a run, heals it, and ends the run once it has recovered.
 
     Recovered: each engine has served, as many attempts as there are slots were scored, and an update has finished.
-
-    Attributes:
-        ended: All attempts that ended.
-        seconds: Loop time of the cut and of the heal, and from the heal until the parts were back.
     """
 
     period_seconds = 0.05

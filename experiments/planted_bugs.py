@@ -33,12 +33,7 @@ from dartsim.trainer import Trainer
 
 @dataclass(frozen=True, slots=True)
 class PlantedBug:
-    """A bug that can be planted.
-
-    Attributes:
-        text: What is wrong, in words.
-        apply: Plants it, for a ``with`` block.
-    """
+    """A bug that can be planted."""
 
     text: str
     apply: Callable[[], AbstractContextManager[None]]

@@ -24,14 +24,7 @@ FIGURES = (BOUND, *(f"prefix_lost_{cause}_share" for cause in CAUSES))
 
 @dataclass
 class PrefixHits(Instrument):
-    """Adds up the prompt tokens of ended attempts.
-
-    Attributes:
-        prompts: What a warm cache has of each turn's prompt.
-        prompt_tokens: Of all prompts.
-        most_tokens: That a cache would have if every turn met the worker that holds the turn before.
-        lost_tokens: Of those, that were not found, by cause.
-    """
+    """Adds up the prompt tokens of ended attempts."""
 
     prompts: PromptModel
     prompt_tokens: int = 0
@@ -49,7 +42,6 @@ class PrefixHits(Instrument):
                 self.lost_tokens[_cause(last, reply)] += most - reply.cached_tokens
 
     def figures(self) -> dict[str, float | None]:
-        """Return ``FIGURES`` of what was seen; each None if there was no prompt."""
         tokens = (self.most_tokens, *(self.lost_tokens[cause] for cause in CAUSES))
         total = self.prompt_tokens
         return {name: number / total if total else None for name, number in zip(FIGURES, tokens, strict=True)}

@@ -149,7 +149,6 @@ class _Scorer:
     archive: ScoreArchive
 
     async def score(self, call: Call) -> tuple[float, float]:
-        """Return the score of a call, and the seconds that it took."""
         name, arguments, options = call
         began = time.perf_counter()
         score = await self.pool.run(lambda sandbox: sandbox.metric(name, arguments, options))

@@ -55,7 +55,7 @@ Rows = tuple[Sequence[str], Sequence[Sequence[str]]]
 R = TypeVar("R")
 
 
-class Picture(NamedTuple):
+class StudyPicture(NamedTuple):
     """A picture of a study's figures: what it shows, in words, and the function that draws it as SVG."""
 
     shows: str
@@ -85,7 +85,6 @@ class Options:
     own: argparse.Namespace = field(default_factory=argparse.Namespace)
 
     def sweep(self, function: Callable[[Any], R], runs: Sequence[ArmRun], name: str = "runs") -> list[R]:
-        """Make runs and return their results in order."""
         return sweep(function, runs, console=self.console, name=name, results=self.results, ray=self.ray)
 
 
@@ -110,7 +109,7 @@ class Experiment:
     about: str
     measure: Callable[[Options], Figures]
     tables: Mapping[str, Callable[[Figures], Rows | str]] = field(default_factory=dict)
-    pictures: Mapping[str, Picture] = field(default_factory=dict)
+    pictures: Mapping[str, StudyPicture] = field(default_factory=dict)
     seeds: int = 3
     quick_seeds: int = 1
     recorded_as: str = ""
@@ -144,7 +143,6 @@ class Experiment:
         return written
 
     def parser(self) -> argparse.ArgumentParser:
-        """Return the parser of the study's command line."""
         about = self.about.splitlines()[0]
         parser = argparse.ArgumentParser(prog=f"python -m experiments.{self.name}", description=about)
         add = parser.add_argument
@@ -159,7 +157,6 @@ class Experiment:
         return parser
 
     def show(self, figures: Figures, console: Console) -> None:
-        """Print all tables."""
         for table in self.tables.values():
             console.print(Markdown(markdown(table(figures))))
 

@@ -26,17 +26,14 @@ class NaiveLoop(asyncio.AbstractEventLoop):
         self.env = simpy.Environment()
 
     def time(self) -> float:
-        """Return the virtual time, seconds."""
         return float(self.env.now)
 
     def get_debug(self) -> bool:
-        """Return False."""
         return False
 
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """Call by an event of now."""
         handle = asyncio.Handle(callback, args, self, context)
         event = self.env.event()
         event.callbacks.append(lambda _: _run(handle))
@@ -46,7 +43,6 @@ class NaiveLoop(asyncio.AbstractEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call by a time-out event."""
         handle = asyncio.TimerHandle(self.time() + delay, callback, args, self, context)
         self.env.timeout(delay).callbacks.append(lambda _: _run(handle))
         return handle
@@ -54,26 +50,21 @@ class NaiveLoop(asyncio.AbstractEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call by a time-out event."""
         return self.call_later(when - self.time(), callback, *args, context=context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Leave the event where it is."""
 
     def create_future(self) -> asyncio.Future[Any]:
-        """Make a future."""
         return asyncio.Future(loop=self)
 
     def create_task(self, coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
-        """Make a task."""
         return asyncio.Task(coro, loop=self, **kwargs)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Let failures be seen."""
         raise RuntimeError(context["message"]) from context.get("exception")
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine to its end."""
         events._set_running_loop(self)
         try:
             task = self.create_task(coroutine)

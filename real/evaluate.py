@@ -28,7 +28,6 @@ class PolicyEvaluation:
 
     @property
     def success_rate(self) -> float:
-        """Mean reward over tasks."""
         return float(np.mean([np.mean(rewards) for rewards in self.scores.values()]))
 
 

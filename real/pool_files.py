@@ -39,14 +39,7 @@ ABOUT, ROWS, TENSORS, SCREENS = "pool.json", "rows.jsonl", "tensors.safetensors"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolFile:
-    """A pool that was read.
-
-    Attributes:
-        successes: Those of wanted tasks, in the order of writing.
-        unknown: Ids of other tasks, whose successes were left out; each once.
-        writes: The meaning of the tokens (``token_meaning``).
-        source: What the successes were collected from.
-    """
+    """A pool that was read."""
 
     successes: tuple[Trajectory, ...]
     unknown: tuple[str, ...]

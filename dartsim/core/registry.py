@@ -256,12 +256,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Marks a field of a section whose table chooses a component: ``Annotated[ComponentSection, Choice(...)]``.
-
-    Attributes:
-        kind: Kind of component.
-        default: Which one, where the table does not say.
-    """
+    """Marks a field of a section whose table chooses a component: ``Annotated[ComponentSection, Choice(...)]``."""
 
     kind: str
     default: str

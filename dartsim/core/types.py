@@ -212,13 +212,11 @@ class Score(float):
     record: ScoreRecord
 
     def __new__(cls, value: float, record: ScoreRecord) -> Self:
-        """Make one."""
         score = super().__new__(cls, value)
         score.record = record
         return score
 
     def __reduce__(self) -> tuple[type[Score], tuple[float, ScoreRecord]]:
-        """Keep the record in copies."""
         return type(self), (float(self), self.record)
 
 
@@ -278,7 +276,6 @@ class Group:
 
     @property
     def num_turns(self) -> int:
-        """Turns in all of its trajectories."""
         return sum(len(trajectory.turns) for trajectory in self.trajectories)
 
     @property
@@ -314,12 +311,10 @@ class Batch:
 
     @property
     def trajectories(self) -> tuple[Trajectory, ...]:
-        """All trajectories of all groups."""
         return tuple(t for group in self.groups for t in group.trajectories)
 
     @property
     def num_turns(self) -> int:
-        """Turns in all of its trajectories."""
         return sum(group.num_turns for group in self.groups)
 
     @property

@@ -35,11 +35,9 @@ class SlotGroup:
         """Slots that wait for the slot group to open, longest first."""
 
     def start(self) -> None:
-        """Count an attempt that starts."""
         self.running += 1
 
     def end(self) -> None:
-        """Count an attempt that has ended."""
         self.running -= 1
         self.open = self.running == 0
 
@@ -74,7 +72,6 @@ class AdmissionQueue:
         self._busy: set[int] = set()
 
     def __len__(self) -> int:
-        """Return how many slots wait for admission."""
         return len(self._ready)
 
     def end(self, slot: int) -> None:
@@ -152,11 +149,7 @@ class AdmissionQueue:
 
 
 class AdmissionControl:
-    """Decides whether another attempt may start. It reads where attempts and groups are, and changes nothing there.
-
-    Attributes:
-        holding: Whether no group may begin, because new weights wait for running attempts.
-    """
+    """Decides whether another attempt may start. It reads where attempts and groups are, and changes nothing there."""
 
     def __init__(self, rules: Rules, ledger: AttemptLedger, open_groups: OpenGroups, ready: ReadyGroups) -> None:
         self._rules = rules

@@ -47,7 +47,6 @@ class AttemptLedger:
         return self.admitted - self.dropped - self.published
 
     def begin(self, attempt: Attempt) -> None:
-        """Admit an attempt."""
         self.admitted += 1
         self.running[attempt.id] = attempt
         self._recorder.attempt_started()
@@ -75,14 +74,12 @@ class AttemptLedger:
         return running
 
     def drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
-        """Drop trajectories."""
         if trajectories:
             self.dropped += len(trajectories)
             self._store.drop(trajectories, reason)
             self._recorder.dropped(tuple(trajectories), reason)
 
     def lose(self, attempts: Sequence[int]) -> None:
-        """Drop attempts whose trajectories cannot be read back."""
         if attempts:
             self._store.give_up(attempts, Drop.LOST)
             self._recorder.counts[f"dropped/{Drop.LOST}"] += len(attempts)
@@ -97,14 +94,12 @@ class AttemptLedger:
             self.drop(group.own, reason)
 
     def lease(self, batch: Batch) -> None:
-        """Lease a batch to its update."""
         consumed = batch.own
         self.leased += len(consumed.trajectories)
         self._store.lease(consumed)
         self._recorder.batch_leased(consumed)
 
     def train(self, batch: Batch, result: UpdateResult) -> None:
-        """Mark a batch as trained."""
         consumed = batch.own
         num = len(consumed.trajectories)
         self.leased -= num

@@ -116,7 +116,6 @@ class DataManager:
         return self._unit.slot_group(slot).running
 
     def status(self) -> CurationStatus:
-        """Return what the next batch and free slots wait for."""
         return CurationStatus(
             eligible=len(self.ready_groups.groups),
             min_groups=self._rules.batch_rule.parameters.min_groups,
@@ -148,7 +147,6 @@ class DataManager:
             raise
 
     def _start_attempts(self) -> None:
-        """Give attempts to waiting slots while more may start."""
         if self._ending:
             return
         while self._queue and self._admission.allows():
@@ -213,7 +211,6 @@ class DataManager:
         return number > 0
 
     def _complete(self, opened: OpenGroup) -> None:
-        """Grade a group that has all its attempts."""
         self.open_groups.remove(opened)
         now = asyncio.get_running_loop().time()
         group, reason, replaced = self._grader.grade(opened, now=now)

@@ -54,7 +54,6 @@ class OpenGroup:
 
     @property
     def complete(self) -> bool:
-        """Whether every attempt has ended."""
         return self.finished == self.planned
 
 
@@ -63,9 +62,6 @@ class OpenGroups:
 
     Attempts that an open group lacks come first; only then does another group begin, with a task that is offered
     again or the next one of the order.
-
-    Attributes:
-        groups: Open groups by id, oldest first.
     """
 
     def __init__(self, order: TaskOrder, attempts: AttemptsRule, turn_limits: TurnLimitRule, *, seed: int = 0) -> None:
@@ -86,7 +82,6 @@ class OpenGroups:
 
     @property
     def lacking(self) -> bool:
-        """Whether an open group lacks an attempt."""
         return bool(self._replace) or (self._filling is not None and self._filling.admitted < self._filling.planned)
 
     def next_attempt(self, number: int, version: Version) -> Attempt:
@@ -177,7 +172,6 @@ class OpenGroups:
     # -- resuming after a crash -------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return the state that ``restore`` needs, JSON-serializable."""
         return {
             "drawn": self._drawn,
             "groups": self._begun,
@@ -191,7 +185,6 @@ class OpenGroups:
     def restore(
         self, saved: Mapping[str, Any], tasks: Mapping[str, Task], trajectories: Mapping[int, Trajectory]
     ) -> None:
-        """Restore what ``state`` returned."""
         self._order.restore(saved["order"])
         self._drawn, self._begun = saved["drawn"], saved["groups"]
         self._again = deque(tasks[name] for name in saved["again"] if name in tasks)

@@ -65,7 +65,6 @@ class GroupGrader:
         return () if self._rules.pool is None else self._rules.pool.entries()
 
     def state(self) -> dict[str, Any]:
-        """Return what the rules have learned, apart from stored successes, JSON-serializable."""
         rules = self._rules
         return {
             "attempts": rules.attempts.state(),
@@ -75,7 +74,6 @@ class GroupGrader:
         }
 
     def restore(self, saved: Mapping[str, Any], successes: Sequence[StoredSuccess]) -> None:
-        """Restore what ``state`` returned, and the stored successes in the order in which they were stored."""
         rules = self._rules
         rules.attempts.restore(saved["attempts"])
         rules.turn_limits.restore(saved["turn_limits"])
@@ -94,10 +92,6 @@ class ReadyGroups:
     """The groups that may be trained on.
 
     Invariant: no batch holds a trajectory of the run that breaks the staleness rule.
-
-    Attributes:
-        groups: Ready groups, in the order in which they became ready.
-        unpublished: Groups trained into weights that are not published.
     """
 
     def __init__(self, rules: Rules, ledger: AttemptLedger) -> None:
@@ -172,7 +166,6 @@ class ReadyGroups:
         return tasks
 
     def drop_unused(self) -> None:
-        """Drop all groups as unused: the run ends."""
         for group in self.groups:
             self._ledger.drop(group.own, Drop.UNUSED)
         self.groups = []

@@ -124,7 +124,6 @@ class SuccessPool:
         return dict(self.counts)
 
     def restore(self, entries: Iterable[StoredSuccess], counts: Mapping[str, int]) -> None:
-        """Restore successes, in the order in which they were stored, and what ``state`` returned."""
         self._stored = {}
         for entry in entries:
             self._stored.setdefault(entry.trajectory.attempt.task.id, []).insert(0, entry)

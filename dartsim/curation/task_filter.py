@@ -28,7 +28,6 @@ class TaskFilter:
         """Skips by reason (``too_easy``, ``too_hard``), and ``revisited``."""
 
     def learn(self, task_id: str, rewards: Sequence[float]) -> None:
-        """Remember the newest rewards."""
         self._rewards.setdefault(task_id, deque(maxlen=self._parameters.window)).extend(rewards)
 
     def reason_to_skip(self, task_id: str) -> str | None:
@@ -56,12 +55,10 @@ class TaskFilter:
         return False
 
     def state(self) -> dict[str, Any]:
-        """Return what it has learned, JSON-serializable."""
         rewards = {task: list(newest) for task, newest in self._rewards.items()}
         return {"rewards": rewards, "skipped": dict(self._skipped), "counts": dict(self.counts)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore what ``state`` returned."""
         self._rewards = {
             task: deque(newest, maxlen=self._parameters.window) for task, newest in state["rewards"].items()
         }

@@ -41,19 +41,7 @@ class PortCall(NamedTuple):
 
 
 class PortMonitor:
-    """Observations at the ports, and the first broken rule.
-
-    Attributes:
-        ending: Returns whether the run is ending, so that nothing new starts.
-        late: Whether replies may be delayed in transport.
-        dead: Whether the process was killed; its remaining tasks do not matter.
-        violated: The first violation, because production code may swallow the raised error.
-        log: Events as (time, event, facts); None without a log.
-        progress: Time of the last score or update.
-        scores: Results of evaluations, by the attempt's seed.
-        replies: Replies of workers, by attempt.
-        calls: Calls in progress.
-    """
+    """Observations at the ports, and the first broken rule."""
 
     def __init__(self, config: Config, *, keep_log: bool = False) -> None:
         self.config = config
@@ -86,7 +74,6 @@ class PortMonitor:
         raise error
 
     def note(self, event: str, **facts: Any) -> None:
-        """Log an event, if there is a log."""
         if self.log is not None and not self.dead:
             self.log.append((self.time(), event, facts))
 
@@ -167,7 +154,6 @@ class CheckedProvider:
         self._nodes: dict[int, Node] = {}
 
     async def start(self, slot: int) -> AsyncEnv:
-        """Start a desktop in a free slot."""
         monitor = self._monitor
         node = self._nodes.setdefault(slot, Node(f"desktop-{slot}"))
         limits = monitor.config.rollout.limits  # a failed start tears down before it returns

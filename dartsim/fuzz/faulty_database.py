@@ -33,16 +33,7 @@ class ProcessKilled(BaseException):
 
 
 class FaultyDatabase:
-    """A database in memory, with faults of its transactions and of its process, each once in a run.
-
-    Attributes:
-        engine: The database.
-        now: Virtual time, seconds; between two lives, the end of the last one.
-        on_commit: Called when a transaction is committed.
-        on_death: Called when the process is killed.
-        failed: Whether a transaction of this life failed.
-        dead: Whether this life was killed.
-    """
+    """A database in memory, with faults of its transactions and of its process, each once in a run."""
 
     def __init__(self, faults: Sequence[FaultWindow], counts: Counter[str]) -> None:
         self.engine = open_in_memory()
@@ -55,7 +46,6 @@ class FaultyDatabase:
         event.listen(self.engine, "commit", self._commit)
 
     def begin(self, now: float) -> None:
-        """Start a life."""
         self.now = lambda: now
         self.failed = self.dead = False
         self.on_commit = self.on_death = lambda: None
@@ -126,13 +116,7 @@ NO_LIVES = EarlierLives()
 
 
 class DatabaseChecks:
-    """Checks that a database contains exactly what the store was told until its last transaction.
-
-    Attributes:
-        lives: Number of starts of the process.
-        recovering: Whether the store is recovering, which returns leased batches.
-        read: Returns the state of every trajectory and the number of finished updates; None while nothing runs.
-    """
+    """Checks that a database contains exactly what the store was told until its last transaction."""
 
     def __init__(self) -> None:
         self.lives = 1

@@ -83,7 +83,6 @@ class CaseResult:
 
     @property
     def failed(self) -> bool:
-        """Whether a rule was broken or an error ended the run."""
         return self.rule is not None
 
 

@@ -19,16 +19,7 @@ CHUNK_RUNS = 50
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of a search, with the same cases in every process.
-
-    Attributes:
-        seed: Of the search.
-        number: Of the chunk.
-        preset: Whose schedulers.
-        faults: Fault profile.
-        mutation: A planted bug, or None.
-        runs: Number of cases.
-    """
+    """A part of a search, with the same cases in every process."""
 
     seed: int
     number: int
@@ -40,16 +31,7 @@ class Chunk:
 
 @dataclass
 class Tally:
-    """Totals of a search.
-
-    Attributes:
-        runs: Number of cases.
-        seconds: Virtual seconds.
-        env_seconds: Virtual seconds times desktops.
-        injected: Number of injected faults by kind.
-        schedulers: Runs by scheduler: preset, or unit and sync mode.
-        cpu_seconds: CPU time; 0 if it was not measured.
-    """
+    """Totals of a search."""
 
     runs: int = 0
     seconds: float = 0.0
@@ -60,11 +42,9 @@ class Tally:
 
     @property
     def hours(self) -> float:
-        """Virtual hours."""
         return self.seconds / 3600.0
 
     def count(self, result: CaseResult) -> None:
-        """Add one run."""
         choices = result.case.choices
         self.runs += 1
         self.seconds += result.seconds
@@ -73,7 +53,6 @@ class Tally:
         self.schedulers[_scheduler(result.case)] += 1
 
     def add(self, other: Tally) -> None:
-        """Add another tally."""
         self.runs += other.runs
         self.seconds += other.seconds
         self.env_seconds += other.env_seconds

@@ -154,7 +154,6 @@ class CaseSettings:
 
     @property
     def fault_seconds(self) -> float:
-        """Virtual seconds with faults."""
         return 3600.0 * self["hours"] or float(self["fault_seconds"])
 
     def __getitem__(self, name: str) -> Any:

@@ -228,16 +228,7 @@ def _prefill(prepared: PreparedRun, load: TurnLoad) -> float:
 
 @dataclass(frozen=True, slots=True)
 class BoundCheck:
-    """A simulated figure and its closed form.
-
-    Attributes:
-        figure: Its name.
-        law: The law of the closed form.
-        simulated: Its value; None if the run has none.
-        low: Lower bound.
-        high: Upper bound.
-        alarm: The violation, in words; empty if there is none.
-    """
+    """A simulated figure and its closed form."""
 
     figure: str
     law: str

@@ -42,17 +42,7 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """Successes that were collected.
-
-    Attributes:
-        successes: Their trajectories, which may be read only while they are written.
-        attempts: Attempts that were made for them; None for those of a recorded run.
-        num_tasks: Number of requested tasks.
-        unknown: Other tasks of a recorded run, whose successes were left out.
-        source: Where they come from, JSON-serializable.
-        writes: The meaning of their tokens.
-        imported: What became of other agents' attempts, once they are written; None for other sources.
-    """
+    """Successes that were collected."""
 
     successes: Iterable[Trajectory]
     attempts: int | None

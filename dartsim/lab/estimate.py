@@ -70,7 +70,6 @@ class Estimate:
     notes: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain values, memory in GiB."""
         return {
             "model": self.shape.name,
             "shape_source": self.shape_source,

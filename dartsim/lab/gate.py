@@ -80,14 +80,7 @@ def _number(text: str, condition: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ConditionResult:
-    """Whether a condition holds.
-
-    Attributes:
-        condition: The condition.
-        differences: The first scheduler's figure less the other side, by seed.
-        mean: Of the differences.
-        half_width: Half of their 95 % interval.
-    """
+    """Whether a condition holds."""
 
     condition: Condition
     differences: Mapping[int, float]

@@ -55,17 +55,7 @@ class Rung:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A configuration to simulate. Picklable; its outcome does not depend on where or when it runs.
-
-    Attributes:
-        name: For progress bars and messages.
-        config: As ``as_virtual`` returns it.
-        seeds: One run for each; figures are means over them.
-        prices: Prices of the machines.
-        figure: The figure that rungs check.
-        sign: 1 if more of it is better, else -1.
-        rungs: Checks of the first seed's run, in order.
-    """
+    """A configuration to simulate. Picklable; its outcome does not depend on where or when it runs."""
 
     name: str
     config: Config
@@ -78,15 +68,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Result of a job.
-
-    Attributes:
-        figures: Means over its seeds; the maximum of the largest staleness. Empty if it was stopped or failed.
-        by_seed: Figures of each seed.
-        seen: Hours and figure at each rung.
-        given_up: Whether a rung stopped it.
-        error: Why it failed; None if it did not.
-    """
+    """Result of a job."""
 
     figures: Figures = field(default_factory=dict)
     by_seed: tuple[Figures, ...] = ()

@@ -66,15 +66,7 @@ def read_hosts(text: str) -> tuple[int, float, float | None]:
 
 @dataclass(frozen=True, slots=True)
 class MachineSplit:
-    """One use of the machines.
-
-    Attributes:
-        num_envs: Desktops that run attempts.
-        spares: Desktops that are booted ahead (``rollout.warm_envs``).
-        workers: GPUs of the workers, one each.
-        trainer: GPUs of the trainer.
-        sync: A key of ``Splits.syncs``.
-    """
+    """One use of the machines."""
 
     num_envs: int
     spares: int
@@ -88,12 +80,7 @@ class MachineSplit:
 
 
 class Splits:
-    """The configurations of splits of machines.
-
-    Attributes:
-        own: The name of the configuration's own weight sync.
-        syncs: Settings of each weight sync that its rules allow, by name; its own is among them.
-    """
+    """The configurations of splits of machines."""
 
     def __init__(self, base: Config) -> None:
         self.base = base
@@ -111,7 +98,6 @@ class Splits:
         return ceil((split.num_envs + split.spares) / (self.capacity(machines) / machines.hosts))
 
     def config(self, split: MachineSplit, machines: Machines) -> Config:
-        """Return the configuration of a split of the machines."""
         learner = self.base.cluster.learner
         sync = dict(self.syncs[split.sync])
         at_a_time = sync.setdefault("rollout.sync.workers_at_a_time", max(1, split.workers // 2))

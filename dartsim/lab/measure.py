@@ -36,17 +36,7 @@ WORK = frozenset({*LATENCIES.values(), "worker/generate", "learner/update"})
 
 @dataclass(frozen=True, slots=True)
 class TimingRow:
-    """Durations of one kind of call, seconds, after the run's warm-up.
-
-    Attributes:
-        what: Its name in the timings.
-        n: Number of calls without failed ones.
-        median: Median duration.
-        p95: 95 % quantile.
-        mean: Mean duration.
-        failed: Number of failed calls.
-        beside: Mean number of calls of its kind in progress when one ended, itself included.
-    """
+    """Durations of one kind of call, seconds, after the run's warm-up."""
 
     what: str
     n: int
@@ -67,7 +57,6 @@ class Measured:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of calls of each kind."""
         return {row.what: row.n for row in self.rows}
 
 
@@ -112,7 +101,6 @@ class TimingTable:
         }
 
     def of(self, what: str) -> list[Entry]:
-        """Return the successful calls of a kind."""
         return [entry for entry in self._by_what.get(what, ()) if not entry.get("failed")]
 
     def some(self, what: str) -> list[Entry]:
@@ -127,11 +115,9 @@ class TimingTable:
         return calls
 
     def seconds(self, what: str) -> list[float]:
-        """Return the duration of each call."""
         return [entry["seconds"] for entry in self.some(what)]
 
     def failed_share(self, what: str) -> float:
-        """Return the share of failed calls."""
         calls = self._by_what.get(what, ())
         return sum(bool(entry.get("failed")) for entry in calls) / len(calls) if calls else 0.0
 

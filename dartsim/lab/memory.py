@@ -53,7 +53,6 @@ class EngineMemory:
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens that fit into the cache."""
         return max(0, self.kv // self.kv_bytes_per_token)
 
 

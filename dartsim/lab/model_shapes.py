@@ -37,7 +37,6 @@ class TextShape:
 
     @property
     def layer_parameters(self) -> int:
-        """Parameters of one layer."""
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         attention = self.hidden * (queries + 2 * keys) + queries * self.hidden
         attention += (queries + 2 * keys) * self.qkv_bias + 2 * self.head_dim * self.qk_norm
@@ -83,7 +82,6 @@ class VisionShape:
 
     @property
     def parameters(self) -> int:
-        """Parameters of the tower."""
         h, i, merged = self.hidden, self.intermediate, self.hidden * self.merge**2
         norm = h if self.gated else 2 * h
         mlp = 3 * h * i + 2 * i + h if self.gated else 2 * h * i + i + h
@@ -103,7 +101,6 @@ class ModelShape:
 
     @property
     def parameters(self) -> int:
-        """All parameters."""
         return self.text.layers * self.text.layer_parameters + self.text.rest_parameters + self.vision.parameters
 
     def kv_bytes_per_token(self, value_bytes: int = 2) -> int:

@@ -52,15 +52,7 @@ COMPONENT_OF = {
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """The plan with more, or less, of one resource.
-
-    Attributes:
-        what: The change, in words.
-        figures: Simulated with the plan's seeds.
-        gain: Relative change of the trained turns per minute.
-        half_width: Half of the gain's 95 % interval over seeds; None with fewer than two.
-        more: Whether a resource was added.
-    """
+    """The plan with more, or less, of one resource."""
 
     what: str
     figures: Figures
@@ -80,21 +72,7 @@ class SyncResult:
 
 @dataclass(frozen=True, slots=True)
 class MachinePlan:
-    """The recommended use of machines.
-
-    Attributes:
-        split: How the machines are used.
-        config: The whole configuration, as simulated.
-        figures: Means over fresh seeds.
-        by_seed: Figures of each of these seeds.
-        seeds: These seeds.
-        searched: Trained turns per minute in the search, with other seeds.
-        predicted: The closed form.
-        syncs: Weight syncs that were simulated with this split, the plan's own first.
-        reason: Why this weight sync.
-        others: Other simulated splits, with their trained turns per minute in the search, best first.
-        extras: More and less of each resource, the largest gain first.
-    """
+    """The recommended use of machines."""
 
     split: MachineSplit
     config: Config

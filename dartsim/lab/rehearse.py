@@ -81,15 +81,7 @@ class RehearsedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """What was found.
-
-    Attributes:
-        parts: All parts.
-        stand_ins: What stood in for something.
-        minutes: Of the run.
-        twin: Figures of the twin.
-        figures: Figures of the run.
-    """
+    """What was found."""
 
     parts: Sequence[RehearsedPart]
     stand_ins: Sequence[StandIn]
@@ -104,12 +96,7 @@ class Rehearsal:
 
 
 class TurnMemory(Instrument):
-    """Memory of this process, by the number of turns that it holds.
-
-    Attributes:
-        before: Bytes before the run.
-        samples: Turns held, and bytes then.
-    """
+    """Memory of this process, by the number of turns that it holds."""
 
     period_seconds = 1.0
 

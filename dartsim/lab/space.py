@@ -28,15 +28,7 @@ MEASURING = ("run.hours", "run.seed", "run.warmup_share", "run.updates")
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Numbers from ``low`` to ``high``, both included; whole ones if both are and the setting wants no others.
-
-    Attributes:
-        key: The setting, dotted.
-        low: Smallest value.
-        high: Largest value.
-        step: Distance of values; None is 1 for whole numbers, and any for others.
-        log: Whether the scale is logarithmic.
-    """
+    """Numbers from ``low`` to ``high``, both included; whole ones if both are and the setting wants no others."""
 
     key: str
     low: float
@@ -46,11 +38,9 @@ class Range:
 
     @property
     def whole(self) -> bool:
-        """Whether values are whole numbers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def text(self) -> str:
-        """Return it in the form that ``read_space`` parses."""
         step = "" if self.step is None else f"/{self.step!r}"
         return f"{self.low!r}..{self.high!r}{step}{':log' if self.log else ''}"
 
@@ -63,7 +53,6 @@ class Choices:
     values: tuple[Value, ...]
 
     def text(self) -> str:
-        """Return it in the form that ``read_space`` parses."""
         return "|".join(str(value).lower() if isinstance(value, bool) else str(value) for value in self.values)
 
 

@@ -41,17 +41,7 @@ FEWEST = 8
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One ended trial.
-
-    Attributes:
-        number: From 0.
-        settings: The settings that it changed.
-        state: ``finished``, ``given up`` or ``refused``.
-        values: Of the objectives; empty unless it finished.
-        figures: All figures; empty unless it finished.
-        feasible: Whether it finished within the bounds.
-        reason: Why it was refused.
-    """
+    """One ended trial."""
 
     number: int
     settings: Mapping[str, Any]
@@ -293,7 +283,6 @@ class Study:
     # -- results ----------------------------------------------------------------------------------
 
     def trials(self) -> list[Trial]:
-        """Return all ended trials, in order."""
         ended = (trial for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished())
         return sorted(map(self._converted, ended), key=lambda trial: trial.number)
 

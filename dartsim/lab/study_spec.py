@@ -52,7 +52,6 @@ class StudyObjective:
         return "maximize" if self.sign > 0 else "minimize"
 
     def of(self, figures: Mapping[str, Any]) -> float | None:
-        """Return the figure's value; None if the run has none."""
         value = figures.get(self.figure)
         return None if value is None else float(value)
 

@@ -156,13 +156,7 @@ def progress_bar(console: Console) -> Iterator[Progress]:
 
 @dataclass(frozen=True, slots=True)
 class ArmRun:
-    """One run of a sweep. Picklable; its result does not depend on where or when it runs.
-
-    Attributes:
-        arm: The arm of the comparison.
-        seed: Of the run.
-        spec: The argument of the run function, such as a configuration.
-    """
+    """One run of a sweep. Picklable; its result does not depend on where or when it runs."""
 
     arm: str
     seed: int
@@ -170,7 +164,6 @@ class ArmRun:
 
     @property
     def name(self) -> str:
-        """Name in progress bars."""
         return f"{self.arm}, seed {self.seed}"
 
     @property

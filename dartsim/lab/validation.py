@@ -38,14 +38,7 @@ class KnobMove:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Result of moving one knob.
-
-    Attributes:
-        value: Its value.
-        figure: The objective; None if nothing was trained.
-        change: Relative to the best settings; None if unknown.
-        half_width: Half of the change's 95 % interval over seeds; None with fewer than two.
-    """
+    """Result of moving one knob."""
 
     value: Value
     figure: float | None
@@ -63,24 +56,12 @@ class Knob:
 
     @property
     def worth(self) -> float:
-        """Largest relative change of any move."""
         return max((abs(moved.change) for moved in self.moved if moved.change is not None), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveEffect:
-    """Effect on one objective with fresh seeds.
-
-    Attributes:
-        figure: Its name.
-        first: Mean of the unmodified configuration; None if it has none.
-        first_half_width: Half of its 95 % interval over seeds; None with one seed.
-        best: Mean of the best settings.
-        best_half_width: Half of its interval.
-        change: Relative change from the first to the best.
-        half_width: Half of the change's interval, over pairs of equal seeds.
-        better: Whether the change is significant and for the better.
-    """
+    """Effect on one objective with fresh seeds."""
 
     figure: str
     first: float | None
@@ -94,14 +75,7 @@ class ObjectiveEffect:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """Effect of a study's best settings with fresh seeds.
-
-    Attributes:
-        seeds: The fresh seeds.
-        effects: Of each objective.
-        broken: Bounds that the best settings violate, in words.
-        knobs: The effect of each knob, the largest first.
-    """
+    """Effect of a study's best settings with fresh seeds."""
 
     seeds: tuple[int, ...]
     effects: tuple[ObjectiveEffect, ...]

@@ -86,15 +86,7 @@ FIGURES = ("trained_turns_per_minute", "generated_turns_per_minute", "env_utiliz
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Gain from removing one cause.
-
-    Attributes:
-        cause: The cause.
-        removed: Its replacement, in words.
-        figures: Figures without it.
-        gain: Relative change of the trained turns per minute; None if the run as it is trained nothing.
-        why_not: Why it could not be simulated; empty if it could.
-    """
+    """Gain from removing one cause."""
 
     cause: str
     removed: str

@@ -85,20 +85,16 @@ class Alarm:
 
     @property
     def kind(self) -> Kind:
-        """Its kind."""
         return KINDS[self.name]
 
     @property
     def page(self) -> str:
-        """Its section in the documentation."""
         return f"{PAGE}#{self.name}"
 
     def text(self) -> str:
-        """Return it as one line."""
         return alarm_text(self.as_json())
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain values, for ``summary.json`` and ``status.json``."""
         return {
             "name": self.name,
             "found": self.found,

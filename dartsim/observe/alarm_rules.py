@@ -33,13 +33,7 @@ HYSTERESIS = 0.9
 
 
 class DiskUse(NamedTuple):
-    """How full a run's disk is, bytes.
-
-    Attributes:
-        free: Free space on the disk.
-        used: Size of the run's store.
-        quota: Maximum size of the store; None: no limit.
-    """
+    """How full a run's disk is, bytes."""
 
     free: int
     used: int = 0

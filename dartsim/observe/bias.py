@@ -81,7 +81,6 @@ class ClassShare:
         return f"{self.ratio:.2f} ({self.low:.2f} to {self.high:.2f}{verdict})"
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
         return {**asdict(self), "starved": self.starved}
 
 

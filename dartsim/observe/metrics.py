@@ -35,7 +35,6 @@ class UpdateWriter(Instrument):
     """Writes every finished update immediately; a context manager that closes its file."""
 
     def close(self) -> None:
-        """Close the file."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

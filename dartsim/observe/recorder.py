@@ -181,24 +181,20 @@ class Recorder:
     # -- what the control plane reports ---------------------------------------------------------
 
     def attempt_started(self) -> None:
-        """An attempt was assigned to a slot."""
         self.counts["attempts"] += 1
         self.running += 1
         if self.running == 1:
             self.phase.tracks[0].enter(PhaseState.ROLLOUT)
 
     def start_failed(self, cause: str, reason: str) -> None:
-        """A desktop did not start."""
         self.counts["fault/start"] += 1
         self.counts[f"start_cause/{cause}"] += 1
         self.fault_reasons[cause] = reason[:MAX_REASON]
 
     def attempt_failed(self, cause: str, reason: str) -> None:
-        """A fault masks an attempt."""
         self.fault_reasons[cause] = reason[:MAX_REASON]
 
     def attempt_finished(self, trajectory: Trajectory) -> None:
-        """An attempt ended."""
         self.domain_hash.attempt_ended(trajectory)
         counts = self.counts
         counts["trajectories"] += 1
@@ -226,21 +222,18 @@ class Recorder:
             self.kept[trajectory.attempt.task.id] += reason is None
 
     def dropped(self, trajectories: tuple[Trajectory, ...], reason: Drop) -> None:
-        """Trajectories will not be trained on."""
         self.domain_hash.dropped(trajectories, reason, self.clock())
         num_turns = sum(len(trajectory.turns) for trajectory in trajectories)
         self.counts[f"dropped/{reason}"] += len(trajectories)
         self.counts[f"dropped_turns/{reason}"] += num_turns
 
     def batch_leased(self, batch: Batch) -> None:
-        """The trainer leased a batch."""
         self.counts["admitted_turns"] += batch.num_turns
         if self.requests is not None:
             ended = {trajectory.attempt.id: trajectory.finished for trajectory in batch.trajectories}
             self.batches.append(BatchSpan(batch.update, self.clock(), ended))
 
     def batch_released(self, batch: Batch) -> None:
-        """A batch was returned untrained."""
         self.counts["admitted_turns"] -= batch.num_turns
         self.counts["failed_updates"] += 1
         if self.batches:
@@ -339,11 +332,9 @@ class Recorder:
         )
 
     def populations(self) -> tuple[Population, ...]:
-        """The populations that have a timeline, in drawing order."""
         return (self.desktops, self.engines, self.trainer)
 
     def component_statuses(self) -> list[ComponentStatus]:
-        """Return the status of every component."""
         return component_statuses(self.populations(), self.status_source, self.started)
 
     def close(self) -> None:

@@ -183,7 +183,6 @@ class DomainHash:
         self.digest = digest
 
     def attempt_ended(self, trajectory: Trajectory) -> None:
-        """Add an ended attempt with its turns."""
         attempt = trajectory.attempt
         reward = None if trajectory.reward is None else float(trajectory.reward)
         replies = [turn.reply for turn in trajectory.turns]
@@ -196,11 +195,9 @@ class DomainHash:
         )
 
     def dropped(self, trajectories: tuple[Trajectory, ...], reason: Drop, time: float) -> None:
-        """Add trajectories that will not be trained on."""
         self._add("dropped", str(reason), time, [trajectory.attempt.id for trajectory in trajectories])
 
     def updated(self, batch: Batch, time: float) -> None:
-        """Add a finished update."""
         attempts = [trajectory.attempt.id for trajectory in batch.trajectories]
         self._add("update", batch.update, batch.version, time, attempts)
 

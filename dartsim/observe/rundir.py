@@ -56,7 +56,6 @@ class RunDir:
 
     @cached_property
     def config_toml(self) -> str:
-        """The resolved configuration, as text."""
         return _text(self.path, CONFIG)
 
     @cached_property
@@ -83,7 +82,6 @@ class RunDir:
 
     @property
     def report(self) -> Path:
-        """Where its page is."""
         return self.path / REPORT
 
     @property

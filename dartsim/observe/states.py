@@ -69,7 +69,6 @@ class ComponentState(IntEnum):
 
     @property
     def key(self) -> str:
-        """Its name in recorded files."""
         return self.name.lower()
 
 
@@ -254,15 +253,7 @@ class PhaseState(ComponentState):
 
 
 class PopulationInfo(NamedTuple):
-    """A kind of component.
-
-    Attributes:
-        title: Its name on pages.
-        member: The name of a single component.
-        states: Its state machine.
-        shares: The figure with its shares of time by state.
-        at_work: The state that stands for its work on pages.
-    """
+    """A kind of component."""
 
     title: str
     member: str

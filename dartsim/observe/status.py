@@ -19,16 +19,7 @@ MAX_LINES = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentStatus:
-    """The status of one component.
-
-    Attributes:
-        name: ``slot 3``, ``engine 0``, ``trainer``, ``weight sync``, ``data manager``, ``store``.
-        state: The label of its state.
-        since: When it entered the state, seconds of the run's time.
-        waits_for: What it waits for.
-        woken_by: What ends the wait.
-        detail: Details; may be empty.
-    """
+    """The status of one component."""
 
     name: str
     state: str
@@ -38,7 +29,6 @@ class ComponentStatus:
     detail: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
         return {
             "component": self.name,
             "state": self.state,
@@ -53,7 +43,6 @@ class StatusSource:
     """Provides details that a recorder's states lack; this one provides none."""
 
     def detail(self, population: str, index: int) -> str:
-        """Return details of a component; may be empty."""
         return ""
 
     def components(self) -> Sequence[ComponentStatus]:

@@ -206,7 +206,6 @@ class _ScoringQueue:
         self._track = track
 
     def pause(self) -> None:
-        """Stand still."""
         self._deadlines.pause()
         self._track.enter(DesktopState.SCORE_WAIT)
 

@@ -25,14 +25,12 @@ class Lane:
         self.limit_seconds = limit_seconds
 
     def begin(self) -> None:
-        """Note that a call of this kind starts now."""
         owner = self._owner
         self.due = due = owner.time() + self.limit_seconds
         if due < owner.armed:
             owner.arm(due)
 
     def end(self) -> None:
-        """Note that the call has returned."""
         self.due = inf
 
 
@@ -40,11 +38,6 @@ class Deadlines:
     """The lanes of one attempt, as a context manager that raises ``TimeoutError`` when one expires.
 
     Invariant: while calls are in progress, the timer is armed and fires no later than any of them is due.
-
-    Attributes:
-        time: The loop's clock.
-        armed: When the timer fires; infinity if it is not armed.
-        expired: The lane that ended the attempt, if one did.
 
     Example:
         async with Deadlines() as deadlines:
@@ -67,7 +60,6 @@ class Deadlines:
         self.expired: Lane | None = None
 
     def lane(self, label: str, limit_seconds: float) -> Lane:
-        """Add a kind of call."""
         lane = Lane(self, label, limit_seconds)
         self._lanes.append(lane)
         return lane
@@ -79,7 +71,6 @@ class Deadlines:
         self._handle = self._loop.call_at(due, self._check)
 
     def disarm(self) -> None:
-        """Stop the timer."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -18,9 +18,6 @@ class LockstepTurn:
 
     States: *gathering* until every live attempt has joined, *generating* until every member has its reply or has left,
     *over*.
-
-    Attributes:
-        members: Attempts that have joined.
     """
 
     def __init__(self) -> None:

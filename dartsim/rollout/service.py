@@ -30,9 +30,7 @@ class Session(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """End the session; may be called twice."""
-        ...
+    def close(self) -> None: ...
 
 
 class Service(Protocol):
@@ -140,7 +138,6 @@ class RolloutService:
             worker.track.enter(BUSY)
 
     def end(self, worker: WorkerSlot) -> None:
-        """Count a request that ended on a worker, with a reply or without."""
         self.router.end(worker)
         if worker.in_flight == 0:
             if worker.routable:
@@ -149,7 +146,6 @@ class RolloutService:
                 worker.drained.set_result(None)
 
     def count_fault(self, fault: WorkerFault) -> None:
-        """Count a failed try of a request."""
         kind = "restarted" if isinstance(fault, WorkerRestarted) else "worker"
         self.recorder.counts[f"fault/request_{kind}"] += 1
 

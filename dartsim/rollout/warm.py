@@ -73,7 +73,6 @@ class WarmProvider:
 
     @property
     def num_ready(self) -> int:
-        """Spares that are booted and wait."""
         return len(self._ready)
 
     async def start(self, slot: int) -> AsyncEnv:

@@ -57,11 +57,7 @@ class Trials:
 
 
 class HeldOut:
-    """Evaluates versions on tasks that are never trained on.
-
-    Attributes:
-        evaluations: All of them, oldest first.
-    """
+    """Evaluates versions on tasks that are never trained on."""
 
     def __init__(self, prepared: PreparedRun, vlm: Vlm) -> None:
         attempts = prepared.config.trainer.evaluation.attempts_per_task
@@ -80,11 +76,7 @@ class HeldOut:
 
 
 class EvaluatedLearner:
-    """A learner whose weights are evaluated on held-out tasks every few updates.
-
-    Attributes:
-        newest: The weights of the last update.
-    """
+    """A learner whose weights are evaluated on held-out tasks every few updates."""
 
     def __init__(self, inner: Learner, held_out: HeldOut, every_updates: int | None, *, first: Weights) -> None:
         self._idempotent = IdempotentUpdate(inner)

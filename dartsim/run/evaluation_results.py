@@ -58,15 +58,7 @@ class AttemptKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptResult:
-    """How an attempt ended.
-
-    Attributes:
-        score: In [0, 1]; None if it was masked.
-        ending: How it ended.
-        cause: Why it was masked.
-        turns: Its turns.
-        seconds: From its admission to its end.
-    """
+    """How an attempt ended."""
 
     score: float | None
     ending: str

@@ -91,16 +91,7 @@ def begin(
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a run starts with.
-
-    Attributes:
-        prepared: The configuration, with everything it names.
-        path: The run directory.
-        store: The store.
-        trained: The model; None for the surrogate policy.
-        first: Success rate of the model's first weights.
-        resume_point: Where the run continues; None: it starts.
-    """
+    """What a run starts with."""
 
     prepared: PreparedRun
     path: Path

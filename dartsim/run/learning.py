@@ -49,17 +49,7 @@ SCORED_AT_ONCE = 8
 
 @dataclass(kw_only=True)
 class Learning(ServedModel):
-    """A model in a run.
-
-    Attributes:
-        learner: Trains and evaluates it.
-        held_out: Evaluates it.
-        trainer: The learner without evaluation, whose state can be saved.
-        promoted: The learner with promotion, inside ``learner``; None if nothing is promoted.
-        prepared: The configuration, with everything it names.
-        collected: What ``curation.pool.file`` holds; None without one.
-        successes: The run's pool, once it was filled.
-    """
+    """A model in a run."""
 
     learner: EvaluatedLearner
     held_out: HeldOut
@@ -71,7 +61,6 @@ class Learning(ServedModel):
 
     @property
     def grammar(self) -> ActionGrammar:
-        """The grammar of its actions."""
         name, options = self.prepared.config.policy.action_grammar
         screen = self.prepared.config.policy.screen
         return make_grammar(name, screen, screen, **options)
@@ -82,7 +71,6 @@ class Learning(ServedModel):
             self.trainer.close()
 
     def evaluate(self, weights: Weights) -> float | None:
-        """Return the success rate of weights on held-out tasks; None without such tasks."""
         evaluation = self.held_out.evaluate(weights)
         return None if evaluation is None else evaluation.success_rate
 
@@ -109,12 +97,10 @@ class Learning(ServedModel):
 
     @property
     def newest(self) -> Weights:
-        """The last weights."""
         return self.learner.newest
 
     @property
     def weights(self) -> Weights:
-        """The trainer's present weights."""
         return self.trainer.weights()
 
     def film(self, task: Task, target: Path) -> Trajectory:

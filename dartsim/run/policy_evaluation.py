@@ -53,14 +53,7 @@ class EvaluationStopped(DartsimError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationPlan:
-    """What is attempted.
-
-    Attributes:
-        tasks: The tasks.
-        steps: Step budgets, a pass each.
-        attempts: Attempts at each task in each pass.
-        tries: How often an attempt that is masked is made.
-    """
+    """What is attempted."""
 
     tasks: Sequence[Task]
     steps: Sequence[int]
@@ -81,9 +74,6 @@ class EvaluationSource:
 
     Invariant: every planned attempt is scored, or masked as often as ``plan.tries`` says, or still to be made when the
     evaluation was interrupted.
-
-    Attributes:
-        results: How attempts ended, those of earlier sessions included.
     """
 
     def __init__(
@@ -213,7 +203,6 @@ class LastScreens:
         self._last: dict[int, Any] = {}
 
     async def start(self, slot: int) -> AsyncEnv:
-        """Boot a desktop."""
         assert self.provider is not None, "set before the rollout begins"
         return _LastScreen(await self.provider.start(slot), self._last)
 

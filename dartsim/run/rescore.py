@@ -21,16 +21,7 @@ from dartsim.store.load import StoredScore
 
 @dataclass(frozen=True, slots=True)
 class Rescored:
-    """One metric of one attempt, scored again.
-
-    Attributes:
-        attempt: The attempt.
-        task: Its task.
-        metric: The metric.
-        stored: The score that was stored.
-        score: The score now; None if there is none.
-        why: Why there is none: a cause, or that its inputs were not kept.
-    """
+    """One metric of one attempt, scored again."""
 
     attempt: int
     task: str
@@ -41,7 +32,6 @@ class Rescored:
 
     @property
     def same(self) -> bool:
-        """Whether the score is the stored one."""
         return self.score == self.stored
 
 

@@ -32,22 +32,7 @@ METRICS, SNAPSHOTS, SEGMENTS = "metrics.jsonl", "snapshots.jsonl", "segments.bin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumePoint:
-    """Where a run continues.
-
-    Attributes:
-        life: How often it was started, this time included.
-        seconds: The run's time at the last transaction.
-        recovered: State of the store; ``undone`` includes what an earlier attempt to resume had undone.
-        scheduler: ``DataManager.documents`` of the last transaction.
-        recorder: State of the measurements at the last transaction.
-        restored: What the store returned.
-        snapshots: Those of earlier lives.
-        updates: Those of earlier lives.
-        segments: Segments of each population in earlier lives; empty if they were not kept.
-        lives: How each earlier life resumed.
-        first: Success rate of the first weights on held-out tasks; None if it was not measured.
-        longer: Whether it continues although it had reached its configured end.
-    """
+    """Where a run continues."""
 
     life: int
     seconds: float

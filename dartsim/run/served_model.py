@@ -19,19 +19,13 @@ except ModuleNotFoundError as missing:
 
 @dataclass(kw_only=True)
 class ServedModel:
-    """A model that acts.
-
-    Attributes:
-        model: The policy that modeled engines ask.
-        vlm: The model; in training, unless other processes train it: then with the weights that it began with.
-    """
+    """A model that acts."""
 
     model: VlmPolicy
     vlm: Vlm
 
     @property
     def weights(self) -> Weights:
-        """The weights that engines serve first."""
         newest = self.model.versions[-1]
         return Weights(newest, self.vlm.snapshot())
 

@@ -63,7 +63,6 @@ class SystemStatus(StatusSource):
         return [self._sync_status(), self._data_status(), self._store_status()]
 
     def _slot(self, index: int) -> str:
-        """Return what a slot works on, or why it is idle."""
         if index >= self._cluster.num_envs:
             return "a spare"
         state = self._recorder.desktops.tracks[index].state
@@ -83,7 +82,6 @@ class SystemStatus(StatusSource):
         return "engines: " + ", ".join(f"{states.count(name)} {name}" for name in sorted(set(states)))
 
     def _engine(self, index: int) -> str:
-        """Return what an engine serves and loads."""
         pool = self._pool
         worker = pool.workers[index]
         state = worker.track.state

@@ -79,7 +79,6 @@ class ActingSystem:
         )
 
     async def play(self) -> None:
-        """Play until the source has no more attempts."""
         self.recorder.start(())
         try:
             async with self._spares(), asyncio.TaskGroup() as group:

@@ -24,7 +24,6 @@ class BridgeEnvironment(SimEnvironment):
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, speed: float = 1.0) -> None:
-        """Start the world's clock at 0."""
         if not speed > 0:
             raise ValueError(f"speed must be positive, got {speed}")
         super().__init__()
@@ -55,14 +54,12 @@ class BridgeEnvironment(SimEnvironment):
         return timer
 
     def call_in(self, delay: float, fn: Callable[..., object], *args: Any) -> Timer:
-        """Call ``fn(*args)`` after ``delay`` simulated seconds."""
         self._catch_up()
         timer = super().call_in(delay, fn, *args)
         self._arm()
         return timer
 
     def close(self) -> None:
-        """Drop everything that is scheduled."""
         self._queue.clear()
         self._arm()
 

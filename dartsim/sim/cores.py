@@ -66,12 +66,6 @@ class SharedCores:
     Its states: *free* (demand within the cores, rate 1, virtual time is the clock less a constant lag) and
     *contended* (rate below 1). The lag is zero until the first contention and again whenever no job is left,
     so uncontended finish times are exact sums. Demands that are multiples of 1/1024 add up exactly too.
-
-    Attributes:
-        env: The world's clock.
-        cores: Number of cores; infinity for a host that never contends.
-        demand: Cores asked for by the running jobs.
-        num_jobs: Running jobs.
     """
 
     __slots__ = (
@@ -149,7 +143,6 @@ class SharedCores:
         return job
 
     def event(self, seconds: float, demand: float) -> CoreUse:
-        """Run a job and return the SimPy event of its end."""
         return CoreUse(self, seconds, demand)
 
     def leave(self, job: CoreJob) -> None:

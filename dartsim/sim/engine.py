@@ -297,7 +297,6 @@ class FluidEngine:
 
     @property
     def paused(self) -> bool:
-        """Whether progress is frozen."""
         return self._paused is not None
 
     @property

@@ -38,13 +38,11 @@ class Timer(_TimerHandle):
     __slots__ = ("_call", "_env", "_when")
 
     def __init__(self, call: tuple[Any, ...] | None, when: float, env: SimEnvironment) -> None:
-        """Hold ``call`` (a function and its arguments) until ``when``; None is a cancelled timer."""
         self._call = call
         self._when = when
         self._env = env
 
     def cancel(self) -> None:
-        """Make sure the call does not happen; harmless after it did."""
         if self._call is not None:
             self._call = None
             env = self._env
@@ -52,11 +50,9 @@ class Timer(_TimerHandle):
                 env._entry_died()
 
     def cancelled(self) -> bool:
-        """Whether ``cancel`` was called."""
         return self._call is None
 
     def when(self) -> float:
-        """The time of the call, seconds."""
         return self._when
 
 
@@ -66,24 +62,19 @@ class SoonHandle(_Handle):
     __slots__ = ("_call", "_context")
 
     def __init__(self, call: tuple[Any, ...] | None, context: Context) -> None:
-        """Hold ``call`` (a function and its arguments), to be run in ``context``."""
         self._call = call
         self._context = context
 
     def cancel(self) -> None:
-        """Make sure the callback is not called."""
         self._call = None
 
     def cancelled(self) -> bool:
-        """Whether ``cancel`` was called."""
         return self._call is None
 
     def get_context(self) -> Context:
-        """The context the callback runs in."""
         return self._context
 
     def __repr__(self) -> str:
-        """Say what is called."""
         return f"<SoonHandle {self._call or 'cancelled'}>"
 
 
@@ -93,18 +84,15 @@ class LaterHandle(Timer):
     __slots__ = ("_context",)
 
     def __init__(self, call: tuple[Any, ...] | None, context: Context, when: float, env: SimEnvironment) -> None:
-        """Hold ``call`` (a function and its arguments) until ``when``, to be run in ``context``."""
         self._call = call
         self._context = context
         self._when = when
         self._env = env
 
     def get_context(self) -> Context:
-        """The context the callback runs in."""
         return self._context
 
     def __repr__(self) -> str:
-        """Say what is called, and when."""
         return f"<LaterHandle at {self._when} {self._call or 'cancelled'}>"
 
 
@@ -118,7 +106,6 @@ class SimEnvironment(simpy.Environment):
     _now: float
 
     def __init__(self) -> None:
-        """Start the clock at 0."""
         super().__init__(0.0)
         self.loop: asyncio.AbstractEventLoop | None = None
         self._num_dead = 0
@@ -168,7 +155,6 @@ class SimEnvironment(simpy.Environment):
             super().step()
 
     def run(self, until: Any = None) -> Any:
-        """Run as plain SimPy does; see ``simpy.Environment.run``."""
         self._must_be_free()
         return super().run(until)
 
@@ -263,14 +249,9 @@ async def wait(event: simpy.Event) -> Any:
 
 
 class CoroutineEvent(simpy.Event):
-    """A SimPy event that happens when a task ends, with its result or exception.
-
-    Attributes:
-        task: The task; cancelling it fails the event with ``asyncio.CancelledError``.
-    """
+    """A SimPy event that happens when a task ends, with its result or exception."""
 
     def __init__(self, env: SimEnvironment, task: asyncio.Task[Any]) -> None:
-        """Follow ``task``."""
         super().__init__(env)
         self.task = task
         task.add_done_callback(self._finish)

@@ -84,15 +84,7 @@ class StartSlot:
 
 
 class SimHost:
-    """One machine.
-
-    Attributes:
-        name: For messages and traces.
-        cores: Shared by everything that runs on it.
-        memory: Free memory, MiB.
-        memory_gib: All its memory, GiB.
-        starts: Container starts that may go on at once.
-    """
+    """One machine."""
 
     def __init__(
         self,
@@ -132,7 +124,6 @@ class SimHost:
             timer.cancel()
 
     def starting(self) -> StartSlot:
-        """Return one of the start slots, to be held by ``async with``."""
         return StartSlot(self.starts)
 
     def fits(self, memory_gib: float) -> int | None:

@@ -14,7 +14,6 @@ class VersionCounter:
     """A learner that only counts versions, for surrogate policies."""
 
     async def update(self, batch: Batch) -> UpdateResult:
-        """Return the next version, without weights."""
         return UpdateResult(Weights(batch.update))
 
 
@@ -42,7 +41,6 @@ class SimLearner:
         return self._fixed_seconds + self._turn_seconds * batch.num_turns
 
     async def update(self, batch: Batch) -> UpdateResult:
-        """Take the time of an update, then train."""
         seconds = self.seconds(batch)
         await asyncio.sleep(seconds)
         result = await self._inner.update(batch)

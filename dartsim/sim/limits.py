@@ -14,11 +14,7 @@ from dartsim.sim.environment import SimEnvironment
 
 
 class SimLimits:
-    """Limits of one simulation.
-
-    Attributes:
-        max_events: Callbacks and SimPy events after which it is stopped.
-    """
+    """Limits of one simulation."""
 
     def __init__(
         self,
@@ -29,7 +25,6 @@ class SimLimits:
         on_advance: Callable[[float], None] | None = None,
         every_seconds: float = 60.0,
     ) -> None:
-        """Set the limits, which ``run_virtual`` explains; None is no limit."""
         if stall_seconds is not None and not stall_seconds > 0:
             raise ValueError(f"stall_seconds must be positive, got {stall_seconds}")
         if not every_seconds > 0:

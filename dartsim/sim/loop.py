@@ -37,10 +37,6 @@ class SimLoop(LoopServices):
     """An asyncio event loop in virtual time.
 
     States: idle, running, closed. ``run_virtual`` makes one, runs it and closes it.
-
-    Attributes:
-        env: Clock and heap; SimPy processes and resources live here.
-        seed: Seed of the streams of ``rng``.
     """
 
     def __init__(
@@ -52,7 +48,6 @@ class SimLoop(LoopServices):
         strict: bool = False,
         env: SimEnvironment | None = None,
     ) -> None:
-        """Make a loop at time 0."""
         super().__init__(executor_cost=executor_cost, strict=strict)
         self.env = env or SimEnvironment()
         self.env.loop = self
@@ -74,7 +69,6 @@ class SimLoop(LoopServices):
     # ---- time and callbacks
 
     def time(self) -> float:
-        """Return the virtual time, seconds since the start of the simulation."""
         return self.env._now
 
     def call_soon(self, *call: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
@@ -86,7 +80,6 @@ class SimLoop(LoopServices):
     def call_later(  # type: ignore[override]
         self, delay: float, *call: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call ``callback(*args)`` after ``delay`` seconds."""
         env = self.env
         when = env._now + delay
         if context is None:
@@ -98,7 +91,6 @@ class SimLoop(LoopServices):
     def call_at(  # type: ignore[override]
         self, when: float, *call: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call ``callback(*args)`` at time ``when``."""
         env = self.env
         when = when + 0.0
         handle = LaterHandle(call, copy_context() if context is None else context, when, env)
@@ -256,7 +248,6 @@ class SimLoop(LoopServices):
             raise self.unhandled_error()
 
     def run_until_complete(self, future: Any) -> Any:
-        """Run until ``future`` is done, and return its result."""
         self._check_closed()
         if self._running:
             raise RuntimeError("This event loop is already running")
@@ -278,15 +269,12 @@ class SimLoop(LoopServices):
         return future.result()
 
     def stop(self) -> None:
-        """Stop after the present generation of callbacks."""
         self._stopping = True
 
     def is_running(self) -> bool:
-        """Whether the loop runs."""
         return self._running
 
     def close(self) -> None:
-        """Drop all that is left and refuse further work."""
         if self._running:
             raise RuntimeError("Cannot close a running event loop")
         if self._closed:

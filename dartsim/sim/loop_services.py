@@ -80,7 +80,6 @@ class LoopServices(NoRealIO, TaskCounter):
     """
 
     def __init__(self, *, executor_cost: ExecutorCost | None, strict: bool) -> None:
-        """Start with nothing running."""
         self.unhandled: list[BaseException] = []
         self.strict = strict
         self._closed = False
@@ -94,7 +93,6 @@ class LoopServices(NoRealIO, TaskCounter):
         self._asyncgens_shut = False
 
     def is_closed(self) -> bool:
-        """Whether ``close`` was called."""
         return self._closed
 
     def _check_closed(self) -> None:
@@ -104,7 +102,6 @@ class LoopServices(NoRealIO, TaskCounter):
     # ---- futures and tasks
 
     def create_future(self) -> asyncio.Future[Any]:
-        """Make a future of this loop."""
         return asyncio.Future(loop=self)
 
     def create_task(
@@ -125,13 +122,11 @@ class LoopServices(NoRealIO, TaskCounter):
         return task
 
     def set_task_factory(self, factory: Any) -> None:
-        """Set the task factory; None is that of repeatable tasks."""
         if factory is not None and not callable(factory):
             raise TypeError("task factory must be a callable or None")
         self._task_factory = sim_task_factory if factory is None else factory
 
     def get_task_factory(self) -> Any:
-        """Return the task factory; None is that of repeatable tasks."""
         return None if self._task_factory is sim_task_factory else self._task_factory
 
     # ---- executors: inline, at a modeled cost
@@ -175,7 +170,6 @@ class LoopServices(NoRealIO, TaskCounter):
             self.create_task(agen.aclose())
 
     async def shutdown_asyncgens(self) -> None:
-        """Close all asynchronous generators that are still open."""
         self._asyncgens_shut = True
         # Ended ones need no closing, and how many of them are left depends on the garbage collector.
         agens = [agen for agen in self._asyncgens.values() if getattr(agen, "ag_frame", agen) is not None]
@@ -189,7 +183,6 @@ class LoopServices(NoRealIO, TaskCounter):
     # ---- uncaught exceptions
 
     def get_exception_handler(self) -> Any:
-        """Return the handler that was set, or None."""
         return self._exception_handler
 
     def set_exception_handler(self, handler: ExceptionHandler | None) -> None:
@@ -211,7 +204,6 @@ class LoopServices(NoRealIO, TaskCounter):
             self.stop()
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Pass an uncaught exception to the handler."""
         if self._exception_handler is None:
             self.default_exception_handler(context)
             return
@@ -231,11 +223,9 @@ class LoopServices(NoRealIO, TaskCounter):
     # ---- debugging
 
     def get_debug(self) -> bool:
-        """Whether asyncio keeps the stack that made each future."""
         return self._debug
 
     def set_debug(self, enabled: bool) -> None:
-        """Let asyncio keep the stack that made each future; slow."""
         self._debug = enabled
 
 

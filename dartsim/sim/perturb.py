@@ -69,13 +69,7 @@ class _PerturbedEnvironment(SimEnvironment):
 
 
 class _NodeQueue:
-    """The ready queue of one node, as on an asyncio loop of its own.
-
-    Attributes:
-        ready: Handles in order.
-        due: Timers whose time has come; they join ``ready`` when the present generation ends.
-        left: Handles left of the present generation.
-    """
+    """The ready queue of one node, as on an asyncio loop of its own."""
 
     __slots__ = ("due", "left", "ready")
 
@@ -99,7 +93,6 @@ class PerturbedLoop(SimLoop):
     env: _PerturbedEnvironment
 
     def __init__(self, perturbation: Perturbation, *, seed: int = 0, **options: Any) -> None:
-        """Make a loop at time 0; ``options`` are those of ``SimLoop``."""
         streams = Streams(seed)
         environment = _PerturbedEnvironment(perturbation, _uniforms(streams, "perturb/latency"))
         super().__init__(seed=seed, env=environment, **options)

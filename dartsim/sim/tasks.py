@@ -25,16 +25,11 @@ class Node:
     """One incarnation of a simulated machine; a restarted machine is a new ``Node`` of the same name.
 
     ``with node:`` starts tasks and timers on it.
-
-    Attributes:
-        name: For messages.
-        alive: False once ``SimLoop.crash`` has taken it down.
     """
 
     __slots__ = ("_tokens", "alive", "name")
 
     def __init__(self, name: str) -> None:
-        """Start it."""
         self.name = name
         self.alive = True
         self._tokens: list[Token[Node | None]] = []
@@ -67,12 +62,7 @@ class TaskCounter(asyncio.AbstractEventLoop):
 
 
 class SimTask(asyncio.Task[Any]):
-    """A task that hashes by the order of its creation.
-
-    Attributes:
-        serial: Number of tasks its loop made before it.
-        node: The simulated node it belongs to; None is the control plane.
-    """
+    """A task that hashes by the order of its creation."""
 
     serial: int
     node: Node | None
@@ -85,7 +75,6 @@ class SimTask(asyncio.Task[Any]):
         context: Context | None = None,
         **kwargs: Any,
     ) -> None:
-        """Schedule ``coroutine``."""
         # Both are needed by __hash__ and by the loop before asyncio.Task.__init__ returns.
         self.serial = next(loop._serials)
         self.node = NODE.get() if context is None else context.get(NODE)

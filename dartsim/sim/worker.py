@@ -45,7 +45,6 @@ class PrefixCache:
         return warm
 
     def clear(self) -> None:
-        """Forget all sessions, as after a weight sync."""
         self._turns.clear()
 
 
@@ -209,13 +208,9 @@ def _fail(job: EngineJob, fault: WorkerFault) -> None:
 class ContentModel(Protocol):
     """Computes replies; shared by the workers of a pool, which may serve different versions at once."""
 
-    def add(self, weights: Weights) -> None:
-        """Add the weights of a version."""
-        ...
+    def add(self, weights: Weights) -> None: ...
 
-    def compute(self, requests: Sequence[Request], version: Version) -> list[Content]:
-        """Answer requests with the weights of a version."""
-        ...
+    def compute(self, requests: Sequence[Request], version: Version) -> list[Content]: ...
 
 
 class _WrittenReply(NamedTuple):
@@ -287,7 +282,6 @@ class DelayedSession:
         self._create_future = asyncio.get_running_loop().create_future
 
     async def generate(self, request: Request) -> Reply:
-        """Wait for the latency, then ask."""
         # A timer of the world: half the cost of asyncio.sleep, and a perturbed world may stretch it.
         env = self._env
         arrival = self._create_future()

@@ -82,7 +82,6 @@ class BlobStore:
         return self._put(self._name(picture), lambda: png_of(picture))
 
     def put_text(self, text: str) -> StoredFile:
-        """Keep a text; errors as ``put``."""
         return self._put(*_packed(text))
 
     def prepare(self, picture: Any, text: str | None = None) -> None:
@@ -123,7 +122,6 @@ class BlobStore:
         return picture
 
     def get_text(self, name: str) -> str:
-        """Return the text of a name; errors as ``get``."""
         try:
             data = zlib.decompress(self._read(name))
         except zlib.error as error:
@@ -133,12 +131,10 @@ class BlobStore:
         return data.decode("utf-8", "surrogatepass")
 
     def remove(self, names: Collection[str]) -> None:
-        """Remove files, if they exist."""
         for name in names:
             self._path(name).unlink(missing_ok=True)
 
     def names(self) -> Iterator[str]:
-        """Yield the names of all files."""
         for path in self.folder.glob("??/*"):
             if not path.name.endswith(PARTIAL):
                 yield path.name
@@ -181,13 +177,11 @@ class BlobStore:
                 self.remove((name,))
 
     def _there(self, name: str) -> StoredFile | None:
-        """Return an existing file; None if there is none."""
         with suppress(OSError):
             return StoredFile(name, self._path(name).stat().st_size)
         return None
 
     def _new(self, name: str, content: bytes) -> StoredFile:
-        """Write a file."""
         path = self._path(name)
         try:
             free = shutil.disk_usage(self.folder).free

@@ -27,14 +27,7 @@ PARTIAL = ".partial"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A whole checkpoint.
-
-    Attributes:
-        update: The last update that it contains.
-        folder: Where it is.
-        digest: SHA-256 of its manifest.
-        num_bytes: Of its files.
-    """
+    """A whole checkpoint."""
 
     update: int
     folder: Path

@@ -51,7 +51,6 @@ class DiskUsage:
 
     @property
     def over(self) -> bool:
-        """Whether the limit is exceeded."""
         return self.max_bytes is not None and self.used_bytes > self.max_bytes
 
     def fits(self, new: Sequence[StoredFile]) -> bool:

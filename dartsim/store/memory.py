@@ -40,10 +40,6 @@ class MemoryStore(Store):
         live: States of trajectories that were stored before and may still change.
         judged: Those of them that became eligible once; a release makes them eligible again.
         update: The last finished update; their numbers rise.
-
-    Attributes:
-        update: The last finished update.
-        reasons: Number of dropped trajectories by reason.
     """
 
     resumable = False

@@ -92,11 +92,6 @@ class SqlStore(Store):
         settled: Whether a transaction is written by ``settle`` only (and by ``save``, ``flush``, ``close``), rather
             than by the call that makes it due.
 
-    Attributes:
-        engine: The database, for ``load_trajectories`` and other readers.
-        states: The states of trajectories, and the rules of their transitions.
-        disk_usage: What turns and files take.
-
     Raises:
         LayoutUnknown: If the database has other tables.
     """
@@ -369,7 +364,6 @@ class SqlStore(Store):
         self.engine.dispose()
 
     def flush(self) -> None:
-        """Write what is pending, as one transaction."""
         self._due = False
         ending, self._ending = self._ending, []
         for attempt in ending:

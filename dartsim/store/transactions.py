@@ -191,7 +191,6 @@ class Pending:
         return len(self._rows) + len(self._changes)
 
     def __contains__(self, attempt: int) -> bool:
-        """Whether a trajectory is new and not written yet."""
         return attempt in self._rows
 
     def add(self, trajectory: Trajectory, files: Sequence[TurnFiles] | None, *, state: str) -> int:
@@ -220,7 +219,6 @@ class Pending:
         return size
 
     def add_blobs(self, rows: Iterable[tuple[str, int]]) -> None:
-        """Add files by name and size."""
         self._blobs.extend({"blob": name, "num_bytes": size} for name, size in rows)
 
     def change(
@@ -231,7 +229,6 @@ class Pending:
         reason: str | None = None,
         update: int | None = None,
     ) -> None:
-        """Change the state of trajectories."""
         for attempt in attempts:
             row = self._rows.get(attempt)
             if row is not None:

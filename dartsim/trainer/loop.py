@@ -43,10 +43,6 @@ class Trainer:
         publish_every: Updates between two publications (verl's T, slime's update interval).
         before_publication: Awaited before weights are published, for schedulers whose rollouts must end first.
         held: The trainer's state while it awaits that.
-
-    Attributes:
-        doing: The present update, or the last one.
-        failures: Updates that failed in a row.
     """
 
     def __init__(
@@ -76,7 +72,6 @@ class Trainer:
         self.failures = 0
 
     async def run(self) -> None:
-        """Train until the source has no more batches."""
         while True:
             self._track.enter(TrainerState.WAIT_DATA)
             batch = await self._source.next_batch()

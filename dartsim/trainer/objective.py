@@ -80,7 +80,6 @@ class TokenShares:
     kl_BT: Tensor
 
     def __getitem__(self, rows: Tensor | slice) -> TokenShares:
-        """Return the shares of some turns."""
         return TokenShares(policy_BT=self.policy_BT[rows], kl_BT=self.kl_BT[rows])
 
 

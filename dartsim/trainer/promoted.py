@@ -26,13 +26,9 @@ Evaluate = Callable[[Weights, int], HeldOutRewards]
 class Restorable(Protocol):
     """A learner that can return to an earlier state."""
 
-    async def update(self, batch: Batch) -> UpdateResult:
-        """Train on a batch and return the new weights."""
-        ...
+    async def update(self, batch: Batch) -> UpdateResult: ...
 
-    def weights(self) -> Weights:
-        """Return the present weights."""
-        ...
+    def weights(self) -> Weights: ...
 
     def keep(self) -> None:
         """Save the present weights and optimizer, in place of those saved before."""
@@ -55,10 +51,6 @@ class PromotedLearner:
         promotions: The rule and its record; the incumbent becomes its promoted version.
         every_updates: Updates between two judgments.
         on_promoted: Called in that thread, while the learner's state is that of the weights just promoted.
-
-    Attributes:
-        incumbent: The promoted weights, at first the learner's initial ones.
-        promotions: The rule and its record.
     """
 
     def __init__(

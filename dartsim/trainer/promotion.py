@@ -27,13 +27,7 @@ _BLOCK = 2_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutRewards:
-    """The rewards of one version on held-out tasks.
-
-    Attributes:
-        version: The version.
-        rewards: Rewards of its unmasked attempts, by task.
-        num_masked: Attempts that ended by a fault, which do not count.
-    """
+    """The rewards of one version on held-out tasks."""
 
     version: Version
     rewards: Mapping[str, Sequence[float]]
@@ -176,11 +170,6 @@ class Promotions:
     """The versions that were promoted, and what each evaluation led to.
 
     Invariant: ``promoted`` changes only by the verdict promote; a roll-back returns to it.
-
-    Attributes:
-        promoted: Rewards of the promoted version; None until there is one.
-        decisions: All decisions, oldest first.
-        counts: Decisions by verdict.
     """
 
     rule: PromotionConfig

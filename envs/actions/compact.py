@@ -44,12 +44,7 @@ _ESCAPE = re.compile(r"\\(.?)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Compact(ActionGrammar):
-    """The grammar; see the module.
-
-    Attributes:
-        columns: Cells across.
-        rows: Cells down.
-    """
+    """The grammar; see the module."""
 
     columns: int = 16
     rows: int = 16

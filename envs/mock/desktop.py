@@ -49,26 +49,7 @@ class Interrupt:
 
 @dataclass(slots=True, eq=False)
 class VirtualDesktop:
-    """All state of a desktop.
-
-    Attributes:
-        layout: The measures of its screen.
-        background: Color of the desktop, red, green, blue.
-        windows: Open windows, bottom to top.
-        stash: Specs of windows that a command may open, by id.
-        interrupts: Dialogs still to come.
-        x: Of the pointer.
-        y: Of the pointer.
-        open_menu: (window id, menu, highlighted item or -1), or None.
-        held: Modifier keys that are held.
-        grip: What the pressed left button holds.
-        clipboard: Text that was copied.
-        actions: Number of actions carried out.
-        closed: Ids of windows in the order they were closed.
-        choices: Menu items chosen, as ``Menu > Item``.
-        pressed: Buttons pressed, as ``window.widget``.
-        submitted: Values of the widgets of windows when they were submitted, by window id.
-    """
+    """All state of a desktop."""
 
     layout: ScreenLayout
     background: tuple[int, int, int] = (200, 208, 216)
@@ -104,7 +85,6 @@ class VirtualDesktop:
         return window
 
     def window(self, window_id: str) -> MockWindow | None:
-        """Return an open window, or None."""
         return next((window for window in self.windows if window.id == window_id), None)
 
     @property
@@ -124,7 +104,6 @@ class VirtualDesktop:
             self.windows.append(window)
 
     def close(self, window: MockWindow) -> None:
-        """Close a window."""
         self.windows.remove(window)
         self.closed.append(window.id)
         self.open_menu = None
@@ -169,7 +148,6 @@ class VirtualDesktop:
         self.layout.keep_scroll(window)
 
     def target(self, x: int, y: int) -> Target:
-        """Return what a pixel belongs to."""
         if self.open_menu is not None:
             item = self._in_open_menu(x, y)
             if item is not None:
@@ -205,7 +183,6 @@ class VirtualDesktop:
         return Target("content", window)
 
     def bin_at(self, x: int, y: int) -> Bin | None:
-        """Return the bin under a pixel."""
         target = self.target(x, y)
         if target.part == "widget" and target.window is not None:
             widget = target.window.placed[target.number].widget
@@ -213,7 +190,6 @@ class VirtualDesktop:
         return None
 
     def find(self, window_id: str, widget_id: str) -> Widget | None:
-        """Return a widget of an open window."""
         window = self.window(window_id)
         return None if window is None else window.widget(widget_id)
 

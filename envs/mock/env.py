@@ -38,12 +38,6 @@ class MockDesktop(GuiEnv):
         auto_done: Whether the first click ends the episode; by default as the task says.
         task: What ``reset`` begins by default; a first task of the family ``click_button`` if not given.
         kwargs: As for ``GuiEnv``.
-
-    Attributes:
-        desktop: The state; tests and oracles read it, agents do not.
-        grammar: The grammar.
-        malformed: Malformed actions of this episode.
-        last_actions: What the last text was read as; empty for a malformed one.
     """
 
     seeded: ClassVar[bool] = False
@@ -103,7 +97,6 @@ class MockDesktop(GuiEnv):
         return read(self.grammar, action)
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Carry out an action; ``info`` also has ``malformed``, the count of this episode."""
         observation, reward, terminated, truncated, info = super().step(action)
         return observation, reward, terminated, truncated, {**info, "malformed": self.malformed}
 

@@ -19,12 +19,10 @@ class Box(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Pixels across, at least 0."""
         return max(0, self.right - self.left)
 
     @property
     def height(self) -> int:
-        """Pixels down, at least 0."""
         return max(0, self.bottom - self.top)
 
     @property
@@ -38,11 +36,9 @@ class Box(NamedTuple):
         return (self.left + self.right) // 2, (self.top + self.bottom) // 2
 
     def holds(self, x: int, y: int) -> bool:
-        """Whether a pixel belongs to it."""
         return self.left <= x < self.right and self.top <= y < self.bottom
 
     def meet(self, other: Box) -> Box:
-        """Return the intersection."""
         left, top, right, bottom = self
         other_left, other_top, other_right, other_bottom = other
         return Box(
@@ -53,11 +49,9 @@ class Box(NamedTuple):
         )
 
     def moved(self, dx: int, dy: int) -> Box:
-        """Return the box moved."""
         return Box(self.left + dx, self.top + dy, self.right + dx, self.bottom + dy)
 
     def shrunk(self, margin: int) -> Box:
-        """Return the box without a margin on all sides."""
         return Box(self.left + margin, self.top + margin, self.right - margin, self.bottom - margin)
 
 

@@ -26,7 +26,6 @@ class ScreenLayout:
     # ---- windows
 
     def place_window(self, window: MockWindow) -> None:
-        """Set a new window's box, and lay out its page."""
         if window.bare:
             window.box = self.screen
         else:
@@ -54,7 +53,6 @@ class ScreenLayout:
         return Box(window.box.left, top, window.box.right, top + (self.unit if window.menus else 0))
 
     def menu_titles(self, window: MockWindow) -> list[Box]:
-        """Return the boxes of the menus' titles."""
         bar = self.menu_bar(window)
         boxes, left = [], bar.left
         share = bar.width // max(1, len(window.menus))

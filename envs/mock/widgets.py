@@ -20,18 +20,7 @@ MAX_TEXT = 500
 
 @dataclass(slots=True, eq=False)
 class Widget:
-    """The base of all widgets.
-
-    Attributes:
-        id: Unique in its window.
-        text: Written on it.
-        label: Written to the left of it.
-        color: Name of a color, or empty for the kind's own.
-        enabled: Whether it reacts.
-        hidden: Whether it is neither drawn nor listed.
-        command: What pressing it does.
-        inset: Shares of its cell that stay empty: left, top, right, bottom.
-    """
+    """The base of all widgets."""
 
     id: str
     text: str = ""
@@ -117,7 +106,6 @@ class TextField(Widget):
         self.caret += len(text)
 
     def clear(self) -> None:
-        """Remove all text."""
         self.text, self.caret, self.selected = "", 0, False
 
     def erase(self, backwards: bool) -> None:
@@ -187,7 +175,6 @@ class Slider(Widget):
     value_of: ClassVar[str] = "at"
 
     def set(self, value: int) -> None:
-        """Move to a stop."""
         self.at = min(max(value, self.minimum), self.maximum)
 
 
@@ -311,13 +298,11 @@ class MockWindow:
     content_height: int = 0
 
     def widgets(self) -> Iterator[Widget]:
-        """Yield all widgets of all pages."""
         for page in self.pages:
             for row in page:
                 yield from row
 
     def widget(self, widget_id: str) -> Widget | None:
-        """Return a widget of any page, or None."""
         return next((widget for widget in self.widgets() if widget.id == widget_id), None)
 
     @property

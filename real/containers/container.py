@@ -28,14 +28,6 @@ class Container:
 
     Every call goes to the engine in a thread; if canceled, the thread still finishes it or times out. A call that the
     engine cannot or will not carry out raises a ``ContainerFault`` with its cause.
-
-    Attributes:
-        id: The engine's id.
-        name: Its name on the engine.
-        slot: The slot it was started for.
-        spec: What runs.
-        host: IP address at which clients reach its ports.
-        ports: Ports at that address, by their names in the spec.
     """
 
     def __init__(
@@ -75,7 +67,6 @@ class Container:
         await self._call(lambda container: container.unpause())
 
     async def kill(self, signal: str = "SIGKILL") -> None:
-        """Send a signal to its first process."""
         await self._call(lambda container: container.kill(signal=signal))
 
     async def exec(self, argv: Sequence[str]) -> tuple[int, bytes]:

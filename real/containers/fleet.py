@@ -33,7 +33,6 @@ class DesktopFleet:
 
     @property
     def capacity(self) -> int:
-        """Most containers at once."""
         return sum(host.settings.max_desktops for host in self.hosts)
 
     @property

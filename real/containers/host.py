@@ -230,7 +230,6 @@ class DockerHost:
 
     @contextmanager
     def _call_faults(self, container: str) -> Iterator[None]:
-        """Translate errors of the engine in a call on a running container."""
         try:
             yield
         except Exception as error:

@@ -226,7 +226,6 @@ class EngineClient:
         await self._ask("POST", "/update_weight_version", json={"new_version": str(version)})
 
     async def labelled(self) -> str:
-        """Return the name of the present weights."""
         return str((await self._ask("GET", "/weight_info")).get("weight_version"))
 
     async def checksums(self) -> dict[str, str]:

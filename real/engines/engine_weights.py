@@ -20,12 +20,7 @@ from dartsim.real.engines.weights import FolderReload, Spool, Transfer
 
 
 class EngineWeights:
-    """Puts weights into one engine. Knows nothing about requests; calls must not overlap.
-
-    Attributes:
-        engine: The server, not started at first.
-        client: The connection to it, once it was started.
-    """
+    """Puts weights into one engine. Knows nothing about requests; calls must not overlap."""
 
     def __init__(
         self,
@@ -111,7 +106,6 @@ class EngineWeights:
             await self.engine.start(copy)
 
     async def stop(self) -> None:
-        """Disconnect, and end the process if it is ours."""
         await self._disconnect()
         await self.engine.stop()
 
@@ -126,7 +120,6 @@ class EngineWeights:
         return self.client
 
     async def connect(self) -> None:
-        """Connect to the engine, which runs."""
         await self._disconnect()
         self.client = EngineClient(self.engine.url, connect_seconds=self._settings.connect_seconds)
         await self._transfer.prepare(self.client)

@@ -101,7 +101,6 @@ class InFlight:
         return answer
 
     def kill(self, fault: WorkerFault) -> None:
-        """Fail all requests that are under way."""
         for sending in self._live:
             if sending.cancel():
                 self._killed[sending] = fault

@@ -147,7 +147,6 @@ class LocalEngine:
 
     @property
     def pid(self) -> int | None:
-        """Its first process, which is also the number of its process group."""
         return self._process.pid if self._process is not None else None
 
     @property

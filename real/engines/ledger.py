@@ -50,13 +50,7 @@ def file_state(file: Path) -> FileState:
 
 @dataclass(frozen=True, slots=True)
 class FolderFacts:
-    """A folder of weights, or a single file.
-
-    Attributes:
-        path: The folder or file.
-        shapes: Its tensors.
-        digests: SHA-256 of the bytes of its smaller tensors, by name.
-    """
+    """A folder of weights, or a single file."""
 
     path: Path
     shapes: Shapes

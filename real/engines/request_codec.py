@@ -117,7 +117,6 @@ class RequestCodec:
         """Allowed tokens in each state of the grammar."""
 
     def encode(self, request: Request) -> EncodedRequest:
-        """Encode a request."""
         prompt = self.vlm.prompts.build(request.observation, request.history)
         key = int(reply_keys([(request.attempt.seed, request.turn)])[0]) >> 1
         body = {

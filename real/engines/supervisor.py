@@ -65,12 +65,7 @@ class EngineHealth(StrEnum):
 
 
 class EngineSupervisor:
-    """One engine between its start and its end. One load or start at a time; the lock is free between two tries.
-
-    Attributes:
-        state: The engine's state. ``UP`` only if it answers, under ``version``, and was warmed up.
-        version: The version it serves, or served last.
-    """
+    """One engine between its start and its end. One load or start at a time; the lock is free between two tries."""
 
     def __init__(
         self,
@@ -109,7 +104,6 @@ class EngineSupervisor:
         self._watch = asyncio.create_task(self._watch_engine(), name=f"watch-{self._engine.name}")
 
     async def leave(self) -> None:
-        """Stop starting and watching it. May be called twice."""
         self._enter(EngineHealth.DOWN)
         watch, self._watch = self._watch, None
         if watch is not None:

@@ -68,11 +68,6 @@ class RouteTransfer:
     """vLLM's weight-transfer routes: init (once), start, update, finish; the last one names the weights.
 
     The engine must have been started with the backend: ``EngineOptions.transfer``.
-
-    Attributes:
-        init_info: What the backend wants to know at first.
-        update_info: What it wants to know of the weights in a folder.
-        known: The folder that was looked at last, with its update information.
     """
 
     init_info: Mapping[str, Any]

@@ -97,7 +97,6 @@ class VllmWorker:
 
     @property
     def version(self) -> Version:
-        """The version it serves, or served last."""
         return self._supervisor.version
 
     async def __aenter__(self) -> Self:

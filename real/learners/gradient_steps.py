@@ -78,14 +78,7 @@ class Alone:
 
 
 class GradientSteps:
-    """Takes the gradient steps of an update.
-
-    Attributes:
-        config: Objective and optimizer.
-        optimizer: AdamW over the trained parameters.
-        parameters: The trained parameters by name.
-        updates: Finished updates.
-    """
+    """Takes the gradient steps of an update."""
 
     def __init__(
         self,

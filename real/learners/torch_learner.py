@@ -50,12 +50,10 @@ class TorchLearner:
 
     @property
     def updates(self) -> int:
-        """Finished updates, also the version of the weights."""
         return self._steps.updates
 
     @property
     def optimizer(self) -> torch.optim.AdamW:
-        """What steps."""
         return self._steps.optimizer
 
     async def update(self, batch: Batch) -> UpdateResult:
@@ -106,7 +104,6 @@ class TorchLearner:
     # ---- checkpoints
 
     def save_model(self, folder: Path) -> None:
-        """Write the model, ready to be loaded by transformers."""
         self.vlm.save(folder)
 
     def save(self, folder: Path) -> None:

@@ -27,12 +27,7 @@ T = TypeVar("T")
 
 
 class VmClient:
-    """The client of one desktop's server. Calls wait for each other; close it, or use it with ``async with``.
-
-    Attributes:
-        screenshots: Taken since the server started, tries included.
-        server_starts: 1, and one more each time that ``server_restarted`` was called.
-    """
+    """The client of one desktop's server. Calls wait for each other; close it, or use it with ``async with``."""
 
     def __init__(
         self,
@@ -57,7 +52,6 @@ class VmClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Let go of the connection."""
         await self._wire.aclose()
 
     # ---- the life of the server
@@ -118,7 +112,6 @@ class VmClient:
         return replies.png(response)
 
     async def accessibility(self) -> str:
-        """Return the accessibility tree, XML."""
         return str(
             await self._read("GET", "/accessibility", replies.field("AT", str), seconds=self.timeouts.accessibility)
         )
@@ -129,7 +122,6 @@ class VmClient:
         return None if found is None else str(found)
 
     async def screen_size(self) -> tuple[int, int]:
-        """Return width and height of the screen, pixels."""
         return await self._read("POST", "/screen_size", replies.size)
 
     async def window_size(self, app_class: str) -> tuple[int, int] | None:
@@ -145,7 +137,6 @@ class VmClient:
             raise
 
     async def cursor_position(self) -> tuple[int, int]:
-        """Return where the pointer is, pixels."""
         return await self._read("GET", "/cursor_position", replies.place)
 
     async def platform(self) -> str:
@@ -153,11 +144,9 @@ class VmClient:
         return (await self._read("GET", "/platform", replies.text)).strip()
 
     async def desktop_path(self) -> str:
-        """Return the folder whose files the desktop shows."""
         return str(await self._read("POST", "/desktop_path", replies.field("desktop_path", str)))
 
     async def wallpaper(self) -> bytes:
-        """Return the picture behind the windows."""
         return await self._read("POST", "/wallpaper", replies.content, seconds=self.timeouts.file)
 
     # ---- commands
@@ -234,7 +223,6 @@ class VmClient:
     # ---- files
 
     async def list_directory(self, path: str) -> dict[str, Any]:
-        """Return a folder's tree: ``type``, ``name``, ``children``."""
         tree = await self._read(
             "POST",
             "/list_directory",
@@ -291,15 +279,12 @@ class VmClient:
         return await self._act("/setup/close_window", replies.text, json=_window(name, strict, by_class))
 
     async def change_wallpaper(self, path: str) -> str:
-        """Show a picture behind the windows."""
         return await self._act("/setup/change_wallpaper", replies.text, json={"path": path})
 
     async def start_recording(self) -> None:
-        """Begin to record the screen."""
         await self._act("/start_recording", replies.text, seconds=self.timeouts.recording)
 
     async def end_recording(self) -> bytes:
-        """End the recording and return it, MP4."""
         return await self._act("/end_recording", replies.content, seconds=self.timeouts.recording)
 
     # ---- how they are sent

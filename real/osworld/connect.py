@@ -49,7 +49,6 @@ class AttemptFolders:
         return TaskFolder(self.root / f"{self._count:04d}-{name}", desk=self.desk, downloads=self.downloads)
 
     def remove(self) -> None:
-        """Remove the folders, if they are temporary."""
         if self._removal is not None:
             self._removal()
 

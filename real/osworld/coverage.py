@@ -47,14 +47,7 @@ class EvaluatorPart:
 
 @dataclass(frozen=True, slots=True)
 class CoverageVerdict:
-    """What is known of one task.
-
-    Attributes:
-        task: The task.
-        by: Who can score it.
-        why: What of it is not built in, or not supported: words of the task file, or a message.
-        notes: What is ignored of it.
-    """
+    """What is known of one task."""
 
     task: Task
     by: By
@@ -79,7 +72,6 @@ class Coverage:
         return {by: counted[by] for by in By}
 
     def domains(self) -> list[str]:
-        """Return the domains, sorted."""
         return sorted({verdict.task.domain for verdict in self.verdicts})
 
     def unsupported(self) -> dict[str, str]:

@@ -59,11 +59,6 @@ class OsworldDesktop:
             it a second task begins on the desktop as the first left it.
         recycle: Restarts the server inside, and returns once it answers; by default through the server itself.
         on_call: Is told how long things took.
-
-    Attributes:
-        client: Of its server; another one after it was reverted.
-        settings: How it is shown.
-        episode: The attempt that runs or ran last; None before the first.
     """
 
     def __init__(
@@ -222,7 +217,6 @@ class OsworldDesktop:
     # ---- step
 
     async def _act(self, episode: Episode, parts: Sequence[str | None]) -> None:
-        """Run the code of one turn."""
         settings = self.settings
         with self._timed("act"):
             for code in parts:

@@ -75,10 +75,6 @@ class OSWorldEnv(GuiEnv):
         scorer: Scores states, but with ``start``; by default with our own metrics only.
         task: What ``reset`` begins by default.
         kwargs: As for ``GuiEnv``.
-
-    Attributes:
-        grammar: The grammar.
-        desktop: The asynchronous desktop, once one runs.
     """
 
     def __init__(
@@ -136,12 +132,10 @@ class OSWorldEnv(GuiEnv):
 
     @property
     def desktop(self) -> OsworldDesktop | None:
-        """The asynchronous desktop, once one runs."""
         return self._life.desktop
 
     @property
     def malformed(self) -> int:
-        """Malformed actions of this episode."""
         return 0 if self.desktop is None or self.desktop.episode is None else self.desktop.episode.malformed
 
     def act(self, action: str | Mapping[str, Any]) -> bool:

@@ -300,7 +300,6 @@ class TaskFolder:
         return path
 
     async def write(self, name: str, data: bytes) -> Path:
-        """Write a file of the folder and return its path."""
         path = self.inside(name)
         await asyncio.to_thread(_write, path, data)
         return path

@@ -59,7 +59,6 @@ class Frame:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height, pixels."""
         height, width, _ = self.pixels.shape
         return width, height
 

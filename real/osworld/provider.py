@@ -157,7 +157,6 @@ class Starter:
         return await start_desktop(self._host, self._spec, replace(self._usage, settings=settings))
 
     async def close(self) -> None:
-        """Let go of the engine, and of all that still runs there."""
         if self._host is not None:
             await self._host.close()
             self._host = None

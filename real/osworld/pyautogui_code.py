@@ -160,17 +160,7 @@ def _call(name: str, *values: Any, **named: Any) -> str:
 
 
 class Episode:
-    """The book-keeping of one attempt, the same as the mock desktop's.
-
-    Attributes:
-        task: What is to be done.
-        turns: Actions so far.
-        malformed: Actions so far that made no sense.
-        action_errors: Errors of Python so far, with ``raw_code``.
-        last_actions: What the last text was read as; empty for a malformed one.
-        last_action: The last text, or DONE or FAIL if it said so in the grammar's words.
-        over: Whether the last action was the last of the episode.
-    """
+    """The book-keeping of one attempt, the same as the mock desktop's."""
 
     def __init__(self, task: Task, settings: DesktopSettings) -> None:
         self.task = task

@@ -28,11 +28,7 @@ QUICK_POLLS = 4
 
 @dataclass(slots=True)
 class ScreenMotion:
-    """How long a desktop's screen has been moving.
-
-    Attributes:
-        changes: Polls in a row that showed a change; 0 once one showed none.
-    """
+    """How long a desktop's screen has been moving."""
 
     changes: int = 0
 

@@ -61,16 +61,7 @@ class Refused(Exception):
 
 @dataclass
 class ImportCounts:
-    """What became of the attempts that were found.
-
-    Attributes:
-        found: Their number.
-        refused: Those that were left out, by reason.
-        examples: The first of each reason, and why.
-        unknown: Tasks that the configuration has not; each once.
-        models: Imported attempts by the name of the model's folder.
-        origins: Where each imported attempt is from, by its number: model, directory, SHA-256 of its files.
-    """
+    """What became of the attempts that were found."""
 
     found: int = 0
     refused: Counter[str] = field(default_factory=Counter)
@@ -230,7 +221,6 @@ class _AttemptReader:
         raise Refused("unreadable_action", f"step {number} has {type(action).__name__} for an action")
 
     def _reply(self, step: _Step) -> tuple[str, list[int]]:
-        """Return a reply and its tokens."""
         said = step.response
         text = said.strip() if said is not None and self._means(said, step.actions) else self._written(step)
         if self._writer.config.prompts.box_tokens:

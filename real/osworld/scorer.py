@@ -45,7 +45,6 @@ class Scorer:
 
     @property
     def pool(self) -> SandboxPool:
-        """Where metrics run."""
         if self._pool is None:
             self._pool = self._owned = SandboxPool(ProcessLauncher())
         return self._pool
@@ -69,7 +68,6 @@ class Scorer:
         return Score(value, ScoreRecord(scorer, loop.time() - began, tuple(metrics)))
 
     async def aclose(self) -> None:
-        """End the sandboxes of its own."""
         if self._owned is not None:
             await self._owned.close()
             self._pool = self._owned = None

@@ -53,7 +53,6 @@ class Bounded(httpx.AsyncBaseTransport):
         return response
 
     async def aclose(self) -> None:
-        """Let go of the connection."""
         await self._inner.aclose()
 
 
@@ -141,10 +140,6 @@ class Transport:
 
     Invariant: at most one request is under way; after one that hangs or was cancelled there is none at all, until
     ``forget`` says that the server is another.
-
-    Attributes:
-        refusals: How often a read waited for a server that refused and came back.
-        requests: Requests that were sent, tries included.
     """
 
     def __init__(
@@ -178,7 +173,6 @@ class Transport:
         )
 
     async def aclose(self) -> None:
-        """Let go of the connection."""
         await self._http.aclose()
 
     def forget(self) -> None:

@@ -210,10 +210,6 @@ class RayProvider:
     """Starts desktops on the nodes of a cluster; implements ``core.ports.EnvProvider``. Use it as ``async with``.
 
     A new desktop goes to the host with the fewest. A host that ended is skipped until Ray has restarted it.
-
-    Attributes:
-        counts: ``hosts_lost``, ``hosts_back``, ``hosts_gone``.
-        hosts: The actors.
     """
 
     def __init__(self, hosts: Sequence[Part], *, ready_seconds: float = 120.0) -> None:

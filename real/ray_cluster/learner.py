@@ -140,12 +140,7 @@ def _number(path: Path) -> int:
 
 
 class RayLearner:
-    """A learner on some node; implements ``core.ports.Learner``, and what promotion and checkpoints need.
-
-    Attributes:
-        updates: Finished updates, as far as the control plane knows.
-        losses: How often its actor ended.
-    """
+    """A learner on some node; implements ``core.ports.Learner``, and what promotion and checkpoints need."""
 
     def __init__(
         self, part: Part, *, first: Weights, ready_seconds: float = 120.0, call_seconds: float = 3600.0
@@ -236,7 +231,6 @@ class RayLearner:
                 loop.call_soon_threadsafe(task.cancel)
 
     def end(self) -> None:
-        """End the actor. May be called twice."""
         self._closed = True
         self.part.kill()
 

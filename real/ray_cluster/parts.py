@@ -64,7 +64,6 @@ class Hosted:
         self._object: object | None = None
 
     async def facts(self) -> ActorFacts:
-        """Return where it runs; its object need not exist yet."""
         import ray
 
         context = ray.get_runtime_context()
@@ -152,7 +151,6 @@ class Part:
                 return facts
 
     def kill(self) -> None:
-        """End the actor at once. May be called twice."""
         import ray
 
         ray.kill(self._actor, no_restart=True)

@@ -94,11 +94,6 @@ class Shared:
 class RayWorker:
     """A worker on some node; implements ``dartsim.core.ports.PolicyWorker``. Start it before use.
 
-    Attributes:
-        index: Its number in the pool.
-        version: The version it serves, or served last.
-        counts: ``lost`` and ``back``: how often its actor ended and served again.
-
     Args:
         index: Its number in the pool.
         part: An actor of ``WorkerHost``.

@@ -38,7 +38,6 @@ class StandInDesktop:
         self._change()
 
     def app(self) -> web.Application:
-        """Return the server."""
         app = web.Application(client_max_size=2**28)
         handlers: dict[str, Callable[[web.Request], Awaitable[web.Response]]] = {
             "/screenshot": self._screenshot,

@@ -48,7 +48,6 @@ class StandInEngine:
         self._running.set()
 
     def app(self) -> web.Application:
-        """Return the server."""
         app = web.Application(client_max_size=2**30)
         routes: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
             "/inference/v1/generate": self._generate,

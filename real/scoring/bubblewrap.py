@@ -59,7 +59,6 @@ class BubblewrapLauncher:
         self._functions = "own" if home is None else "desktop-env"
 
     async def launch(self, link: Path) -> LaunchedSupervisor:
-        """Start one; see ``Launcher``."""
         program = supervisor_command(self._python, SCORING, INSIDE, SCRATCH, self._functions)
         return await _spawn(self._command(link, program), {}, INSIDE, link.parent)
 
@@ -113,7 +112,6 @@ class ProcessLauncher:
         self.limits = limits
 
     async def launch(self, link: Path) -> LaunchedSupervisor:
-        """Start one; see ``Launcher``."""
         python, _ = functions_of(None)
         folder = link.parent / "scratch"
         folder.mkdir(mode=0o700)

@@ -61,7 +61,6 @@ class ContainerLauncher:
         self._image: asyncio.Task[str] | None = None
 
     async def launch(self, link: Path) -> LaunchedSupervisor:
-        """Start one; see ``Launcher``."""
         if self._image is None:
             self._image = asyncio.create_task(asyncio.to_thread(build_image, self._host.settings))
         try:

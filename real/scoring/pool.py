@@ -34,14 +34,7 @@ TRIES = 2
 
 
 class SandboxPool:
-    """Lends sandboxes; open it with ``async with``.
-
-    Attributes:
-        size: How many sandboxes there are at most.
-        waiting: Calls that wait for a sandbox.
-        running: Calls under way.
-        started: Sandboxes that were started, replacements included.
-    """
+    """Lends sandboxes; open it with ``async with``."""
 
     def __init__(self, launcher: Launcher, *, size: int | None = None, calls: int = CALLS_PER_SANDBOX) -> None:
         self.launcher = launcher

@@ -99,7 +99,6 @@ class _DesktopRelay:
         return serve
 
     async def close(self) -> None:
-        """End every connection."""
         for task in list(self._connections):
             task.cancel()
         if self._connections:

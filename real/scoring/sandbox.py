@@ -127,15 +127,7 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True)
 class ScorerFacts:
-    """What a sandbox can do.
-
-    Attributes:
-        scorer: Name and version of what scores.
-        python: Version of its interpreter.
-        metrics: Each metric with the modules that it lacks; it can be used if it lacks none.
-        getters: The same of getters.
-        options: The options that each metric may know.
-    """
+    """What a sandbox can do."""
 
     scorer: str
     python: str = ""
@@ -168,13 +160,7 @@ class ScorerFacts:
 
 @dataclass(frozen=True, slots=True)
 class FileInput:
-    """A file as an argument.
-
-    Attributes:
-        path: Where it is here.
-        name: Its name in the sandbox.
-        beside: Files that the metric expects in the same folder.
-    """
+    """A file as an argument."""
 
     path: Path
     name: str
@@ -224,13 +210,7 @@ class Sandbox(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LaunchedSupervisor:
-    """A supervisor that was started.
-
-    Attributes:
-        inside: Path, in the sandbox, of the folder of the driver's sockets.
-        stop: Ends the sandbox and everything in it.
-        last_words: Returns what the supervisor wrote, for a message.
-    """
+    """A supervisor that was started."""
 
     inside: str
     stop: Callable[[], Awaitable[None]]
@@ -267,11 +247,7 @@ async def open_sandbox(launcher: Launcher) -> SupervisedSandbox:
 
 
 class SupervisedSandbox:
-    """A sandbox with our supervisor in it; made by ``open_sandbox``.
-
-    Attributes:
-        link: Folder for the driver's sockets.
-    """
+    """A sandbox with our supervisor in it; made by ``open_sandbox``."""
 
     def __init__(self, launcher: Launcher) -> None:
         self.kind = launcher.kind
@@ -324,7 +300,6 @@ class SupervisedSandbox:
             control.unlink(missing_ok=True)
 
     async def metric(self, name: str, arguments: Sequence[Any], options: Mapping[str, Any]) -> float:
-        """Return what a metric gives."""
         payload = _Payload(one_folder=name in FORGEABLE_METRICS)
         described = [payload.argument(argument) for argument in arguments]
         described_options = payload.argument(dict(options))
@@ -342,7 +317,6 @@ class SupervisedSandbox:
         return score
 
     async def getter(self, name: str, config: Mapping[str, Any], sockets: Mapping[str, str], token: str) -> GetterValue:
-        """Return what a getter finds."""
         desktop = {"sockets": dict(sockets), "token": token}
         request = {"call": "getter", "name": name, "config": dict(config), "desktop": desktop}
         reply, blobs = await self._call(request, _Payload(), self._limits.getter_seconds)
@@ -353,7 +327,6 @@ class SupervisedSandbox:
             raise self._break(f"getter {name}: {error}", "score_reply") from error
 
     async def close(self) -> None:
-        """End it and everything in it."""
         if self._closed:
             return
         self._closed = self.broken = True
@@ -482,7 +455,6 @@ class _Payload:
 
     @property
     def blobs(self) -> list[Path | bytes | str]:
-        """Files and values in the order in which they are sent."""
         return [*self._files.values(), *self._values]
 
     def argument(self, value: Any) -> Any:

@@ -31,11 +31,6 @@ class Picture:
     """A screenshot as a vision transformer reads it, cut into patches when they are wanted.
 
     An engine cuts for itself: prompts for it need only the number of patches, which follows from the size.
-
-    Attributes:
-        grid: Rows and columns in patches.
-        key: Equal for equal screenshots.
-        screenshot: What was cut; None of a picture that was read back.
     """
 
     def __init__(self, grid: tuple[int, int], key: bytes, cut: Callable[[], Patches], screenshot: Any = None) -> None:

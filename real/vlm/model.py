@@ -65,17 +65,7 @@ def reply_writer(config: VlmConfig) -> ReplyWriter:
 
 
 class Vlm:
-    """A model, its vocabulary, its prompts and its grammar.
-
-    Attributes:
-        config: Its configuration.
-        model: The transformers model.
-        trunk: Its forward pass.
-        vocabulary: Text to tokens and back.
-        rules: How screenshots are cut.
-        prompts: Requests to prompts.
-        grammar: Allowed replies.
-    """
+    """A model, its vocabulary, its prompts and its grammar."""
 
     def __init__(self, config: VlmConfig, model: nn.Module, vocabulary: Vocabulary) -> None:
         self.config = config

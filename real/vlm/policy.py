@@ -33,7 +33,6 @@ class VlmPolicy:
 
     @property
     def versions(self) -> tuple[Version, ...]:
-        """Versions that can be served, oldest first."""
         return tuple(sorted(self._versions))
 
     def add(self, weights: Weights) -> None:

@@ -46,12 +46,7 @@ class CachePressure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineCaches:
-    """The engines' caches, as an admission rule sees them.
-
-    Attributes:
-        first: Attempts whose longest requests fill all caches.
-        read: Returns the present load.
-    """
+    """The engines' caches, as an admission rule sees them."""
 
     first: int
     read: Callable[[], CachePressure]

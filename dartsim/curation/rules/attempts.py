@@ -33,15 +33,12 @@ class AttemptsRule(ABC):
         return self.parameters.group_size
 
     def learn(self, task_id: str, rewards: list[float]) -> None:
-        """Learn from the rewards of a finished group."""
         return
 
     def state(self) -> Any:
-        """Return what it has learned, JSON-serializable."""
         return None
 
     def restore(self, state: Any) -> None:
-        """Restore what ``state`` returned."""
         return
 
     def num_extra(self, rewards: Sequence[float], *, given: int, slots: int) -> int:

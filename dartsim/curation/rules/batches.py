@@ -22,11 +22,7 @@ class RunningGroup(NamedTuple):
 
 
 class BatchRule(ABC):
-    """Waits for ``min_groups`` eligible groups and takes at most ``max_groups``, the first ones in its order.
-
-    Attributes:
-        looks_at_running: Whether running groups affect the decision.
-    """
+    """Waits for ``min_groups`` eligible groups and takes at most ``max_groups``, the first ones in its order."""
 
     Parameters: ClassVar[type[BatchConfig]] = BatchConfig
 

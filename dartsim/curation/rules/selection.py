@@ -17,15 +17,7 @@ from dartsim.core.types import Group, Reply
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedTurns:
-    """The turns of a group that are trained on.
-
-    Attributes:
-        kept: For each turn of each trajectory, whether it is trained on.
-        num_kept: Turns that are trained on, including those without entropies.
-        num_cut: Turns that are not, because their entropy was too low.
-        num_unknown: Turns without usable entropies, which are kept.
-        threshold: Lowest entropy that was kept, nats; None if no turn had one.
-    """
+    """The turns of a group that are trained on."""
 
     kept: tuple[tuple[bool, ...], ...]
     num_kept: int
@@ -35,11 +27,7 @@ class SelectedTurns:
 
 
 class TurnSelection(ABC):
-    """Decides which turns of a group are trained on. Advantages are still those of the whole group.
-
-    Attributes:
-        needs_entropies: Whether workers have to report the entropy of each token.
-    """
+    """Decides which turns of a group are trained on. Advantages are still those of the whole group."""
 
     Parameters: ClassVar[type[ComponentSection]] = ComponentSection
     needs_entropies: ClassVar[bool] = False

@@ -34,11 +34,9 @@ class TurnLimitRule(ABC):
         return
 
     def state(self) -> Any:
-        """Return what it has learned, JSON-serializable."""
         return None
 
     def restore(self, state: Any) -> None:
-        """Restore what ``state`` returned."""
         return
 
 

@@ -25,19 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendContext:
-    """What a backend is given.
-
-    Attributes:
-        prepared: The configuration, with everything it names.
-        world: The environment that modeled components run in, at the pace of the loop.
-        streams: Random streams of the run's seed.
-        version: The weights that engines serve first.
-        stack: Closes what a backend opens at the end of the run.
-        optional_model: The model that acts, and may learn; None for the surrogate policy.
-        timings: Records how long calls take; None: nobody does.
-        folder: Where the run keeps its files; None: nowhere.
-        on_step: Told the name of a preparation, the steps done and the steps to do.
-    """
+    """What a backend is given."""
 
     prepared: PreparedRun
     world: SimEnvironment
@@ -62,7 +50,6 @@ class BackendContext:
 
     @property
     def learning(self) -> Learning:
-        """The model, which learns."""
         return cast("Learning", self.model)
 
     @property

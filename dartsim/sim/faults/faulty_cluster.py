@@ -25,23 +25,18 @@ class FaultFreeCluster:
     """A cluster without faults: every component is itself."""
 
     def provider(self, provider: EnvProvider) -> EnvProvider:
-        """Return what starts desktops."""
         return provider
 
     def workers(self, engines: Sequence[SimWorker]) -> Sequence[PolicyWorker]:
-        """Return the workers."""
         return engines
 
     def learner(self, learner: SimLearner) -> Learner:
-        """Return the trainer."""
         return learner
 
     def store(self, store: Store) -> Store:
-        """Return the store."""
         return store
 
     def transport(self, pool: Service) -> Service:
-        """Return the pool behind the network between it and the desktops."""
         return pool
 
     async def settle(self) -> None:

@@ -99,7 +99,6 @@ class FaultyNetwork:
         """Whether nothing ever happens to a message."""
 
     def inbox(self, component: str) -> Inbox:
-        """Return the inbox of a component."""
         return self._inboxes.setdefault(component, Inbox())
 
     async def call(self, caller: str, component: str, work: Work, *, patience: float = inf) -> Any:

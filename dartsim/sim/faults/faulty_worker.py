@@ -56,12 +56,10 @@ class FaultyWorker:
 
     @property
     def engine(self) -> Any:
-        """The engine behind it."""
         return self.inner.engine
 
     @property
     def version(self) -> int:
-        """The version it serves."""
         return self.inner.version
 
     async def generate(self, request: Request) -> Reply:

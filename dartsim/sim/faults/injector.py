@@ -224,7 +224,6 @@ class FaultInjector:
     # ---- counting
 
     def count(self, kind: FaultKind) -> None:
-        """Count one injection."""
         self.counts[f"fault/{kind.name}"] += 1
 
     def count_window(self, kind: FaultKind, window: WindowFault) -> None:

@@ -202,14 +202,7 @@ MIN_RATE = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class ActiveFault:
-    """A kind of fault that is injected in a run.
-
-    Attributes:
-        kind: Which.
-        rate: Share of calls, or number per hour and member of its scope; 0 if it has windows only.
-        lasts: How long.
-        windows: Those at set times, in order.
-    """
+    """A kind of fault that is injected in a run."""
 
     kind: FaultKind
     rate: float

@@ -107,7 +107,6 @@ class WindowFault:
         """When the last window opened that affected something."""
 
     def is_open(self, now: float) -> bool:
-        """Whether a window is open at ``now``."""
         while self.end <= now:
             self.last_end = max(self.last_end, self.end)
             self.begin, self.end, self.value = next(self._windows, (inf, inf, 0.0))

@@ -57,7 +57,6 @@ class SqlBackend(StoreBackend):
     """Keeps the run in a database."""
 
     def engine(self, where: str, folder: Path, *, durable: bool) -> Engine:
-        """Return the database of a run."""
         raise NotImplementedError
 
     @override

@@ -26,15 +26,7 @@ COLORS = ("red", "green", "blue", "yellow", "orange", "purple", "cyan", "pink", 
 
 @dataclass(slots=True)
 class TaskDraft:
-    """A task before it has an id.
-
-    Attributes:
-        instruction: The task's text.
-        evaluator: In OSWorld's schema.
-        goals: What the oracle has to do, in order: ``[what, where, …]``.
-        config: Steps that set the desktop up.
-        auto_done: Whether the first click ends the episode.
-    """
+    """A task before it has an id."""
 
     instruction: str
     evaluator: Spec
@@ -45,14 +37,7 @@ class TaskDraft:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A kind of tasks.
-
-    Attributes:
-        name: Its name, which is also the tasks' domain.
-        about: What difficulty means.
-        draw: Draws a task of a difficulty from 1 to ``MAX_DIFFICULTY``.
-        feasible: Whether its tasks can be done.
-    """
+    """A kind of tasks."""
 
     name: str
     about: str

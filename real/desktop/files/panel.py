@@ -40,22 +40,18 @@ class PanelState:
         self.entries: dict[str, str] = {}
 
     def click(self, name: str) -> None:
-        """Note a click on a button."""
         self.clicked.append(name)
         self.save()
 
     def check(self, name: str, on: bool) -> None:
-        """Note the state of a check box."""
         self.checked[name] = on
         self.save()
 
     def enter(self, name: str, text: str) -> None:
-        """Note the text of an entry."""
         self.entries[name] = text
         self.save()
 
     def save(self) -> None:
-        """Write the file."""
         new = self._path.with_suffix(".new")
         state = {"clicked": self.clicked, "checked": self.checked, "entries": self.entries}
         new.write_text(json.dumps(state) + "\n")

@@ -14,11 +14,7 @@ from dartsim.real.desktop.server.warm import MAX_CODE_BYTES, NOT_RUN
 
 
 class WarmPythons:
-    """Runs ``python -c code`` in a forked interpreter that has pyautogui loaded.
-
-    Attributes:
-        parent: The process that forks interpreters; None until it was first started.
-    """
+    """Runs ``python -c code`` in a forked interpreter that has pyautogui loaded."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -39,24 +39,19 @@ class DesktopRoutes:
     commands: CommandRoutes
 
     def screenshot(self) -> ResponseReturnValue:
-        """``/screenshot``: the screen with the cursor, as PNG."""
         return Response(self.screen.png(), mimetype="image/png", headers={"Cache-Control": "no-cache"})
 
     def screen_size(self) -> ResponseReturnValue:
-        """``/screen_size``."""
         width, height = self.screen.size()
         return {"width": width, "height": height}
 
     def cursor_position(self) -> ResponseReturnValue:
-        """``/cursor_position``: a list of two numbers."""
         return list(self.screen.pointer())
 
     def platform(self) -> ResponseReturnValue:
-        """``/platform``."""
         return platform.system()
 
     def desktop_path(self) -> ResponseReturnValue:
-        """``/desktop_path``."""
         path = Path.home() / "Desktop"
         if not path.exists():
             return {"error": "Unsupported operating system or desktop path not found"}, 404
@@ -138,11 +133,9 @@ class DesktopRoutes:
             self.screen.paint_background()
 
     def accessibility(self) -> ResponseReturnValue:
-        """``/accessibility``: the AT-SPI tree as XML."""
         return {"AT": _accessibility()}
 
     def terminal(self) -> ResponseReturnValue:
-        """``/terminal``: what a focused terminal shows, or null."""
         try:
             return {"output": _accessibility("--terminal"), "status": "success"}
         except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as exc:

@@ -102,13 +102,11 @@ class Screen:
             display.sync()
 
     def pointer(self) -> tuple[int, int]:
-        """Return where the pointer is, pixels from the top left."""
         with self._connection.use() as display:
             where = display.screen().root.query_pointer()
             return where.root_x, where.root_y
 
     def size(self) -> tuple[int, int]:
-        """Return width and height of the screen, pixels."""
         with self._connection.use() as display:
             screen = display.screen()
             return screen.width_in_pixels, screen.height_in_pixels
@@ -135,7 +133,6 @@ class Windows:
         self._connection = connection
 
     def all(self) -> list[XWindow]:
-        """Return the managed windows, oldest first."""
         with self._connection.use() as display:
             numbers = _property(display, display.screen().root, "_NET_CLIENT_LIST")
             return [window for window in (_describe(display, number) for number in numbers or ()) if window is not None]

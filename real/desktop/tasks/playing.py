@@ -33,14 +33,7 @@ STILL_PIXELS = 100
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One attempt.
-
-    Attributes:
-        score: In [0, 1].
-        seconds: From the start of its desktop to the score.
-        frames: Screenshots before each action and after the last, uint8 [height, width, 3].
-        actions: The actions.
-    """
+    """One attempt."""
 
     score: float
     seconds: float
@@ -50,12 +43,7 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What came out of trying a task.
-
-    Attributes:
-        oracle: Its oracle's attempt.
-        nothing: The highest score of doing nothing.
-    """
+    """What came out of trying a task."""
 
     oracle: Played
     nothing: float

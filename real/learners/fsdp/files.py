@@ -42,15 +42,7 @@ _TENSORS = tuple(item.name for item in fields(TurnData) if item.name not in ("ex
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What a rank reads at its start.
-
-    Attributes:
-        model: The model, with the folder of its first weights.
-        trainer: How it is trained, and by how many ranks.
-        seed: The learner's seed.
-        socket: Where the driver listens.
-        export_dtype: Type of exported weights, by torch's name; None: the model's.
-    """
+    """What a rank reads at its start."""
 
     model: VlmConfig
     trainer: TrainerConfig

@@ -36,10 +36,6 @@ class RankGroup:
 
     They end with this process, however it ends: the kernel signals torchrun, and the ranks end with torchrun.
 
-    Attributes:
-        pids: The ranks, first one first; empty before the first start.
-        log: Their output.
-
     Args:
         folder: Holds what the ranks read at their start, and the log; on a shared disk, if there are several machines.
         settings: How many ranks, where, on which GPUs, and the time limit of a start. Ranks on other machines are

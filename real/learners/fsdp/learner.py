@@ -43,10 +43,6 @@ class FsdpLearner:
     The ranks start when they are first needed. When one dies, all restart from the last checkpoint, and the update is a
     ``LearnerFault``; likewise when an update is canceled, which ends them at once.
 
-    Attributes:
-        updates: Finished updates, also the version of the newest weights.
-        group: The processes.
-
     Args:
         vlm: The model, which writes the prompts; its weights are not used.
         model: Folder of the model's first weights, as ``dartsim.real.vlm.export`` or transformers writes it.
@@ -147,7 +143,6 @@ class FsdpLearner:
         return list(with_scores(data, batch, entropy_BT, logprob_BT).trajectories)
 
     def weights(self) -> Weights:
-        """Return the present weights: a folder, which stays while it is among the newest or kept."""
         return Weights(self.updates, self._exported[self.updates])
 
     # ---- checkpoints

@@ -59,7 +59,6 @@ class Ranks:
         return [int(value) for value in self.add(numbers)]
 
     def barrier(self) -> None:
-        """Wait until all are here."""
         self.add(torch.zeros(1))
 
     def _largest(self, value: float) -> float:

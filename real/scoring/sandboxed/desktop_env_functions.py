@@ -89,7 +89,6 @@ class Absent:
         return self
 
     def __call__(self, *args: object, **options: object) -> Any:
-        """Say what is missing."""
         raise ModuleNotFoundError(f"{self._name} is not installed in the evaluator's environment", name=self._name)
 
 
@@ -153,35 +152,27 @@ class Controller:
         return found if isinstance(found, dict) else None
 
     def get_vm_platform(self) -> str:
-        """Return the operating system as Python names it."""
         return str((self._call("/platform") or b"").decode().strip())
 
     def get_accessibility_tree(self) -> str | None:
-        """Return the accessibility tree, XML."""
         return _text(self._call("/accessibility"), "AT")
 
     def get_terminal_output(self) -> str | None:
-        """Return the text of the terminal that has the focus."""
         return _text(self._call("/terminal"), "output")
 
     def get_vm_screen_size(self) -> Any:
-        """Return the screen's width and height, pixels."""
         return _loads(self._call("/screen_size", data={}))
 
     def get_vm_window_size(self, app_class_name: str) -> Any:
-        """Return a window's width and height, pixels; None if there is none."""
         return _loads(self._call("/window_size", form={"app_class_name": app_class_name}, missing=(404, 500)))
 
     def get_vm_wallpaper(self) -> bytes | None:
-        """Return the wallpaper."""
         return self._call("/wallpaper", data={}, missing=(404,))
 
     def get_vm_desktop_path(self) -> str | None:
-        """Return the folder whose files the desktop shows."""
         return _text(self._call("/desktop_path", data={}, missing=(404,)), "desktop_path")
 
     def get_vm_directory_tree(self, path: str) -> Any:
-        """Return a folder's tree."""
         return _field(self._call("/list_directory", data={"path": path}, missing=(400, 404)), "directory_tree")
 
     def _call(
@@ -253,7 +244,6 @@ class DesktopEnvFunctions:
             tarfile.TarFile.extraction_filter = staticmethod(tarfile.data_filter)
 
     def facts(self) -> dict[str, Any]:
-        """Return what there is: versions, and each function with the modules that it lacks."""
         return {
             "scorer": f"desktop-env {importlib.metadata.version('desktop-env')}",
             "python": ".".join(map(str, sys.version_info[:3])),
@@ -263,7 +253,6 @@ class DesktopEnvFunctions:
         }
 
     def metric(self, name: str) -> Callable[..., Any]:
-        """Return a metric."""
         return _named(self._metrics, name)
 
     def get(self, name: str, config: dict[str, Any], desktop: dict[str, Any]) -> Any:

@@ -94,7 +94,6 @@ class OwnFunctions:
     desktop_error = ()
 
     def facts(self) -> dict[str, Any]:
-        """Return what there is: versions, metrics and their options."""
         return {
             "scorer": "dartsim 1",
             "python": platform.python_version(),
@@ -104,7 +103,6 @@ class OwnFunctions:
         }
 
     def metric(self, name: str) -> Callable[..., float]:
-        """Return a metric."""
         if name not in METRICS:
             raise ModuleNotFoundError(f"the metric {name} is desktop-env's")
         return METRICS[name]
