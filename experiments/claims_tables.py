@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from experiments.charts import Panel, Series, draw
 from experiments.claims_verdicts import gain, mean
-from experiments.study import Figures, StudyPicture, Rows, cell, rows_of, short_commit
+from experiments.study import Figures, Rows, StudyPicture, cell, rows_of, short_commit
 
 COLUMNS: Mapping[str, str] = {
     "trained/min": "{figures[trained_turns_per_minute]:.1f}",
