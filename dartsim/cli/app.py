@@ -8,6 +8,7 @@ Exit codes: 0 done, 1 the run failed, 2 the request was wrong (configuration, ar
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from traceback import format_exc
 from typing import Annotated
 
@@ -21,11 +22,11 @@ from dartsim.cli import (
     desktop_tasks,
     doctor,
     eval,
-    evaluator,
     explain,
     finished_run,
     fuzz,
     measure,
+    osworld,
     plan,
     rehearse,
     run,
@@ -56,31 +57,70 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with: [bold]dartsim compare coupled dart-measured[/bold], or [bold]dartsim run[/bold]",
 )
-app.command("run", epilog=run.EXAMPLES)(run.run)
-app.command("resume", epilog=run.RESUME_EXAMPLES)(run.resume)
-app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
-app.command("tune", epilog=tune.EXAMPLES)(tune.tune)
-app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
-app.command("rehearse", epilog=rehearse.EXAMPLES)(rehearse.rehearse)
-app.command("explain", epilog=explain.EXAMPLES)(explain.explain)
-app.command("collect", epilog=collect.EXAMPLES)(collect.collect)
-app.command("eval", epilog=eval.EXAMPLES)(eval.evaluate)
-app.command("watch", epilog=finished_run.WATCH_EXAMPLES)(finished_run.watch)
-app.command("measure", epilog=measure.EXAMPLES)(measure.measure)
-app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
-app.command("report", epilog=finished_run.REPORT_EXAMPLES)(finished_run.report)
-app.command("rescore", epilog=finished_run.RESCORE_EXAMPLES)(finished_run.rescore)
-app.command("status", epilog=status.EXAMPLES)(status.status)
-app.command("presets", epilog=config_commands.PRESETS_EXAMPLES)(config_commands.presets)
-app.command("profiles", epilog=config_commands.PROFILES_EXAMPLES)(config_commands.profiles)
-app.command("faults", epilog=config_commands.FAULTS_EXAMPLES)(config_commands.faults)
-app.command("fuzz", epilog=fuzz.EXAMPLES)(fuzz.fuzz)
-app.command("replay", epilog=fuzz.REPLAY_EXAMPLES)(fuzz.replay)
-app.add_typer(config_commands.config_app, name="config")
+
+Command = tuple[str, Callable[..., None], str, str]
+"""Name, function, summary of one line in the list of commands, examples."""
+
+COMMANDS: dict[str, list[Command]] = {
+    "Run": [
+        ("run", run.run, "Run one system, simulated or real.", run.EXAMPLES),
+        ("resume", run.resume, "Resume an interrupted run, or extend a finished one.", run.RESUME_EXAMPLES),
+        ("eval", eval.evaluate, "Measure the success rate of a model.", eval.EXAMPLES),
+        ("collect", collect.collect, "Collect successful attempts to start a run with.", collect.EXAMPLES),
+    ],
+    "Tune a scheduler": [
+        ("compare", compare.compare, "Compare schedulers side by side.", compare.EXAMPLES),
+        ("tune", tune.tune, "Search for better settings.", tune.EXAMPLES),
+        ("plan", plan.plan, "Find the best split of given machines.", plan.EXAMPLES),
+    ],
+    "Test at scale": [
+        ("fuzz", fuzz.fuzz, "Search for schedules that break a rule, and replay one.", fuzz.EXAMPLES),
+    ],
+    "Look at a run": [
+        ("status", status.status, "Show what each component waits for, and alarms.", status.EXAMPLES),
+        ("explain", explain.explain, "Show why desktops, engines and trainer were idle.", explain.EXAMPLES),
+        ("report", finished_run.report, "Draw the report again, or film an episode.", finished_run.REPORT_EXAMPLES),
+        ("rescore", finished_run.rescore, "Score the stored attempts again.", finished_run.RESCORE_EXAMPLES),
+    ],
+    "Real desktops": [
+        ("doctor", doctor.doctor, "Check what works on this machine.", doctor.EXAMPLES),
+        ("rehearse", rehearse.rehearse, "Rehearse a real run with stand-ins at full size.", rehearse.EXAMPLES),
+        ("measure", measure.measure, "Turn the timings of a real run into a profile.", measure.EXAMPLES),
+    ],
+    "Reference": [
+        (
+            "presets",
+            config_commands.presets,
+            "List the presets, or show their sources.",
+            config_commands.PRESETS_EXAMPLES,
+        ),
+    ],
+}
+"""The commands by task, in the order of ``dartsim --help``."""
+
+for panel, commands in COMMANDS.items():
+    for name, function, summary, examples in commands:
+        app.command(name, short_help=summary, epilog=examples, rich_help_panel=panel)(function)
 desktop.desktop_app.command("tasks", epilog=desktop_tasks.EXAMPLES)(desktop_tasks.tasks)
-app.add_typer(desktop.desktop_app, name="desktop")
-app.add_typer(evaluator.evaluator_app, name="evaluator")
-app.add_typer(task_files.tasks_app, name="tasks")
+osworld.osworld_app.command("fetch", epilog=task_files.EXAMPLES)(task_files.fetch)
+app.add_typer(
+    desktop.desktop_app,
+    name="desktop",
+    short_help="Build, start and remove desktops in containers.",
+    rich_help_panel="Real desktops",
+)
+app.add_typer(
+    osworld.osworld_app,
+    name="osworld",
+    short_help="Set up OSWorld's metrics and task files.",
+    rich_help_panel="Real desktops",
+)
+app.add_typer(
+    config_commands.config_app,
+    name="config",
+    short_help="Show settings, profiles and kinds of faults.",
+    rich_help_panel="Reference",
+)
 
 
 @app.callback(invoke_without_command=True)
@@ -91,8 +131,10 @@ def root(
     """Decoupled, asynchronous reinforcement learning of GUI agents: try it on a simulated cluster."""
     if version:
         from importlib.metadata import version as installed
+        from platform import python_version
 
-        typer.echo(f"dartsim {installed('dartsim')}")
+        libraries = ", ".join(f"{name} {installed(name)}" for name in ("numpy", "simpy"))
+        typer.echo(f"dartsim {installed('dartsim')} (Python {python_version()}, {libraries})")
         raise typer.Exit
 
 

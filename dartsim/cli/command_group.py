@@ -16,8 +16,8 @@ from dartsim.cli.signals import INTERRUPTED
 from dartsim.core.registry import use_plugin
 
 CONFIGURED = {
-    *("run", "resume", "compare", "tune", "plan", "explain", "collect", "eval", "watch", "measure", "rehearse", "fuzz"),
-    *("replay", "rescore", "show", "schema"),
+    *("run", "resume", "compare", "tune", "plan", "explain", "collect", "eval", "measure", "rehearse", "fuzz"),
+    *("report", "rescore", "show", "schema"),
 }
 """Commands that read a configuration, and so may need plug-ins."""
 

@@ -22,19 +22,32 @@ from dartsim.cli.options import (
 )
 
 config_app = typer.Typer(
-    cls=CommandGroup, help="Show a resolved configuration, or list every setting.", no_args_is_help=True
+    cls=CommandGroup,
+    help="Show a resolved configuration; list every setting, profile or kind of fault.",
+    no_args_is_help=True,
 )
 
 PRESETS_EXAMPLES = (
     "Examples:\n\ndartsim presets\n\ndartsim presets areal-eta4 prime-rl\n\ndartsim presets --json - | jq 'keys'"
 )
-PROFILES_EXAMPLES = "Examples:\n\ndartsim profiles\n\ndartsim run --preset dart --profile osworld"
+PROFILES_EXAMPLES = (
+    "Examples:\n\ndartsim config profiles\n\ndartsim config profiles --json - | jq .gpus\n\n"
+    "dartsim run --preset dart --profile osworld"
+)
 SHOW_EXAMPLES = (
     "Examples:\n\n"
     "dartsim config show --preset dart > my.toml\n\n"
     "dartsim config show --preset areal-eta4 --on osworld --faults calm"
 )
 SCHEMA_EXAMPLES = "Examples:\n\ndartsim config schema\n\ndartsim config schema --json schema.json"
+
+FAULTS_EXAMPLES = (
+    "Examples:\n\n"
+    "dartsim config faults\n\n"
+    "dartsim config faults --json - | jq '.kinds[] | select(.place == \"worker\")'\n\n"
+    "dartsim run --preset dart --faults osworld \\\n  --set cluster.faults.kinds.worker_crash.per_hour=1\n\n"
+    "dartsim run --preset dart \\\n  --set 'cluster.faults.schedule=[{kind=\"host_lost\", at_seconds=3600}]'"
+)
 
 
 def presets(
@@ -66,25 +79,44 @@ def presets(
         out.print("\n`dartsim presets PRESET` shows its source and its departures from it", highlight=False)
 
 
-def profiles() -> None:
+@config_app.command("profiles", epilog=PROFILES_EXAMPLES)
+def profiles(json_file: JsonInstead = None) -> None:
     """List the latency profiles of desktops and the GPU profiles of engines."""
     from dartsim.sim.env_profiles import PROFILES as ENVS
     from dartsim.sim.gpu import PROFILES as GPUS
 
-    columns = ("boot s", "set-up s", "step s", "evaluate s", "teardown s", "memory GiB")
-    desktops = plain_table("profile", numbers=columns, title="desktops (cluster.env.profile)")
-    for name, env in ENVS.items():
-        boot = env.start.mean + env.boot.mean
-        means = (boot, env.setup.mean, env.step.mean, env.evaluate.mean, env.teardown.mean, env.memory_gib)
-        desktops.add_row(name, *(f"{value:.1f}" for value in means))
+    parts = ("setup", "step", "evaluate", "teardown")
+    desktops = {
+        name: {
+            "boot_seconds": env.start.mean + env.boot.mean,
+            **{f"{part}_seconds": getattr(env, part).mean for part in parts},
+            "memory_gib": env.memory_gib,
+        }
+        for name, env in ENVS.items()
+    }
+    gpus = {
+        name: {
+            "milliseconds_per_token_alone": gpu.iteration_seconds(1) * 1e3,
+            "kv_tokens": gpu.kv_capacity_tokens,
+            "source": gpu.source,
+        }
+        for name, gpu in GPUS.items()
+    }
+    if json_file is not None:
+        write_json({"desktops": desktops, "gpus": gpus}, json_file)
+        return
+    columns = ("boot s", *(f"{part} s" for part in parts), "memory GiB")
+    table = plain_table("profile", numbers=columns, title="desktops (cluster.env.profile; means)")
+    for name, means in desktops.items():
+        table.add_row(name, *(f"{value:.1f}" for value in means.values()))
     gpu_columns = ("ms/token alone", "KV tokens")
-    gpus = plain_table("profile", numbers=gpu_columns, after=("source",), title="GPUs (cluster.engine.gpu)")
-    desktops.columns[0].no_wrap = gpus.columns[0].no_wrap = True
-    for name, gpu in GPUS.items():
-        gpus.add_row(name, f"{gpu.iteration_seconds(1) * 1e3:.1f}", f"{gpu.kv_capacity_tokens:,}", gpu.source)
-    out.print(desktops)
+    gpu_table = plain_table("profile", numbers=gpu_columns, after=("source",), title="GPUs (cluster.engine.gpu)")
+    table.columns[0].no_wrap = gpu_table.columns[0].no_wrap = True
+    for name, (per_token, tokens, source) in ((name, gpu.values()) for name, gpu in gpus.items()):
+        gpu_table.add_row(name, f"{per_token:.1f}", f"{tokens:,}", str(source))
+    out.print(table)
     out.print()
-    out.print(gpus)
+    out.print(gpu_table)
 
 
 @config_app.command("show", epilog=SHOW_EXAMPLES)
@@ -132,15 +164,7 @@ def schema(
     out.print(table)
 
 
-FAULTS_EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim faults\n\n"
-    "dartsim faults --json - | jq '.kinds[] | select(.place == \"worker\")'\n\n"
-    "dartsim run --preset dart --faults osworld \\\n  --set cluster.faults.kinds.worker_crash.per_hour=1\n\n"
-    "dartsim run --preset dart \\\n  --set 'cluster.faults.schedule=[{kind=\"host_lost\", at_seconds=3600}]'"
-)
-
-
+@config_app.command("faults", epilog=FAULTS_EXAMPLES)
 def faults(
     sources: Annotated[bool, typer.Option("--sources", help="Also show what happens, and the source.")] = (False),
     json_file: Json = None,

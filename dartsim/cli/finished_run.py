@@ -1,4 +1,4 @@
-"""``dartsim watch``, ``report`` and ``rescore``: commands on a finished run."""
+"""``dartsim report`` and ``rescore``: commands on a finished run."""
 
 from __future__ import annotations
 
@@ -9,46 +9,66 @@ import typer
 
 from dartsim.cli.console import out, write_json
 from dartsim.cli.options import Json, file_target
+from dartsim.core.errors import ConfigError
 
 RESCORE_EXAMPLES = "Examples:\n\ndartsim rescore runs/desktop-seed0\n\ndartsim rescore runs/desktop-seed0 --json -"
-REPORT_EXAMPLES = "Examples:\n\ndartsim report runs/dart-seed0"
-WATCH_EXAMPLES = (
-    "Examples:\n\ndartsim watch runs/tiny-seed0\n\ndartsim watch runs/tiny-seed0 --task 3 --out episode.gif"
+REPORT_EXAMPLES = (
+    "Examples:\n\ndartsim report runs/dart-seed0\n\ndartsim report runs/tiny-seed0 --episode 3 --out episode.gif"
 )
 
 Folder = Annotated[Path, typer.Argument(help="A run's folder, as `dartsim run` printed it.", metavar="RUN")]
 Best = Annotated[bool, typer.Option("--best", help="Take the promoted weights, not the last ones.")]
 
 
-def watch(
+def report(
     folder: Folder,
-    task: Annotated[int, typer.Option(min=0, help="Number of the held-out task.")] = 0,
+    episode: Annotated[
+        int | None,
+        typer.Option(
+            "--episode",
+            min=0,
+            metavar="TASK",
+            help="Instead, let the run's last weights try this held-out task, and write the episode as a GIF.",
+        ),
+    ] = None,
     best: Best = False,
     out_file: Annotated[
         Path | None, typer.Option("--out", callback=file_target, help="GIF to write; default: in the run's folder.")
     ] = None,
+    json_file: Json = None,
 ) -> None:
-    """Let a run's last weights try a held-out task, and write the episode as a GIF."""
-    from dartsim.run.resume import resumed
-
-    prepared, learning = resumed(folder, [f"tasks.held_out={task + 1}"], best=best)
-    target = out_file or folder / f"episode-{task}.gif"
-    trajectory = learning.film(prepared.held_out[task], target)
-    actions = ", ".join(turn.reply.action for turn in trajectory.turns)
-    out.print(f"{trajectory.attempt.task.instruction} {actions}: reward {trajectory.reward:g}")
-    out.print(f"episode: {target.resolve().as_uri()}", soft_wrap=True)
-
-
-def report(folder: Folder) -> None:
-    """Draw report.html of a finished run again, and print its figures."""
+    """Draw report.html of a finished run again, and print its figures; or write one episode of its model as a GIF."""
+    if episode is not None:
+        _film(folder, episode, best, out_file or folder / f"episode-{episode}.gif", json_file)
+        return
+    if best or out_file is not None:
+        raise ConfigError(f"{'--best' if best else '--out'} is about a GIF; name its task with --episode")
     from dartsim.cli.console import figure_table
     from dartsim.observe.report import render_report
     from dartsim.observe.rundir import read_run
 
     run = read_run(folder)
     page = render_report(run)
-    out.print(figure_table([(run.name, run.summary)]))
-    out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
+    if json_file is not None:
+        write_json(dict(run.summary), json_file)
+    if json_file != "-":
+        out.print(figure_table([(run.name, run.summary)]))
+        out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
+
+
+def _film(folder: Path, episode: int, best: bool, target: Path, json_file: str | None) -> None:
+    from dartsim.run.resume import resumed
+
+    prepared, learning = resumed(folder, [f"tasks.held_out={episode + 1}"], best=best)
+    trajectory = learning.film(prepared.held_out[episode], target)
+    actions = [turn.reply.action for turn in trajectory.turns]
+    instruction = trajectory.attempt.task.instruction
+    if json_file is not None:
+        figures = {"task": instruction, "actions": actions, "reward": trajectory.reward, "gif": str(target)}
+        write_json(figures, json_file)
+    if json_file != "-":
+        out.print(f"{instruction} {', '.join(actions)}: reward {trajectory.reward:g}", markup=False)
+        out.print(f"episode: {target.resolve().as_uri()}", soft_wrap=True)
 
 
 def rescore(folder: Folder, json_file: Json = None) -> None:

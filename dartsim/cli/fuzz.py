@@ -1,4 +1,4 @@
-"""``dartsim fuzz``, a search for failing schedules, and ``dartsim replay``, which plays one again."""
+"""``dartsim fuzz``: search for failing schedules, and replay one."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.options import Json, Out, folder_target, new_folder
+from dartsim.cli.options import FaultProfile, Json, Out, folder_target, new_folder
 from dartsim.cli.signals import report_interrupt
-from dartsim.core.errors import ConfigError
+from dartsim.core.errors import ConfigError, no_such
 
 if TYPE_CHECKING:
     from dartsim.fuzz import Case, CaseResult, Chunk, ChunkResult, Tally
@@ -28,18 +28,29 @@ EXAMPLES = (
     "Examples:\n\n"
     "dartsim fuzz\n\n"
     "dartsim fuzz --seconds 3600 --preset coupled --faults osworld\n\n"
-    "dartsim fuzz --seconds 20 --seed 7 --json - | jq .violations"
+    "dartsim fuzz --seconds 20 --seed 7 --json - | jq .violations\n\n"
+    "dartsim fuzz --replay TOKEN --out failure"
 )
-
-REPLAY_EXAMPLES = "Examples:\n\ndartsim replay TOKEN\n\ndartsim replay TOKEN --out failure --json -"
+SEARCH_OPTIONS = ("seconds", "preset", "faults", "seed", "processes")
 
 
 def fuzz(
+    context: typer.Context,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--replay",
+            metavar="TOKEN",
+            help="Instead, replay a failure that a search has found; its folder is runs/replay-HASH, or --out.",
+        ),
+    ] = None,
     seconds: Annotated[float, typer.Option(min=1.0, help="How long to search, seconds of this machine.")] = 60.0,
     preset: Annotated[
         str, typer.Option(help="Whose scheduler is searched: a preset or a TOML file; drawn: any; all: each preset.")
     ] = "drawn",
-    faults: Annotated[str, typer.Option(help="Fault rates: none, calm, osworld or hostile.")] = "hostile",
+    faults: Annotated[
+        FaultProfile, typer.Option(metavar="RATES", help="Fault rates: none, calm, osworld or hostile.")
+    ] = FaultProfile.HOSTILE,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     processes: Annotated[int | None, typer.Option(min=1, help="Number of processes; default: one per core.")] = None,
     out_folder: Out = None,
@@ -49,12 +60,18 @@ def fuzz(
 
     It runs the production code on tiny clusters in virtual time, with random schedulers, latencies, faults and orders
     of events, and checks every rule; when all faults are over, everything must make progress again. A failure is
-    simplified as far as possible and printed as a command that replays it. Exit code 1: a failure was found.
+    simplified as far as possible and printed as a command that replays it, to the byte. Exit code 1: a failure was
+    found, or the replayed one failed again.
     """
+    if token is not None:
+        if searched := [name for name in SEARCH_OPTIONS if _given(context, name)]:
+            raise ConfigError(f"--{searched[0]} is about a search, and --replay plays one case again; leave one out")
+        _replay(token, out_folder, json_file)
+        return
     from dartsim.lab.sweep import executor_for
     from dartsim.real.machine import usable_cores
 
-    presets = _presets(preset, faults)
+    presets = _presets(preset)
     workers = processes or usable_cores()
     began = time.monotonic()
     interrupted = report_interrupt("interrupted: nothing was written; the same command searches the same cases again")
@@ -78,7 +95,8 @@ def fuzz(
         figures |= _write_failure(failure, out_folder, errors if json_file == "-" else out)
     if json_file != "-":
         out.print(
-            f"{tally.runs} runs, {tally.hours:.1f} simulated hours in {wall:.0f} s "
+            f"{'no' if failure is None else 'a'} rule was broken: {tally.runs} runs, "
+            f"{tally.hours:.1f} simulated hours in {wall:.0f} s "
             f"({figures['runs_per_cpu_second'] or 0.0:.0f} runs a CPU second); {len(tally.schedulers)} schedulers, "
             f"{len(tally.injected)} kinds of faults injected {sum(tally.injected.values())} times"
         )
@@ -88,19 +106,11 @@ def fuzz(
         raise typer.Exit(1)
 
 
-def replay(
-    token: Annotated[str, typer.Argument(help="What `dartsim fuzz` printed.", metavar="TOKEN")],
-    out_folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", callback=folder_target, help="Output folder; default: runs/replay-HASH, the same at each replay."
-        ),
-    ] = None,
-    json_file: Json = None,
-) -> None:
-    """Replay a case of `dartsim fuzz`, to the byte, and write its folder.
+def _replay(token: str, out_folder: Path | None, json_file: str | None) -> None:
+    """Replay a case and write its folder.
 
-    Exit code 1: it broke a rule again; 0: it no longer does.
+    Raises:
+        typer.Exit: With 1 if it broke a rule again.
     """
     from dartsim.fuzz import from_token, run_case
     from dartsim.fuzz.case_directory import write_case_directory
@@ -121,16 +131,19 @@ def replay(
         raise typer.Exit(1)
 
 
-def _presets(preset: str, faults: str) -> list[str]:
-    """Return the presets to search, checked before anything starts."""
-    from dartsim.fuzz.space import DRAWN, MAX_FAULTS, known_presets
+def _given(context: typer.Context, option: str) -> bool:
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
 
-    if faults not in MAX_FAULTS:
-        raise ConfigError(f"there are no {faults!r} faults; --faults takes {', '.join(MAX_FAULTS)}")
+
+def _presets(preset: str) -> list[str]:
+    """Return the presets to search, checked before anything starts."""
+    from dartsim.fuzz.space import DRAWN, known_presets
+
     if preset == "all":
         return known_presets()
     if preset != DRAWN and not preset.endswith(".toml") and preset not in known_presets():
-        raise ConfigError(f"there is no preset {preset!r}; --preset takes {DRAWN}, all, {', '.join(known_presets())}")
+        raise no_such("preset", preset, (DRAWN, "all", *known_presets()))
     return [preset]
 
 
@@ -226,7 +239,7 @@ def _write_failure(failure: CaseResult, out_folder: Path | None, console: Consol
         result = run_case(failure.case, keep=True)
     folder = write_case_directory(out_folder or new_folder(f"fuzz-{result.event_hash}"), result)
     token = failure.case.token()
-    for line in (_verdict(result), f"folder: {folder}", f"dartsim replay {token}"):
+    for line in (_verdict(result), f"folder: {folder}", f"dartsim fuzz --replay {token}"):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
     return {"token": token, **_facts(result, folder)}
 

@@ -40,7 +40,7 @@ FaultsOption = Annotated[
     typer.Option(
         "--faults",
         metavar="RATES",
-        help="Fault rates of the modeled cluster: none, calm, osworld, hostile; see `dartsim faults`.",
+        help="Fault rates of the modeled cluster: none, calm, osworld, hostile; see `dartsim config faults`.",
     ),
 ]
 WorkloadOption = Annotated[
@@ -56,8 +56,8 @@ ProfileOption = Annotated[
     str | None,
     typer.Option(
         "--profile",
-        help="Desktops, or a whole cluster: a name (`dartsim profiles`), a profile.toml that `dartsim measure` wrote, "
-        "or a run's folder.",
+        help="Desktops, or a whole cluster: a name (`dartsim config profiles`), a profile.toml that `dartsim measure` "
+        "wrote, or a run's folder.",
     ),
 ]
 

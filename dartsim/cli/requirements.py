@@ -126,7 +126,7 @@ def _desktops(config: Config) -> Iterator[DoctorCheck]:
         from dartsim.real.scoring.evaluator_venv import default_home
 
         if not default_home().is_dir():
-            yield _missing("evaluator", f"there is no {default_home()}", "dartsim evaluator install")
+            yield _missing("evaluator", f"there is no {default_home()}", "dartsim osworld install")
 
 
 def _endless(url: str) -> bool:

@@ -252,7 +252,7 @@ def check_evaluator(home: Path | None = None) -> DoctorCheck:
     """
     from dartsim.real.scoring.evaluator_venv import default_home
 
-    fix = "dartsim evaluator install"
+    fix = "dartsim osworld install"
     folder = home or default_home()
     if not (folder / "bin" / "python").is_file():
         found = f"no environment in {folder}: tasks are scored by the built-in metrics alone"

@@ -22,7 +22,7 @@ from dartsim.observe.alarm import alarm_text, hours
 EXAMPLES = (
     "Examples:\n\n"
     "dartsim status runs/dart-seed0\n\n"
-    "dartsim status runs/dart-seed0 --watch\n\n"
+    "dartsim status runs/dart-seed0 --follow\n\n"
     "dartsim status runs/dart-seed0 --json - \\\n  | jq '.components[] | select(.component == \"trainer\")'"
 )
 BETWEEN_SECONDS = 1.0
@@ -35,14 +35,14 @@ ENDED = ("finished", "interrupted", "failed", "crashed")
 def status(
     folder: Annotated[Path, typer.Argument(help="A run's folder, running, finished or crashed.", metavar="RUN")],
     json_file: JsonInstead = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Keep updating until the run ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep updating until the run ends.")] = False,
     each: Annotated[bool, typer.Option("--each", help="One line for each slot, not one for each state.")] = False,
 ) -> None:
     """Show what every component of a run waits for, since when, and what ends the wait; and the run's alarms.
 
     It reads the status file that the run writes, and does not disturb the run.
     """
-    if not watch:
+    if not follow:
         current = read_status(folder)
         if json_file is not None:
             write_json(current, json_file)

@@ -1,4 +1,4 @@
-"""``dartsim tasks fetch``: download the files of a list's tasks before a run needs them."""
+"""``dartsim osworld fetch``: download the files of a list's tasks before a run needs them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dartsim.cli.command_group import CommandGroup
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import Json
 
@@ -20,21 +19,13 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "Examples:\n\n"
-    "dartsim tasks fetch OSWorld/evaluation_examples --list test_nogdrive\n\n"
-    "dartsim tasks fetch OSWorld/evaluation_examples \\\n  --cache /data/dartsim --json files.json"
+    "dartsim osworld fetch OSWorld/evaluation_examples --list test_nogdrive\n\n"
+    "dartsim osworld fetch OSWorld/evaluation_examples \\\n  --cache /data/dartsim --json files.json"
 )
 AT_ONCE = 8
 """Downloads at a time."""
 
-tasks_app = typer.Typer(cls=CommandGroup, help="OSWorld's task files.", no_args_is_help=True)
 
-
-@tasks_app.callback()
-def group() -> None:
-    """OSWorld's task files."""
-
-
-@tasks_app.command("fetch", epilog=EXAMPLES)
 def fetch(
     folder: Annotated[Path, typer.Argument(help="Task files in OSWorld's layout.", metavar="FOLDER")],
     list_name: Annotated[str, typer.Option("--list", help="Name of the list file.")] = "test_nogdrive",

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from dartsim.config.rules import check
 from dartsim.config.schema import AttemptsConfig, BatchConfig, Config, RolloutConfig
-from dartsim.core.errors import ConfigError
+from dartsim.core.errors import ConfigError, no_such
 from dartsim.core.registry import TAG, Choice
 
 Tree = dict[str, Any]
@@ -105,7 +105,7 @@ def _packaged(folder: str, name: str) -> Tree:
 def _settings(kind: str, name: str) -> Tree:
     known = _names(f"{kind}s")
     if name not in known:
-        raise ConfigError(f"there is no {kind} {name!r}{_nearest(name, known)}; there are: {', '.join(known)}")
+        raise no_such(kind, name, known)
     return {key: value for key, value in _packaged(f"{kind}s", name).items() if key != "about"}
 
 

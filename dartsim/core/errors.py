@@ -26,7 +26,8 @@ DartsimError
 └── InvariantViolated      a rule that must always hold did not
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from difflib import get_close_matches
 
 
 class DartsimError(Exception):
@@ -40,6 +41,19 @@ def cause_of(fault: BaseException) -> str:
 
 class ConfigError(DartsimError):
     """The configuration cannot be run; raised before any work starts."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'NAME'?`` with the most similar known name, or nothing if none is similar."""
+    close = get_close_matches(name, list(known), 1, 0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def no_such(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+    """Return the error for a name that is none of the known ones."""
+    known = list(known)
+    hint = did_you_mean(name, known)
+    return ConfigError(f"there is no {kind} {name!r}{hint}{' There' if hint else '; there'} are: {', '.join(known)}")
 
 
 class TaskFileError(DartsimError):

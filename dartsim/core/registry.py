@@ -27,7 +27,6 @@ import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -37,7 +36,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, create_model
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from dartsim.core.errors import ConfigError
+from dartsim.core.errors import ConfigError, did_you_mean
 from dartsim.core.section import Section
 
 PACKAGES = {
@@ -230,9 +229,8 @@ def name_of(kind: str, component: type) -> str:
 def _unknown(kind: str, name: Any) -> PydanticCustomError:
     known = names(kind)
     *first, last = map(repr, known)
-    close = get_close_matches(str(name), known, 1, 0.4)
     wanted = f"{', '.join(first)} or {last}" if first else last
-    hint = f"did you mean {close[0]!r}?" if close else "a plug-in's comes with --plugin MODULE"
+    hint = did_you_mean(str(name), known).removeprefix("; ") or "a plug-in's comes with --plugin MODULE"
     return PydanticCustomError("unknown_component", f"{wanted} ({hint})")
 
 

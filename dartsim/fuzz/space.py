@@ -17,7 +17,7 @@ import numpy as np
 from dartsim.config import Config, from_tree, merge, presets
 from dartsim.config.load import scheduler
 from dartsim.config.schema import FaultWindow
-from dartsim.core.errors import ConfigError
+from dartsim.core.errors import ConfigError, no_such
 from dartsim.fuzz.cases import Case, Choice, fault_window
 from dartsim.sim.faults import KINDS, Place
 
@@ -177,7 +177,7 @@ def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "host
     if preset != DRAWN:
         _preset(preset)
     if faults not in MAX_FAULTS:
-        raise ConfigError(f"there are no {faults!r} faults; there are: {', '.join(MAX_FAULTS)}")
+        raise no_such("fault profile", faults, MAX_FAULTS)
     space = {**SHAPE, **SCHEDULER} if preset == DRAWN else SHAPE
     vary = rng.random()
     choices: dict[str, Choice] = {}

@@ -10,13 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 from xml.etree import ElementTree
 
-from dartsim.core.errors import ConfigError
+from dartsim.core.errors import ConfigError, no_such
 from dartsim.lab.compared_runs import ComparedRun, EndedRun
 from dartsim.lab.comparison import FIGURES, compared, half_width, over_seeds
 
@@ -58,9 +57,7 @@ def read_condition(text: str, schedulers: Sequence[str]) -> Condition:
         )
     figure, base = found["figure"], found["base"]
     if figure not in FIGURES:
-        close = get_close_matches(figure, FIGURES, 1, 0.5)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ConfigError(f"there is no figure {figure!r}{hint}; there are: {', '.join(FIGURES)}")
+        raise no_such("figure", figure, FIGURES)
     factor = _number(found["factor"] or "1", text)
     if base not in schedulers:
         if found["factor"] is not None or not re.match(r"^[\d.+-]", base):

@@ -6,11 +6,10 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Literal
 
 from dartsim.config import Config, to_toml
-from dartsim.core.errors import ConfigError
+from dartsim.core.errors import ConfigError, no_such
 from dartsim.lab.jobs import GPU_HOURS, Prices
 from dartsim.lab.space import Space
 
@@ -64,9 +63,7 @@ def read_objective(text: str) -> StudyObjective:
     """
     name, _, direction = text.partition(":")
     if name not in (*MORE, *LESS):
-        close = get_close_matches(name, (*MORE, *LESS), 1, 0.5)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ConfigError(f"there is no figure {name!r}{hint}; there are: {', '.join((*MORE, *LESS))}")
+        raise no_such("figure", name, (*MORE, *LESS))
     if direction not in ("", "max", "min"):
         raise ConfigError(f"an objective is written FIGURE, FIGURE:max or FIGURE:min, got {text!r}")
     more = name in MORE if not direction else direction == "max"

@@ -6,7 +6,6 @@ with ``sampler(rng)``, which draws in blocks, because numpy costs 2 µs a call a
 
 from __future__ import annotations
 
-import difflib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Strict, TypeAdapter, ValidationError
 
-from dartsim.core.errors import ConfigError
+from dartsim.core.errors import ConfigError, did_you_mean
 
 Number = Annotated[float, Strict()]
 _NUMBER: TypeAdapter[float] = TypeAdapter(Number)
@@ -370,8 +369,7 @@ def _parsed(name: str, value: Any) -> Any:
 
 
 def _nearest(given: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+    return did_you_mean(given, known).removeprefix("; ") or f"known: {', '.join(known)}"
 
 
 def _lower_gamma(a: float, x: float) -> float:

@@ -118,7 +118,7 @@ def evaluator_facts(config: Config, tasks: Sequence[Task]) -> ScorerFacts | None
         return None
     home = default_home()
     if not (home / "pyvenv.cfg").is_file():
-        raise ConfigError(f"there is no evaluator in {home}; install it with `dartsim evaluator install`")
+        raise ConfigError(f"there is no evaluator in {home}; install it with `dartsim osworld install`")
 
     async def ask() -> ScorerFacts:
         async with open_pool(home, kind=config.desktop.scoring.sandbox, size=1) as pool:

@@ -75,7 +75,7 @@ def python_of(home: Path) -> Path:
     """
     python = home / "bin" / "python"
     if not python.is_file():
-        raise ConfigError(f"found no evaluator environment in {home}, wanted one made by `dartsim evaluator install`")
+        raise ConfigError(f"found no evaluator environment in {home}, wanted one made by `dartsim osworld install`")
     return python
 
 

@@ -308,7 +308,7 @@ def test_presets_say_where_they_come_from(dartsim, capsys):
 
 
 def test_profiles_are_listed(dartsim, capsys):
-    assert dartsim("profiles") == 0
+    assert dartsim("config", "profiles") == 0
     printed = capsys.readouterr().out
     assert "osworld" in printed
     assert "h100_fp8" in printed

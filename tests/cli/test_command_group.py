@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dartsim.cli.app import app
+from dartsim.cli.app import COMMANDS, app
 from dartsim.cli.command_group import unwrap_paragraphs
 
 WIDTH = 78
@@ -33,6 +33,32 @@ EXAMPLES = [
 ]
 
 
+def test_the_commands_are_listed_by_task_in_one_line_each():
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).output
+    panels = [line.split("─ ")[1].split(" ─")[0] for line in shown.splitlines() if line.startswith("╭─ ")]
+    assert panels == ["Options", *COMMANDS]
+    listed = [line.removeprefix("│ ").split(" ")[0] for line in shown.split("╭─ Run ")[1].splitlines() if "│" in line]
+    assert sorted(listed) == sorted(ALL[()].commands)
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        ("rnu", "Did you mean 'run'?"),
+        ("config shwo", "Did you mean 'show'?"),
+        ("run --pesret dart", "--preset"),
+        ("compare coupled dart-mesured", "did you mean 'dart-measured'?"),
+        ("fuzz --preset copled", "did you mean 'coupled'?"),
+        ("run --faults hostle", "'hostile'"),
+        ("run --set rollout.num_env=3", "did you mean 'rollout.num_envs'?"),
+        ("run --on osworl", "did you mean 'osworld'?"),
+    ],
+)
+def test_a_typo_is_answered_with_the_nearest_name(dartsim, capsys, words, suggestion):
+    assert dartsim(*words.split()) == 2
+    assert suggestion in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
 @pytest.mark.parametrize("path", [path for path in ALL if path], ids=" ".join)
 def test_every_example_fits_a_narrow_terminal(path):
     epilog = ALL[path].epilog or ""
@@ -51,7 +77,7 @@ def test_every_example_is_a_request_that_parses(example):
     assert context.args == []
 
 
-@pytest.mark.parametrize("path", [(), ("run",), ("desktop",), ("desktop", "tasks"), ("evaluator", "install")])
+@pytest.mark.parametrize("path", [(), ("run",), ("desktop",), ("desktop", "tasks"), ("osworld", "install")])
 def test_flags_are_shown_without_a_type(path):
     shown = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "100"}).output
     assert "--help" in shown

@@ -22,7 +22,7 @@ def tasks(tmp_path):
 
 
 def invoke(*arguments, home):
-    return CliRunner().invoke(app, ["evaluator", *map(str, arguments)], env={"XDG_CACHE_HOME": str(home)})
+    return CliRunner().invoke(app, ["osworld", *map(str, arguments)], env={"XDG_CACHE_HOME": str(home)})
 
 
 def test_check_prints_a_table(tasks, tmp_path):
@@ -60,7 +60,7 @@ def test_a_task_that_cannot_be_read_is_named(tasks, tmp_path):
 def test_a_home_without_an_environment_is_refused(tasks, tmp_path):
     result = invoke("check", tasks, "--home", tmp_path / "none", home=tmp_path)
     assert result.exit_code != 0
-    assert "wanted one made by `dartsim evaluator install`" in str(result.exception)
+    assert "wanted one made by `dartsim osworld install`" in str(result.exception)
 
 
 def test_install_refuses_a_folder_with_something_in_it(tasks, tmp_path):

@@ -1,4 +1,4 @@
-"""``dartsim faults`` and ``--faults``: what is listed, and that it strikes."""
+"""``dartsim config faults`` and ``--faults``: what is listed, and that it strikes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ SMALL = ("--preset", "dart", "--hours", "0.3", "--set", "rollout.num_envs=8", "-
 
 
 def test_every_kind_is_listed_with_its_rates(dartsim, capsys):
-    assert dartsim("faults") == 0
+    assert dartsim("config", "faults") == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in KINDS)
     assert "worker-hours" in shown
 
 
 def test_sources_are_told_on_request(dartsim, capsys):
-    assert dartsim("faults", "--sources") == 0
+    assert dartsim("config", "faults", "--sources") == 0
     shown = capsys.readouterr().out.replace("\n", " ")
     assert "OSWorld issues 147, 168, 199, 205" in shown
     assert "host_lost (host, per host)" in shown
 
 
 def test_the_table_is_to_be_had_as_json(dartsim, capsys):
-    assert dartsim("faults", "--json", "-") == 0
+    assert dartsim("config", "faults", "--json", "-") == 0
     table = json.loads(capsys.readouterr().out)
     assert table["profiles"] == ["none", "calm", "osworld", "hostile"]
     assert [kind["name"] for kind in table["kinds"]] == list(KINDS)

@@ -89,7 +89,7 @@ def test_an_evaluation_repeats_the_run_s_last_one(finished: Path, dartsim, tmp_p
 
 
 def test_an_episode_is_watched(finished: Path, dartsim, tmp_path, capsys):
-    assert dartsim("watch", str(finished), "--task", "1", "--out", str(tmp_path / "e.gif")) == 0
+    assert dartsim("report", str(finished), "--episode", "1", "--out", str(tmp_path / "e.gif")) == 0
     assert (tmp_path / "e.gif").read_bytes().startswith(b"GIF8")
     assert "reward" in capsys.readouterr().out
 

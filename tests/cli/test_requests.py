@@ -34,7 +34,7 @@ def said(capsys) -> str:
         ("run", *SMALL),
         ("run", *SMALL, "--dry-run"),
         ("compare", "dart"),
-        ("faults",),
+        ("config", "faults"),
         ("doctor",),
         ("presets",),
         ("status", "folder"),
@@ -58,7 +58,6 @@ def test_a_json_file_that_cannot_be_is_refused_first(dartsim, capsys, command, t
         ("plan", "--gpus", "8", "--hosts", "4x64GiB"),
         ("collect", "--oracle", "1"),
         ("fuzz",),
-        ("replay", "TOKEN"),
     ],
     ids=lambda command: command[0],
 )
@@ -77,7 +76,7 @@ def test_a_file_where_new_folders_go_is_refused_before_any_work(dartsim, capsys,
 @pytest.mark.parametrize(("target", "message"), [("folder", "is a folder"), ("absent/x", "there is no folder absent")])
 @pytest.mark.parametrize(
     ("command", "option"),
-    [(("watch", "RUN"), "--out"), (("measure", "RUN"), "--out"), (("desktop", "start"), "--show")],
+    [(("report", "RUN", "--episode", "0"), "--out"), (("measure", "RUN"), "--out"), (("desktop", "start"), "--show")],
 )
 def test_a_file_that_cannot_be_written_is_refused_before_any_work(dartsim, capsys, command, option, target, message):
     assert dartsim(*command, option, target) == 2
@@ -86,7 +85,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_work(dartsim, capsy
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-@pytest.mark.parametrize("command", [("run", *SMALL, "--out"), ("watch", "RUN", "--out")])
+@pytest.mark.parametrize("command", [("run", *SMALL, "--out"), ("report", "RUN", "--out")])
 def test_a_folder_that_may_not_be_written_to_is_refused_before_any_work(dartsim, capsys, command):
     Path("folder").chmod(0o500)
     assert dartsim(*command, "folder/new") == 2
@@ -110,12 +109,14 @@ def test_a_json_file_that_cannot_be_written_after_all_is_one_message(tmp_path):
         (("compare", "file"), "file is not TOML"),
         (("compare", "my.toml"), "there is no configuration file my.toml"),
         (("compare", "desktop"), "preset 'desktop' needs real desktops"),
-        (("replay", "nonsense"), "'nonsense' is not a token of `dartsim fuzz`; give"),
+        (("fuzz", "--replay", "nonsense"), "'nonsense' is not a token of `dartsim fuzz`; give"),
+        (("fuzz", "--replay", "nonsense", "--seed", "3"), "--seed is about a search"),
+        (("report", "folder", "--best"), "--best is about a GIF; name its task with --episode"),
         (("status", "file"), "file is not a folder"),
         (("fuzz", "--out", "file"), "file is not a folder"),
         (("fuzz", "--out", "file/below"), "file is not a folder"),
         (("desktop", "tasks", "--gif", "file"), "--gif file is not a folder"),
-        (("evaluator", "install", "--home", "home", "--python", "no-such-python"), "no-such-python cannot be run"),
+        (("osworld", "install", "--home", "home", "--python", "no-such-python"), "no-such-python cannot be run"),
         (("run", *SMALL, "--dry-run", "--set", "cluster.env.profile=nope"), "cluster.env.profile = 'nope'"),
         (("run", *SMALL, "--dry-run", "--set", "cluster.env.latency.stepp=1"), "cluster.env.latency.stepp"),
         (("run", *SMALL, "--dry-run", "--set", "cluster.faults.kinds.nope.share=1"), "no kind of fault 'nope'"),
@@ -163,7 +164,9 @@ def test_a_plan_without_an_update_is_none(dartsim, capsys):
     assert not Path("planned", plan.FILE).exists()
 
 
-@pytest.mark.parametrize("command", ["run", "config show", "config schema", "presets", "profiles", "report", "desktop"])
+@pytest.mark.parametrize(
+    "command", ["run", "config show", "config schema", "presets", "config profiles", "report", "desktop"]
+)
 def test_help_has_a_short_form_and_examples(dartsim, capsys, command):
     assert dartsim(*command.split(), "-h") == 0
     shown = capsys.readouterr().out

@@ -156,7 +156,7 @@ def test_a_cluster_has_to_listen_where_it_was_said(has, nobody, tmp_path, monkey
 
 def test_the_evaluator_is_an_environment_with_desktop_env(tmp_path):
     absent = service_checks.check_evaluator(tmp_path)
-    assert (absent.state, absent.fix) == (CheckState.OPTIONAL, "dartsim evaluator install")
+    assert (absent.state, absent.fix) == (CheckState.OPTIONAL, "dartsim osworld install")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").touch()
     assert service_checks.check_evaluator(tmp_path).state is CheckState.MISSING

@@ -85,7 +85,7 @@ def test_what_is_interrupted_says_so_and_what_to_do(dartsim, monkeypatch, capsys
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_is_an_error_of_one_line_and_a_reader_that_has_gone_is_none():
-    asked = [*COMMAND, "faults", "--json", "-"]
+    asked = [*COMMAND, "config", "faults", "--json", "-"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(asked, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1
@@ -111,7 +111,7 @@ def test_off_a_terminal_nothing_is_wrapped_unless_columns_says_so(monkeypatch):
 
 def test_names_to_be_typed_are_whole_in_narrow_tables(dartsim, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
-    assert dartsim("profiles") == 0
+    assert dartsim("config", "profiles") == 0
     assert "desktop-small" in capsys.readouterr().out
     assert dartsim("presets") == 0
     first = [line.split("│")[0].strip() for line in capsys.readouterr().out.splitlines()]

@@ -32,7 +32,7 @@ def test_status_of_a_finished_run(dartsim, capsys, tmp_path):
     assert dartsim("status", str(folder)) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "dart, seed 0: finished at" in text
-    assert dartsim("status", str(folder), "--each", "--watch") == 0, "a run that ended is shown once"
+    assert dartsim("status", str(folder), "--each", "--follow") == 0, "a run that ended is shown once"
     assert "slot 7" in capsys.readouterr().out
 
 

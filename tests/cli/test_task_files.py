@@ -48,7 +48,7 @@ def folder_of(path, *urls):
 
 
 def fetch(folder, cache, *more):
-    words = ["tasks", "fetch", str(folder), "--list", "small", "--cache", str(cache), "--allow-host", "127.0.0.1"]
+    words = ["osworld", "fetch", str(folder), "--list", "small", "--cache", str(cache), "--allow-host", "127.0.0.1"]
     return CliRunner().invoke(app, [*words, *more])
 
 

@@ -97,7 +97,7 @@ def drawn(seed, **options):
 
 def test_a_short_search_finds_nothing():
     found = search(Chunk(0, 0, runs=50))
-    assert found.failure is None, f"{found.failure.text}\ndartsim replay {found.failure.case.token()}"
+    assert found.failure is None, f"{found.failure.text}\ndartsim fuzz --replay {found.failure.case.token()}"
     assert found.tally.runs == 50
     assert found.tally.hours > 2.0
     assert len(found.tally.injected) > 10
@@ -107,7 +107,7 @@ def test_a_short_search_finds_nothing():
 @pytest.mark.parametrize("preset", ["dart", "coupled", "dart-released"])
 def test_the_schedulers_of_presets_hold_too(preset):
     found = search(Chunk(1, 0, preset=preset, runs=8))
-    assert found.failure is None, f"{found.failure.text}\ndartsim replay {found.failure.case.token()}"
+    assert found.failure is None, f"{found.failure.text}\ndartsim fuzz --replay {found.failure.case.token()}"
 
 
 @pytest.mark.parametrize("preset", ["areal-eta4", "coupled"])
@@ -214,7 +214,7 @@ def test_every_planted_bug_is_found(name):
 def test_a_longer_search_finds_nothing(preset):
     for number in range(4):
         found = search(Chunk(2, number, preset=preset, runs=100))
-        assert found.failure is None, f"{found.failure.text}\ndartsim replay {found.failure.case.token()}"
+        assert found.failure is None, f"{found.failure.text}\ndartsim fuzz --replay {found.failure.case.token()}"
 
 
 def test_the_same_case_is_the_same_run():

@@ -86,7 +86,7 @@ MANY = settings(FEW, max_examples=600)
 @given(cases())
 def test_whatever_is_drawn_holds(case):
     result = run_case(case)
-    assert not result.failed, f"{result.text}\ndartsim replay {case.token()}"
+    assert not result.failed, f"{result.text}\ndartsim fuzz --replay {case.token()}"
 
 
 @pytest.mark.soak
@@ -96,7 +96,7 @@ def test_a_longer_search_by_hypothesis_finds_nothing(preset):
     @given(cases(preset, stored=True))
     def holds(case):
         result = run_case(case)
-        assert not result.failed, f"{result.text}\ndartsim replay {case.token()}"
+        assert not result.failed, f"{result.text}\ndartsim fuzz --replay {case.token()}"
 
     holds()
 

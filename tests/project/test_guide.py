@@ -22,8 +22,8 @@ OURS = ("dartsim", "python -c")
 QUICK = (
     "dartsim doctor",
     "dartsim run --backend mock --workers vllm --dry-run",
-    "dartsim evaluator check OSWorld/evaluation_examples",
-    "dartsim tasks fetch OSWorld/evaluation_examples",
+    "dartsim osworld check OSWorld/evaluation_examples",
+    "dartsim osworld fetch OSWorld/evaluation_examples",
     "dartsim run --preset osworld-8gpu --dry-run",
 )
 """In every run of the tests, seconds each."""
@@ -47,7 +47,7 @@ SOAK = {
 """Minutes each, by section: the commands of a section build on each other. Beginnings of commands."""
 
 ELSEWHERE = {
-    "dartsim evaluator install": "CI installs it for the tests of scoring",
+    "dartsim osworld install": "CI installs it for the tests of scoring",
     "dartsim run --preset osworld-1gpu --hours 1": "it needs a GPU and KVM",
     "dartsim rehearse --preset osworld-8gpu": "ten minutes at full shapes; tests/cli/test_rehearse.py has short ones",
     "dartsim eval --preset osworld-8gpu --model": "it needs GPUs and KVM",

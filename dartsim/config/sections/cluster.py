@@ -44,7 +44,7 @@ class EngineConfig(Section):
         description="Time of the control process per request, on a single core that all requests share (real OSWorld "
         "at 1080p: 0.028, `python -m experiments.driver`).",
     )
-    gpu: str = Field("h100_fp8", description="GPU profile, see `dartsim profiles` (DART: quantized H100).")
+    gpu: str = Field("h100_fp8", description="GPU profile, see `dartsim config profiles` (DART: quantized H100).")
     window: Literal["slide", "block"] = Field(
         "slide", description="How old screenshots leave a prompt: one a turn (slide, DART) or in blocks."
     )
@@ -69,7 +69,7 @@ class EngineConfig(Section):
 class EnvConfig(Section):
     """The latencies of desktops."""
 
-    profile: str = Field("dart", description="Named latency profile; see `dartsim profiles`.")
+    profile: str = Field("dart", description="Named latency profile; see `dartsim config profiles`.")
     latency: dict[str, Any] = Field(
         default_factory=dict,
         description="Other latencies than the profile's: start, boot, setup, step, evaluate, teardown = seconds or a "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dartsim.config.schema import FaultsConfig, FaultWindow
-from dartsim.core.errors import ConfigError
+from dartsim.core.errors import ConfigError, did_you_mean
 from dartsim.sim.latency import Latency, from_spec
 
 PROFILES = ("calm", "osworld", "hostile")
@@ -232,9 +231,8 @@ def active_faults(config: FaultsConfig, more_windows: Iterable[FaultWindow] = ()
 def kind_named(name: str) -> FaultKind:
     """Return a kind of fault."""
     if name not in KINDS:
-        close = difflib.get_close_matches(name, list(KINDS), n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]!r}?" if close else "see `dartsim faults`."
-        raise ConfigError(f"cluster.faults: there is no kind of fault {name!r}; {hint}")
+        hint = did_you_mean(name, KINDS) or "; see `dartsim config faults`."
+        raise ConfigError(f"cluster.faults: there is no kind of fault {name!r}{hint}")
     return KINDS[name]
 
 

@@ -9,7 +9,7 @@ from dartsim.real.scoring.evaluator_venv import LIGHT, PACKAGE, commands, defaul
 
 
 def test_there_must_be_an_environment(tmp_path):
-    with pytest.raises(ConfigError, match="wanted one made by `dartsim evaluator install`"):
+    with pytest.raises(ConfigError, match="wanted one made by `dartsim osworld install`"):
         python_of(tmp_path)
 
 

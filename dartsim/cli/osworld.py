@@ -1,4 +1,4 @@
-"""``dartsim evaluator``: the environment in which OSWorld's own metrics run, and which tasks can be scored."""
+"""``dartsim osworld``: the environment in which OSWorld's own metrics run, which tasks can be scored, their files."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ if TYPE_CHECKING:
     from dartsim.real.scoring.sandbox import ScorerFacts
 
 INSTALL_EXAMPLES = (
-    "Examples:\n\ndartsim evaluator install\n\ndartsim evaluator install --ocr\n\n"
-    "dartsim evaluator install --full --python python3.11"
+    "Examples:\n\ndartsim osworld install\n\ndartsim osworld install --ocr\n\n"
+    "dartsim osworld install --full --python python3.11"
 )
-CHECK_EXAMPLES = "Examples:\n\ndartsim evaluator check osworld_tasks\n\ndartsim evaluator check osworld_tasks --json -"
+CHECK_EXAMPLES = "Examples:\n\ndartsim osworld check osworld_tasks\n\ndartsim osworld check osworld_tasks --json -"
 
-evaluator_app = typer.Typer(
-    cls=CommandGroup, help="Install OSWorld's own metrics, and check which tasks they can score.", no_args_is_help=True
+osworld_app = typer.Typer(
+    cls=CommandGroup,
+    help="Install OSWorld's metrics, check which tasks can be scored, and fetch the tasks' files.",
+    no_args_is_help=True,
 )
 
 Home = Annotated[
@@ -34,7 +36,7 @@ Home = Annotated[
 ]
 
 
-@evaluator_app.command("install", epilog=INSTALL_EXAMPLES)
+@osworld_app.command("install", epilog=INSTALL_EXAMPLES)
 def install(
     light: Annotated[
         bool,
@@ -47,7 +49,7 @@ def install(
     python: Annotated[str | None, typer.Option(help="Interpreter, 3.10 to 3.12; default: this one.")] = None,
     home: Home = None,
 ) -> None:
-    """Create the evaluator's virtual environment, replacing an existing one."""
+    """Install OSWorld's own metrics in a virtual environment of their own, replacing an existing one."""
     import sys
 
     from dartsim.real.scoring import evaluator_venv as venv
@@ -65,7 +67,7 @@ def install(
     )
 
 
-@evaluator_app.command("check", epilog=CHECK_EXAMPLES)
+@osworld_app.command("check", epilog=CHECK_EXAMPLES)
 def check(
     folder: Annotated[Path, typer.Argument(help="Task files in OSWorld's layout.", metavar="FOLDER")],
     suite: Annotated[str, typer.Option("--list", help="Name of the list file.")] = "test_all",
@@ -99,7 +101,7 @@ def _facts(home: Path) -> ScorerFacts:
     try:
         return asyncio.run(ask())
     except ScoreUnavailable as exc:
-        raise ConfigError(f"{exc}; recreate {home} with `dartsim evaluator install`") from exc
+        raise ConfigError(f"{exc}; recreate {home} with `dartsim osworld install`") from exc
 
 
 def _show(result: Coverage, facts: ScorerFacts | None, listed: TaskSuite) -> None:
@@ -111,7 +113,7 @@ def _show(result: Coverage, facts: ScorerFacts | None, listed: TaskSuite) -> Non
     table.add_row("all", *(str(count) for count in result.counts().values()), style="bold")
     out.print(table)
     if facts is None:
-        out.print("desktop-env: not installed, assumed complete; install it with `dartsim evaluator install`")
+        out.print("desktop-env: not installed, assumed complete; install it with `dartsim osworld install`")
     else:
         out.print(f"{facts.scorer} under Python {facts.python}")
     if listed.missing:
