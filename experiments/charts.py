@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any
+
+LONG_POINT = re.compile(r"^([LM] -?\d+\.\d\d)\d*( -?\d+\.\d\d)\d*", re.MULTILINE)
+"""A point of a path in SVG; its groups leave out what is below a hundredth of a point."""
 
 COLORS = ("#4269d0", "#e07b00", "#3ca951", "#b83a2f", "#8a5cc4", "#6c7a89")
 MARKERS = "os^Dv*"
@@ -14,7 +18,17 @@ MARKERS = "os^Dv*"
 WIDTH, HEIGHT = 3.8, 3.0
 """Of a panel, inches."""
 
+GRAY = "#78828e"
+"""Of words and lines: legible on white and on the dark background of pages in dark mode."""
+
 STYLE: Any = {
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "axes.edgecolor": GRAY,
+    "axes.labelcolor": GRAY,
+    "text.color": GRAY,
+    "xtick.color": GRAY,
+    "ytick.color": GRAY,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlesize": 10,
@@ -22,8 +36,9 @@ STYLE: Any = {
     "axes.grid": True,
     "axes.grid.axis": "y",
     "axes.axisbelow": True,
+    "font.family": ["DejaVu Sans", "sans-serif"],
     "font.size": 9,
-    "grid.color": "#ddd",
+    "grid.color": "#8886",
     "svg.fonttype": "none",  # words stay words
     "svg.hashsalt": "dartsim",  # the same figures are the same file
 }
@@ -55,12 +70,8 @@ class Panel:
 
 def draw(panels: Sequence[Panel], *, tilt: bool = False) -> str:
     """Return the panels side by side as one SVG, with one legend for all."""
-    # Imported here: pages without a picture need no matplotlib.
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
 
-    with rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH * len(panels), HEIGHT + (1.0 if tilt else 0.0)), layout="constrained")
+    def paint(figure: Any) -> None:
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             _panel(axes, panel, tilt=tilt)
         handles = {
@@ -70,9 +81,22 @@ def draw(panels: Sequence[Panel], *, tilt: bool = False) -> str:
         }
         if len(handles) > 1:
             figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False)
+
+    return figure_as_svg(paint, width=WIDTH * len(panels), height=HEIGHT + (1.0 if tilt else 0.0))
+
+
+def figure_as_svg(paint: Callable[[Any], None], *, width: float, height: float) -> str:
+    """Return as SVG what ``paint`` draws on a matplotlib figure of this size in inches."""
+    # Imported here: pages without a picture need no matplotlib.
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        paint(figure)
         written = StringIO()
         figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
-    return "".join(f"{line.rstrip()}\n" for line in written.getvalue().splitlines())
+    return "".join(f"{line.rstrip()}\n" for line in LONG_POINT.sub(r"\1\2", written.getvalue()).splitlines())
 
 
 def _panel(axes: Any, panel: Panel, *, tilt: bool) -> None:
@@ -84,7 +108,7 @@ def _panel(axes: Any, panel: Panel, *, tilt: bool) -> None:
         if panel.bars:
             room = 0.76 / beside
             xs = [x + room * (number % beside - (beside - 1) / 2.0) for x in series.xs]
-            axes.bar(xs, series.ys, room, yerr=errors, color=color, label=series.name, ecolor="#333")
+            axes.bar(xs, series.ys, room, yerr=errors, color=color, label=series.name, ecolor=GRAY)
         else:
             marker = MARKERS[series.color]
             axes.errorbar(series.xs, series.ys, errors, color=color, marker=marker, ms=4, label=series.name)
@@ -97,7 +121,7 @@ def _panel(axes: Any, panel: Panel, *, tilt: bool) -> None:
         for label in axes.get_xticklabels():
             label.set_horizontalalignment("right")
     for value, words in panel.marks:
-        axes.axvline(value, color="#555", linestyle=":")
+        axes.axvline(value, color=GRAY, linestyle=":")
         axes.annotate(words, (value, 1.0), (3, -9), xycoords=("data", "axes fraction"), textcoords="offset points")
     axes.set_ylim(bottom=0.0)
     axes.set_title(panel.title, loc="left")

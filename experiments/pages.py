@@ -50,19 +50,24 @@ def marks() -> dict[str, Experiment]:
     return found
 
 
-def render(text: str) -> str:
-    """Return a page with all its marked tables written anew."""
+def render(text: str, folder: str = "figures") -> str:
+    """Return a page with all its marked tables written anew; pictures are in ``folder``, relative to the page."""
     studies = marks()
 
     def replace(match: re.Match[str]) -> str:
         name = match["name"]
         try:
-            made = TABLES[name]() if name in TABLES else studies[name].page_text(name)
+            made = TABLES[name]() if name in TABLES else studies[name].page_text(name, folder)
         except FileNotFoundError:
             made = "Not recorded yet.\n"
         return f"{match[1]}{made}{match[3]}"
 
     return MARKED.sub(replace, text)
+
+
+def rendered(page: Path) -> str:
+    """Return what a page should contain."""
+    return render(page.read_text(encoding="utf-8"), "docs/figures" if page.parent == ROOT else "figures")
 
 
 def quoted_pictures() -> dict[Path, tuple[Experiment, str]]:
@@ -77,7 +82,7 @@ def main() -> None:
     """Write all pages, and all pictures that they show."""
     argparse.ArgumentParser(prog="python -m experiments.pages", description=str(__doc__).splitlines()[0]).parse_args()
     for page in pages():
-        page.write_text(render(page.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(rendered(page), encoding="utf-8")
     with refusals_told():
         for path, (study, name) in quoted_pictures().items():
             path.parent.mkdir(exist_ok=True)

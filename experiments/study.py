@@ -165,8 +165,8 @@ class Experiment:
         """The names of its marks on pages."""
         return {*self.tables, *(f"{name}-picture" for name in self.pictures)}
 
-    def page_text(self, mark: str) -> str:
-        """Return what belongs between a mark of a page and its end: a table, or the link to a picture.
+    def page_text(self, mark: str, folder: str = "figures") -> str:
+        """Return what belongs between a mark of a page and its end: a table, or the link to a picture in ``folder``.
 
         Raises:
             FileNotFoundError: If no figures were recorded.
@@ -175,7 +175,7 @@ class Experiment:
         if mark in self.tables:
             return markdown(self.tables[mark](figures))
         name = mark.removesuffix("-picture")
-        return f"![{self.pictures[name].shows}](figures/{name}.svg)\n"
+        return f"![{self.pictures[name].shows}]({folder}/{name}.svg)\n"
 
     def drawn(self, name: str) -> str:
         """Return a picture of the recorded figures as SVG; its last line says of which figures.

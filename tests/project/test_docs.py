@@ -73,11 +73,12 @@ def test_every_example_runs(code: str):
 
 
 def test_the_pages_quote_the_recorded_figures():
-    from experiments.pages import pages, render
+    from experiments.pages import pages, rendered
 
     for page in pages():
-        text = page.read_text(encoding="utf-8")
-        assert text == render(text), f"{page.name} is out of date; run `python -m experiments.pages`"
+        assert page.read_text(encoding="utf-8") == rendered(page), (
+            f"{page.name} is out of date; run `python -m experiments.pages`"
+        )
 
 
 def test_pictures_are_drawn_from_what_is_recorded():
