@@ -37,7 +37,7 @@ from dartsim.run.resume import resume
 from dartsim.run.resume_point import LIVES, read_resume_point
 from dartsim.run.simulation import run_simulation
 from dartsim.store.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
-from experiments.study import Experiment, Figures, Options, rows_of, table
+from experiments.study import Experiment, Figures, Options, rows_of, short_commit, table
 
 SMALL: dict[str, Any] = {
     "tasks": {"count": 6},
@@ -335,7 +335,22 @@ def crashes(figures: Figures) -> str:
     return f"{table(*rows)}\nLost: {figures['lost']}. Trained twice: {figures['doubled']}.\n"
 
 
-STUDY = Experiment(name="crashes", about=str(__doc__), measure=measure, seeds=1, tables={"crashes": crashes})
+def crashes_found(figures: Figures) -> str:
+    """Say in one sentence how many crashes there were, and what they broke."""
+    return (
+        f"`python -m experiments.crashes`: {figures['simulated_crashes']:,} crashes of simulated runs and "
+        f"{figures['real_kills']:,} kills (`kill -9`) of a process at random moments: {figures['lost']} stored "
+        f"trajectories lost, {figures['doubled']} trained twice. Recorded at commit {short_commit(figures)}.\n"
+    )
+
+
+STUDY = Experiment(
+    name="crashes",
+    about=str(__doc__),
+    measure=measure,
+    seeds=1,
+    tables={"crashes": crashes, "crashes-found": crashes_found},
+)
 
 if __name__ == "__main__":
     STUDY.run()

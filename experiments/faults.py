@@ -14,9 +14,10 @@ from dartsim.core.errors import ConfigError
 from dartsim.lab.sweep import ArmRun
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
-from dartsim.sim.faults import KINDS, PROFILES, FaultKind, as_data
+from dartsim.sim.faults import KINDS, PROFILES, as_data
+from experiments.charts import Panel, Series, draw
 from experiments.clusters import Cluster
-from experiments.study import Experiment, Figures, Options, Rows, rows_of
+from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, rows_of
 
 ALL = ("none", *PROFILES)
 HEALED = "healed"
@@ -119,21 +120,27 @@ def injections(runs: Mapping[tuple[str, str], Sequence[Figures]]) -> Figures:
     return {profile: {kind: sum(run.get(kind, 0) for run in own) for kind in KINDS} for profile, own in found.items()}
 
 
-def kinds_rows(*, osworld: bool) -> Rows:
-    """Return the table of kinds: those of OSWorld's list, or all others."""
-    head = ["kind", "what happens", "where", "counted as", *(f"{profile}, ‰" for profile in PROFILES), "of", "source"]
-    if osworld:
-        head.insert(0, "#")
-    rows = [_row(kind, osworld=osworld) for kind in KINDS.values() if bool(kind.number) == osworld]
-    return head, rows
+SHOWN = ("coupled", "task-wise", "dart", "areal-eta4", "verl-async", "slime-one-step-off", "trl", "dartsim")
+"""The presets of the picture."""
 
 
-def _row(kind: FaultKind, *, osworld: bool) -> list[str]:
-    together = "" if kind.correlation == "independent" else f" ({kind.correlation})"
-    cells = [f"`{kind.name}`", kind.description, f"{kind.place}{together}", f"`{kind.cause}`" if kind.cause else "–"]
-    cells += [f"{1000.0 * kind.rates[profile]:g}" for profile in PROFILES]
-    cells += [kind.unit, kind.source]
-    return [str(kind.number), *cells] if osworld else cells
+def costs_picture(recorded: Figures) -> str:
+    """Bars: throughput that some presets keep under each profile, and minutes until they recover."""
+    rows = [(name, recorded["presets"][name]) for name in SHOWN if name in recorded["presets"]]
+    ticks, xs = [(n, name) for n, (name, _) in enumerate(rows)], range(len(rows))
+    kept = [
+        Series(profile, xs, [100.0 * row[profile]["throughput_kept"] for _, row in rows], [None] * len(rows), color)
+        for color, profile in enumerate(PROFILES)
+    ]
+    minutes = [row[HEALED]["recovery_minutes_max"] or 0.0 for _, row in rows]
+    recovery = Series("after hostile faults end", xs, minutes, [None] * len(rows), len(PROFILES))
+    return draw(
+        [
+            Panel("trained turns kept under faults, %", "", kept, ticks, bars=True),
+            Panel("minutes until the next update", "", [recovery], ticks, bars=True),
+        ],
+        tilt=True,
+    )
 
 
 def cost_rows(recorded: Figures) -> Rows:
@@ -167,10 +174,11 @@ STUDY = Experiment(
     measure=measure,
     seeds=1,
     tables={
-        "fault-kinds-osworld": lambda _: kinds_rows(osworld=True),
-        "fault-kinds-cluster": lambda _: kinds_rows(osworld=False),
         "fault-costs": cost_rows,
         "fault-provenance": provenance,
+    },
+    pictures={
+        "fault-costs": StudyPicture("Throughput kept under faults, and time to recover, by preset", costs_picture)
     },
 )
 

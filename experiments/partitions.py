@@ -378,12 +378,11 @@ def rows(figures: Figures) -> Rows:
     """Return a row for each scenario."""
     columns = {
         "network": "{name}",
-        "s": "{fault_seconds:.0f}",
+        "lasts, s": "{fault_seconds:.0f}",
         "attempts scored": "{scored}",
         "masked": "{masked}",
-        "engines serve again, s": "{back_seconds[engines_up]:.1f}",
-        "first score, s": "{back_seconds[first_scored]:.1f}",
-        "a score for each slot, s": "{back_seconds[all_scored]:.1f}",
+        "engines serve, s": "{back_seconds[engines_up]:.1f}",
+        "every slot scored, s": "{back_seconds[all_scored]:.1f}",
         "next update, s": "{back_seconds[updated]:.1f}",
         "lost, doubled or wrong": "{errors}",
     }

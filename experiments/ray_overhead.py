@@ -29,7 +29,7 @@ from dartsim.real.ray_cluster.parts import Part
 from dartsim.real.ray_cluster.workers import RayWorker, WorkerHost
 from dartsim.run.prepare import PreparedRun, prepare
 from dartsim.run.sim_cluster import desktop_maker
-from experiments.study import Experiment, Figures, Options, Rows, rows_of
+from experiments.study import Experiment, Figures, Options, Rows, rows_of, short_commit
 
 AT_ONCE = (1, 16, 64)
 SCREENS = (112, 448)
@@ -175,8 +175,23 @@ def calls_table(figures: Figures) -> Rows:
     return rows_of(columns, ({"name": name, "at_once": at_once, **row} for name, at_once, row in calls))
 
 
+def calls_added(figures: Figures) -> str:
+    """Say in one sentence what Ray adds to a call."""
+    added = [[row["added_ms"] for row in figures[call].values()] for call in RAY_CALLS]
+    steps, requests = [*added[0], *added[1]], added[2]
+    return (
+        f"Ray adds {min(steps):.1f} to {max(steps):.1f} ms to a step of a desktop and {min(requests):.1f} to "
+        f"{max(requests):.1f} ms to a request of a local worker (`python -m experiments.ray_overhead`, one machine, "
+        f"commit {short_commit(figures)}); a real desktop's step takes 100 ms and more.\n"
+    )
+
+
 STUDY = Experiment(
-    name="ray_overhead", about=str(__doc__), measure=measure, seeds=5, tables={"ray-overhead": calls_table}
+    name="ray_overhead",
+    about=str(__doc__),
+    measure=measure,
+    seeds=5,
+    tables={"ray-overhead": calls_table, "ray-added": calls_added},
 )
 
 if __name__ == "__main__":

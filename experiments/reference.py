@@ -1,8 +1,9 @@
-"""Tables of docs/reference.md, written from the code: commands, figures, states, distributions, components, alarms."""
+"""Tables written from the code: commands, figures, states, distributions, components, alarms, faults."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import typer
@@ -16,6 +17,7 @@ from dartsim.core.registry import TAG, Choice, Named, names
 from dartsim.observe.alarm import KINDS
 from dartsim.observe.figures import FIGURES
 from dartsim.observe.states import POPULATIONS
+from dartsim.sim.faults import KINDS as FAULT_KINDS
 from dartsim.sim.latency import kinds
 
 
@@ -105,6 +107,31 @@ def alarms() -> str:
     return texts(("alarm", "exit code", "bounds and defaults", "likely cause", "what to do"), rows)
 
 
+FAULT_PLACES: Mapping[str, tuple[str, ...]] = {
+    "desktops": ("desktop", "host"),
+    "engines": ("worker", "publication"),
+    "trainer": ("learner",),
+    "cluster": ("network", "message", "store", "process"),
+}
+"""The parts of a cluster, by the beginnings of the places where their faults are injected."""
+
+
+def faults(part: str) -> str:
+    """Every kind of fault of a part of the cluster, and what the system does about it."""
+    rows = [
+        (
+            f"`{kind.name}`",
+            kind.description,
+            kind.response,
+            f"`{kind.cause}`" if kind.cause else "–",
+            "yes" if kind.real_test else "",
+        )
+        for kind in FAULT_KINDS.values()
+        if kind.place.startswith(FAULT_PLACES[part])
+    ]
+    return texts(("kind", "what happens", "what the system does", "cause", "real"), rows)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "commands": commands,
     "workloads": workloads,
@@ -113,5 +140,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "distributions": distributions,
     "components": components,
     "alarms": alarms,
+    **{f"fault-kinds-{part}": partial(faults, part) for part in FAULT_PLACES},
 }
 """Each table by the name of its mark."""

@@ -166,7 +166,9 @@ def schema(
 
 @config_app.command("faults", epilog=FAULTS_EXAMPLES)
 def faults(
-    sources: Annotated[bool, typer.Option("--sources", help="Also show what happens, and the source.")] = (False),
+    sources: Annotated[bool, typer.Option("--sources", help="Show the response and the source of each instead.")] = (
+        False
+    ),
     json_file: Json = None,
 ) -> None:
     """List the kinds of faults of a modeled cluster, with their rates in each profile.
@@ -202,5 +204,5 @@ def _table(kinds: list[dict[str, Any]], profiles: tuple[str, ...]) -> Table:
 def _description(kind: dict[str, Any]) -> str:
     seen = f"counted as {kind['cause']}" if kind["cause"] else "not seen as a fault"
     together = "" if kind["correlation"] == "independent" else f", {kind['correlation']}"
-    what = f"{kind['description']}; {seen}. Source: {kind['source']}"
+    what = f"{kind['description']}; {seen}. Response: {kind['response'] or 'see its plug-in'}. Source: {kind['source']}"
     return f"[bold]{kind['name']}[/bold] ({kind['place']}{together}): {what}"

@@ -2,8 +2,17 @@ import json
 
 import pytest
 
-from dartsim.sim.faults import KINDS, PROFILES
-from experiments.faults import ALL, HEALED, cost_rows, faulty, injections, kinds_rows, provenance, run_one, summary
+from experiments.faults import (
+    ALL,
+    HEALED,
+    cost_rows,
+    costs_picture,
+    faulty,
+    injections,
+    provenance,
+    run_one,
+    summary,
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +44,4 @@ def test_the_tables_are_those_of_the_code_and_of_the_figures(made):
     assert [len(row) for row in rows] == [len(head)]
     assert "1 presets" in provenance(told)
     assert "Commit 0123456789." in provenance(told)
-    first, second = kinds_rows(osworld=True), kinds_rows(osworld=False)
-    assert len(first[1]) == 30
-    assert len(first[1]) + len(second[1]) == len(KINDS)
-    assert all(len(row) == len(head) for head, rows in (first, second) for row in rows)
-    assert all(f"{profile}, ‰" in second[0] for profile in PROFILES)
+    assert costs_picture(told).startswith("<?xml")

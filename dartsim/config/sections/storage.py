@@ -10,7 +10,7 @@ from dartsim.core.section import Positive, Section
 
 
 class StorageConfig(Section):
-    """What a store that outlives the run keeps; see docs/storage.md."""
+    """What a store that outlives the run keeps; see docs/operations.md."""
 
     durability: Literal["auto", "each", "batched"] = Field(
         "auto",

@@ -134,9 +134,11 @@ class FaultKind:
         per_call: What a window means for each call in it: seconds, a factor, or seconds of skew.
         rates: By profile: a share of calls, or a number per hour and member of its scope.
         description: What happens.
+        response: What the control plane does.
         source: Where it is known from.
         cause: The cause that the control plane counts, the same as for the real fault; empty if it sees none.
         number: Its number in the reference list of OSWorld's faults, or 0.
+        real_test: The test, in tests/real, that makes it happen to real components; empty if there is none.
     """
 
     name: str
@@ -148,8 +150,10 @@ class FaultKind:
     rates: Mapping[str, float]
     description: str
     source: str
+    response: str = ""
     cause: str = ""
     number: int = 0
+    real_test: str = ""
 
     @property
     def correlation(self) -> str:
@@ -275,6 +279,7 @@ def as_data() -> list[dict[str, Any]]:
             "rates": {profile: kind.rates[profile] for profile in PROFILES},
             "lasts_seconds_mean": kind.lasts.mean,
             "description": kind.description,
+            "response": kind.response,
             "source": kind.source,
         }
         for kind in KINDS.values()
