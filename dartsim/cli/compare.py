@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.table import Table
@@ -16,18 +16,22 @@ from dartsim.cli.options import (
     FaultsOption,
     Hours,
     Json,
+    OnOption,
     Out,
     Overrides,
-    WorkloadOption,
     file_target,
     new_folder,
     settings,
 )
 from dartsim.cli.signals import report_interrupt
+from dartsim.cli.tune import Processes, RayAddress
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
-from dartsim.lab.compared_runs import ComparedRun, is_file, make_runs, named, resolved
+from dartsim.lab.compared_runs import ComparedRun, make_runs, named, resolved
 from dartsim.observe.bias import BAND, JUDGED, pooled
+
+if TYPE_CHECKING:
+    from dartsim.lab.gate import SchedulerRank
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -48,6 +52,8 @@ PUBLISHED = {
 
 BESIDE = 4
 """Largest number of presets in one table."""
+
+PAGE = "comparison.html"
 
 UPDATES = "hours to update {}"
 """The row of the time to an update, whose number is filled in."""
@@ -89,7 +95,7 @@ def compare(
     schedulers: Annotated[
         list[str], typer.Argument(help="Presets (`dartsim presets`), or TOML files.", metavar="SCHEDULER")
     ],
-    on: WorkloadOption = None,
+    on: OnOption = None,
     overrides: Overrides = None,
     hours: Hours = None,
     faults: FaultsOption = None,
@@ -98,14 +104,8 @@ def compare(
         int | None,
         typer.Option(min=1, help="Report time to this update; default: the last update that all runs finished."),
     ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            "--ray",
-            metavar="ADDRESS",
-            help="Spread the runs over a Ray cluster: HOST:PORT of its head, auto, or local.",
-        ),
-    ] = None,
+    processes: Processes = None,
+    ray: RayAddress = None,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
@@ -120,10 +120,11 @@ def compare(
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
-    """Run schedulers side by side, on all cores or on a Ray cluster, and show one table and one page.
+    """Run schedulers with the same seeds, and rank them by trained turns: one table, one page, and what is chance.
 
     With --on, a preset or a file is its scheduler alone: cluster, tasks and latencies are those of --on. The folder
-    of each run is inside the comparison's.
+    of each run is inside the comparison's. The same command finishes an interrupted comparison, and with more --seeds
+    adds only the new runs. "Differs": the 95 % interval of the difference to the best, seed by seed, excludes 0.
     """
     from dartsim.lab.comparison import classes_over_seeds, over_seeds
     from dartsim.lab.gate import Comparison, write_junit
@@ -137,26 +138,30 @@ def compare(
     if not _is_part(folder, runs):
         raise ConfigError(f"{folder} already exists; name another folder with --out")
     with report_interrupt(lambda: _progress_so_far(runs, folder)):
-        ended = make_runs(runs, errors, ray)
+        ended = make_runs(runs, errors, ray, processes)
     updates = updates or min(len(run.update_hours) for run in ended) or None
     compared = Comparison.of(runs, ended, updates=updates)
     results = [compared.result(condition) for condition in fail_if or ()]
     names, by_name = compared.schedulers, compared.figures
+    ranking = compared.ranking()
     columns = [SchedulerColumn(name, over_seeds(rows), classes_over_seeds(rows)) for name, rows in by_name.items()]
     page = render_comparison(
         [RunDir(run.path) for run in runs if run.path is not None and run.config.run.seed == 0],
-        folder / "comparison.html",
+        folder / PAGE,
         names=names,
         # On another cluster a preset is not the run whose figures were published.
         published=PUBLISHED if on is None else None,
         means=[column.figures for column in columns],
-        table=scheduler_rows(columns, updates),
+        table=[*ranking_rows(ranking, names), *scheduler_rows(columns, updates)],
         bias=[pooled([row["bias"] for row in rows]) for rows in by_name.values()],
         num_seeds=seeds,
     )
     if json_file != "-":
         for table in scheduler_tables(columns, updates):
             out.print(table)
+        if len(ranking) > 1:
+            out.print()
+            out.print(ranking_table(ranking, seeds))
         for line in starved_lines(columns):
             out.print(line, highlight=False)
         if seeds > 1:
@@ -170,6 +175,7 @@ def compare(
         out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
     if json_file is not None:
         rows = (row for name in names for row in by_name[name])
+        ranks = {rank.scheduler: (place, rank) for place, rank in enumerate(ranking, 1)}
         facts = [
             {
                 "scheduler": run.scheduler,
@@ -177,6 +183,9 @@ def compare(
                 "seed": run.config.run.seed,
                 "workload": on,
                 "updates": updates,
+                "rank": ranks[run.scheduler][0],
+                "difference_to_best": ranks[run.scheduler][1].to_best._asdict(),
+                "verdict": ranks[run.scheduler][1].verdict,
             }
             for run in runs
         ]
@@ -203,9 +212,9 @@ def plan(schedulers: Sequence[str], overrides: Sequence[str], seeds: int, on: st
             config = resolved(scheduler, on, [*overrides, f"run.seed={seed}"])
             prepare(config)
             _refuse_without_engine(config)
-            given = scheduler if is_file(str(scheduler)) else f"--preset {scheduler}"
             words = [*([] if on is None else ["--on", on]), *(word for text in overrides for word in ("--set", text))]
-            runs.append(ComparedRun(name, config, f"dartsim run {given} {shlex.join([*words, '--seed', str(seed)])}"))
+            command = ["dartsim", "run", str(scheduler), *words, "--seed", str(seed)]
+            runs.append(ComparedRun(name, config, shlex.join(command)))
     return runs
 
 
@@ -239,15 +248,15 @@ def new_or_interrupted(runs: Sequence[ComparedRun]) -> Path:
 
 
 def _is_part(folder: Path, runs: Sequence[ComparedRun]) -> bool:
-    """Return whether a folder is new, or contains nothing but a part of this very comparison."""
+    """Return whether a folder is new, or contains nothing but a part of this very comparison, such as fewer seeds."""
     from dartsim.observe.rundir import CONFIG
 
     if not folder.exists():
         return True
     paths = [run.path for run in runs if run.path is not None]
     started = [run for run in runs if run.path is not None and (run.path / CONFIG).is_file()]
-    same = all(run.same_config for run in started)
-    return same and set(folder.iterdir()) <= set(paths)
+    same = all(run.same_config for run in started) and not all(run.finished for run in runs)
+    return same and set(folder.iterdir()) <= {*paths, folder / PAGE}
 
 
 def _progress_so_far(runs: Sequence[ComparedRun], folder: Path) -> str:
@@ -300,6 +309,30 @@ def scheduler_tables(columns: Sequence[SchedulerColumn], updates: int | None) ->
         for (label, cells), times in zip(rows, ratios, strict=True):
             table.add_row(label, *cells[part], *[times] * two)
         yield table
+
+
+def ranking_table(ranking: Sequence[SchedulerRank], seeds: int) -> Table:
+    """Return the ranking by trained turns: each scheduler, its difference to the best one, and the verdict."""
+    title = f"ranking, {seeds} paired seeds" if seeds > 1 else "ranking, one seed"
+    table = plain_table(title, numbers=("trained turns/min", "to the best"), after=("verdict",))
+    for place, rank in enumerate(ranking, 1):
+        trained = _cell({"mean": rank.mean, "half_width": rank.half_width}, 1.0)
+        table.add_row(f"{place}. {rank.scheduler}", trained, _to_best(rank), rank.verdict)
+    return table
+
+
+def ranking_rows(ranking: Sequence[SchedulerRank], names: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Return the ranking as rows with a cell for each scheduler, in the order of their names."""
+    by_name = {rank.scheduler: rank for rank in ranking}
+    ranks = [by_name[name] for name in names]
+    return [("difference to the best", list(map(_to_best, ranks))), ("verdict", [rank.verdict for rank in ranks])]
+
+
+def _to_best(rank: SchedulerRank) -> str:
+    share, width = rank.to_best
+    if share is None or rank.verdict == "best":
+        return "–"
+    return f"{100.0 * share:+.1f}" + ("" if width is None else f" ± {100.0 * width:.1f}") + " %"
 
 
 def starved_lines(columns: Sequence[SchedulerColumn]) -> list[str]:

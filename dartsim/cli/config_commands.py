@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,9 +13,10 @@ from dartsim.cli.options import (
     FaultsOption,
     Json,
     JsonInstead,
+    OnOption,
     Overrides,
     ProfileOption,
-    WorkloadOption,
+    SchedulerArgument,
     json_target,
     settings,
 )
@@ -121,21 +121,21 @@ def profiles(json_file: JsonInstead = None) -> None:
 
 @config_app.command("show", epilog=SHOW_EXAMPLES)
 def show(
-    config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="A TOML file.")] = None,
+    scheduler: SchedulerArgument = None,
     preset: Annotated[str | None, typer.Option(help="What to build on.")] = None,
-    workload: WorkloadOption = None,
+    on: OnOption = None,
     profile: ProfileOption = None,
     faults: FaultsOption = None,
     overrides: Overrides = None,
 ) -> None:
     """Print the resolved configuration as TOML, ready to edit and run."""
-    from dartsim.cli.options import load_with_profile
+    from dartsim.cli.options import load_config
     from dartsim.config import to_toml
 
-    resolved = load_with_profile(
-        config,
+    resolved = load_config(
+        scheduler,
         preset_name=preset,
-        workload_name=workload,
+        on=on,
         profile=profile,
         overrides=settings(overrides, None, None, faults),
     )

@@ -11,27 +11,35 @@ import typer
 from rich.table import Table
 
 from dartsim.cli.console import errors, out, plain_table, write_json
-from dartsim.cli.options import Json
+from dartsim.cli.options import Json, OnOption, load_config
+from dartsim.cli.progress import RunBar, bars
 from dartsim.cli.signals import report_interrupt
 from dartsim.cli.tune import Processes, RayAddress
 
 if TYPE_CHECKING:
+    from dartsim.config import Config
     from dartsim.lab.whatif import Gains
-    from dartsim.observe.rundir import RunDir
 
 EXAMPLES = (
     "Examples:\n\n"
     "dartsim explain runs/dart-seed0\n\n"
     "dartsim explain runs/dart-seed0 --gain\n\n"
+    "dartsim explain my.toml --on cluster.toml --gain\n\n"
     "dartsim explain runs/real --gain --hours 2 --json -"
 )
 
 LEAST_SHARE = 0.005
 """Causes of less than this share of every population's time are not simulated away."""
 
+MAX_HOURS = 8.0
+"""Longest simulation, hours, unless more are asked for."""
+
 
 def explain(
-    run: Annotated[Path, typer.Argument(help="A run's folder.", metavar="RUN")],
+    run: Annotated[
+        str, typer.Argument(help="A run's folder; or a scheduler to simulate: a preset, a TOML file.", metavar="RUN")
+    ],
+    on: OnOption = None,
     gain: Annotated[bool, typer.Option("--gain", help="Simulate the run without each cause.")] = False,
     hours: Annotated[float | None, typer.Option(help="Simulated hours of each; default: the run's, at most 8.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Simulations of each, with the run's seed and the next.")] = 2,
@@ -42,29 +50,32 @@ def explain(
     """Show why a run's desktops, workers and trainer were idle: one cause for every second, largest first.
 
     With --gain the run is simulated again without each cause, and the table shows the gain in trained turns. For a
-    real run, RUN/twin.toml is simulated, which `dartsim measure RUN` writes.
+    real run, RUN/twin.toml is simulated, which `dartsim measure RUN` writes. With --on, or in place of a run, a
+    scheduler is simulated first; nothing is written.
     """
     from dartsim.core.errors import ConfigError
+    from dartsim.lab.virtual import as_virtual, changed
     from dartsim.observe.idle import ranking
-    from dartsim.observe.rundir import read_run
 
-    run_dir = read_run(run)
-    if run_dir.idle is None:
+    config, idle = _idle_of(run, on, hours)
+    if idle is None:
         raise ConfigError(f"{run} kept no segments to explain; run it again with recorder.max_segments above 0")
-    rows = ranking(run_dir.idle)
+    rows = ranking(idle)
     explained: dict[str, Any] = {
-        "run_dir": str(run),
-        "from_hours": run_dir.idle["start_seconds"] / 3600.0,
-        "to_hours": run_dir.idle["end_seconds"] / 3600.0,
+        "run_dir": run,
+        "from_hours": idle["start_seconds"] / 3600.0,
+        "to_hours": idle["end_seconds"] / 3600.0,
         "causes": rows,
-        "at_work": _at_work(run_dir.idle),
+        "at_work": _at_work(idle),
     }
     gains: Gains | None = None
     if gain:
-        gains = _gains(run_dir, rows, hours, seeds, processes, ray)
+        simulated = as_virtual(config)
+        length = {"run.hours": hours or min(simulated.run.hours, MAX_HOURS), "run.updates": None}
+        gains = _gains(changed(simulated, length), rows, seeds, processes, ray)
         explained["gains"] = {"base": dict(gains.base), "without": [asdict(item) for item in gains.gains]}
     if json_file != "-":
-        _show(explained, run_dir, gains)
+        _show(explained, run, gains)
     if json_file is not None:
         write_json(explained, json_file)
 
@@ -80,25 +91,39 @@ def _at_work(idle: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _gains(
-    run_dir: RunDir,
-    rows: Sequence[Mapping[str, Any]],
-    hours: float | None,
-    seeds: int,
-    processes: int | None,
-    ray: str | None,
-) -> Gains:
-    """Simulate the run's configuration, or its twin if it was real, without each cause."""
+def _idle_of(run: str, on: str | None, hours: float | None) -> tuple[Config, Mapping[str, Any] | None]:
+    """Return the configuration (of a real run, its twin) and the idle causes of a run, or of a simulated scheduler."""
     from dartsim.cli.measure import TWIN
-    from dartsim.config import load
-    from dartsim.lab.sweep import WithProgress, executor_for, progress_bar
+    from dartsim.config import load, presets
+    from dartsim.config.sections.run import RecorderConfig
     from dartsim.lab.virtual import as_virtual, changed
-    from dartsim.lab.whatif import gains
-    from dartsim.observe.rundir import CONFIG
+    from dartsim.observe.idle import idle
+    from dartsim.observe.rundir import CONFIG, read_run
+    from dartsim.run.prepare import prepare
+    from dartsim.run.simulation import run_simulation
 
-    twin = run_dir.path / TWIN
-    config = as_virtual(load(twin if twin.is_file() else run_dir.path / CONFIG))
-    config = changed(config, {"run.hours": hours or min(config.run.hours, 8.0), "run.updates": None})
+    folder, is_scheduler = Path(run), run.endswith(".toml") or run in presets()
+    twin = folder / TWIN
+    if on is None and not is_scheduler:
+        found = read_run(folder)
+        return load(twin if twin.is_file() else folder / CONFIG), found.idle
+    config = load_config(str(twin) if twin.is_file() else run, on=on)
+    simulated = as_virtual(config)
+    length = {"run.hours": hours or min(config.run.hours, MAX_HOURS), "run.updates": None}
+    simulated = changed(simulated, {**length, "recorder.max_segments": RecorderConfig().max_segments})
+    with report_interrupt("interrupted: nothing was written; the same command starts again"), bars() as progress:
+        bar = RunBar(progress, config.preset, simulated.run.hours)
+        result = run_simulation(prepare(simulated), instruments=[bar])
+    return config, idle(result.recorder)
+
+
+def _gains(
+    config: Config, rows: Sequence[Mapping[str, Any]], seeds: int, processes: int | None, ray: str | None
+) -> Gains:
+    """Simulate a configuration without each cause."""
+    from dartsim.lab.sweep import WithProgress, executor_for, progress_bar
+    from dartsim.lab.whatif import gains
+
     causes = dict.fromkeys(row["cause"] for row in rows if row["share"] >= LEAST_SHARE)
     first = config.run.seed
     interrupted = report_interrupt("interrupted: nothing was written; the same command starts again")
@@ -107,11 +132,11 @@ def _gains(
         return gains(config, list(causes), tuple(range(first, first + seeds)), counted)
 
 
-def _show(explained: Mapping[str, Any], run_dir: RunDir, gains: Gains | None) -> None:
+def _show(explained: Mapping[str, Any], name: str, gains: Gains | None) -> None:
     from dartsim.observe.states import CAUSES, POPULATIONS
 
     hours = f"hours {explained['from_hours']:.1f} to {explained['to_hours']:.1f}"
-    out.print(f"{run_dir.name}, {hours} (the part that was recorded in full)")
+    out.print(f"{Path(name).name}, {hours} (the part that was recorded in full)")
     for name, share in explained["at_work"].items():
         population = POPULATIONS[name]
         table = plain_table(

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.options import FaultProfile, Json, Out, folder_target, new_folder
+from dartsim.cli.options import FaultProfile, Json, OnOption, Out, SchedulerArgument, folder_target, new_folder
 from dartsim.cli.signals import report_interrupt
 from dartsim.core.errors import ConfigError, no_such
 
@@ -28,14 +28,17 @@ EXAMPLES = (
     "Examples:\n\n"
     "dartsim fuzz\n\n"
     "dartsim fuzz --seconds 3600 --preset coupled --faults osworld\n\n"
+    "dartsim fuzz my.toml --on cluster.toml\n\n"
     "dartsim fuzz --seconds 20 --seed 7 --json - | jq .violations\n\n"
     "dartsim fuzz --replay TOKEN --out failure"
 )
-SEARCH_OPTIONS = ("seconds", "preset", "faults", "seed", "processes")
+SEARCH_OPTIONS = ("scheduler", "on", "seconds", "preset", "faults", "seed", "processes")
 
 
 def fuzz(
     context: typer.Context,
+    scheduler: SchedulerArgument = None,
+    on: OnOption = None,
     token: Annotated[
         str | None,
         typer.Option(
@@ -46,7 +49,7 @@ def fuzz(
     ] = None,
     seconds: Annotated[float, typer.Option(min=1.0, help="How long to search, seconds of this machine.")] = 60.0,
     preset: Annotated[
-        str, typer.Option(help="Whose scheduler is searched: a preset or a TOML file; drawn: any; all: each preset.")
+        str, typer.Option(help="Without SCHEDULER, drawn: schedulers drawn from all rules; all: each preset in turn.")
     ] = "drawn",
     faults: Annotated[
         FaultProfile, typer.Option(metavar="RATES", help="Fault rates: none, calm, osworld or hostile.")
@@ -61,7 +64,7 @@ def fuzz(
     It runs the production code on tiny clusters in virtual time, with random schedulers, latencies, faults and orders
     of events, and checks every rule; when all faults are over, everything must make progress again. A failure is
     simplified as far as possible and printed as a command that replays it, to the byte. Exit code 1: a failure was
-    found, or the replayed one failed again.
+    found, or the replayed one failed again. With --on, the tiny clusters have the latencies and speeds of CLUSTER.
     """
     if token is not None:
         if searched := [name for name in SEARCH_OPTIONS if _given(context, name)]:
@@ -71,12 +74,12 @@ def fuzz(
     from dartsim.lab.sweep import executor_for
     from dartsim.real.machine import usable_cores
 
-    presets = _presets(preset)
+    presets = _presets(preset if scheduler is None else scheduler)
     workers = processes or usable_cores()
     began = time.monotonic()
     interrupted = report_interrupt("interrupted: nothing was written; the same command searches the same cases again")
     with interrupted, _silenced(), executor_for(workers) as executor, _progress() as progress:
-        tally, failure = _search(executor, 2 * workers, progress, presets, faults, seed, seconds)
+        tally, failure = _search(executor, 2 * workers, progress, presets, faults, seed, seconds, on)
     wall = time.monotonic() - began
     figures = {
         "seeds": tally.runs,
@@ -88,6 +91,7 @@ def fuzz(
         "seed": seed,
         "presets": presets,
         "fault_profile": faults,
+        "cluster": on,
         "faults_injected": dict(sorted(tally.injected.items())),
         "schedulers": dict(sorted(tally.schedulers.items())),
     }
@@ -179,13 +183,15 @@ def _search(
     faults: str,
     seed: int,
     seconds: float,
+    cluster: str | None,
 ) -> tuple[Tally, CaseResult | None]:
     """Search until time is up or a rule breaks; return the simplified failure."""
     from dartsim.fuzz import Chunk, Tally, shrink
 
     tally, number, began = Tally(), 0, time.monotonic()
     while (left := began + seconds - time.monotonic()) > 0:
-        chunks = [Chunk(seed, n, presets[n % len(presets)], faults) for n in range(number, number + num_chunks)]
+        numbers = range(number, number + num_chunks)
+        chunks = [Chunk(seed, n, presets[n % len(presets)], faults, cluster) for n in numbers]
         number += num_chunks
         failures = []
         for _, result in executor.run(partial(_search_chunk, left), chunks):

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from dartsim.cli.console import errors, out, plain_table, write_json
-from dartsim.cli.options import PROFILE, Json, file_target, new_folder
+from dartsim.cli.options import Json, file_target, new_folder
 from dartsim.cli.progress import RunBar, bars
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def measure(
     as RUN, and compares its figures with RUN's.
     """
     from dartsim.config import load, to_toml
+    from dartsim.config.load import PROFILE
     from dartsim.lab.bounds import bounds
     from dartsim.lab.measure import measure as measured_by
     from dartsim.lab.measure import profile_toml

@@ -17,9 +17,6 @@ from dartsim.core.errors import ConfigError
 if TYPE_CHECKING:
     from dartsim.config import Config
 
-PROFILE = "profile.toml"
-"""File in a run directory that `dartsim measure` writes."""
-
 
 class FaultProfile(StrEnum):
     """Named rates of faults."""
@@ -43,13 +40,18 @@ FaultsOption = Annotated[
         help="Fault rates of the modeled cluster: none, calm, osworld, hostile; see `dartsim config faults`.",
     ),
 ]
-WorkloadOption = Annotated[
+SchedulerArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="SCHEDULER", help="A preset (`dartsim presets`), or a TOML file (`dartsim config schema`)."),
+]
+OnOption = Annotated[
     str | None,
     typer.Option(
         "--on",
         metavar="CLUSTER",
-        help="Cluster, tasks and latencies instead of the preset's: dart, osworld, long-tail, skewed-hosts, laptop, "
-        "math; those of another preset; or a TOML file with these sections.",
+        help="Cluster and tasks instead of the scheduler's own: dart, osworld, long-tail, skewed-hosts, laptop, math; "
+        "those of a preset; a TOML file (`dartsim new`); or a run's folder or profile.toml (`dartsim measure`). "
+        "CLUSTER+TASKS takes the tasks of another, as cluster.toml+math.",
     ),
 ]
 ProfileOption = Annotated[
@@ -199,30 +201,39 @@ def new_folder(name: str, base: Path = Path("runs"), unless: Callable[[Path], bo
     return path
 
 
-def load_with_profile(
-    file: Path | None = None,
+def load_config(
+    scheduler: str | None = None,
     *,
     preset_name: str | None = None,
     default: str | None = None,
-    workload_name: str | None = None,
+    on: str | None = None,
     profile: str | None = None,
     overrides: Iterable[str] = (),
 ) -> Config:
-    """Return the resolved configuration with a profile laid over it, below the overrides.
+    """Return the resolved configuration of a scheduler on a cluster, as every command reads it.
 
-    The other arguments are those of ``dartsim.config.load``. ``default`` is the preset where neither a file, a preset
-    nor a run's folder is given. ``profile`` is a named profile of desktops, a file with measured settings, or a run's
-    folder: its measured settings, or without a file its configuration.
+    Args:
+        scheduler: A preset, a TOML file, or a run's folder, whose configuration it is.
+        preset_name: As in ``dartsim.config.load``.
+        default: The preset where neither a scheduler, a preset nor a run's folder is given.
+        on: As ``dartsim.config.load.workload``.
+        profile: A named profile of desktops, a file with measured settings, or a run's folder: its measured settings,
+            or without a file its configuration. It is laid over the rest, below the overrides.
+        overrides: As in ``dartsim.config.load``.
 
     Raises:
-        ConfigError: As ``load``, or if the profile is none of these.
+        ConfigError: As ``dartsim.config.load``, or if the profile is none of these.
     """
     from dartsim.config import load
+    from dartsim.config.load import PROFILE
     from dartsim.observe.rundir import CONFIG
     from dartsim.sim.env_profiles import PROFILES
 
     measured: Path | None = None
     given = list(overrides)
+    file = None if scheduler is None else Path(scheduler)
+    if file is not None and (file / CONFIG).is_file():
+        file = file / CONFIG
     if profile is not None:
         path = Path(profile)
         if profile in PROFILES:
@@ -240,4 +251,4 @@ def load_with_profile(
             )
     if file is None and preset_name is None:
         preset_name = default
-    return load(file, preset_name=preset_name, workload_name=workload_name, profile=measured, overrides=given)
+    return load(file, preset_name=preset_name, workload_name=on, profile=measured, overrides=given)

@@ -11,7 +11,16 @@ import typer
 from rich.table import Table
 
 from dartsim.cli.console import errors, out, plain_table, write_json
-from dartsim.cli.options import Json, Out, Overrides, ProfileOption, folder_target, new_folder
+from dartsim.cli.options import (
+    Json,
+    OnOption,
+    Out,
+    Overrides,
+    ProfileOption,
+    SchedulerArgument,
+    folder_target,
+    new_folder,
+)
 from dartsim.cli.signals import report_interrupt
 from dartsim.cli.tune import GpuPrice, HostPrice, Processes, RayAddress
 
@@ -23,6 +32,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "Examples:\n\n"
+    "dartsim plan --on cluster.toml\n\n"
     "dartsim plan --gpus 8 --hosts 4x64GiB --profile osworld\n\n"
     "dartsim plan --gpus 16 --hosts 8x128GiBx32cores --profile runs/real \\\n"
     "  --price-gpu-hour 2.5 --price-host-hour 0.8"
@@ -34,12 +44,18 @@ SHOWN = 5
 
 
 def plan(
-    gpus: Annotated[int, typer.Option(help="GPUs, for workers and trainer together; 2 or more.")],
-    hosts: Annotated[str, typer.Option(help="Machines for desktops: 4x64GiB, or 4x64GiBx32cores.")],
-    profile: ProfileOption = "dart",
-    preset: Annotated[str | None, typer.Option(help="Whose scheduling and workload are kept; default: dartsim.")] = (
-        None
-    ),
+    scheduler: SchedulerArgument = None,
+    on: OnOption = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option(help="GPUs, for workers and trainer together, 2 or more; default: those of the configuration."),
+    ] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option(help="Machines for desktops: 4x64GiB, or 4x64GiBx32cores; default: those of the configuration."),
+    ] = None,
+    profile: ProfileOption = None,
+    preset: Annotated[str | None, typer.Option(help="Whose rules are kept; default: dartsim.")] = None,
     price_gpu_hour: GpuPrice = 1.0,
     price_host_hour: HostPrice = 0.0,
     hours: Annotated[
@@ -60,7 +76,7 @@ def plan(
     Every figure is simulated, with seeds that the search did not use, and compared with its closed form; an alarm
     reports where they disagree.
     """
-    from dartsim.cli.options import load_with_profile
+    from dartsim.cli.options import load_config
     from dartsim.lab.analytic_model import checks
     from dartsim.lab.jobs import Prices
     from dartsim.lab.machines import Machines, read_hosts
@@ -69,9 +85,13 @@ def plan(
     from dartsim.lab.virtual import as_virtual
     from dartsim.run.prepare import prepare
 
-    count, memory_gib, cores = read_hosts(hosts)
+    base = load_config(
+        scheduler, preset_name=preset, default="dartsim", on=on, profile=profile, overrides=overrides or []
+    )
+    own = base.cluster.hosts
+    count, memory_gib, cores = (own.count, own.memory_gib, own.cores) if hosts is None else read_hosts(hosts)
+    gpus = base.rollout.num_workers + base.cluster.learner.gpus if gpus is None else gpus
     machines = Machines(gpus, count, memory_gib, cores)
-    base = load_with_profile(preset_name=preset, default="dartsim", profile=profile, overrides=overrides or [])
     virtual, prices = as_virtual(base), Prices(price_gpu_hour, price_host_hour)
     folder_target(out_folder or new_folder("plan"))  # fail before the work, not after it
     interrupted = report_interrupt("interrupted: nothing was written; the same command starts again")
@@ -86,7 +106,8 @@ def plan(
         errors.print("no update was finished; raise --hours", highlight=False)
         raise typer.Exit(1)
     bound_checks = checks(prepare(result.config), result.figures)
-    path = _write(result, base, machines_text=f"{gpus} GPUs, {hosts}", folder=out_folder or new_folder("plan"))
+    machines_text = f"{gpus} GPUs, {count}x{memory_gib:g}GiB"
+    path = _write(result, base, machines_text=machines_text, folder=out_folder or new_folder("plan"))
     if json_file != "-":
         _show(result, bound_checks, path)
     if json_file is not None:

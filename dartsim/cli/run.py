@@ -15,13 +15,14 @@ from dartsim.cli.options import (
     FaultsOption,
     Hours,
     Json,
+    OnOption,
     Out,
     Overrides,
     ProfileOption,
     Ray,
     RealTime,
+    SchedulerArgument,
     Workers,
-    WorkloadOption,
     backend_overrides,
     new_folder,
     settings,
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "Examples:\n\n"
     "dartsim run\n\n"
-    "dartsim run --preset dart --hours 8\n\n"
+    "dartsim run dart --hours 8\n\n"
+    "dartsim run areal-eta4 --on cluster.toml --hours 8\n\n"
     "dartsim config show --preset dart > my.toml\n\n"
     "dartsim run my.toml --set rollout.num_envs=80 \\\n  --set cluster.engine.reload_seconds=20 --seed 3\n\n"
     "dartsim run --preset dart --faults osworld\n\n"
@@ -60,11 +62,9 @@ RESUME_EXAMPLES = (
 
 
 def run(
-    config: Annotated[
-        Path | None, typer.Argument(metavar="CONFIG", help="A TOML file; see `dartsim config schema`.")
-    ] = None,
+    scheduler: SchedulerArgument = None,
     preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim presets`.")] = None,
-    workload: WorkloadOption = None,
+    on: OnOption = None,
     profile: ProfileOption = None,
     overrides: Overrides = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")] = None,
@@ -94,18 +94,18 @@ def run(
 
     Ctrl-C ends the run and writes a report of what ran.
     """
-    from dartsim.cli.options import load_with_profile
+    from dartsim.cli.options import load_config
     from dartsim.lab.bounds import bounds
     from dartsim.observe import Listener
     from dartsim.run.execute import execute
 
     changes = [*backend_overrides(backend, workers, real_time, ray), *settings(overrides, hours, seed, faults)]
     changes += ["run.fail_on_alarm=true"] if strict_alarms else []
-    resolved = load_with_profile(
-        config,
+    resolved = load_config(
+        scheduler,
         preset_name=preset,
         default="desktop" if backend == "desktop" else "tiny",
-        workload_name=workload,
+        on=on,
         profile=profile,
         overrides=changes,
     )

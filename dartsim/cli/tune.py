@@ -16,9 +16,10 @@ from dartsim.cli.console import errors, out, plain_table, write_json
 from dartsim.cli.options import (
     Hours,
     Json,
+    OnOption,
     Overrides,
     ProfileOption,
-    WorkloadOption,
+    SchedulerArgument,
     folder_target,
     new_folder,
     settings,
@@ -62,14 +63,12 @@ RayAddress = Annotated[
 
 
 def tune(
-    config: Annotated[
-        Path | None, typer.Argument(metavar="CONFIG", help="A TOML file; see `dartsim config schema`.")
-    ] = None,
+    scheduler: SchedulerArgument = None,
     space: Annotated[
         str, typer.Option(help="What may change: a TOML file, or key=low..high,key=one|other (see docs/lab.md).")
     ] = "",
     preset: Annotated[str | None, typer.Option(help="What to build on; default: dart-measured.")] = None,
-    workload: WorkloadOption = None,
+    on: OnOption = None,
     profile: ProfileOption = None,
     objective: Annotated[
         list[str] | None,
@@ -108,7 +107,7 @@ def tune(
     The study is kept in FOLDER/study.db: the same command with --out FOLDER resumes it after Ctrl-C, or with a
     larger --budget. Trials do not depend on the number of cores. Needs the extra `lab`.
     """
-    from dartsim.cli.options import load_with_profile
+    from dartsim.cli.options import load_config
     from dartsim.core.errors import ConfigError
     from dartsim.lab.jobs import Prices
     from dartsim.lab.space import read_space
@@ -119,11 +118,11 @@ def tune(
     if not space:
         raise ConfigError('nothing to tune: give --space, a TOML file or "key=low..high,key=one|other"')
     spec = StudySpec(
-        base=load_with_profile(
-            config,
+        base=load_config(
+            scheduler,
             preset_name=preset,
             default="dart-measured",
-            workload_name=workload,
+            on=on,
             profile=profile,
             overrides=settings(overrides, hours, None),
         ),

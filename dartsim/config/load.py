@@ -60,37 +60,73 @@ def workloads() -> dict[str, Tree]:
     return {name: _packaged("workloads", name) for name in _names("workloads")}
 
 
-CLUSTER = (
-    *("run.hours", "tasks", "surrogate", "cluster", "rollout.num_envs", "rollout.num_workers", "rollout.max_turns"),
+CLUSTER = ("cluster", "rollout.num_envs", "rollout.num_workers")
+WORKLOAD = (
+    *("run.hours", "tasks", "surrogate", "rollout.max_turns"),
     *("curation.attempts.group_size", "curation.batch.max_groups"),
 )
-"""What a workload is, of a whole configuration; the rest is its scheduler."""
+"""What a cluster and a workload are, of a whole configuration; the rest is its scheduler."""
+
+SCHEDULING = ("cluster.engine.window",)
+"""Settings in the cluster's sections that belong to the scheduler."""
+
+PROFILE = "profile.toml"
+"""File in a run directory that `dartsim measure` writes."""
 
 
 def workload(name: str) -> Tree:
-    """Return the settings of a workload: cluster, tasks and latencies.
+    """Return the settings of a cluster and its workload: machines, latencies, tasks.
 
     Args:
-        name: Of a workload; of a preset, whose scheduler is left out; or a TOML file: only such settings, or with a
-            ``preset`` a whole configuration, whose scheduler is left out.
+        name: Of a packaged workload; of a preset, whose scheduler is left out; a TOML file: only such settings, or with
+            a ``preset`` a whole configuration, whose scheduler is left out; or a run directory, whose measured profile
+            or whole configuration it is. After a ``+``, another of these, whose tasks and lengths are used instead:
+            ``cluster.toml+long-tail``.
 
     Raises:
         ConfigError: If there is none of that name.
     """
-    is_preset, is_file = name in _names("presets"), Path(name).is_file() or name.endswith(".toml")
-    if name in _names("workloads") or not (is_preset or is_file):
-        return _settings("workload", name)
-    own = {} if is_preset else _read(Path(name))
-    if is_file and "preset" not in own:
-        return own
-    whole = (load(preset_name=name) if is_preset else load(Path(name))).model_dump()
+    cluster, plus, other = name.partition("+")
+    if not plus or Path(name).exists():
+        return _workload(name)
     tree: Tree = {}
-    for key in CLUSTER:
-        value: Any = whole
-        for part in key.split("."):
-            value = value[part]
-        tree = merge(tree, _tree(key, value))
+    for source, keys in ((_workload(cluster), CLUSTER), (_workload(other), WORKLOAD)):
+        for key in keys:
+            tree = merge(tree, _part(source, key))
     return tree
+
+
+def _workload(name: str) -> Tree:
+    path = Path(name)
+    is_preset, is_file = name in _names("presets"), path.is_file() or name.endswith(".toml")
+    if name in _names("workloads") or not (is_preset or is_file or path.is_dir()):
+        return _settings("workload", name)
+    if path.is_dir() and not is_preset:
+        path = next((path / file for file in (PROFILE, "config.toml") if (path / file).is_file()), path / PROFILE)
+    own = {} if is_preset else _read(path)
+    if not is_preset and "preset" not in own:
+        return own
+    whole = (load(preset_name=name) if is_preset else load(path)).model_dump()
+    tree: Tree = {}
+    for key in (*CLUSTER, *WORKLOAD):
+        tree = merge(tree, _part(whole, key))
+    for key in SCHEDULING:
+        *sections, last = key.split(".")
+        table = tree
+        for section in sections:
+            table = table[section]
+        table.pop(last)
+    return tree
+
+
+def _part(tree: Mapping[str, Any], key: str) -> Tree:
+    """Return one setting or section of a tree, by its dotted key, as a tree; empty if the tree has none."""
+    value: Any = tree
+    for part in key.split("."):
+        if part not in value:
+            return {}
+        value = value[part]
+    return _tree(key, value)
 
 
 def _names(folder: str) -> list[str]:
@@ -115,7 +151,7 @@ def lay_workload(tree: Mapping[str, Any], name: str) -> Tree:
     Spare desktops of the scheduler are taken from those of the workload, at most a tenth of them. A bound in attempts
     (``curation.max_ahead``) stays the same number of batches, and ``groups.min_size`` at most the size of a group.
     """
-    laid: Any = merge(tree, workload(name))
+    laid: Any = lay_profile(tree, workload(name))
     rollout = {"num_envs": RolloutConfig.model_fields["num_envs"].default, **laid.get("rollout", {})}
     base, given = tree.get("curation", {}), laid.get("curation", {})
     if isinstance(base.get("max_ahead"), int):
@@ -141,7 +177,7 @@ def _batch_attempts(curation: Mapping[str, Any]) -> int:
 
 
 def load(
-    file: Path | None = None,
+    file: str | Path | None = None,
     *,
     preset_name: str | None = None,
     workload_name: str | None = None,
@@ -151,7 +187,7 @@ def load(
     """Return the resolved configuration.
 
     Args:
-        file: A TOML file; its top-level ``preset`` names its preset.
+        file: A TOML file, whose top-level ``preset`` names its preset; or the name of a preset.
         preset_name: The preset, if the file names none; by default ``dart``.
         workload_name: The workload (see ``workload``) laid over both. One that the file names is laid under it.
         profile: Another TOML file, laid over the first: measured settings.
@@ -161,7 +197,11 @@ def load(
         ConfigError: On an unknown key (with the nearest valid one), a wrong value, or a combination that cannot work;
             or if the file names another preset than ``preset_name``.
     """
-    own = _read(file) if file is not None else {}
+    if file is not None and str(file) in _names("presets") and not Path(file).is_file():
+        if preset_name not in (None, str(file)):
+            raise ConfigError(f"two presets are named, {str(file)!r} and --preset {preset_name}; name one of them")
+        file, preset_name = None, str(file)
+    own = _read(Path(file)) if file is not None else {}
     named = own.get("preset")
     given: Tree = {}
     for override in overrides:
@@ -335,9 +375,9 @@ def _read(file: Path) -> Tree:
     try:
         tree = tomllib.loads(file.read_text("utf-8"))
     except FileNotFoundError:
-        preset = str(file) in _names("presets")
-        hint = f"for a preset: --preset {file}" if preset else "`dartsim config show > my.toml` writes one to be edited"
-        raise ConfigError(f"there is no configuration file {file}; {hint}") from None
+        like = _nearest(str(file), _names("presets")) if file.suffix != ".toml" else ""
+        hint = like or "; `dartsim config show > my.toml` writes one to be edited"
+        raise ConfigError(f"there is no configuration file {file}{hint}") from None
     except OSError as error:
         raise ConfigError(f"the configuration file {file} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

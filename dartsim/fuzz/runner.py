@@ -97,7 +97,7 @@ class _CaseRun:
         for fault in case.faults:
             kind_named(fault.kind)
         self.case = case
-        self.prepared = _models(case.preset, tuple(sorted(case.choices.items())), case.profile)
+        self.prepared = _models(case.preset, tuple(sorted(case.choices.items())), case.profile, case.cluster)
         self.settings = CaseSettings(case.choices)
         self.config = self.prepared.config
         self.keep = keep
@@ -350,9 +350,9 @@ def _patience(prepared: PreparedRun, settings: CaseSettings) -> float:
 
 
 @lru_cache(maxsize=64)
-def _models(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str) -> PreparedRun:
+def _models(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str, cluster: str | None) -> PreparedRun:
     """Prepare a case's configuration, with the case's success rate for every task."""
-    case = Case(preset, 0, dict(choices), (), profile)
+    case = Case(preset, 0, dict(choices), (), profile, cluster)
     prepared = prepare(config_of(case))
     rate = float(CaseSettings(case.choices)["success"])
     difficulties = {task.id: TaskDifficulty(rate) for task in prepared.tasks}

@@ -25,6 +25,7 @@ class Chunk:
     number: int
     preset: str = DRAWN
     faults: str = "hostile"
+    cluster: str | None = None
     mutation: Mutation | None = None
     runs: int = CHUNK_RUNS
 
@@ -76,7 +77,7 @@ def search(chunk: Chunk, *, clock: Callable[[], float] | None = None, until: flo
     failure: CaseResult | None = None
     began = clock() if clock is not None else 0.0
     for _ in range(chunk.runs):
-        result = run_case(draw_case(rng, chunk.preset, chunk.faults), mutation=chunk.mutation)
+        result = run_case(draw_case(rng, chunk.preset, chunk.faults, chunk.cluster), mutation=chunk.mutation)
         tally.count(result)
         if result.failed:
             failure = result

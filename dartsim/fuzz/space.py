@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from dartsim.config import Config, from_tree, merge, presets
-from dartsim.config.load import scheduler
+from dartsim.config.load import lay_profile, scheduler, workload
 from dartsim.config.schema import FaultWindow
+from dartsim.config.sections.cluster import EnvConfig
+from dartsim.config.sections.rollout import LimitsConfig
 from dartsim.core.errors import ConfigError, no_such
 from dartsim.fuzz.cases import Case, Choice, fault_window
 from dartsim.sim.faults import KINDS, Place
@@ -142,6 +144,9 @@ RATES_SCALE = 10.0
 SLOW = 8.0
 """Factor of deadlines for slow desktops and lockstep."""
 
+ROOMY_GIB = 1024.0
+"""Memory of a host that fits any desktops of a case."""
+
 EVEN = {"start": 1.0, "boot": 4.0, "setup": 3.0, "step": 2.0, "evaluate": 1.0, "teardown": 1.0}
 """Whole seconds, so that many events coincide and their order matters."""
 
@@ -168,14 +173,18 @@ def known_presets() -> list[str]:
     return sorted(presets())
 
 
-def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "hostile") -> Case:
+def draw_case(
+    rng: np.random.Generator, preset: str = DRAWN, faults: str = "hostile", cluster: str | None = None
+) -> Case:
     """Draw a case.
 
     Raises:
-        ConfigError: If there is no such preset or fault profile.
+        ConfigError: If there is no such preset, fault profile or cluster.
     """
     if preset != DRAWN:
         _preset(preset)
+    if cluster is not None:
+        _speeds(cluster)
     if faults not in MAX_FAULTS:
         raise no_such("fault profile", faults, MAX_FAULTS)
     space = {**SHAPE, **SCHEDULER} if preset == DRAWN else SHAPE
@@ -191,9 +200,9 @@ def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "host
     seed = int(rng.integers(2**31))
     horizon = int(CaseSettings(choices)["fault_seconds"])
     if faults != "none" and rng.random() < RATES_SHARE:
-        case = Case(preset, seed, choices, profile=faults)
+        case = Case(preset, seed, choices, profile=faults, cluster=cluster)
     else:
-        case = Case(preset, seed, choices, _draw_faults(rng, horizon, faults))
+        case = Case(preset, seed, choices, _draw_faults(rng, horizon, faults), cluster=cluster)
     case = _draw_rules(_draw_spare(case))
     return _draw_stored(case, horizon) if faults == "hostile" else case
 
@@ -270,11 +279,14 @@ def _draw_stored(case: Case, horizon: int) -> Case:
 
 
 @lru_cache(maxsize=64)
-def _config(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str) -> Config:
+def _config(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str, cluster: str | None) -> Config:
     settings = CaseSettings(dict(choices))
     tree = merge(_preset(BASE if preset == DRAWN else preset), _cluster(settings))
     tree = merge(tree, _scheduler(settings) if preset == DRAWN else _scaled(tree, settings))
-    tree = merge(tree, _deadlines(settings, bool(tree["rollout"].get("lockstep"))))
+    if cluster is None:
+        tree = merge(tree, _deadlines(settings, bool(tree["rollout"].get("lockstep"))))
+    else:
+        tree = lay_profile(tree, _speeds(cluster))
     tree = merge(tree, {"cluster": {"faults": _rates(settings, profile)}})
     if tree["curation"]["attempts"].get("rule") == "by_success":
         tree = merge(tree, {"curation": {"attempts": {"min_group_size": 1}}})
@@ -287,7 +299,25 @@ def config_of(case: Case) -> Config:
     Raises:
         ConfigError: If the case is invalid.
     """
-    return _config(case.preset, tuple(sorted(case.choices.items())), case.profile)
+    return _config(case.preset, tuple(sorted(case.choices.items())), case.profile, case.cluster)
+
+
+@lru_cache(maxsize=8)
+def _speeds(name: str) -> dict[str, Any]:
+    """Return the latencies and speeds of a cluster, for a tiny one: with its deadlines, and updates of few turns."""
+    own = workload(name).get("cluster", {})
+    hosts = {key: value for key, value in own.get("hosts", {}).items() if key == "cores"}
+    learner = {key: value for key, value in own.get("learner", {}).items() if key == "fixed_seconds"}
+    env = {"profile": EnvConfig().profile, "latency": {}, **own.get("env", {})}
+    return {
+        "rollout": {"limits": LimitsConfig().model_dump()},
+        "cluster": {
+            "env": env,
+            "engine": own.get("engine", {}),
+            "learner": learner,
+            "hosts": {**hosts, "memory_gib": ROOMY_GIB},
+        },
+    }
 
 
 def _cluster(settings: CaseSettings) -> dict[str, Any]:

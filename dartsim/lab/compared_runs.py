@@ -67,9 +67,7 @@ def resolved(scheduler: Scheduler, on: str | Path | None = None, overrides: Iter
         for override in overrides:
             tree = merge(tree, parse_override(override))
         return from_tree(tree)
-    if is_file(scheduler):
-        return load(Path(scheduler), workload_name=workload, overrides=overrides)
-    return load(preset_name=str(scheduler), workload_name=workload, overrides=overrides)
+    return load(scheduler, workload_name=workload, overrides=overrides)
 
 
 @dataclass(frozen=True)

@@ -139,8 +139,33 @@ def change(objective: StudyObjective, base: Outcome, other: Outcome) -> Change:
 
 def half_width(values: Sequence[float]) -> float | None:
     """Return half the 95 % confidence interval of the mean, by Student's t; None with fewer than two values."""
-    freedom = len(values) - 1
-    if freedom < 1:
-        return None
-    series = 1.96 + 2.3723 / freedom + 2.8225 / freedom**2 + 2.5556 / freedom**3  # error below 1e-4 past the table
-    return (_T95[freedom - 1] if freedom <= len(_T95) else series) * stdev(values) / sqrt(len(values))
+    return None if len(values) < 2 else _t95(len(values) - 1) * stdev(values) / sqrt(len(values))
+
+
+def _t95(freedom: int) -> float:
+    """Return Student's t, two-sided 95 %."""
+    if freedom <= len(_T95):
+        return _T95[freedom - 1]
+    return 1.96 + 2.3723 / freedom + 2.8225 / freedom**2 + 2.5556 / freedom**3  # error below 1e-4
+
+
+POWER_Z = 0.8416
+"""Normal quantile of 80 %: the chance with which ``seeds_to_tell`` seeds tell a difference."""
+
+MAX_SEEDS = 1000
+"""Beyond as many seeds, a difference is not worth telling."""
+
+
+def seeds_to_tell(differences: Sequence[float]) -> int | None:
+    """Return how many seeds would probably tell paired differences from 0; None: more than ``MAX_SEEDS``.
+
+    It is the smallest n with (t(n - 1) + 0.84) s / sqrt(n) <= abs(d), where d is the mean and s the standard deviation
+    of the differences so far, and t Student's quantile for 95 %: with n seeds the 95 % interval excludes 0 in 80 % of
+    cases, if d and s are true. Source: the sample size of a paired t-test (Cohen, Statistical Power Analysis, 1988).
+
+    Args:
+        differences: One for each seed so far, two or more.
+    """
+    mean, spread = abs(fmean(differences)), stdev(differences)
+    sizes = range(2, MAX_SEEDS + 1)
+    return next((n for n in sizes if mean > 0.0 and (_t95(n - 1) + POWER_Z) * spread / sqrt(n) <= mean), None)

@@ -1,4 +1,4 @@
-"""``Comparison``: figures of schedulers with the same seeds; and conditions on them, for continuous integration.
+"""``Comparison``: figures of schedulers with the same seeds, their ranking, and conditions for continuous integration.
 
 A condition is a sentence such as ``trained_turns_per_minute < 0.95 * areal-eta4``: it holds of the first scheduler if
 the 95 % interval of the paired difference, seed by seed, lies on that side of 0 as a whole. So chance rarely fails a
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,7 +18,7 @@ from xml.etree import ElementTree
 
 from dartsim.core.errors import ConfigError, no_such
 from dartsim.lab.compared_runs import ComparedRun, EndedRun
-from dartsim.lab.comparison import FIGURES, compared, half_width, over_seeds
+from dartsim.lab.comparison import FIGURES, Change, compared, half_width, over_seeds, seeds_to_tell
 
 CONDITION = re.compile(
     r"^\s*(?P<figure>\w+)\s*(?P<sign>[<>])\s*(?:(?P<factor>[\d.eE+-]+)\s*\*\s*)?(?P<base>[^\s*]+)\s*$"
@@ -96,6 +97,25 @@ class ConditionResult:
         return f"{self.condition.text} {verdict}: difference {self.mean:+.4g} ± {self.half_width:.2g} at 95 % ({seeds})"
 
 
+@dataclass(frozen=True, slots=True)
+class SchedulerRank:
+    """A scheduler in a ranking.
+
+    Attributes:
+        scheduler: Its name.
+        mean: Its figure, over seeds; None if a run has none.
+        half_width: Half of the mean's 95 % interval; None with one seed.
+        to_best: Difference to the best one, relative to that; ``half_width`` is of the differences, seed by seed.
+        verdict: "best", "differs", or "could be chance" with the number of seeds that would probably tell.
+    """
+
+    scheduler: str
+    mean: float | None
+    half_width: float | None
+    to_best: Change
+    verdict: str
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Figures of schedulers on one cluster, with the same seeds.
@@ -126,6 +146,43 @@ class Comparison:
         """Return the mean of a figure over seeds; None if a run has none."""
         found = over_seeds(self.figures[scheduler], [figure])
         return found[figure]["mean"] if found else None
+
+    def ranking(self, figure: str = "trained_turns_per_minute", *, lowest: bool = False) -> list[SchedulerRank]:
+        """Return the schedulers, the best first, each compared with the best, seed by seed.
+
+        Args:
+            figure: One of ``dartsim.lab.comparison.FIGURES``.
+            lowest: Whether the lowest figure is the best.
+        """
+        sign = 1.0 if lowest else -1.0
+        means = {name: self.mean(name, figure) for name in self.schedulers}
+        order = sorted(self.schedulers, key=lambda name: inf if (mean := means[name]) is None else sign * mean)
+        best, ranks = order[0], []
+        for name in order:
+            width = None if means[name] is None else half_width(self._values(name, figure))
+            change, verdict = self._to_best(name, best, figure)
+            ranks.append(SchedulerRank(name, means[name], width, change, verdict))
+        return ranks
+
+    def _to_best(self, name: str, best: str, figure: str) -> tuple[Change, str]:
+        """Return the difference of a scheduler to the best one, and what it says."""
+        reference = self.mean(best, figure)
+        if self.mean(name, figure) is None or not reference:
+            return Change(None, None), "unknown: no update finished; simulate more hours"
+        if name == best:
+            return Change(0.0, None), "best"
+        pairs = zip(self._values(name, figure), self._values(best, figure), strict=True)
+        differences = [(own - other) / reference for own, other in pairs]
+        change = Change(fmean(differences), half_width(differences))
+        if change.half_width is None:
+            return change, "unknown: one seed; take --seeds 3 or more"
+        if change.certain:
+            return change, "differs"
+        wanted = seeds_to_tell(differences)
+        if wanted is None:
+            return change, "could be chance: the difference is too small to tell"
+        more = max(1, wanted - len(self.seeds))
+        return change, f"could be chance: about {more} more seed{'s' * (more > 1)} would tell"
 
     def result(self, condition: str) -> ConditionResult:
         """Return whether a condition holds.

@@ -6,7 +6,9 @@ import json
 import logging
 import re
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,7 +16,7 @@ import pytest
 
 from dartsim.cli import compare
 from dartsim.config import load, to_toml, valid_keys
-from dartsim.lab.compared_runs import make_runs, named_handler
+from dartsim.lab.compared_runs import named_handler
 from dartsim.run.execute import execute
 
 SMALL = ("--preset", "dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
@@ -110,19 +112,30 @@ def test_a_comparison_shows_one_table_and_one_page(dartsim, capsys):
     assert "Diamonds" in Path("both/comparison.html").read_text("utf-8")
     assert "prefix hits, %" in printed
     assert all(0.0 < row["prefix_hit_share"] < 1.0 for row in rows)
-    assert "Prefix hits" in Path("both/comparison.html").read_text("utf-8")
+    page = Path("both/comparison.html").read_text("utf-8")
+    assert "<td>prefix hits, %</td>" in page
+    assert page.count("<h2>Figures</h2>") == 0, "one table"
+    assert "ranking, one seed" in printed
+    assert [row["verdict"][:7] for row in rows] == ["unknown", "unknown"]
     assert dartsim(*arguments) == 2
     assert "both already exists" in capsys.readouterr().err
 
 
-def one_by_one(runs, console, ray):
-    """Make the runs of a comparison in this process."""
-    return make_runs(runs, console, processes=1)
-
-
-def test_a_comparison_over_seeds_shows_means_and_on_a_workload_nothing_published(dartsim, capsys, monkeypatch):
-    monkeypatch.setattr(compare, "make_runs", one_by_one)
-    arguments = ("--on", "laptop", "--hours", "0.2", "--seeds", "2", "--out", "both", "--json", "rows.json")
+def test_a_comparison_over_seeds_shows_means_and_on_a_workload_nothing_published(dartsim, capsys):
+    arguments = (
+        "--processes",
+        "1",
+        "--on",
+        "laptop",
+        "--hours",
+        "0.2",
+        "--seeds",
+        "2",
+        "--out",
+        "both",
+        "--json",
+        "rows.json",
+    )
     assert dartsim("compare", "coupled", *arguments) == 0
     rows = json.loads(Path("rows.json").read_text())
     lines = [Path(f"both/coupled-seed{seed}/metrics.jsonl").read_text().splitlines() for seed in (0, 1)]
@@ -146,7 +159,7 @@ def test_a_comparison_over_seeds_shows_means_and_on_a_workload_nothing_published
 def test_the_same_command_finishes_an_interrupted_comparison(dartsim, monkeypatch, out, folder):
     arguments = ("compare", "coupled", "dart-measured", "--hours", "0.2", *out, "--json", "rows.json")
 
-    def first_only(runs, console, ray):
+    def first_only(runs, *_):
         execute(runs[0].config, runs[0].path)
         runs[1].path.mkdir()
         (runs[1].path / "config.toml").write_text(to_toml(runs[1].config))
@@ -160,6 +173,31 @@ def test_the_same_command_finishes_an_interrupted_comparison(dartsim, monkeypatc
     assert dartsim(*arguments) == 0
     assert summary.stat().st_mtime_ns == written
     assert [row["preset"] for row in json.loads(Path("rows.json").read_text())] == ["coupled", "dart-measured"]
+
+
+def test_a_killed_comparison_keeps_its_finished_runs_and_more_seeds_add_to_it(dartsim, capsys):
+    command = [*("compare", "coupled", "dart-measured", "--on", "laptop", "--hours", "0.5"), "--processes", "1"]
+    more = ["--seeds", "3", "--json", "rows.json"]
+    process = subprocess.Popen([sys.executable, "-m", "dartsim", *command, "--seeds", "2"], stderr=subprocess.DEVNULL)
+    folder = Path("runs/compare-coupled-dart-measured")
+    while not list(folder.glob("*/summary.json")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    written = {path: path.stat().st_mtime_ns for path in folder.glob("*/summary.json")}
+    assert 1 <= len(written) < 4
+    assert dartsim(*command, "--seeds", "2") == 0
+    written |= {path: path.stat().st_mtime_ns for path in folder.glob("*/summary.json") if path not in written}
+    assert len(written) == 4
+    assert dartsim(*command, *more) == 0
+    assert all(path.stat().st_mtime_ns == when for path, when in written.items())
+    rows = json.loads(Path("rows.json").read_text())
+    assert [(row["scheduler"], row["seed"]) for row in rows] == [
+        (name, seed) for name in ("coupled", "dart-measured") for seed in range(3)
+    ]
+    assert {row["rank"] for row in rows} == {1, 2}
+    assert [path.name for path in Path("runs").iterdir()] == [folder.name]
 
 
 def test_files_are_compared_with_presets_on_the_same_cluster(dartsim, capsys):
@@ -178,13 +216,14 @@ def test_files_are_compared_with_presets_on_the_same_cluster(dartsim, capsys):
     assert "two schedulers are named 'mine'" in capsys.readouterr().err
 
 
-def test_a_comparison_fails_if_a_condition_holds(dartsim, capsys, monkeypatch):
-    monkeypatch.setattr(compare, "make_runs", one_by_one)
+def test_a_comparison_fails_if_a_condition_holds(dartsim, capsys):
     worse = ("--fail-if", "generated_turns_per_minute < 0.9 * dart")
     arguments = (
         "compare",
         "coupled",
         "dart",
+        "--processes",
+        "1",
         "--on",
         "laptop",
         "--hours",
@@ -198,8 +237,10 @@ def test_a_comparison_fails_if_a_condition_holds(dartsim, capsys, monkeypatch):
     assert dartsim(*arguments, *worse, *fine) == 1
     told = capsys.readouterr()
     assert "generated_turns_per_minute < 0.9 * dart holds: difference -" in told.err
-    assert "dartsim run --preset coupled --on laptop --set run.hours=0.5 --seed 1" in told.err
+    assert "dartsim run coupled --on laptop --set run.hours=0.5 --seed 1" in told.err
     assert "9 * dart does not hold" in told.out
+    assert "ranking, 2 paired seeds" in told.out
+    assert "1. " in told.out
     suite = ElementTree.parse("gate.xml").getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     assert dartsim("compare", "coupled", "dart", *fine) == 2

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dartsim.config import load
+from dartsim.fuzz import from_token
+from dartsim.fuzz.space import config_of, draw_case
 from dartsim.lab.jobs import Job, run_job
 from dartsim.lab.virtual import as_virtual
 from dartsim.real.processes import LocalProcesses
@@ -113,6 +116,64 @@ def test_explain_says_why_and_what_removing_it_brings(dartsim, capsys):
     without = {row["cause"] for row in found["gains"]["without"]}
     assert {"setting up", "training", "host contention"} <= without
     assert "Why idle" in Path("run/report.html").read_text()
+
+
+CLUSTER = """
+[rollout]
+num_envs = 4
+num_workers = 2
+max_turns = 6
+[curation.attempts]
+group_size = 2
+[curation.batch]
+max_groups = 2
+[cluster.hosts]
+count = 1
+memory_gib = 8.0
+[cluster.env.latency]
+step = 3.5
+[cluster.learner]
+fixed_seconds = 30.0
+gpus = 1
+"""
+
+
+@pytest.fixture
+def cluster():
+    Path("cluster.toml").write_text(CLUSTER)
+    return "cluster.toml"
+
+
+def test_explain_simulates_a_scheduler_on_a_cluster(dartsim, capsys, cluster):
+    assert dartsim("explain", "areal-eta4", "--on", cluster, "--hours", "0.3", "--json", "-") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {row["population"] for row in found["causes"]} <= {"desktops", "engines", "trainer"}
+    assert found["to_hours"] == pytest.approx(0.3, abs=0.02)
+    assert not Path("runs").exists()
+
+
+def test_plan_takes_the_machines_of_a_cluster(dartsim, capsys, cluster):
+    options = ("--hours", "0.5", "--seeds", "1", "--processes", "1", "--out", "planned", "--json", "plan.json")
+    assert dartsim("plan", "areal-eta4", "--on", cluster, *options) == 0
+    made = load(Path("planned/plan.toml"))
+    assert made.rollout.num_workers + made.cluster.learner.gpus == 3
+    assert (made.cluster.hosts.count, made.preset, made.cluster.env.latency) == (1, "areal-eta4", {"step": 3.5})
+
+
+def test_fuzz_searches_a_scheduler_with_the_speeds_of_a_cluster(dartsim, capsys, cluster):
+    options = ("--seconds", "2", "--processes", "1", "--json", "-")
+    assert dartsim("fuzz", "areal-eta4", "--on", cluster, *options) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["presets"], found["cluster"], found["violations"]) == (["areal-eta4"], cluster, 0)
+    assert found["seeds"] > 0
+    assert dartsim("fuzz", "--on", "laptops", *options) == 2
+
+
+def test_a_case_on_a_cluster_has_its_latencies_and_a_token(cluster):
+    case = draw_case(np.random.default_rng(3), "areal-eta4", "osworld", cluster)
+    config = config_of(from_token(case.token()))
+    assert config == config_of(case)
+    assert (config.cluster.env.latency, config.cluster.learner.fixed_seconds) == ({"step": 3.5}, 30.0)
 
 
 def test_explain_needs_segments(dartsim, capsys):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dartsim.cli import console, plan
-from dartsim.cli.options import load_with_profile
+from dartsim.cli.options import load_config
 from dartsim.config import load, to_toml
 from dartsim.core.errors import ConfigError
 
@@ -103,7 +103,7 @@ def test_a_json_file_that_cannot_be_written_after_all_is_one_message(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run", "dart"), "for a preset: --preset dart"),
+        (("run", "dartt"), "no configuration file dartt; did you mean 'dart'"),
         (("run", "--preset", ""), "there is no preset ''"),
         (("run", "--preset", "tiny", "--on", "laptop"), "a preset with a surrogate policy"),
         (("compare", "file"), "file is not TOML"),
@@ -175,17 +175,18 @@ def test_help_has_a_short_form_and_examples(dartsim, capsys, command):
 
 
 def test_a_profile_is_a_name_a_file_or_a_run():
-    named = load_with_profile(default="dart", profile="osworld")
+    named = load_config(default="dart", profile="osworld")
     assert (named.preset, named.cluster.env.profile) == ("dart", "osworld")
     Path("measured.toml").write_text("[cluster.learner]\nfixed_seconds = 7.0\n")
-    measured = load_with_profile(preset_name="coupled", profile="measured.toml")
+    measured = load_config(preset_name="coupled", profile="measured.toml")
     assert (measured.preset, measured.cluster.learner.fixed_seconds) == ("coupled", 7.0)
     Path("folder/config.toml").write_text(to_toml(load(preset_name="coupled")))
-    assert load_with_profile(default="dart", profile="folder").preset == "coupled"
+    assert load_config(default="dart", profile="folder").preset == "coupled"
+    assert load_config("folder").preset == "coupled"
     with pytest.raises(ConfigError, match="builds on preset"):
-        load_with_profile(preset_name="dart", profile="folder")
+        load_config(preset_name="dart", profile="folder")
     Path("measured.toml").rename("folder/profile.toml")
-    assert load_with_profile(default="dart", profile="folder").cluster.learner.fixed_seconds == 7.0
+    assert load_config(default="dart", profile="folder").cluster.learner.fixed_seconds == 7.0
 
 
 def test_a_configuration_is_shown_with_all_that_a_run_takes(dartsim, capsys):

@@ -60,10 +60,14 @@ def test_an_unknown_key_of_a_file_names_the_file(tmp_path):
             load(**names)
 
 
-def test_a_preset_s_name_in_place_of_a_file_is_recognised(tmp_path, monkeypatch):
+def test_a_scheduler_is_a_preset_or_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="no configuration file dart; for a preset: --preset dart"):
-        load(Path("dart"))
+    assert load("areal-eta4") == load(Path("areal-eta4")) == load(preset_name="areal-eta4")
+    assert load("areal-eta4", preset_name="areal-eta4").preset == "areal-eta4"
+    with pytest.raises(ConfigError, match="two presets are named, 'dart' and --preset coupled"):
+        load("dart", preset_name="coupled")
+    with pytest.raises(ConfigError, match="no configuration file areal-eta; did you mean 'areal-eta"):
+        load("areal-eta")
 
 
 def test_no_name_is_not_the_default_preset():

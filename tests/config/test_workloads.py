@@ -115,3 +115,37 @@ def test_a_cluster_file_with_an_unknown_key_is_refused(files):
         load(preset_name="dart", workload_name=str(files / "wrong.toml"))
     with pytest.raises(ConfigError, match=r"there is no configuration file none\.toml"):
         load(preset_name="dart", workload_name="none.toml")
+
+
+def test_a_cluster_takes_the_tasks_of_another(files):
+    config = load("dartsim", workload_name=f"{files / 'cluster.toml'}+math")
+    math = load("dartsim", workload_name="math")
+    assert (config.tasks, config.surrogate, config.rollout.max_turns) == (
+        math.tasks,
+        math.surrogate,
+        math.rollout.max_turns,
+    )
+    assert (config.rollout.num_desktops, config.cluster.hosts.count) == (10, 2)
+    assert config.workload is None
+    with pytest.raises(ConfigError, match="there is no workload 'maths'; did you mean 'math'"):
+        load("dartsim", workload_name="laptop+maths")
+
+
+def test_a_measured_run_is_a_cluster_whose_distributions_replace_others(files):
+    folder = files / "run"
+    folder.mkdir()
+    (folder / "config.toml").write_text(to_toml(load("coupled", workload_name="math")))
+    whole = load("dartsim", workload_name=str(folder))
+    assert whole.cluster.env == load("coupled", workload_name="math").cluster.env
+    assert whole.rollout.unit == "rollout"
+    step = "[cluster.env.latency]\nstep = { kind = 'quantiles', points = [[0.0, 1.0], [1.0, 2.0]] }\n"
+    (folder / "profile.toml").write_text(step)
+    other = "step = { kind = 'lognormal', mean_seconds = 1.0, sd_seconds = 1.0 }\n"
+    (files / "mine.toml").write_text("[cluster.env.latency]\n" + other)
+    measured = load(files / "mine.toml", workload_name=str(folder))
+    assert measured.cluster.env.latency == {"step": {"kind": "quantiles", "points": [[0.0, 1.0], [1.0, 2.0]]}}
+
+
+def test_the_prompt_window_belongs_to_the_scheduler(files):
+    assert load("dartsim", workload_name="dart-measured").cluster.engine.window == "block"
+    assert load("dart", workload_name="dartsim").cluster.engine.window == "slide"

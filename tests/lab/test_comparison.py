@@ -1,11 +1,23 @@
 """Figures that schedulers are compared by, on numbers that can be worked out by hand."""
 
 from math import sqrt
-from statistics import stdev
+from statistics import fmean, stdev
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dartsim.lab.comparison import FIGURES, class_ratios, classes_over_seeds, compared, half_width, over_seeds
+from dartsim.lab.comparison import (
+    FIGURES,
+    class_ratios,
+    classes_over_seeds,
+    compared,
+    half_width,
+    over_seeds,
+    seeds_to_tell,
+)
+from dartsim.lab.gate import Comparison
 
 BIAS = {
     "short": {"offered": 50, "trained": 30},
@@ -74,3 +86,57 @@ def test_the_interval_over_seeds_is_student_s():
     assert found["env_utilization"] == {"mean": 2.0, "half_width": pytest.approx(12.706)}
     assert found["staleness_max"] == {"mean": 3.0, "half_width": None}
     assert "wasted_share" not in found
+
+
+def ranked(**trained):
+    rows = {name: [{"trained_turns_per_minute": value} for value in values] for name, values in trained.items()}
+    number = len(next(iter(trained.values())))
+    return Comparison(tuple(trained), tuple(range(number)), rows, {}).ranking()
+
+
+def test_a_ranking_says_what_differs_from_the_best_seed_by_seed():
+    # Seeds shift all schedulers by 10, so that unpaired intervals overlap; b is lower by 1 with each seed.
+    ranks = ranked(b=[49.0, 59.1, 68.9], a=[50.0, 60.0, 70.0], c=[52.0, 55.0, 64.0])
+    assert [rank.scheduler for rank in ranks] == ["a", "b", "c"]
+    best, lower, chance = ranks
+    assert (best.verdict, lower.verdict) == ("best", "differs")
+    assert lower.to_best.share == pytest.approx(-1.0 / 60.0)
+    assert lower.to_best.half_width == pytest.approx(half_width([-1.0, -0.9, -1.1]) / 60.0)
+    assert chance.verdict.startswith("could be chance: about ")
+    assert chance.verdict.endswith(" more seeds would tell")
+
+
+def test_a_ranking_claims_nothing_without_evidence():
+    assert [rank.verdict for rank in ranked(a=[2.0], b=[1.0])] == ["best", "unknown: one seed; take --seeds 3 or more"]
+    same = ranked(a=[1.0, 2.0], b=[2.0, 1.0])[1]
+    assert same.verdict == "could be chance: the difference is too small to tell"
+    none = ranked(a=[None, None], b=[1.0, 1.0])
+    assert [rank.scheduler for rank in none] == ["b", "a"]
+    assert none[1].verdict.startswith("unknown: no update finished")
+
+
+def test_equal_schedulers_differ_in_no_seed():
+    assert ranked(a=[1.0, 2.0], b=[1.0, 2.0])[1].verdict == "could be chance: the difference is too small to tell"
+
+
+@given(st.lists(st.floats(-10.0, 10.0), min_size=2, max_size=8), st.floats(0.1, 10.0))
+def test_seeds_to_tell_does_not_depend_on_the_scale_and_falls_with_the_difference(values, scale):
+    wanted = seeds_to_tell(values)
+    mean = fmean(values)
+    if abs(mean) < 1e-3:
+        return
+    larger = seeds_to_tell([value + mean for value in values])
+    assert larger is not None or wanted is None
+    assert wanted is None or (larger is not None and larger <= wanted)
+    again = seeds_to_tell([scale * value for value in values])
+    assert again == wanted or None in (again, wanted) or abs(again - wanted) <= 1
+
+
+def test_as_many_seeds_as_told_tell_in_four_of_five_studies():
+    rng = np.random.default_rng(0)
+    sample = rng.normal(size=200)
+    wanted = seeds_to_tell(list(0.7 + (sample - sample.mean()) / sample.std(ddof=1)))
+    assert wanted == 18, "18.1 by the tables of a paired t-test, for an effect of 0.7, 5 %, 80 %"
+    studies = rng.normal(0.7, 1.0, size=(2000, wanted))
+    told = np.mean([abs(fmean(study)) > half_width(study) for study in studies.tolist()])
+    assert told == pytest.approx(0.8, abs=0.04)
