@@ -135,8 +135,6 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
         """Any string."""
         return UnicodeText(MAX_ACTION_CHARACTERS)
 
-    # ---- what a desktop is: written by subclasses
-
     @abstractmethod
     def _begin(self, task: Task) -> None:
         """Set the desktop up for a task."""
@@ -152,8 +150,6 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
     @abstractmethod
     def _score(self) -> float:
         """Return how well a feasible task is done by now, in [0, 1]."""
-
-    # ---- plain calls
 
     def begin(self, task: Task, seed: int | None = None) -> None:
         """Begin an episode: ``reset`` without an observation."""
@@ -209,8 +205,6 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
         if not 0.0 <= score <= 1.0:
             raise ScoreUnavailable(f"task {self.task.id}: the evaluator gave {score}, wanted a number in [0, 1]")
         return score
-
-    # ---- gymnasium
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

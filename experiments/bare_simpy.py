@@ -140,8 +140,6 @@ class BareCluster:
         env.run(config.run.hours * 3600.0)
         return self.num_turns
 
-    # ---- processes
-
     def _desktop(self, host: Any, pace: Pace, tasks: cycle[Any]) -> Process:
         env, cores, limits, wait = self.env, host.cores, self._limits, self._wait
         hop_seconds = self.prepared.config.cluster.engine.overhead_seconds
@@ -196,8 +194,6 @@ class BareCluster:
                 for gpu in down:
                     gpu.cache.clear()
                 self._up = list(self._gpus)
-
-    # ---- waiting
 
     def _event_alone(self, event: simpy.Event, limit_seconds: float) -> simpy.Event:
         return event

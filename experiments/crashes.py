@@ -145,9 +145,6 @@ def configured(kind: str, seed: int, **tables: Any) -> Config:
     return from_tree(merge(tree, tables))
 
 
-# ---- in virtual time
-
-
 def crashing_run(config: Config, folder: Path, instants: list[float], ledger: Ledger) -> Recorder:
     """Run a configuration, crashing it at each of these times of the run, seconds, and resume it until it ends."""
     prepared = prepare(config)
@@ -193,9 +190,6 @@ def trained_set(database: Path) -> set[tuple[Any, ...]]:
         wanted = (columns.task, columns.group, columns.index, columns.seed, columns.reward, columns.num_turns)
         found = {tuple(row) for row in connection.execute(select(*wanted).where(columns.state == "trained"))}
     return found
-
-
-# ---- processes
 
 
 def forked(work: Callable[[], None]) -> int:
@@ -263,9 +257,6 @@ def look_if_made(ledger: Ledger, database: Path) -> None:
         made = connection.exec_driver_sql("SELECT count(*) FROM sqlite_master WHERE name = 'updates'").scalar()
     if made:
         ledger.look(database)
-
-
-# ---- the figures
 
 
 def measure(options: Options) -> Figures:

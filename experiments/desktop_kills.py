@@ -69,9 +69,6 @@ KILLS: dict[str, Callable[[Container], Awaitable[bool]]] = {
 }
 
 
-# ---- one process
-
-
 def main() -> None:
     """Run one process, with the image, the folder, the seed and the number of kills as arguments."""
     image, folder, seed, kills = sys.argv[1:]
@@ -116,9 +113,6 @@ async def _kill_at_random(cluster: DesktopStudyCluster, rng: random.Random, kill
 def _tell(**what: Any) -> None:
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
-
-
-# ---- all of them
 
 
 def random_kills(image: str, *, kills: int, kills_a_life: int, seed: int, on_life: Callable[[Told], None]) -> Told:

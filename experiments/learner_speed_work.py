@@ -80,9 +80,6 @@ def batch_of(vlm: Vlm, case: LearnerCase) -> Batch:
     return Batch(1, 0, tuple(groups))
 
 
-# ---- peers
-
-
 def library_inputs(vlm: Vlm, prompts: Sequence[Any], replies: Sequence[Any]) -> dict[str, torch.Tensor]:
     """Return prompts, padded on the left, and replies, padded on the right, as transformers' classes take them."""
     width = max(len(prompt.tokens) for prompt in prompts)
@@ -210,9 +207,6 @@ def our_update(vlm: Vlm, batch: Batch) -> Callable[[], Any]:
 
 UPDATES = {"ours": our_update, "transformers": plain_update, "trl": trl_update}
 PEERS = {"transformers": "plain transformers loop, same loss", "trl": "TRL GRPOTrainer, its loss"}
-
-
-# ---- measuring
 
 
 def seconds_each(runs: dict[str, Callable[[], Any]], *, repeats: int) -> dict[str, float]:

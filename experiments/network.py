@@ -102,8 +102,6 @@ class Network:
     def address(self, host: str) -> str:
         return f"{SUBNET}{self.hosts.index(host) + 1}"
 
-    # ---- what happens to packets
-
     def set(self, *, delay_seconds: float = 0.0, loss: float = 0.0) -> None:
         """Delay every packet, each way, and lose a share of them."""
         self._tell(delay=delay_seconds, loss=loss)
@@ -125,8 +123,6 @@ class Network:
         self._wire.stdin.write(json.dumps(what) + "\n")
         self._wire.stdin.flush()
         self._wire.stdout.readline()
-
-    # ---- what runs on hosts
 
     def command(self, host: str, command: Sequence[str | Path]) -> list[str]:
         """Return a command line that runs a command on a host."""
@@ -174,9 +170,6 @@ def stop(process: subprocess.Popen[Any]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-# ---- the wire's process
 
 
 class Wire:

@@ -114,9 +114,6 @@ QUICK = ("engines lost while they load weights", "desktops lost while one is sco
 QUICK_SECONDS = 8.0
 
 
-# ---- the hosts
-
-
 @dataclass(slots=True)
 class RunHosts:
     """The hosts of a run, up."""
@@ -209,9 +206,6 @@ def _until_answers(ask: Callable[[], Any]) -> None:
             sleep(0.1)
         else:
             return
-
-
-# ---- one run
 
 
 class Saboteur(Instrument):
@@ -353,9 +347,6 @@ def left(made: RunHosts) -> int:
         return len(client.api.containers(all=True))
     finally:
         client.close()
-
-
-# ---- the study
 
 
 def measure(options: Options) -> Figures:

@@ -234,9 +234,6 @@ def _(old: Any, self: RolloutService, worker: Any) -> None:
     self.router.add(worker)
 
 
-# -- of what outlives the process: found only where it is killed, or its store fails
-
-
 @_planted("trained before commit", SqlStore, "lease")
 def _(old: Any, self: SqlStore, batch: Any) -> None:
     """A batch is written as trained when it is taken, before its update is committed."""

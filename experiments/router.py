@@ -140,9 +140,6 @@ def server(turns: Turns) -> Iterator[str]:
                 process.stdout.close()
 
 
-# ---- the three
-
-
 @asynccontextmanager
 async def ours(url: str, turns: Turns) -> Any:
     """The pool as a run has it."""
@@ -213,9 +210,6 @@ CLIENTS: dict[str, Callable[[str, Turns], Any]] = {
     "pooled": partial(bare, pools=POOLS),
     "openai": openai,
 }
-
-
-# ---- measuring
 
 
 async def many(ask: Ask, live: int, count: int, seconds: float = 20.0) -> int:

@@ -78,9 +78,6 @@ def configuration(num_envs: int, hours: float, *, seed: int = 0, store: str = "m
     return load(preset_name=PRESET, overrides=scaled(num_envs, hours, seed=seed, store=store))
 
 
-# ---- one measurement, in a process of its own
-
-
 def full_system(num_envs: int, hours: float, seed: int, store: str) -> Figures:
     """Run the control plane with its measurements over the cluster model."""
     from dartsim.run.prepare import prepare
@@ -132,9 +129,6 @@ VARIANTS: dict[str, Callable[[int, float, int], Figures]] = {
     "bare_timeouts": lambda num_envs, hours, seed: isolated(bare_simpy, num_envs, hours, seed, True),
     "sqlite": lambda num_envs, hours, seed: isolated(full_system, num_envs, hours, seed, "sqlite"),
 }
-
-
-# ---- the benchmark
 
 
 def measure(options: Options) -> Figures:

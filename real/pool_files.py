@@ -68,9 +68,6 @@ def token_meaning(vlm: Vlm | ReplyWriter, screen: int) -> dict[str, Any]:
     return meaning
 
 
-# ---- writing
-
-
 @dataclass(slots=True)
 class _Writer:
     """A pool being written; ``columns`` are the tokens, log-probabilities and entropies so far, ``length`` each."""
@@ -187,9 +184,6 @@ def write_pool(
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
     return len(rows)
-
-
-# ---- reading
 
 
 def read_pool(folder: Path, tasks: Sequence[Task], *, writes: Mapping[str, Any] | None = None) -> PoolFile:
@@ -313,9 +307,6 @@ class _Reader:
             except TornFile as error:
                 raise ConfigError(f"{error}; collect the successes again") from None
         return self._screens[name]
-
-
-# ---- hashes
 
 
 def task_digest(task: Task) -> str:

@@ -29,9 +29,6 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)  # loaded before any fork: a forked child may do very little
 
 
-# ---- which process is which
-
-
 def process_scope(proc: Path = PROC) -> str:
     """Return this boot and pid namespace, within which a pid names one process; empty if the system has none."""
     boot, namespace = boot_id(proc), pid_namespace(proc)
@@ -94,9 +91,6 @@ def end_with(parent: int, signal_number: int) -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal_number)
     if os.getppid() != parent:
         os._exit(128 + signal_number)  # not by the signal itself, which the parent may handle
-
-
-# ---- pools
 
 
 class SpawnPool(ProcessPoolExecutor):

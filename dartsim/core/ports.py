@@ -137,8 +137,6 @@ class Store(Protocol):
         StoreFault: If the store's disk or database failed; every call may raise it.
     """
 
-    # -- contents
-
     @property
     def resumable(self) -> bool:
         """Whether another process can resume the run from it."""
@@ -172,8 +170,6 @@ class Store(Protocol):
         """
         ...
 
-    # -- states of trajectories
-
     def record(self, trajectory: Trajectory) -> None:
         """Keep a finished attempt, in state ``recorded``."""
         ...
@@ -202,8 +198,6 @@ class Store(Protocol):
         """Mark attempts as dropped whose trajectories cannot be read."""
         ...
 
-    # -- transactions
-
     def settle(self, source: Resumable, *, now: bool = False) -> None:
         """End a transaction; ``source`` has the state that belongs to it.
 
@@ -221,8 +215,6 @@ class Store(Protocol):
     def close(self) -> None:
         """Write what is pending and release the database. May be called twice."""
         ...
-
-    # -- resuming
 
     def save(self, documents: Mapping[str, Any]) -> None:
         """Keep JSON-serializable documents by name, replacing those of the same names."""

@@ -99,8 +99,6 @@ class DataManager:
         self.failure: BaseException | None = None
         self.changed = recorder.clock()
 
-    # -- state -------------------------------------------------------------------------
-
     @property
     def ending(self) -> bool:
         """Whether nothing more is admitted."""
@@ -128,8 +126,6 @@ class DataManager:
             blocked_by=self._admission.blocked_by(),
         )
 
-    # -- admission --------------------------------------------------------------------------------
-
     async def admit(self, slot: int) -> Attempt | None:
         self._queue.end(slot)
         if self._ending:
@@ -155,8 +151,6 @@ class DataManager:
                 attempt = self.open_groups.next_attempt(self.ledger.admitted, self.ledger.version)
                 self.ledger.begin(attempt)
                 self._queue.start(slot, attempt)
-
-    # -- results ----------------------------------------------------------------------------------
 
     def finish(self, trajectory: Trajectory) -> None:
         try:
@@ -223,8 +217,6 @@ class DataManager:
         if reason is None or self._rules.batch_rule.looks_at_running:
             self._wake_trainer()
 
-    # -- stale and withdrawn groups ---------------------------------------------------------------
-
     def _drop_stale(self) -> None:
         """Drop what is too stale for the trainer's weights, and start attempts in its place."""
         for task in self.ready_groups.drop_stale():
@@ -249,8 +241,6 @@ class DataManager:
             self.withdraw(attempt)
         if self._rules.batch_rule.looks_at_running:
             self._wake_trainer()  # it no longer waits for this group
-
-    # -- batches ----------------------------------------------------------------------------------
 
     async def next_batch(self) -> Batch | None:
         while not self._closed:
@@ -290,8 +280,6 @@ class DataManager:
         if self._trainer is not None and not self._trainer.done():
             self._trainer.set_result(None)
 
-    # -- publications -----------------------------------------------------------------------------
-
     async def before_publication(self) -> None:
         """Wait until weights may be published, according to ``publish_wait``; ``published`` lets groups begin again."""
         self._admission.holding = self._rules.publish_wait == "running"
@@ -322,8 +310,6 @@ class DataManager:
     def _wake_publisher(self) -> None:
         if self._publication is not None and not self._publication.done() and self._may_publish():
             self._publication.set_result(None)
-
-    # -- resuming after a crash -------------------------------------------------------------------
 
     def _settle(self, *, now: bool = False) -> None:
         """Let the store write the changes of this call as one transaction, with the scheduler's state."""
@@ -370,8 +356,6 @@ class DataManager:
             self.open_groups.groups[attempt.group].again.append((attempt.index, attempt.seed))
         self._finish(_cancelled(attempt, INTERRUPTED))
 
-    # -- the end ----------------------------------------------------------------------------------
-
     def suspend(self, *, failed: bool = False) -> None:
         """Let the store keep the present state and nothing that follows: the run is interrupted and may be resumed.
 
@@ -400,8 +384,6 @@ class DataManager:
         self.ready_groups.drop_unused()
         self._wake_trainer()
         self._settle(now=True)
-
-    # -- checks -----------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Check that every admitted attempt is in exactly one place, and that no open group waits forever.

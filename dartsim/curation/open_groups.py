@@ -169,8 +169,6 @@ class OpenGroups:
                     "started: it would never be complete"
                 )
 
-    # -- resuming after a crash -------------------------------------------------------------------
-
     def state(self) -> dict[str, Any]:
         return {
             "drawn": self._drawn,

@@ -115,8 +115,6 @@ class _CaseRun:
         self.healed = self.settings.fault_seconds if heals else NEVER
         self.seconds = self.settings.fault_seconds + (1.3 * self.patience if heals else 0.0)
 
-    # -- lives ------------------------------------------------------------------------------------
-
     def run(self) -> None:
         """Start lives until the run has ended.
 
@@ -226,8 +224,6 @@ class _CaseRun:
         """Check everything."""
         if self.checks is not None and self.monitor is not None and not self.monitor.dead and now <= self.seconds:
             self.checks.at_rest(now)
-
-    # -- the system -------------------------------------------------------------------------------
 
     def _build(
         self, loop: PerturbedLoop, store: CheckedStore, resume_point: ResumePoint | None

@@ -65,8 +65,6 @@ class SystemChecks:
         """Newest publication."""
         self._published_at = 0.0
 
-    # -- at rest ----------------------------------------------------------------------------------
-
     def at_rest(self, now: float) -> None:
         """Check everything; called when nothing is ready and time is about to move to ``now``.
 
@@ -163,8 +161,6 @@ class SystemChecks:
         if size != "all" and taken > size:
             monitor.fail("I10", f"{taken} workers change weights at once, {size} may")
 
-    # -- healed -----------------------------------------------------------------------------------
-
     def _moving(self, since: float) -> None:
         """Check that every component has made progress since a time."""
         monitor = self._monitor
@@ -182,8 +178,6 @@ class SystemChecks:
             behind = [w.index for w in self._system.pool.workers if w.version < self._target or not w.routable]
             if behind:
                 monitor.fail("I11", f"workers {behind} do not serve version {self._target}")
-
-    # -- the end ----------------------------------------------------------------------------------
 
     def at_end(self, seconds: float) -> None:
         """Check the end state of a run, after ``seconds`` of virtual time.

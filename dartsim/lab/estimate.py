@@ -132,9 +132,6 @@ def estimate(config: Config) -> Estimate | None:
     )
 
 
-# ---- processes
-
-
 def _shape(config: Config, folder: Path) -> tuple[ModelShape, str]:
     if (folder / "config.json").is_file():
         return read_shape(folder), str(folder / "config.json")
@@ -223,9 +220,6 @@ def node_name(node: int) -> str:
     return f"learner node {node}"
 
 
-# ---- does it fit
-
-
 def _refuse_short(config: Config, longest: int) -> None:
     policy = config.policy
     if config.backend.workers == "vllm" and longest > config.vllm.max_model_len:
@@ -311,9 +305,6 @@ def _notes(config: Config, engine: EngineMemory | None, prompt: int) -> list[str
     if policy.grammar == "ui_tars" and policy.family == "qwen3_vl" and prompted_as_ui_tars:
         notes.append(f"the prompt {policy.prompt} is UI-TARS-1.5's and names no unit: set policy.prompt = 'plain'")
     return notes
-
-
-# ---- as plain values
 
 
 def _gib(size: int) -> float:

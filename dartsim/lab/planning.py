@@ -251,8 +251,6 @@ class Planner:
             return f"as in the configuration; no other is {SAME:.0%} faster"
         return f"the least staleness of those within {SAME:.0%}"
 
-    # -- more and less ----------------------------------------------------------------------------
-
     def _fresh_results(self, best: MachineSplit) -> tuple[Outcome, tuple[Extra, ...]]:
         """Simulate the plan, and the plan with more and less of each resource, with fresh seeds."""
         seeds = self._fresh_seeds()
@@ -309,8 +307,6 @@ class Planner:
         best = next((split for split in trainers if enough(split, machines)), best)
         rollouts = (replace(best, workers=number) for number in range(1, best.workers))
         return next((split for split in rollouts if enough(split, machines)), best), machines
-
-    # -- simulations ------------------------------------------------------------------------------
 
     def _simulate(self, splits: Sequence[MachineSplit]) -> None:
         jobs = [self._job(str(split), self._config(split), self._seeds) for split in splits]

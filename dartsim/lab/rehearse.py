@@ -201,9 +201,6 @@ def rehearse(
     return Rehearsal(parts=parts, stand_ins=names, minutes=minutes, twin=twin, figures=result.figures)
 
 
-# ---- configurations
-
-
 def _twin(config: Config) -> Config:
     hours = min(config.run.hours, TWIN_HOURS)
     # What desktops and engines ask for, however slow the driver is.
@@ -229,9 +226,6 @@ def _rehearsed(config: Config, stand_ins: Collection[StandIn], place: Path, minu
 
         changes |= {"policy.model": str(write_stand_in(config, place / "model")), "curation.pool.file": None}
     return changed(config, changes)
-
-
-# ---- parts
 
 
 def _driver_part(twin: Mapping[str, Any], result: RunResult, folder: Path) -> RehearsedPart:

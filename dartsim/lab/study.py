@@ -124,8 +124,6 @@ class Study:
                 point[dimension.key] = value
         return point
 
-    # -- trials -----------------------------------------------------------------------------------
-
     def run(
         self,
         budget: int,
@@ -279,8 +277,6 @@ class Study:
             if self.spec.sampler == "nsga2":
                 return samplers.NSGAIISampler(population_size=2 * self.spec.batch, seed=seed)
             return samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
-
-    # -- results ----------------------------------------------------------------------------------
 
     def trials(self) -> list[Trial]:
         ended = (trial for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished())

@@ -151,9 +151,6 @@ def progress_bar(console: Console) -> Iterator[Progress]:
         yield progress
 
 
-# ---- sweeps
-
-
 @dataclass(frozen=True, slots=True)
 class ArmRun:
     """One run of a sweep. Picklable; its result does not depend on where or when it runs."""

@@ -118,8 +118,6 @@ class Alarms(Instrument):
                 new.append(alarm)
         return new
 
-    # -- history -----------------------------------------------------------------------
-
     @override
     def attempt_ended(self, trajectory: Trajectory) -> None:
         self._ended_at = self._recorder.now
@@ -152,8 +150,6 @@ class Alarms(Instrument):
             if name.startswith(DROPPED)
         }
         return {name: number for name, number in sorted(since.items(), key=lambda item: (-item[1], item[0])) if number}
-
-    # -- the rules --------------------------------------------------------------------------------
 
     def _trainer_starved(self) -> Finding | None:
         recorder, limits = self._recorder, self._limits

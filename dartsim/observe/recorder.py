@@ -178,8 +178,6 @@ class Recorder:
         for instrument in self.instruments:
             instrument.time_advanced(now)
 
-    # -- what the control plane reports ---------------------------------------------------------
-
     def attempt_started(self) -> None:
         self.counts["attempts"] += 1
         self.running += 1
@@ -280,8 +278,6 @@ class Recorder:
         for instrument in self.instruments:
             instrument.update_finished(record)
         self.tick()
-
-    # -- snapshots --------------------------------------------------------------------------------
 
     @property
     def now(self) -> float:

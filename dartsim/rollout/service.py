@@ -126,8 +126,6 @@ class RolloutService:
             self.bring_up(worker)
         self.sync = WeightSync(self, config.sync, config.limits.load_seconds, weights)
 
-    # -- requests ---------------------------------------------------------------------------------
-
     def session(self, attempt: Attempt, track: Track) -> Session:
         return PoolSession(self, attempt, track)
 
@@ -180,8 +178,6 @@ class RolloutService:
             self._waiting.append(waiter)
             await waiter
         track.enter(DesktopState.GENERATING)
-
-    # -- weights ----------------------------------------------------------------------------------
 
     def publish(self, weights: Weights) -> None:
         self.sync.publish(weights)

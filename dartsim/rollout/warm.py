@@ -108,8 +108,6 @@ class WarmProvider:
             if self._closing:
                 await asyncio.wait(sorted(self._closing, key=asyncio.Task.get_name))
 
-    # ---- places
-
     async def _next(self) -> Place | LentDesktop:
         """Return a spare or, failing that, a place for a slot to boot in."""
         if self._ready:
@@ -140,8 +138,6 @@ class WarmProvider:
                     future.set_result(place)
                     return
         self._free.append(place)
-
-    # ---- spares
 
     async def _keep(self, track: Track) -> None:
         """Boot one spare after the other."""

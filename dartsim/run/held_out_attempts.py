@@ -54,8 +54,6 @@ class HeldOutAttempts:
         self._number = 0
         self._closed = False
 
-    # ---- as a source
-
     async def admit(self, slot: int) -> Attempt | None:
         """Return the next attempt of a free slot."""
         assert self.source is not None, "set before the rollout begins"
@@ -77,8 +75,6 @@ class HeldOutAttempts:
     def close(self) -> None:
         """Begin no more attempts: the run ends."""
         self._closed = True
-
-    # ---- as a learner
 
     async def update(self, batch: Batch) -> UpdateResult:
         """Train; begin an evaluation of the weights before it if it is time, and report the last one once it ended."""

@@ -66,8 +66,6 @@ class SimLoop(LoopServices):
         self.explain: Callable[[], str] | None = None
         """Returns what the components of the system wait for, for error messages; set by its builder."""
 
-    # ---- time and callbacks
-
     def time(self) -> float:
         return self.env._now
 
@@ -109,8 +107,6 @@ class SimLoop(LoopServices):
                 "use asyncio.to_thread, which virtual time runs inline, or run the program with asyncio.run"
             )
         return self.call_soon(*call, context=context)
-
-    # ---- the run loop
 
     def _spin(self) -> None:
         """Run until ``stop`` is called. The hot path: everything is inlined and held in locals."""
@@ -221,8 +217,6 @@ class SimLoop(LoopServices):
         context = {"message": f"Exception in callback {handle!r}", "exception": exc, "handle": handle}
         self.call_exception_handler(context)
 
-    # ---- running and stopping
-
     def run_forever(self) -> None:
         """Run until ``stop`` is called.
 
@@ -287,8 +281,6 @@ class SimLoop(LoopServices):
 
     def _refuse_closed(self, *args: Any, **kwargs: Any) -> Any:
         self._check_closed()
-
-    # ---- what a simulation has beyond asyncio
 
     @property
     def num_events(self) -> int:

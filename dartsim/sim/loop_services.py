@@ -99,8 +99,6 @@ class LoopServices(NoRealIO, TaskCounter):
         if self._closed:
             raise RuntimeError("Event loop is closed")
 
-    # ---- futures and tasks
-
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 
@@ -129,8 +127,6 @@ class LoopServices(NoRealIO, TaskCounter):
     def get_task_factory(self) -> Any:
         return None if self._task_factory is sim_task_factory else self._task_factory
 
-    # ---- executors: inline, at a modeled cost
-
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """Run ``func(*args)`` now, and deliver what it returned or raised after its modeled cost.
 
@@ -157,8 +153,6 @@ class LoopServices(NoRealIO, TaskCounter):
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """Do nothing: there is no thread to wait for."""
 
-    # ---- asynchronous generators
-
     def _asyncgen_started(self, agen: AsyncGenerator[Any, Any]) -> None:
         if self._asyncgens_shut:
             raise SimulationError(f"asynchronous generator {agen!r} was started after shutdown_asyncgens()")
@@ -179,8 +173,6 @@ class LoopServices(NoRealIO, TaskCounter):
             if isinstance(result, Exception):
                 message = f"an error occurred during closing of asynchronous generator {agen!r}"
                 self.call_exception_handler({"message": message, "exception": result, "asyncgen": agen})
-
-    # ---- uncaught exceptions
 
     def get_exception_handler(self) -> Any:
         return self._exception_handler
@@ -219,8 +211,6 @@ class LoopServices(NoRealIO, TaskCounter):
         if len(self.unhandled) == 1:
             return self.unhandled[0]
         return BaseExceptionGroup("exceptions that nobody caught in the simulation", self.unhandled)
-
-    # ---- debugging
 
     def get_debug(self) -> bool:
         return self._debug

@@ -101,8 +101,6 @@ class PerturbedLoop(SimLoop):
         self._queues: dict[Node | None, _NodeQueue] = {}
         self._active: list[Node | None] = []
 
-    # ---- every handle goes to the queue of its node
-
     def call_soon(self, *call: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
         """Call ``callback(*args)`` in the next generation of its node."""
         context = copy_context() if context is None else context
@@ -146,8 +144,6 @@ class PerturbedLoop(SimLoop):
             queue = self._queues[key] = _NodeQueue()
             self._active.append(key)
         return queue
-
-    # ---- the run loop
 
     def _spin(self) -> None:
         """Run until ``stop`` is called, one callback after the other."""

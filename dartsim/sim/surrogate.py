@@ -32,8 +32,6 @@ _INVERSE_NORMAL = NormalDist().inv_cdf
 _MASK = 2**64 - 1
 
 
-# ---- how hard tasks are
-
 DECILES = (33, 15, 13, 8, 6, 10, 11, 17, 15, 53)
 """Tasks of DART's 181-task run by success rate 0-0.1, …, 0.9-1 (its released run data, measured)."""
 NEVER_SOLVED = 17
@@ -185,9 +183,6 @@ def _with_mean(rates: Rates, mean: float) -> Rates:
 def _shifted(rates: Rates, log_factor: float) -> Rates:
     factor = exp(log_factor)
     return rates * factor / (1 - rates + rates * factor)
-
-
-# ---- the policy
 
 
 class AttemptPlan(NamedTuple):

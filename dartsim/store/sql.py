@@ -180,8 +180,6 @@ class SqlStore(Store):
     def prepare_files(self) -> Callable[[Any, str | None], None] | None:
         return None if self.disk_usage.blobs is None else self.disk_usage.blobs.prepare
 
-    # -- a trajectory's life ----------------------------------------------------------------------
-
     @override
     def record(self, trajectory: Trajectory) -> None:
         if self._suspended:
@@ -268,8 +266,6 @@ class SqlStore(Store):
         self._end(attempts)
         self._settle()
 
-    # -- what else a run remembers ----------------------------------------------------------------
-
     @override
     def save(self, documents: Mapping[str, Any]) -> None:
         self._keep_documents(documents)
@@ -354,8 +350,6 @@ class SqlStore(Store):
             untrained=untrained,
             successes=pool,
         )
-
-    # -- writing ----------------------------------------------------------------------------------
 
     @override
     def close(self) -> None:

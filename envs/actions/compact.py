@@ -77,8 +77,6 @@ class Compact(ActionGrammar):
         """Return the center of the cell of a pixel."""
         return self._pixel(*self._cell_of(x, y))
 
-    # ---- reading
-
     def _line(self, line: str) -> list[act.Action]:
         word, _, rest = line.partition(" ")
         if word == "type" and rest:
@@ -109,8 +107,6 @@ class Compact(ActionGrammar):
 
     def _pixel(self, column: int, row: int) -> tuple[int, int]:
         return (2 * column + 1) * self.width // (2 * self.columns), (2 * row + 1) * self.height // (2 * self.rows)
-
-    # ---- writing
 
     def _cell_of(self, x: int, y: int) -> tuple[int, int]:
         column = min(max(x, 0), self.width - 1) * self.columns // self.width

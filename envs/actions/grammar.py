@@ -95,8 +95,6 @@ def as_text(text: Any, name: str) -> str:
     return text
 
 
-# ---- keys
-
 _NAMED = [
     *("enter", "tab", "space", "backspace", "delete", "esc", "insert"),
     *("up", "down", "left", "right", "home", "end", "pageup", "pagedown"),
@@ -150,8 +148,6 @@ def hotkey_names(names: Any) -> tuple[str, ...]:
         raise UnknownName(f"found {len(keys)} keys pressed together, wanted 1 to 5")
     return keys
 
-
-# ---- Python calls, and the numbers in them
 
 MAX_CHARACTERS = 20_000
 """Longest text that is parsed as code."""

@@ -114,8 +114,6 @@ class UiTars(ActionGrammar):
         lead = f"Thought: {thought}\n" if thought else ""
         return f"{lead}Action: " + "\n\n".join(calls)
 
-    # ---- reading
-
     def _calls(self, reply: str) -> tuple[act.Action, ...]:
         _, marker, calls = reply.rpartition("Action:")
         if not marker:
@@ -162,8 +160,6 @@ class UiTars(ActionGrammar):
             raise MalformedAction(f"wanted one of {', '.join(names)}")
         x, y = _center(boxes[0])
         return _pixel(x, self.width, self.extent[0]), _pixel(y, self.height, self.extent[1])
-
-    # ---- writing
 
     def _box(self, x: int, y: int) -> str:
         across, down = self.extent

@@ -68,8 +68,6 @@ class VirtualDesktop:
     pressed: list[str] = field(default_factory=list)
     submitted: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    # ---- windows
-
     def open(self, spec: Mapping[str, Any]) -> MockWindow:
         """Open a window on top of the others.
 
@@ -117,8 +115,6 @@ class VirtualDesktop:
         dy = min(max(dy, -box.top), layout.height - layout.unit - box.top)
         window.box = box.moved(dx, dy)
         layout.place_page(window)
-
-    # ---- where things are
 
     def shown_box(self, window: MockWindow, placed: Placed) -> Box:
         """Return the part of a widget that its window shows now; may be empty."""

@@ -23,8 +23,6 @@ class ScreenLayout:
         self.gap = max(1, self.unit // 6)
         self.screen = Box(0, 0, width, height)
 
-    # ---- windows
-
     def place_window(self, window: MockWindow) -> None:
         if window.bare:
             window.box = self.screen
@@ -80,8 +78,6 @@ class ScreenLayout:
         box = window.box
         return Box(box.left + edge, self.menu_bar(window).bottom, box.right - edge, box.bottom - edge).meet(self.screen)
 
-    # ---- widgets
-
     def place_page(self, window: MockWindow) -> None:
         """Lay out the visible page, as if not scrolled."""
         view = self.viewport(window)
@@ -134,8 +130,6 @@ class ScreenLayout:
                 label, cell = Box(cell.left, cell.top, split, cell.bottom), cell._replace(left=split)
             placed.append(Placed(widget, cell, label))
         return placed
-
-    # ---- inside a widget
 
     def item_height(self, box: Box, visible: int) -> int:
         """Return the height of a list's item, pixels."""

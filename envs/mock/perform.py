@@ -85,8 +85,6 @@ def _hold(desktop: VirtualDesktop, button: str, *, down: bool) -> None:
         (press if down else release)(desktop)
 
 
-# ---- the mouse
-
 PAGE_NOTCHES = 5
 """Notches of the wheel that scroll a list by its visible rows but one, and a window's content by a third, so that
 whatever fits into the window can be scrolled into view whole."""

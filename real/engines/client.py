@@ -104,8 +104,6 @@ class EngineClient:
             await self._turns.close()
         await self._control.aclose()
 
-    # ---- turns
-
     async def generate(
         self, body: Mapping[str, Any], pictures: Sequence[Picture] = (), *, seconds: float
     ) -> dict[str, Any]:
@@ -181,8 +179,6 @@ class EngineClient:
             return str(fault)
         return "" if status == httpx.codes.OK else f"{self.url}/health answered {status}"
 
-    # ---- pauses and caches
-
     async def pause(self, mode: PauseMode) -> None:
         """Stop generation. ``wait`` returns when requests are done; ``keep`` freezes them, ``abort`` ends them.
 
@@ -209,8 +205,6 @@ class EngineClient:
         params = {"reset_running_requests": "true" if running else "false"}
         answer = await self._ask("POST", "/reset_prefix_cache", params=params, empty=True)
         return bool(answer.get("success", True))
-
-    # ---- weights
 
     async def rpc(self, method: str, **kwargs: str) -> Any:
         """Call a method of every worker of the engine."""

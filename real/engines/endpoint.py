@@ -158,8 +158,6 @@ class EndpointWorker:
     def _hidden(self, text: str) -> str:
         return text.replace(self._key, "***") if self._key else text
 
-    # ---- messages
-
     def _messages(self, request: Request) -> list[dict[str, Any]]:
         """Return a request's messages; it may run in several threads."""
         messages: list[dict[str, Any]] = []

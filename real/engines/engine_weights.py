@@ -56,8 +56,6 @@ class EngineWeights:
             )
         return await asyncio.to_thread(self._ledger.inspect, folder)
 
-    # ---- the process
-
     async def start(self, first: Weights) -> None:
         """Start the engine with the weights it is configured with.
 
@@ -128,8 +126,6 @@ class EngineWeights:
         client, self.client = self.client, None
         if client is not None:
             await client.close()
-
-    # ---- the weights
 
     async def change(self, version: Version, facts: FolderFacts, pause: PauseMode) -> None:
         """Change the weights of a running engine, which is left paused."""

@@ -161,8 +161,6 @@ class RequestCodec:
             cached,
         )
 
-    # ---- sampling
-
     def _sampling_params(self) -> dict[str, Any]:
         """Return the sampling parameters that all requests share."""
         grammar, decoding = self.vlm.grammar, self.vlm.decoding

@@ -130,8 +130,6 @@ class EngineSupervisor:
             else:
                 event.clear()
 
-    # ---- loads
-
     async def load(self, weights: Weights, mode: SyncMode) -> None:
         """Put new weights into the engine, confirm them, and serve them; see ``VllmWorker.load``."""
         async with self._lock:
@@ -181,8 +179,6 @@ class EngineSupervisor:
         else:
             await self._engine_weights.restart(weights.version, await self._engine_weights.read(weights))
             await self._serve(weights)
-
-    # ---- the process
 
     async def _watch_engine(self) -> None:
         """Restart the engine whenever its process ends by itself while it is up."""

@@ -133,8 +133,6 @@ class VllmWorker:
     async def wait_until_up(self) -> None:
         await self._supervisor.wait_until_up()
 
-    # ---- requests
-
     async def generate(self, request: Request) -> Reply:
         """Answer one request. Canceling the call, or its time limit, ends the request in the engine."""
         try:
@@ -217,8 +215,6 @@ class VllmWorker:
     def _refused(self) -> None:
         if self.state is EngineHealth.UP:  # else a load or a start finds out
             self.engine.lost()
-
-    # ---- weights
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
         """Put new weights into the engine, confirm them, and serve them.

@@ -101,8 +101,6 @@ class TorchLearner:
         entropies = self._steps.score(data)[1] if lacks_entropies(batch) else None
         return chosen(data, batch, self._select, entropies)
 
-    # ---- checkpoints
-
     def save_model(self, folder: Path) -> None:
         self.vlm.save(folder)
 

@@ -54,8 +54,6 @@ class VmClient:
     async def aclose(self) -> None:
         await self._wire.aclose()
 
-    # ---- the life of the server
-
     @property
     def refusals(self) -> int:
         """How often a read found the server restarting and waited until it was back."""
@@ -76,8 +74,6 @@ class VmClient:
         self.screenshots = 0
         self.server_starts += 1
         self._wire.forget()
-
-    # ---- what the desktop shows
 
     async def screenshot(self) -> bytes:
         """Return the screen as PNG, checked to its end.
@@ -149,8 +145,6 @@ class VmClient:
     async def wallpaper(self) -> bytes:
         return await self._read("POST", "/wallpaper", replies.content, seconds=self.timeouts.file)
 
-    # ---- commands
-
     async def execute(
         self, command: Command, *, shell: bool = False, seconds: float | None = None, action: bool = True
     ) -> Executed:
@@ -220,8 +214,6 @@ class VmClient:
         """Start a program and do not wait for it."""
         return await self._act("/setup/launch", replies.text, json={"command": _plain(command), "shell": shell})
 
-    # ---- files
-
     async def list_directory(self, path: str) -> dict[str, Any]:
         tree = await self._read(
             "POST",
@@ -268,8 +260,6 @@ class VmClient:
         limit = self.timeouts.open_file if seconds is None else seconds
         return await self._act("/setup/open_file", replies.text, seconds=limit, json={"path": path})
 
-    # ---- windows, wallpaper, recordings
-
     async def activate_window(self, name: str, *, strict: bool = False, by_class: bool = False) -> str:
         """Bring a window to the front; OSWorld's server does not tell whether there is one."""
         return await self._act("/setup/activate_window", replies.text, json=_window(name, strict, by_class))
@@ -286,8 +276,6 @@ class VmClient:
 
     async def end_recording(self) -> bytes:
         return await self._act("/end_recording", replies.content, seconds=self.timeouts.recording)
-
-    # ---- how they are sent
 
     async def _read(
         self,

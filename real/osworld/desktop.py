@@ -92,8 +92,6 @@ class OsworldDesktop:
         self._motion = ScreenMotion()
         self._shown: Screenshot | None = None
 
-    # ---- the calls of the control plane
-
     async def boot(self) -> None:
         """Wait until the desktop shows a good screen; ``reset`` does it if nobody did.
 
@@ -187,8 +185,6 @@ class OsworldDesktop:
                 except Exception:
                     logger.warning("a desktop failed in close; its container is left to the reaper", exc_info=True)
 
-    # ---- reset
-
     async def _start_afresh(self, revert: Callable[[], Awaitable[VmClient]]) -> None:
         self._running, self._booted, self._lost = False, False, None
         with self._guarded("revert"), self._timed("revert"):
@@ -213,8 +209,6 @@ class OsworldDesktop:
             opens = any(step.get("type") in OPENS_WINDOW for step in steps)
             before_window = before if opens else None
             return self._sized(await wait_set_up(self.client, ready, before=before_window, motion=self._motion))
-
-    # ---- step
 
     async def _act(self, episode: Episode, parts: Sequence[str | None]) -> None:
         settings = self.settings
@@ -260,8 +254,6 @@ class OsworldDesktop:
             )
         return frame
 
-    # ---- the server inside
-
     @property
     def _server(self) -> tuple[int, int]:
         """What changes when the server is another."""
@@ -301,8 +293,6 @@ class OsworldDesktop:
             f"the server was restarted after {self.client.server.screenshot_budget} screenshots, and {change} "
             "afterwards; allow fewer turns, or wait a fixed time after each action (desktop.settle)"
         )
-
-    # ---- faults and times
 
     @contextmanager
     def _guarded(self, what: str) -> Iterator[None]:

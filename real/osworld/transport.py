@@ -230,8 +230,6 @@ class Transport:
                     raise
                 raise ActionUncertain(f"{fault}; it may have been carried out and is not sent again") from fault
 
-    # ---- one request
-
     async def _patiently(self, method: str, path: str, seconds: float, content: Mapping[str, Any]) -> httpx.Response:
         """Send a read, and wait for a server that is restarting."""
         loop = asyncio.get_running_loop()

@@ -76,9 +76,6 @@ def in_session(execute: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
-# ---- desktops
-
-
 def ray_desktops(config: Config, tasks: Sequence[Task]) -> RayProvider:
     """Return the provider of desktops on the nodes of the cluster; use it as ``async with``."""
     ray = config.ray
@@ -100,9 +97,6 @@ async def open_desktops(config: Config, tasks: Sequence[Task]) -> AsyncIterator[
     """Provide the configured desktops of this machine."""
     async with config.backend.desktop_backend.open_here(config, tasks) as provider:
         yield provider
-
-
-# ---- workers
 
 
 @asynccontextmanager
@@ -159,9 +153,6 @@ async def ray_engines(config: Config, options: Sequence[EngineOptions], folder: 
     finally:
         for part in parts:
             part.kill()
-
-
-# ---- the learner
 
 
 def ray_learner(config: Config, make: Callable[[], Checkpointed], folder: Path, first: Any) -> RayLearner:

@@ -67,8 +67,6 @@ class StandInEngine:
         app.router.add_route("*", "/{path:.*}", self._done)
         return app
 
-    # ---- requests
-
     async def _generate(self, request: web.Request) -> web.Response:
         body = json.loads(await request.read())
         try:
@@ -119,8 +117,6 @@ class StandInEngine:
         width, height = smart_resize(*size, factor=self._unit, min_pixels=self._min_pixels)
         tokens = self._images[name] = int(width // self._unit) * int(height // self._unit)
         return tokens
-
-    # ---- weights
 
     async def _pause(self, request: web.Request) -> web.Response:
         self._running.clear()

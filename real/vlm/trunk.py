@@ -59,8 +59,6 @@ class Trunk(nn.Module):
         self.checkpointing = False
         self._layout = cache(self._make_layout)
 
-    # ---- pictures
-
     def see(self, patches_NSP: Tensor, grid: Grid) -> Seen:
         """Return the embeddings of pictures of one size, uint8 [N, S, 3 * patch * patch]."""
         visual: Any = self._visual[0]
@@ -115,8 +113,6 @@ class Trunk(nn.Module):
     def _side(self) -> int:
         visual: Any = self._visual[0]
         return int(visual.num_grid_per_side) if self._deepstack else 0
-
-    # ---- text
 
     def embed(self, ids_BL: Tensor, seen: Seen | None, at: Tensor, take: Tensor) -> tuple[Tensor, Any]:
         """Return token embeddings, with picture tokens at their positions.

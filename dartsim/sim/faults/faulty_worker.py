@@ -120,8 +120,6 @@ class FaultyWorker:
         finally:
             self.inner.load_fails = lambda: False
 
-    # ---- what happens by itself
-
     def _arm(self, window: WindowFault, begin: Callable[[WindowFault], None]) -> None:
         """Call ``begin`` when the next window opens."""
         window.is_open(self._env.now)

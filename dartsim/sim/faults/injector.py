@@ -151,8 +151,6 @@ class FaultInjector:
         self._background: set[asyncio.Task[None]] = set()
         self._stalls = self._windows_at((Place.STORE,), {}, (Effect.STALLS,))
 
-    # ---- which faults there are
-
     def is_active(self, name: str) -> bool:
         """Whether a kind is injected at all."""
         return name in self._active
@@ -221,8 +219,6 @@ class FaultInjector:
         """Return a function that draws from [0, 1) from the stream of that name."""
         return self._streams.rng(name).random
 
-    # ---- counting
-
     def count(self, kind: FaultKind) -> None:
         self.counts[f"fault/{kind.name}"] += 1
 
@@ -235,8 +231,6 @@ class FaultInjector:
     def add_cost(self, kind: FaultKind, seconds: float) -> None:
         """Add seconds that an injection cost."""
         self.counts[f"fault_seconds/{kind.name}"] += seconds  # type: ignore[assignment]
-
-    # ---- what takes time
 
     async def before_call(self, injection: Injection | None, error: Callable[[FaultKind], Exception]) -> None:
         """Fail a call that is not carried out, after the fault's time, with the error made for the fault."""

@@ -84,8 +84,6 @@ class FsdpLearner:
         self._folder.mkdir(parents=True, exist_ok=True)
         self.group = group(self._folder, settings=config.fsdp, prepare=self._write_setup)
 
-    # ---- the port
-
     async def update(self, batch: Batch) -> UpdateResult:
         """Train on a batch in a thread. If canceled, the ranks end, and restart when they are needed."""
         work = asyncio.ensure_future(asyncio.to_thread(self.train, batch))
@@ -145,8 +143,6 @@ class FsdpLearner:
     def weights(self) -> Weights:
         return Weights(self.updates, self._exported[self.updates])
 
-    # ---- checkpoints
-
     def keep(self) -> None:
         """Remember weights and optimizer as they are, for ``go_back``; the weights' folder stays."""
         with self._lock:
@@ -203,8 +199,6 @@ class FsdpLearner:
         if self.config.fsdp.nodes > 1 and not self._lock.locked():
             self.group.stop()  # those on other machines end by themselves, and are not restarted there
         self.group.kill()
-
-    # ---- the ranks
 
     def _refuse_closed(self, batch: Batch) -> None:
         if self._closed:
@@ -281,8 +275,6 @@ class FsdpLearner:
             model=config, trainer=self.config, seed=self.seed, socket=address, export_dtype=self._export_dtype
         )
         setup.write(self._folder)
-
-    # ---- the disk
 
     def _weights(self, version: Version) -> Path:
         return self._folder / "weights" / f"version-{version:06d}"

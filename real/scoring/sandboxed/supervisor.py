@@ -56,8 +56,6 @@ class Supervisor:
             clean = self._clean()
             self._send({**reply, "id": request["id"], "recycle": not clean}, blobs)
 
-    # ---- one call
-
     def _run(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
         limits = request["limits"]
         report_read, report_write = os.pipe()
@@ -126,8 +124,6 @@ class Supervisor:
             time.sleep(0.001)
         raise SystemExit("processes of a call outlived SIGKILL")
 
-    # ---- what a call leaves behind
-
     def _clean(self) -> bool:
         """Empty the scratch folder; return whether that worked and nothing else has changed."""
         try:
@@ -156,8 +152,6 @@ class Supervisor:
             names.append(name)
             contents.append(path.read_bytes())
         return names, contents
-
-    # ---- the driver
 
     def _receive(self) -> dict[str, Any] | None:
         """Return the next request, its blobs written to the scratch folder; None if the driver has hung up."""
