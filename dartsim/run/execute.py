@@ -21,7 +21,7 @@ from dartsim.observe.recorder import report_preparing
 from dartsim.observe.records import Snapshot
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, held, is_held, refuse_held, write_run, write_text
 from dartsim.observe.timeline import SegmentLog
-from dartsim.real.ray_cluster.backend import in_session
+from dartsim.real.ray_cluster.backend import session
 from dartsim.run.prepare import PreparedRun, prepare_run
 from dartsim.run.realtime import run_realtime
 from dartsim.run.results import RunResult, Samples, learning_curve
@@ -42,7 +42,6 @@ MoreFigures = Callable[[PreparedRun, Mapping[str, Any], Sequence[Snapshot]], Map
 """Returns further figures of a run, given its configuration, its figures and its snapshots."""
 
 
-@in_session
 def execute(
     config: Config,
     path: Path,
@@ -61,13 +60,14 @@ def execute(
         ConfigError: If the configuration names something that does not exist, or the directory holds a run already.
         EnvStartFailed: If nothing answers that could start desktops.
     """
-    prepared = prepare_run(config)
-    refuse_used(path)
-    config.backend.desktop_backend.check_hosts(config)
-    trained = learned(prepared, path, instruments)  # before the directory exists: it may be refused
-    with held(path):
-        refuse_used(path, ours=True)  # again: another process may have used it meanwhile
-        return begin(prepared, path, trained, instruments, more_figures)
+    with session(config):
+        prepared = prepare_run(config)
+        refuse_used(path)
+        config.backend.desktop_backend.check_hosts(config)
+        trained = learned(prepared, path, instruments)  # before the directory exists: it may be refused
+        with held(path):
+            refuse_used(path, ours=True)  # again: another process may have used it meanwhile
+            return begin(prepared, path, trained, instruments, more_figures)
 
 
 def begin(

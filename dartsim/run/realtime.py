@@ -118,7 +118,7 @@ async def build(context: BackendContext, store: Store, resume_point: ResumePoint
         free = "report" if config.tasks.source == "osworld" else "ignore"
     # Whoever resumes a run was told when it began.
     if config.backend.boots and (free == "exclude" or (free == "report" and resume_point is None)):
-        from dartsim.real.osworld.do_nothing import worth_training
+        from dartsim.real.desktop.tasks.playing import worth_training
 
         tasks = await worth_training(provider, tasks, exclude=free == "exclude", slots=config.rollout.num_envs)
     engines = await config.backend.engine_backend.open(context)

@@ -18,7 +18,7 @@ from dartsim.observe import Instrument
 from dartsim.observe.metrics import read_updates
 from dartsim.observe.records import HELD_OUT
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, held, read_run, write_text
-from dartsim.real.ray_cluster.backend import in_session
+from dartsim.real.ray_cluster.backend import session
 from dartsim.run.execute import BEST, MoreFigures, Parts, begin, learned, run_parts, stored
 from dartsim.run.prepare import PreparedRun, prepare, prepare_run
 from dartsim.run.results import RunResult
@@ -53,51 +53,30 @@ def resume(
         StoreFault: If its database does not answer.
     """
     config = resumable(path, hours=hours, updates=updates)
-    return _resume(
-        config,
-        path,
-        hours=hours,
-        longer=hours is not None or updates is not None,
-        on_resume=on_resume,
-        instruments=instruments,
-        more_figures=more_figures,
-    )
-
-
-@in_session
-def _resume(
-    config: Config,
-    path: Path,
-    *,
-    hours: float | None,
-    longer: bool,
-    on_resume: Callable[[Config, ResumePoint | None], None] | None,
-    instruments: Sequence[Instrument],
-    more_figures: MoreFigures | None,
-) -> tuple[RunDir, RunResult]:
-    prepared = prepare_run(config)
-    planned = load(path / CONFIG).run.hours
-    with held(path):
-        store = stored(config, path)
-        with closing(store):
-            resume_point = read_resume_point(store, path)
-            if resume_point is not None and hours is not None:
-                refuse_hours(path, hours, resume_point.seconds / 3600.0, planned)
-            if on_resume is not None:
-                on_resume(config, resume_point)
-            if resume_point is not None:
-                resume_point = replace(resume_point, longer=longer)
-                write_text(path / CONFIG, to_toml(config))
-                # Before the model is read, which takes minutes: a process killed meanwhile counts as a life.
-                store.save({LIVES: [*resume_point.lives, resume_point.as_json()]})
-                trained = learned(prepared, path, instruments, restore=resume_point.recovered.checkpoint)
-                parts = Parts(prepared, path, store, trained, first=resume_point.first, resume_point=resume_point)
-                return run_parts(parts, instruments, more_figures)
-            store.clear()
-        # The configuration stays: a model's warm start takes minutes, and the process may be killed.
-        (path / SUMMARY).unlink(missing_ok=True)
-        trained = learned(prepared, path, instruments)
-        return begin(prepared, path, trained, instruments, more_figures)
+    with session(config):
+        prepared = prepare_run(config)
+        planned = load(path / CONFIG).run.hours
+        with held(path):
+            store = stored(config, path)
+            with closing(store):
+                resume_point = read_resume_point(store, path)
+                if resume_point is not None and hours is not None:
+                    refuse_hours(path, hours, resume_point.seconds / 3600.0, planned)
+                if on_resume is not None:
+                    on_resume(config, resume_point)
+                if resume_point is not None:
+                    resume_point = replace(resume_point, longer=hours is not None or updates is not None)
+                    write_text(path / CONFIG, to_toml(config))
+                    # Before the model is read, which takes minutes: a process killed meanwhile counts as a life.
+                    store.save({LIVES: [*resume_point.lives, resume_point.as_json()]})
+                    trained = learned(prepared, path, instruments, restore=resume_point.recovered.checkpoint)
+                    parts = Parts(prepared, path, store, trained, first=resume_point.first, resume_point=resume_point)
+                    return run_parts(parts, instruments, more_figures)
+                store.clear()
+            # The configuration stays: a model's warm start takes minutes, and the process may be killed.
+            (path / SUMMARY).unlink(missing_ok=True)
+            trained = learned(prepared, path, instruments)
+            return begin(prepared, path, trained, instruments, more_figures)
 
 
 def resumed(folder: Path, changes: Sequence[str] = (), *, best: bool = False) -> tuple[PreparedRun, Learning]:

@@ -2,15 +2,13 @@
 
     recipe.py      what an image is made of, as data
     skeleton.py    the part that comes from this machine
-    images.py      makes the image, with pinned Python packages: ``build``, ``image_name``
-    spec.py        how a container of it is started: ``desktop_spec``
+    images.py      makes the image, with pinned Python packages, and says how a container of it is started
     server/        the server inside, on OSWorld's protocol; files/ the start script, the panel, settings
 
 Inside the container the ``server`` folder is imported under the same name, by another interpreter, without this file.
 """
 
-from dartsim.real.desktop.images import build
+from dartsim.real.desktop.images import build, desktop_spec
 from dartsim.real.desktop.skeleton import missing_packages
-from dartsim.real.desktop.spec import desktop_spec
 
 __all__ = ["build", "desktop_spec", "missing_packages"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence, Set
@@ -26,7 +27,6 @@ from dartsim.real.engines.errors import (
     EngineUnreachable,
 )
 from dartsim.real.engines.sent_images import SentImages, image_part
-from dartsim.real.keepalive import OPTIONS, kept_alive
 
 if TYPE_CHECKING:
     from dartsim.real.vlm.images import Picture
@@ -41,8 +41,43 @@ UNAVAILABLE = 503
 
 _JSON = {"Content-Type": "application/json"}
 
+# TCP alone never notices a crashed host or a cut cable: a request that waits for its answer sends nothing.
+SILENT_SECONDS = 10
+"""Silence after which the other side is asked whether it is there."""
+PROBE_SECONDS = 5
+PROBES = 5
+"""Unanswered ones that end a connection: a host may be out of reach for 25 s."""
+LOST_SECONDS = SILENT_SECONDS + PROBE_SECONDS * PROBES
+"""Longest time until a connection to a host that is gone ends."""
+
+SocketOption = tuple[int, int, int]
+
+_TCP = {
+    "TCP_KEEPIDLE": SILENT_SECONDS,
+    "TCP_KEEPINTVL": PROBE_SECONDS,
+    "TCP_KEEPCNT": PROBES,
+    "TCP_USER_TIMEOUT": 1000 * LOST_SECONDS,  # for what was sent and is not acknowledged
+}
+SOCKET_OPTIONS: list[SocketOption] = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    # Some systems lack some of them.
+    *((socket.IPPROTO_TCP, int(getattr(socket, name)), value) for name, value in _TCP.items() if hasattr(socket, name)),
+]
+"""As ``httpx`` takes them."""
+
 _IDLE_SECONDS = 3.0
 """How long a turn's connection is kept for the next one; uvicorn closes it after 5 s and loses what was sent then."""
+
+
+def kept_alive(
+    address: tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[object, ...]],
+) -> socket.socket:
+    """Return a socket with these options for an address of ``getaddrinfo``, as ``aiohttp`` takes it."""
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    for option in SOCKET_OPTIONS:
+        made.setsockopt(*option)
+    return made
 
 
 class EngineClient:
@@ -85,7 +120,7 @@ class EngineClient:
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
                 verify=self._ssl,
                 trust_env=False,
-                socket_options=OPTIONS,
+                socket_options=SOCKET_OPTIONS,
             ),
             headers=self._headers,
             trust_env=False,

@@ -112,11 +112,6 @@ class VmClient:
             await self._read("GET", "/accessibility", replies.field("AT", str), seconds=self.timeouts.accessibility)
         )
 
-    async def terminal(self) -> str | None:
-        """Return the text of the terminal that has the focus, None if none has."""
-        found = await self._read("GET", "/terminal", replies.field("output", str, type(None)))
-        return None if found is None else str(found)
-
     async def screen_size(self) -> tuple[int, int]:
         return await self._read("POST", "/screen_size", replies.size)
 
@@ -138,12 +133,6 @@ class VmClient:
     async def platform(self) -> str:
         """Return the operating system as Python names it, such as ``Linux``."""
         return (await self._read("GET", "/platform", replies.text)).strip()
-
-    async def desktop_path(self) -> str:
-        return str(await self._read("POST", "/desktop_path", replies.field("desktop_path", str)))
-
-    async def wallpaper(self) -> bytes:
-        return await self._read("POST", "/wallpaper", replies.content, seconds=self.timeouts.file)
 
     async def execute(
         self, command: Command, *, shell: bool = False, seconds: float | None = None, action: bool = True
@@ -195,21 +184,6 @@ class VmClient:
             },
         )
 
-    async def run_python(self, code: str) -> Executed:
-        """Run Python code in the desktop; its server gives it 30 s."""
-        return await self._act("/run_python", replies.executed, seconds=self.timeouts.execute, json={"code": code})
-
-    async def run_bash_script(self, script: str, *, seconds: float = 100.0, working_dir: str | None = None) -> Executed:
-        """Run a bash script, for ``seconds`` at most.
-
-        OSWorld's newest servers answer 500 after they ran it; that is a ``VmBadReply``, and it is not sent again.
-        """
-        body: dict[str, Any] = {"script": script, "timeout": seconds}
-        if working_dir is not None:
-            body["working_dir"] = working_dir
-        margin = self.timeouts.other
-        return await self._act("/run_bash_script", replies.executed, seconds=seconds + margin, json=body)
-
     async def launch(self, command: Command, *, shell: bool = False) -> str:
         """Start a program and do not wait for it."""
         return await self._act("/setup/launch", replies.text, json={"command": _plain(command), "shell": shell})
@@ -244,12 +218,6 @@ class VmClient:
             files={"file_data": (name, data)},
         )
 
-    async def download_file(self, url: str, path: str) -> str:
-        """Let the desktop fetch a URL into a file by itself."""
-        return await self._act(
-            "/setup/download_file", replies.text, seconds=self.timeouts.download, json={"url": url, "path": path}
-        )
-
     async def open_file(self, path: str, *, seconds: float | None = None) -> str:
         """Open a file with its application and wait for a window with its name, ``seconds`` at most.
 
@@ -270,12 +238,6 @@ class VmClient:
 
     async def change_wallpaper(self, path: str) -> str:
         return await self._act("/setup/change_wallpaper", replies.text, json={"path": path})
-
-    async def start_recording(self) -> None:
-        await self._act("/start_recording", replies.text, seconds=self.timeouts.recording)
-
-    async def end_recording(self) -> bytes:
-        return await self._act("/end_recording", replies.content, seconds=self.timeouts.recording)
 
     async def _read(
         self,

@@ -90,8 +90,6 @@ class Timeouts:
         accessibility: The accessibility tree (LibreOffice Calc's has taken 50 on a slow desktop).
         file: A file down or up.
         open_file: Until the window of an opened file shows (OSWorld's server waits up to 1800).
-        download: A download that the server does itself.
-        recording: Starting and ending a recording.
         other: Everything else.
     """
 
@@ -101,8 +99,6 @@ class Timeouts:
     accessibility: float = 60.0
     file: float = 120.0
     open_file: float = 120.0
-    download: float = 310.0
-    recording: float = 60.0
     other: float = 20.0
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from dartsim.config import Config
 from dartsim.config.schema import RayPart
@@ -22,9 +22,6 @@ from dartsim.real.ray_cluster.workers import RayWorker, Shared, WorkerHost
 if TYPE_CHECKING:
     from dartsim.real.engines.launcher import Engine
     from dartsim.real.engines.options import EngineOptions
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 Kind = Literal["desktops", "workers", "learner"]
 """The real components, as ``backend`` names them."""
@@ -61,19 +58,6 @@ def session(config: Config) -> AbstractContextManager[None]:
         for name, amount in part.resources.items():
             resources[name] = resources.get(name, 0.0) + amount * count
     return connected(ray.address, cpus=sum(part.cpus * count for count, part in wanted), resources=resources)
-
-
-def in_session(execute: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a function whose first argument is a configuration: it runs connected to that configuration's cluster."""
-
-    @wraps(execute)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        config = args[0]
-        assert isinstance(config, Config)
-        with session(config):
-            return execute(*args, **kwargs)
-
-    return run
 
 
 def ray_desktops(config: Config, tasks: Sequence[Task]) -> RayProvider:

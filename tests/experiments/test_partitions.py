@@ -13,7 +13,7 @@ pytest.importorskip("transformers", reason="needs the extra `train`")
 pytest.importorskip("httpx", reason="needs the extra `real`")
 
 from dartsim.core.errors import ConfigError
-from dartsim.real.keepalive import LOST_SECONDS
+from dartsim.real.engines.client import LOST_SECONDS
 from experiments.network import NoNetwork
 from experiments.partitions import ENGINES, SCENARIOS, play, rows, run_hosts
 

@@ -190,7 +190,7 @@ def test_a_sandbox_gets_nothing_of_the_environment():
 def test_containers_get_nothing_of_the_environment():
     from dartsim.config.schema import DesktopConfig
     from dartsim.real.containers.spec import ContainerSpec, create_arguments
-    from dartsim.real.desktop.spec import desktop_spec
+    from dartsim.real.desktop.images import desktop_spec
 
     made = create_arguments(
         desktop_spec(DesktopConfig(variant="full", image="ours")), name="one", labels={}, bind_address="127.0.0.1"

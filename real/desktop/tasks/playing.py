@@ -1,8 +1,9 @@
-"""Tests tasks on real desktops: their oracle has to solve them, and doing nothing must not."""
+"""Tests tasks on real desktops: their oracle has to solve them, and doing nothing must not (it would be learned)."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from dartsim.config.schema import DockerHostConfig
+from dartsim.core.errors import ConfigError, EnvFault, ScoreUnavailable
 from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Task
-from dartsim.envs.base import DONE, WAIT
+from dartsim.envs.base import DONE, WAIT, is_infeasible
 from dartsim.real.containers import ContainerSpec, DesktopFleet, DockerHost
 from dartsim.real.desktop.tasks.oracles import ORACLES
 from dartsim.real.osworld.connect import Usage
@@ -24,6 +26,8 @@ from dartsim.real.osworld.provider import DesktopProvider
 from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.transport import OWN_SERVER
+
+logger = logging.getLogger(__name__)
 
 PATIENCE = 2
 """WAITs after an action that has not changed the screen."""
@@ -120,3 +124,34 @@ async def do_nothing(provider: EnvProvider, task: Task, *, slot: int = 0) -> flo
         return max(untouched, await desktop.evaluate())
     finally:
         await desktop.close()
+
+
+async def worth_training(provider: EnvProvider, tasks: Sequence[Task], *, exclude: bool, slots: int) -> Sequence[Task]:
+    """Report the tasks that score above 0 if nothing is done, and return those to train on.
+
+    Each task is set up once. One that cannot be set up or scored is kept: the run itself will show that.
+
+    Raises:
+        ConfigError: If none is left.
+    """
+    free: dict[str, float] = {}
+    left = iter([task for task in tasks if not is_infeasible(task)])
+
+    async def try_some(slot: int) -> None:
+        for task in left:
+            try:
+                score = await do_nothing(provider, task, slot=slot)
+            except (EnvFault, ScoreUnavailable) as fault:
+                logger.warning("task %s could not be tried without an action: %s", task.id, fault)
+                continue
+            if score > 0.0:
+                free[task.id] = score
+
+    await asyncio.gather(*map(try_some, range(slots)))
+    for name, score in sorted(free.items()):
+        logger.warning("task %s scores %g if nothing is done%s", name, score, "; it is left out" if exclude else "")
+    if not exclude or not free:
+        return tasks
+    if len(free) == len(tasks):
+        raise ConfigError("every task scores above 0 if nothing is done: there is nothing to train on")
+    return [task for task in tasks if task.id not in free]

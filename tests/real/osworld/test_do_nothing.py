@@ -11,7 +11,7 @@ from dartsim.core.types import Task
 
 pytest.importorskip("httpx", reason="needs the extra `real`")
 
-from dartsim.real.osworld.do_nothing import worth_training
+from dartsim.real.desktop.tasks.playing import worth_training
 
 EVALUATOR = {"func": "exact_match"}
 
