@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 
 from dartsim.config.schema import FaultWindow
 from dartsim.core.errors import ConfigError, StoreFault
@@ -253,7 +253,7 @@ class _CaseRun:
             provider=CheckedProvider(monitor, faults.provider(desktops)),
             engines=engines,
             learner=CheckedLearner(monitor, faults.learner(learner(config, None))),
-            store=store,
+            store=cast("Store", store),
             recorder=recorder,
             streams=streams,
             transport=lambda pool: faults.transport(modeled_transport(config, env, pool)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from typing_extensions import override
 
@@ -29,25 +30,18 @@ LEASED = frozenset(
 """States in which a slot serves an attempt."""
 
 
+@dataclass(eq=False, kw_only=True)
 class SystemStatus(StatusSource):
     """Says what the components of a system wait for; it is computed on request, and changes nothing."""
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        *,
-        cluster: EnvCluster,
-        pool: RolloutService,
-        data: DataManager,
-        trainer: Trainer,
-        store: Store,
-    ) -> None:
-        self._recorder = recorder
-        self._cluster = cluster
-        self._pool = pool
-        self._data = data
-        self._trainer = trainer
-        self._store = store
+    recorder: Recorder
+    cluster: EnvCluster
+    pool: RolloutService
+    data: DataManager
+    trainer: Trainer
+    store: Store
+
+    def __post_init__(self) -> None:
         self._details: Mapping[str, Callable[[int], str]] = {
             "desktops": self._slot,
             "engines": self._engine,
@@ -63,26 +57,26 @@ class SystemStatus(StatusSource):
         return [self._sync_status(), self._data_status(), self._store_status()]
 
     def _slot(self, index: int) -> str:
-        if index >= self._cluster.num_envs:
+        if index >= self.cluster.num_envs:
             return "a spare"
-        state = self._recorder.desktops.tracks[index].state
+        state = self.recorder.desktops.tracks[index].state
         if state == DesktopState.WAIT_ADMISSION:
-            return self._data.status().admission()
+            return self.data.status().admission()
         if state == DesktopState.WAIT_UNIT:
-            return f"{self._data.unit_running(index)} attempts of its unit run"
-        attempt = self._cluster.leases.get(index)
+            return f"{self.data.unit_running(index)} attempts of its unit run"
+        attempt = self.cluster.leases.get(index)
         if attempt is None or state not in LEASED:
             return ""
         text = f"attempt {attempt.id} of task {attempt.task.id}, group {attempt.group}"
         asks = state in (DesktopState.GENERATING, DesktopState.SYNC_WAIT)
-        return f"{text}; {self._engine_states()}" if asks and not self._pool.router.num_routable else text
+        return f"{text}; {self._engine_states()}" if asks and not self.pool.router.num_routable else text
 
     def _engine_states(self) -> str:
-        states = [EngineState(worker.track.state).info.label for worker in self._pool.workers]
+        states = [EngineState(worker.track.state).info.label for worker in self.pool.workers]
         return "engines: " + ", ".join(f"{states.count(name)} {name}" for name in sorted(set(states)))
 
     def _engine(self, index: int) -> str:
-        pool = self._pool
+        pool = self.pool
         worker = pool.workers[index]
         state = worker.track.state
         text = f"version {worker.version}"
@@ -94,18 +88,18 @@ class SystemStatus(StatusSource):
 
     def _trainer_detail(self) -> str:
         """Return what the trainer does, or what its next batch lacks."""
-        state = self._recorder.trainer.tracks[0].state
+        state = self.recorder.trainer.tracks[0].state
         if state in (TrainerState.WAIT_DATA, TrainerState.WAIT_PUBLISH):
-            waits = self._data.status()
-            return waits.publication() if self._data.holds_publication else waits.batch()
+            waits = self.data.status()
+            return waits.publication() if self.data.holds_publication else waits.batch()
         if state == TrainerState.DOWN:
-            return f"{self._trainer.failures} failed in a row; {self._trainer.doing} goes back"
+            return f"{self.trainer.failures} failed in a row; {self.trainer.doing} goes back"
         if state == TrainerState.WAIT_SYNC:
             return self._behind()
-        return self._trainer.doing if state == TrainerState.TRAINING else ""
+        return self.trainer.doing if state == TrainerState.TRAINING else ""
 
     def _behind(self) -> str:
-        pool = self._pool
+        pool = self.pool
         lacking = [str(worker.index) for worker in pool.workers if worker.version < pool.sync.target]
         if not lacking:
             return ""
@@ -113,30 +107,30 @@ class SystemStatus(StatusSource):
         return f"{who} version {pool.sync.target}"
 
     def _sync_status(self) -> ComponentStatus:
-        sync, behind = self._pool.sync, self._behind()
+        sync, behind = self.pool.sync, self._behind()
         return ComponentStatus(
             name="weight sync",
             state="syncing" if behind else "settled",
-            since=sync.since - self._recorder.started,
+            since=sync.since - self.recorder.started,
             waits_for="engines to load their weights" if behind else "new weights",
             woken_by="an engine that drained or loaded" if behind else "the trainer's next publication",
             detail=behind or f"every engine serves version {sync.target}",
         )
 
     def _data_status(self) -> ComponentStatus:
-        waits = self._data.status()
+        waits = self.data.status()
         short = waits.eligible < waits.min_groups
         return ComponentStatus(
             name="data manager",
             state="collecting" if short else "ready",
-            since=self._data.changed - self._recorder.started,
+            since=self.data.changed - self.recorder.started,
             waits_for="attempts to end" if short else "the trainer to take a batch",
             woken_by="a slot that hands its attempt over" if short else "the trainer, when its update ends",
             detail=f"{waits.batch()}; {waits.running} attempts run, {waits.leased} are trained; {waits.admission()}",
         )
 
     def _store_status(self) -> ComponentStatus:
-        kept = ", ".join(f"{number} {name!s}" for name, number in sorted(self._store.counts.items()) if number)
+        kept = ", ".join(f"{number} {name!s}" for name, number in sorted(self.store.counts.items()) if number)
         return ComponentStatus(
             name="store",
             state="open",

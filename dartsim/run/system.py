@@ -150,7 +150,7 @@ class System(ActingSystem):
             retry=config.trainer.retry,
         )
         recorder.status_source = SystemStatus(
-            recorder, cluster=self.cluster, pool=self.pool, data=self.data, trainer=self.trainer, store=store
+            recorder=recorder, cluster=self.cluster, pool=self.pool, data=self.data, trainer=self.trainer, store=store
         )
         if resume_point is not None:
             resume_point.restore(self.data, recorder, tasks)

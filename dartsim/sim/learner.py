@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dartsim.core.ports import Learner
 from dartsim.core.types import Batch, UpdateResult, Weights
@@ -17,33 +17,26 @@ class VersionCounter:
         return UpdateResult(Weights(batch.update))
 
 
+@dataclass(slots=True, eq=False)
 class SimLearner:
     """A trainer's speed behind the port ``Learner``: a fixed time and a time per turn, then the update.
 
     Source: 21.2 min between the versions of DART's headline run, saving included (docs/cluster-model.md).
     """
 
-    def __init__(
-        self,
-        inner: Learner,
-        *,
-        fixed_seconds: float,
-        turn_seconds: float,
-        control: ControlLoop | None = None,
-    ) -> None:
-        self._inner = inner
-        self._fixed_seconds = fixed_seconds
-        self._turn_seconds = turn_seconds
-        self._control = control
+    inner: Learner
+    fixed_seconds: float
+    turn_seconds: float
+    control: ControlLoop | None = None
 
     def seconds(self, batch: Batch) -> float:
         """Return how long the update with a batch takes without faults."""
-        return self._fixed_seconds + self._turn_seconds * batch.num_turns
+        return self.fixed_seconds + self.turn_seconds * batch.num_turns
 
     async def update(self, batch: Batch) -> UpdateResult:
         seconds = self.seconds(batch)
         await asyncio.sleep(seconds)
-        result = await self._inner.update(batch)
-        if self._control is not None:
-            await self._control.turn()
+        result = await self.inner.update(batch)
+        if self.control is not None:
+            await self.control.turn()
         return replace(result, metrics={"update_seconds": seconds, **result.metrics})

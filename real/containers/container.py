@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from dartsim.real.containers.launch import published_ports
@@ -23,6 +24,7 @@ class ContainerHost(Protocol):
         """Remove a container."""
 
 
+@dataclass(eq=False, repr=False)
 class Container:
     """One running container, made by ``DockerHost.start``.
 
@@ -30,24 +32,13 @@ class Container:
     engine cannot or will not carry out raises a ``ContainerFault`` with its cause.
     """
 
-    def __init__(
-        self,
-        engine: ContainerHost,
-        *,
-        id: str,
-        name: str,
-        slot: int,
-        spec: ContainerSpec,
-        host: str,
-        ports: Mapping[str, int],
-    ) -> None:
-        self._engine = engine
-        self.id = id
-        self.name = name
-        self.slot = slot
-        self.spec = spec
-        self.host = host
-        self.ports = ports
+    engine: ContainerHost
+    id: str
+    name: str
+    slot: int
+    spec: ContainerSpec
+    host: str
+    ports: Mapping[str, int]
 
     def __repr__(self) -> str:
         return f"<Container {self.name} at {self.host} {dict(self.ports)}>"
@@ -58,7 +49,7 @@ class Container:
         Raises:
             ContainerFault: If the engine does not answer. The host then keeps trying.
         """
-        await self._engine.remove(self.name)
+        await self.engine.remove(self.name)
 
     async def pause(self) -> None:
         await self._call(lambda container: container.pause())
@@ -109,4 +100,4 @@ class Container:
         self.ports = await self._call(join)
 
     async def _call(self, function: Callable[[Any], T]) -> T:
-        return await self._engine.call(self.id, function)
+        return await self.engine.call(self.id, function)

@@ -32,7 +32,7 @@ class ScreenMotion:
 
     changes: int = 0
 
-    def poll_seconds(self, rules: SettlingRules | Readiness) -> float:
+    def poll_seconds(self, rules: SettlingRules) -> float:
         """Return the wait before the next poll: it doubles with each change after the first few."""
         doublings = min(max(0, self.changes - QUICK_POLLS), 16)
         return max(rules.poll_seconds, min(rules.poll_seconds * 2.0**doublings, rules.max_poll_seconds))
@@ -60,18 +60,12 @@ class SettlingRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Readiness:
+class Readiness(SettlingRules):
     """When a desktop is ready: after its start, or after a task was set up.
 
     Attributes:
         limit_seconds: Longest wait for a first screenshot that shows something (OSWorld: 300).
         change_seconds: After a set-up that opens a window: longest wait for the screen to change.
-        poll_seconds: Between two polls.
-        max_poll_seconds: Between two polls of a screen that keeps moving; an application may yet be painted late.
-        quiet_seconds: How long the screen has to stay the same.
-        cap_seconds: Longest wait for that; a screen that never rests is taken as it is.
-        still_pixels: As for ``SettlingRules``.
-        lit_share: As for ``SettlingRules``.
     """
 
     limit_seconds: float = 300.0
@@ -80,8 +74,6 @@ class Readiness:
     max_poll_seconds: float = 1.0
     quiet_seconds: float = 0.4
     cap_seconds: float = 20.0
-    still_pixels: int = 200
-    lit_share: float = 0.001
 
 
 async def settle(client: VmClient, rules: SettlingRules | float, motion: ScreenMotion | None = None) -> Frame:
@@ -148,7 +140,7 @@ async def wait_set_up(
 
 
 async def _lit(
-    client: VmClient, frame: Frame, rules: SettlingRules | Readiness, motion: ScreenMotion | None, *, after: str
+    client: VmClient, frame: Frame, rules: SettlingRules, motion: ScreenMotion | None, *, after: str
 ) -> Frame:
     """Return the settled screen; one that was not black before is given twice the time, as a video may be for a moment.
 
@@ -163,9 +155,7 @@ async def _lit(
     return settled
 
 
-async def _still(
-    client: VmClient, frame: Frame, rules: SettlingRules | Readiness, motion: ScreenMotion | None = None
-) -> Frame:
+async def _still(client: VmClient, frame: Frame, rules: SettlingRules, motion: ScreenMotion | None = None) -> Frame:
     """Return the screen once it rests and shows something, or what it shows after the cap."""
     loop = asyncio.get_running_loop()
     motion = motion or ScreenMotion()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from dartsim.core.errors import StoreFault, StoreFull
 from dartsim.core.ports import EnvProvider, Learner, PolicyWorker, Store
@@ -63,7 +64,7 @@ class FaultyCluster(FaultFreeCluster):
     def store(self, store: Store) -> Store:
         """Return a store that may refuse what it is given."""
         refuses = self.injector.is_active(FULL.name) or self.injector.is_active(REFUSED.name)
-        return FaultyStore(store, self.injector) if refuses else store
+        return cast("Store", FaultyStore(store, self.injector)) if refuses else store
 
     def transport(self, pool: Service) -> Service:
         return pool if self.network.quiet else FaultyTransport(pool, self.network, self._host_of)

@@ -74,36 +74,26 @@ class Injection:
         return self.kind is not None and self.kind.effect is effect
 
 
+@dataclass(slots=True, eq=False)
 class InjectionPoint:
     """All faults that can affect one sort of call of one component."""
 
-    __slots__ = ("_calls", "_injector", "_num_members", "_target", "_windows")
-
-    def __init__(
-        self,
-        injector: FaultInjector,
-        calls: Sequence[CallFault],
-        windows: Sequence[tuple[FaultKind, WindowFault]],
-        *,
-        target: int,
-        num_members: int,
-    ) -> None:
-        self._injector = injector
-        self._calls = calls
-        self._windows = windows
-        self._target = target
-        self._num_members = num_members
+    injector: FaultInjector
+    calls: Sequence[CallFault]
+    windows: Sequence[tuple[FaultKind, WindowFault]]
+    target: int
+    num_members: int
 
     def injection(self, now: float) -> Injection | None:
         """Return what is injected into the call that begins now, or None; to be called once per call."""
         injection: Injection | None = None
-        for fault in self._calls:
-            seconds = fault.hit(now, self._target, self._num_members)
+        for fault in self.calls:
+            seconds = fault.hit(now, self.target, self.num_members)
             if seconds is not None and (injection is None or injection.kind is None or fault.kind.effect in ADDS_TIME):
-                self._injector.count(fault.kind)
+                self.injector.count(fault.kind)
                 injection = injection or Injection()
                 injection.add(fault.kind, seconds)
-        for kind, window in self._windows:
+        for kind, window in self.windows:
             if not window.is_open(now):
                 continue
             amount = window.value
@@ -112,17 +102,17 @@ class InjectionPoint:
                     continue
                 amount = GONE_SECONDS
             elif kind.effect is not Effect.SLOWER:
-                amount = min(amount, self._injector.heal_at - now)
-            self._injector.count_window(kind, window)
+                amount = min(amount, self.injector.heal_at - now)
+            self.injector.count_window(kind, window)
             injection = injection or Injection()
             injection.add(kind, amount)
         return injection
 
     def lost(self, since: float, now: float) -> FaultKind | None:
         """Return the fault that has removed everything that was there at ``since``; None if none has."""
-        for kind, window in self._windows:
+        for kind, window in self.windows:
             if kind.effect is Effect.LOST and window.was_open(since, now):
-                self._injector.count_window(kind, window)
+                self.injector.count_window(kind, window)
                 return kind
         return None
 
