@@ -26,7 +26,7 @@ async def serve(apps: Sequence[web.Application], host: str, ports: Sequence[int]
     """Serve applications, print their addresses as a JSON list, and return only when canceled; port 0 is any."""
     addresses = []
     for app, port in zip(apps, ports, strict=True):
-        runner = web.AppRunner(app, access_log=None)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True)  # a client may leave
         await runner.setup()
         site = web.TCPSite(runner, host, port, backlog=1024)
         await site.start()

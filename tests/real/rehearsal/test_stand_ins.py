@@ -86,3 +86,23 @@ def test_a_stand_in_that_does_not_start_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="did not start"):
         asyncio.run(main())
+
+
+def test_a_client_that_leaves_in_mid_request_is_no_error(capfd: pytest.CaptureFixture[str]) -> None:
+    head = b"POST /execute HTTP/1.1\r\nHost: desktop\r\nContent-Length: 100\r\n"
+
+    async def leave() -> bytes:
+        async with stand_in("desktops", "--width", "96", "--height", "96", "--ports", "0") as (address,):
+            host, port = address.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(head + b"Expect: 100-continue\r\n\r\n{")
+            assert b"100 Continue" in await reader.readline()  # the handler has begun
+            writer.close()
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"GET /screen_size HTTP/1.1\r\nHost: desktop\r\nConnection: close\r\n\r\n")
+            answer = await reader.read()
+            writer.close()
+            return answer
+
+    assert b'"width": 96' in asyncio.run(leave())
+    assert capfd.readouterr().err == ""
