@@ -1,7 +1,7 @@
 """Checked ports of the control plane: every call of a desktop, worker or learner, and its result.
 
-The rules I1 to I16 are those of docs/fuzzing.md. During a call the task belongs to the node of its component, so that
-the perturbed loop may reorder it with tasks of other nodes.
+The rules I1 to I15 and R7 are in docs/contributing.md. During a call the task belongs to the node of its component, so
+that the perturbed loop may reorder it with tasks of other nodes.
 """
 
 from __future__ import annotations
