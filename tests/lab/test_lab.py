@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.config import from_tree, load, merge, preset
+from dartsim.config import from_tree, load, merge
 from dartsim.config.load import check_setting, to_toml
 from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.lab.analytic_model import checks, predict
@@ -30,22 +30,12 @@ from dartsim.sim.engine import FluidEngine
 from dartsim.sim.environment import SimEnvironment
 from dartsim.sim.gpu import PROFILES
 
-SMALL = {
-    "tasks": {"count": 12},
-    "rollout": {"num_envs": 4, "num_workers": 2, "max_turns": 6},
-    "curation": {
-        "attempts": {"group_size": 2},
-        "groups": {"min_size": 1, "drop_all_failed": False, "drop_solved": False},
-        "batch": {"min_groups": 1, "max_groups": 2},
-    },
-    "cluster": {"learner": {"fixed_seconds": 30.0, "gpus": 2}, "engine": {"reload_seconds": 20.0}},
-    "run": {"hours": 0.4},
-}
+SMALL = Path(__file__).with_name("small.toml")
 SPACE = "rollout.num_envs=2..6,rollout.sync.mode=drain|keep|restart,cluster.engine.reload_seconds=1..100:log"
 
 
 def small(**tables):
-    return from_tree(merge(merge(preset("dart-measured"), SMALL), tables))
+    return from_tree(merge(load(SMALL).model_dump(), tables))
 
 
 def asked(**changes) -> StudySpec:

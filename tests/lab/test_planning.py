@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
-from dartsim.config import from_tree, load, merge, preset
+from dartsim.config import from_tree, load, merge
 from dartsim.core.errors import ConfigError
 from dartsim.lab.jobs import Outcome, Prices
 from dartsim.lab.machines import Machines, MachineSplit, Splits, read_hosts
@@ -15,21 +16,11 @@ from dartsim.lab.planning import MachinePlan, Planner, planned
 from dartsim.lab.sweep import InProcess
 from dartsim.lab.virtual import as_virtual
 
-SMALL = {
-    "tasks": {"count": 12},
-    "rollout": {"num_envs": 4, "num_workers": 2, "max_turns": 6},
-    "curation": {
-        "attempts": {"group_size": 2},
-        "groups": {"min_size": 1, "drop_all_failed": False, "drop_solved": False},
-        "batch": {"min_groups": 1, "max_groups": 2},
-    },
-    "cluster": {"learner": {"fixed_seconds": 30.0, "gpus": 2}, "engine": {"reload_seconds": 20.0}},
-    "run": {"hours": 0.4},
-}
+SMALL = Path(__file__).with_name("small.toml")
 
 
 def small(**tables):
-    return from_tree(merge(merge(preset("dart-measured"), SMALL), tables))
+    return from_tree(merge(load(SMALL).model_dump(), tables))
 
 
 def test_hosts_are_read():

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from dartsim.config import from_tree, merge, preset
+from dartsim.config import from_tree, load, merge
 from dartsim.lab.sweep import InProcess
 from dartsim.lab.virtual import as_virtual
 from dartsim.lab.whatif import gains
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 
-SMALL = {
-    "tasks": {"count": 12},
-    "rollout": {"num_envs": 4, "num_workers": 2, "max_turns": 6},
-    "curation": {
-        "attempts": {"group_size": 2},
-        "groups": {"min_size": 1, "drop_all_failed": False, "drop_solved": False},
-        "batch": {"min_groups": 1, "max_groups": 1},
-    },
+SMALL = Path(__file__).with_name("small.toml")
+QUICK = {
+    "curation": {"batch": {"max_groups": 1}},
     "cluster": {"learner": {"fixed_seconds": 1.0, "turn_seconds": 0.0}, "engine": {"reload_seconds": 0.0}},
     "run": {"hours": 1.0},
 }
 
 
 def small(**tables):
-    return from_tree(merge(merge(preset("dart-measured"), SMALL), tables))
+    return from_tree(merge(merge(load(SMALL).model_dump(), QUICK), tables))
 
 
 def gain_by_cause(config, *causes):
