@@ -134,7 +134,6 @@ class Ledger:
 
     @property
     def violations(self) -> dict[str, int]:
-        """What was wrong."""
         return {name: number for name, number in self.bad.items() if number}
 
 

@@ -123,7 +123,6 @@ class RunHosts:
     docker: tuple[str, str] | None = None
 
     def config(self, *changes: str, mock: bool = False) -> Config:
-        """Return the configuration of a run over these hosts."""
         addresses = json.dumps(self.engines)
         address = self.network.address(DESKTOPS)
         if mock or self.docker is None:

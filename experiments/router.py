@@ -79,7 +79,6 @@ class Turns:
 
     @classmethod
     def make(cls) -> Turns:
-        """Return turns of the tiny model on a screen of 112 x 112."""
         from dartsim.real.engines.request_codec import RequestCodec
         from dartsim.real.vlm import build, tiny
 
@@ -87,7 +86,6 @@ class Turns:
         return cls(codec, codec.encode(request(0)))
 
     def body(self) -> Figures:
-        """Return the body of a request that sends its screenshot."""
         parts = [json.loads(image_part(picture)) for picture in self.asked.pictures]
         return {**self.asked.body, "content_parts": parts}
 

@@ -290,7 +290,6 @@ class Group:
 
     @property
     def mean_reward(self) -> float:
-        """Mean of the trajectories' rewards."""
         rewards = [t.reward for t in self.trajectories if t.reward is not None]
         return sum(rewards) / len(rewards)
 

@@ -51,7 +51,6 @@ class SamplingUnit:
         self._group_of = [groups[slot // size] for slot in range(num_envs)]
 
     def slot_group(self, slot: int) -> SlotGroup:
-        """Return the slot group of a slot."""
         return self._group_of[slot]
 
 
@@ -188,7 +187,6 @@ class AdmissionControl:
         return slots if max_ahead is None else min(slots, max_ahead - self._ledger.ahead)
 
     def attempt_ended(self) -> None:
-        """Tell the rule that an attempt has ended."""
         self._rules.admission.attempt_ended()
 
     def adjust(self) -> bool:

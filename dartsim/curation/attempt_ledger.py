@@ -116,7 +116,6 @@ class AttemptLedger:
         self._recorder.batch_released(consumed)
 
     def publish(self, version: Version) -> None:
-        """Count everything trained so far as published."""
         self.version = max(self.version, version)
         self.published = self.trained
 

@@ -273,7 +273,6 @@ class DataManager:
         self._settle()
 
     def _running_groups(self) -> Iterator[RunningGroup]:
-        """Yield the groups that still run, for rules that consider them."""
         return self.open_groups.running(self.ledger.running.values(), self.ledger.version)
 
     def _wake_trainer(self) -> None:

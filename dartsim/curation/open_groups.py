@@ -117,20 +117,17 @@ class OpenGroups:
         return self._filling
 
     def replace(self, group: OpenGroup) -> None:
-        """Give a group another attempt in place of a masked one."""
         group.replaced += 1
         if group is not self._filling:
             self._replace.append(group)
 
     def extend(self, group: OpenGroup, number: int) -> None:
-        """Give a group so many extra attempts."""
         if group is self._filling:
             self._filling = None
         group.extra += number
         self._replace.extend([group] * number)
 
     def remove(self, group: OpenGroup) -> None:
-        """Remove a group that is complete or withdrawn."""
         del self.groups[group.id]
         if group is self._filling:
             self._filling = None

@@ -61,7 +61,6 @@ class GroupGrader:
             self._rules.pool.trained(groups)
 
     def successes(self) -> Sequence[StoredSuccess]:
-        """Return the stored successes."""
         return () if self._rules.pool is None else self._rules.pool.entries()
 
     def state(self) -> dict[str, Any]:
@@ -106,7 +105,6 @@ class ReadyGroups:
 
     @property
     def leased(self) -> list[Group]:
-        """The groups of the updates that run."""
         return [group for batch in self._leases.values() for group in batch.groups]
 
     def select(self, running: Iterable[RunningGroup]) -> tuple[Group, ...]:

@@ -116,7 +116,6 @@ class SuccessPool:
         return Rescue((*rest, success.trajectory), oldest, success)
 
     def entries(self) -> list[StoredSuccess]:
-        """Return all stored successes."""
         return [entry for entries in self._stored.values() for entry in entries]
 
     def state(self) -> dict[str, int]:
@@ -133,7 +132,6 @@ class SuccessPool:
         self.counts = Counter(counts)
 
     def trained(self, groups: Sequence[Group]) -> None:
-        """Count the pooled trajectories of a finished update."""
         self.counts["trained"] += sum(len(group.pooled) for group in groups)
 
     def _is_success(self, trajectory: Trajectory) -> bool:

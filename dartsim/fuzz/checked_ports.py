@@ -113,7 +113,6 @@ class CheckedEnv:
             yield
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
-        """Set up, for one attempt only."""
         with self._call("setup", self._limits.setup_seconds):
             if self._seed is not None:
                 self._monitor.fail("I4", f"the desktop of slot {self._slot} was given a second attempt")
@@ -125,7 +124,6 @@ class CheckedEnv:
             return await self._inner.step(action)
 
     async def evaluate(self) -> float:
-        """Score, and remember the score."""
         with self._call("evaluate", self._limits.evaluate_seconds):
             score = await self._inner.evaluate()
             if self._seed is not None:
@@ -133,7 +131,6 @@ class CheckedEnv:
             return score
 
     async def close(self) -> None:
-        """Tear down, once."""
         if self._closed:
             return
         try:

@@ -36,7 +36,6 @@ class CheckedStore(StoreWrapper):
         return self._inner.counts[state] + self._ended_before[state.value]
 
     def states(self) -> dict[int, str]:
-        """Return the state of every trajectory."""
         return {**self.ended, **self._inner.live}
 
     def record(self, trajectory: Trajectory) -> None:

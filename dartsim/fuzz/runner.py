@@ -221,7 +221,6 @@ class _CaseRun:
             loop.call_at(fault.at_seconds, kill, fault)
 
     def _on_advance(self, now: float) -> None:
-        """Check everything."""
         if self.checks is not None and self.monitor is not None and not self.monitor.dead and now <= self.seconds:
             self.checks.at_rest(now)
 

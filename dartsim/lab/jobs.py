@@ -29,7 +29,6 @@ class Prices:
     host_hour: float = 0.0
 
     def per_hour(self, config: Config) -> float:
-        """Return the cost of all machines of a configuration per hour."""
         num_gpus = config.rollout.num_workers + config.cluster.learner.gpus
         return self.gpu_hour * num_gpus + self.host_hour * config.cluster.hosts.count
 

@@ -94,7 +94,6 @@ class Splits:
         return machines.hosts * (int(machines.memory_gib // need) if need > 0.0 else UNBOUND)
 
     def hosts_for(self, split: MachineSplit, machines: Machines) -> int:
-        """Return how many hosts a split's desktops need."""
         return ceil((split.num_envs + split.spares) / (self.capacity(machines) / machines.hosts))
 
     def config(self, split: MachineSplit, machines: Machines) -> Config:

@@ -137,7 +137,6 @@ class LearnerMemory:
 
     @property
     def total(self) -> int:
-        """Memory of the GPU."""
         state = self.parameters + self.reference + self.gradients + self.optimizer
         return state + self.gathered + self.activations + self.logits + self.reserve
 

@@ -114,7 +114,6 @@ class ModelShape:
         return (across // self.vision.patch) * (down // self.vision.patch)
 
     def image_tokens(self, width: int, height: int) -> int:
-        """Return the tokens of a screenshot in a prompt."""
         return self.image_patches(width, height) // self.vision.merge**2
 
 

@@ -73,7 +73,6 @@ class RehearsedPart:
 
     @property
     def verdict(self) -> Literal["ok", "short", "not measured"]:
-        """Whether it delivers what is needed."""
         if self.delivered is None:
             return "not measured"
         return "ok" if self.delivered >= self.needed else "short"
@@ -91,7 +90,6 @@ class Rehearsal:
 
     @property
     def short(self) -> list[str]:
-        """Names of the parts that fall short."""
         return [part.name for part in self.parts if part.verdict == "short"]
 
 

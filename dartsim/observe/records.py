@@ -72,7 +72,6 @@ class Population:
                 track.enter(new)
 
     def seconds(self) -> tuple[float, ...]:
-        """Return the component-seconds in each state up to now."""
         now = self.clock()
         totals = self.totals.copy()
         for track in self.tracks:

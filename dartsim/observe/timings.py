@@ -32,9 +32,7 @@ CUT = "cut"
 class Lines(Protocol):
     """A file that lines are written to."""
 
-    def write(self, line: str, /) -> Any:
-        """Write a line, with its end."""
-        ...
+    def write(self, line: str, /) -> Any: ...
 
 
 class RotatingFile:
@@ -112,7 +110,6 @@ class Timings(Instrument):
             yield cls(file)
 
     def desktop(self, slot: int, what: str, seconds: float) -> None:
-        """Record what a desktop did."""
         self._write(f"desktop/{what}", seconds, slot=slot)
 
     def worker(self, index: int, what: str, seconds: float, waited: float, size: int) -> None:

@@ -67,7 +67,6 @@ class HeldOut:
         self.evaluations: list[PolicyEvaluation] = []
 
     def evaluate(self, weights: Weights) -> PolicyEvaluation | None:
-        """Return the success of weights; None without held-out tasks."""
         if self._trials is None:
             return None
         evaluation = self._trials(weights)

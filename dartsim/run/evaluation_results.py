@@ -108,7 +108,6 @@ class EvaluationFolder:
             write_text(self.path / IDENTITY, json.dumps(ours, indent=1) + "\n")
 
     def folder(self, key: AttemptKey) -> Path:
-        """Return where an attempt's results are."""
         result_dir = self.path / f"steps-{key.steps}" / f"attempt-{key.attempt}"
         return result_dir.joinpath(*LAYOUT, self.model, file_name(key.domain), file_name(key.task))
 

@@ -55,7 +55,6 @@ class HeldOutAttempts:
         self._closed = False
 
     async def admit(self, slot: int) -> Attempt | None:
-        """Return the next attempt of a free slot."""
         assert self.source is not None, "set before the rollout begins"
         if self._waiting and not self._closed:
             attempt = self._waiting.popleft()

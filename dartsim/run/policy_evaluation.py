@@ -114,7 +114,6 @@ class EvaluationSource:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to attempt."""
         return not self._waiting and not self._running
 
     async def admit(self, slot: int) -> Attempt | None:

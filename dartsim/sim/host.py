@@ -41,7 +41,6 @@ class Memory(simpy.Container):
             raise
 
     def give_back(self, mib: int) -> None:
-        """Return what was taken."""
         if self.get_queue or self._level + mib > self.capacity:
             self.put(mib)
         else:

@@ -207,7 +207,6 @@ class LoopServices(NoRealIO, TaskCounter):
             self.default_exception_handler({"message": "the exception handler failed", "exception": exc})
 
     def unhandled_error(self) -> BaseException:
-        """Return all uncaught exceptions as one."""
         if len(self.unhandled) == 1:
             return self.unhandled[0]
         return BaseExceptionGroup("exceptions that nobody caught in the simulation", self.unhandled)

@@ -64,7 +64,6 @@ class _PerturbedEnvironment(SimEnvironment):
         return seconds
 
     def calm(self) -> None:
-        """Stop stretching latencies."""
         self._share = 0.0
 
 

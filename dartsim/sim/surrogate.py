@@ -203,9 +203,7 @@ class SurrogateActions(NamedTuple):
 class ReplyPolicy(Protocol):
     """Decides a worker's replies."""
 
-    def act(self, request: Request) -> str:
-        """Return the action of a reply."""
-        ...
+    def act(self, request: Request) -> str: ...
 
 
 def log_parameters(config: SurrogateConfig, *, success: bool) -> tuple[float, float]:

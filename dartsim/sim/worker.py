@@ -257,7 +257,6 @@ class ModelWorker(SimWorker):
         return Reply(content.action, made_by, made_by, self.index, prompt, num_tokens, *content[1:], cached)
 
     def _compute(self) -> None:
-        """Compute all requests in flight that are not computed yet."""
         keys = [key for key in self._open if key not in self._written]
         contents = self._model.compute([self._open[key] for key in keys], self.version)
         self._written.update(

@@ -54,7 +54,6 @@ class DiskUsage:
         return self.max_bytes is not None and self.used_bytes > self.max_bytes
 
     def fits(self, new: Sequence[StoredFile]) -> bool:
-        """Return whether new files fit into the limit."""
         return self.max_bytes is None or self.used_bytes + sum(kept.num_bytes for kept in new) <= self.max_bytes
 
     def put(self, trajectory: Trajectory) -> tuple[list[TurnFiles], list[StoredFile]]:

@@ -35,7 +35,6 @@ class HeldOutRewards:
 
     @classmethod
     def of(cls, version: Version, trajectories: Iterable[Trajectory]) -> HeldOutRewards:
-        """Return the rewards of attempts at held-out tasks."""
         rewards: dict[str, list[float]] = {}
         num_masked = 0
         for trajectory in trajectories:

@@ -121,7 +121,6 @@ class VirtualDesktop:
         return placed.box.moved(0, -window.scroll).meet(self.layout.viewport(window))
 
     def shown_widgets(self, window: MockWindow) -> Iterator[tuple[int, Placed, Box]]:
-        """Yield the page's widgets that are at least partly visible."""
         view_left, view_top, view_right, view_bottom = self.layout.viewport(window)
         scroll = window.scroll
         for index, placed in enumerate(window.placed):

@@ -27,7 +27,6 @@ class Box(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Whether it holds no pixel."""
         return self.right <= self.left or self.bottom <= self.top
 
     @property

@@ -94,7 +94,6 @@ class ScreenLayout:
         window.scroll = min(max(window.scroll, 0), self.max_scroll(window))
 
     def max_scroll(self, window: MockWindow) -> int:
-        """Return the largest scroll position, pixels."""
         return max(0, window.content_height - self.viewport(window).height)
 
     def _filled(self, view: Box, page: list[Row]) -> list[Placed]:
@@ -136,7 +135,6 @@ class ScreenLayout:
         return max(1, box.height // max(1, visible))
 
     def slider_stops(self, box: Box, count: int) -> list[int]:
-        """Return the x of each stop of a slider."""
         first, last = box.left + self.unit // 2, box.right - 1 - self.unit // 2
         return [first + (last - first) * i // max(1, count - 1) for i in range(count)]
 

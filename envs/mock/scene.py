@@ -53,7 +53,6 @@ class Canvas:
         self.clip = layout.screen
 
     def fill(self, box: Box, color: colors.Color) -> None:
-        """Fill a box."""
         left, top, right, bottom = box
         clip_left, clip_top, clip_right, clip_bottom = self.clip
         # Not min and max: this runs a hundred times a frame.
@@ -65,7 +64,6 @@ class Canvas:
             self.marks.append(DrawOp(left, top, right, bottom, color))
 
     def frame(self, box: Box, edge: colors.Color, face: colors.Color, thick: int = 1) -> None:
-        """Fill a box with an edge."""
         self.fill(box, edge)
         self.fill(box.shrunk(thick), face)
 

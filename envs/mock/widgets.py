@@ -45,7 +45,6 @@ class Widget:
 
     @property
     def height_rows(self) -> float:
-        """How high it is, rows."""
         return self.rows
 
 

@@ -61,8 +61,6 @@ class Container:
         await self._call(lambda container: container.kill(signal=signal))
 
     async def exec(self, argv: Sequence[str]) -> tuple[int, bytes]:
-        """Run a program inside and return its exit code and output."""
-
         def run(container: Any) -> tuple[int, bytes]:
             api = container.client.api
             identity = api.exec_create(container.id, list(argv))["Id"]

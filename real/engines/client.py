@@ -258,7 +258,6 @@ class EngineClient:
         return str((await self._ask("GET", "/weight_info")).get("weight_version"))
 
     async def checksums(self) -> dict[str, str]:
-        """Return the SHA-256 of every parameter in the engine, by the engine's names."""
         answer = await self._ask("POST", "/weight_checker", seconds=self.load_seconds, json={"action": "checksum"})
         checksums = answer.get("checksums")
         if not isinstance(checksums, dict):

@@ -173,7 +173,6 @@ class _Reply:
         self._state = 0
 
     def walk(self, follows: Any) -> int:
-        """Return the state after the tokens so far."""
         if len(self._tokens) < self._seen:  # started again after a preemption
             self._seen = self._state = 0
         for token in self._tokens[self._seen :]:

@@ -47,7 +47,6 @@ class TurnData:
     unwritable: int
 
     def turns(self, rows: Tensor, **more: Any) -> TurnBatch:
-        """Return some of the turns as the objective reads them."""
         return TurnBatch(
             mask_BT=self.mask[rows],
             advantage_B=self.advantage[rows],

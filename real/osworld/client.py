@@ -131,7 +131,6 @@ class VmClient:
         return await self._read("GET", "/cursor_position", replies.place)
 
     async def platform(self) -> str:
-        """Return the operating system as Python names it, such as ``Linux``."""
         return (await self._read("GET", "/platform", replies.text)).strip()
 
     async def execute(

@@ -237,7 +237,6 @@ class OsworldDesktop:
         return self._sized(frame)
 
     async def _observed(self, episode: Episode, frame: Frame) -> Observation:
-        """Return what the policy sees of a frame."""
         tree = await self.client.accessibility() if self.settings.accessibility else None
         self._same_server()
         shown = self._shown = Screenshot(frame.png, frame.pixels.shape)

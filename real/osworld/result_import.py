@@ -162,7 +162,6 @@ class _AttemptReader:
         self._grammar: ActionGrammar = make_grammar(name, *self._size, **options)
 
     def read(self, folder: Path, task: Task, number: int) -> tuple[Trajectory, str]:
-        """Return an attempt and the hash of its files."""
         digest = sha256()
         result = _bytes(folder, RESULT, MAX_RESULT_BYTES, "no_score")
         score = _score(result)

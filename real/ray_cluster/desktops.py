@@ -37,11 +37,9 @@ class ScoringQueue:
         self.changes: asyncio.Queue[bool | None] = asyncio.Queue()
 
     def pause(self) -> None:
-        """Tell that the score waits for its turn."""
         self.changes.put_nowait(True)
 
     def resume(self) -> None:
-        """Tell that it goes on."""
         self.changes.put_nowait(False)
 
 

@@ -80,7 +80,6 @@ class Shared:
         await self._nobody.wait()
 
     def reference(self, weights: Weights) -> Any:
-        """Return the reference of weights in Ray's object store."""
         import ray
 
         held = self._held.get(weights.version)

@@ -53,7 +53,6 @@ class SandboxPool:
 
     @staticmethod
     def default_size() -> int:
-        """Return the number of cores that this process may use."""
         return len(os.sched_getaffinity(0))
 
     async def facts(self) -> ScorerFacts:

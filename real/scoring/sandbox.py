@@ -110,7 +110,6 @@ class SandboxLimits:
 
     @classmethod
     def configured(cls, settings: ScoringConfig) -> SandboxLimits:
-        """Return the limits of a configuration."""
         return cls(
             seconds=settings.metric_seconds,
             getter_seconds=settings.getter_seconds,
@@ -270,7 +269,6 @@ class SupervisedSandbox:
         return self._launched.inside if self._launched else ""
 
     async def start(self) -> None:
-        """Start the supervisor and wait until it is ready."""
         connected: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Future()
 
         def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -128,7 +128,6 @@ class ImageRules:
         return Picture(grid, key or key_of(screenshot), partial(self._cut, screenshot, high, wide), screenshot)
 
     def num_bytes(self, picture: Picture) -> int:
-        """Return the size of a picture's patches."""
         return picture.grid[0] * picture.grid[1] * 3 * self.patch_size**2
 
     def _cut(self, screenshot: Any, high: int, wide: int) -> Patches:

@@ -29,7 +29,6 @@ class AttemptsRule(ABC):
         """Return the group size for a task with this success rate."""
 
     def attempts(self, task_id: str) -> int:
-        """Return the number of attempts of the task's next group."""
         return self.parameters.group_size
 
     def learn(self, task_id: str, rewards: list[float]) -> None:

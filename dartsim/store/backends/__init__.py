@@ -27,7 +27,6 @@ class StoreBackend(NamedComponent):
     """Whether a URL names it; else its name alone."""
 
     def open(self, where: str, folder: Path, **options: Any) -> Store:
-        """Open the store of a run; arguments as ``open_store``."""
         raise NotImplementedError
 
     def scores(self, where: str, folder: Path) -> list[StoredScore]:

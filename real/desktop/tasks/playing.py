@@ -54,7 +54,6 @@ class Tried:
 
     @property
     def passed(self) -> bool:
-        """Whether the oracle solves the task and doing nothing scores 0."""
         return self.oracle.score == 1.0 and self.nothing == 0.0
 
 

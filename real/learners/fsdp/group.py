@@ -55,7 +55,6 @@ class RankGroup:
 
     @property
     def running(self) -> bool:
-        """Whether they are up, as far as we know."""
         return self._text is not None and self._process is not None and self._process.poll() is None
 
     def start(self) -> None:

@@ -139,11 +139,9 @@ class Controller:
         self.failure: VmUnreachable | None = None
 
     def get_file(self, path: str) -> bytes | None:
-        """Return a file, None if it is not there."""
         return self._call("/file", form={"file_path": path}, missing=(404,))
 
     def execute_python_command(self, command: str) -> dict[str, Any] | None:
-        """Run Python code with pyautogui at hand."""
         code = f"import pyautogui; import time; pyautogui.FAILSAFE = False; {command}"
         found = _loads(self._call("/execute", data={"command": ["python", "-c", code], "shell": False}))
         if isinstance(found, dict) and isinstance(found.get("output"), str):
@@ -218,12 +216,10 @@ class Env:
 
     @property
     def vm_platform(self) -> str:
-        """The desktop's operating system."""
         return self.controller.get_vm_platform()
 
     @property
     def vm_machine(self) -> str:
-        """The desktop's processor."""
         done = self.controller.execute_python_command("import platform; print(platform.machine())")
         return str((done or {}).get("output", "")).strip()
 

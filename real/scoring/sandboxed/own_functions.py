@@ -108,7 +108,6 @@ class OwnFunctions:
         return METRICS[name]
 
     def get(self, name: str, config: dict[str, Any], desktop: dict[str, Any]) -> Any:
-        """Refuse: there is none."""
         raise ModuleNotFoundError(f"the getter {name} is desktop-env's")
 
 
