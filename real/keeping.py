@@ -43,7 +43,6 @@ class KeepingDesktop:
         return result
 
     async def evaluate(self) -> float:
-        """Score the desktop's present state; the attempt will be recorded then."""
         score = await self._inner.evaluate()
         if self._under_way:
             await asyncio.wait(self._under_way)

@@ -123,7 +123,6 @@ class ReadyGroups:
         return batch
 
     def trained(self, batch: Batch) -> None:
-        """Remove a batch that is trained; the trainer has new weights."""
         self._leases.pop(batch.update, None)
         self.unpublished += len(batch.groups)
         self._num_fresh = 0

@@ -238,7 +238,6 @@ class Recorder:
             self.batches.pop()
 
     def update_finished(self, batch: Batch, metrics: Mapping[str, float], *, rescued: Batch | None = None) -> None:
-        """An update finished; its turns count as trained."""
         self.domain_hash.updated(batch, self.clock())
         trajectories = batch.trajectories
         worst = total = num_turns = 0

@@ -55,7 +55,6 @@ class RotatingFile:
         self._bytes += len(line)
 
     def close(self) -> None:
-        """Write what is pending."""
         self._file.close()
 
     def _rotate(self, now: float) -> None:

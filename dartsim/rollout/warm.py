@@ -47,7 +47,6 @@ class LentDesktop:
         self.evaluate = env.evaluate
 
     async def close(self) -> None:
-        """Give the desktop back; it is torn down later."""
         self._owner.take_back(self)
 
 

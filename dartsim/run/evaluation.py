@@ -84,12 +84,6 @@ class EvaluatedLearner:
         self.newest = first
 
     async def update(self, batch: Batch) -> UpdateResult:
-        """Train, and evaluate if it is time.
-
-        Raises:
-            LearnerFault: As the learner.
-            UpdateUncertain: If it trained, and the evaluation failed: only that is then tried again.
-        """
         result = await self._idempotent.update(batch)
         self.newest = result.weights
         with self._idempotent.then(batch, "its evaluation"):

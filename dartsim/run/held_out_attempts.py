@@ -63,7 +63,6 @@ class HeldOutAttempts:
         return await self.source.admit(slot)
 
     def finish(self, trajectory: Trajectory) -> None:
-        """Take a held-out attempt, or hand any other one on."""
         assert self.source is not None
         if trajectory.attempt.id in self._running:
             self._running.remove(trajectory.attempt.id)

@@ -146,11 +146,6 @@ class EvaluationSource:
         writing.add_done_callback(self._writing.discard)
 
     async def settle(self) -> None:
-        """Wait until all results are written.
-
-        Raises:
-            StoreFault: If they could not be.
-        """
         while self._writing:
             await asyncio.wait(self._writing)
         if self._failure is not None:

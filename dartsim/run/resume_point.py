@@ -48,7 +48,6 @@ class ResumePoint:
     longer: bool = False
 
     def restore(self, data: DataManager, recorder: Recorder, tasks: Sequence[Task]) -> None:
-        """Restore a new scheduler and its measurements."""
         restore_state(recorder, self.recorder, snapshots=self.snapshots, updates=self.updates, segments=self.segments)
         trajectories, untrained = self.restored.trajectories, self.restored.untrained
         for update in self.recovered.undone:

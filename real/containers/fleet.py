@@ -58,11 +58,6 @@ class DesktopFleet:
         return sum(result for result in results if isinstance(result, int))
 
     async def require(self, image: str) -> None:
-        """Check early that every host that answers has an image.
-
-        Raises:
-            ImageMissing: If one has not.
-        """
         results = await asyncio.gather(*(host.require(image) for host in self.hosts), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, (EngineMissing, EngineTimedOut)):
@@ -84,7 +79,6 @@ class DesktopFleet:
             raise
 
     async def close(self) -> None:
-        """Remove everything that was started and disconnect. May be called twice; never raises."""
         await asyncio.gather(*(host.close() for host in self.hosts))
 
     async def __aenter__(self) -> DesktopFleet:

@@ -176,11 +176,6 @@ class DockerHost:
                 logger.warning("%s", error)
 
     async def info(self) -> EngineInfo:
-        """Ask the engine for its description.
-
-        Raises:
-            ContainerStartFailed: If it does not answer.
-        """
         return await self._ask(lambda client: describe(client, self.settings.target, ours=count_ours(client)))
 
     async def require(self, image: str) -> None:
@@ -192,7 +187,6 @@ class DockerHost:
         await self._ask(lambda client: client.images.get(image), image)
 
     async def close(self) -> None:
-        """Remove everything of this host and disconnect. May be called twice; never raises."""
         if self._closed is None:
             self._closing = True
             self._closed = asyncio.create_task(self._close(), name=f"close {self.settings.target}")

@@ -114,11 +114,6 @@ class EndpointWorker:
         return Reply(text, request.attempt.version, request.attempt.version, self.index, prompt, replied)
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
-        """Refuse: it serves one model for ever.
-
-        Raises:
-            WorkerFault: Always.
-        """
         raise WorkerFault(f"{self.url} serves {self._settings.model} and loads no weights")
 
     async def _ask(self, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -131,7 +131,6 @@ class EngineSupervisor:
                 event.clear()
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
-        """Put new weights into the engine, confirm them, and serve them; see ``VllmWorker.load``."""
         async with self._lock:
             self._restarting = False  # from here on, loads start an engine that is down
             self._enter(EngineHealth.LOADING)

@@ -109,12 +109,6 @@ class VllmWorker:
         await self.close()
 
     async def start(self) -> None:
-        """Start the engine, name and confirm its weights, and watch it from then on.
-
-        Raises:
-            EngineStartFailed: If it did not become healthy.
-            WeightsUnconfirmed: If it has other weights than it was started with.
-        """
         try:
             await self._supervisor.start()
         except BaseException:
@@ -122,7 +116,6 @@ class VllmWorker:
             raise
 
     async def close(self) -> None:
-        """End all requests and the engine, if it is ours. May be called twice."""
         try:
             await self._supervisor.leave()
         finally:

@@ -158,11 +158,6 @@ class GradientSteps:
         return tensors, {"updates": self.updates}
 
     def restore(self, state: State) -> None:
-        """Resume from a state.
-
-        Raises:
-            ValueError: If it is of another model.
-        """
         tensors, numbers = state
         names = {name.removeprefix("weight/") for name in tensors if name.startswith("weight/")}
         if names != self.parameters.keys():

@@ -57,19 +57,9 @@ class TorchLearner:
         return self._steps.optimizer
 
     async def update(self, batch: Batch) -> UpdateResult:
-        """Train on a batch in a thread; in virtual time the thread is this one.
-
-        Raises:
-            LearnerFault: If loss or gradient was not finite.
-        """
         return await asyncio.to_thread(self.train, batch)
 
     def train(self, batch: Batch) -> UpdateResult:
-        """Train on a batch and return the new weights.
-
-        Raises:
-            LearnerFault: If loss or gradient was not finite, or no turn could be trained.
-        """
         metrics = self._steps.fit(self._read(batch), batch.update)
         report(metrics, self.config.mismatch_bound, update=batch.update)
         return UpdateResult(self.weights(), metrics)
@@ -79,15 +69,9 @@ class TorchLearner:
         return Weights(self.updates, merged(self.vlm.model))
 
     def keep(self) -> None:
-        """Remember weights and optimizer as they are, for ``go_back``."""
         self._kept = self._state()
 
     def go_back(self, version: Version) -> Weights:
-        """Return to the weights and the optimizer's state that were remembered, and return them as a new version.
-
-        Raises:
-            ValueError: If nothing was remembered.
-        """
         if self._kept is None:
             raise ValueError("there is nothing to go back to; wanted a call of keep() before")
         self._restore(self._kept)
@@ -109,11 +93,6 @@ class TorchLearner:
         self._write(folder, self._state())
 
     def save_kept(self, folder: Path) -> None:
-        """Write what was remembered as ``save`` writes what is.
-
-        Raises:
-            ValueError: If nothing was remembered.
-        """
         if self._kept is None:
             raise ValueError("there is nothing to write; wanted a call of keep() before")
         self._write(folder, self._kept)

@@ -107,7 +107,6 @@ class OsworldDesktop:
         self._booted = True
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
-        """Set the desktop up for ``task`` and return what it shows first; nothing is left to chance here."""
         if self._used and self._revert is not None:
             await self._start_afresh(self._revert)
         with self._guarded(f"reset for task {task.id}"):
@@ -124,11 +123,6 @@ class OsworldDesktop:
             return await self._observed(episode, frame)
 
     async def step(self, action: str | Mapping[str, Any]) -> StepResult:
-        """Carry out one action and return what the desktop shows then. A malformed one changes nothing.
-
-        Raises:
-            ResetNeeded: If no episode runs.
-        """
         episode = self.episode
         if not self._running or episode is None:
             raise ResetNeeded("the episode is over or has not begun; call reset() first")
@@ -145,12 +139,6 @@ class OsworldDesktop:
             return StepResult(await self._observed(episode, frame), episode.over)
 
     async def evaluate(self) -> float:
-        """Return the score of the desktop's present state, in [0, 1].
-
-        Raises:
-            ResetNeeded: If nothing has begun.
-            ScoreUnavailable: If the evaluator failed.
-        """
         episode = self.episode
         if episode is None:
             raise ResetNeeded("there is no task to score yet; call reset() first")
@@ -171,7 +159,6 @@ class OsworldDesktop:
         return score
 
     async def close(self) -> None:
-        """Remove the desktop. May be called twice; never raises."""
         if self._closed:
             return
         self._closed, self._running = True, False

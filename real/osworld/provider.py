@@ -204,11 +204,6 @@ class DesktopProvider:
                 await self._first[1].close()
 
     async def start(self, slot: int) -> OsworldDesktop:
-        """Start a container and return its desktop once it shows a good screen.
-
-        Raises:
-            EnvStartFailed: If it does not; nothing of it is left.
-        """
         if self._first is not None:
             (taken, desktop), self._first = self._first, None
             taken.number = slot

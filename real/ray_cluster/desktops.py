@@ -184,7 +184,6 @@ class RayDesktop:
                     paused.close()
 
     async def close(self) -> None:
-        """Close the desktop, unless its host has ended."""
         if self._closed:
             return
         self._closed = True
@@ -231,12 +230,6 @@ class RayProvider:
         await self.close()
 
     async def start(self, slot: int) -> RayDesktop:
-        """Start a desktop.
-
-        Raises:
-            EnvStartFailed: If it did not come up, or its host ended.
-            PartGone: If no host is left for good.
-        """
         host = await self._choose()
         self._numbers += 1
         number = self._numbers
@@ -268,7 +261,6 @@ class RayProvider:
         task.add_done_callback(self._returning.discard)
 
     async def close(self) -> None:
-        """Close every desktop and end the actors. May be called twice; never raises."""
         for task in self._returning:
             task.cancel()
         await asyncio.gather(*(self._shut(host) for host in self.hosts if host.up))

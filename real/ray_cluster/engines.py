@@ -35,11 +35,6 @@ class EngineHost:
         self._engine = LocalEngine(options, Path(folder), name=name)
 
     async def start(self, model: str | None) -> str:
-        """Start the server, unless it runs, and return its address once it is healthy.
-
-        Raises:
-            EngineStartFailed: If it did not become healthy.
-        """
         folder = Path(model or self._engine.options.model)
         if folder.is_absolute() and not await asyncio.to_thread(folder.is_dir):
             raise EngineStartFailed(

@@ -64,7 +64,6 @@ class LearnerHost:
         self._lock = threading.Lock()  # a canceled call may still compute
 
     async def update(self, batch: Batch, base: Version) -> UpdateResult:
-        """Train on a batch, starting at update ``base``."""
         return await asyncio.to_thread(self._update, batch, base)
 
     async def do(self, what: str, base: Version, *args: Any) -> Any:
@@ -159,12 +158,6 @@ class RayLearner:
             raise
 
     async def update(self, batch: Batch) -> UpdateResult:
-        """Train on a batch. If canceled, the answer is ignored, and the update counts as not done.
-
-        Raises:
-            LearnerFault: If the update did not happen.
-            PartGone: If the actor ended for good.
-        """
         if self._closed:
             raise LearnerFault(f"update {batch.update} came after the learner was closed")
         task, own = asyncio.current_task(), asyncio.create_task(self._train(batch), name=f"update {batch.update}")
@@ -202,23 +195,12 @@ class RayLearner:
         return self._weights
 
     def save_model(self, folder: Path) -> None:
-        """Write the model.
-
-        Raises:
-            ConfigError: If the actor's node does not share the disk.
-        """
         self._write("save_model", folder)
 
     def save(self, folder: Path) -> None:
-        """Write the learner's whole state.
-
-        Raises:
-            ConfigError: If the actor's node does not share the disk.
-        """
         self._write("save", folder)
 
     def load(self, folder: Path) -> None:
-        """Resume from a checkpoint, on a disk that the actor's node shares."""
         self._received(self._do("load", folder.resolve()))
 
     def close(self) -> None:

@@ -35,11 +35,6 @@ class WorkerHost:
         self._worker: LocalWorker | None = None
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one request.
-
-        Raises:
-            PartLost: If it has no weights: the actor was restarted.
-        """
         if self._worker is None:
             raise PartLost(f"worker {self._index} was restarted and has no weights yet")
         return await self._worker.generate(request)
@@ -129,7 +124,6 @@ class RayWorker:
         self._up.set()
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one request. A fault has ``back`` if the actor ended."""
         if not self._up.is_set():
             raise self._fault("is not up")
         if self._gone is not None:
@@ -141,7 +135,6 @@ class RayWorker:
             raise self._fault(str(lost)) from lost
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
-        """Put new weights into the model. A fault has ``back`` if the actor ended."""
         async with self._load_lock:
             if self._gone is not None:
                 raise self._fault(str(self._gone))
@@ -165,7 +158,6 @@ class RayWorker:
             raise self._gone
 
     def close(self) -> None:
-        """End the actor. May be called twice."""
         if self._returning is not None:
             self._returning.cancel()
         self._up.clear()

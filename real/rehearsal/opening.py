@@ -43,7 +43,6 @@ class StandInDesktops:
         self._usage = usage
 
     async def start(self, slot: int) -> OsworldDesktop:
-        """Return a desktop that has shown a good screen."""
         usage, address = self._usage, self._free.pop()
         on_call = None if usage.on_call is None else partial(usage.on_call, slot)
 

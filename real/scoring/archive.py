@@ -58,11 +58,6 @@ class ScoreArchive:
         return tuple(inputs), digest if there and all(stored) else None
 
     def load(self, call: str) -> Call:
-        """Return a call that was kept.
-
-        Raises:
-            FileNotFoundError: If it, or one of its files, is not there.
-        """
         described = json.loads(self._path(call).read_text(encoding="utf-8", errors="surrogatepass"))
         return described["metric"], [self._value(value) for value in described["arguments"]], described["options"]
 

@@ -93,7 +93,6 @@ class SandboxPool:
             await asyncio.gather(*(stack.enter_async_context(self._lend()) for _ in range(self.size)))
 
     async def close(self) -> None:
-        """End all sandboxes. May be called twice."""
         self._closed = True
         for task in self._starting:
             task.cancel()

@@ -83,12 +83,6 @@ class FaultyStore(StoreWrapper):
         self._refused = injector.call_fault(REFUSED.name) if injector.is_active(REFUSED.name) else None
 
     def record(self, trajectory: Trajectory) -> None:
-        """Keep a finished attempt.
-
-        Raises:
-            StoreFull: While there is no room.
-            StoreFault: If the database refuses the transaction.
-        """
         kept = f"attempt {trajectory.attempt.id} cannot be kept"
         now = self._injector.env.now
         if self._full is not None and self._full.is_open(now):

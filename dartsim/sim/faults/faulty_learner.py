@@ -43,12 +43,6 @@ class FaultyLearner:
         return self._injector.window_fault(kind.name) if self._injector.is_active(kind.name) else None
 
     async def update(self, batch: Batch) -> UpdateResult:
-        """Train; an update that was committed before is only answered.
-
-        Raises:
-            LearnerFault: If it did not happen.
-            UpdateUncertain: If the acknowledgment was lost.
-        """
         result: UpdateResult = await self._network.call(CONTROL, LEARNER, lambda: self._update(batch))
         await self._network.wait_for_store()
         return result

@@ -236,7 +236,6 @@ class FaultySession:
         self._part = part
 
     async def generate(self, request: Request) -> Reply:
-        """Send the request, compute the reply, and send it back."""
         reply: Reply = await self._network.call(self._part, CONTROL, lambda: self._inner.generate(request))
         return reply
 

@@ -146,7 +146,6 @@ class Windows:
         self._tell(window, "_NET_ACTIVE_WINDOW", (_FROM_A_PAGER, X.CurrentTime, 0, 0, 0))
 
     def close(self, window: XWindow) -> None:
-        """Ask a window to close, as its close button does."""
         self._tell(window, "_NET_CLOSE_WINDOW", (X.CurrentTime, _FROM_A_PAGER, 0, 0, 0))
 
     def size_of_class(self, name: str) -> tuple[int, int] | None:

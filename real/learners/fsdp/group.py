@@ -58,11 +58,6 @@ class RankGroup:
         return self._text is not None and self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start them, and return when all are up.
-
-        Raises:
-            LearnerFault: If they did not come up.
-        """
         self.kill()
         folder = scratch("ranks")  # paths of sockets must be short
         try:

@@ -123,11 +123,6 @@ class FsdpLearner:
         return UpdateResult(self.weights(), metrics)
 
     def score(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-        """Return trajectories with log-probabilities of the present weights for the turns that have none.
-
-        Raises:
-            LearnerFault: If a rank died.
-        """
         groups = tuple(Group(number, t.attempt.task, (t,), 0.0) for number, t in enumerate(trajectories))
         batch = Batch(self.updates, self.updates, groups)
         files = self._folder / "scored"
@@ -144,17 +139,11 @@ class FsdpLearner:
         return Weights(self.updates, self._exported[self.updates])
 
     def keep(self) -> None:
-        """Remember weights and optimizer as they are, for ``go_back``; the weights' folder stays."""
         with self._lock:
             self._kept = self._saved(self._folder / "kept")
             self._pinned = self.updates
 
     def go_back(self, version: Version) -> Weights:
-        """Return to the kept state, as a new version.
-
-        Raises:
-            ValueError: If nothing was kept.
-        """
         if self._kept is None:
             raise ValueError("there is nothing to go back to; wanted a call of keep() before")
         with self._lock:
@@ -166,16 +155,10 @@ class FsdpLearner:
         _copy(Path(self.weights().source), folder)
 
     def save(self, folder: Path) -> None:
-        """Write weights, optimizer and progress, so that ``load`` resumes, with any number of ranks."""
         with self._lock:
             self._saved(folder)
 
     def save_kept(self, folder: Path) -> None:
-        """Write the kept state as ``save`` writes the present one.
-
-        Raises:
-            ValueError: If nothing was kept.
-        """
         if self._kept is None:
             raise ValueError("there is nothing to write; wanted a call of keep() before")
         _copy(self._kept, folder)
