@@ -14,7 +14,7 @@ from dartsim.config.load import describe, valid_keys
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = ["README.md", *sorted(f"docs/{page.name}" for page in DOCS.glob("*.md"))]
+PAGES = [*sorted(page.name for page in ROOT.glob("*.md")), *sorted(f"docs/{page.name}" for page in DOCS.glob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 
 

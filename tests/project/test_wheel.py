@@ -61,6 +61,10 @@ def test_the_light_install_asks_for_no_torch_and_no_tests(wheel: zipfile.ZipFile
     assert "torch" not in requirements(wheel, extra="dev")
 
 
+def test_the_citation_is_of_this_version(wheel: zipfile.ZipFile):
+    assert f"\nversion: {metadata(wheel)['Version']}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
+
+
 def test_licence_and_python_version_are_told(wheel: zipfile.ZipFile):
     told = metadata(wheel)
     assert told["License-Expression"] == "Apache-2.0"
