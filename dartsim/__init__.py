@@ -32,9 +32,12 @@ if TYPE_CHECKING:
     from dartsim.curation.rules.selection import TurnSelection
     from dartsim.curation.rules.task_order import TaskOrder
     from dartsim.curation.rules.turn_limit import TurnLimitRule
+    from dartsim.observe.plugin_figure import Figure
     from dartsim.observe.recorder import Instrument
     from dartsim.rollout.router_check import check_router
     from dartsim.rollout.routers import Routed, Router
+    from dartsim.run.policies import Policy
+    from dartsim.sim.faults.kinds import Fault
     from dartsim.sim.run_virtual import run_virtual
 
 _HOMES = {
@@ -51,6 +54,9 @@ _HOMES = {
     "dartsim.curation.rules.task_order": ("TaskOrder",),
     "dartsim.curation.rules.turn_limit": ("TurnLimitRule",),
     "dartsim.observe.recorder": ("Instrument",),
+    "dartsim.observe.plugin_figure": ("Figure",),
+    "dartsim.run.policies": ("Policy",),
+    "dartsim.sim.faults.kinds": ("Fault",),
     "dartsim.rollout.router_check": ("check_router",),
     "dartsim.rollout.routers": ("Routed", "Router"),
     "dartsim.sim.run_virtual": ("run_virtual",),
@@ -68,8 +74,11 @@ __all__ = [
     "DartsimError",
     "DesktopBackend",
     "EngineBackend",
+    "Fault",
+    "Figure",
     "Instrument",
     "LearnerBackend",
+    "Policy",
     "Result",
     "Routed",
     "Router",

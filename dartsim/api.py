@@ -16,7 +16,7 @@ from typing_extensions import Unpack
 
 from dartsim.config import Config, presets, to_toml
 from dartsim.core.errors import ConfigError
-from dartsim.core.registry import name_of
+from dartsim.core.registry import name_of, names
 from dartsim.lab.bounds import bounds
 from dartsim.lab.compared_runs import ComparedRun, Scheduler, make_runs, named, resolved
 from dartsim.lab.gate import Comparison, data_frame
@@ -126,6 +126,12 @@ class Result:
     summary: Mapping[str, Any] = field(repr=False)
     _run: RunResult = field(repr=False)
 
+    def __getattr__(self, name: str) -> Any:
+        """Return a figure of a plug-in."""
+        if name.startswith("_") or name not in names("figure"):
+            raise AttributeError(f"a Result has no {name!r}; `summary` has all figures")
+        return self.summary[name]
+
     @property
     def recorder(self) -> Recorder:
         """All measurements of the run."""
@@ -144,7 +150,7 @@ class Result:
         """
         columns = series(self.recorder)
         hours = {name: columns[name] for name in ("from_hours", "to_hours")}
-        return data_frame({**hours, **columns["rates"], **columns["utilization"]})
+        return data_frame({**hours, **columns["rates"], **columns["utilization"], **columns["plugins"]})
 
     def report(self, path: str | Path) -> Path:
         """Write the page of the run, one HTML file that needs no network, and return its path."""

@@ -195,7 +195,7 @@ def _cells(row: Mapping[str, Any], ks: Sequence[str]) -> list[str]:
     return [str(row["tasks"]), str(row["attempts"]), f"{row['success_rate']:.1%}", f"{low:.1%} – {high:.1%}", *passed]
 
 
-class Policy(NamedTuple):
+class EvaluatedPolicy(NamedTuple):
     """What is evaluated: a name for its results, what identifies its weights, and overrides that choose it."""
 
     name: str
@@ -230,14 +230,14 @@ def _task_list(file: Path) -> list[str]:
     return ["tasks.source=osworld", f"tasks.folder={file.parent}", f"tasks.list_name={file.name.removesuffix('.json')}"]
 
 
-def _policy(run: RunDir | None, model: str | None, endpoint: str | None, *, best: bool) -> Policy | None:
+def _policy(run: RunDir | None, model: str | None, endpoint: str | None, *, best: bool) -> EvaluatedPolicy | None:
     """Return what the command line says is evaluated; None: what the configuration names."""
     if best and run is None:
         raise ConfigError("--best takes the promoted weights of a run; name a run's folder")
     if endpoint is not None:
         if run is not None or model is None:
             raise ConfigError("--endpoint URL needs --model NAME, and no run: its model is not the run's")
-        return Policy(model, f"endpoint {model}", _endpoint(endpoint, model))
+        return EvaluatedPolicy(model, f"endpoint {model}", _endpoint(endpoint, model))
     if run is not None:
         if model is not None:
             raise ConfigError(f"{run.path} has a model of its own; leave --model out, or name a configuration")
@@ -253,7 +253,7 @@ def _endpoint(url: str, model: str) -> list[str]:
     ]
 
 
-def _of_run(run: RunDir, *, best: bool) -> Policy:
+def _of_run(run: RunDir, *, best: bool) -> EvaluatedPolicy:
     from dartsim.run.execute import BEST
 
     if run.summary["surrogate"]:
@@ -268,13 +268,13 @@ def _of_run(run: RunDir, *, best: bool) -> Policy:
     return _of_folder(folder / "model")._replace(name=name, version=version)
 
 
-def _of_folder(folder: Path) -> Policy:
-    return Policy(folder.resolve().name, _fingerprint(folder), [f"policy.model={json.dumps(str(folder))}"])
+def _of_folder(folder: Path) -> EvaluatedPolicy:
+    return EvaluatedPolicy(folder.resolve().name, _fingerprint(folder), [f"policy.model={json.dumps(str(folder))}"])
 
 
-def _configured(config: Config) -> Policy:
+def _configured(config: Config) -> EvaluatedPolicy:
     if not config.backend.engine_backend.loads_weights:
-        return Policy(str(config.endpoint.model), f"endpoint {config.endpoint.model}")
+        return EvaluatedPolicy(str(config.endpoint.model), f"endpoint {config.endpoint.model}")
     if config.policy.model is None:
         raise ConfigError("there is no model to evaluate: name a run's folder, --model FOLDER, or --endpoint URL")
     return _of_folder(Path(config.policy.model))

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from dartsim.config.rules import check
 from dartsim.config.schema import AttemptsConfig, BatchConfig, Config, RolloutConfig
 from dartsim.core.errors import ConfigError, no_such
-from dartsim.core.registry import TAG, Choice
+from dartsim.core.registry import TAG, Choice, PluginTables
 
 Tree = dict[str, Any]
 
@@ -411,6 +411,10 @@ def _unknown_keys(
             if isinstance(value, Mapping):
                 yield from _unknown_parameters(value, choice, (*path, key), partial=partial)
             continue
+        for (kind, name), tables in _plugin_sections(field, value).items():
+            table = value.get(kind, {}).get(name, {}) if isinstance(value.get(kind), Mapping) else {}
+            if isinstance(table, Mapping):
+                yield from _unknown_keys(table, tables, (*path, key, kind, name), partial=partial)
         section = _section(field, value)
         if section is not None and get_origin(field.annotation) is dict:  # tables by name
             for own, table in value.items() if isinstance(value, Mapping) else ():
@@ -442,6 +446,12 @@ def _choice(field: FieldInfo | None) -> Choice | None:
     return next((item for item in field.metadata if isinstance(item, Choice)), None) if field is not None else None
 
 
+def _plugin_sections(field: FieldInfo, value: Any = True) -> dict[tuple[str, str], type[BaseModel]]:
+    """Return the sections of a field with tables of plug-ins, by kind and name; none if ``value`` has no table."""
+    tables = next((item for item in field.metadata if isinstance(item, PluginTables)), None)
+    return dict(tables.sections()) if tables is not None and value else {}
+
+
 def _section(field: FieldInfo | None, value: Any) -> type[BaseModel] | None:
     """Return the section that a field's table, or each of its tables by name, is; None for a setting.
 
@@ -465,6 +475,8 @@ def valid_keys(model: type[BaseModel] = Config, path: tuple[str, ...] = ()) -> l
     for name, field in model.model_fields.items():
         for section in _listed(field):
             keys |= dict.fromkeys(valid_keys(section, (*path, name)))
+        for plugin, section in _plugin_sections(field).items():
+            keys |= dict.fromkeys(valid_keys(section, (*path, name, *plugin)))
         keys[".".join((*path, name))] = None
     return list(keys)
 
@@ -494,6 +506,8 @@ def describe(model: type[BaseModel] = Config, path: tuple[str, ...] = ()) -> lis
             settings += describe(sections[0], (*path, name))
         else:
             settings.append(_setting(field, (*path, name)))
+        for plugin, section in _plugin_sections(field).items():
+            settings += [each for each in describe(section, (*path, name, *plugin)) if not each.key.endswith(f".{TAG}")]
     return settings
 
 

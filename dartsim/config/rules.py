@@ -193,6 +193,10 @@ def scheduler_rules(config: Config) -> Iterator[str]:
         )
 
 
+SEEN = ("mock", "gym")
+"""Sources of tasks whose desktops show something without being booted."""
+
+
 def policy_rules(config: Config) -> Iterator[str]:
     """Yield one sentence for every broken rule about the policy."""
     policy, source = config.policy.kind, config.tasks.source
@@ -204,10 +208,12 @@ def policy_rules(config: Config) -> Iterator[str]:
                 f"factors have sd {surrogate.task_length_sd:g}; raise the sd, or lower surrogate.task_length_sd."
             )
     real_desktops = config.backend.boots
-    if not real_desktops and (policy == "vlm") != (source == "mock"):
+    drawn = policy == "surrogate" and config.policy.agent.rule == "drawn"
+    if not real_desktops and ((drawn and source in SEEN) or (policy == "vlm" and source not in SEEN)):
         yield (
             f'policy.kind = "{policy}" does not go with tasks.source = "{source}": a model that sees needs the mock '
-            'desktop ("vlm" with "mock"), a surrogate draws outcomes of the other tasks. Change one of them.'
+            'desktop ("vlm" with "mock") or a gymnasium environment ("gym"), as does policy.agent of a plug-in; a '
+            "surrogate draws outcomes of the other tasks. Change one of them."
         )
     if config.run.target_success is not None:
         held_out = config.tasks.held_out or config.tasks.held_out_list

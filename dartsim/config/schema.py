@@ -6,6 +6,8 @@ Rules that span several fields are in ``dartsim.config.rules``; reading files an
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from dartsim.config.sections.backend import BackendConfig
@@ -22,6 +24,7 @@ from dartsim.config.sections.storage import StorageConfig
 from dartsim.config.sections.tasks import TasksConfig
 from dartsim.config.sections.trainer import FsdpConfig, TrainerConfig
 from dartsim.config.sections.vllm import VllmConfig
+from dartsim.core.registry import ComponentSection, PluginTables, parameters
 from dartsim.core.section import Section
 
 __all__ = [
@@ -64,3 +67,11 @@ class Config(Section):
     ray: RayConfig = Field(default_factory=RayConfig, description="Real parts on a Ray cluster.")
     recorder: RecorderConfig = Field(default_factory=RecorderConfig, description="Measurements.")
     alarms: AlarmsConfig = Field(default_factory=AlarmsConfig, description="Alarms.")
+    plugins: Annotated[dict[str, dict[str, ComponentSection]], PluginTables()] = Field(
+        default_factory=dict,
+        description="Parameters of plug-ins that are backends, faults or figures: plugins.KIND.NAME is a table.",
+    )
+
+    def plugin(self, kind: str, name: str) -> ComponentSection:
+        """Return the parameters of a plug-in whose table is ``[plugins.KIND.NAME]``."""
+        return self.plugins.get(kind, {}).get(name) or parameters(kind, name)()

@@ -14,10 +14,13 @@ its kind; nothing else has to know it. Of some kinds a table chooses the compone
     class Abort(SyncMode):
         ...
 
-``rollout.sync.mode = "abort"`` then chooses it. Packages are imported when a name of their kind is first looked up, so
-that importing this module, or the schema, loads no component. Plug-ins add components in modules of their own, which
-are imported before names are looked up: those that an installed distribution names as entry points of the group
-``dartsim.plugins``, and those of ``dartsim --plugin``.
+``rollout.sync.mode = "abort"`` then chooses it. Figures and faults are not chosen: every one that is registered counts.
+Parameters of these, and of backends, are in tables by kind and name (``[plugins.figure.NAME]``).
+
+Packages are imported when a name of their kind is first looked up, so that importing this module, or the schema, loads
+no component. Plug-ins add components in modules of their own, which are imported before names are looked up: those of
+``dartsim --plugin``, and what an installed distribution names as entry points: a component in the group of its kind
+(``[project.entry-points."dartsim.router"]``), or a module that registers several in the group ``dartsim.plugins``.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -39,7 +42,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, cor
 from dartsim.core.errors import ConfigError, did_you_mean
 from dartsim.core.section import Section
 
-PACKAGES = {
+PACKAGES: Mapping[str, str | None] = {
     "router": "dartsim.rollout.routers",
     "task_order": "dartsim.curation.rules",
     "attempts": "dartsim.curation.rules",
@@ -52,8 +55,14 @@ PACKAGES = {
     "engine": "dartsim.run.backends",
     "learner": "dartsim.run.backends",
     "store": "dartsim.store.backends",
+    "policy": "dartsim.run.policies",
+    "fault": None,
+    "figure": None,
 }
-"""Where the built-in components of each kind are: every module of the package is imported."""
+"""Where the built-in components of each kind are: every module of the package is imported; None: only plug-ins."""
+
+TABLES = ("desktops", "engine", "learner", "fault", "figure")
+"""Kinds whose parameters are in ``[plugins.KIND.NAME]``, for no table chooses one of them."""
 
 PLUGINS = "dartsim.plugins"
 """Group of the entry points whose modules register components of other distributions."""
@@ -94,7 +103,7 @@ class NamedComponent:
         return self.name
 
 
-_components: dict[str, dict[str, type]] = {kind: {} for kind in PACKAGES}
+_components: dict[str, dict[str, Any]] = {kind: {} for kind in PACKAGES}
 _loaded: set[str] = set()
 
 
@@ -116,7 +125,7 @@ def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
             raise ValueError(f"there are two components of kind {kind} named {name!r}: {before}, {component}")
         if issubclass(component, NamedComponent):
             component.name = name
-        else:
+        if not issubclass(component, NamedComponent) or hasattr(component, "Parameters"):
             _set_parameters(component, name)
         known[name] = component
         return component
@@ -170,7 +179,7 @@ def _lookup(kind: str, name: str) -> Any:
     return _of_kind(kind)[name]
 
 
-def _of_kind(kind: str) -> dict[str, type]:
+def _of_kind(kind: str) -> dict[str, Any]:
     if kind not in _components:
         raise ValueError(f"there is no kind of component {kind!r}; there are: {', '.join(_components)}")
     return _components[kind]
@@ -180,20 +189,54 @@ def _load(kind: str) -> None:
     """Import every module of a kind's package, and the plug-ins, once."""
     if kind in _loaded:
         return
-    package = import_module(PACKAGES[kind])
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        import_module(module.name)
+    if (built_in := PACKAGES[kind]) is not None:
+        package = import_module(built_in)
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            import_module(module.name)
     load_plugins()
     _loaded.add(kind)
 
 
 @cache
 def load_plugins() -> None:
-    """Import the modules of plug-ins: they register components or kinds of faults."""
-    for plugin in entry_points(group=PLUGINS):
-        plugin.load()
+    """Import and register what plug-ins add.
+
+    Raises:
+        ConfigError: If one that is installed cannot be imported.
+    """
+    installed = entry_points()
+    for kind, group in ((None, PLUGINS), *((kind, f"dartsim.{kind}") for kind in PACKAGES)):
+        for plugin in installed.select(group=group):
+            try:
+                loaded = plugin.load()
+            except Exception as error:
+                raise ConfigError(
+                    f"the plug-in {plugin.name} = {plugin.value!r} ({group}) of {_distribution(plugin)} cannot be "
+                    f"imported: {error!r}; mend it, or uninstall it"
+                ) from error
+            if kind is not None:
+                _register_entry(kind, plugin, loaded)
     for module in filter(None, os.environ.get(VARIABLE, "").split(",")):
         use_plugin(module)
+
+
+def _register_entry(kind: str, plugin: EntryPoint, loaded: Any) -> None:
+    """Register the class of an entry point under its name, unless its module did."""
+    known = _of_kind(kind).get(plugin.name)
+    if known is loaded:
+        return
+    where = f"the entry point {plugin.name} = {plugin.value!r} (dartsim.{kind}) of {_distribution(plugin)}"
+    if not isinstance(loaded, type):
+        raise ConfigError(f"{where} names {loaded!r}, wanted a class")
+    if known is not None:
+        raise ConfigError(f"{where} has the name of another component, {_path(known)}")
+    if other := next((name for name, item in _of_kind(kind).items() if item is loaded), None):
+        raise ConfigError(f"{where} is registered as {other!r}; give both the same name")
+    register(kind, plugin.name)(loaded)
+
+
+def _distribution(plugin: EntryPoint) -> str:
+    return plugin.dist.name if plugin.dist else "an unknown distribution"
 
 
 def use_plugin(module: str) -> None:
@@ -220,8 +263,8 @@ def name_of(kind: str, component: type) -> str:
     Raises:
         ConfigError: If it is not.
     """
-    for name, known in _of_kind(kind).items():
-        if known is component:
+    for name in names(kind):
+        if _of_kind(kind)[name] is component:
             return name
     raise ConfigError(f'{component.__name__} is not registered; write @dartsim.register("{kind}", NAME) above it')
 
@@ -295,6 +338,59 @@ class Choice:
             detail = InitErrorDetails(type=_unknown(self.kind, name), loc=(TAG,), input=name)
             raise ValidationError.from_exception_data(self.kind, [detail]) from None
         return section.model_validate(dict(value))
+
+
+@dataclass(frozen=True, slots=True)
+class PluginTables:
+    """Marks the field of the tables by kind and name: ``Annotated[dict[str, dict[str, ...]], PluginTables()]``."""
+
+    def sections(self) -> dict[tuple[str, str], type[ComponentSection]]:
+        """Return what each table looks like, by kind and name."""
+        components = {(kind, name): _of_kind(kind)[name] for kind in TABLES for name in names(kind)}
+        return {key: item.Parameters for key, item in components.items() if hasattr(item, "Parameters")}
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        inner = core_schema.no_info_before_validator_function(self._validated, core_schema.dict_schema())
+        serialize = core_schema.plain_serializer_function_ser_schema(_dumped_tables, info_arg=True)
+        return {**inner, "serialization": serialize}
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"type": "object"}
+
+    def _validated(self, value: Any) -> Any:
+        if not isinstance(value, Mapping) or not all(isinstance(tables, Mapping) for tables in value.values()):
+            return value
+        return {
+            kind: {name: self._table(kind, name, own) for name, own in tables.items()} for kind, tables in value.items()
+        }
+
+    def _table(self, kind: str, name: str, table: Any) -> ComponentSection:
+        sections = self.sections()
+        if (section := sections.get((kind, name))) is None:
+            known = ", ".join(".".join(key) for key in sections) or "those of --plugin MODULE"
+            error = PydanticCustomError("unknown_plugin", "a plug-in with parameters: {known}", {"known": known})
+            detail = InitErrorDetails(type=error, loc=(kind, name), input=table)
+            raise ValidationError.from_exception_data("plugins", [detail])
+        if isinstance(table, section):
+            return table
+        try:
+            return section.model_validate(table)
+        except ValidationError as wrong:
+            details = [_within(kind, name, item) for item in wrong.errors()]
+            raise ValidationError.from_exception_data("plugins", details) from None
+
+
+def _within(kind: str, name: str, item: Any) -> InitErrorDetails:
+    """Return an error of a plug-in's table at its place."""
+    error = PydanticCustomError("plugin", "{wanted}", {"wanted": item["msg"]})
+    return InitErrorDetails(type=error, loc=(kind, name, *item["loc"]), input=item["input"])
+
+
+def _dumped_tables(tables: Mapping[str, Mapping[str, ComponentSection]], info: Any) -> dict[str, Any]:
+    return {
+        kind: {name: table.model_dump(mode=info.mode, exclude={TAG}) for name, table in own.items()}
+        for kind, own in tables.items()
+    }
 
 
 def _dumped(section: ComponentSection, info: Any) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from dartsim.run.resume_point import LIVES, ResumePoint, read_resume_point
 from dartsim.run.sim_cluster import caches, faulty_cluster, learner, modeled_transport, provider, workers
 from dartsim.run.system import System, success_pool
 from dartsim.sim import Perturbation, SimReport, run_virtual
-from dartsim.sim.faults import KINDS, FaultFreeCluster
+from dartsim.sim.faults import FaultFreeCluster, fault_kinds
 from dartsim.sim.faults.kinds import kind_named
 from dartsim.sim.perturb import PerturbedLoop
 from dartsim.sim.prompts import PromptModel
@@ -305,7 +305,7 @@ def run_case(case: Case, *, mutation: Mutation | None = None, keep: bool = False
         run.reports[-1].virtual_seconds if run.reports else 0.0,
         sum(report.num_events for report in run.reports),
         run.database_checks.lives,
-        {name: run.counts[f"fault/{name}"] for name in KINDS if run.counts[f"fault/{name}"]},
+        {name: run.counts[f"fault/{name}"] for name in fault_kinds() if run.counts[f"fault/{name}"]},
         run.recorder if keep else None,
         run.log,
     )

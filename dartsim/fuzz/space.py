@@ -21,7 +21,7 @@ from dartsim.config.sections.cluster import EnvConfig
 from dartsim.config.sections.rollout import LimitsConfig
 from dartsim.core.errors import ConfigError, no_such
 from dartsim.fuzz.cases import Case, Choice, fault_window
-from dartsim.sim.faults import KINDS, Place
+from dartsim.sim.faults import KINDS, Place, fault_kinds
 
 DRAWN = "drawn"
 """Name of a drawn scheduler, in place of a preset."""
@@ -103,14 +103,6 @@ MAX_TARGET = 4
 
 STORED = frozenset(name for name, kind in KINDS.items() if kind.place in (Place.STORE, Place.PROCESS))
 """Kinds of faults that need a database and several lives."""
-
-DRAWN_KINDS: Mapping[Place, Sequence[str]] = {
-    place: names
-    for place in Place
-    if (names := [name for name, kind in KINDS.items() if kind.place is place and name not in STORED])
-    and place not in (Place.NETWORK, Place.MESSAGE)
-}
-"""Kinds of single faults by place; messages only have faults at rates."""
 
 MAX_FAULTS: Mapping[str, int] = {"none": 0, "calm": 2, "osworld": 6, "hostile": 10}
 """Largest number of faults of a case, by fault profile."""
@@ -216,11 +208,12 @@ def long_case(preset: str, seed: int, *, hours: int = 24) -> Case:
 
 def _draw_faults(rng: np.random.Generator, horizon: int, faults: str) -> tuple[FaultWindow, ...]:
     """Draw fault windows of a few kinds, all closed by ``horizon``."""
-    places = drawn_places(faults)
+    drawable = drawn_kinds(faults)
+    places = list(drawable)
     number = int(rng.integers(MAX_FAULTS[faults] + 1))
     swarm = []
     for _ in range(1 + int(rng.integers(4))):
-        kinds = DRAWN_KINDS[places[int(rng.integers(len(places)))]]
+        kinds = drawable[places[int(rng.integers(len(places)))]]
         swarm.append(kinds[int(rng.integers(len(kinds)))])
     drawn = []
     for _ in range(number):
@@ -232,9 +225,14 @@ def _draw_faults(rng: np.random.Generator, horizon: int, faults: str) -> tuple[F
     return in_order(drawn)
 
 
-def drawn_places(faults: str) -> list[Place]:
-    """Return the places of single faults for a fault profile."""
-    return [place for place in DRAWN_KINDS if faults != "osworld" or place.value.startswith(Place.DESKTOP)]
+def drawn_kinds(faults: str) -> dict[Place, list[str]]:
+    """Return the kinds of single faults of a fault profile, by place; messages only have faults at rates."""
+    drawn: dict[Place, list[str]] = {place: [] for place in Place if place not in (Place.NETWORK, Place.MESSAGE)}
+    for name, kind in fault_kinds().items():
+        if name not in STORED and kind.place in drawn:
+            drawn[kind.place].append(name)
+    desktops = faults == "osworld"
+    return {p: names for p, names in drawn.items() if names and (not desktops or p.value.startswith(Place.DESKTOP))}
 
 
 def in_order(faults: Iterable[FaultWindow]) -> tuple[FaultWindow, ...]:

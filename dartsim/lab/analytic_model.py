@@ -74,6 +74,7 @@ KNOWN = {
     "curation.attempts": {"fixed", "by_success"},
     "curation.batch": {"ready", "started", "weights", "in_order"},
     "curation.turn_limit": {"fixed", "by_success"},
+    "policy.agent": {"drawn"},
 }
 """Rules that the laws know, by the table that chooses one."""
 
@@ -85,7 +86,7 @@ def unknown_rules(config: Config) -> tuple[str, ...]:
 
 
 def _chosen(config: Config) -> Iterator[tuple[str, str, ComponentSection]]:
-    for section in ("rollout", "curation"):
+    for section in ("rollout", "curation", "policy"):
         for name, value in getattr(config, section):
             if isinstance(value, ComponentSection):
                 yield section, name, value

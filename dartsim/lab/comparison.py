@@ -7,6 +7,7 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
+from dartsim.core.registry import names as registered
 from dartsim.lab.jobs import Outcome
 from dartsim.lab.study_spec import StudyObjective
 from dartsim.observe.bias import BY_LENGTH, JUDGED, ByClass, judged, least, pooled
@@ -30,6 +31,12 @@ FIGURES = (
     "long_tasks_ratio",
 )
 """Plain numbers, which have a mean over seeds."""
+
+
+def comparable() -> tuple[str, ...]:
+    """Return the names of all figures that are compared, those of plug-ins too."""
+    return (*FIGURES, *registered("figure"))
+
 
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """Student's t, two-sided 95 %, for 1 to 10 degrees of freedom."""
@@ -61,7 +68,7 @@ def compared(
         "long_tasks_ratio": ratios.get("long"),
     }
     return {
-        **{name: values.get(name) for name in FIGURES},
+        **{name: values.get(name) for name in comparable()},
         **{f"least_ratio_by_{by}": own[least(own)].ratio if (own := classes.get(by)) else None for by in JUDGED},
         "staleness_histogram": summary.get("staleness_histogram", {}),
         "staleness_definitions": summary.get("staleness_definitions", {}),
@@ -100,13 +107,15 @@ def class_ratios(table: ByClass) -> dict[str, float]:
     }
 
 
-def over_seeds(runs: Sequence[Mapping[str, Any]], names: Iterable[str] = FIGURES) -> dict[str, dict[str, float | None]]:
+def over_seeds(
+    runs: Sequence[Mapping[str, Any]], names: Iterable[str] | None = None
+) -> dict[str, dict[str, float | None]]:
     """Return the mean and the 95 % half-width of figures that all runs have; for ``staleness_max`` the maximum."""
     result: dict[str, dict[str, float | None]] = {}
-    for name in names:
-        values = [run[name] for run in runs]
-        if any(value is None for value in values):
+    for name in comparable() if names is None else names:
+        if any(run.get(name) is None for run in runs):
             continue
+        values = [run[name] for run in runs]
         if name == "staleness_max":
             result[name] = {"mean": max(values), "half_width": None}
         else:

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 
 from dartsim.core.errors import ConfigError, no_such
 from dartsim.lab.compared_runs import ComparedRun, EndedRun
-from dartsim.lab.comparison import FIGURES, Change, compared, half_width, over_seeds, seeds_to_tell
+from dartsim.lab.comparison import Change, comparable, compared, half_width, over_seeds, seeds_to_tell
 
 CONDITION = re.compile(
     r"^\s*(?P<figure>\w+)\s*(?P<sign>[<>])\s*(?:(?P<factor>[\d.eE+-]+)\s*\*\s*)?(?P<base>[^\s*]+)\s*$"
@@ -57,8 +57,8 @@ def read_condition(text: str, schedulers: Sequence[str]) -> Condition:
             f'"trained_turns_per_minute < 0.95 * {schedulers[-1]}"'
         )
     figure, base = found["figure"], found["base"]
-    if figure not in FIGURES:
-        raise no_such("figure", figure, FIGURES)
+    if figure not in comparable():
+        raise no_such("figure", figure, comparable())
     factor = _number(found["factor"] or "1", text)
     if base not in schedulers:
         if found["factor"] is not None or not re.match(r"^[\d.+-]", base):
@@ -228,7 +228,7 @@ class Comparison:
         """Return a pandas DataFrame with a row for each scheduler and seed; errors as ``data_frame``."""
         return data_frame(
             [
-                {"scheduler": name, "seed": seed, **{figure: row[figure] for figure in FIGURES}}
+                {"scheduler": name, "seed": seed, **{figure: row[figure] for figure in comparable()}}
                 for name in self.schedulers
                 for seed, row in zip(self.seeds, self.figures[name], strict=True)
             ]
@@ -239,7 +239,7 @@ class Comparison:
         columns = [over_seeds(self.figures[name]) for name in self.schedulers]
         head = "".join(f"<th>{name}</th>" for name in self.schedulers)
         rows = ""
-        for figure in FIGURES:
+        for figure in comparable():
             cells = "".join(f"<td>{_cell(column.get(figure))}</td>" for column in columns)
             rows += f"<tr><td>{figure.replace('_', ' ')}</td>{cells}</tr>"
         return f"<table><tr><th></th>{head}</tr>{rows}</table>"

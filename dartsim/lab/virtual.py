@@ -77,7 +77,13 @@ COMPARED = (
 _VIRTUAL: Tree = {
     "backend": {"desktops": "sim", "workers": "sim", "learner": "sim", "real_time": False},
     "tasks": {"source": "generated", "folder": None, "held_out": 0},
-    "policy": {"kind": "surrogate", "grammar": "clicks", "model": None, "instructions": None},
+    "policy": {
+        "kind": "surrogate",
+        "agent": {"rule": "drawn"},
+        "grammar": "clicks",
+        "model": None,
+        "instructions": None,
+    },
     "curation": {"pool": {"file": None, "collected_per_task": 0}},
     "run": {"target_success": None},
     "trainer": {"promotion": {"enabled": False}},

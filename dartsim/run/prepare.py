@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dartsim.config import Config
+from dartsim.config.rules import SEEN
 from dartsim.core.errors import ConfigError, TaskFileError
 from dartsim.core.install import install_command
 from dartsim.core.rng import Streams
@@ -22,13 +23,13 @@ from dartsim.rollout.warm import fitting_spares
 from dartsim.sim import SimEnvironment
 from dartsim.sim.env_profiles import PROFILES as ENV_PROFILES
 from dartsim.sim.env_profiles import EnvTiming
-from dartsim.sim.faults import active_faults
+from dartsim.sim.faults import active_faults, fault_kinds
 from dartsim.sim.gpu import PROFILES as GPU_PROFILES
 from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.host import SimHost, place
 from dartsim.sim.latency import from_spec
 from dartsim.sim.prompts import PromptModel
-from dartsim.sim.surrogate import RecordedAttempt, RecordedOutcomes, TaskDifficulty, difficulties
+from dartsim.sim.surrogate import MEAN_SUCCESS, RecordedAttempt, RecordedOutcomes, TaskDifficulty, difficulties
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ def prepare(config: Config) -> PreparedRun:
         raise ConfigError(f"cluster.engine.gpu = {gpu_name!r} is unknown; known: {', '.join(GPU_PROFILES)}")
     timing = env_timing(config)
     place(config.rollout.num_desktops, hosts(config, SimEnvironment()), timing.memory_gib)  # refuses what does not fit
-    active_faults(config.cluster.faults)
+    active_faults(config.cluster.faults, kinds=fault_kinds(config.plugins.get("fault", {})))
     return PreparedRun(
         config=config,
         tasks=tasks,
@@ -314,6 +315,8 @@ def _difficulties(config: Config, tasks: Sequence[Task]) -> Mapping[str, TaskDif
     if config.policy.kind != "surrogate":
         return {}
     surrogate = config.surrogate
+    if config.tasks.source in SEEN:  # attempts are played; closed forms take the mean
+        return {task.id: TaskDifficulty(surrogate.mean_success or MEAN_SUCCESS) for task in tasks}
     generated = config.tasks.source == "generated"
     return difficulties(
         tasks,

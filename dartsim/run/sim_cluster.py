@@ -15,22 +15,21 @@ from dartsim.core.ports import Learner
 from dartsim.core.rng import Streams
 from dartsim.core.types import Version
 from dartsim.curation import CachePressure, EngineCaches
-from dartsim.envs.base import DONE, GuiEnv
-from dartsim.envs.simulated import SOLVE_ACTION, WORK_ACTION, SimDesktop
+from dartsim.envs.base import GuiEnv
+from dartsim.envs.simulated import SimDesktop
 from dartsim.envs.timed import TimedProvider
 from dartsim.rollout import Service
 from dartsim.run.prepare import PreparedRun, hosts
 from dartsim.sim import SimEnvironment
 from dartsim.sim.control_loop import ControlLoop
 from dartsim.sim.engine import FluidEngine
-from dartsim.sim.faults import ClusterSize, FaultFreeCluster, FaultInjector, FaultyCluster, active_faults
+from dartsim.sim.faults import ClusterSize, FaultFreeCluster, FaultInjector, FaultyCluster, active_faults, fault_kinds
 from dartsim.sim.fitting import drifting
 from dartsim.sim.host import place
 from dartsim.sim.latency import Constant, Quantiles, from_spec
 from dartsim.sim.learner import SimLearner, VersionCounter
 from dartsim.sim.measured_engines import BatchEngine, SharedEngine
 from dartsim.sim.prompts import ReplyLengths
-from dartsim.sim.surrogate import SurrogateActions, SurrogatePolicy
 from dartsim.sim.worker import ContentModel, DelayedService, ModelWorker, SimWorker
 
 
@@ -69,7 +68,7 @@ def faulty_cluster(
     """
     config = prepared.config
     faults = config.cluster.faults
-    active = active_faults(faults, more_windows)
+    active = active_faults(faults, more_windows, fault_kinds(config.plugins.get("fault", {})))
     if not active:
         return FaultFreeCluster()
     machines = hosts(config, env)
@@ -103,12 +102,12 @@ def workers(
 ) -> list[SimWorker]:
     """Return the modeled engines, which serve ``version`` at first.
 
-    ``model`` decides what they reply, or the surrogate policy if there is none. Without ``control`` they have an event
-    loop of their own, if it takes time.
+    ``model`` decides what they reply, or ``policy.agent`` if there is none. Without ``control`` they have an event loop
+    of their own, if it takes time.
     """
     config = prepared.config
     engine = config.cluster.engine
-    surrogate = _surrogate(prepared)
+    acting = prepared.config.policy.agent.build(prepared=prepared, rng=streams.rng("policy"))
     control = control or control_loop(config, env)
     simulated: list[SimWorker] = []
     for index in range(config.rollout.num_workers):
@@ -128,7 +127,7 @@ def workers(
         if model is not None:
             simulated.append(ModelWorker(index, inference, model=model, **options))
         else:
-            simulated.append(SimWorker(index, inference, policy=surrogate, **options))
+            simulated.append(SimWorker(index, inference, policy=acting, **options))
         simulated[-1].version = version
     return simulated
 
@@ -185,16 +184,6 @@ def modeled_transport(config: Config, env: SimEnvironment, pool: Service) -> Ser
     """Return the pool behind its modeled transport."""
     seconds = config.cluster.engine.overhead_seconds
     return DelayedService(pool, env, seconds) if seconds else pool
-
-
-def _surrogate(prepared: PreparedRun) -> SurrogatePolicy:
-    return SurrogatePolicy(
-        prepared.difficulties,
-        config=prepared.config.surrogate,
-        actions=SurrogateActions(WORK_ACTION, SOLVE_ACTION, DONE),
-        max_plans=2 * prepared.config.rollout.num_envs,
-        outcomes=prepared.outcomes,
-    )
 
 
 def learner(config: Config, inner: Learner | None, control: ControlLoop | None = None) -> SimLearner:

@@ -28,6 +28,7 @@ from dartsim.curation import (
 )
 from dartsim.curation.rules.task_order import TaskOrder
 from dartsim.observe import HELD_OUT, Instrument, Recorder, TrainerState, UpdateRecord
+from dartsim.observe.figures import plugin_figures
 from dartsim.observe.records import Clock
 from dartsim.rollout import (
     EnvCluster,
@@ -261,6 +262,7 @@ def new_recorder(config: Config, clock: Clock, *, first_spacing_seconds: float) 
         max_snapshots=config.recorder.max_snapshots,
         max_requests=config.recorder.max_requests,
         first_spacing_seconds=min(first_spacing_seconds, 36.0 * config.run.hours),
+        plugin_figures=plugin_figures(config),
     )
 
 

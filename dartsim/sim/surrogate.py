@@ -38,6 +38,8 @@ NEVER_SOLVED = 17
 """Tasks of the first decile at exactly 0 in that run."""
 ALWAYS_SOLVED = 21
 """Tasks of the last decile at exactly 1 in that run."""
+MEAN_SUCCESS = 0.559
+"""Mean success rate of these tasks."""
 
 DOMAINS = (
     "chrome",

@@ -1,10 +1,8 @@
 """Components by kind and name: one class is all that a new one needs."""
 
-import os
 import subprocess
 import sys
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 from pydantic import Field, ValidationError
@@ -21,7 +19,6 @@ from dartsim.rollout.routers import Routed, Router
 from dartsim.run.prepare import prepare
 from dartsim.run.realtime import run_realtime
 from dartsim.run.simulation import run_simulation
-from dartsim.sim.faults import kinds, register_faults
 from dartsim.store.backends import StoreBackend, open_store, store_backend
 from dartsim.store.memory import MemoryStore
 
@@ -157,50 +154,3 @@ def test_names_of_backends_load_nothing_that_is_heavy():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-PLUGIN = """
-from pathlib import Path
-from dartsim.core.registry import register
-from dartsim.core.sync_modes import SyncMode
-from dartsim.sim.faults import register_faults
-
-register_faults(Path(__file__).with_name("kinds.toml"))
-
-@register("sync_mode", "swap")
-class Swap(SyncMode):
-    "Requests are killed, and weights are swapped."
-"""
-
-KINDS = """
-cable_pulled = { place = "desktop.step", cause = "vm_refused", lasts = 1, rates = [0.0, 0.0, 0.0], \
-description = "a cable is pulled", source = "a test" }
-"""
-
-PROGRAM = """
-from dartsim.config import load
-from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
-
-faults = ["run.hours=1", "rollout.num_envs=4", "cluster.faults.kinds.cable_pulled.share=0.2"]
-config = load(preset_name="dart", overrides=[*faults, "rollout.sync.mode=swap"])
-print(run_simulation(prepare(config)).recorder.counts["fault/cable_pulled"] > 0)
-"""
-
-
-def test_a_plug_in_adds_components_and_kinds_of_faults(tmp_path):
-    facts = tmp_path / "cables-0.1.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: cables\nVersion: 0.1\n")
-    (facts / "entry_points.txt").write_text("[dartsim.plugins]\ncables = cables\n")
-    (tmp_path / "cables.py").write_text(PLUGIN)
-    (tmp_path / "kinds.toml").write_text(KINDS)
-    path = os.pathsep.join([str(tmp_path), str(Path(__file__).resolve().parents[2])])
-    environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "True", done.stderr
-
-
-def test_a_kind_of_fault_is_named_once(tmp_path):
-    with pytest.raises(ValueError, match=r"kinds of faults of these names already: .*worker_crash"):
-        register_faults(Path(kinds.__file__).with_name("kinds.toml"))

@@ -13,7 +13,6 @@ from dartsim.fuzz import Case, fault_window, from_token, run_case
 from dartsim.fuzz.cases import Choice
 from dartsim.fuzz.space import (
     DRAWN,
-    DRAWN_KINDS,
     MAX_FAULTS,
     MAX_TARGET,
     RULES,
@@ -24,7 +23,7 @@ from dartsim.fuzz.space import (
     STORAGE,
     STORED,
     CaseSettings,
-    drawn_places,
+    drawn_kinds,
     in_order,
 )
 from experiments.planted_bugs import MUTATIONS
@@ -64,7 +63,7 @@ def cases(draw: st.DrawFn, preset: str = DRAWN, *, faults: str = "hostile", stor
     if not stored:
         chosen = {name: value for name, value in chosen.items() if name not in STORAGE}
     horizon = int(CaseSettings(chosen).fault_seconds)
-    kinds = sorted(name for place in drawn_places(faults) for name in DRAWN_KINDS[place])
+    kinds = sorted(name for names in drawn_kinds(faults).values() for name in names)
     drawn = draw(st.lists(_faults([*kinds, *(sorted(STORED) if stored else ())], horizon), max_size=MAX_FAULTS[faults]))
     return Case(preset, draw(st.integers(0, 2**31 - 1)), chosen, in_order(drawn))
 

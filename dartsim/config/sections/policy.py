@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from dartsim.core.registry import Choice, ComponentSection
 from dartsim.core.section import Positive, Section, Share
+
+AGENT = Choice("policy", "drawn")
 
 
 class SurrogateConfig(Section):
@@ -40,7 +43,11 @@ class PolicyConfig(Section):
     """What the workers say."""
 
     kind: Literal["surrogate", "vlm"] = Field(
-        "surrogate", description="surrogate: outcomes are drawn; vlm: a vision-language model acts and learns."
+        "surrogate",
+        description="surrogate: no model acts, policy.agent does; vlm: a vision-language model acts and learns.",
+    )
+    agent: Annotated[ComponentSection, AGENT] = Field(
+        default_factory=AGENT, description="surrogate: who acts in place of a model."
     )
     screen: Positive = Field(112, description="vlm: width and height of the mock desktop, pixels.")
     grid: Positive = Field(3, description="vlm: cells per side of the grid that clicks aim at.")

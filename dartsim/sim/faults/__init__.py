@@ -14,12 +14,13 @@ from dartsim.sim.faults.kinds import (
     PROFILES,
     ActiveFault,
     Effect,
+    Fault,
     FaultKind,
     Place,
     Scope,
     active_faults,
     as_data,
-    register_faults,
+    fault_kinds,
 )
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "ActiveFault",
     "ClusterSize",
     "Effect",
+    "Fault",
     "FaultFreeCluster",
     "FaultInjector",
     "FaultKind",
@@ -36,5 +38,5 @@ __all__ = [
     "Scope",
     "active_faults",
     "as_data",
-    "register_faults",
+    "fault_kinds",
 ]

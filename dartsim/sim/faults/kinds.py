@@ -1,4 +1,4 @@
-"""The kinds of faults (``kinds.toml``): where each happens, to what, how often, for how long; and which are active."""
+"""The kinds of faults (``kinds.toml``, plug-ins): where each happens, to what, how often and long; which are active."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any
 
 from dartsim.config.schema import FaultsConfig, FaultWindow
 from dartsim.core.errors import ConfigError, did_you_mean
+from dartsim.core.registry import names as registered
+from dartsim.core.registry import parameters
 from dartsim.sim.latency import Latency, from_spec
 
 PROFILES = ("calm", "osworld", "hostile")
@@ -178,25 +180,75 @@ class FaultKind:
         return cls(name=name, **fields)
 
 
-_kinds: dict[str, FaultKind] = {}
+KINDS: Mapping[str, FaultKind] = MappingProxyType(
+    {
+        name: FaultKind.from_row(name, row)
+        for name, row in tomllib.loads(Path(__file__).with_name("kinds.toml").read_text(encoding="utf-8")).items()
+    }
+)
+"""The built-in kinds of faults, by name."""
 
-KINDS: Mapping[str, FaultKind] = MappingProxyType(_kinds)
-"""Every kind of fault, by name."""
+
+class Fault:
+    """A kind of fault of a plug-in, registered as ``@register("fault", NAME)``.
+
+    ``cluster.faults.kinds.NAME`` sets its rate, ``cluster.faults.schedule`` opens windows of it, as for any other kind;
+    its own parameters are in ``[plugins.fault.NAME]``. What depends on these is a property in place of an attribute.
+    Its docstring says what happens.
+
+    Attributes:
+        place: Where it is injected: a ``Place``, such as ``"desktop.step"`` or ``"worker.request"``.
+        scope: What it affects together: a ``Scope``.
+        effect: What it does: an ``Effect``.
+        lasts: Seconds, or a distribution as in a configuration; see ``FaultKind``.
+        per_call: Seconds or a factor, or a distribution; see ``FaultKind``.
+        rates: Of the profiles calm, osworld and hostile; see ``FaultKind``.
+        cause: The cause that masked attempts are counted by; empty if the control plane sees no fault.
+        source: Where it is known from.
+    """
+
+    place: str
+    scope: str = "call"
+    effect: str = "fails"
+    lasts: Any = 0.0
+    per_call: Any = 0.0
+    rates: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    cause: str = ""
+    source: str = "a plug-in"
+
+    def __init__(self, parameters: Any) -> None:
+        self.parameters = parameters
+
+    def kind(self, name: str) -> FaultKind:
+        """Return the kind with these parameters.
+
+        Raises:
+            ConfigError: If an attribute is not what it has to be.
+        """
+        fields = ("place", "scope", "effect", "lasts", "per_call", "rates", "cause", "source")
+        try:
+            row = {field: getattr(self, field) for field in fields}
+            return FaultKind.from_row(name, {**row, "description": (self.__doc__ or "").partition("\n")[0].rstrip(".")})
+        except (AttributeError, ValueError) as error:
+            raise ConfigError(f"the fault {name!r}, {type(self).__qualname__}, cannot be used: {error}") from None
 
 
-def register_faults(file: Path) -> None:
-    """Add the kinds of a table like ``kinds.toml``; a plug-in calls it when it is loaded.
+def fault_kinds(tables: Mapping[str, Any] = MappingProxyType({})) -> dict[str, FaultKind]:
+    """Return every kind of fault, those of plug-ins too, by name.
+
+    Args:
+        tables: Parameters of plug-ins' faults by name (``config.plugins["fault"]``); the others have their defaults.
 
     Raises:
-        ValueError: If a kind has the name of another.
+        ConfigError: If a plug-in's cannot be used.
     """
-    rows = tomllib.loads(file.read_text(encoding="utf-8"))
-    if known := sorted(rows.keys() & _kinds):
-        raise ValueError(f"{file}: there are kinds of faults of these names already: {', '.join(known)}")
-    _kinds.update({name: FaultKind.from_row(name, row) for name, row in rows.items()})
-
-
-register_faults(Path(__file__).with_name("kinds.toml"))
+    kinds = dict(KINDS)
+    for name in registered("fault"):
+        if name in KINDS:
+            raise ConfigError(f"the fault {name!r} of a plug-in has the name of another kind; rename it")
+        section = tables.get(name) or parameters("fault", name)()
+        kinds[name] = section.build().kind(name)
+    return kinds
 
 
 MIN_RATE = 1e-12
@@ -213,18 +265,28 @@ class ActiveFault:
     windows: tuple[FaultWindow, ...] = ()
 
 
-def active_faults(config: FaultsConfig, more_windows: Iterable[FaultWindow] = ()) -> dict[str, ActiveFault]:
+def active_faults(
+    config: FaultsConfig,
+    more_windows: Iterable[FaultWindow] = (),
+    kinds: Mapping[str, FaultKind] | None = None,
+) -> dict[str, ActiveFault]:
     """Return the kinds of faults that are injected under a configuration, by name.
+
+    Args:
+        config: Which are wanted.
+        more_windows: Windows of faults in addition to its own.
+        kinds: Of these; default: all, with default parameters.
 
     Raises:
         ConfigError: If it names a kind that does not exist, or gives one a rate of the wrong sort.
     """
+    kinds = fault_kinds() if kinds is None else kinds
     for name in (*config.kinds, *(window.kind for window in config.schedule)):
-        if kind_named(name).place in FUZZ_PLACES:
+        if kind_named(name, kinds).place in FUZZ_PLACES:
             raise ConfigError(f"cluster.faults: only `dartsim fuzz` injects {name!r}")
     windows = sorted((*config.schedule, *more_windows), key=lambda window: window.at_seconds)
     active: dict[str, ActiveFault] = {}
-    for name, kind in KINDS.items():
+    for name, kind in kinds.items():
         own = tuple(window for window in windows if window.kind == name)
         rate = _rate(config, kind)
         if (rate > MIN_RATE or own) and kind.place not in FUZZ_PLACES:
@@ -232,12 +294,13 @@ def active_faults(config: FaultsConfig, more_windows: Iterable[FaultWindow] = ()
     return active
 
 
-def kind_named(name: str) -> FaultKind:
-    """Return a kind of fault."""
-    if name not in KINDS:
-        hint = did_you_mean(name, KINDS) or "; see `dartsim config faults`."
+def kind_named(name: str, kinds: Mapping[str, FaultKind] | None = None) -> FaultKind:
+    """Return a kind of fault, of all by default."""
+    kinds = fault_kinds() if kinds is None else kinds
+    if name not in kinds:
+        hint = did_you_mean(name, kinds) or "; see `dartsim config faults`."
         raise ConfigError(f"cluster.faults: there is no kind of fault {name!r}{hint}")
-    return KINDS[name]
+    return kinds[name]
 
 
 def _rate(config: FaultsConfig, kind: FaultKind) -> float:
@@ -282,5 +345,5 @@ def as_data() -> list[dict[str, Any]]:
             "response": kind.response,
             "source": kind.source,
         }
-        for kind in KINDS.values()
+        for kind in fault_kinds().values()
     ]

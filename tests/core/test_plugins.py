@@ -1,0 +1,198 @@
+"""Plug-ins that are installed: a module and entry points, one for each kind of component."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+MODULE = """
+import dartsim
+from dartsim import ComponentSection
+from pydantic import Field
+
+
+class Last(dartsim.Router):
+    "The worker of the highest number."
+
+    def __init__(self, parameters):
+        super().__init__()
+        self.workers = []
+
+    def add(self, worker):
+        super().add(worker)
+        self.workers.append(worker)
+
+    def pick(self, last, group=0):
+        return max((worker for worker in self.workers if worker.routable), key=lambda worker: worker.index)
+
+
+class Swap(dartsim.SyncMode):
+    "Requests are killed, and weights are swapped."
+
+
+@dartsim.register("policy", "patient")
+class Patient(dartsim.Policy):
+    "Waits a number of turns, then says that it is done."
+
+    class Parameters(ComponentSection):
+        "How patient."
+
+        turns: int = Field(3, ge=0, description="Turns that it waits.")
+
+    def act(self, request):
+        return "WAIT" if request.turn < self.parameters.turns else "DONE"
+
+
+class CablePulled(dartsim.Fault):
+    "A cable is pulled."
+
+    place, cause = "desktop.step", "vm_refused"
+
+    class Parameters(ComponentSection):
+        "How long."
+
+        plug_seconds: float = Field(1.0, ge=0.0, description="Seconds until it is back.")
+
+    @property
+    def lasts(self):
+        return self.parameters.plug_seconds
+
+
+class ShortAttempts(dartsim.Figure):
+    "Whether attempts take few turns on average."
+
+    class Parameters(ComponentSection):
+        "What is short."
+
+        turns: int = Field(5, ge=1, description="Turns.")
+
+    def value(self, first, last):
+        attempts, turns = (self.count(name, first, last) for name in ("trajectories", "trajectory_turns"))
+        return float(turns / attempts <= self.parameters.turns) if attempts else None
+"""
+
+ENTRY_POINTS = """
+[dartsim.router]
+last = ours:Last
+[dartsim.sync_mode]
+swap = ours:Swap
+[dartsim.policy]
+patient = ours:Patient
+[dartsim.fault]
+cable_pulled = ours:CablePulled
+[dartsim.figure]
+short_attempts = ours:ShortAttempts
+"""
+
+SHORT = ("run.hours=0.5", "rollout.num_envs=4", "rollout.num_workers=2")
+
+
+@pytest.fixture
+def install(tmp_path):
+    """Install a module with entry points in the test's folder; return a function that runs Python there."""
+
+    def installed(module: str = MODULE, entry_points: str = ENTRY_POINTS):
+        facts = tmp_path / "ours-0.1.dist-info"
+        facts.mkdir()
+        (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: ours\nVersion: 0.1\n")
+        (facts / "entry_points.txt").write_text(entry_points)
+        (tmp_path / "ours.py").write_text(module)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(PROJECT)])}
+
+        def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, *arguments]
+            return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+        return run
+
+    return installed
+
+
+PROGRAM = f"""
+import json
+from pathlib import Path
+
+import dartsim
+from dartsim.config import load, to_toml
+from dartsim.run.prepare import prepare
+from dartsim.run.simulation import run_simulation
+
+
+def runs(*settings):
+    config = load(preset_name="dart", overrides=[*{SHORT!r}, *settings])
+    return config, run_simulation(prepare(config)).recorder
+
+
+said = {{}}
+_, recorder = runs("rollout.routing.rule=last", "rollout.sync.mode=swap")
+said["workers"] = sorted({{request[1] for request in recorder.requests}})
+_, recorder = runs("policy.agent.rule=patient", "policy.agent.turns=1")
+said["turns"] = recorder.counts["trajectory_turns"] / recorder.counts["trajectories"]
+said["rewards"] = recorder.counts["reward"]
+config, recorder = runs("cluster.faults.kinds.cable_pulled.share=0.2", "plugins.fault.cable_pulled.plug_seconds=7.0")
+said["pulled"] = recorder.counts["fault/cable_pulled"]
+Path("saved.toml").write_text(to_toml(config))
+said["same"] = load(Path("saved.toml")) == config
+result = dartsim.simulate("dart", overrides={{"run.hours": 0.5, "plugins.figure.short_attempts.turns": 100}})
+said["figure"] = [result.short_attempts, result.summary["short_attempts"], "Short attempts" in result._repr_html_()]
+for wrong in ("short_attempts.turn=3", "short_attempts.turns=0", "nothing.x=1"):
+    try:
+        runs(f"plugins.figure.{{wrong}}")
+    except dartsim.ConfigError as error:
+        said[wrong] = str(error)
+print(json.dumps(said))
+"""
+
+
+def test_an_installed_component_of_each_kind_works_in_a_simulated_run(install):
+    done = install()("-c", PROGRAM)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["workers"] == [1]
+    assert 1.8 < said["turns"] <= 2.0, "attempts at the end of the run may have one"
+    assert said["rewards"] == 0.0
+    assert said["pulled"] > 0
+    assert said["same"], "a run directory's configuration is read again"
+    assert said["figure"] == [1.0, 1.0, True]
+    assert "did you mean 'plugins.figure.short_attempts.turns'" in said["short_attempts.turn=3"]
+    assert "plugins.figure.short_attempts.turns = 0" in said["short_attempts.turns=0"]
+    assert "figure.short_attempts" in said["nothing.x=1"]
+
+
+def test_the_command_line_shows_a_plug_ins_figure_and_gates_on_it(install, tmp_path):
+    run = install()
+    short = ("--hours", "0.5", "--set", "rollout.num_envs=4")
+    made = run("-m", "dartsim", "run", "--preset", "dart", *short, "--out", "made")
+    assert made.returncode == 0, made.stderr
+    assert "Short attempts" in made.stdout
+    assert json.loads((tmp_path / "made/summary.json").read_text())["short_attempts"] == 0.0
+    gate = run(
+        "-m", "dartsim", "compare", "dart", "coupled", *short, "--seeds", "2", "--fail-if", "short_attempts < 0.5"
+    )
+    assert "short_attempts < 0.5 holds" in gate.stdout + gate.stderr
+    assert gate.returncode != 0
+    schema = run("-m", "dartsim", "config", "schema", "--json", "-").stdout
+    assert "plugins.KIND.NAME" in json.loads(schema)["properties"]["plugins"]["description"]
+    assert "short_attempts" in run("-m", "dartsim", "config", "schema").stdout
+    assert "cable_pulled" in run("-m", "dartsim", "config", "faults").stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "entry", "said"),
+    [
+        ("import nothing_of_this_name", "[dartsim.router]\nlast = ours:Last", "cannot be imported"),
+        ("Last = 3", "[dartsim.router]\nlast = ours:Last", "wanted a class"),
+        (MODULE, "[dartsim.policy]\nlazy = ours:Patient", "is registered as 'patient'; give both the same name"),
+        (MODULE, "[dartsim.figure]\nenv_utilization = ours:ShortAttempts", "has the name of another one"),
+        (MODULE, "[dartsim.fault]\nworker_crash = ours:CablePulled", "has the name of another kind"),
+    ],
+)
+def test_a_broken_plug_in_is_named(install, module, entry, said):
+    done = install(module, entry)("-c", "import dartsim; dartsim.simulate('dart', overrides={'run.hours': 0.1})")
+    assert said in done.stderr
+    assert "ConfigError" in done.stderr
