@@ -5,8 +5,12 @@ from __future__ import annotations
 import ipaddress
 import os
 import platform
+import re
 import subprocess
+import tomllib
+from contextlib import suppress
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,7 @@ def describe_machine() -> dict[str, Any]:
 
     Keys: ``cpu_model``, ``logical_cores`` (those this process may use), ``memory_gib`` (one decimal), ``os``,
     ``python``, ``commit`` (in full), ``dirty`` (whether tracked files differ from the commit or there are
-    new ones), ``packages`` (version by distribution name).
+    new ones), ``packages`` (versions of direct dependencies).
     """
     commit, dirty = checkout_state(Path(__file__).resolve().parent.parent)
     return {
@@ -31,7 +35,7 @@ def describe_machine() -> dict[str, Any]:
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "commit": commit,
         "dirty": dirty,
-        "packages": installed_packages(),
+        "packages": direct_packages(),
     }
 
 
@@ -59,14 +63,19 @@ def checkout_state(root: Path) -> tuple[str | None, bool | None]:
     return commit, bool(status)
 
 
-def installed_packages() -> dict[str, str]:
-    """Return the version of every installed distribution, sorted by its lower-case name."""
+def direct_packages() -> dict[str, str]:
+    """Return the installed version of each package that this one, or one of its extras, names as a dependency."""
+    project = Path(__file__).resolve().parent.parent / "pyproject.toml"
+    if project.is_file():
+        table = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
+        named = [*table["dependencies"], *chain.from_iterable(table["optional-dependencies"].values())]
+    else:
+        named = metadata.requires("dartsim") or []
     versions: dict[str, str] = {}
-    for distribution in metadata.distributions():
-        name = distribution.metadata["Name"]
-        if name:  # broken installs have none; the first one on the path is the one that is imported
-            versions.setdefault(name.lower(), distribution.version)
-    return dict(sorted(versions.items()))
+    for name in sorted({re.split(r"[^\w.-]", requirement)[0].lower() for requirement in named}):
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
 
 
 def usable_cores() -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from dartsim.real.machine import checkout_state, cpu_model, describe_machine, installed_packages
+from dartsim.real.machine import checkout_state, cpu_model, describe_machine, direct_packages
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -29,10 +29,11 @@ def test_describes_this_machine_as_json():
     }  # fmt: skip
 
 
-def test_packages_are_named_in_lower_case_with_their_version():
-    packages = installed_packages()
+def test_direct_dependencies_are_named_in_lower_case_with_their_version():
+    packages = direct_packages()
     assert packages["psutil"] == psutil.__version__
     assert list(packages) == sorted(name.lower() for name in packages)
+    assert "markupsafe" not in packages, "jinja2's, not ours"
 
 
 def test_cpu_model_is_the_first_named(tmp_path: Path):
