@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 
 from dartsim.core.errors import ConfigError
-from experiments.study import Experiment, Figures, Options, rows_of, short_commit, table
+from experiments.charts import Panel, Series, draw
+from experiments.study import Experiment, Figures, Options, StudyPicture, rows_of, short_commit, table
 
 SKIPPED = 77
 """Exit status where nothing can be measured; test harnesses take it for `skipped`."""
@@ -84,6 +85,36 @@ def desktop_kills(figures: Figures) -> str:
     return table(["", "number"], rows) + f"\nKilled: {killed}; {more['lives']} processes one after the other.\n"
 
 
+def desktop_found(figures: Figures) -> str:
+    """Say in a few sentences how long a desktop takes, and what random kills left behind."""
+    more = figures["kills_more"]
+    killed = ", ".join(f"{number} × {name}" for name, number in more["killed"].items())
+    return (
+        f"A desktop takes {figures['start_to_screenshot_seconds']['p50']:.1f} s from the call of Docker to a good "
+        f"screenshot of 1920 x 1080, a step {figures['step_seconds']['p50']:.2f} s "
+        f"({figures['step_overhead_ratio']:+.0%} over its bare HTTP calls). Between two attempts a slot waits "
+        f"{figures['revert_gap_seconds']['p50']:.1f} s with spares and "
+        f"{figures['revert_gap_without_warm_pool_seconds']['p50']:.1f} s without. {figures['kills']:,} random kills "
+        f"({killed}) left {figures['leaked_containers']} containers behind, lost {figures['lost_records']} stored "
+        f"attempts and made {more['wrong_scores']} scores wrong. Recorded at commit {short_commit(figures)}.\n"
+    )
+
+
+def density_picture(figures: Figures) -> str:
+    """Lines: steps a minute and utilization by the number of desktops."""
+    entries = figures["density"]
+    xs = [float(entry["num_desktops"]) for entry in entries]
+    ticks, widths = [(x, f"{x:g}") for x in xs], [None] * len(xs)
+    steps = Series("steps", xs, [entry["steps_per_minute"] for entry in entries], widths)
+    shares = Series("utilization", xs, [100.0 * entry["utilization"] for entry in entries], widths, 1)
+    return draw(
+        [
+            Panel("steps a minute", f"desktops on {figures['machine']['logical_cores']} cores", [steps], ticks),
+            Panel("environment utilization, %", "desktops", [shares], ticks),
+        ]
+    )
+
+
 STUDY = Experiment(
     name="desktop",
     about=str(__doc__),
@@ -93,6 +124,10 @@ STUDY = Experiment(
         "desktop-times": desktop_times,
         "desktop-density": desktop_density,
         "desktop-kills": desktop_kills,
+        "desktop-found": desktop_found,
+    },
+    pictures={
+        "desktop-density": StudyPicture("Steps and utilization by number of desktops on one machine", density_picture)
     },
 )
 

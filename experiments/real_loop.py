@@ -152,7 +152,8 @@ def _require_vllm() -> None:
 
     if not os.environ.get(VARIABLE):
         raise ConfigError(
-            f"real engines need the interpreter of an environment with vLLM: set {VARIABLE} (see docs/inference.md)"
+            f"real engines need the interpreter of an environment with vLLM: set {VARIABLE} "
+            "(see docs/desktops-and-engines.md)"
         )
 
 
@@ -203,6 +204,22 @@ def loop_table(figures: Figures) -> str:
     return f"{table(*twin_rows(figures))}\n{about}"
 
 
+def loop_found(figures: Figures) -> str:
+    """Say in one sentence how well a real run was predicted."""
+    name, error = max(figures["relative_error"].items(), key=lambda item: abs(item[1] or 0.0))
+    minutes = f"{60.0 * figures['config']['run']['hours']:.3g} minutes"
+    worst = f"largest error of a figure {abs(error):.1%} ({name.replace('_', ' ')})"
+    if figures.get("backend", "vllm") == "vllm":
+        run = f"Mock desktops and {figures['engines']} vLLM engines, {minutes}"
+        more = (
+            f"; success on held-out tasks {figures['success_rate_first']:.1%} → {figures['success_rate_last']:.1%}, "
+            f"{figures['lost_requests']} requests lost, a weight sync {figures['sync_seconds_p50']:.2f} s (median)"
+        )
+    else:
+        run, more = f"{figures['config']['rollout']['num_envs']} desktops of our image, {minutes}", ""
+    return f"{run}: {worst}{more}. Recorded at commit {short_commit(figures)}.\n"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the study's own options."""
     parser.add_argument("--backend", choices=sorted(BACKENDS), default="vllm", help="default: vllm")
@@ -217,11 +234,11 @@ STUDY = Experiment(
     about=str(__doc__),
     measure=measure,
     seeds=1,
-    tables={"real-loop": loop_table},
+    tables={"real-loop": loop_table, "real-loop-found": loop_found},
     add_arguments=add_arguments,
     record_as=lambda own: "real_loop" if own.backend == "vllm" else f"real_loop_{own.backend}",
 )
-DESKTOP_STUDY = replace(STUDY, tables={"desktop-twin": loop_table}, recorded_as="real_loop_desktop")
+DESKTOP_STUDY = replace(STUDY, tables={"desktop-twin-found": loop_found}, recorded_as="real_loop_desktop")
 """The recorded run on real containers."""
 
 if __name__ == "__main__":

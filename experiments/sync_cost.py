@@ -224,9 +224,7 @@ def modes_table(figures: Figures) -> str:
         "no engine serves, s a publication": "{stopped_seconds_per_publication:.2f}",
         "longest turn, s": "{turn_seconds_longest:.2f}",
         "killed": "{killed_requests}",
-        "failed": "{failed_requests}",
         "lost": "{lost_requests}",
-        "turns": "{turns:,}",
     }
     entries = [
         {"engine": engines[engine], "mode": modes[mode], **row}

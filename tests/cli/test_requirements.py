@@ -75,7 +75,7 @@ def test_a_screen_that_the_official_disk_does_not_have_is_told(tmp_path: Path):
 
 
 def test_the_documented_recipe_for_the_official_image_fits_its_screen_and_its_boot(tmp_path: Path):
-    page = (Path(__file__).parents[2] / "docs" / "desktops.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "desktops-and-engines.md").read_text(encoding="utf-8")
     (recipe,) = (text for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if 'desktops = "osworld"' in text)
     file = tmp_path / "my.toml"
     file.write_text(textwrap.dedent(recipe), encoding="utf-8")

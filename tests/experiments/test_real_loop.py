@@ -104,8 +104,8 @@ def test_a_small_run_has_the_figures_of_the_list(monkeypatch, tmp_path):
 
 
 def test_a_page_is_filled_once_there_is_a_record(monkeypatch, tmp_path):
-    marked = "<!-- figures: real-loop -->\nold\n<!-- end -->"
-    assert marked.split("\n")[0] in (pages.ROOT / "docs" / "inference.md").read_text(encoding="utf-8")
+    marked = "<!-- figures: real-loop-found -->\nold\n<!-- end -->"
+    assert marked.split("\n")[0] in (pages.ROOT / "docs" / "desktops-and-engines.md").read_text(encoding="utf-8")
     monkeypatch.setattr(study, "RECORDED", tmp_path)
     assert pages.render(marked) == marked.replace("old", "Not recorded yet.")
     figures = {
@@ -118,6 +118,8 @@ def test_a_page_is_filled_once_there_is_a_record(monkeypatch, tmp_path):
     }  # fmt: skip
     (tmp_path / "real_loop.json").write_text(json.dumps(figures))
     filled = pages.render(marked)
-    assert "| trained turns per minute | 100 | 104 | +4.0% |" in filled
-    assert "| env utilization | – | 0.5 | – |" in filled
+    assert "largest error of a figure 4.0% (trained turns per minute)" in filled
     assert "10.0% → 90.0%" in filled
+    table = real_loop.loop_table(figures)
+    assert "| trained turns per minute | 100 | 104 | +4.0% |" in table
+    assert "| env utilization | – | 0.5 | – |" in table

@@ -32,7 +32,7 @@ def test_seconds_are_shared_among_changes_and_desktops():
 
 def test_the_page_shows_each_engine_and_mode_once_there_is_a_record(monkeypatch, tmp_path):
     marked = "<!-- figures: sync-cost -->\nold\n<!-- end -->"
-    assert marked.split("\n")[0] in (pages.ROOT / "docs" / "inference.md").read_text(encoding="utf-8")
+    assert marked.split("\n")[0] in (pages.ROOT / "docs" / "desktops-and-engines.md").read_text(encoding="utf-8")
     monkeypatch.setattr(study, "RECORDED", tmp_path)
     assert pages.render(marked) == marked.replace("old", "Not recorded yet.")
     now = [0.0]
@@ -46,7 +46,7 @@ def test_the_page_shows_each_engine_and_mode_once_there_is_a_record(monkeypatch,
     }  # fmt: skip
     (tmp_path / "sync_cost.json").write_text(json.dumps(figures))
     filled = pages.render(marked)
-    assert "| vLLM, all at once, `keep` | 0.00 | 0.00 | 3.00 | 0 | 0 | 1 | 2 |" in filled
+    assert "| vLLM, all at once, `keep` | 0.00 | 0.00 | 3.00 | 0 | 1 |" in filled
     assert filled.count("stand-in, ") == len(PLANS)
     assert "`abcdef012345`, load 1.2" in filled
     assert "not measured" not in filled
