@@ -37,10 +37,10 @@ def draw_action(frame: Frame, action: str, *, grammar: str | ActionGrammar = "py
     """
     height, width = frame.shape[:2]
     scale = max(1, MIN_SHOWN // max(height, width))
-    shown = frame.repeat(scale, axis=0).repeat(scale, axis=1)
+    shown = _picture(frame.repeat(scale, axis=0).repeat(scale, axis=1))
     reader = make_grammar(grammar, width, height) if isinstance(grammar, str) else grammar
     _mark(shown, _read(reader, action), scale)
-    return np.concatenate([shown, _caption(caption or action, shown.shape[1])])
+    return np.concatenate([np.asarray(shown), _caption(caption or action, shown.width)])
 
 
 def episode_gif(
@@ -131,47 +131,37 @@ def _read(grammar: ActionGrammar, action: str) -> Sequence[act.Action]:
         return ()
 
 
-def _mark(shown: Frame, actions: Sequence[act.Action], scale: int) -> None:
-    radius = max(5, min(shown.shape[:2]) // 28)
+def _mark(shown: Image, actions: Sequence[act.Action], scale: int) -> None:
+    from PIL.ImageDraw import Draw
+
+    pen = Draw(shown)
+    radius = max(5, min(shown.size) // 28)
     at: tuple[int, int] | None = None
+
+    def ring(center: tuple[int, int], radius: int) -> None:
+        x, y = center
+        for edge, width, color in ((2, 5, HALO), (1, 3, RING)):
+            reach = radius + edge
+            pen.ellipse((x - reach, y - reach, x + reach, y + reach), outline=color, width=width)
+
     for action in actions:
         match action:
             case act.Move(x, y):
                 at = (x * scale, y * scale)
             case act.Click(int() as x, int() as y, _, count):
                 at = (x * scale, y * scale)
-                _ring(shown, at, radius)
-                _ring(shown, at, 1)
+                ring(at, radius)
+                ring(at, 1)
                 if count > 1:
-                    _ring(shown, at, radius + 4)
+                    ring(at, radius + 4)
             case act.Drag(x, y):
                 to = (x * scale, y * scale)
-                _line(shown, at or to, to)
-                _ring(shown, at or to, radius // 2)
-                _ring(shown, to, radius)
+                pen.line((at or to, to), fill=RING)
+                ring(at or to, radius // 2)
+                ring(to, radius)
                 at = to
             case act.Scroll() | act.Down() | act.Up() | act.Click() if at is not None:
-                _ring(shown, at, radius)
-
-
-def _ring(shown: Frame, center: tuple[int, int], radius: int) -> None:
-    x, y = center
-    reach = radius + 4
-    rows, columns = np.ogrid[-reach : reach + 1, -reach : reach + 1]
-    distance = np.hypot(rows, columns)
-    high, wide = shown.shape[:2]
-    for half, color in ((2.4, HALO), (1.2, RING)):
-        at_y, at_x = np.nonzero(np.abs(distance - radius) < half)
-        at_y, at_x = at_y + y - reach, at_x + x - reach
-        inside = (at_y >= 0) & (at_y < high) & (at_x >= 0) & (at_x < wide)
-        shown[at_y[inside], at_x[inside]] = color
-
-
-def _line(shown: Frame, start: tuple[int, int], end: tuple[int, int]) -> None:
-    length = max(abs(end[0] - start[0]), abs(end[1] - start[1]), 1)
-    xs = np.linspace(start[0], end[0], length + 1).round().astype(int).clip(0, shown.shape[1] - 1)
-    ys = np.linspace(start[1], end[1], length + 1).round().astype(int).clip(0, shown.shape[0] - 1)
-    shown[ys, xs] = RING
+                ring(at, radius)
 
 
 def _caption(text: Any, width: int) -> Frame:

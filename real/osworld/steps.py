@@ -101,9 +101,11 @@ def check_steps(steps: Sequence[Mapping[str, Any]]) -> None:
 
 def _check(kind: str, parameters: Mapping[str, Any]) -> None:
     for name, value in parameters.items():
-        check = _CHECKS.get(name)
-        if check is not None:
-            check(name, value)
+        allows, words = _CHECKS.get(name, (None, ""))
+        if allows is not None and not allows(value):
+            raise ValueError(f"found {name} = {value!r}, wanted {words}")
+        if name in ("stdout", "stderr") and value:
+            check_name(value)
     for file in parameters.get("files", ()):
         wanted = {"path", "url" if kind == "download" else "local_path"}
         if not wanted <= set(file) or not all(isinstance(file[key], str) and file[key] for key in wanted):
@@ -114,66 +116,52 @@ def _check(kind: str, parameters: Mapping[str, Any]) -> None:
             raise ValueError(f"found the path {file['path']!r}, wanted the path of a file")
 
 
-def _is_command(name: str, value: Any) -> None:
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_command(value: Any) -> bool:
     words = [value] if isinstance(value, str) else value
-    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words) or not words[0]:
-        raise ValueError(f"found the {name} {value!r}, wanted words")
+    return isinstance(words, list) and all(isinstance(word, str) for word in words) and bool(words and words[0])
 
 
-def _is_text(name: str, value: Any) -> None:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"found the {name} {value!r}, wanted text")
-
-
-def _is_seconds(name: str, value: Any) -> None:
+def _is_seconds(value: Any) -> bool:
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or not 0 <= value <= MAX_SLEEP_SECONDS:
-        raise ValueError(f"found {name} = {value!r}, wanted 0 to {MAX_SLEEP_SECONDS:g} s")
+    return number and 0 <= value <= MAX_SLEEP_SECONDS
 
 
-def _is_output(name: str, value: Any) -> None:
-    if value:
-        _is_text(name, value)
-        check_name(value)
+def _is_urls(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
 
 
-def _is_urls(name: str, value: Any) -> None:
-    if not isinstance(value, list) or not all(isinstance(url, str) and url for url in value):
-        raise ValueError(f"found {name} = {value!r}, wanted a list of URLs")
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
-def _is_list(name: str, value: Any) -> None:
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise ValueError(f"found {name} = {value!r}, wanted a list of objects")
-
-
-def _is_until(name: str, value: Any) -> None:
+def _is_until(value: Any) -> bool:
     kinds = {"returncode": int, "stdout": str, "stderr": str}
-    if value and not (isinstance(value, dict) and all(isinstance(value[key], kinds.get(key, ())) for key in value)):
-        raise ValueError(f"found {name} = {value!r}, wanted returncode, stdout or stderr")
+    return not value or (isinstance(value, dict) and all(isinstance(value[key], kinds.get(key, ())) for key in value))
 
 
-def _is_verification(name: str, value: Any) -> None:
-    if value and not isinstance(value, dict):
-        raise ValueError(f"found {name} = {value!r}, wanted window_exists or command_success")
-
-
-_CHECKS: dict[str, Callable[[str, Any], None]] = {
-    "command": _is_command,
-    "path": _is_text,
-    "window_name": _is_text,
-    "seconds": _is_seconds,
-    "max_wait_time": _is_seconds,
-    "check_interval": _is_seconds,
-    "stdout": _is_output,
-    "stderr": _is_output,
-    "urls_to_open": _is_urls,
-    "urls_to_close": _is_urls,
-    "files": _is_list,
-    "history": _is_list,
-    "until": _is_until,
-    "verification": _is_verification,
+_SECONDS = (_is_seconds, f"0 to {MAX_SLEEP_SECONDS:g} s")
+_URLS = (_is_urls, "a list of URLs")
+_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "command": (_is_command, "words"),
+    "path": (_is_text, "text"),
+    "window_name": (_is_text, "text"),
+    "seconds": _SECONDS,
+    "max_wait_time": _SECONDS,
+    "check_interval": _SECONDS,
+    "stdout": (lambda value: not value or _is_text(value), "text"),
+    "stderr": (lambda value: not value or _is_text(value), "text"),
+    "urls_to_open": _URLS,
+    "urls_to_close": _URLS,
+    "files": (_is_list, "a list of objects"),
+    "history": (_is_list, "a list of objects"),
+    "until": (_is_until, "returncode, stdout or stderr"),
+    "verification": (lambda value: not value or isinstance(value, dict), "window_exists or command_success"),
 }
+"""Which values a parameter may have, and that in words."""
 
 
 async def _download(client: VmClient, where: TaskFolder, files: Files) -> None:
