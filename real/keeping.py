@@ -19,12 +19,7 @@ Keep = Callable[[Any, str | None], None]
 
 
 class KeepingDesktop:
-    """A desktop whose screenshots are kept in threads; implements ``dartsim.core.ports.AsyncEnv``.
-
-    Args:
-        inner: The desktop.
-        keep: Called with what each observation shows. What it raises is nobody's: the store will say it again.
-    """
+    """A desktop whose screenshots are kept in threads; implements ``dartsim.core.ports.AsyncEnv``."""
 
     def __init__(self, inner: AsyncEnv, keep: Keep) -> None:
         self._inner = inner

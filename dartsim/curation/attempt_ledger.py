@@ -15,17 +15,6 @@ class AttemptLedger:
 
     Invariant: every admitted attempt is in exactly one of running, collected in an open group, eligible, leased,
     trained, dropped, and the counts add up (``check``).
-
-    Attributes:
-        running: Attempts that were admitted and not handed over yet, by number.
-        withdrawn: Those of them whose group was withdrawn, with the reason.
-        admitted: Number of attempts that were admitted.
-        leased: Number in the running update.
-        trained: Number in finished updates.
-        dropped: Number that will not be trained on.
-        published: Number in published weights.
-        version: Newest published version.
-        trainer_version: The trainer's version.
     """
 
     def __init__(self, store: Store, recorder: Recorder) -> None:

@@ -19,21 +19,7 @@ _MIX = 0x9E3779B97F4A7C15
 
 @dataclass(slots=True)
 class OpenGroup:
-    """A group that is being collected.
-
-    Attributes:
-        id: Its number.
-        task: Its task.
-        size: Attempts it was planned with.
-        admitted: Attempts of it that were started, replacements included.
-        finished: Attempts of it that ended.
-        replaced: Masked attempts that were, or will be, replaced.
-        usable: Its unmasked trajectories so far.
-        turn_limit: Most turns of each attempt, the same for all so that they can be compared.
-        again: Index and seed of attempts that a crash ended, to be repeated under new numbers.
-        repeated: Attempts that were repeated.
-        extra: Attempts added because all others had failed.
-    """
+    """A group that is being collected."""
 
     id: int
     task: Task

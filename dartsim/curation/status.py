@@ -10,19 +10,7 @@ NUM_LISTED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurationStatus:
-    """What the data manager waits for at one moment.
-
-    Attributes:
-        eligible: Groups that may be trained on.
-        min_groups: Groups that a batch needs.
-        open_groups: (group, attempts ended, attempts planned) of groups that are being collected, oldest first.
-        ahead: Attempts that were admitted and are neither dropped nor in published weights.
-        max_ahead: Their bound; None if there is none.
-        running: Attempts that run.
-        leased: Trajectories of the running update.
-        publish_wait: What a publication waits for (``trainer.publish_wait``).
-        blocked_by: Why no group may begin, as a sentence; None if one may, or only ``max_ahead`` forbids it.
-    """
+    """What the data manager waits for at one moment."""
 
     eligible: int
     min_groups: int

@@ -55,20 +55,7 @@ LOAD_RETRY_SECONDS = 80.0
 
 @dataclass(frozen=True)
 class CaseResult:
-    """Result of a case.
-
-    Attributes:
-        case: The case.
-        rule: The broken rule, or the name of the error that ended the run; None without a failure.
-        text: The failure, in words.
-        event_hash: Of all events; always the same for a case.
-        seconds: Virtual seconds of the run, without time lost with a life.
-        num_events: Callbacks and events of all lives.
-        lives: Number of starts of the process.
-        injected: Number of injected faults by kind.
-        recorder: Its measurements, if kept.
-        log: Events at the ports, if kept.
-    """
+    """Result of a case."""
 
     case: Case
     rule: str | None

@@ -270,12 +270,6 @@ def supply_bound(by_part: Mapping[str, float], snapshots: Sequence[Snapshot], wa
     """Return the largest possible number of trained turns per minute between warm-up and end.
 
     The usable share of generated turns is that of the run's groups, in order; beyond them, that of its second half.
-
-    Args:
-        by_part: Turns per minute that ``trainer``, ``desktops``, ``engines`` and ``driver`` allow; a missing one is no
-            limit.
-        snapshots: Of the run, oldest first.
-        warmup_share: Share of the run before the measurement.
     """
     first, last = after_warmup(snapshots, warmup_share), snapshots[-1]
     makes = min((rate for part, rate in by_part.items() if part != "trainer"), default=inf)

@@ -160,12 +160,6 @@ def from_results(
 
     They have no log-probabilities: those are computed by the first weights of the run that starts with them.
 
-    Args:
-        config: Names the tasks, and says what a reply and a screen are.
-        results: The directories.
-        min_score: Smallest score that is imported; None: ``curation.success_reward``.
-        on_step: Told the progress.
-
     Raises:
         ConfigError: If a task file cannot be used.
     """

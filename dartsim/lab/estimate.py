@@ -39,22 +39,7 @@ class GpuLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Memory that a configuration needs.
-
-    Attributes:
-        shape: Of the model.
-        shape_source: Origin of the shape.
-        screen_tokens: Tokens of one screenshot.
-        prompt_tokens: Tokens of a prompt with all of its screenshots and replies of DART's mean length.
-        longest_tokens: Tokens of the longest prompt and reply, all replies as long as allowed.
-        gpu_bytes: Memory of one GPU.
-        engine: One GPU of an engine; None without engines on GPUs.
-        learner: One rank; None without ranks on GPUs.
-        gpus: All used GPUs.
-        host: Memory of this machine.
-        disk: Disk space of weights and checkpoints.
-        notes: Warnings.
-    """
+    """Memory that a configuration needs."""
 
     shape: ModelShape
     shape_source: str

@@ -106,14 +106,6 @@ class MachinePlan:
 class Planner:
     """Finds the best use of machines.
 
-    Args:
-        base: The configuration whose cluster and rules are kept, as ``as_virtual`` returns it.
-        machines: The machines.
-        prices: Their prices.
-        hours: Simulated hours of each run; None chooses them, so that a run has several updates.
-        seeds: Seeds of the search; the plan's figures use others.
-        executor: Runs the simulations.
-
     Raises:
         ConfigError: If the machines are too few or too small.
     """

@@ -162,17 +162,6 @@ def rehearse(
 ) -> Rehearsal:
     """Run a configuration with stand-ins, and measure its parts.
 
-    Args:
-        config: The configuration.
-        stand_ins: What is not up.
-        folder: The run directory.
-        minutes: Of the run.
-        sample_bytes: Most of a checkpoint that is written; its time is extrapolated to the whole.
-        servers: Addresses of stand-in desktops and engines on other machines, by name of the network part that they
-            are used to measure.
-        instruments: Listen to the run.
-        on_step: Told the name of each step.
-
     Raises:
         ConfigError: If the configuration cannot be rehearsed.
     """

@@ -50,12 +50,6 @@ def execute(
 ) -> tuple[RunDir, RunResult]:
     """Run a configuration, and write its run directory.
 
-    Args:
-        config: The configuration.
-        path: The run directory; it must not hold a run yet.
-        instruments: Listen to the run.
-        more_figures: Returns further figures for the summary, such as ``dartsim.lab.bounds.bounds``.
-
     Raises:
         ConfigError: If the configuration names something that does not exist, or the directory holds a run already.
         EnvStartFailed: If nothing answers that could start desktops.

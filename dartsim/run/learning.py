@@ -154,16 +154,7 @@ def learning(
     checkpoints: Path | None = None,
     restore: Path | None = None,
 ) -> Learning:
-    """Build the configured model, with its warm start, and what trains and evaluates it.
-
-    Args:
-        prepared: The configuration, with everything it names.
-        resume: Directory of a finished run whose weights and optimizer state are loaded.
-        on_step: Given the name of a preparation, the steps done and the steps to do.
-        best: Folder for the promoted weights (``trainer.promotion``).
-        checkpoints: Folder for the run's checkpoints (``storage.checkpoint_every_updates``).
-        restore: The checkpoint that an interrupted run continues from.
-    """
+    """Build the configured model, with its warm start, and what trains and evaluates it."""
     config = prepared.config
     seed = config.run.seed
     one_thread()

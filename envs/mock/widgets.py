@@ -258,26 +258,7 @@ class Placed:
 
 @dataclass(slots=True, eq=False)
 class MockWindow:
-    """A window.
-
-    Attributes:
-        id: Unique on the desktop.
-        title: Shown in its title bar.
-        pages: Pages of rows of widgets; one page shows at a time.
-        menus: Its menu bar; none without menus.
-        place: Where it opens, shares of the screen: left, top, width, height.
-        modal: Whether windows below wait for it.
-        bare: Without title bar, over the whole screen.
-        fill: Whether rows share the content's height, instead of standing below each other.
-        default: Id of the button that the enter key presses.
-        cancel: Id of the button that the escape key presses.
-        box: On the screen.
-        page: Index of the page that shows.
-        scroll: Pixels its content is moved up.
-        focus: Index of the focused widget in the page's order, or -1.
-        placed: The page's layout, filled in by ``layout``.
-        content_height: Of the page, pixels.
-    """
+    """A window."""
 
     id: str
     title: str = ""

@@ -42,23 +42,6 @@ class VllmWorker:
     Prefixes are cached by version: a request that is sent after a weight sync never hits an entry made before it, even
     if kept requests still hold its memory (the engine's cache cannot be reset then). One that was sent before and first
     served after the sync may: so ``Reply.oldest_version`` is at most the version it was sent to.
-
-    Attributes:
-        index: Its number in the pool.
-        engine: The server.
-        counts: ``requests``, ``prompt_tokens``, ``cached_tokens`` (found in the prefix cache), ``response_tokens``,
-            ``malformed`` (replies sampled again), ``restarts`` (planned), ``deaths``, and ``fault/<cause>``.
-
-    Args:
-        index: Its number in the pool.
-        engine: The server, not started.
-        codec: Requests to tokens; shared by the workers of a pool.
-        weights: What the engine starts with: ``source`` is its model folder, or None to leave the first weights of an
-            attached engine unconfirmed.
-        transfer: How weights get in.
-        ledger: What engines must hold; shared by the workers of a pool.
-        spool: Where tensors are written as folders; shared.
-        settings: Time limits and retries.
     """
 
     def __init__(

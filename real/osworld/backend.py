@@ -52,13 +52,6 @@ async def open_desktops(
 ) -> AsyncIterator[EnvProvider]:
     """Open the configured engines, remove what earlier runs left there, and provide desktops; at the end none is left.
 
-    Args:
-        config: The configuration.
-        tasks: What is offered.
-        on_call: Told the slot, what a desktop did, and how many seconds it took.
-        cache: Folder of downloads, kept between runs; None: the usual one.
-        folder: The run directory, where the inputs of scores are kept; None: nowhere.
-
     Raises:
         ConfigError: If the image or the disk is missing, no engine has room, or the screen has the wrong size.
         EngineMissing: If no engine answers.

@@ -138,12 +138,6 @@ class VmClient:
     ) -> Executed:
         """Run a command and return its outcome, whatever its return code.
 
-        Args:
-            command: A program and its arguments, or one text.
-            shell: Whether a shell reads it.
-            seconds: Longest time; by default ``timeouts.execute``.
-            action: Whether it may change the desktop. What changes nothing may be sent again.
-
         Raises:
             VmBadReply: If it could not be started, or the server's own time limit was over.
         """

@@ -26,13 +26,7 @@ from dartsim.real.scratch import scratch
 
 
 class AttemptFolders:
-    """Makes a folder for each attempt on one desktop.
-
-    Args:
-        desk: The desktop; replace it when the desktop was reverted.
-        root: Where the folders are made; by default a temporary folder, removed by ``remove`` or with this object.
-        downloads: Shared by all desktops; by default a folder under ``root``.
-    """
+    """Makes a folder for each attempt on one desktop."""
 
     def __init__(self, desk: Desk, *, root: Path | None = None, downloads: Downloads | None = None) -> None:
         self.desk = desk
@@ -84,15 +78,7 @@ def connect(
     revert: Callable[[], Awaitable[Desk]] | None = None,
     on_call: OnCall | None = None,
 ) -> OsworldDesktop:
-    """Return a desktop over a server that is up or coming up; nothing is asked of it yet.
-
-    Args:
-        desk: The desktop's addresses, or only its server's.
-        usage: How it is used.
-        close: Removes the desktop.
-        revert: Replaces the desktop by a fresh one and returns its addresses.
-        on_call: Is told how long things took, in place of ``usage.on_call``.
-    """
+    """Return a desktop over a server that is up or coming up; nothing is asked of it yet."""
     width, height = usage.settings.screen
     known = Desk(server_url=desk) if isinstance(desk, str) else desk
     found = replace(known, width=width, height=height, token=usage.server.token)

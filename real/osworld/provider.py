@@ -63,13 +63,6 @@ async def start_desktop(
 
     Reverting the desktop removes the container and starts another from the same image.
 
-    Args:
-        host: The engine, or several of them.
-        spec: What is started; its port of the server is named ``server``.
-        usage: How it is used.
-        slot: What it is started for.
-        on_call: Is told how long things took, in place of ``usage.on_call``; here also ``start``, the container alone.
-
     Raises:
         EnvStartFailed: If it did not become ready.
     """

@@ -86,15 +86,7 @@ class Shared:
 
 
 class RayWorker:
-    """A worker on some node; implements ``dartsim.core.ports.PolicyWorker``. Start it before use.
-
-    Args:
-        index: Its number in the pool.
-        part: An actor of ``WorkerHost``.
-        weights: Its first weights.
-        shared: Shared by the workers of its pool.
-        images: Screenshots of a prompt, including the present one: older ones are not sent. None sends all.
-    """
+    """A worker on some node; implements ``dartsim.core.ports.PolicyWorker``. Start it before use."""
 
     def __init__(
         self, index: int, part: Part, *, weights: Weights, shared: Shared | None = None, images: int | None = None
