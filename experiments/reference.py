@@ -27,21 +27,26 @@ def texts(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def commands() -> str:
-    """Every command, with the first sentence of its help."""
+    """Every command, by task, with the first sentence of its help."""
     root: Any = typer.main.get_command(app)
-    return texts(("command", "what it does"), [(f"`dartsim {name}`", text) for name, text in _commands(root, "")])
+    by_task: dict[str, list[tuple[str, str]]] = {}
+    for task, name, text in _commands(root, "", ""):
+        by_task.setdefault(task, []).append((f"`dartsim {name}`", text))
+    rows = [("" if i else task, *row) for task, own in by_task.items() for i, row in enumerate(own)]
+    return texts(("to", "command", "what it does"), rows)
 
 
-def _commands(group: Any, before: str) -> Iterator[tuple[str, str]]:
+def _commands(group: Any, before: str, task: str) -> Iterator[tuple[str, str, str]]:
     context = typer.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         if command.hidden:
             continue
+        panel = task or command.rich_help_panel
         if hasattr(command, "list_commands"):
-            yield from _commands(command, f"{before}{name} ")
+            yield from _commands(command, f"{before}{name} ", panel)
         else:
-            yield f"{before}{name}", command.help.partition("\n")[0].rstrip(".")
+            yield panel, f"{before}{name}", command.help.partition("\n")[0].rstrip(".")
 
 
 def workloads() -> str:
