@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -41,5 +42,5 @@ def test_states_follow_each_other_and_the_batch_is_leased_when_the_group_is_comp
         for track in tracks:
             assert track[0][1] <= 0.0
             assert track[-1][2] >= measured["seconds"]
-            assert all(before[2] == after[1] for before, after in zip(track, track[1:], strict=False))
+            assert all(before[2] == after[1] for before, after in pairwise(track))
     assert max(attempt["ended"] for attempt in measured["attempts"]) == measured["leased"]
