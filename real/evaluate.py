@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
-from dartsim.core.types import Attempt, Content, Ending, Observation, Reply, Request, Task, Trajectory, Turn, Version
+from dartsim.core.ports import ContentModel
+from dartsim.core.types import Attempt, Ending, Observation, Reply, Request, Task, Trajectory, Turn, Version
 from dartsim.envs.base import DONE, FAIL, GuiEnv
-
-
-class Answers(Protocol):
-    """Answers requests, such as ``VlmPolicy``."""
-
-    def compute(self, requests: Sequence[Request], version: Version) -> list[Content]:
-        """Answer requests with the weights of a version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +25,7 @@ class PolicyEvaluation:
 
 
 def play(
-    answers: Answers,
+    answers: ContentModel,
     desktops: Sequence[GuiEnv],
     attempts: Sequence[Attempt],
     *,
@@ -50,7 +43,7 @@ def play(
 
 
 def _play_at_once(
-    answers: Answers,
+    answers: ContentModel,
     desktops: Sequence[GuiEnv],
     attempts: Sequence[Attempt],
     version: Version,
@@ -85,7 +78,7 @@ def _play_at_once(
 
 
 def evaluate(
-    answers: Answers,
+    answers: ContentModel,
     desktops: Sequence[GuiEnv],
     tasks: Sequence[Task],
     *,

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
 from dartsim.core.errors import DartsimError, LearnerFault, WorkerFault, WorkerRestarted
-from dartsim.core.ports import Learner
+from dartsim.core.ports import ContentModel, Learner
 from dartsim.core.sync_modes import SyncMode
-from dartsim.core.types import Batch, Content, Reply, Request, UpdateResult, Version, Weights
+from dartsim.core.types import Batch, Reply, Request, UpdateResult, Version, Weights
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,14 +26,8 @@ MAX_BATCH = 64
 """Most requests of one batch."""
 
 
-class SamplingPolicy(Protocol):
-    """Computes replies, such as ``VlmPolicy``; called from one thread at a time."""
-
-    def add(self, weights: Weights) -> None:
-        """Add the weights of a version."""
-
-    def compute(self, requests: Sequence[Request], version: Version) -> list[Content]:
-        """Answer requests with the weights of a version, in one batch."""
+class SamplingPolicy(ContentModel, Protocol):
+    """A model that is called from one thread at a time."""
 
     def prompt_tokens(self, request: Request) -> int:
         """Return the length of a request's prompt."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dartsim.core.types import (
     Attempt,
     Batch,
+    Content,
     Drop,
     Group,
     Observation,
@@ -97,6 +98,16 @@ class PolicyWorker(Protocol):
             WorkerFault: If the weights could not be loaded; the engine then serves nothing.
         """
         ...
+
+
+class ContentModel(Protocol):
+    """Computes replies, such as ``VlmPolicy``; its callers may serve different versions at once."""
+
+    def add(self, weights: Weights) -> None:
+        """Add the weights of a version."""
+
+    def compute(self, requests: Sequence[Request], version: Version) -> list[Content]:
+        """Answer requests with the weights of a version, in one batch."""
 
 
 class Learner(Protocol):

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError, NothingCollected
+from dartsim.core.ports import ContentModel
 from dartsim.core.types import Attempt, Trajectory, Weights
-from dartsim.real.evaluate import Answers, play
+from dartsim.real.evaluate import play
 from dartsim.real.osworld.result_import import ImportCounts, import_attempts
 from dartsim.real.pool_files import check_meaning, read_pool, token_meaning, write_pool
 from dartsim.real.vlm import Vlm, build
@@ -204,7 +205,7 @@ def first_model(config: Config) -> Vlm:
 
 
 def play_tasks(
-    prepared: PreparedRun, answers: Answers, weights: Weights, attempts: int, on_step: Progress | None = None
+    prepared: PreparedRun, answers: ContentModel, weights: Weights, attempts: int, on_step: Progress | None = None
 ) -> tuple[list[Trajectory], int]:
     """Try every task ``attempts`` times; return the successes and the number of attempts."""
     config = prepared.config

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -19,6 +19,9 @@ from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Batch, Observation, Reply, Request, StepResult, Task, Trajectory, UpdateResult, Weights
 from dartsim.observe.recorder import Instrument
 
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
 Entry = Mapping[str, Any]
 """One line of the timings; see ``Timings``."""
 TIMINGS, OLDER = "timings.jsonl", "timings.old.jsonl"
@@ -27,12 +30,6 @@ PART_BYTES = 32 * 2**20
 """Maximum size of each: about twelve minutes at 4,000 turns a minute."""
 CUT = "cut"
 """Kind of the first line of the newer file, once lines were deleted."""
-
-
-class Lines(Protocol):
-    """A file that lines are written to."""
-
-    def write(self, line: str, /) -> Any: ...
 
 
 class RotatingFile:
@@ -90,7 +87,7 @@ class Timings(Instrument):
     ``failed``, one that was cancelled ``cancelled``.
     """
 
-    def __init__(self, file: Lines) -> None:
+    def __init__(self, file: SupportsWrite[str]) -> None:
         self._file = file
         self._busy: Counter[str] = Counter()
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dartsim.config import Config
 from dartsim.config.schema import FaultWindow
-from dartsim.core.ports import Learner
+from dartsim.core.ports import ContentModel, Learner
 from dartsim.core.rng import Streams
 from dartsim.core.types import Version
 from dartsim.curation import CachePressure, EngineCaches
@@ -30,7 +30,7 @@ from dartsim.sim.latency import Constant, Quantiles, from_spec
 from dartsim.sim.learner import SimLearner, VersionCounter
 from dartsim.sim.measured_engines import BatchEngine, SharedEngine
 from dartsim.sim.prompts import ReplyLengths
-from dartsim.sim.worker import ContentModel, DelayedService, ModelWorker, SimWorker
+from dartsim.sim.worker import DelayedService, ModelWorker, SimWorker
 
 
 def desktop_maker(config: Config) -> Callable[[], GuiEnv]:

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from dartsim.core.errors import WorkerFault, WorkerRestarted
+from dartsim.core.ports import ContentModel
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Attempt, Content, Reply, Request, Version, Weights
 from dartsim.observe import Track
@@ -203,14 +204,6 @@ def _fail(job: EngineJob, fault: WorkerFault) -> None:
     future = job.payload
     if not future.done():
         future.set_exception(fault)
-
-
-class ContentModel(Protocol):
-    """Computes replies; shared by the workers of a pool, which may serve different versions at once."""
-
-    def add(self, weights: Weights) -> None: ...
-
-    def compute(self, requests: Sequence[Request], version: Version) -> list[Content]: ...
 
 
 class _WrittenReply(NamedTuple):

@@ -1,11 +1,11 @@
 """Scores are computed in sandboxes: files and options go in, one number comes out.
 
-``Sandbox`` (``sandbox.py``) is the port. A sandbox is a supervisor (``sandboxed/``) that ``container.py`` starts on a
+A sandbox (``sandbox.py``) is a supervisor (``sandboxed/``) that ``container.py`` starts on a
 Docker engine, or ``bubblewrap.py`` where there is none; ``SandboxPool`` lends several of them, and ``relay.py`` lets a
 getter reach its desktop. ``docs/security.md`` says what is trusted.
 """
 
 from dartsim.real.scoring.pool import SandboxPool
-from dartsim.real.scoring.sandbox import FileInput, GetterValue, Sandbox, SandboxLimits, ScoreFault, ScorerFacts
+from dartsim.real.scoring.sandbox import FileInput, GetterValue, SandboxLimits, ScoreFault, ScorerFacts
 
-__all__ = ["FileInput", "GetterValue", "Sandbox", "SandboxLimits", "SandboxPool", "ScoreFault", "ScorerFacts"]
+__all__ = ["FileInput", "GetterValue", "SandboxLimits", "SandboxPool", "ScoreFault", "ScorerFacts"]

@@ -1,7 +1,7 @@
-"""``Sandbox``: runs one metric or getter at a time, out of reach of everything else.
+"""``SupervisedSandbox``: runs one metric or getter at a time, out of reach of everything else.
 
-``SupervisedSandbox`` is the driver's side of it: it starts a supervisor by a ``Launcher``, sends it files and options,
-and takes its replies, which are limited in size. Nothing that an agent has written is parsed here.
+It is the driver's side: it starts a supervisor by a ``Launcher``, sends it files and options, and takes its replies,
+which are limited in size. Nothing that an agent has written is parsed here.
 """
 
 from __future__ import annotations
@@ -183,30 +183,6 @@ class GetterValue:
     some_missing: bool = False
 
 
-class Sandbox(Protocol):
-    """Runs metrics and getters, one at a time. A call that fails may leave it ``broken``: it takes no more then."""
-
-    facts: ScorerFacts
-    broken: bool
-
-    async def metric(self, name: str, arguments: Sequence[Any], options: Mapping[str, Any]) -> float:
-        """Return what a metric gives: any float.
-
-        Raises:
-            ScoreFault: If it gave nothing.
-        """
-
-    async def getter(self, name: str, config: Mapping[str, Any], sockets: Mapping[str, str], token: str) -> GetterValue:
-        """Return what a getter of ``desktop-env`` finds.
-
-        Raises:
-            ScoreFault: If it failed.
-        """
-
-    async def close(self) -> None:
-        """End it and everything in it. May be called twice."""
-
-
 @dataclass(frozen=True, slots=True)
 class LaunchedSupervisor:
     """A supervisor that was started."""
@@ -246,7 +222,10 @@ async def open_sandbox(launcher: Launcher) -> SupervisedSandbox:
 
 
 class SupervisedSandbox:
-    """A sandbox with our supervisor in it; made by ``open_sandbox``."""
+    """A sandbox with our supervisor in it; made by ``open_sandbox``.
+
+    A call that fails may leave it ``broken``: it takes no more then. ``ScoreFault`` says why a call gave no result.
+    """
 
     def __init__(self, launcher: Launcher) -> None:
         self.kind = launcher.kind
@@ -510,7 +489,7 @@ def _cause(error: str, call: str) -> str:
     return known.get(error, f"{call}_{error}")
 
 
-async def close_quietly(sandbox: Sandbox) -> None:
+async def close_quietly(sandbox: SupervisedSandbox) -> None:
     """Close a sandbox that is no longer wanted; what the engine keeps is the reaper's."""
     with suppress(Exception):
         await sandbox.close()
