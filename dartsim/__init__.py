@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dartsim.rollout.router_check import check_router
     from dartsim.rollout.routers import Routed, Router
     from dartsim.run.policies import Policy
+    from dartsim.run.rule_check import check_rule
     from dartsim.sim.faults.kinds import Fault
     from dartsim.sim.run_virtual import run_virtual
 
@@ -56,6 +57,7 @@ _HOMES = {
     "dartsim.observe.recorder": ("Instrument",),
     "dartsim.observe.plugin_figure": ("Figure",),
     "dartsim.run.policies": ("Policy",),
+    "dartsim.run.rule_check": ("check_rule",),
     "dartsim.sim.faults.kinds": ("Fault",),
     "dartsim.rollout.router_check": ("check_router",),
     "dartsim.rollout.routers": ("Routed", "Router"),
@@ -87,6 +89,7 @@ __all__ = [
     "TurnLimitRule",
     "TurnSelection",
     "check_router",
+    "check_rule",
     "compare",
     "load",
     "presets",

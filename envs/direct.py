@@ -8,23 +8,43 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 from gymnasium.error import ResetNeeded
 from typing_extensions import override
 
 from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.types import Observation, StepResult, Task
-from dartsim.envs.base import GuiEnv
+from dartsim.envs.base import DONE, FAIL, GuiEnv
 
 
 class DirectEnv(AsyncEnv):
-    """One running desktop: a ``GuiEnv``, or anything with its plain calls."""
+    """One running desktop.
+
+    Args:
+        desktop: A ``GuiEnv``, or anything with its plain calls; or any other gymnasium environment whose action is a
+            string and whose observation is a screenshot or a dictionary with one, wrappers included. Of these, one
+            without ``evaluate`` is scored by the reward of its last step.
+    """
 
     def __init__(self, desktop: Any) -> None:
-        self._desktop = desktop
+        foreign = isinstance(desktop, gymnasium.Env) and not isinstance(desktop, GuiEnv)
+        self._desktop = WrappedDesktop(desktop) if foreign else desktop
 
     @override
     async def reset(self, task: Task, *, seed: int) -> Observation:
+        return self.reset_now(task, seed)
+
+    @override
+    async def step(self, action: str) -> StepResult:
+        return self.step_now(action)
+
+    @override
+    async def evaluate(self) -> float:
+        return self.evaluate_now()
+
+    def reset_now(self, task: Task, seed: int) -> Observation:
+        """Do as ``reset``, in the caller's thread."""
         try:
             self._desktop.begin(task, seed)
             observation: Observation = self._desktop.observe()
@@ -34,8 +54,8 @@ class DirectEnv(AsyncEnv):
         except Exception as exc:
             raise EnvBroken(f"the desktop failed in reset for task {task.id}: {exc!r}") from exc
 
-    @override
-    async def step(self, action: str) -> StepResult:
+    def step_now(self, action: str) -> StepResult:
+        """Do as ``step``, in the caller's thread."""
         try:
             over = self._desktop.act(action)
             return StepResult(self._desktop.observe(), over)
@@ -44,8 +64,8 @@ class DirectEnv(AsyncEnv):
         except Exception as exc:
             raise EnvBroken(f"the desktop failed in step {action!r}: {exc!r}") from exc
 
-    @override
-    async def evaluate(self) -> float:
+    def evaluate_now(self) -> float:
+        """Do as ``evaluate``, in the caller's thread."""
         try:
             return float(self._desktop.evaluate())
         except (DartsimError, ResetNeeded):
@@ -61,7 +81,7 @@ class DirectEnv(AsyncEnv):
 class DirectProvider(EnvProvider):
     """Starts desktops at once."""
 
-    def __init__(self, make_env: Callable[[], GuiEnv]) -> None:
+    def __init__(self, make_env: Callable[[], Any]) -> None:
         self._make_env = make_env
 
     @override
@@ -70,3 +90,46 @@ class DirectProvider(EnvProvider):
             return DirectEnv(self._make_env())
         except Exception as exc:
             raise EnvStartFailed(f"the desktop of slot {slot} could not be made: {exc!r}") from exc
+
+
+class WrappedDesktop:
+    """A gymnasium environment behind its dictionaries, with ``GuiEnv``'s plain calls."""
+
+    def __init__(self, env: gymnasium.Env[Any, str]) -> None:
+        self._env = env
+        self._shown = Observation(None, "")
+        self._reward = 0.0
+        self._evaluate: Callable[[], float] | None = getattr(env.unwrapped, "evaluate", None)
+        if isinstance(env.unwrapped, GuiEnv):
+            env.unwrapped.score_on_end = False  # scoring takes time of its own
+
+    def begin(self, task: Task, seed: int) -> None:
+        observation, _ = self._env.reset(seed=seed, options={"task": task})
+        self._reward = 0.0
+        self._shown = _as_observation(observation, task.instruction)
+
+    def act(self, action: str) -> bool:
+        observation, reward, terminated, truncated, _ = self._env.step(action)
+        self._reward = float(reward)
+        self._shown = _as_observation(observation, self._shown.instruction)
+        return terminated or truncated or action in (DONE, FAIL)
+
+    def observe(self) -> Observation:
+        return self._shown
+
+    def evaluate(self) -> float:
+        score = self._reward if self._evaluate is None else float(self._evaluate())
+        if not 0.0 <= score <= 1.0:
+            raise ScoreUnavailable(f"the environment's score is {score}, wanted a number in [0, 1]")
+        return score
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def _as_observation(shown: Any, instruction: str) -> Observation:
+    """Read a screenshot, or a dictionary with one; the task's instruction stands in for a missing one."""
+    if not isinstance(shown, dict):
+        return Observation(shown, instruction)
+    tree = shown.get("accessibility_tree")
+    return Observation(shown["screenshot"], shown.get("instruction", instruction), tree)

@@ -17,10 +17,9 @@ import gymnasium
 import numpy as np
 from typing_extensions import override
 
-from dartsim.core.errors import DartsimError, EnvStartFailed, ScoreUnavailable
+from dartsim.core.errors import DartsimError, EnvStartFailed
 from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Observation, StepResult, Task
-from dartsim.envs.base import GuiEnv
 from dartsim.envs.direct import DirectEnv
 from dartsim.sim.env_profiles import EnvTiming
 from dartsim.sim.host import SimHost, mib, place
@@ -44,7 +43,7 @@ class TimedEnv(DirectEnv):
     """
 
     def __init__(self, env: gymnasium.Env[Any, str], host: SimHost, pace: Pace) -> None:
-        super().__init__(env if isinstance(env, GuiEnv) else _Wrapped(env))
+        super().__init__(env)
         self.host = host
         self._pace = pace
         self._cores = host.cores
@@ -62,7 +61,7 @@ class TimedEnv(DirectEnv):
         await self.host.run(pace.setup(), pace.boot_cores)
         if pace.timing.settle_seconds:
             await self.host.idle(pace.timing.settle_seconds)
-        return await super().reset(task, seed=seed)
+        return self.reset_now(task, seed)
 
     @override
     async def step(self, action: str) -> StepResult:
@@ -74,7 +73,7 @@ class TimedEnv(DirectEnv):
         except BaseException:
             self._cores.leave(job)
             raise
-        return await super().step(action)
+        return self.step_now(action)
 
     @override
     async def evaluate(self) -> float:
@@ -82,7 +81,7 @@ class TimedEnv(DirectEnv):
         if pace.timing.evaluate_settle_seconds:
             await self.host.idle(pace.timing.evaluate_settle_seconds)
         await self.host.run(pace.evaluate(), pace.step_cores)
-        return await super().evaluate()
+        return self.evaluate_now()
 
     @override
     async def close(self) -> None:
@@ -157,46 +156,3 @@ class TimedProvider(EnvProvider):
             if isinstance(exc, Exception) and not isinstance(exc, DartsimError):
                 raise EnvStartFailed(f"desktop of slot {slot} on {host.name} did not start: {exc!r}") from exc
             raise
-
-
-class _Wrapped:
-    """A gymnasium environment behind its dictionaries, with ``GuiEnv``'s plain calls."""
-
-    def __init__(self, env: gymnasium.Env[Any, str]) -> None:
-        self._env = env
-        self._shown = Observation(None, "")
-        self._reward = 0.0
-        self._evaluate: Callable[[], float] | None = getattr(env.unwrapped, "evaluate", None)
-        if isinstance(env.unwrapped, GuiEnv):
-            env.unwrapped.score_on_end = False  # scoring takes time of its own
-
-    def begin(self, task: Task, seed: int) -> None:
-        observation, _ = self._env.reset(seed=seed, options={"task": task})
-        self._reward = 0.0
-        self._shown = _as_observation(observation, task.instruction)
-
-    def act(self, action: str) -> bool:
-        observation, reward, terminated, truncated, _ = self._env.step(action)
-        self._reward = float(reward)
-        self._shown = _as_observation(observation, self._shown.instruction)
-        return terminated or truncated
-
-    def observe(self) -> Observation:
-        return self._shown
-
-    def evaluate(self) -> float:
-        score = self._reward if self._evaluate is None else float(self._evaluate())
-        if not 0.0 <= score <= 1.0:
-            raise ScoreUnavailable(f"the environment's score is {score}, wanted a number in [0, 1]")
-        return score
-
-    def close(self) -> None:
-        self._env.close()
-
-
-def _as_observation(shown: Any, instruction: str) -> Observation:
-    """Read a screenshot, or a dictionary with one; the task's instruction stands in for a missing one."""
-    if not isinstance(shown, dict):
-        return Observation(shown, instruction)
-    tree = shown.get("accessibility_tree")
-    return Observation(shown["screenshot"], shown.get("instruction", instruction), tree)

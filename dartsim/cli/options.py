@@ -146,7 +146,17 @@ Backend = Annotated[
     typer.Option(
         metavar="KIND",
         help="Which desktops: sim (modeled, virtual time), mock (the mock desktop in real time), desktop (containers "
-        "of our image), osworld (OSWorld's image). With any but sim, workers and learner are real too.",
+        "of our image), osworld (OSWorld's image), gym (--env in real time). With any but sim, workers and learner "
+        "are real too, unless --workers sim.",
+    ),
+]
+GymEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--env",
+        metavar="ENV",
+        help="A gymnasium environment with a screen: package.module:Class, or an id of gymnasium's registry. Timed by "
+        "the configured latencies in virtual time; with --backend gym, in real time.",
     ),
 ]
 Workers = Annotated[
@@ -169,7 +179,7 @@ def backend_overrides(desktops: str | None, workers: str | None, real_time: bool
     """Return the overrides for these options."""
     overrides = []
     if desktops is not None:
-        others = "sim" if desktops == "sim" else "local"
+        others = "sim" if "sim" in (desktops, workers) else "local"
         overrides += [f"backend.desktops={desktops}", f"backend.workers={others}", f"backend.learner={others}"]
     if workers is not None:
         overrides.append(f"backend.workers={workers}")
@@ -178,6 +188,14 @@ def backend_overrides(desktops: str | None, workers: str | None, real_time: bool
     if ray is not None:
         overrides.append(f"ray.address={json.dumps(ray)}")
     return overrides
+
+
+def env_overrides(env: str | None) -> list[str]:
+    """Return the overrides for ``--env``: nothing that only tasks of our own have."""
+    if env is None:
+        return []
+    without = ("tasks.held_out=0", "run.target_success=none", "trainer.promotion.enabled=false")
+    return ["tasks.source=gym", f"gym.env={json.dumps(env)}", *without, "curation.pool.collected_per_task=0"]
 
 
 def settings(

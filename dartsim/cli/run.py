@@ -13,6 +13,7 @@ from dartsim.cli.console import errors, figure_table, out, write_json
 from dartsim.cli.options import (
     Backend,
     FaultsOption,
+    GymEnv,
     Hours,
     Json,
     OnOption,
@@ -24,6 +25,7 @@ from dartsim.cli.options import (
     SchedulerArgument,
     Workers,
     backend_overrides,
+    env_overrides,
     new_folder,
     settings,
 )
@@ -48,6 +50,7 @@ EXAMPLES = (
     "dartsim run my.toml --set rollout.num_envs=80 \\\n  --set cluster.engine.reload_seconds=20 --seed 3\n\n"
     "dartsim run --preset dart --faults osworld\n\n"
     "dartsim run --backend mock --hours 0.1\n\n"
+    "dartsim run --backend gym --env my_package.desktop:MyDesktop\n\n"
     "dartsim run --preset osworld-8gpu --dry-run\n\n"
     "dartsim run --preset osworld-8gpu --twin --hours 8\n\n"
     "dartsim run --preset coupled --json - | jq .env_utilization"
@@ -71,6 +74,7 @@ def run(
     hours: Hours = None,
     backend: Backend = None,
     workers: Workers = None,
+    env: GymEnv = None,
     real_time: RealTime = False,
     faults: FaultsOption = None,
     ray: Ray = None,
@@ -99,7 +103,8 @@ def run(
     from dartsim.observe import Listener
     from dartsim.run.execute import execute
 
-    changes = [*backend_overrides(backend, workers, real_time, ray), *settings(overrides, hours, seed, faults)]
+    changes = [*backend_overrides(backend, workers, real_time, ray), *env_overrides(env)]
+    changes += settings(overrides, hours, seed, faults)
     changes += ["run.fail_on_alarm=true"] if strict_alarms else []
     resolved = load_config(
         scheduler,

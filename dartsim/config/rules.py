@@ -75,6 +75,8 @@ def broken_rules(config: Config) -> Iterator[str]:
             f"policy.images_after_cut = {policy.images_after_cut} is more than policy.max_images = "
             f"{policy.max_images}: nothing would be cut. Set policy.images_after_cut = {policy.max_images} or less."
         )
+    if config.tasks.source == "gym" and config.gym.env is None:
+        yield ('tasks.source = "gym" needs gym.env: "package.module:Class", or an id of gymnasium\'s registry (--env).')
     if config.tasks.source == "osworld" and config.tasks.folder is None:
         yield 'tasks.source = "osworld" needs tasks.folder, the folder of test_all.json and examples/.'
     tasks = config.tasks

@@ -16,6 +16,7 @@ from dartsim.config.sections.curation import AttemptsConfig, BatchConfig, Curati
 from dartsim.config.sections.desktop import DesktopConfig, DockerHostConfig
 from dartsim.config.sections.endpoint import EndpointConfig
 from dartsim.config.sections.faults import FaultsConfig, FaultWindow
+from dartsim.config.sections.gym import GymConfig
 from dartsim.config.sections.policy import PolicyConfig, SurrogateConfig
 from dartsim.config.sections.ray import RayConfig, RayPart
 from dartsim.config.sections.rollout import RolloutConfig, SyncConfig
@@ -64,6 +65,7 @@ class Config(Section):
     vllm: VllmConfig = Field(default_factory=VllmConfig, description="vLLM engines.")
     endpoint: EndpointConfig = Field(default_factory=EndpointConfig, description="Somebody else's model.")
     desktop: DesktopConfig = Field(default_factory=DesktopConfig, description="Real desktops.")
+    gym: GymConfig = Field(default_factory=GymConfig, description="Gymnasium environments.")
     ray: RayConfig = Field(default_factory=RayConfig, description="Real parts on a Ray cluster.")
     recorder: RecorderConfig = Field(default_factory=RecorderConfig, description="Measurements.")
     alarms: AlarmsConfig = Field(default_factory=AlarmsConfig, description="Alarms.")

@@ -34,6 +34,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, create_model
@@ -247,14 +248,19 @@ def use_plugin(module: str) -> None:
     Raises:
         ConfigError: If it cannot be imported.
     """
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)
     try:
-        import_module(module)
+        import_module_here(module)
     except ImportError as error:
         raise ConfigError(f"--plugin {module}: {error}; wanted a module that Python can import") from None
     used = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
     os.environ[VARIABLE] = ",".join(dict.fromkeys([*used, module]))
+
+
+def import_module_here(module: str) -> ModuleType:
+    """Import a module, which may be in the working directory."""
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    return import_module(module)
 
 
 def name_of(kind: str, component: type) -> str:

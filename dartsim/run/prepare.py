@@ -229,6 +229,10 @@ def _of_source(config: Config) -> tuple[Sequence[Task], Collection[str]]:
         return _mock(config, tasks.count, held_out=False), ()
     if tasks.source == "desktop":
         return _desktop(config), ()
+    if tasks.source == "gym":
+        from dartsim.envs.gym import gym_tasks
+
+        return gym_tasks(config.gym, tasks.count), ()
     assert tasks.folder is not None, "checked by dartsim.config.rules"
     file = Path(tasks.folder) / f"{tasks.list_name}.json"
     if not file.is_file():

@@ -15,7 +15,6 @@ from dartsim.core.ports import ContentModel, Learner
 from dartsim.core.rng import Streams
 from dartsim.core.types import Version
 from dartsim.curation import CachePressure, EngineCaches
-from dartsim.envs.base import GuiEnv
 from dartsim.envs.simulated import SimDesktop
 from dartsim.envs.timed import TimedProvider
 from dartsim.rollout import Service
@@ -33,8 +32,12 @@ from dartsim.sim.prompts import ReplyLengths
 from dartsim.sim.worker import DelayedService, ModelWorker, SimWorker
 
 
-def desktop_maker(config: Config) -> Callable[[], GuiEnv]:
-    """Return what creates a desktop: the mock desktop for a model that sees, else one without content."""
+def desktop_maker(config: Config) -> Callable[[], Any]:
+    """Return what creates a desktop: the mock desktop or a gymnasium environment, else one without content."""
+    if config.tasks.source == "gym":
+        from dartsim.envs.gym import gym_desktop_maker
+
+        return gym_desktop_maker(config.gym, config.policy)
     if config.tasks.source != "mock":
         return lambda: SimDesktop(draw=False)
     from dartsim.envs.mock.env import mock_desktop_maker

@@ -68,6 +68,12 @@ class MockDesktop(GuiEnv):
         self._painter = Painter(width, height)
         self._shown: Observation | None = None
 
+    def tasks(self) -> list[Task]:
+        """Return tasks for a run on it as a gymnasium environment (``tasks.source = "gym"``)."""
+        from dartsim.envs.mock.suites import mock_tasks
+
+        return mock_tasks("click_button", 64)
+
     def _begin(self, task: Task) -> None:
         self.malformed = 0
         self.last_actions = ()

@@ -100,7 +100,7 @@ class BackendConfig(Section):
     desktops: Annotated[str, Named("desktops")] = Field(
         "sim",
         description="Kind of desktop: sim (modeled), mock (the mock desktop), desktop (containers of our image), "
-        "osworld (OSWorld's virtual machines).",
+        "osworld (OSWorld's virtual machines), gym (gymnasium environments).",
     )
     workers: Annotated[str, Named("engine")] = Field(
         "sim",

@@ -12,11 +12,12 @@ from dartsim.core.section import Positive, Section
 class TasksConfig(Section):
     """Which tasks are offered."""
 
-    source: Literal["generated", "osworld", "mock", "desktop"] = Field(
+    source: Literal["generated", "osworld", "mock", "desktop", "gym"] = Field(
         "generated",
-        description="Origin of tasks: generated (no content), osworld (OSWorld's files), mock, or desktop (our image).",
+        description="Origin of tasks: generated (no content), osworld (OSWorld's files), mock, desktop (our image), "
+        "or gym (of a gymnasium environment).",
     )
-    count: Positive = Field(181, description="Number of generated or mock tasks (DART run history: 181).")
+    count: Positive = Field(181, description="Number of generated, mock or numbered gym tasks (DART run history: 181).")
     mock: str = Field("click_button", description="mock: a family of tasks, or a suite (easy, hard, never, mixed).")
     desktop: str = Field(
         "panel", description="desktop: panel (generated clicks) or apps (real applications, 1 to 15 steps)."

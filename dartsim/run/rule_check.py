@@ -1,0 +1,228 @@
+"""``check_rule``: a conformance check of any rule of a scheduler, also of plug-ins'."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from dartsim.core.checks import TASK, sample_trajectory
+from dartsim.core.sync_modes import SyncMode
+from dartsim.core.types import Group, Task
+from dartsim.curation.rules.admission import AdmissionRule, CachePressure, EngineCaches, GroupCounts
+from dartsim.curation.rules.attempts import AttemptsRule
+from dartsim.curation.rules.batches import BatchRule, RunningGroup
+from dartsim.curation.rules.selection import TurnSelection
+from dartsim.curation.rules.turn_limit import TurnLimitRule
+from dartsim.rollout.router_check import check_router
+from dartsim.rollout.routers import Router
+
+TASKS = tuple(Task(f"task-{number}", "Save the document.") for number in range(5))
+MAX_TURNS = 30
+BATCH_GROUPS, GROUP_SIZE = 4, 8
+"""Sizes of an admission rule's batches and groups."""
+
+
+def check_rule(rule: type, *, seed: int = 0, num_calls: int = 500, **parameters: Any) -> None:
+    """Check a rule of a scheduler with random groups, rewards and counts.
+
+    It must keep what the docstring of its base class promises, never stop a run in which nothing runs, choose the same
+    way again after the same calls, and resume from its saved state.
+
+    Args:
+        rule: A registered class: a router, a rule of admission, attempts, batches, selection, task order or turn
+            limits, or a sync mode.
+        seed: Draws the calls.
+        num_calls: How many.
+        parameters: Its parameters, where not its defaults.
+
+    Raises:
+        AssertionError: Saying what it did, what was wanted, and after which call.
+        TypeError: If the class is none of these.
+    """
+    if issubclass(rule, SyncMode):
+        return _check_sync_mode(rule)
+    if issubclass(rule, Router):
+        return check_router(rule, seed=seed, num_calls=num_calls)
+    kinds: dict[type, Callable[[Any, np.random.Generator, int], Iterator[Any]]] = {
+        AdmissionRule: _admission,
+        AttemptsRule: _attempts,
+        BatchRule: _batches,
+        TurnSelection: _selection,
+        TurnLimitRule: _turn_limits,
+    }
+    drive = next((drive for base, drive in kinds.items() if issubclass(rule, base)), None)
+    if drive is None and not all(hasattr(rule, name) for name in ("next", "state", "restore")):
+        bases = ", ".join(base.__name__ for base in (Router, *kinds, SyncMode))
+        raise TypeError(f"{rule.__name__} is no rule that can be checked: wanted a subclass of {bases} or a TaskOrder")
+    drive = drive or _task_order
+    section = getattr(rule, "Parameters", None)
+    if section is None:
+        raise AssertionError(f"{rule.__name__} has no parameters: write @dartsim.register(KIND, NAME) above it")
+    chosen = [list(drive(_Made(rule, section(**parameters)), np.random.default_rng(seed), num_calls)) for _ in range(2)]
+    for number, (first, second) in enumerate(zip(*chosen, strict=True)):
+        _wanted(
+            first == second,
+            f"{rule.__name__} chose {first} at call {number}, and {second} after the same calls: a rule is "
+            "deterministic; take a numpy.random.Generator with a fixed seed instead of global chance",
+        )
+    return None
+
+
+class _Made:
+    """Makes rules of a class with the same parameters, for messages under its name."""
+
+    def __init__(self, rule: Any, parameters: Any) -> None:
+        self._rule = rule
+        self._parameters = parameters
+        self.name = rule.__name__
+
+    def __call__(self, **context: Any) -> Any:
+        return self._rule(self._parameters, **context)
+
+
+def _wanted(holds: bool, message: str) -> None:
+    if not holds:
+        raise AssertionError(message)
+
+
+def _admission(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
+    pressure = [CachePressure(0.0)]
+    caches = EngineCaches(4 * GROUP_SIZE, lambda: pressure[0])
+    rule = make(batch_groups=BATCH_GROUPS, group_size=GROUP_SIZE, caches=caches)
+    for number in range(num_calls):
+        counts = GroupCounts(*(int(count) for count in rng.integers(0, 3 * BATCH_GROUPS, 4) * rng.integers(0, 2, 4)))
+        pressure[0] = CachePressure(float(rng.random()), int(rng.integers(5)), int(rng.integers(1, 20)))
+        running = counts.open * GROUP_SIZE
+        withdraws = rule.adjust(float(number), running)
+        where = f"{make.name}.blocked_by({counts}), call {number},"
+        blocked, most = rule.blocked_by(counts), rule.max_running
+        known = blocked is None or (isinstance(blocked, str) and blocked)
+        _wanted(bool(known), f"{where} returned {blocked!r}, wanted a sentence or None")
+        stuck = blocked and sum(counts) == 0
+        _wanted(not stuck, f"{where} says {blocked!r} while no group has begun: none ever would")
+        adjusted = f"{make.name}.adjust, call {number},"
+        _wanted(isinstance(withdraws, bool), f"{adjusted} returned {withdraws!r}, wanted a bool")
+        _wanted(most is None or most >= 1, f"{adjusted} left max_running at {most}, wanted at least 1, or None")
+        if rng.random() < 0.5:
+            rule.attempt_ended()
+        yield blocked, withdraws, most
+
+
+def _batches(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
+    rule = make()
+    smallest, largest = rule.parameters.min_groups, rule.parameters.max_groups
+    for number in range(num_calls):
+        ids = [int(each) for each in rng.permutation(3 * largest)]
+        eligible = [_group(rng, each) for each in ids[: int(rng.integers(2 * largest + 1))]]
+        running = [RunningGroup(each, int(rng.integers(4))) for each in sorted(ids[2 * largest :])]
+        running = running[: int(rng.integers(len(running) + 1))]
+        before = list(eligible)
+        taken = list(rule.select(eligible, running, 4))
+        found = [group.id for group in taken]
+        where = f"{make.name}.select of groups {[group.id for group in before]}, call {number}, returned {found}"
+        _wanted(eligible == before, f"{make.name}.select, call {number}, changed the list of eligible groups")
+        _wanted(all(group in before for group in taken), f"{where}: not all of them are eligible")
+        _wanted(len(set(found)) == len(found), f"{where}: a group twice")
+        _wanted(not taken or smallest <= len(taken) <= largest, f"{where}: wanted none, or {smallest} to {largest}")
+        stuck = not taken and len(before) >= largest and not running
+        _wanted(not stuck, f"{where} while nothing runs: the trainer would wait forever")
+        yield found
+
+
+def _selection(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
+    rule = make()
+    for number in range(num_calls):
+        group = _group(rng, number)
+        selected = rule.select(group)
+        lengths = [len(trajectory.turns) for trajectory in group.trajectories]
+        where = f"{make.name}.select of trajectories with {lengths} turns, call {number},"
+        found = [len(kept) for kept in selected.kept]
+        _wanted(found == lengths, f"{where} says of {found} turns whether they are kept")
+        count = sum(map(sum, selected.kept))
+        _wanted(count == selected.num_kept, f"{where} keeps {count} turns and has num_kept = {selected.num_kept}")
+        cut = sum(lengths) - count
+        _wanted(cut == selected.num_cut, f"{where} leaves out {cut} turns and has num_cut = {selected.num_cut}")
+        _wanted(count >= 1, f"{where} keeps no turn: nothing would be trained on")
+        yield selected.kept
+
+
+def _attempts(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
+    rule = make()
+    for number in range(num_calls):
+        task, rate = TASKS[int(rng.integers(len(TASKS)))].id, float(rng.random())
+        sizes = (rule.attempts(task), rule.size_at(rate))
+        wanted = all(isinstance(size, int) and size >= 1 for size in sizes)
+        _wanted(wanted, f"{make.name}, call {number}: attempts and size_at are {sizes}, wanted integers of at least 1")
+        rewards = [float(reward) for reward in rng.random(sizes[0]) < rate]
+        rule.learn(task, rewards)
+        yield sizes
+    again = _resumed(make, rule, make())
+    _same(make, "attempts", [(rule.attempts(task.id), again.attempts(task.id)) for task in TASKS])
+
+
+def _turn_limits(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
+    rule = make(max_turns=MAX_TURNS)
+    for number in range(num_calls):
+        limit = rule.limit(TASK.id)
+        wanted = isinstance(limit, int) and 1 <= limit <= MAX_TURNS
+        _wanted(wanted, f"{make.name}.limit, call {number}, is {limit!r}, wanted 1 to max_turns = {MAX_TURNS}")
+        rule.learn(_group(rng, number, most_turns=limit).trajectories)
+        yield limit
+    again = _resumed(make, rule, make(max_turns=MAX_TURNS))
+    _same(make, "limit", [(rule.limit(TASK.id), again.limit(TASK.id))])
+
+
+def _task_order(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
+    order = make(tasks=TASKS, rng=np.random.default_rng(0))
+    seen = set()
+    for number in range(max(num_calls, 100 * len(TASKS))):
+        task = order.next()
+        _wanted(task in TASKS, f"{make.name}.next, call {number}, returned {task!r}, which is none of the tasks")
+        seen.add(task.id)
+        yield task.id
+    never = [task.id for task in TASKS if task.id not in seen]
+    _wanted(not never, f"{make.name}.next never returned {', '.join(never)} in {number + 1} calls")
+    again = _resumed(make, order, make(tasks=TASKS, rng=np.random.default_rng(1)))
+    _same(make, "next", [(order.next().id, again.next().id) for _ in range(20)])
+
+
+def _check_sync_mode(mode: type[SyncMode]) -> None:
+    if mode.drains and mode.keeps_requests:
+        raise AssertionError(f"{mode.__name__} drains and keeps_requests: a request ends before the load, or after it")
+    if mode.restarts_engine and mode.keeps_requests:
+        raise AssertionError(f"{mode.__name__} restarts_engine and keeps_requests: a restart ends the requests")
+
+
+def _group(rng: np.random.Generator, number: int, most_turns: int = 4) -> Group:
+    """Return a group whose attempts have random rewards and lengths."""
+    trajectories = tuple(
+        sample_trajectory(
+            number * GROUP_SIZE + place,
+            reward=float(rng.integers(2)),
+            num_turns=int(rng.integers(1, most_turns + 1)),
+        )
+        for place in range(int(rng.integers(2, GROUP_SIZE)))
+    )
+    return Group(number, TASK, trajectories, ready=float(number))
+
+
+def _resumed(make: _Made, rule: Any, fresh: Any) -> Any:
+    """Return a rule that continues from the saved state of another."""
+    try:
+        state = json.loads(json.dumps(rule.state()))
+    except TypeError as error:
+        raise AssertionError(f"{make.name}.state() is not JSON-serializable: {error}") from None
+    fresh.restore(state)
+    return fresh
+
+
+def _same(make: _Made, what: str, pairs: list[tuple[Any, Any]]) -> None:
+    for before, after in pairs:
+        _wanted(
+            before == after,
+            f"{make.name}.{what} is {after} after it was restored from its state, and {before} without: a resumed run "
+            "would go on another way",
+        )
