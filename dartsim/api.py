@@ -17,9 +17,9 @@ from typing_extensions import Unpack
 from dartsim.config import Config, presets, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.core.registry import name_of, names
-from dartsim.lab.bounds import bounds
 from dartsim.lab.compared_runs import ComparedRun, Scheduler, make_runs, named, resolved
 from dartsim.lab.gate import Comparison, data_frame
+from dartsim.lab.verdict import run_figures
 from dartsim.lab.virtual import changed
 from dartsim.observe.figures import FIGURES, figure_text, series
 from dartsim.observe.recorder import Recorder
@@ -91,6 +91,7 @@ class Result:
         trajectories_per_minute: Attempts that ended, per minute.
         env_utilization: Share of the desktops' time between first request and last observation of attempts, 0 to 1.
         gpu_utilization: Share of the engines' time with a live request, 0 to 1.
+        trainer_utilization: Share of time in which the trainer updates, 0 to 1.
         prefix_hit_share: Share of prompt tokens found in prefix caches, 0 to 1; None if unknown.
         minutes_per_version: Simulated minutes per update; None if none finished.
         staleness_mean: Mean staleness of trained turns, versions.
@@ -100,6 +101,7 @@ class Result:
         mean_reward: Mean reward of attempts, 0 to 1; None if none was scored.
         num_updates: Finished updates after the warm-up.
         bound_trained_turns_per_minute: Closed-form upper bound on the trained turns per minute; None without an update.
+        verdict: One line: what limited it, how many desktops would have sufficed, what to try.
         event_hash: Hash of all events: equal for equal runs.
         config: The resolved configuration.
         summary: All figures, as in ``summary.json`` of a run directory.
@@ -112,6 +114,7 @@ class Result:
     trajectories_per_minute: float
     env_utilization: float
     gpu_utilization: float
+    trainer_utilization: float
     prefix_hit_share: float | None
     minutes_per_version: float | None
     staleness_mean: float
@@ -121,6 +124,7 @@ class Result:
     mean_reward: float | None
     num_updates: int
     bound_trained_turns_per_minute: float | None
+    verdict: str
     event_hash: str
     config: Config
     summary: Mapping[str, Any] = field(repr=False)
@@ -173,7 +177,8 @@ class Result:
             f"<tr title='{escape(style.definition)}'><td>{escape(style.label)}</td><td>{texts[name]}</td></tr>"
             for name, style in FIGURES.items()
         )
-        return f"<table><caption>{escape(self.config.preset)}, seed {self.config.run.seed}</caption>{rows}</table>"
+        caption = f"{self.config.preset}, seed {self.config.run.seed}. {self.verdict}"
+        return f"<table><caption>{escape(caption)}</caption>{rows}</table>"
 
 
 def simulate(
@@ -203,7 +208,7 @@ def simulate(
     result = run_simulation(prepared)
     if result.interrupted:
         raise KeyboardInterrupt
-    summary = run_summary(prepared, result, bounds)
+    summary = run_summary(prepared, result, run_figures)
     known = {item.name: summary[item.name] for item in fields(Result) if item.name in summary and item.name != "config"}
     return Result(**known, config=resolved_config, summary=summary, _run=result)
 

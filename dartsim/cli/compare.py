@@ -66,6 +66,7 @@ ROWS: dict[str, tuple[str, float]] = {
     "generated turns/min": ("generated_turns_per_minute", 1.0),
     "desktops busy, %": ("env_utilization", 100.0),
     "GPUs busy, %": ("gpu_utilization", 100.0),
+    "trainer busy, %": ("trainer_utilization", 100.0),
     "prefix hits, %": ("prefix_hit_share", 100.0),
     "staleness, mean": ("staleness_mean", 1.0),
     "staleness, most": ("staleness_max", 1.0),

@@ -144,6 +144,7 @@ SHOWN = (
     "env_utilization",
     "gpu_utilization",
     "gpu_utilization_rollout_phase",
+    "trainer_utilization",
     "prefix_hit_share",
     "trajectories_per_minute",
     "minutes_per_version",

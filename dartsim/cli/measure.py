@@ -47,9 +47,9 @@ def measure(
     """
     from dartsim.config import load, to_toml
     from dartsim.config.load import PROFILE
-    from dartsim.lab.bounds import bounds
     from dartsim.lab.measure import measure as measured_by
     from dartsim.lab.measure import profile_toml
+    from dartsim.lab.verdict import run_figures
     from dartsim.lab.virtual import as_json, compare
     from dartsim.lab.virtual import twin as twin_of
     from dartsim.observe.rundir import CONFIG, read_run, write_text
@@ -79,7 +79,7 @@ def measure(
         folder = new_folder("twin", run)
         with bars() as progress:
             live = RunBar(progress, "twin", twin.run.hours)
-            done, result = execute(twin, folder, [live], more_figures=bounds)
+            done, result = execute(twin, folder, [live], more_figures=run_figures)
         checks = compare(summary, done.summary)
         written |= {**as_json(checks), "run_dir": str(folder)}
         if json_file != "-":

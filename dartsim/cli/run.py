@@ -99,7 +99,7 @@ def run(
     Ctrl-C ends the run and writes a report of what ran.
     """
     from dartsim.cli.options import load_config
-    from dartsim.lab.bounds import bounds
+    from dartsim.lab.verdict import run_figures
     from dartsim.observe import Listener
     from dartsim.run.execute import execute
 
@@ -138,7 +138,7 @@ def run(
     where = f"run: {path} (while it runs: dartsim status {path})"
     announced = Listener(run_started=lambda _: errors.print(where, soft_wrap=True, highlight=False))
     execute_with_progress(
-        resolved, path, json_file, lambda bar: execute(resolved, path, [bar, announced], more_figures=bounds)
+        resolved, path, json_file, lambda bar: execute(resolved, path, [bar, announced], more_figures=run_figures)
     )
 
 
@@ -167,6 +167,8 @@ def execute_with_progress(
 def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float], json_file: str | None) -> None:
     if json_file != "-":
         out.print(figure_table([(run_dir.name, run_dir.summary)]))
+        if run_dir.summary.get("verdict"):
+            out.print(run_dir.summary["verdict"], soft_wrap=True, highlight=False, markup=False)
         out.print(_learned(run_dir.summary))
         if result.event_hash is not None:
             out.print(f"event hash {result.event_hash}")
@@ -218,7 +220,7 @@ def resume(
     The run's own configuration is used. Interrupted attempts restart; no trajectory is trained twice, and no stored
     trajectory is lost. The report covers the run from its first start.
     """
-    from dartsim.lab.bounds import bounds
+    from dartsim.lab.verdict import run_figures
     from dartsim.run.resume import resumable
     from dartsim.run.resume import resume as resume_run
 
@@ -229,7 +231,7 @@ def resume(
         folder,
         json_file,
         lambda bar: resume_run(
-            folder, hours=hours, updates=updates, on_resume=_show_resume, instruments=[bar], more_figures=bounds
+            folder, hours=hours, updates=updates, on_resume=_show_resume, instruments=[bar], more_figures=run_figures
         ),
     )
 

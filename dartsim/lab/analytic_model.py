@@ -114,7 +114,7 @@ def _predicted(prepared: PreparedRun, groups: float) -> Prediction:
     generated, cores, trained = 0.0, 0.0, trainer
     version_seconds = 60.0 * size / trainer
     for _ in range(3):  # the time of a version decides how much of their time workers change weights, and so on
-        generated, cores = _generated(prepared, turns, version_seconds)
+        generated, cores = generated_turns(prepared, turns, version_seconds)
         trained = min(trainer, generated * usable)
         if one_batch_at_a_time(config):
             trained = 60.0 * size / _serial_seconds(prepared, size, trainer, generated * usable)
@@ -159,7 +159,7 @@ def _bounded(config: Config) -> bool:
     return config.curation.max_ahead is not None or any(count is not None for count in counts)
 
 
-def _generated(prepared: PreparedRun, turns: float, version_seconds: float) -> tuple[float, float]:
+def generated_turns(prepared: PreparedRun, turns: float, version_seconds: float) -> tuple[float, float]:
     """Return the turns per minute by the interactive law, and the share of the hosts' cores that desktops use."""
     config = prepared.config
     rollout, settings = config.rollout, config.cluster.hosts
@@ -172,7 +172,8 @@ def _generated(prepared: PreparedRun, turns: float, version_seconds: float) -> t
     for _ in range(60):  # requests in an engine, by Little's law, until they agree with themselves
         answer = _answer_seconds(prepared, warm, cold, live, rate)
         on_slots = sum(slots * number / slot_seconds(prepared, turns, answer, cores) for cores, _, number in places)
-        rate = min(on_slots, desktop_rate(prepared, places, turns, answer)) / workers
+        # Damped: where prefills fill an engine, answers and rate would alternate between two values.
+        rate = 0.5 * rate + 0.5 * min(on_slots, desktop_rate(prepared, places, turns, answer)) / workers
         live = 0.5 * live + 0.5 * max(1.0, rate * answer)
     wanted = sum(number / desktop_seconds(prepared, turns, answer, cores) for cores, _, number in places)
     there = settings.cores * (settings.count - settings.slow_count) + settings.slow_cores * settings.slow_count

@@ -152,7 +152,7 @@ def make_run(run: ComparedRun, report: Report) -> EndedRun | None:
 
 def _make_here(run: ComparedRun, report: Report) -> EndedRun | None:
     """Make one run; return what ended, if it writes nothing."""
-    from dartsim.lab.bounds import bounds
+    from dartsim.lab.verdict import run_figures
     from dartsim.observe import ticker
     from dartsim.run.execute import execute, run_summary
     from dartsim.run.prepare import prepare
@@ -160,11 +160,13 @@ def _make_here(run: ComparedRun, report: Report) -> EndedRun | None:
 
     progress = ticker(lambda now: report(now / 3600.0 / run.config.run.hours))
     if run.path is not None:
-        execute(run.config, run.path, [progress], more_figures=bounds)
+        execute(run.config, run.path, [progress], more_figures=run_figures)
         return None
     prepared = prepare(run.config)
     result = run_simulation(prepared, instruments=[progress])
-    return EndedRun(run_summary(prepared, result, bounds), [update.time / 3600.0 for update in result.recorder.updates])
+    return EndedRun(
+        run_summary(prepared, result, run_figures), [update.time / 3600.0 for update in result.recorder.updates]
+    )
 
 
 def _read(path: Path) -> EndedRun:

@@ -20,6 +20,7 @@ FIGURES = (
     "bound_trained_turns_per_minute",
     "env_utilization",
     "gpu_utilization",
+    "trainer_utilization",
     "prefix_hit_share",
     "staleness_mean",
     "staleness_max",

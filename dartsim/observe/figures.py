@@ -64,6 +64,7 @@ BUILT_IN: Mapping[str, FigureStyle] = {
     "gpu_peak_share": FigureStyle(
         "Share of peak token rate", "%", 1, "Response tokens per second, over the largest rate of the engines."
     ),
+    "trainer_utilization": FigureStyle("Trainer utilization", "%", 1, "Share of time in which the trainer updates."),
     "prefix_hit_share": FigureStyle(
         "Prefix hits",
         "%",
@@ -200,6 +201,7 @@ def figures(first: Snapshot, last: Snapshot, *, peak_tokens_per_second: float | 
         "env_utilization": used["desktops"],
         "gpu_utilization": used["engines"],
         "gpu_utilization_rollout_phase": used["engines"] / rollout_share if rollout_share > 0 else 0.0,
+        "trainer_utilization": used["trainer"],
         "gpu_peak_share": tokens / peak_tokens_per_second if peak_tokens_per_second else None,
         "prefix_hit_share": count("cached_tokens") / looked_up if looked_up else None,
         "rollout_share": rollout_share,

@@ -1,0 +1,84 @@
+"""The verdict after a run: what it names was made the bottleneck on purpose, and what it says suffices is simulated."""
+
+import re
+
+import pytest
+
+from dartsim.api import Result, load, simulate
+from dartsim.core.registry import register
+from dartsim.lab.bounds import bounds
+from dartsim.lab.verdict import verdict
+from dartsim.rollout.routers.least_in_flight import LeastInFlight
+from dartsim.run.prepare import prepare
+
+SLOW_TRAINER = {"cluster.learner.fixed_seconds": 300.0, "run.hours": 4.0}
+
+
+def told(scheduler: str = "areal-eta4", **changes) -> Result:
+    settings = {"run.hours": 1.0, "recorder.max_segments": 0, **changes}
+    return simulate(scheduler, on="laptop", overrides=settings)
+
+
+def test_a_slow_trainer_limits_and_what_suffices_does():
+    run = told(**SLOW_TRAINER, **{"rollout.num_envs": 12})
+    said = re.match(r"Limited by the trainer \((\d+)%\)\. About (\d+) of 12 desktops suffice\. Try ", run.verdict)
+    assert said is not None, run.verdict
+    assert int(said[1]) == round(100 * run.trainer_utilization)
+    fewer = told(**SLOW_TRAINER, **{"rollout.num_envs": int(said[2])})
+    assert fewer.trained_turns_per_minute >= 0.95 * run.trained_turns_per_minute
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "changes", "said"),
+    [
+        ("areal-eta4", {}, "Limited by the desktops"),
+        ("coupled", {}, "Limited by taking turns"),
+        (
+            "areal-eta4",
+            {"cluster.engine.model": "batch", "cluster.engine.batch_seconds": 30.0, "cluster.engine.max_batch": 1},
+            "Limited by the engines",
+        ),
+        ("areal-eta4", {"cluster.engine.control_seconds": 5.0}, "Limited by the control process"),
+        (
+            "areal-eta4",
+            {
+                "trainer.wait_for_sync": True,
+                "rollout.sync.mode": "restart",
+                "rollout.sync.cache": "kept",
+                "cluster.engine.reload_seconds": 900.0,
+                "run.hours": 3.0,
+            },
+            "Limited by weight sync",
+        ),
+        ("areal-eta4", {"run.hours": 0.01}, "What limits it is unknown: no update finished"),
+    ],
+)
+def test_what_was_made_the_bottleneck_is_named(scheduler, changes, said):
+    assert told(scheduler, **changes).verdict.startswith(said)
+
+
+def test_more_desktops_are_named_by_number_where_they_help():
+    changes = {"rollout.num_workers": 8, "cluster.hosts.cores": 64.0, "cluster.learner.turn_seconds": 1.0}
+    run = told(**changes)
+    said = re.search(r"Limited by the desktops .* Try rollout\.num_envs=(\d+), which", run.verdict)
+    assert said is not None, run.verdict
+    more = told(**changes, **{"rollout.num_envs": int(said[1])})
+    assert more.trained_turns_per_minute > 1.1 * run.trained_turns_per_minute
+
+
+@register("router", "verdict-router")
+class VerdictRouter(LeastInFlight):
+    """A router that no closed form knows."""
+
+
+def test_what_no_closed_form_knows_is_unknown():
+    config = load("areal-eta4", on="laptop", router="verdict-router", overrides=SLOW_TRAINER)
+    run = simulate(config)
+    assert "suffice is unknown: no closed form knows rollout.routing.rule = verdict-router" in run.verdict
+    prepared = prepare(config)
+    modeled = {**run.summary, **bounds(prepared, run.summary, run.recorder.snapshots)}
+    assert "suffice is unknown: components are real" in verdict(prepared, {**modeled, "bounds": None})
+    waiting = {"trainer_shares": {**modeled["trainer_shares"], "training": 0.3}}
+    desktops = {"desktop_shares": dict.fromkeys(modeled["desktop_shares"], 0.0) | {"generating": 1.0}}
+    real = verdict(prepared, {**modeled, **waiting, **desktops, "bounds": None})
+    assert real.startswith("Limited by desktops and engines (100% of the desktops' time in attempts); which of them")
