@@ -24,7 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from dartsim.real.scoring import FileInput, SandboxLimits, SandboxPool, ScoreFault
+from dartsim.config.sections.desktop import ScoringConfig
+from dartsim.real.scoring import FileInput, SandboxPool, ScoreFault
 from dartsim.real.scoring.archive import ScoreArchive
 from dartsim.real.scoring.evaluator_venv import default_home
 from dartsim.real.scoring.opening import Choice, open_pool
@@ -34,7 +35,7 @@ from experiments.study import Experiment, Figures, Options, Rows, rows_of, short
 DESKTOPS = (38, 180)
 PACE_SECONDS = 20.0
 BEAT_SECONDS = 0.001
-LIMITS = SandboxLimits(seconds=20.0, cpu_seconds=5, memory_mib=512, scratch_mib=128)
+LIMITS = ScoringConfig(metric_seconds=20.0, cpu_seconds=5, memory_mib=512, scratch_mib=128)
 
 Call = tuple[str, Sequence[Any], Mapping[str, Any]]
 
@@ -49,7 +50,7 @@ async def measure_pool(home: Path | None, *, rounds: int, kind: Choice = "auto")
     """Return the figures of one kind of sandbox."""
     with TemporaryDirectory(prefix="dartsim-scoring-") as name:
         folder = Path(name)
-        async with open_pool(home, kind=kind, limits=LIMITS) as pool:
+        async with open_pool(home, LIMITS.replace(sandbox=kind)) as pool:
             await pool.warm()
             facts = await pool.facts()
             scorer = _Scorer(pool, ScoreArchive(folder / "scores"))

@@ -13,7 +13,6 @@ from dartsim.real.scoring.archive import SCORES, ScoreArchive
 from dartsim.real.scoring.evaluator_venv import default_home
 from dartsim.real.scoring.opening import open_pool
 from dartsim.real.scoring.pool import SandboxPool
-from dartsim.real.scoring.sandbox import SandboxLimits
 from dartsim.run.resume import stored_config
 from dartsim.store.backends import store_backend
 from dartsim.store.load import StoredScore
@@ -53,9 +52,7 @@ def rescore(folder: Path) -> list[Rescored]:
 async def _rescore(stored: list[StoredScore], archive: ScoreArchive, settings: ScoringConfig) -> list[Rescored]:
     home = default_home() if any("desktop-env" in each.record.scorer for each in stored) else None
     metrics = [(each.attempt, each.task, metric) for each in stored for metric in each.record.metrics]
-    async with open_pool(
-        home, kind=settings.sandbox, size=settings.sandboxes, limits=SandboxLimits.configured(settings)
-    ) as pool:
+    async with open_pool(home, settings) as pool:
         return await asyncio.gather(*(_again(pool, archive, *metric) for metric in metrics))
 
 

@@ -34,7 +34,7 @@ try:
     from dartsim.real.scoring.evaluator_venv import default_home
     from dartsim.real.scoring.opening import choose, open_pool
     from dartsim.real.scoring.pool import SandboxPool
-    from dartsim.real.scoring.sandbox import SandboxKind, SandboxLimits
+    from dartsim.real.scoring.sandbox import SandboxKind
 except ModuleNotFoundError as missing:
     raise ConfigError(f"real desktops need {missing.name}, which is not installed: {install_command('real')}") from None
 
@@ -112,9 +112,8 @@ async def open_scorer_pool(config: Config, tasks: Sequence[Task]) -> AsyncIterat
             "runs some, so that it needs a sandbox; found neither a Docker engine of this machine nor "
             "bubblewrap: `apt-get install bubblewrap`, or start an engine"
         )
-    limits = SandboxLimits.configured(settings)
     home = default_home() if inside else None
-    async with open_pool(home, kind=settings.sandbox, size=settings.sandboxes, limits=limits) as pool:
+    async with open_pool(home, settings) as pool:
         facts = await pool.facts() if inside else None
         for task in tasks:
             check_task(task, facts)

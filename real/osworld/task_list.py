@@ -121,7 +121,7 @@ def evaluator_facts(config: Config, tasks: Sequence[Task]) -> ScorerFacts | None
         raise ConfigError(f"there is no evaluator in {home}; install it with `dartsim osworld install`")
 
     async def ask() -> ScorerFacts:
-        async with open_pool(home, kind=config.desktop.scoring.sandbox, size=1) as pool:
+        async with open_pool(home, config.desktop.scoring.replace(sandboxes=1)) as pool:
             return await pool.facts()
 
     return asyncio.run(ask())

@@ -6,6 +6,6 @@ getter reach its desktop. ``docs/security.md`` says what is trusted.
 """
 
 from dartsim.real.scoring.pool import SandboxPool
-from dartsim.real.scoring.sandbox import FileInput, GetterValue, SandboxLimits, ScoreFault, ScorerFacts
+from dartsim.real.scoring.sandbox import FileInput, GetterValue, ScoreFault, ScorerFacts
 
-__all__ = ["FileInput", "GetterValue", "SandboxLimits", "SandboxPool", "ScoreFault", "ScorerFacts"]
+__all__ = ["FileInput", "GetterValue", "SandboxPool", "ScoreFault", "ScorerFacts"]

@@ -12,9 +12,10 @@ from asyncio.subprocess import DEVNULL
 from collections.abc import Sequence
 from pathlib import Path
 
+from dartsim.config.sections.desktop import ScoringConfig
 from dartsim.core.errors import ConfigError
 from dartsim.real.scoring.evaluator_venv import python_of
-from dartsim.real.scoring.sandbox import CODE, LaunchedSupervisor, SandboxKind, SandboxLimits, supervisor_command
+from dartsim.real.scoring.sandbox import CODE, LaunchedSupervisor, SandboxKind, supervisor_command
 
 INSIDE, SCORING, SCRATCH, EVALUATOR = "/driver", "/scoring", "/scratch", "/evaluator"
 ENVIRONMENT = {
@@ -49,7 +50,7 @@ class BubblewrapLauncher:
 
     kind = SandboxKind.BUBBLEWRAP
 
-    def __init__(self, home: Path | None, limits: SandboxLimits = SandboxLimits()) -> None:  # noqa: B008 - frozen
+    def __init__(self, home: Path | None, limits: ScoringConfig = ScoringConfig()) -> None:  # noqa: B008 - frozen
         program = shutil.which("bwrap")
         if program is None:
             raise ConfigError("found no bwrap, wanted bubblewrap: `apt-get install bubblewrap`")
@@ -108,7 +109,7 @@ class ProcessLauncher:
 
     kind = SandboxKind.PROCESS
 
-    def __init__(self, limits: SandboxLimits = SandboxLimits()) -> None:  # noqa: B008 - frozen
+    def __init__(self, limits: ScoringConfig = ScoringConfig()) -> None:  # noqa: B008 - frozen
         self.limits = limits
 
     async def launch(self, link: Path) -> LaunchedSupervisor:

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from dartsim.config.schema import DockerHostConfig
+from dartsim.config.sections.desktop import DockerHostConfig, ScoringConfig
 from dartsim.core.errors import ConfigError, EnvStartFailed
 from dartsim.real.containers.engine import connect
 from dartsim.real.containers.host import DockerHost
@@ -23,9 +23,9 @@ from dartsim.real.containers.spec import ContainerLimits, ContainerSpec
 from dartsim.real.scoring.bubblewrap import ENVIRONMENT, INSIDE, SCORING, SCRATCH, functions_of
 from dartsim.real.scoring.sandbox import (
     CODE,
+    MAX_PIDS,
     LaunchedSupervisor,
     SandboxKind,
-    SandboxLimits,
     ScoreFault,
     supervisor_command,
 )
@@ -33,6 +33,8 @@ from dartsim.real.scoring.sandbox import (
 REPOSITORY = "dartsim/scorer"
 NOBODY = 65534
 MAX_INODES = 20_000
+LOADED_MIB = 512
+"""Memory of the loaded functions, MiB."""
 _FOLDERS = ("dev", "driver", "etc", "evaluator", "proc", "scoring", "scratch", "sys", "usr")
 _COPIED = ("/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types")
 
@@ -50,7 +52,7 @@ class ContainerLauncher:
         self,
         host: DockerHost,
         home: Path | None,
-        limits: SandboxLimits = SandboxLimits(),  # noqa: B008 - frozen
+        limits: ScoringConfig = ScoringConfig(),  # noqa: B008 - frozen
     ) -> None:
         if not host.settings.local:
             raise ConfigError(f"scores want an engine of this machine, found {host.settings.target}")
@@ -91,7 +93,9 @@ class ContainerLauncher:
             tmpfs={SCRATCH: scratch},
             network="none",
             ipc="none",
-            limits=ContainerLimits(memory_mib=self.limits.total_mib, cpus=self.limits.cpus, pids=self.limits.pids),
+            limits=ContainerLimits(
+                memory_mib=LOADED_MIB + self.limits.memory_mib + self.limits.scratch_mib, cpus=1.0, pids=MAX_PIDS
+            ),
         )
 
 

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
-from dartsim.config.schema import DockerHostConfig
+from dartsim.config.sections.desktop import DockerHostConfig, ScoringConfig
 from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.real.containers.engine import connect
 from dartsim.real.containers.host import DockerHost
@@ -16,7 +16,7 @@ from dartsim.real.scoring.bubblewrap import BubblewrapLauncher, ProcessLauncher
 from dartsim.real.scoring.container import ContainerLauncher
 from dartsim.real.scoring.evaluator_venv import python_of
 from dartsim.real.scoring.pool import SandboxPool
-from dartsim.real.scoring.sandbox import Launcher, SandboxKind, SandboxLimits
+from dartsim.real.scoring.sandbox import Launcher, SandboxKind
 
 Choice = Literal["auto", "container", "bubblewrap", "process"]
 
@@ -33,18 +33,14 @@ async def choose(kind: Choice = "auto") -> SandboxKind:
 @asynccontextmanager
 async def open_pool(
     home: Path | None,
-    *,
-    kind: Choice = "auto",
-    size: int | None = None,
-    limits: SandboxLimits = SandboxLimits(),  # noqa: B008 - frozen
+    settings: ScoringConfig = ScoringConfig(),  # noqa: B008 - frozen
 ) -> AsyncIterator[SandboxPool]:
     """Provide sandboxes; at the end none is left.
 
     Args:
         home: The evaluator's environment; None for our own metrics.
-        kind: Which; by default containers, or bubblewrap where no engine is, or for our own metrics a process.
-        size: How many; by default one for each core.
-        limits: What a call may use.
+        settings: Which, how many, and what a call may use. ``auto``: containers, or bubblewrap where no engine is, or
+            for our own metrics a process.
 
     Raises:
         ConfigError: If ``desktop-env`` is to score and is not installed, or there is nothing to keep it apart.
@@ -52,22 +48,22 @@ async def open_pool(
     """
     if home is not None:
         python_of(home)
-    chosen = await choose(kind)
+    chosen = await choose(settings.sandbox)
     async with AsyncExitStack() as stack:
         launcher: Launcher
         if chosen is SandboxKind.CONTAINER:
-            pool_size = size or SandboxPool.default_size()
+            pool_size = settings.sandboxes or SandboxPool.default_size()
             host = DockerHost(DockerHostConfig(max_desktops=pool_size + 1, concurrent_starts=2), run="scoring")
             stack.push_async_callback(host.close)
             await host.reap()
-            launcher = ContainerLauncher(host, home, limits)
+            launcher = ContainerLauncher(host, home, settings)
         elif chosen is SandboxKind.BUBBLEWRAP:
-            launcher = BubblewrapLauncher(home, limits)
+            launcher = BubblewrapLauncher(home, settings)
         elif home is None:
-            launcher = ProcessLauncher(limits)
+            launcher = ProcessLauncher(settings)
         else:
             raise ConfigError("desktop-env's metrics read files of an agent: they need a container or bubblewrap")
-        yield await stack.enter_async_context(SandboxPool(launcher, size=size))
+        yield await stack.enter_async_context(SandboxPool(launcher, size=settings.sandboxes))
 
 
 def _engine_answers() -> bool:

@@ -33,6 +33,12 @@ LONG_TEXT = 2**16
 """Characters of a text from which on it is not sent as JSON, but in chunks."""
 CONNECT_SECONDS = 30.0
 """Longest time until a supervisor that was started connects."""
+START_SECONDS = 120.0
+"""Longest time until the functions are loaded."""
+MAX_PIDS = 64
+"""Processes and threads of a sandbox."""
+MAX_INPUT_MIB, MAX_REPLY_MIB = 256, 64
+"""Files and values of one call, MiB, and those that a getter returns; more is a fault."""
 CODE = Path(wire.__file__).parent
 """The package that runs inside, by an interpreter that knows nothing of ours."""
 
@@ -78,50 +84,6 @@ class ScoreFault(ScoreUnavailable):
     def may_pass(self) -> bool:
         """Whether the same call may succeed in another sandbox, because it failed with its own."""
         return self.cause in ("sandbox_died", "sandbox_start_failed")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxLimits:
-    """What one call may use, and the sandbox as a whole.
-
-    Attributes:
-        seconds: Longest time of a metric.
-        getter_seconds: Longest time of a getter, which waits for pages to load.
-        cpu_seconds: Processor time of one process.
-        memory_mib: Memory of one process, MiB, above what the loaded functions use.
-        scratch_mib: Size of the scratch folder, MiB, inputs included.
-        pids: Processes and threads.
-        cpus: Cores of a container.
-        input_mib: Files and values of one call, MiB; more is a fault.
-        reply_mib: Values and files that a getter returns, MiB.
-        start_seconds: Longest time until the functions are loaded.
-    """
-
-    seconds: float = 60.0
-    getter_seconds: float = 300.0
-    cpu_seconds: int = 30
-    memory_mib: int = 1024
-    scratch_mib: int = 512
-    pids: int = 64
-    cpus: float = 1.0
-    input_mib: int = 256
-    reply_mib: int = 64
-    start_seconds: float = 120.0
-
-    @classmethod
-    def configured(cls, settings: ScoringConfig) -> SandboxLimits:
-        return cls(
-            seconds=settings.metric_seconds,
-            getter_seconds=settings.getter_seconds,
-            cpu_seconds=settings.cpu_seconds,
-            memory_mib=settings.memory_mib,
-            scratch_mib=settings.scratch_mib,
-        )
-
-    @property
-    def total_mib(self) -> int:
-        """Memory of a whole sandbox, MiB; half a GiB is for the loaded functions."""
-        return 512 + self.memory_mib + self.scratch_mib
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +158,7 @@ class Launcher(Protocol):
     """Starts supervisors of one kind."""
 
     kind: SandboxKind
-    limits: SandboxLimits
+    limits: ScoringConfig
 
     async def launch(self, link: Path) -> LaunchedSupervisor:
         """Start one.
@@ -263,7 +225,7 @@ class SupervisedSandbox:
             self._launched = await self._launcher.launch(self._folder / "link")
             async with asyncio.timeout(CONNECT_SECONDS):
                 self._streams = await connected
-            async with asyncio.timeout(self._limits.start_seconds):
+            async with asyncio.timeout(START_SECONDS):
                 header = await self._read_header()
             self.facts = ScorerFacts(**header["ready"])
         except (TimeoutError, OSError, EOFError, ValueError, KeyError, TypeError) as error:
@@ -281,13 +243,13 @@ class SupervisedSandbox:
         described = [payload.argument(argument) for argument in arguments]
         described_options = payload.argument(dict(options))
         size = await asyncio.to_thread(payload.measure)
-        if size > self._limits.input_mib * 2**20:
+        if size > MAX_INPUT_MIB * 2**20:
             raise ScoreFault(
-                f"the files of metric {name} have {size:,} bytes, wanted at most {self._limits.input_mib} MiB",
+                f"the files of metric {name} have {size:,} bytes, wanted at most {MAX_INPUT_MIB} MiB",
                 cause="input_too_large",
             )
         request = {"call": "metric", "name": name, "arguments": described, "options": described_options}
-        reply, _ = await self._call(request, payload, self._limits.seconds)
+        reply, _ = await self._call(request, payload, self._limits.metric_seconds)
         score = reply.get("score")
         if isinstance(score, bool) or not isinstance(score, float):
             raise self._break(f"metric {name}: found the score {score!r}, wanted a number", "score_reply")
@@ -332,9 +294,9 @@ class SupervisedSandbox:
                 "cpu_seconds": limits.cpu_seconds,
                 "memory_mib": limits.memory_mib,
                 "scratch_mib": limits.scratch_mib,
-                "pids": limits.pids,
+                "pids": MAX_PIDS,
                 "count_processes": self.kind is SandboxKind.BUBBLEWRAP,
-                "reply_bytes": limits.reply_mib * 2**20 if request["call"] == "getter" else 2**16,
+                "reply_bytes": MAX_REPLY_MIB * 2**20 if request["call"] == "getter" else 2**16,
             },
         }
         whole = False
@@ -398,8 +360,8 @@ class SupervisedSandbox:
 
     async def _read_blob(self, size: int) -> bytes:
         assert self._streams is not None
-        if not 0 <= size <= self._limits.reply_mib * 2**20:
-            raise ValueError(f"found a blob of {size} bytes, wanted at most {self._limits.reply_mib} MiB")
+        if not 0 <= size <= MAX_REPLY_MIB * 2**20:
+            raise ValueError(f"found a blob of {size} bytes, wanted at most {MAX_REPLY_MIB} MiB")
         parts = []
         while size:
             parts.append(await self._streams[0].readexactly(min(size, CHUNK_BYTES)))

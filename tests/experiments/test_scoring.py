@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from dartsim.real.scoring import SandboxLimits
+from dartsim.config.sections.desktop import ScoringConfig
 from experiments import scoring, study
 
 
 def test_hostile_answers_forge_nothing(monkeypatch):
     monkeypatch.setattr(scoring, "DESKTOPS", (4,))
     monkeypatch.setattr(scoring, "PACE_SECONDS", 0.1)
-    monkeypatch.setattr(scoring, "LIMITS", SandboxLimits(seconds=5.0, cpu_seconds=1))
+    monkeypatch.setattr(scoring, "LIMITS", ScoringConfig(metric_seconds=5.0, cpu_seconds=1))
     found = asyncio.run(scoring.measure_pool(None, rounds=2, kind="process"))
     assert (found["escaped"], found["forged"]) == (0, 0)
     assert found["hostile_cases"] == 3

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from dartsim.config.sections.desktop import ScoringConfig
 from dartsim.core.errors import DartsimError
 from dartsim.core.rng import Streams
 from dartsim.core.types import Reply, Request, Score, Task, Trajectory
 from dartsim.observe import Listener, Recorder
-from dartsim.real.scoring import SandboxLimits
 from dartsim.sim.learner import VersionCounter
 from dartsim.store.memory import MemoryStore
 from experiments.study import recorded
@@ -134,11 +134,11 @@ async def run(num_envs: int, num_attempts: int, image: str, folder: Path) -> tup
             enough.set()
 
     agent = Agent()
-    limits = SandboxLimits(seconds=20.0, cpu_seconds=1, scratch_mib=256)
+    limits = ScoringConfig(metric_seconds=20.0, cpu_seconds=1, scratch_mib=256)
     recorder = Recorder(asyncio.get_running_loop().time, num_envs=num_envs, num_engines=config.rollout.num_workers)
     recorder.instruments.append(Listener(attempt_ended=attempt_ended))
     host = DockerHost(DockerHostConfig(max_desktops=num_envs))
-    async with DesktopFleet([host]) as fleet, open_pool(None, size=2, limits=limits) as pool:
+    async with DesktopFleet([host]) as fleet, open_pool(None, limits.replace(sandboxes=2)) as pool:
         usage = Usage(
             settings=DesktopSettings(
                 grammar="pyautogui", raw_code=True, screen=screen, booted=Readiness(quiet_seconds=0.0), settle=0.0

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from dartsim.config.sections.desktop import ScoringConfig
 from dartsim.core.errors import ConfigError, DartsimError
-from dartsim.real.scoring import FileInput, SandboxLimits, SandboxPool
+from dartsim.real.scoring import FileInput, SandboxPool
 from dartsim.real.scoring.bubblewrap import BubblewrapLauncher, ProcessLauncher
 from dartsim.real.scoring.sandbox import Launcher, SupervisedSandbox
 
@@ -68,7 +69,7 @@ def get_shape(env, config):
 """
 
 # One sandbox serves many tests: calls are short, or end by these limits.
-LIMITS = SandboxLimits(seconds=3.0, getter_seconds=8.0, cpu_seconds=1, memory_mib=128, scratch_mib=32)
+LIMITS = ScoringConfig(metric_seconds=3.0, getter_seconds=8.0, cpu_seconds=1, memory_mib=128, scratch_mib=32)
 
 
 @pytest.fixture(scope="session")
@@ -115,7 +116,7 @@ class OpenPool:
 
 @contextmanager
 def opened(
-    kind: str, home: Path | None, folder: Path, limits: SandboxLimits = LIMITS, **options: Any
+    kind: str, home: Path | None, folder: Path, limits: ScoringConfig = LIMITS, **options: Any
 ) -> Iterator[OpenPool]:
     """Provide a pool of sandboxes of a kind; skip the test, by name, where they cannot be."""
     if kind == "bubblewrap" and not _bubblewrap_works():
@@ -137,7 +138,7 @@ def opened(
                 portal.call(host.close)
 
 
-def _launcher(kind: str, home: Path | None, limits: SandboxLimits) -> tuple[Launcher, Any]:
+def _launcher(kind: str, home: Path | None, limits: ScoringConfig) -> tuple[Launcher, Any]:
     if kind == "process":
         return ProcessLauncher(limits), None
     if kind == "bubblewrap":

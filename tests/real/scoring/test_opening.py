@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from dartsim.config import load
+from dartsim.config.sections.desktop import ScoringConfig
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Task
 from dartsim.real.containers.errors import EngineMissing
@@ -67,7 +68,7 @@ def test_without_either_only_our_own_metrics_score(tmp_path):
     (tmp_path / "bin/python").touch()
 
     async def score(home):
-        async with open_pool(home, size=1) as pool:
+        async with open_pool(home, ScoringConfig(sandboxes=1)) as pool:
             return await pool.run(lambda sandbox: sandbox.metric("exact_match", ["a", {"expected": "a"}], {}))
 
     assert asyncio.run(choose()) is SandboxKind.PROCESS

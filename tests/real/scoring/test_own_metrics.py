@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from dartsim.real.scoring import FileInput, SandboxLimits, ScoreFault
+from dartsim.config.sections.desktop import ScoringConfig
+from dartsim.real.scoring import FileInput, ScoreFault
 from dartsim.real.scoring.sandboxed.own_functions import METRICS
 
 HOME = os.environ.get("DARTSIM_EVALUATOR", "")
@@ -95,7 +96,7 @@ def own(open_pool: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[An
 def theirs(open_pool: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     if not HOME:
         pytest.skip("no environment with desktop-env in DARTSIM_EVALUATOR")
-    with open_pool("bubblewrap", Path(HOME), tmp_path_factory.mktemp("theirs"), SandboxLimits()) as pool:
+    with open_pool("bubblewrap", Path(HOME), tmp_path_factory.mktemp("theirs"), ScoringConfig()) as pool:
         yield pool
 
 
