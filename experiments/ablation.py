@@ -11,14 +11,13 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
 from dartsim.config import Config, load
-from dartsim.lab.comparison import half_width
 from dartsim.lab.sweep import ArmRun, sweep
-from experiments.study import Experiment, Figures, Options, Rows, short_commit
+from experiments.ablation_pictures import PICTURES
+from experiments.study import Experiment, Figures, Options, Rows, interval, short_commit
 
 GROUPS, ATTEMPTS = 8, 8
 """Of a batch, and of a group at most: 64 attempts an update."""
@@ -143,30 +142,19 @@ PUBLISHED = {
 }
 """DART's ablation on 45 tasks, pass@1 (arXiv 2509.23866 and its project page). Whether rows add up is not stated."""
 
-TURNS = 5_000
-"""Generated turns that runs of every staleness bound get to."""
-
-AFTER = f"after {TURNS:,} turns"
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean and the half-width of its 95 % confidence interval; 0 of a single value."""
-    return float(np.mean(values)), half_width(values) or 0.0
-
 
 def arms_table(figures: Figures) -> Rows:
     """Success of each arm, and what 50 % cost it."""
     base = [run["success_rate_final"] for run in _runs(figures, "decoupled")]
-    head = ["arm", "success", "less decoupled", "easy", "hard", "never", "50 % after turns", "after hours"]
+    head = ["arm", "success", "over decoupled", "50 % after turns", "after hours"]
     rows = []
     for arm in ARMS:
         runs = _runs(figures, arm)
         final = [run["success_rate_final"] for run in runs]
         paired = "–" if arm == "decoupled" else _points([a - b for a, b in zip(final, base, strict=True)])
-        kinds = (_percent(run["by_kind_final"][kind] for run in runs) for kind in KINDS)
         turns = _reached([run["turns_to_50_percent"] for run in runs], ",.0f")
         hours = _reached([run["simulated_hours_to_50_percent"] for run in runs], ".2f")
-        rows.append([arm, _percent(final), paired, *kinds, turns, hours])
+        rows.append([arm, _percent(final), paired, turns, hours])
     return head, rows
 
 
@@ -187,117 +175,6 @@ def base_table(figures: Figures) -> Rows:
     runs = _runs(figures, "decoupled")
     rows = [[kind, about, _percent(run["by_kind_initial"][kind] for run in runs)] for kind, about in KINDS.items()]
     return ["kind", "tasks", "base model"], rows
-
-
-def cut_table(figures: Figures) -> Rows:
-    """What high-entropy selection left out of the groups of the arms that have it."""
-    rows = []
-    for arm in ARMS:
-        runs = [run["cut_turns"] for run in _runs(figures, arm)]
-        cut = {name: sum(run.get(f"{name}_cut", 0) for run in runs) for name in ("own", "stored")}
-        all_turns = {name: sum(run.get(name, 0) for run in runs) for name in ("own", "stored")}
-        if cut["own"]:
-            shares = [f"{cut[name] / all_turns[name]:.0%}" if all_turns[name] else "–" for name in ("own", "stored")]
-            rows.append([arm, *shares])
-    return ["arm", "own turns cut", "stored turns cut"], rows
-
-
-def curve_table(figures: Figures, column: str, points: Sequence[float]) -> Rows:
-    """Success of each arm at points of simulated hours or generated turns, interpolated linearly.
-
-    A dash where not all runs of an arm got that far.
-    """
-    rows = []
-    for arm in ARMS:
-        curves = [run["curve"] for run in _runs(figures, arm)]
-        row = [arm]
-        for point in points:
-            far = all(curve[column][-1] >= point for curve in curves)
-            row.append(_percent(_at(curve, column, point) for curve in curves) if far else "–")
-        rows.append(row)
-    return ["arm", *(f"{point:,g}" for point in points)], rows
-
-
-PUBLISHED_ROWS = {
-    "attempts": ("baseline", "+ dynamic rollouts"),
-    "length": ("+ dynamic rollouts", "+ dynamic length"),
-    "entropy": ("+ dynamic length", "+ high entropy"),
-    "alignment": ("+ high entropy", "+ distribution alignment"),
-    "pool": ("+ distribution alignment", "all"),
-}
-"""Part -> the row before it and its own; the last row's gain can only be the pool's."""
-
-
-def paper_table(figures: Figures) -> Rows:
-    """What each part adds, in points of success: in the paper, alone here, and last of all here."""
-    final = {arm: [run["success_rate_final"] for run in _runs(figures, arm)] for arm in ARMS}
-
-    def gain(arm: str, over: str) -> str:
-        return _points([a - b for a, b in zip(final[arm], final[over], strict=True)])
-
-    rows = []
-    for part, (before, after) in PUBLISHED_ROWS.items():
-        alone = gain(f"+ {part}", "decoupled") if f"+ {part}" in ARMS else "–"
-        published = PUBLISHED[after] - PUBLISHED[before]
-        rows.append([part, f"{published * 100:+.1f}", alone, gain("dart", f"dart - {part}")])
-    total = PUBLISHED["all"] - PUBLISHED["baseline"]
-    rows.append(["all", f"{total * 100:+.1f}", gain("dart", "decoupled"), "–"])
-    return ["part", "paper, over the row before", "here, added to decoupled", "here, dart over dart without it"], rows
-
-
-def staleness_table(figures: Figures) -> Rows:
-    """Success by staleness bound, with and without importance sampling.
-
-    ``effective`` is the effective sample size of the importance weights before they are truncated, as a share.
-    """
-    head = [
-        "bound",
-        "importance sampling",
-        "staleness",
-        "effective",
-        "updates",
-        "success",
-        "off less on",
-        AFTER,
-        "50 % after hours",
-    ]
-    rows = []
-    names = (("on", "staleness"), ("off", "staleness_without_alignment"))
-    for switch, name, bound in [
-        (on, key, bound) for on, key in names for bound in sorted({run["bound"] for run in figures[key]})
-    ]:
-        runs = [run for run in figures[name] if run["bound"] == bound]
-        rows.append(
-            [
-                str(bound),
-                switch,
-                f"{np.mean([run['staleness_mean'] for run in runs]):.1f}",
-                _effective(runs),
-                f"{np.mean([run['num_updates'] for run in runs]):.0f}",
-                _percent(run["success_rate_final"] for run in runs),
-                _points(_differences(runs, figures["staleness"])) if switch == "off" else "–",
-                _percent(_at(run["curve"], "turns", TURNS) for run in runs),
-                _reached([run["simulated_hours_to_50_percent"] for run in runs], ".2f"),
-            ]
-        )
-    return head, rows
-
-
-def _differences(off: Sequence[dict[str, Any]], on: Sequence[dict[str, Any]]) -> list[float]:
-    """Return by how much runs differ from those of the same seed and bound."""
-    known = {(run["seed"], run["bound"]): run["success_rate_final"] for run in on}
-    return [run["success_rate_final"] - known[run["seed"], run["bound"]] for run in off]
-
-
-def _effective(runs: Sequence[dict[str, Any]]) -> str:
-    shares = [run["importance"].get("raw_effective_sample_share") for run in runs]
-    known = [share for share in shares if share is not None]
-    return f"{np.mean(known):.0%}" if known else "–"
-
-
-def _at(curve: dict[str, list[float]], column: str, point: float) -> float:
-    """Return the success rate at a point between evaluations, linearly; the last one beyond the end."""
-    return float(np.interp(point, curve[column], curve["success_rate"]))
 
 
 def _percent(values: Iterable[float]) -> str:
@@ -380,13 +257,9 @@ STUDY = Experiment(
     tables={
         "ablation-arms": arms_table,
         "ablation-base": base_table,
-        "ablation-cuts": cut_table,
-        "ablation-hours": partial(curve_table, column="simulated_hours", points=(0.1, 0.2, 0.3, 0.4)),
-        "ablation-turns": partial(curve_table, column="turns", points=(2_000, 4_000, 6_000, 8_000)),
-        "ablation-paper": paper_table,
-        "ablation-staleness": staleness_table,
         "ablation-provenance": provenance,
     },
+    pictures=PICTURES,
 )
 
 if __name__ == "__main__":

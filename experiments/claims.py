@@ -18,7 +18,7 @@ from dartsim.lab.comparison import half_width
 from dartsim.lab.sweep import ArmRun
 from dartsim.run.prepare import PreparedRun, prepare
 from dartsim.run.simulation import run_simulation
-from experiments.claims_tables import PAGE_TABLES, PICTURES
+from experiments.claims_tables import PICTURES, TABLES
 from experiments.claims_verdicts import gpu_definitions, verdicts
 from experiments.clusters import Cluster
 from experiments.study import Experiment, Figures, Options
@@ -364,7 +364,7 @@ def measure(options: Options) -> Figures:
     }
 
 
-STUDY = Experiment(name="claims", about=str(__doc__), measure=measure, tables=PAGE_TABLES, pictures=PICTURES)
+STUDY = Experiment(name="claims", about=str(__doc__), measure=measure, tables=TABLES, pictures=PICTURES)
 
 if __name__ == "__main__":
     STUDY.run()

@@ -6,12 +6,12 @@ python -m experiments.headline --quick    the same keys in less than one
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
+from experiments.charts import BLUE, GRAY, GREEN, ORANGE, RED, drawing, label_axes, legend_below, rows_axis
 from experiments.clusters import Cluster, mean_figures, run_clusters
 from experiments.other_runs import PRESET, other_runs
-from experiments.study import Experiment, Figures, Options, Rows, cell, rows_of, short_commit
+from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, cell, short_commit
 
 FIGURES = (
     "trained_turns_per_minute",
@@ -131,43 +131,66 @@ def efficiency(figures: Figures) -> Rows:
     return head, rows
 
 
-def headline_table(figures: Figures) -> Rows:
-    """Every published figure and ours."""
-    rows = []
-    for name, (label, form) in LABELS.items():
-        row = [label]
-        for preset in ("dart", "coupled"):
-            known, ours = figures["published"][preset].get(name), figures[preset][name]
-            values = {"known": known, "ours": ours, "error": known and ours / known - 1}
-            row += [cell(pattern, values) for pattern in (f"{{known:{form}}}", f"{{ours:{form}}}", "{error:+.1%}")]
-        rows.append(row)
-    return ["", "DART, published", "here", "error", "coupled, published", "here", "error"], rows
+@drawing(2.3)
+def published(figure: Any, headline: Figures) -> None:
+    """Our figures over the published ones, for DART and its coupled baseline."""
+    names = list(LABELS)
+    for axes, preset in zip(figure.subplots(1, 2, sharey=True), ("dart", "coupled"), strict=True):
+        for row, name in enumerate(names):
+            known, ours = headline["published"][preset].get(name), headline[preset][name]
+            if known is not None:
+                axes.plot([100.0 * ours / known], [row], color=ORANGE, marker="o")
+                shown = f"{100 * ours:.1f} % / {100 * known:.1f} %" if "util" in name else f"{ours:.1f} / {known:.1f}"
+                axes.annotate(shown, (100.0 * ours / known, row), (6, 4), textcoords="offset points")
+        rows_axis(axes, [LABELS[name][0].removesuffix(", %") for name in names])
+        axes.axvline(100.0, color=GRAY, linestyle=":")
+        axes.set_xlim(0.0, 140.0)
+        label_axes(axes, {"dart": "DART", "coupled": "coupled baseline"}[preset], "here / published, %", zero=False)
 
 
-def gpu_definitions_table(figures: Figures) -> Rows:
-    """The baseline's GPU utilization under each possible definition."""
-    definitions = {
-        "dedicated rollout GPUs, all the time": "all_time",
-        "dedicated rollout GPUs, while attempts run": "rollout_phase",
-        "dedicated rollout GPUs, share of the peak token rate": "share_of_peak_token_rate",
-        "hybrid GPUs, an update counted as busy throughout": "hybrid_training_counts_full",
-        "share of an update that would have to count for 29.6 %, on hybrid GPUs": "training_share_that_meets_published",
-    }
-    values = figures["gpu_definitions"]
-    return ["definition", "value"], [[text, f"{values[name]:.1%}"] for text, name in definitions.items()]
-
-
-def other_runs_table(figures: Figures, kind: str) -> Rows:
-    """Figures of other runs, ``measured`` or ``fitted``, predicted by the same parameters."""
-    columns = {
-        "run": "{name}",
-        "figure": "{figure}",
-        kind: "{measured:.3g}",
-        "predicted": "{predicted:.3g}",
-        "error": "{error:+.0%}",
-    }
-    own = (entry for entry in figures["other_runs"] if entry["kind"] == kind)
-    return rows_of(columns, ({**entry, "figure": entry["figure"].replace("_", " ")} for entry in own))
+@drawing(6.6)
+def fidelity(figure: Any, headline: Figures, vllm: Figures, desktop: Figures) -> None:
+    """Predicted over measured: DART's published runs, and our own real runs with their virtual twins."""
+    entries: list[tuple[str, str, float, str]] = []
+    for preset in ("dart", "coupled"):
+        for name, error in headline["errors"][preset].items():
+            entries.append((f"{preset}: {LABELS[name][0].removesuffix(', %')}", "fitted to this run", error, GRAY))
+    for run in headline["other_runs"]:
+        where = f"{run['name'].partition(':')[0]}: {run['figure'].replace('_', ' ')}"
+        if ", 3.1 h" in run["name"] or ", next" in run["name"]:
+            where += ", first 3 h" if ", 3.1 h" in run["name"] else ", next 2 h"
+        color, kind = (GRAY, "fitted to this run") if run["kind"] == "fitted" else (RED, "other published runs")
+        entries.append((where, kind, run["error"], color))
+    for words, color, found in (("vLLM engines", BLUE, vllm), ("8 containers", GREEN, desktop)):
+        for name, error in found["relative_error"].items():
+            if error is not None:
+                label = name.replace("_", " ").replace("share", "share of time")
+                entries.append((f"{words}: {label}", f"twin of a real run: {words}", error, color))
+    axes = figure.subplots()
+    said: set[str] = set()
+    for row, (_, kind, error, color) in enumerate(entries):
+        ratio = 1.0 + error
+        axes.plot([1.0, ratio], [row, row], color=color, alpha=0.5)
+        axes.plot([ratio], [row], color=color, marker="o", ls="", label=None if kind in said else kind)
+        right = ratio >= 1.0
+        axes.annotate(
+            f"{error:+.1%}" if abs(error) < 0.1 else f"{error:+.0%}",
+            (ratio, row),
+            (5 if right else -5, 0),
+            textcoords="offset points",
+            ha="left" if right else "right",
+            va="center",
+            fontsize=7.5,
+        )
+        said.add(kind)
+    rows_axis(axes, [name for name, *_ in entries])
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(0.12, 4.0)
+    axes.set_xticks([0.25, 0.5, 1.0, 2.0], ["1/4", "1/2", "1", "2"])
+    axes.minorticks_off()
+    axes.axvline(1.0, color=GRAY, linestyle=":")
+    label_axes(axes, "Predicted over measured", "ratio (1: no error)", zero=False)
+    legend_below(figure, 4)
 
 
 def provenance(figures: Figures) -> str:
@@ -188,11 +211,18 @@ STUDY = Experiment(
     measure=measure,
     tables={
         "efficiency": efficiency,
-        "headline": headline_table,
-        "gpu-definitions": gpu_definitions_table,
-        "measured-runs": partial(other_runs_table, kind="measured"),
-        "fitted-runs": partial(other_runs_table, kind="fitted"),
         "provenance": provenance,
+    },
+    pictures={
+        "published": StudyPicture(
+            "Our figures against the published ones: all within 7 %, but for the baseline's GPU utilization", published
+        ),
+        "fidelity": StudyPicture(
+            "Predicted over measured: within 9 % where fitted, but for the baseline's GPU utilization, within 8 % for "
+            "twins of our own real runs, and -35 to +172 % off for DART's other published runs",
+            fidelity,
+            beside=("real_loop", "real_loop_desktop"),
+        ),
     },
 )
 

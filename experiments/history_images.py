@@ -16,8 +16,8 @@ from typing import Any
 
 from dartsim.config import Config, from_tree, merge
 from dartsim.lab.sweep import ArmRun
-from experiments.ablation import config, interval
-from experiments.study import Experiment, Figures, Options, table
+from experiments.ablation import config
+from experiments.study import Experiment, Figures, Options, interval
 
 ARMS: dict[str, dict[str, Any]] = {
     "slide": {"max_images": 4, "max_texts": 6},
@@ -73,31 +73,21 @@ def _paired(runs: list[dict[str, Any]], one: str, other: str) -> dict[str, float
     return dict(zip(("mean", "ci95"), interval(differences), strict=True))
 
 
-def rows(figures: dict[str, Any]) -> list[list[str]]:
-    """Return one row an arm: success before and after, turns, updates."""
-    found = []
-    for arm, of in figures["arms"].items():
-        shares = [_of(of[name], "{:.0%}") for name in ("success_rate_initial", "success_rate_final")]
-        found.append([arm, *shares, _of(of["turns"], "{:,.0f}"), _of(of["num_updates"], "{:.0f}")])
-    return found
+def arms_line(figures: Figures) -> str:
+    """Success by how history screenshots are dropped."""
+    arms = ", ".join(f"`{arm}` {_of(of['success_rate_final'])}" for arm, of in figures["arms"].items())
+    return (
+        f"Success: {arms}. `block` over `slide`, seed by seed: {_of(figures['block_less_slide'], '+.1%')} "
+        f"({len(figures['seeds'])} seeds).\n"
+    )
 
 
-HEAD = ["history", "success before", "success after", "generated turns", "updates"]
-
-
-def _of(value: dict[str, float], form: str) -> str:
-    return f"{form.format(value['mean'])} ± {form.format(value['ci95'])}"
-
-
-def arms_table(figures: Figures) -> str:
-    """Learning by how history screenshots are dropped."""
-    less = figures["block_less_slide"]
-    last = f"Block less slide, seed by seed: {less['mean']:+.1%} ± {less['ci95']:.1%}"
-    return table(HEAD, rows(figures)) + f"\n{last}, {len(figures['seeds'])} seeds.\n"
+def _of(value: Figures, form: str = ".0%") -> str:
+    return f"{value['mean']:{form}} ± {value['ci95']:{form.removeprefix('+')}}"
 
 
 STUDY = Experiment(
-    name="history_images", about=str(__doc__), measure=measure, seeds=5, tables={"history-images": arms_table}
+    name="history_images", about=str(__doc__), measure=measure, seeds=5, tables={"history-images": arms_line}
 )
 
 if __name__ == "__main__":

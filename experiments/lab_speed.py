@@ -19,7 +19,7 @@ from dartsim.lab.study_spec import StudySpec, read_objective
 from dartsim.lab.sweep import executor_for
 from dartsim.lab.virtual import as_virtual
 from experiments.speed import PRESET, configuration, isolated, peak_rss_mb
-from experiments.study import Experiment, Figures, Options, rows_of, table
+from experiments.study import Experiment, Figures, Options
 
 FULL_HOURS = {40: 12.0, 200: 2.0, 1_000: 0.5, 5_000: 0.25, 10_000: 0.25}
 """Simulated hours by number of desktops."""
@@ -93,23 +93,20 @@ def measure(options: Options) -> Figures:
     }
 
 
-def sizes_table(figures: Figures) -> str:
-    """Speed of the lab by size of the cluster, and of a study."""
-    columns = {
-        "desktops": "{num_envs:,}",
-        "simulated hours a CPU second": "{simulated_hours_per_second:.3g}",
-        "CPU µs a turn": "{cpu_us_per_turn:.1f}",
-        "peak MB": "{peak_rss_mb:.0f}",
-    }
-    study = figures["study"]
-    about = (
-        f"A study: {study['trials_per_minute']:g} trials a minute on {study['cores']} cores, of "
-        f"{study['simulated_hours']:g} simulated hours each at most.\n"
+def summary(figures: Figures) -> str:
+    """Speed of the lab by size of the cluster, and of a study, in words."""
+    sizes = "; ".join(
+        f"{row['num_envs']:,} desktops: {row['simulated_hours_per_second']:.3g}, {row['peak_rss_mb']:.0f} MB"
+        for row in (figures["sizes"][0], figures["sizes"][-1])
     )
-    return f"{table(*rows_of(columns, figures['sizes']))}\n{about}"
+    study = figures["study"]
+    return (
+        f"Simulated hours per CPU second, and memory: {sizes}. A study: {study['trials_per_minute']:g} trials a minute "
+        f"on {study['cores']} cores, of {study['simulated_hours']:g} simulated hours each at most.\n"
+    )
 
 
-STUDY = Experiment(name="lab_speed", about=str(__doc__), measure=measure, tables={"lab-speed": sizes_table})
+STUDY = Experiment(name="lab_speed", about=str(__doc__), measure=measure, tables={"lab-speed": summary})
 
 if __name__ == "__main__":
     STUDY.run()

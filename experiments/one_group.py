@@ -16,7 +16,7 @@ from dartsim.observe.states import POPULATIONS, DesktopState
 from dartsim.observe.timeline import Stay, recorded_window
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
-from experiments.charts import GRAY, figure_as_svg
+from experiments.charts import GRAY, boxes, figure_as_svg
 from experiments.study import Experiment, Figures, Options, StudyPicture
 
 SETTINGS: dict[str, Any] = {
@@ -136,24 +136,23 @@ def timeline(figures: Figures) -> str:
 
         axes = figure.subplots()
         legend: dict[str, Any] = {}
+        bars: dict[tuple[str, float], list[tuple[float, ...]]] = {}
         for y, (name, index) in enumerate(rows):
-            bars: dict[tuple[str, float], list[tuple[float, float]]] = {}
             for state, start, end in figures["stays"][name][index]:
                 info = POPULATIONS[name].states[state.upper()].info
                 full = _followed(figures, index, start, end) if name == "desktops" else state not in IDLE
-                bars.setdefault((state, 1.0 if full else 0.2), []).append((start, end - start))
+                bars.setdefault((info.color, 1.0 if full else 0.2), []).append((start, y - 0.4, end - start, 0.8))
                 if full and state != "busy":
                     legend.setdefault(info.label, info.color)
-            for (state, alpha), spans in bars.items():
-                color = POPULATIONS[name].states[state.upper()].info.color
-                axes.broken_barh(spans, (y - 0.4, 0.8), color=color, alpha=alpha, linewidth=0.0)
+        for (color, alpha), spans in bars.items():
+            boxes(axes, spans, color, alpha=alpha)
         first = min(attempt["admitted"] for attempt in figures["attempts"])
         marks = ((first, "first attempt\nadmitted"), (figures["leased"], "group complete,\nbatch leased"))
         for x, text in (*marks, (figures["trained"], f"version {UPDATE}\npublished")):
             axes.axvline(x, color=GRAY, linestyle=":", linewidth=1.0)
             axes.annotate(text, (x, 1.0), (2, 3), xycoords=("data", "axes fraction"), textcoords="offset points")
         axes.set_yticks(range(len(rows)), [label(*row) for row in rows])
-        axes.invert_yaxis()
+        axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(visible=False)
         axes.set_xlim(0.0, figures["seconds"])
         axes.set_xlabel("simulated seconds")

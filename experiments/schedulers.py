@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from dartsim.lab.analytic_model import predict
@@ -18,7 +17,7 @@ from dartsim.lab.sweep import ArmRun
 from dartsim.observe.bias import BAND, BY_DIFFICULTY, ByClass, usable
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
-from experiments import prefix_hits, scheduler_tables
+from experiments import prefix_hits, scheduler_pictures, scheduler_tables
 from experiments.clusters import Cluster
 from experiments.study import Experiment, Options
 
@@ -327,15 +326,11 @@ STUDY = Experiment(
     measure=measure,
     tables={
         "schedulers-best": scheduler_tables.best_rows,
-        "schedulers-limit": scheduler_tables.limit_rows,
-        "schedulers-bounds": scheduler_tables.bound_rows,
-        "schedulers-trained": scheduler_tables.trained_rows,
-        "schedulers-osworld": partial(scheduler_tables.workload_rows, workload="osworld"),
         "schedulers-starved": scheduler_tables.starved_rows,
-        "schedulers-ideas": scheduler_tables.idea_rows,
         "schedulers-windows": scheduler_tables.window_rows,
         "schedulers-provenance": scheduler_tables.provenance,
     },
+    pictures=scheduler_pictures.PICTURES,
 )
 
 if __name__ == "__main__":

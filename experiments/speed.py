@@ -18,7 +18,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from dartsim.config import Config, load
 from dartsim.real.processes import process_pool
-from experiments.study import Experiment, Figures, Options, Rows, rows_of
+from experiments.charts import COLORS, GRAY, MARKERS, PURPLE, drawing, label_axes, rows_axis
+from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, rows_of
 from experiments.timers import LOOPS, timers_per_second
 
 P = ParamSpec("P")
@@ -194,22 +195,55 @@ def timers_table(figures: Figures) -> Rows:
     return rows_of(columns, ({"name": name, "rate": rates[name], "ratio": ratios[name]} for name in rates))
 
 
-def turns_table(figures: Figures) -> Rows:
-    """CPU time per simulated turn by cluster size."""
-    columns = {
-        "desktops": "{num_envs:,}",
-        "dartsim, µs a turn": "{cpu_us_per_turn:.1f}",
-        "bare SimPy, µs a turn": "{bare_simpy_cpu_us_per_turn:.1f}",
-        "ratio": "{ratio:.2f}",
-        "x real time": "{speedup:,.0f}",
-        "peak MB": "{peak_rss_mb:.0f}",
+@drawing(3.0)
+def speed_picture(figure: Any, simulator: Figures, lab: Figures, learner: Figures, desktop: Figures) -> None:
+    """CPU time of a turn over the size of the cluster; learner, worker and mock desktop against peers."""
+    turns, peers = figure.subplots(1, 2, width_ratios=(1.3, 1.0))
+    lines = {
+        "dartsim, everything on": (simulator["turns"], "cpu_us_per_turn"),
+        "dartsim as tune and plan run it": (lab["sizes"], "cpu_us_per_turn"),
+        "bare SimPy with timeouts": (simulator["turns"], "bare_simpy_timeouts_cpu_us_per_turn"),
+        "bare SimPy": (simulator["turns"], "bare_simpy_cpu_us_per_turn"),
     }
-    ratios = (row["cpu_us_per_turn"] / row["bare_simpy_cpu_us_per_turn"] for row in figures["turns"])
-    return rows_of(columns, ({**row, "ratio": ratio} for row, ratio in zip(figures["turns"], ratios, strict=True)))
+    for number, (words, (rows, key)) in enumerate(lines.items()):
+        xs, ys = [row["num_envs"] for row in rows], [row[key] for row in rows]
+        turns.plot(xs, ys, color=COLORS[number], marker=MARKERS[number], label=words)
+    turns.set_xscale("log")
+    turns.set_xticks([40, 200, 1_000, 5_000], ["40", "200", "1,000", "5,000"])
+    turns.minorticks_off()
+    label_axes(turns, "Simulated turn", "desktops", "CPU microseconds per turn")
+    turns.legend(loc="upper left")
+    ratios = [(_short(row["what"], row["peer_name"]), row["ratio"]) for row in learner["rows"]]
+    small = desktop["sizes"][0]["steps_per_second"]
+    ratios.append(("mock desktop steps: MiniGrid", small["mock_desktop"] / small["minigrid"]))
+    for row, (_, ratio) in enumerate(ratios):
+        peers.barh([row], [ratio], 0.7, color=PURPLE)
+        peers.annotate(f"{ratio:.1f}x", (ratio, row), (3, 0), textcoords="offset points", va="center")
+    rows_axis(peers, [name for name, _ in ratios])
+    peers.axvline(1.0, color=GRAY, linestyle=":")
+    label_axes(peers, "Faster, or less memory, than", "times", zero=False)
+
+
+def _short(what: str, peer: str) -> str:
+    """Return a row of the learner's benchmark in few words."""
+    kind, _, rest = what.partition(",")
+    batch = rest.partition(":")[0].strip()
+    name = {"turns trained/s": "train", "tokens sampled/s": "sample"}.get(kind, "memory")
+    return f"{name}, {batch}: {peer.partition(',')[0].removeprefix('transformers ')}"
 
 
 STUDY = Experiment(
-    name="speed", about=str(__doc__), measure=measure, tables={"timers": timers_table, "turns": turns_table}
+    name="speed",
+    about=str(__doc__),
+    measure=measure,
+    tables={"timers": timers_table},
+    pictures={
+        "speed": StudyPicture(
+            "CPU time per simulated turn over cluster size; speed of learner, worker and mock desktop against peers",
+            speed_picture,
+            beside=("lab_speed", "learner_speed", "mock_speed"),
+        )
+    },
 )
 
 if __name__ == "__main__":

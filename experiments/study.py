@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from statistics import fmean
 from string import Formatter
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,6 +24,7 @@ from rich.markdown import Markdown
 
 from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
+from dartsim.lab.comparison import half_width
 from dartsim.lab.sweep import ArmRun, sweep
 from dartsim.observe.rundir import json_text
 from dartsim.real.machine import describe_machine
@@ -56,10 +58,14 @@ R = TypeVar("R")
 
 
 class StudyPicture(NamedTuple):
-    """A picture of a study's figures: what it shows, in words, and the function that draws it as SVG."""
+    """A picture of a study's figures: what it shows, in words, and the function that draws it as SVG.
+
+    ``beside`` names other recorded files, whose figures the function gets too.
+    """
 
     shows: str
-    draw: Callable[[Figures], str]
+    draw: Callable[..., str]
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,18 +184,26 @@ class Experiment:
         return f"![{self.pictures[name].shows}]({folder}/{name}.svg)\n"
 
     def drawn(self, name: str) -> str:
-        """Return a picture of the recorded figures as SVG; its last line says of which figures.
+        """Return a picture of the recorded figures as SVG; its last line says of which figures, and what drew it.
 
         Raises:
             FileNotFoundError: If none were recorded.
         """
-        return f"{self.pictures[name].draw(recorded(self.recorded_as or self.name))}{self.drawn_of()}"
+        # Imported here: pages without a picture need no matplotlib.
+        import matplotlib
 
-    def drawn_of(self) -> str:
-        """Return the comment that tells pictures of different recorded figures apart."""
-        name = self.recorded_as or self.name
-        digest = sha256(json.dumps(recorded(name), sort_keys=True).encode()).hexdigest()
-        return f"<!-- {name}.json {digest[:16]} -->\n"
+        svg = self.pictures[name].draw(*map(recorded, self.sources(name)))
+        return f"{svg}{self.drawn_of(name)}<!-- matplotlib {matplotlib.__version__} -->\n"
+
+    def sources(self, name: str) -> tuple[str, ...]:
+        """Return the names of the recorded files that a picture shows."""
+        return (self.recorded_as or self.name, *self.pictures[name].beside)
+
+    def drawn_of(self, name: str) -> str:
+        """Return the comment that tells a picture of other recorded figures apart."""
+        texts = {source: json.dumps(recorded(source), sort_keys=True) for source in self.sources(name)}
+        digests = ", ".join(f"{source}.json {sha256(text.encode()).hexdigest()[:16]}" for source, text in texts.items())
+        return f"<!-- {digests} -->\n"
 
 
 def markdown(content: Rows | str) -> str:
@@ -238,6 +252,11 @@ def cell(pattern: str, figures: Mapping[str, Any]) -> str:
 def rows_of(columns: Mapping[str, str], entries: Iterable[Mapping[str, Any]]) -> Rows:
     """Return a table with one row per entry, from the pattern of each column (see ``cell``)."""
     return list(columns), [[cell(pattern, entry) for pattern in columns.values()] for entry in entries]
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean and the half-width of its 95 % confidence interval; 0 of a single value."""
+    return fmean(values), half_width(values) or 0.0
 
 
 def short_commit(figures: Mapping[str, Any]) -> str:

@@ -65,7 +65,7 @@ RayAddress = Annotated[
 def tune(
     scheduler: SchedulerArgument = None,
     space: Annotated[
-        str, typer.Option(help="What may change: a TOML file, or key=low..high,key=one|other (see docs/lab.md).")
+        str, typer.Option(help="What may change: a TOML file, or key=low..high,key=one|other (see docs/schedulers.md).")
     ] = "",
     preset: Annotated[str | None, typer.Option(help="What to build on; default: dart-measured.")] = None,
     on: OnOption = None,

@@ -21,7 +21,7 @@ class VersionCounter:
 class SimLearner:
     """A trainer's speed behind the port ``Learner``: a fixed time and a time per turn, then the update.
 
-    Source: 21.2 min between the versions of DART's headline run, saving included (docs/cluster-model.md).
+    Source: 21.2 min between the versions of DART's headline run, saving included (docs/schedulers.md).
     """
 
     inner: Learner

@@ -214,7 +214,7 @@ def log_parameters(config: SurrogateConfig, *, success: bool) -> tuple[float, fl
     The configured standard deviations are over all attempts at all tasks; the part that the tasks' length factors
     explain is taken out of what one attempt draws.
 
-    Source: docs/cluster-model.md; the means are chosen so that the mix has the turns measured in DART's headline run.
+    Source: docs/schedulers.md; the means are chosen so that the mix has the turns measured in DART's headline run.
     """
     mean, sd = config.turns(success=success)
     variance = log1p((sd / mean) ** 2) - log1p(config.task_length_sd**2)

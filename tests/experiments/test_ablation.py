@@ -16,15 +16,12 @@ from experiments.ablation import (
     base_model,
     base_table,
     config,
-    curve_table,
-    cut_table,
     interval,
     jobs,
     overrides,
-    paper_table,
     run_arm,
-    staleness_table,
 )
+from experiments.ablation_pictures import CURVES, PICTURES, curves
 from experiments.ablation_runs import Curve, kind_of, lessons
 
 
@@ -92,12 +89,13 @@ def test_tables_have_a_row_for_every_arm_and_bound():
         "simulated_hours_to_50_percent": 1.0,
         "by_kind_initial": {"easy": 0.6, "hard": 0.2, "never": 0.0},
         "cut_turns": {"own": 10, "own_cut": 2, "stored": 4, "stored_cut": 3},
-        "curve": {"turns": [0, 100, 200], "success_rate": [0.3, 0.5, 0.7]},
+        "curve": {"turns": [0, 100, 200], "simulated_hours": [0.0, 0.1, 0.2], "success_rate": [0.3, 0.5, 0.7]},
         "staleness_mean": 0.0,
         "num_updates": 3,
         "importance": {},
     }
     figures = {
+        "published": PUBLISHED,
         "arms": [{"arm": arm, "seed": seed, **run} for arm in ARMS for seed in range(2)],
         "staleness": [{"bound": bound, "seed": 0, **run} for bound in BOUNDS],
         "staleness_without_alignment": [{"bound": 8, "seed": 0, **run}],
@@ -105,15 +103,25 @@ def test_tables_have_a_row_for_every_arm_and_bound():
     head, rows = arms_table(figures)
     assert [row[0] for row in rows] == list(ARMS)
     assert all(len(row) == len(head) for row in rows)
-    assert curve_table(figures, "turns", (150, 300))[1][0] == ["coupled", "60 ± 0 %", "–"]
     assert base_table(figures)[1][2][2] == "0 ± 0 %"
-    assert cut_table(figures)[1][0] == ["coupled", "20%", "75%"]
-    head, rows = paper_table(figures)
-    assert [row[0] for row in rows] == ["attempts", "length", "entropy", "alignment", "pool", "all"]
-    assert rows[0][1] == "+22.2"
-    head, rows = staleness_table(figures)
-    assert [row[:2] for row in rows] == [[str(bound), "on"] for bound in BOUNDS] + [["8", "off"]]
+    pytest.importorskip("matplotlib")
+    drawn = {name: picture.draw(figures) for name, picture in PICTURES.items()}
+    assert all(arm in drawn["ablation-success"] for arm in ARMS)
+    assert all(f">{part}<" in drawn["ablation-parts"] for part in PARTS)
+    assert all(f">{arm}<" in drawn["ablation-curves"] for arm in CURVES)
     assert PUBLISHED["all"] > PUBLISHED["baseline"]
+
+
+def test_a_curve_is_drawn_as_far_as_all_seeds_got(monkeypatch):
+    axes = []
+    monkeypatch.setattr("experiments.ablation_pictures.label_axes", lambda one, *words: axes.append(one))
+    run = {"curve": {name: [0, 100] for name in ("turns", "simulated_hours")} | {"success_rate": [0.25, 0.75]}}
+    far = {
+        "curve": {name: [0, 100, 200] for name in ("turns", "simulated_hours")} | {"success_rate": [0.25, 0.75, 1.0]}
+    }
+    curves({"arms": [{"arm": arm, **one} for arm in CURVES for one in (run, far)]})
+    drawn = axes[0].get_lines()[0]
+    assert (drawn.get_xdata()[-1], drawn.get_ydata()[0], drawn.get_ydata()[-1]) == (100.0, 25.0, 75.0)
 
 
 def test_the_interval_is_students():

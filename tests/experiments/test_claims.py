@@ -13,13 +13,10 @@ from dartsim.lab.bounds import least_seconds, turn_load
 from dartsim.observe.rundir import json_text
 from dartsim.run.prepare import prepare
 from experiments import claims
-from experiments.charts import Panel, Series, draw
 from experiments.claims import ARMS, LADDER, ClaimArm, derived, knee, mean_turns, over, run_arm
-from experiments.claims_tables import COLUMNS, PICTURES, ROWS, distribution, provenance
+from experiments.claims_tables import PICTURES, TABLES, provenance
 from experiments.claims_verdicts import gpu_definitions, pick, verdicts
-from experiments.study import Options, cell, recorded
-
-PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
+from experiments.study import Options, recorded
 
 
 def arm(claim: str, series: str, name: str | None = None, value: float | None = None) -> ClaimArm:
@@ -170,8 +167,8 @@ def figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_every_table_and_picture_can_be_made(figures):
-    for rows_of in ROWS.values():
-        head, rows = rows_of(figures)
+    for name in ("claims-verdicts", "claims-gpus"):
+        head, rows = TABLES[name](figures)
         assert rows
         assert all(len(row) == len(head) for row in rows)
     for picture in PICTURES.values():
@@ -208,29 +205,6 @@ def test_the_fitted_definition_meets_the_baseline_by_construction(figures):
     assert found["rollout GPUs, all the time"]["ratio"] == pytest.approx(0.467 / 0.05)
 
 
-def test_cells_and_distributions_in_words(figures):
-    first = figures["claims"]["table"][0]
-    assert cell(COLUMNS["desktops, %"], first) == "12.2 ±0.0"
-    assert distribution({"0": 996, "1": 4, "2": 1000}) == "0: 50, 2: 50"
-    assert distribution({}) == "–"
-
-
-# Pictures.
-
-
-def test_a_picture_holds_its_words_and_is_the_same_twice():
-    line = Series("<a>", [1.0, 10.0, 100.0], [0.0, 5.0, 10.0], [None, 1.0, None])
-    other = Series("b", [0.0], [1.0], [None], 1)
-    panels = [
-        Panel("logarithmic", "x", [line], [(1.0, "one"), (100.0, "hundred")], log_x=True, marks=[(10.0, "here")]),
-        Panel("bars", "", [other], [(0.0, "bar")], bars=True),
-    ]
-    drawn = draw(panels, tilt=True)
-    assert drawn == draw(panels, tilt=True)
-    said = {"".join(one.itertext()).strip() for one in ElementTree.fromstring(drawn).iter() if one.tag.endswith("text")}
-    assert {"<a>", "b", "logarithmic", "bars", "one", "hundred", "here", "bar", "x"} <= said
-
-
 # What is recorded.
 
 
@@ -259,9 +233,3 @@ def test_the_recorded_verdicts_are_those_of_the_rules(known):
     for ours, recorded_one in zip(definitions, known["gpu_definitions"], strict=True):
         for name in ("coupled", "dart", "ratio"):
             assert ours[name] == pytest.approx(recorded_one[name], rel=1e-4)  # of rounded figures
-
-
-def test_the_page_has_every_table_and_picture():
-    page = PAGE.read_text("utf-8")
-    for name in (*ROWS, *(f"{name}-picture" for name in PICTURES)):
-        assert f"<!-- figures: {name} -->" in page

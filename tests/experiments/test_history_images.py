@@ -6,7 +6,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from dartsim.real.vlm.config import PromptStyle
-from experiments.history_images import ARMS, arm_config, rows
+from experiments.history_images import ARMS, arm_config, arms_line
 
 
 def test_the_arms_differ_in_what_a_prompt_shows_alone():
@@ -26,8 +26,9 @@ def test_the_setting_reaches_the_prompts():
     assert style == PromptStyle(max_images=4, images_after_cut=2, max_texts=6, terse=True)
 
 
-def test_a_row_is_a_mean_and_its_interval():
-    of = {"mean": 0.25, "ci95": 0.05}
-    arm = {"success_rate_initial": of, "success_rate_final": of, "turns": {"mean": 5e3, "ci95": 10.0}}
-    figures = {"arms": {"slide": {**arm, "num_updates": {"mean": 40.0, "ci95": 2.0}}}}
-    assert rows(figures) == [["slide", "25% ± 5%", "25% ± 5%", "5,000 ± 10", "40 ± 2"]]
+def test_the_line_has_a_mean_and_its_interval_for_every_arm():
+    arm = {"success_rate_final": {"mean": 0.25, "ci95": 0.05}}
+    figures = {"arms": {"slide": arm, "block": arm}, "block_less_slide": {"mean": 0.032, "ci95": 0.1}, "seeds": [0, 1]}
+    assert arms_line(figures) == (
+        "Success: `slide` 25% ± 5%, `block` 25% ± 5%. `block` over `slide`, seed by seed: +3.2% ± 10.0% (2 seeds).\n"
+    )

@@ -41,6 +41,6 @@ def test_figures_are_shown_and_quoted():
     figures = {"sizes": sizes, "study": {"trials_per_minute": 49.3, "cores": 2, "simulated_hours": 4.0}}
     console = Console(file=io.StringIO(), width=120)
     lab_speed.STUDY.show(figures, console)
-    for text in (console.file.getvalue(), lab_speed.sizes_table(figures)):
+    for text in (console.file.getvalue(), lab_speed.summary(figures)):
         assert "10,000" in text
         assert "49.3 trials a minute on 2 cores" in text

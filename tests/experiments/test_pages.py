@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from xml.etree import ElementTree
 
 import pytest
 
 from dartsim.observe.rundir import json_text
-from experiments import pages
+from experiments import pages, study
+from experiments.charts import DARK, INK, Panel, Series, boxes, draw, drawing, label_axes
 from experiments.reference import TABLES
-from experiments.study import RECORDED
+from experiments.study import RECORDED, Experiment, StudyPicture
 
 
 def test_every_mark_names_a_table_or_a_picture_and_every_picture_is_shown():
@@ -30,3 +33,50 @@ def test_a_mark_that_names_no_table_is_an_error():
 def test_recorded_files_are_as_the_one_writer_writes_them(file):
     text = file.read_text(encoding="utf-8")
     assert text == json_text(json.loads(text))
+
+
+def test_a_picture_keeps_its_words_and_numbers_is_the_same_twice_and_swaps_its_ink_on_dark_pages():
+    pytest.importorskip("matplotlib")
+
+    @drawing(3.0)
+    def paint(figure, found):
+        axes = figure.subplots()
+        axes.plot([0.0, 1.0], found["ys"], label="<a>")
+        boxes(axes, [(0.0, 0.0, 0.123456, 0.5), (0.5, 0.0, 0.25, 0.5)], "#3b82d6", "both")
+        axes.set_xticks([0.125], ["0.125"])
+        axes.annotate("here", (0.0, 0.0))
+        label_axes(axes, "title", "x, seconds", "y, MB")
+        axes.legend()
+
+    drawn = paint({"ys": [1.0, 2.0]})
+    assert drawn == paint({"ys": [1.0, 2.0]}) != paint({"ys": [1.0, 3.0]})
+    said = {"".join(one.itertext()).strip() for one in ElementTree.fromstring(drawn).iter() if one.tag.endswith("text")}
+    assert {"<a>", "both", "0.125", "here", "title", "x, seconds", "y, MB"} <= said
+    assert drawn.count('style="fill: #3b82d6') == 2, "two boxes are one path; the other is the legend's"
+    assert f'[style*="fill: {INK}"]{{fill:{DARK[INK]} !important}}' in drawn
+    assert not re.search(r'="[^"]*\d\.\d{2}[^"]*"', drawn), "coordinates are rounded"
+
+
+def test_a_picture_says_which_recorded_figures_it_shows(monkeypatch, tmp_path):
+    monkeypatch.setattr(study, "RECORDED", tmp_path)
+    picture = StudyPicture("nothing", lambda a, b: "", beside=("b",))
+    own = Experiment(name="a", about="", measure=lambda options: {}, pictures={"x": picture})
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"value": name}))
+    first = own.drawn_of("x")
+    assert re.fullmatch(r"<!-- a\.json [0-9a-f]{16}, b\.json [0-9a-f]{16} -->\n", first)
+    (tmp_path / "b.json").write_text(json.dumps({"value": 3}))
+    assert own.drawn_of("x") != first
+
+
+def test_panels_hold_their_words_and_are_the_same_twice():
+    line = Series("<a>", [1.0, 10.0, 100.0], [0.0, 5.0, 10.0], [None, 1.0, None])
+    other = Series("b", [0.0], [1.0], [None], 1)
+    panels = [
+        Panel("logarithmic", "x", [line], [(1.0, "one"), (100.0, "hundred")], log_x=True, marks=[(10.0, "here")]),
+        Panel("bars", "", [other], [(0.0, "bar")], bars=True),
+    ]
+    drawn = draw(panels, tilt=True)
+    assert drawn == draw(panels, tilt=True)
+    said = {"".join(one.itertext()).strip() for one in ElementTree.fromstring(drawn).iter() if one.tag.endswith("text")}
+    assert {"<a>", "b", "logarithmic", "bars", "one", "hundred", "here", "bar", "x"} <= said
