@@ -19,6 +19,7 @@ from dartsim.cli.finished_run import Best
 from dartsim.cli.options import Backend, Json, Out, Overrides, Workers, backend_overrides, new_folder
 from dartsim.cli.signals import report_interrupt
 from dartsim.core.errors import ConfigError
+from dartsim.run.model_folder import model_folder
 
 if TYPE_CHECKING:
     from dartsim.config import Config
@@ -277,7 +278,7 @@ def _configured(config: Config) -> EvaluatedPolicy:
         return EvaluatedPolicy(str(config.endpoint.model), f"endpoint {config.endpoint.model}")
     if config.policy.model is None:
         raise ConfigError("there is no model to evaluate: name a run's folder, --model FOLDER, or --endpoint URL")
-    return _of_folder(Path(config.policy.model))
+    return _of_folder(model_folder(config.policy.model))
 
 
 def _fingerprint(folder: Path) -> str:

@@ -24,6 +24,7 @@ from dartsim.real.containers.errors import missing
 from dartsim.real.containers.official import SCREEN
 from dartsim.real.containers.plan import skeleton_problem
 from dartsim.real.engines.options import HERE
+from dartsim.run.model_folder import is_hub_id
 
 SSH_SECONDS = 5.0
 """Time limit for showing ssh's own configuration, for which it connects to nothing."""
@@ -80,9 +81,10 @@ def _model(config: Config) -> Iterator[DoctorCheck]:
         if absent or not any(folder.glob("*.safetensors")):
             wanted = ", ".join([*absent, *(() if any(folder.glob("*.safetensors")) else ("*.safetensors",))])
             repository = f"ByteDance-Seed/{folder.name}" if "UI-TARS" in folder.name else f"Qwen/{folder.name}"
-            yield _missing(
-                "model", f"{policy.model} has no {wanted}", f"hf download {repository} --local-dir {policy.model}"
-            )
+            download = f"hf download {repository} --local-dir {policy.model}"
+            if is_hub_id(policy.model):  # which the run downloads, where it can
+                wanted, download = "folder yet", f"hf download {policy.model}"
+            yield _missing("model", f"{policy.model} has no {wanted}", download)
     if policy.instructions is not None and not Path(policy.instructions).is_file():
         yield _missing("instructions", f"there is no file {policy.instructions}", "write it, with {instruction} in it")
 

@@ -191,6 +191,8 @@ def _learned(summary: dict[str, Any]) -> str:
     """Return what was learned, in words."""
     if summary["surrogate"]:
         return "surrogate policy: outcomes are drawn, nothing was learned"
+    if "learning" not in summary:
+        return f"policy {summary['config']['policy']['agent']['rule']} acted, and nothing was learned"
     hours, updates = summary["simulated_hours"], summary["total_updates"]
     time_taken = f"{hours:.1f} simulated hours" if summary["virtual"] else f"{60.0 * hours:.1f} minutes"
     done = f"{updates} updates and {time_taken}"

@@ -263,7 +263,7 @@ def meta(config: Config, result: RunResult) -> dict[str, Any]:
         "interrupted": result.interrupted,
         "ended_by_alarm": result.alarm,
         "virtual": config.backend.virtual,
-        "surrogate": config.policy.kind == "surrogate",
+        "surrogate": config.policy.kind == "surrogate" and config.policy.agent.rule == "drawn",
         "versions": {
             "python": python_version(),
             **{name: version(name) for name in ("dartsim", "simpy", "numpy")},

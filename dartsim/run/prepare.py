@@ -20,6 +20,7 @@ from dartsim.envs.mock.suites import SUITES, mock_suite, mock_tasks
 from dartsim.envs.tasks import generated_tasks, is_forgeable, listed_ids, load_suite
 from dartsim.observe.timings import Entry, read_timings
 from dartsim.rollout.warm import fitting_spares
+from dartsim.run.model_folder import with_model_folder
 from dartsim.sim import SimEnvironment
 from dartsim.sim.env_profiles import PROFILES as ENV_PROFILES
 from dartsim.sim.env_profiles import EnvTiming
@@ -98,7 +99,7 @@ def prepare_run(config: Config, *, trains: bool = True) -> PreparedRun:
     if trains:
         _refuse_training(config)
     refuse_missing_packages(config)
-    prepared = prepare(with_fitting_spares(config))
+    prepared = prepare(with_fitting_spares(with_model_folder(config)))
     desktops = config.backend.desktop_backend
     held_out = desktops.supported(config, prepared.held_out) if prepared.held_out else ()
     return replace(prepared, tasks=desktops.supported(config, prepared.tasks), held_out=held_out)

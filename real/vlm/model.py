@@ -203,7 +203,10 @@ def _folder_config(config: VlmConfig) -> Any:
         raise ConfigError(f"VlmConfig.folder = {folder!r} holds no config.json; wanted a checkpoint folder")
     found = AutoConfig.from_pretrained(folder, local_files_only=True)
     if found.model_type not in CLASSES:
-        raise ConfigError(f"{folder!r} holds a {found.model_type!r}; wanted one of {', '.join(CLASSES)}")
+        raise ConfigError(
+            f"{folder!r} holds a {found.model_type!r}; only {' and '.join(CLASSES)} can learn here. `dartsim eval "
+            "--endpoint URL` measures any chat model that a server offers"
+        )
     return found
 
 

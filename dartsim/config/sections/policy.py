@@ -58,7 +58,9 @@ class PolicyConfig(Section):
     )
     family: Literal["qwen2_5_vl", "qwen3_vl"] = Field("qwen2_5_vl", description="vlm: model class of transformers.")
     model: str | None = Field(
-        None, description="vlm: folder of a checkpoint (config, safetensors, tokenizer); none: tiny random weights."
+        None,
+        description="vlm: folder of a checkpoint (config, safetensors, tokenizer), or an id of the Hugging Face hub "
+        "(Qwen/Qwen3-VL-2B-Instruct), downloaded once; none: tiny random weights.",
     )
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32", description="vlm: type of the trained weights and of the optimizer state; bfloat16 is for LoRA."
