@@ -13,7 +13,17 @@ One control plane, written once as plain asyncio, in real time or in virtual tim
 Backends implement the protocols of ``dartsim.core.ports``: a SimPy cluster model (``dartsim.sim``, ``envs``), and
 desktops, engines and optimizers that exist (``real``).
 
-The public API is ``__all__``, with ``dartsim.envs`` and ``dartsim.testing``; all else may change at any time.
+The public API is ``__all__`` here, in ``dartsim.envs`` and in ``dartsim.testing``; all else is internal.
+
+    run      simulate, compare, load, presets, run_virtual; Result, Comparison, Config
+    extend   register, ComponentSection; Router (Routed), AdmissionRule, AttemptsRule, BatchRule, TaskOrder,
+             TurnLimitRule, TurnSelection, SyncMode, Policy, Fault, Figure, Instrument; DesktopBackend, EngineBackend,
+             LearnerBackend; they are given Task, Group, Request, Snapshot
+    check    check_router, check_rule
+    errors   DartsimError, ConfigError
+
+A patch release removes none of these, no setting, no figure and no kind of plug-in; until 1.0 a minor release may, and
+the changelog then says what replaces it. Run directories are read by later releases of the same minor version.
 """
 
 from importlib import import_module
@@ -26,6 +36,7 @@ if TYPE_CHECKING:
     from dartsim.core.errors import ConfigError, DartsimError
     from dartsim.core.registry import ComponentSection, register
     from dartsim.core.sync_modes import SyncMode
+    from dartsim.core.types import Group, Request, Task
     from dartsim.curation.rules.admission import AdmissionRule
     from dartsim.curation.rules.attempts import AttemptsRule
     from dartsim.curation.rules.batches import BatchRule
@@ -34,6 +45,7 @@ if TYPE_CHECKING:
     from dartsim.curation.rules.turn_limit import TurnLimitRule
     from dartsim.observe.plugin_figure import Figure
     from dartsim.observe.recorder import Instrument
+    from dartsim.observe.records import Snapshot
     from dartsim.rollout.router_check import check_router
     from dartsim.rollout.routers import Routed, Router
     from dartsim.run.policies import Policy
@@ -48,6 +60,8 @@ _HOMES = {
     "dartsim.core.errors": ("ConfigError", "DartsimError"),
     "dartsim.core.registry": ("ComponentSection", "register"),
     "dartsim.core.sync_modes": ("SyncMode",),
+    "dartsim.core.types": ("Group", "Request", "Task"),
+    "dartsim.observe.records": ("Snapshot",),
     "dartsim.curation.rules.admission": ("AdmissionRule",),
     "dartsim.curation.rules.attempts": ("AttemptsRule",),
     "dartsim.curation.rules.batches": ("BatchRule",),
@@ -78,13 +92,17 @@ __all__ = [
     "EngineBackend",
     "Fault",
     "Figure",
+    "Group",
     "Instrument",
     "LearnerBackend",
     "Policy",
+    "Request",
     "Result",
     "Routed",
     "Router",
+    "Snapshot",
     "SyncMode",
+    "Task",
     "TaskOrder",
     "TurnLimitRule",
     "TurnSelection",

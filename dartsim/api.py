@@ -37,6 +37,10 @@ Rule = str | type | Mapping[str, Any]
 """A rule of a scheduler: its registered name, its registered class, or a table of its ``rule`` and parameters."""
 
 
+PLACES = {"router": "rollout.routing", "policy": "policy.agent"}
+"""Tables that choose a rule, where they are not ``curation.KIND``."""
+
+
 class RuleChoices(TypedDict, total=False):
     """Rules of a scheduler that replace the configuration's, by kind."""
 
@@ -47,14 +51,19 @@ class RuleChoices(TypedDict, total=False):
     turn_limit: Rule
     batch: Rule
     selection: Rule
+    policy: Rule
+    sync_mode: str | type
 
 
 def _settings(overrides: Mapping[str, Any] | None, rules: RuleChoices) -> dict[str, Any]:
     """Return rules and other settings by dotted key."""
     settings: dict[str, Any] = {}
     for kind, rule in rules.items():
-        table = rule if isinstance(rule, Mapping) else {"rule": name_of(kind, rule) if isinstance(rule, type) else rule}
-        settings["rollout.routing" if kind == "router" else f"curation.{kind}"] = dict(table)
+        name = name_of(kind, rule) if isinstance(rule, type) else rule
+        if kind == "sync_mode":
+            settings["rollout.sync.mode"] = name
+        else:
+            settings[PLACES.get(kind, f"curation.{kind}")] = dict(rule) if isinstance(rule, Mapping) else {"rule": name}
     return {**settings, **(overrides or {})}
 
 
@@ -71,7 +80,8 @@ def load(
         config: A preset's name, a TOML file, or a configuration.
         on: The cluster, with its tasks and latencies: a workload's or preset's name, or a TOML file; None: its own.
         overrides: Settings by dotted key, such as ``{"rollout.num_envs": 8}``; ``dartsim config schema`` lists them.
-        rules: Rules of the scheduler, by kind: ``router="session_affine"``, or a class that is registered.
+        rules: Rules by kind: ``router="session_affine"``, or a class that is registered. The kinds: router, admission,
+            task_order, attempts, turn_limit, batch, selection, sync_mode, and policy (who acts).
 
     Raises:
         ConfigError: On an unknown name or key (with the nearest valid one), or a value that cannot work.
@@ -83,6 +93,8 @@ def load(
 class Result:
     """A simulated run. Rates and shares leave out its first part (``run.warmup_share``).
 
+    Figures of plug-ins are attributes, too.
+
     Attributes:
         trained_turns_per_minute: Training throughput: distinct turns in finished updates, per simulated minute.
         signal_turns_per_minute: Those of groups whose rewards differ, per minute; others have advantages of 0.
@@ -91,6 +103,8 @@ class Result:
         trajectories_per_minute: Attempts that ended, per minute.
         env_utilization: Share of the desktops' time between first request and last observation of attempts, 0 to 1.
         gpu_utilization: Share of the engines' time with a live request, 0 to 1.
+        gpu_peak_share: Response tokens over the most that the engines could decode, 0 to 1; None if unknown.
+        rollout_share: Share of the time in which an attempt runs, 0 to 1.
         trainer_utilization: Share of time in which the trainer updates, 0 to 1.
         prefix_hit_share: Share of prompt tokens found in prefix caches, 0 to 1; None if unknown.
         minutes_per_version: Simulated minutes per update; None if none finished.
@@ -114,6 +128,8 @@ class Result:
     trajectories_per_minute: float
     env_utilization: float
     gpu_utilization: float
+    gpu_peak_share: float | None
+    rollout_share: float
     trainer_utilization: float
     prefix_hit_share: float | None
     minutes_per_version: float | None

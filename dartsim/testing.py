@@ -15,13 +15,14 @@ import pytest
 from dartsim.api import Comparison, Result, compare, simulate
 from dartsim.lab.compared_runs import Scheduler
 from dartsim.rollout.router_check import check_router
+from dartsim.run.rule_check import check_rule
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from dartsim.api import RuleChoices
 
-__all__ = ["SimulatedCluster", "check_router", "cluster"]
+__all__ = ["SimulatedCluster", "check_router", "check_rule", "cluster"]
 
 
 class SimulatedCluster:

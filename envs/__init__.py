@@ -5,6 +5,11 @@ Importing this package registers its environments with gymnasium; what they need
 
 from gymnasium.envs.registration import register, registry
 
+from dartsim.core.types import Observation, Task
+from dartsim.envs.base import DONE, FAIL, WAIT, GuiEnv, UnicodeText
+
+__all__ = ["DONE", "FAIL", "WAIT", "GuiEnv", "Observation", "Task", "UnicodeText"]
+
 if __name__ != "dartsim.envs":
     raise ImportError(f"this package is dartsim.envs, not {__name__}: import it by that name")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ def test_every_public_name_is_there_and_nothing_else():
     for name in dartsim.__all__:
         assert getattr(dartsim, name).__module__.startswith("dartsim."), name
     assert dir(dartsim) == sorted(dartsim.__all__)
+    assert set(dartsim.__all__) <= set(re.findall(r"\w+", dartsim.__doc__)), "the docstring lists them"
     with pytest.raises(AttributeError, match="has no attribute 'simulates'"):
         _ = dartsim.simulates
 
@@ -54,6 +56,8 @@ def test_a_simulation_is_the_same_twice_and_says_what_it_measured(tmp_path):
     assert 0.0 < result.env_utilization <= 1.0
     assert {population["name"] for population in result.timeline["populations"]} >= {"desktops", "engines"}
     assert "Trained turns" in result._repr_html_()
+    with pytest.raises(AttributeError, match="a Result has no 'trained_turns'"):
+        _ = result.trained_turns
     page = result.report(tmp_path / "new" / "page.html")
     assert "<h1>dart</h1>" in page.read_text("utf-8")
     assert [file.name for file in page.parent.iterdir()] == ["page.html"]
@@ -94,6 +98,7 @@ def test_a_run_of_the_command_line_and_the_same_simulation_have_the_same_events(
 def test_a_rule_of_ones_own_is_a_class_a_name_or_a_table():
     by_class = dartsim.load("dart", router=TwoChoices)
     assert by_class == dartsim.load("dart", router="two_choices")
+    assert dartsim.load("dart", sync_mode=type(dartsim.SyncMode.KEEP)).rollout.sync.mode == "keep"
     assert dartsim.load("areal-eta4", router={"rule": "two_choices", "gap": 5}).rollout.routing.gap == 5
     with pytest.raises(ConfigError, match=r"rollout\.routing\.gap = 0"):
         dartsim.load("dart", router={"rule": "two_choices", "gap": 0})

@@ -257,8 +257,8 @@ def _endpoint(url: str, model: str) -> list[str]:
 def _of_run(run: RunDir, *, best: bool) -> EvaluatedPolicy:
     from dartsim.run.execute import BEST
 
-    if run.summary["surrogate"]:
-        raise ConfigError(f"{run.path} was run with a surrogate policy: it has no model to evaluate")
+    if "learning" not in run.summary:
+        raise ConfigError(f"{run.path} was run without a model: there is none to evaluate")
     folder = run.path / BEST if best else run.path
     if not folder.is_dir():
         raise ConfigError(

@@ -17,9 +17,7 @@ def test_an_id_of_the_hub_is_known(name):
     assert is_hub_id(name)
 
 
-@pytest.mark.parametrize(
-    "name", ["models/UI-TARS-1.5-7B", "/data/Qwen3", "./Qwen/Qwen3", "model", "a/b/c", "../m"]
-)
+@pytest.mark.parametrize("name", ["models/UI-TARS-1.5-7B", "/data/Qwen3", "./Qwen/Qwen3", "model", "a/b/c", "../m"])
 def test_a_folder_is_no_id(name):
     assert not is_hub_id(name)
     assert model_folder(name) == Path(name)
