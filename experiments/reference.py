@@ -33,7 +33,7 @@ def commands() -> str:
     for task, name, text in _commands(root, "", ""):
         by_task.setdefault(task, []).append((f"`dartsim {name}`", text))
     rows = [("" if i else task, *row) for task, own in by_task.items() for i, row in enumerate(own)]
-    return texts(("to", "command", "what it does"), rows)
+    return texts(("for", "command", "what it does"), rows)
 
 
 def _commands(group: Any, before: str, task: str) -> Iterator[tuple[str, str, str]]:
@@ -50,8 +50,9 @@ def _commands(group: Any, before: str, task: str) -> Iterator[tuple[str, str, st
 
 
 def workloads() -> str:
-    """Every workload with its title, as a nested list."""
-    return "".join(f"  - `{name}`: {tree['about']['title']}\n" for name, tree in known_workloads().items())
+    """Every packaged cluster with its workload."""
+    rows = [(f"`{name}`", tree["about"]["title"]) for name, tree in known_workloads().items()]
+    return texts(("packaged cluster", "what it is"), rows)
 
 
 def figures() -> str:
