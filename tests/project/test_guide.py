@@ -1,4 +1,4 @@
-"""Every step of docs/guide.md that needs no GPU, no KVM and no download runs as it is written there.
+"""Every step of docs/osworld.md that needs no GPU, no KVM and no download runs as it is written there.
 
 A command of the guide that is in none of the three tables below fails the first test: decide where it runs.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-GUIDE = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "osworld.md").read_text(encoding="utf-8")
 OURS = ("dartsim", "python -c")
 
 QUICK = (
@@ -42,7 +42,7 @@ SOAK = {
         "dartsim desktop reap",
     ),
     "## 6": ("python -c", "dartsim run --preset tiny --backend mock --hours 0.015"),
-    "### Time and cost": ("dartsim run --preset osworld-8gpu --twin --hours 24",),
+    "## 9": ("dartsim run --preset osworld-8gpu --twin --hours 24",),
 }
 """Minutes each, by section: the commands of a section build on each other. Beginnings of commands."""
 

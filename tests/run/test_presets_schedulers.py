@@ -270,7 +270,7 @@ def test_ours_passes_over_tasks_that_taught_nothing():
 @pytest.mark.soak
 @pytest.mark.parametrize("gpus", ["1gpu", "8gpu", "16gpu"])
 def test_our_presets_of_osworld_train_as_fast_as_dart_s_and_generate_less_in_vain(gpus):
-    """On the same GPUs, for eight hours of virtual time: the tables of docs/guide.md are longer runs of the same."""
+    """On the same GPUs, for eight hours of virtual time; `experiments.osworld_twins` makes longer runs."""
     dart, ours = (
         run_simulation(prepare(planned(load(preset_name=name, overrides=["run.hours=8.0"])))).figures
         for name in (f"osworld-{gpus}", f"osworld-dartsim-{gpus}")
