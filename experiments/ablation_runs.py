@@ -17,7 +17,7 @@ from dartsim.core.types import Batch, Task, UpdateResult, Weights
 from dartsim.curation import TurnSelection
 from dartsim.envs.mock.suites import mock_tasks
 from dartsim.observe import HELD_OUT, Instrument, Recorder, TrainerState, UpdateRecord
-from dartsim.real.evaluate import PolicyEvaluation, evaluate
+from dartsim.real.evaluate import evaluate
 from dartsim.real.learners.torch_learner import TorchLearner
 from dartsim.real.learners.warm_start import Demonstration, WarmStart, warm_start
 from dartsim.real.vlm import build
@@ -29,6 +29,7 @@ from dartsim.run.learning import Learning, learning
 from dartsim.run.prepare import PreparedRun, prepare
 from dartsim.run.sim_cluster import desktop_maker
 from dartsim.run.simulation import run_simulation
+from dartsim.trainer.promotion import HeldOutRewards
 
 CARELESS = {"plain_locks": 0.3, "mixed_locks": 0.5, "odd_locks": 0.25}
 """Share of a teacher's actions that are drawn by chance: what the base model is unsure of."""
@@ -105,7 +106,7 @@ class Curve(Instrument):
         if HELD_OUT in record.metrics:
             self.note(record.update, record.time, record.metrics[HELD_OUT])
 
-    def note(self, update: int, seconds: float, success: float) -> None:
+    def note(self, update: int, seconds: float, success: float | None) -> None:
         counts, hot = (self.recorder.counts, self.recorder.hot) if self.recorder is not None else ({}, None)
         self.points.append(
             {
@@ -113,7 +114,7 @@ class Curve(Instrument):
                 "simulated_hours": round(seconds / 3600.0, 5),
                 "turns": hot.generated_turns if hot is not None else 0,
                 "trained_turns": counts.get("trained_turns", 0),
-                "success_rate": round(success, 5),
+                "success_rate": round(success or 0.0, 5),
             }
         )
 
@@ -157,7 +158,7 @@ def run_from(settings: Config, folder: Path) -> dict[str, Any]:
     trained = learning(prepared, resume=folder)
     first = _evaluate(trained, prepared, Weights(0))
     curve = Curve()
-    curve.note(0, 0.0, first.success_rate)
+    curve.note(0, 0.0, first.mean)
     learner = trained.learner
     cuts = Cuts(learner, prepared.config)
     trained.learner = cast("EvaluatedLearner", cuts)
@@ -165,11 +166,11 @@ def run_from(settings: Config, folder: Path) -> dict[str, Any]:
     newest = learner.newest
     last = _evaluate(trained, prepared, newest)
     recorder, figures = result.recorder, result.figures
-    curve.note(newest.version, recorder.snapshots[-1].time, last.success_rate)
+    curve.note(newest.version, recorder.snapshots[-1].time, last.mean)
     return {
         "bound": prepared.config.curation.staleness.max_staleness,
-        "success_rate_initial": first.success_rate,
-        "success_rate_final": last.success_rate,
+        "success_rate_initial": first.mean,
+        "success_rate_final": last.mean,
         "turns_to_50_percent": curve.first("turns", WANTED),
         "trained_turns_to_50_percent": curve.first("trained_turns", WANTED),
         "simulated_hours_to_50_percent": curve.first("simulated_hours", WANTED),
@@ -192,15 +193,15 @@ def run_from(settings: Config, folder: Path) -> dict[str, Any]:
     }
 
 
-def by_kind(tasks: Sequence[Task], evaluation: PolicyEvaluation) -> dict[str, float]:
+def by_kind(tasks: Sequence[Task], evaluation: HeldOutRewards) -> dict[str, float]:
     """Return the success rate on easy, hard and never-solved tasks."""
     scores: dict[str, list[float]] = defaultdict(list)
     for task in tasks:
-        scores[kind_of(task)].extend(evaluation.scores[task.id])
+        scores[kind_of(task)].extend(evaluation.rewards[task.id])
     return {kind: float(np.mean(values)) for kind, values in sorted(scores.items())}
 
 
-def _evaluate(trained: Learning, prepared: PreparedRun, weights: Weights) -> PolicyEvaluation:
+def _evaluate(trained: Learning, prepared: PreparedRun, weights: Weights) -> HeldOutRewards:
     """Evaluate weights more thoroughly than during the run."""
     trained.model.add(weights)
     maker = desktop_maker(prepared.config)

@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-import numpy as np
 
 from dartsim.core.ports import ContentModel
 from dartsim.core.types import Attempt, Ending, Observation, Reply, Request, Task, Trajectory, Turn, Version
 from dartsim.envs.base import DONE, FAIL, GuiEnv
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyEvaluation:
-    """The scores of a version: for each task its attempts' rewards."""
-
-    version: Version
-    scores: dict[str, tuple[float, ...]]
-
-    @property
-    def success_rate(self) -> float:
-        return float(np.mean([np.mean(rewards) for rewards in self.scores.values()]))
+from dartsim.trainer.promotion import HeldOutRewards
 
 
 def play(
@@ -77,6 +63,17 @@ def _play_at_once(
     ]
 
 
+def attempts_at(
+    tasks: Sequence[Task], attempts: int, *, version: Version, turn_limit: int, seed: int = 0
+) -> list[Attempt]:
+    """Return ``attempts`` attempts at each task, numbered from 0."""
+    pairs = [(number, task, index) for number, task in enumerate(tasks) for index in range(attempts)]
+    return [
+        Attempt(id, task, number, index, seed * 1_000_003 + id, turn_limit, version)
+        for id, (number, task, index) in enumerate(pairs)
+    ]
+
+
 def evaluate(
     answers: ContentModel,
     desktops: Sequence[GuiEnv],
@@ -87,22 +84,7 @@ def evaluate(
     attempts: int = 1,
     seed: int = 0,
     act: Callable[[str], str] | None = None,
-) -> PolicyEvaluation:
+) -> HeldOutRewards:
     """Evaluate a version on tasks, each attempted ``attempts`` times."""
-    all_attempts = [
-        Attempt(
-            number * attempts + index,
-            task,
-            number,
-            index,
-            seed * 1_000_003 + number * attempts + index,
-            turn_limit,
-            version,
-        )
-        for number, task in enumerate(tasks)
-        for index in range(attempts)
-    ]
-    rewards: dict[str, list[float]] = {task.id: [] for task in tasks}
-    for trajectory in play(answers, desktops, all_attempts, version=version, act=act):
-        rewards[trajectory.attempt.task.id].append(trajectory.reward or 0.0)
-    return PolicyEvaluation(version=version, scores={task: tuple(values) for task, values in rewards.items()})
+    tried = attempts_at(tasks, attempts, version=version, turn_limit=turn_limit, seed=seed)
+    return HeldOutRewards.of(version, play(answers, desktops, tried, version=version, act=act))

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError, NothingCollected
 from dartsim.core.ports import ContentModel
-from dartsim.core.types import Attempt, Trajectory, Weights
-from dartsim.real.evaluate import play
+from dartsim.core.types import Trajectory, Weights
+from dartsim.real.evaluate import attempts_at, play
 from dartsim.real.osworld.result_import import ImportCounts, import_attempts
 from dartsim.real.pool_files import check_meaning, read_pool, token_meaning, write_pool
 from dartsim.real.vlm import Vlm, build
@@ -209,19 +209,9 @@ def play_tasks(
 ) -> tuple[list[Trajectory], int]:
     """Try every task ``attempts`` times; return the successes and the number of attempts."""
     config = prepared.config
-    pairs = [(task, index) for task in prepared.tasks for index in range(attempts)]
-    tried = [
-        Attempt(
-            id=number,
-            task=task,
-            group=-1,
-            index=index,
-            seed=config.run.seed * 1_000_003 + number,
-            turn_limit=config.rollout.max_turns,
-            version=weights.version,
-        )
-        for number, (task, index) in enumerate(pairs)
-    ]
+    tried = attempts_at(
+        prepared.tasks, attempts, version=weights.version, turn_limit=config.rollout.max_turns, seed=config.run.seed
+    )
     maker = desktop_maker(config)
     desktops = [maker() for _ in range(min(MAX_DESKTOPS, len(tried)))]
     successes: list[Trajectory] = []

@@ -12,7 +12,7 @@ from dartsim.core.ports import Learner
 from dartsim.core.rng import Streams
 from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.observe.records import HELD_OUT
-from dartsim.real.evaluate import PolicyEvaluation, evaluate
+from dartsim.real.evaluate import evaluate
 from dartsim.real.learners.backend import RealLearner
 from dartsim.real.vlm import Vlm, VlmPolicy
 from dartsim.run.prepare import PreparedRun
@@ -40,7 +40,7 @@ class Trials:
         maker = desktop_maker(prepared.config)
         self._desktops = [maker() for _ in range(min(64, len(self._tasks) * attempts))]
 
-    def __call__(self, weights: Weights, seed: int = 0) -> PolicyEvaluation:
+    def __call__(self, weights: Weights, seed: int = 0) -> HeldOutRewards:
         """Return the success of weights in the attempts of a seed."""
         policy = VlmPolicy(self._vlm, keep_versions=2)
         policy.add(Weights(1, weights.source))
@@ -64,9 +64,9 @@ class HeldOut:
         # On real desktops, attempts go among those of the run (``HeldOutAttempts``).
         trials = prepared.held_out and not prepared.config.backend.boots
         self._trials = Trials(prepared, vlm, attempts) if trials else None
-        self.evaluations: list[PolicyEvaluation] = []
+        self.evaluations: list[HeldOutRewards] = []
 
-    def evaluate(self, weights: Weights) -> PolicyEvaluation | None:
+    def evaluate(self, weights: Weights) -> HeldOutRewards | None:
         if self._trials is None:
             return None
         evaluation = self._trials(weights)
@@ -93,18 +93,7 @@ class EvaluatedLearner:
             evaluation = await asyncio.to_thread(self._held_out.evaluate, result.weights)
             if evaluation is None:
                 return result
-            return replace(result, metrics={**result.metrics, HELD_OUT: evaluation.success_rate})
-
-
-class PromotionJudge:
-    """Evaluates weights on the held-out tasks with the attempts that promotion needs."""
-
-    def __init__(self, prepared: PreparedRun, vlm: Vlm) -> None:
-        self._trials = Trials(prepared, vlm, prepared.config.trainer.promotion.attempts_per_task)
-
-    def __call__(self, weights: Weights, seed: int) -> HeldOutRewards:
-        """Return the success of weights in the attempts of a seed."""
-        return HeldOutRewards(version=weights.version, rewards=self._trials(weights, seed).scores)
+            return replace(result, metrics={**result.metrics, HELD_OUT: evaluation.mean or 0.0})
 
 
 def promoting(prepared: PreparedRun, vlm: Vlm, trainer: RealLearner, folder: Path | None) -> PromotedLearner | None:
@@ -119,7 +108,7 @@ def promoting(prepared: PreparedRun, vlm: Vlm, trainer: RealLearner, folder: Pat
 
     return PromotedLearner(
         trainer,
-        PromotionJudge(prepared, vlm),
+        Trials(prepared, vlm, settings.attempts_per_task),
         Promotions(rule=settings, rng=Streams(prepared.config.run.seed).rng("trainer/promotion")),
         every_updates=settings.every_updates,
         on_promoted=keep,

@@ -72,7 +72,7 @@ class Learning(ServedModel):
 
     def evaluate(self, weights: Weights) -> float | None:
         evaluation = self.held_out.evaluate(weights)
-        return None if evaluation is None else evaluation.success_rate
+        return None if evaluation is None else evaluation.mean
 
     def save(self, folder: Path) -> None:
         """Write the model as transformers reads it, and the learner's state, to continue from."""

@@ -50,5 +50,5 @@ def test_attempts_end_as_the_desktop_says_or_at_their_limit() -> None:
 def test_success_is_the_mean_over_tasks(red_buttons: list[Any]) -> None:
     tasks = [Task(str(cell), "press") for cell in range(4)]
     result = evaluate(Scripted("click 0 0"), red_buttons, tasks, version=3, turn_limit=1, attempts=2)
-    assert result.scores == {"0": (1.0, 1.0), "1": (0.0, 0.0), "2": (0.0, 0.0), "3": (0.0, 0.0)}
-    assert result.success_rate == 0.25
+    assert result.rewards == {"0": [1.0, 1.0], "1": [0.0, 0.0], "2": [0.0, 0.0], "3": [0.0, 0.0]}
+    assert result.mean == 0.25

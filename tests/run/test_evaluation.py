@@ -12,7 +12,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.types import Weights
 from dartsim.real.vlm import build
 from dartsim.real.vlm.plan import vlm_config
-from dartsim.run.evaluation import PromotionJudge
+from dartsim.run.evaluation import Trials
 from dartsim.run.execute import BEST, execute
 from dartsim.run.learning import learning
 from dartsim.run.prepare import prepare
@@ -55,7 +55,7 @@ def test_a_collapse_is_rolled_back_under_a_new_version():
 def test_equal_weights_make_equal_attempts_of_a_seed_under_any_version():
     prepared = prepare(load(preset_name="tiny", overrides=SMALL))
     vlm = build(vlm_config(prepared.config))
-    judge, weights = PromotionJudge(prepared, vlm), vlm.snapshot()
+    judge, weights = Trials(prepared, vlm, 2), vlm.snapshot()
     first, again, other = judge(Weights(0, weights), 1), judge(Weights(7, weights), 1), judge(Weights(0, weights), 2)
     assert (first.version, again.version) == (0, 7)
     assert first.rewards == again.rewards != other.rewards

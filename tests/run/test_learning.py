@@ -14,12 +14,12 @@ from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.curation import SuccessPool
 from dartsim.observe import Listener
 from dartsim.observe.records import HELD_OUT
-from dartsim.real.evaluate import PolicyEvaluation
 from dartsim.run.demonstrations import oracle_turns
 from dartsim.run.evaluation import EvaluatedLearner
 from dartsim.run.learning import learning
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
+from dartsim.trainer.promotion import HeldOutRewards
 
 SMALL = ("tasks.count=16", "tasks.held_out=8", "rollout.num_envs=8", "run.updates=2", "recorder.max_segments=0")
 
@@ -101,7 +101,7 @@ async def test_an_evaluation_that_failed_is_made_again_without_another_update():
             if not self.failed:
                 self.failed = True
                 raise RuntimeError("out of memory")
-            return PolicyEvaluation(version=weights.version, scores={"a": (1.0, 0.0), "b": (0.0, 1.0)})
+            return HeldOutRewards(version=weights.version, rewards={"a": (1.0, 0.0), "b": (0.0, 1.0)})
 
     learner = EvaluatedLearner(inner := Inner(), HeldOut(), 1, first=Weights(0))
     with pytest.raises(UpdateUncertain, match="its evaluation failed"):
