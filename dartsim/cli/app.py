@@ -55,7 +55,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with: [bold]dartsim compare coupled dart-measured[/bold], or [bold]dartsim run[/bold]",
+    epilog="Start with: [bold]dartsim compare coupled dart-measured[/bold], or [bold]dartsim run[/bold]\n\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong request, 10 to 19 ended by an alarm, 130 interrupted, 143 terminated",
 )
 
 Command = tuple[str, Callable[..., None], str, str]
@@ -126,7 +127,7 @@ app.add_typer(
 @app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the versions and exit.")] = False,
 ) -> None:
     """Decoupled, asynchronous reinforcement learning of GUI agents: try it on a simulated cluster."""
     if version:

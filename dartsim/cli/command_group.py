@@ -32,12 +32,12 @@ class CommandGroup(TyperGroup):
             if cmd_name in CONFIGURED and not any(option.name == "plugin" for option in command.params):
                 command.params.append(_plugin_option())
             command.help = unwrap_paragraphs(command.help)
-            _hide_bool_type([*command.params, command.get_help_option(ctx)])
+            _shorten_types([*command.params, command.get_help_option(ctx)])
         return command
 
     def get_params(self, ctx: Any) -> Any:
         """Return the group's own options, and ``--help``."""
-        return _hide_bool_type(super().get_params(ctx))
+        return _shorten_types(super().get_params(ctx))
 
 
 class RootCommandGroup(CommandGroup):
@@ -111,9 +111,13 @@ def _with_plugins(plugin: Plugins = None) -> None:
     """Have the option, for ``_plugin_option``."""
 
 
-def _hide_bool_type(options: list[Any]) -> list[Any]:
-    """Show flags without a type."""
+def _shorten_types(options: list[Any]) -> list[Any]:
+    """Show flags without a type and numbers as N, so that the help has room for words."""
     for option in options:
-        if getattr(option, "is_bool_flag", False) and option.metavar is None:
+        if option.metavar is not None:
+            continue
+        if getattr(option, "is_bool_flag", False):
             option.metavar = ""
+        elif getattr(getattr(option, "type_descriptor", None), "annotation", None) in (int, float, list[int]):
+            option.metavar = "N"  # by what typer 0.29 keeps; other versions show the type's name
     return options

@@ -37,7 +37,8 @@ PROFILES_EXAMPLES = (
 SHOW_EXAMPLES = (
     "Examples:\n\n"
     "dartsim config show --preset dart > my.toml\n\n"
-    "dartsim config show --preset areal-eta4 --on osworld --faults calm"
+    "dartsim config show --preset areal-eta4 --on osworld --faults calm\n\n"
+    "dartsim config show my.toml --json - | jq .rollout"
 )
 SCHEMA_EXAMPLES = "Examples:\n\ndartsim config schema\n\ndartsim config schema --json schema.json"
 
@@ -79,6 +80,55 @@ def presets(
         out.print("\n`dartsim presets PRESET` shows its source and its departures from it", highlight=False)
 
 
+@config_app.command("show", epilog=SHOW_EXAMPLES)
+def show(
+    scheduler: SchedulerArgument = None,
+    preset: Annotated[str | None, typer.Option(help="What to build on.")] = None,
+    on: OnOption = None,
+    profile: ProfileOption = None,
+    faults: FaultsOption = None,
+    overrides: Overrides = None,
+    json_file: JsonInstead = None,
+) -> None:
+    """Print the resolved configuration as TOML, ready to edit and run."""
+    from dartsim.cli.options import load_config
+    from dartsim.config import to_toml
+
+    resolved = load_config(
+        scheduler,
+        preset_name=preset,
+        on=on,
+        profile=profile,
+        overrides=settings(overrides, None, None, faults),
+    )
+    if json_file is not None:
+        write_json(resolved.model_dump(mode="json"), json_file)
+    else:
+        typer.echo(to_toml(resolved), nl=False)
+
+
+@config_app.command("schema", epilog=SCHEMA_EXAMPLES)
+def schema(
+    json_file: Annotated[
+        str | None,
+        typer.Option(
+            "--json", metavar="FILE", callback=json_target, help="Write a JSON schema instead; - for standard output."
+        ),
+    ] = None,
+) -> None:
+    """Print every setting with its default and meaning."""
+    from dartsim.config import Config
+    from dartsim.config.load import describe
+
+    if json_file is not None:
+        write_json(Config.model_json_schema(), json_file)
+        return
+    table = plain_table("setting", "default", "meaning")
+    for setting in describe():
+        table.add_row(setting.key, setting.default, setting.meaning)
+    out.print(table)
+
+
 @config_app.command("profiles", epilog=PROFILES_EXAMPLES)
 def profiles(json_file: JsonInstead = None) -> None:
     """List the latency profiles of desktops and the GPU profiles of engines."""
@@ -117,51 +167,6 @@ def profiles(json_file: JsonInstead = None) -> None:
     out.print(table)
     out.print()
     out.print(gpu_table)
-
-
-@config_app.command("show", epilog=SHOW_EXAMPLES)
-def show(
-    scheduler: SchedulerArgument = None,
-    preset: Annotated[str | None, typer.Option(help="What to build on.")] = None,
-    on: OnOption = None,
-    profile: ProfileOption = None,
-    faults: FaultsOption = None,
-    overrides: Overrides = None,
-) -> None:
-    """Print the resolved configuration as TOML, ready to edit and run."""
-    from dartsim.cli.options import load_config
-    from dartsim.config import to_toml
-
-    resolved = load_config(
-        scheduler,
-        preset_name=preset,
-        on=on,
-        profile=profile,
-        overrides=settings(overrides, None, None, faults),
-    )
-    typer.echo(to_toml(resolved), nl=False)
-
-
-@config_app.command("schema", epilog=SCHEMA_EXAMPLES)
-def schema(
-    json_file: Annotated[
-        str | None,
-        typer.Option(
-            "--json", metavar="FILE", callback=json_target, help="Write a JSON schema instead; - for standard output."
-        ),
-    ] = None,
-) -> None:
-    """Print every setting with its default and meaning."""
-    from dartsim.config import Config
-    from dartsim.config.load import describe
-
-    if json_file is not None:
-        write_json(Config.model_json_schema(), json_file)
-        return
-    table = plain_table("setting", "default", "meaning")
-    for setting in describe():
-        table.add_row(setting.key, setting.default, setting.meaning)
-    out.print(table)
 
 
 @config_app.command("faults", epilog=FAULTS_EXAMPLES)

@@ -115,8 +115,6 @@ def evaluate(
     changes += _task_list(task_list) if task_list is not None else []
     policy = _policy(run, model, endpoint, best=best)
     config = _load(file, preset, [*changes, *(policy.overrides if policy is not None else ())])
-    if config.policy.kind != "vlm":
-        raise ConfigError(f"{target or preset} has a surrogate policy: it has no model to evaluate")
     policy = policy or _configured(config)
     prepared = prepare_run(config, trains=False)
     held_out = prepared.held_out
@@ -211,6 +209,8 @@ def _load(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Co
 
     changes = [*overrides, "backend.learner=local"]
     preset = "tiny" if file is None and preset is None else preset
+    if load(file, preset_name=preset, overrides=overrides).policy.kind != "vlm":
+        raise ConfigError(f"{file or preset} has a surrogate policy: it has no model to evaluate")
     config = load(file, preset_name=preset, overrides=changes)
     if config.backend.engine_backend.loads_weights or not config.backend.desktop_backend.modeled:
         return config

@@ -132,9 +132,7 @@ Json = Annotated[
 ]
 JsonInstead = Annotated[
     str | None,
-    typer.Option(
-        "--json", metavar="FILE", callback=json_target, help="Write JSON instead of a table; - for standard output."
-    ),
+    typer.Option("--json", metavar="FILE", callback=json_target, help="Write JSON instead; - for standard output."),
 ]
 Out = Annotated[
     Path | None, typer.Option("--out", callback=folder_target, help="Output folder; default: a new one in runs/.")

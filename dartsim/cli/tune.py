@@ -64,9 +64,7 @@ RayAddress = Annotated[
 
 def tune(
     scheduler: SchedulerArgument = None,
-    space: Annotated[
-        str, typer.Option(help="What may change: a TOML file, or key=low..high,key=one|other (see docs/schedulers.md).")
-    ] = "",
+    space: Annotated[str, typer.Option(help="What may change: a TOML file, or key=low..high,key=one|other.")] = "",
     preset: Annotated[str | None, typer.Option(help="What to build on; default: dart-measured.")] = None,
     on: OnOption = None,
     profile: ProfileOption = None,
@@ -84,7 +82,9 @@ def tune(
     ] = None,
     price_gpu_hour: GpuPrice = 1.0,
     price_host_hour: HostPrice = 0.0,
-    sampler: Annotated[SamplerKind | None, typer.Option(help="Default: tpe.")] = None,
+    sampler: Annotated[
+        SamplerKind | None, typer.Option(metavar="KIND", help="tpe, random, qmc or nsga2; default: tpe.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the proposals.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Simulations of a trial, seeds from 0; figures are means.")] = 1,
     fresh_seeds: Annotated[

@@ -45,7 +45,7 @@ class ConfigError(DartsimError):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``; did you mean 'NAME'?`` with the most similar known name, or nothing if none is similar."""
-    close = get_close_matches(name, list(known), 1, 0.5)
+    close = get_close_matches(name, list(known), 1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

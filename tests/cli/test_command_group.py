@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -82,6 +84,20 @@ def test_flags_are_shown_without_a_type(path):
     shown = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "100"}).output
     assert "--help" in shown
     assert "<bool>" not in shown
+
+
+def test_numbers_are_shown_as_n_with_their_range():
+    shown = CliRunner().invoke(app, ["tune", "--help"], env={"COLUMNS": "80"}).output
+    assert "N [x>=1]" in shown
+    assert "<int" not in shown
+    assert "<float" not in shown
+
+
+def test_the_version_is_one_line_with_what_a_bug_report_needs(dartsim, capsys):
+    assert dartsim("--version") == 0
+    installed = {name: re.escape(version(name)) for name in ("dartsim", "numpy", "simpy")}
+    line = "dartsim {dartsim} \\(Python 3[.0-9]+[a-z0-9]*, numpy {numpy}, simpy {simpy}\\)\n".format(**installed)
+    assert re.fullmatch(line, capsys.readouterr().out)
 
 
 def test_paragraphs_fill_the_width():

@@ -194,4 +194,6 @@ def test_a_configuration_is_shown_with_all_that_a_run_takes(dartsim, capsys):
     assert dartsim("config", "show", *given) == 0
     Path("shown.toml").write_text(capsys.readouterr().out)
     config = load(Path("shown.toml"))
+    assert dartsim("config", "show", "shown.toml", "--json", "-") == 0
+    assert json.loads(capsys.readouterr().out) == config.model_dump(mode="json")
     assert (config.workload, config.cluster.env.profile, config.cluster.faults.profile) == ("osworld", "dart", "calm")
