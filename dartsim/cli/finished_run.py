@@ -57,8 +57,11 @@ def report(
 
 
 def _film(folder: Path, episode: int, best: bool, target: Path, json_file: str | None) -> None:
+    from dartsim.observe.rundir import read_run
     from dartsim.run.resume import resumed
 
+    if read_run(folder).summary["surrogate"]:
+        raise ConfigError(f"{folder} was run with a surrogate policy: it has no model to film")
     prepared, learning = resumed(folder, [f"tasks.held_out={episode + 1}"], best=best)
     trajectory = learning.film(prepared.held_out[episode], target)
     actions = [turn.reply.action for turn in trajectory.turns]

@@ -244,10 +244,7 @@ def _show_resume(config: Config, resume_point: ResumePoint | None) -> None:
         errors.print("the run had not begun: starting it")
         return
     facts = resume_point.as_json()
-    text = (
-        f"life {resume_point.life}: from hour {facts['from_hours']:.2f} of {config.run.hours:g} and update "
-        f"{facts['from_update']}"
-    )
+    text = f"resumed: from hour {facts['from_hours']:.2f} of {config.run.hours:g} and update {facts['from_update']}"
     if facts["interrupted_attempts"]:
         text += f"; {facts['interrupted_attempts']} interrupted attempts restart"
     if facts["returned"]:
