@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer
 
+from dartsim.cli.app import app
 from dartsim.config import Config, presets
 from dartsim.config.load import describe, valid_keys
+from dartsim.core.types import Drop
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -52,6 +56,37 @@ def test_every_setting_that_a_page_names_exists(page: str):
 def test_the_reference_names_every_preset():
     page = (DOCS / "reference.md").read_text(encoding="utf-8")
     assert [name for name in presets() if f"`{name}`" not in page] == []
+
+
+def test_the_concepts_name_every_reason_to_drop_a_trajectory():
+    page = (DOCS / "concepts.md").read_text(encoding="utf-8")
+    assert [reason for reason in Drop if f"`{reason}`" not in page] == []
+
+
+def test_contributors_are_told_every_rule_of_the_search_and_every_package():
+    page = (DOCS / "contributing.md").read_text(encoding="utf-8")
+    code = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "dartsim" / "fuzz").glob("*.py"))
+    rules = set(re.findall(r'"([IR]\d+)"', code))
+    assert rules == set(re.findall(r"^\| ([IR]\d+) ", page, re.MULTILINE))
+    layers = set(re.findall(r"\w+", page.partition("```text")[2].partition("```")[0]))
+    packages = {path.parent.name for path in (ROOT / "dartsim").glob("*/__init__.py")}
+    assert packages - layers == set()
+
+
+COMMANDS = re.compile(r"^ *```(?:console|bash|sh)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_of_a_page_exists_with_its_options(page: str):
+    blocks = COMMANDS.findall((ROOT / page).read_text(encoding="utf-8"))
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    parts = [shlex.split(part, comments=True) for line in lines for part in re.split(r"&&|\||>", line)]
+    for words in (words for words in parts if words[:1] == ["dartsim"]):
+        command, rest = typer.main.get_command(app), words[1:]
+        while hasattr(command, "get_command"):
+            command, rest = command.get_command(typer.Context(command), rest[0]), rest[1:]
+            assert command is not None, words
+        command.make_parser(typer.Context(command)).parse_args(args=rest)
 
 
 EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
