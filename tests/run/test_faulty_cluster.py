@@ -1,8 +1,10 @@
 """Clusters that faults strike: everything adds up, nothing is left, no fault becomes a reward, and they recover."""
 
 import asyncio
+import tomllib
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -29,24 +31,18 @@ RECOVERY_SECONDS = 1800.0
 rest of 300 s, a boot that hung, given up after 600 s, a load, given up after 300 s; then groups have to come together.
 """
 
-# A cluster that goes round fast: short attempts, small batches, quick updates.
-SMALL = {
-    "tasks": {"count": 7},
-    "rollout": {"num_envs": 6, "num_workers": 2, "max_turns": 6, "limits": {"load_seconds": 300.0}},
-    "curation": {
-        "attempts": {"group_size": 2, "max_replacements": 4},
-        "groups": {"min_size": 1, "drop_all_failed": False, "drop_solved": False, "drop_equal": False},
-        "batch": {"min_groups": 1, "max_groups": 2},
-        "staleness": {"max_staleness": None},
-        "store": "memory",
+SMALL = merge(
+    tomllib.loads(Path(__file__).with_name("small.toml").read_text(encoding="utf-8")),
+    {
+        "rollout": {"limits": {"load_seconds": 300.0}},
+        "curation": {
+            "attempts": {"max_replacements": 4},
+            "groups": {"drop_all_failed": False, "drop_solved": False, "drop_equal": False},
+            "staleness": {"max_staleness": None},
+        },
+        "run": {"hours": HOURS},
     },
-    "cluster": {
-        "engine": {"reload_seconds": 30.0},
-        "learner": {"fixed_seconds": 60.0},
-        "hosts": {"count": 2, "cores": 4.0, "memory_gib": 16.0, "concurrent_starts": 1},
-    },
-    "run": {"hours": HOURS},
-}
+)
 
 
 def small(name="dart", **tables):

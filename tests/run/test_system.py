@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import tomllib
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -24,23 +26,9 @@ from dartsim.store.memory import MemoryStore
 HOURS = 0.4
 MASKED = {Ending.BROKEN, Ending.TIMED_OUT, Ending.WORKER_FAULT, Ending.UNSCORED, Ending.CANCELLED}
 
-# A cluster that goes round fast: short attempts, small batches, quick updates.
-SMALL = {
-    "tasks": {"count": 7},
-    "rollout": {"num_envs": 6, "num_workers": 2, "max_turns": 6},
-    "curation": {
-        "attempts": {"group_size": 2},
-        "groups": {"min_size": 1},
-        "batch": {"min_groups": 1, "max_groups": 2},
-        "store": "memory",
-    },
-    "cluster": {
-        "engine": {"reload_seconds": 30.0},
-        "learner": {"fixed_seconds": 60.0},
-        "hosts": {"count": 2, "cores": 4.0, "memory_gib": 16.0, "concurrent_starts": 1},
-    },
-    "run": {"hours": HOURS},
-}
+SMALL = merge(
+    tomllib.loads(Path(__file__).with_name("small.toml").read_text(encoding="utf-8")), {"run": {"hours": HOURS}}
+)
 
 
 def small(name="dart", **tables):
