@@ -12,7 +12,7 @@ TRAINED, GENERATED = "trained_turns_per_minute", "generated_turns_per_minute"
 
 
 def verdict_rows(recorded: Figures) -> Rows:
-    """Every claim: published, its source, ours, whether they agree."""
+    """Every claim with a published figure: its source, ours, whether they agree."""
     words = {True: "yes", False: "**no**", None: "–"}
     columns = {
         "statement": "{statement}",
@@ -21,7 +21,8 @@ def verdict_rows(recorded: Figures) -> Rows:
         "here": "{ours}",
         "agrees": "{agrees}",
     }
-    return rows_of(columns, ({**row, "agrees": words[row["agrees"]]} for row in recorded["verdicts"]))
+    judged = (row for row in recorded["verdicts"] if row["published"] != "no figure")
+    return rows_of(columns, ({**row, "agrees": words[row["agrees"]]} for row in judged))
 
 
 def definition_rows(recorded: Figures) -> Rows:

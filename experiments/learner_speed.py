@@ -23,7 +23,8 @@ def measure(options: Options) -> Figures:
 def summary(figures: Figures) -> str:
     """The rates of learner and worker, in words."""
     rates = {row["what"]: row["ours"] for row in figures["rows"] if "/s," in row["what"]}
-    return "Per CPU second: " + "; ".join(f"{what}: {rate:,.0f}" for what, rate in rates.items()) + ".\n"
+    words = (f"{rate:,.0f} {what.replace('/s, ', ' (', 1)})" for what, rate in rates.items())
+    return f"Per CPU second: {'; '.join(words)}.\n"
 
 
 STUDY = Experiment(

@@ -69,10 +69,10 @@ def summary(figures: Figures) -> str:
         return f"{min(values):{form}} to {max(values):{form}}"
 
     return (
-        f"{figures['learned']} of {len(runs)} seeds end at {figures['wanted_success_rate']:.0%} or more: success on "
-        f"held-out tasks rises from {spread('success_rate_initial', '.1%')}\nto "
-        f"{spread('success_rate_final', '.1%')} in {spread('total_updates', '')} updates, "
-        f"{spread('simulated_hours', '.1f')} simulated hours and {spread('cpu_seconds', '.0f')} CPU seconds.\n"
+        f"{figures['learned']} of {len(runs)} seeds end at {figures['wanted_success_rate']:.0%} or more. Success on "
+        f"held-out tasks: {spread('success_rate_initial', '.1%')} at first, {spread('success_rate_final', '.1%')} at "
+        f"last. A run takes {spread('total_updates', '')} updates, {spread('simulated_hours', '.1f')} simulated hours "
+        f"and {spread('cpu_seconds', '.0f')} CPU seconds.\n"
     )
 
 

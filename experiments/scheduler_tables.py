@@ -19,7 +19,6 @@ def best_rows(recorded: Mapping[str, Any]) -> Rows:
         "best other": "{other[trained_turns_per_minute]:.1f} (`{best_other}`)",
         "ratio": "{ours_over_best_other:.2f}x",
         "scheduling alone": "{alone_over_best_other:.2f}x",
-        "the same, turns with a signal": "{alone_over_best_other_by_signal:.2f}x",
         "of the bound": "{ours_over_bound:.0%}",
         "of the bound with queues": "{ours_over_predicted:.0%}",
         "largest staleness": "{ours[staleness_max]:.0f}, other {other[staleness_max]:.0f}",

@@ -249,9 +249,6 @@ def verl_rows(recorded: Mapping[str, Any]) -> Rows:
         "partial": "{partial}",
         "step, published, s": "{published_step_seconds:.1f} (fitted)",
         "step, s": "{step_seconds:.1f}",
-        "generation wait, s": "{gen_wait_seconds:.1f}",
-        "update, s": "{update_seconds:.1f}",
-        "100 steps, h": "{hours_100_steps:.1f}",
         "400 steps, h": "{hours_400_steps:.1f}",
     }
     entries = []
