@@ -25,7 +25,9 @@ from dartsim.cli import (
     explain,
     finished_run,
     fuzz,
+    import_latencies,
     measure,
+    new,
     osworld,
     plan,
     rehearse,
@@ -70,6 +72,13 @@ COMMANDS: dict[str, list[Command]] = {
         ("collect", collect.collect, "Collect successful attempts to start a run with.", collect.EXAMPLES),
     ],
     "Tune a scheduler": [
+        ("new", new.new, "Write a file with your own cluster.", new.EXAMPLES),
+        (
+            "import-latencies",
+            import_latencies.import_latencies,
+            "Turn measured times in a CSV file into a profile.",
+            import_latencies.EXAMPLES,
+        ),
         ("compare", compare.compare, "Compare schedulers side by side.", compare.EXAMPLES),
         ("tune", tune.tune, "Search for better settings.", tune.EXAMPLES),
         ("plan", plan.plan, "Find the best split of given machines.", plan.EXAMPLES),

@@ -42,6 +42,20 @@ SHOW_EXAMPLES = (
 )
 SCHEMA_EXAMPLES = "Examples:\n\ndartsim config schema\n\ndartsim config schema --json schema.json"
 
+
+def _distributions() -> Table:
+    """Return the kinds of distributions with their fields."""
+    from dartsim.sim.latency import FIELDS, kinds
+
+    table = plain_table(
+        "kind", "what", "fields", title="distributions (cluster.env.latency.*, …): a number, or a table with a kind"
+    )
+    for kind, forms, meaning in kinds():
+        fields = "; or ".join(", ".join(f"{key} ({FIELDS[key]})" for key in keys) for keys in forms)
+        table.add_row(kind, meaning, fields)
+    return table
+
+
 FAULTS_EXAMPLES = (
     "Examples:\n\n"
     "dartsim config faults\n\n"
@@ -116,17 +130,24 @@ def schema(
         ),
     ] = None,
 ) -> None:
-    """Print every setting with its default and meaning."""
+    """Print every setting with its default and meaning, and every kind of distribution with its fields."""
     from dartsim.config import Config
     from dartsim.config.load import describe
+    from dartsim.sim.latency import FIELDS, kinds
 
     if json_file is not None:
-        write_json(Config.model_json_schema(), json_file)
+        known = [
+            {"kind": kind, "meaning": meaning, "forms": [{key: FIELDS[key] for key in keys} for keys in forms]}
+            for kind, forms, meaning in kinds()
+        ]
+        write_json({**Config.model_json_schema(), "distributions": known}, json_file)
         return
     table = plain_table("setting", "default", "meaning")
     for setting in describe():
         table.add_row(setting.key, setting.default, setting.meaning)
     out.print(table)
+    out.print()
+    out.print(_distributions())
 
 
 @config_app.command("profiles", epilog=PROFILES_EXAMPLES)

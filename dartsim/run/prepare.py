@@ -83,7 +83,7 @@ def prepare(config: Config) -> PreparedRun:
         held_out=held_out,
         difficulties=_difficulties(config, [*tasks, *held_out]),
         timing=timing,
-        gpu=GPU_PROFILES[gpu_name],
+        gpu=GPU_PROFILES[gpu_name].for_model(config.cluster.engine.model_billions),
         prompts=_prompts(config),
         outcomes=_outcomes(config),
     )

@@ -227,6 +227,33 @@ class Quantiles(Latency):
 
 
 @dataclass(frozen=True, slots=True)
+class Empirical(Latency):
+    """Measured seconds, each drawn with the same chance.
+
+    Attributes:
+        samples: The measured seconds, one or more.
+    """
+
+    samples: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.samples:
+            raise ConfigError("empirical: no sample given; give at least one number of seconds")
+        for seconds in self.samples:
+            _check("samples", seconds, zero=True)
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.samples) / len(self.samples)
+
+    def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+        return np.array(self.samples, dtype=np.float64)[rng.integers(len(self.samples), size=size)]
+
+    def capped_mean(self, cap: float) -> float:
+        return math.fsum(min(seconds, cap) for seconds in self.samples) / len(self.samples)
+
+
+@dataclass(frozen=True, slots=True)
 class Sum(Latency):
     """Independent parts, one after the other."""
 
@@ -301,6 +328,7 @@ def from_spec(spec: float | Mapping[str, Any]) -> Latency:
     lognormal  ``mean_seconds``, ``sd_seconds``; or ``median_seconds``, ``sigma``
     gamma      ``mean_seconds``, ``k``
     quantiles  ``points`` [[quantile, seconds], …], ``log`` (false)
+    empirical  ``samples`` [seconds, …]
     sum        ``parts`` [spec, …]
     shifted    ``seconds``, ``of`` (spec)
     capped     ``cap_seconds``, ``of`` (spec)
@@ -334,6 +362,7 @@ _FORMS: dict[str, list[Callable[..., Latency]]] = {
     "lognormal": [Lognormal, Lognormal.from_median],
     "gamma": [Gamma],
     "quantiles": [Quantiles],
+    "empirical": [Empirical],
     "sum": [Sum],
     "shifted": [shifted],
     "capped": [Capped],
@@ -352,9 +381,31 @@ def kinds() -> list[tuple[str, list[list[str]], str]]:
 _VALUES: Mapping[str, TypeAdapter[Any]] = {
     "points": TypeAdapter(tuple[tuple[Number, Number], ...]),
     "log": TypeAdapter(Annotated[bool, Strict()]),
+    "samples": TypeAdapter(tuple[Number, ...]),
     "parts": TypeAdapter(list[Any]),
 }
-_EXPECTED = {"points": "a list of [quantile, seconds]", "log": "true or false", "parts": "a list"}
+_EXPECTED = {
+    "points": "a list of [quantile, seconds]",
+    "samples": "a list of seconds",
+    "log": "true or false",
+    "parts": "a list",
+}
+
+FIELDS: Mapping[str, str] = {
+    "seconds": "seconds",
+    "mean_seconds": "the mean, seconds",
+    "sd_seconds": "the standard deviation, seconds",
+    "median_seconds": "the median, seconds",
+    "sigma": "standard deviation of the logarithm, no unit",
+    "k": "shape, no unit: 1 is the exponential, large is nearly constant",
+    "points": "pairs of a quantile, 0 to 1, and seconds, rising",
+    "log": "true: interpolate the logarithm of the seconds; default false",
+    "samples": "measured seconds, a list",
+    "parts": "distributions, a list",
+    "of": "a distribution",
+    "cap_seconds": "the largest value, seconds",
+}
+"""The meaning of the fields of all kinds."""
 
 
 def _parsed(name: str, value: Any) -> Any:

@@ -11,6 +11,7 @@ from dartsim.sim.latency import (
     BLOCK,
     Capped,
     Constant,
+    Empirical,
     Gamma,
     Lognormal,
     Quantiles,
@@ -26,6 +27,7 @@ EVERY_KIND = [
     Lognormal(5.3, 2.0),
     Gamma(4.0, 16.0),
     Quantiles(((0.0, 1.0), (0.5, 2.0), (1.0, 9.0))),
+    Empirical((0.5, 2.0, 2.0, 9.0)),
     Quantiles(((0.1, 1.0), (0.5, 2.0), (0.9, 40.0)), log=True),
     Sum((Constant(1.0), Gamma(2.0, 4.0), Lognormal(1.0, 0.5))),
     Capped(Lognormal(5.3, 4.0), 7.0),
@@ -114,6 +116,7 @@ def test_two_samplers_of_one_seed_agree_and_constants_draw_nothing():
         ({"kind": "lognormal", "mean_seconds": 5.3, "sd_seconds": 2.0}, Lognormal(5.3, 2.0)),
         ({"kind": "lognormal", "median_seconds": 0.15, "sigma": 1.9}, Lognormal.from_median(0.15, 1.9)),
         ({"kind": "gamma", "mean_seconds": 5.3, "k": 16}, Gamma(5.3, 16.0)),
+        ({"kind": "empirical", "samples": [2, 1.5]}, Empirical((2.0, 1.5))),
         ({"kind": "quantiles", "points": [[0, 1], [1, 2]]}, Quantiles(((0.0, 1.0), (1.0, 2.0)))),
         (
             {"kind": "quantiles", "points": [[0, 1], [1, 2]], "log": True},

@@ -45,6 +45,9 @@ class EngineConfig(Section):
         "at 1080p: 0.028, `python -m experiments.driver`).",
     )
     gpu: str = Field("h100_fp8", description="GPU profile, see `dartsim config profiles` (DART: quantized H100).")
+    model_billions: float = Field(
+        7.0, gt=0.0, description="Parameters of the served model, billions; the profiles are of 7 (Qwen2.5-VL-7B)."
+    )
     window: Literal["slide", "block"] = Field(
         "slide", description="How old screenshots leave a prompt: one a turn (slide, DART) or in blocks."
     )

@@ -1,0 +1,151 @@
+"""A cluster file from a few numbers: every setting of a cluster and its workload, with its meaning and source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from dartsim.config import load
+from dartsim.config.load import CLUSTER, NONE, SCHEDULING, WORKLOAD, Setting, describe, workloads
+from dartsim.core.errors import ConfigError
+from dartsim.lab.machines import read_hosts
+from dartsim.lab.virtual import changed
+from dartsim.run.prepare import prepare
+
+FIXED_SHARE = 0.2
+"""Share of an update that does not depend on its turns: 270 of DART's 1,270 s (21.2 min a version)."""
+
+WRITTEN = ("run.hours", "tasks.source", "tasks.count", *WORKLOAD[2:], *CLUSTER)
+UNUSED = (
+    *("cluster.faults.", "cluster.engine.batch_", "cluster.engine.request_seconds", "cluster.engine.max_batch"),
+    *("cluster.engine.prompt", "cluster.engine.prefix_cache", "surrogate.outcomes", "surrogate.domain_results"),
+)
+"""Keys that are written, and starts of keys that are not: faults are an option, others belong to measured engines."""
+
+HOURS = 8.0
+"""Simulated hours: enough for some 50 updates of a few minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterNumbers:
+    """The numbers that decide most answers.
+
+    Attributes:
+        gpus: For engines and trainer together, 2 or more.
+        trainer_gpus: Those of the trainer; None: half.
+        desktops: Number of desktops.
+        hosts: Their machines: ``4x64GiB`` or ``4x64GiBx32cores``.
+        model_billions: Parameters of the model, billions; an engine is one GPU.
+        update_seconds: Time of an update of a full batch.
+        gpu: GPU profile of the engines.
+        profile: Latency profile of the desktops.
+        workload: A packaged workload, whose tasks and lengths of attempts are taken.
+    """
+
+    gpus: int = 8
+    trainer_gpus: int | None = None
+    desktops: int = 64
+    hosts: str = "8x64GiBx32cores"
+    model_billions: float = 7.0
+    update_seconds: float = 216.0
+    gpu: str = "h100"
+    profile: str = "osworld"
+    workload: str = "osworld"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that follow from the numbers.
+
+        Raises:
+            ConfigError: If the numbers leave no GPU to engines or trainer.
+        """
+        trainer = self.gpus // 2 if self.trainer_gpus is None else self.trainer_gpus
+        if not 1 <= trainer < self.gpus:
+            raise ConfigError(f"{trainer} of {self.gpus} GPUs for the trainer: engines and trainer need 1 or more each")
+        count, memory_gib, cores = read_hosts(self.hosts)
+        hosts = {"cluster.hosts.cores": cores} if cores is not None else {}
+        return {
+            "rollout.num_envs": self.desktops,
+            "rollout.num_workers": self.gpus - trainer,
+            "cluster.hosts.count": count,
+            **hosts,
+            "cluster.hosts.memory_gib": memory_gib,
+            "cluster.env.profile": self.profile,
+            "cluster.engine.gpu": self.gpu,
+            "cluster.engine.model_billions": self.model_billions,
+            "cluster.learner.gpus": trainer,
+            "cluster.learner.fixed_seconds": round(FIXED_SHARE * self.update_seconds, 3),
+            "cluster.learner.turn_seconds": round((1.0 - FIXED_SHARE) * self.update_seconds / self.batch_turns, 6),
+        }
+
+    @property
+    def batch_turns(self) -> float:
+        """Mean turns of a full batch of the workload."""
+        config = load("dartsim", workload_name=self.workload)
+        drawn, curation = config.surrogate, config.curation
+        success = drawn.mean_success or 0.5
+        turns = success * drawn.success_turns_mean + (1.0 - success) * drawn.failure_turns_mean
+        return turns * curation.attempts.group_size * curation.batch.max_groups
+
+
+def cluster_toml(numbers: ClusterNumbers) -> str:
+    """Return the text of a cluster file: the numbers' settings, and all others of a cluster with their defaults.
+
+    Raises:
+        ConfigError: If they cannot work together, or there is no such profile or workload.
+    """
+    if numbers.workload not in workloads():
+        raise ConfigError(f"there is no workload {numbers.workload!r}; there are: {', '.join(workloads())}")
+    given = numbers.settings
+    config = changed(
+        load("dart", workload_name=numbers.workload), {**given, "run.hours": HOURS, "rollout.sync.workers_at_a_time": 1}
+    )
+    prepare(config)
+    tree, about = config.model_dump(), workloads()[numbers.workload]["about"]
+    source = f"Other settings: the workload {numbers.workload!r} ({about['source']}), or their defaults."
+    lines = [
+        "# A cluster and its workload for `--on`, written by `dartsim new`; what was asked for is marked (given).",
+        f"# {source}",
+    ]
+    lines += [f"# {departure}" for departure in about["departures"]]
+    section = ""
+    for setting in describe():
+        if not _wanted(setting):
+            continue
+        table, _, key = setting.key.rpartition(".")
+        if table != section:
+            lines += ["", f"[{table}]"]
+            section = table
+        value: Any = tree
+        for part in setting.key.split("."):
+            value = value[part]
+        lines.append(f"# {'(given) ' if setting.key in given else ''}{setting.meaning}")
+        written = tomli_w.dumps({key: NONE if value is None else value}).rstrip()
+        lines.append(f"{key} = {{}}" if value == {} else written)
+    return "\n".join(lines) + "\n"
+
+
+def _wanted(setting: Setting) -> bool:
+    if setting.key in (*SCHEDULING, "cluster.engine.model") or setting.key.startswith(UNUSED):
+        return False
+    return any(setting.key == part or setting.key.startswith(f"{part}.") for part in WRITTEN)
+
+
+def write_cluster(numbers: ClusterNumbers, path: Path) -> None:
+    """Write a cluster file and check that a scheduler runs on it.
+
+    Raises:
+        ConfigError: As ``cluster_toml``, or if the file exists.
+    """
+    text = cluster_toml(numbers)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise ConfigError(f"{path} exists already; name another file, or remove it") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+    prepare(load("dartsim", workload_name=str(path)))
