@@ -70,21 +70,6 @@ def desktop_density(figures: Figures) -> str:
     )
 
 
-def desktop_kills(figures: Figures) -> str:
-    """What random kills left behind."""
-    more = figures["kills_more"]
-    killed = ", ".join(f"{number} × {name}" for name, number in more["killed"].items())
-    rows = [
-        ["killed", f"{figures['kills']:,}"],
-        ["attempts stored", f"{more['attempts']:,}"],
-        ["of these with a score", f"{more['scored']:,}"],
-        ["scores that differ from what was done", str(more["wrong_scores"])],
-        ["leaked containers", str(figures["leaked_containers"])],
-        ["lost records", str(figures["lost_records"])],
-    ]
-    return table(["", "number"], rows) + f"\nKilled: {killed}; {more['lives']} processes one after the other.\n"
-
-
 def desktop_found(figures: Figures) -> str:
     """Say in a few sentences how long a desktop takes, and what random kills left behind."""
     more = figures["kills_more"]
@@ -123,7 +108,6 @@ STUDY = Experiment(
     tables={
         "desktop-times": desktop_times,
         "desktop-density": desktop_density,
-        "desktop-kills": desktop_kills,
         "desktop-found": desktop_found,
     },
     pictures={

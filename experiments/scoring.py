@@ -271,21 +271,6 @@ def _quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
 
-def scores_table(figures: Figures) -> Rows:
-    """Return throughput and latency by number of desktops."""
-    entries = [
-        {"num": num, "rate": rate, "p95": figures["p95_seconds"][num], "paced": figures["p95_paced_seconds"][num]}
-        for num, rate in figures["scores_per_second"].items()
-    ]
-    columns = {
-        "desktops": "{num}",
-        "scores/s without a pause": "{rate:.0f}",
-        "p95 of these, waiting included, s": "{p95:.2f}",
-        f"p95 where each scores once in {PACE_SECONDS:.0f} s, s": "{paced:.3f}",
-    }
-    return rows_of(columns, entries)
-
-
 def attack_table(figures: Figures) -> Rows:
     """Return what hostile answers did."""
     columns = {
@@ -313,7 +298,7 @@ STUDY = Experiment(
     name="scoring",
     about="Scores per second in sandboxes, their overhead, and what hostile answers do.",
     measure=measure,
-    tables={"scoring": scores_table, "scoring-attack": attack_table, "scoring-found": scoring_found},
+    tables={"scoring-attack": attack_table, "scoring-found": scoring_found},
     seeds=1,
 )
 
