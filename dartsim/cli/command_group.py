@@ -36,7 +36,6 @@ class CommandGroup(TyperGroup):
         return command
 
     def get_params(self, ctx: Any) -> Any:
-        """Return the group's own options, and ``--help``."""
         return _shorten_types(super().get_params(ctx))
 
 

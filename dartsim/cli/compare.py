@@ -79,13 +79,7 @@ ROWS: dict[str, tuple[str, float]] = {
 
 
 class SchedulerColumn(NamedTuple):
-    """A scheduler in the table.
-
-    Attributes:
-        name: Its name.
-        figures: What ``dartsim.lab.comparison.over_seeds`` returns for its runs.
-        classes: What ``classes_over_seeds`` returns for them.
-    """
+    """A scheduler in the table."""
 
     name: str
     figures: Mapping[str, Mapping[str, float | None]]
@@ -281,12 +275,7 @@ def _refuse_without_engine(config: Config) -> None:
 
 
 def scheduler_rows(columns: Sequence[SchedulerColumn], updates: int | None) -> list[tuple[str, list[str]]]:
-    """Return rows of one cell a preset: means over seeds, then the classes of tasks that are trained least.
-
-    Args:
-        columns: The presets.
-        updates: The update to which time is reported.
-    """
+    """Return rows of one cell a preset: means over seeds, then the classes of tasks that are trained least."""
     rows = [
         (label.format(updates or "–"), [_cell(column.figures.get(figure), scale) for column in columns])
         for label, (figure, scale) in ROWS.items()

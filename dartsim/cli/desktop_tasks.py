@@ -32,18 +32,7 @@ EXAMPLES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCheckRow:
-    """Result of checking one task.
-
-    Attributes:
-        task: Its id.
-        apps: Its applications.
-        steps: Turns of its oracle.
-        oracle: The oracle's score; None if it was not scored.
-        nothing: The highest score without any action; None if it was not scored.
-        seconds: Duration of the oracle's attempt, from desktop start to score.
-        fault: Why it could not be scored.
-        passed: Whether the oracle scored 1 and doing nothing 0.
-    """
+    """Result of checking one task."""
 
     task: str
     apps: list[str]

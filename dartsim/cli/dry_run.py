@@ -83,9 +83,6 @@ def _placed(config: Config, kind: Kind, entry: dict[str, Any]) -> dict[str, Any]
     return {**entry, "what": f"{entry['what']}; on Ray ({config.ray.address}), actors: {number}, each {each}"}
 
 
-# ---- printing
-
-
 def show(plan: dict[str, Any], console: Console) -> None:
     """Print the plan, with commands in shell syntax."""
     console.print(f"{plan['preset']}: {plan['hours']:g} hours by the {plan['clock']} clock; nothing was started")

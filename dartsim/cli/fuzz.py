@@ -151,9 +151,6 @@ def _presets(preset: str) -> list[str]:
     return [preset]
 
 
-# -- searching ------------------------------------------------------------------------------------
-
-
 def _search_chunk(cpu_seconds: float, chunk: Chunk, report: Callable[[float], None]) -> ChunkResult:
     """Search a chunk, perhaps in another process, for at most some CPU seconds."""
     from dartsim.fuzz import search
@@ -202,9 +199,6 @@ def _search(
         if failures:
             return tally, shrink(min(failures, key=lambda one: len(one.case.token())), on_run=progress.shrinking)
     return tally, None
-
-
-# -- showing --------------------------------------------------------------------------------------
 
 
 class _SearchProgress:

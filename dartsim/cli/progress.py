@@ -21,7 +21,6 @@ class TimeColumn(ProgressColumn):
     """The run's time: simulated hours; for a real run hours, or minutes if it is short."""
 
     def render(self, task: Task) -> Text:
-        """Return the time and the total."""
         total = task.total or 0.0
         if task.fields.get("simulated", True):
             return Text(f"{task.completed:5.1f} of {total:g} simulated h")
@@ -33,7 +32,6 @@ class SpeedColumn(ProgressColumn):
     """Simulated time per real time; empty for a real run."""
 
     def render(self, task: Task) -> Text:
-        """Return the speed as a multiple."""
         if not task.fields.get("simulated", True):
             return Text()
         elapsed = task.finished_time if task.finished else task.elapsed
@@ -86,7 +84,6 @@ class RunBar(Instrument):
         self._progress.update(self._task, live=f"{what}: {done} of {total}")
 
     def done(self) -> None:
-        """Fill the bar."""
         total = self._progress.tasks[self._task].total
         self._progress.update(self._task, completed=total, live=self._figures())
 

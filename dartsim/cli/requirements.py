@@ -33,13 +33,7 @@ SSH_SECONDS = 5.0
 def missing_requirements(
     config: Config, needed: Estimate | None, *, gpus: Callable[[], str | None] = doctor.nvidia_smi
 ) -> list[DoctorCheck]:
-    """Return the checks that a run of this configuration fails on this machine.
-
-    Args:
-        config: The configuration.
-        needed: Its estimated memory and GPUs.
-        gpus: Returns a line for each GPU of this machine, or None.
-    """
+    """Return the checks that a run of this configuration fails on this machine."""
     if config.backend.virtual:
         return []
     checks = [check for part in (_packages, _vllm, _model, _desktops, _tasks) for check in part(config)]

@@ -62,14 +62,7 @@ OK, MISSING, OPTIONAL = CheckState
 
 @dataclass(frozen=True, slots=True)
 class DoctorCheck:
-    """Result of one check of ``dartsim doctor``, or one missing requirement of a run.
-
-    Attributes:
-        name: Key that ``works`` refers to.
-        state: Result.
-        found: Description of what was found.
-        fix: Command that fixes it; empty if there is nothing to do.
-    """
+    """Result of one check of ``dartsim doctor``, or one missing requirement of a run."""
 
     name: str
     state: CheckState
@@ -85,16 +78,8 @@ def installed(package: str) -> str | None:
         return None
 
 
-# ---- vLLM
-
-
 def check_vllm(python: str | None, engines: Sequence[str] = ()) -> DoctorCheck:
-    """Check the interpreter with vLLM, or the running engines.
-
-    Args:
-        python: The interpreter; None if none is configured.
-        engines: URLs of running engines; with any, no interpreter is needed here.
-    """
+    """Check the interpreter with vLLM, or the running engines."""
     if not engines:
         return _check_interpreter(python)
     with ThreadPoolExecutor(len(engines)) as pool:
@@ -170,16 +155,8 @@ def _get(url: str, path: str) -> str:
         return text
 
 
-# ---- the learner's ranks
-
-
 def check_torchrun(version: str | None = None, interfaces: Sequence[str] | None = None) -> DoctorCheck:
-    """Check whether a learner of several processes can start: torchrun, FSDP2, the loopback's name.
-
-    Args:
-        version: Of torch; default: the installed one.
-        interfaces: Network interfaces; default: this machine's.
-    """
+    """Check whether a learner of several processes can start: torchrun, FSDP2, the loopback's name."""
     version = version or installed("torch")
     if version is None:
         found = "no torch: the learner is a thread of the run, or modeled"
@@ -200,15 +177,8 @@ def check_torchrun(version: str | None = None, interfaces: Sequence[str] | None 
     return DoctorCheck("torchrun", OK, f"torch.distributed.run and FSDP2 of torch {version} ({backends})")
 
 
-# ---- Ray
-
-
 def check_ray(address: str | None) -> DoctorCheck:
-    """Check that Ray is installed, and that a cluster listens at an address.
-
-    Args:
-        address: As ``ray.address``; None checks the package alone.
-    """
+    """Check that Ray is installed, and that a cluster listens at an address."""
     version = installed("ray")
     if version is None:
         state = OPTIONAL if address is None else MISSING
@@ -241,15 +211,8 @@ def _cluster_description(address: str) -> str:
     return f"something listens at {address}"
 
 
-# ---- the evaluator
-
-
 def check_evaluator(home: Path | None = None) -> DoctorCheck:
-    """Check the environment of OSWorld's own metrics.
-
-    Args:
-        home: Its folder; default: in the user's cache.
-    """
+    """Check the environment of OSWorld's own metrics."""
     from dartsim.real.scoring.evaluator_venv import default_home
 
     fix = "dartsim osworld install"
@@ -265,15 +228,8 @@ def check_evaluator(home: Path | None = None) -> DoctorCheck:
     return DoctorCheck("evaluator", OK, f"desktop-env {versions[-1].removesuffix('.dist')} in {folder}")
 
 
-# ---- PostgreSQL
-
-
 def check_postgres(store: str | None) -> DoctorCheck:
-    """Check PostgreSQL's driver, and that the database at a URL answers.
-
-    Args:
-        store: As ``curation.store``; None checks the driver alone.
-    """
+    """Check PostgreSQL's driver, and that the database at a URL answers."""
     version = installed("psycopg")
     if version is None:
         state = OPTIONAL if store is None else MISSING

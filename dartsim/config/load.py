@@ -253,11 +253,6 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], section: type[BaseMo
     """Return ``base`` with the settings of ``over`` laid upon it, table by table.
 
     Where ``over`` chooses another component than ``base``, parameters that only the old one has are left out.
-
-    Args:
-        base: A tree of settings.
-        over: Another one, which takes precedence.
-        section: The section that both describe; None: not a section.
     """
     merged = dict(base)
     for key, value in over.items():
@@ -314,10 +309,6 @@ def _tree(key: str, value: Any) -> Tree:
 
 def check_setting(key: str, value: Any) -> None:
     """Refuse a setting that no configuration could have.
-
-    Args:
-        key: Dotted.
-        value: Of one setting, not of a section.
 
     Raises:
         ConfigError: If the key is unknown (with the nearest valid one) or the value is of a wrong type or range.
@@ -392,14 +383,7 @@ def _read(file: Path) -> Tree:
 def _unknown_keys(
     tree: Mapping[str, Any], model: type[BaseModel], path: tuple[str, ...], *, partial: bool = False
 ) -> Iterable[str]:
-    """Yield one sentence for every key that the schema does not have.
-
-    Args:
-        tree: Settings.
-        model: Their section.
-        path: Where that is.
-        partial: Whether other settings come from elsewhere, so that defaults do not count.
-    """
+    """Yield one sentence for every key that the schema does not have."""
     for key, value in tree.items():
         field = model.model_fields.get(key)
         if field is None:
@@ -453,12 +437,7 @@ def _plugin_sections(field: FieldInfo, value: Any = True) -> dict[tuple[str, str
 
 
 def _section(field: FieldInfo | None, value: Any) -> type[BaseModel] | None:
-    """Return the section that a field's table, or each of its tables by name, is; None for a setting.
-
-    Args:
-        field: A field of a section.
-        value: Its table, which may choose a component.
-    """
+    """Return the section that a field's table, or each of its tables by name, is; None for a setting."""
     if field is None:
         return None
     if (choice := _choice(field)) is not None:

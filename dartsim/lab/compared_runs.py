@@ -72,14 +72,7 @@ def resolved(scheduler: Scheduler, on: str | Path | None = None, overrides: Iter
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One run of a comparison.
-
-    Attributes:
-        scheduler: What its scheduler is called.
-        config: Its configuration.
-        replay: What repeats it: a command, or a call.
-        path: Its directory; None: nothing is written.
-    """
+    """One run of a comparison."""
 
     scheduler: str
     config: Config
@@ -88,7 +81,6 @@ class ComparedRun:
 
     @property
     def name(self) -> str:
-        """Name in progress bars and messages."""
         return f"{self.scheduler} seed {self.config.run.seed}"
 
     @property
@@ -117,12 +109,6 @@ def make_runs(
     runs: Sequence[ComparedRun], console: Console, ray: str | None = None, processes: int | None = None
 ) -> list[EndedRun]:
     """Make the runs that are not finished, with one progress bar, on this machine's cores or on a Ray cluster.
-
-    Args:
-        runs: The runs.
-        console: Shows the bar.
-        ray: Address of the cluster; None: this machine.
-        processes: Runs at a time on this machine; default: all cores. With 1, they run in this process.
 
     Raises:
         ConfigError: If there is no such cluster.

@@ -55,7 +55,6 @@ class DesktopBackend(Backend):
         """
 
     async def open(self, context: Any) -> EnvProvider:
-        """Return what starts desktops for the length of a run."""
         config, tasks = context.prepared.config, context.prepared.tasks
         opening = self.open_here(config, tasks, context.on_call, folder=context.folder)
         provider: EnvProvider = await context.stack.enter_async_context(opening)
@@ -75,7 +74,6 @@ class EngineBackend(Backend):
     """Whether they serve the weights that a run trains, or always the same model."""
 
     async def open(self, context: Any) -> Sequence[PolicyWorker]:
-        """Return a worker for each engine, for the length of a run."""
         raise NotImplementedError
 
 
@@ -86,7 +84,6 @@ class LearnerBackend(Backend):
     """Whether it trains in other processes."""
 
     def open(self, context: Any) -> Learner:
-        """Return what trains, for the length of a run."""
         raise NotImplementedError
 
     def train(self, config: Any, vlm: Any, folder: Any, **options: Any) -> Any:
@@ -115,30 +112,25 @@ class BackendConfig(Section):
 
     @property
     def desktop_backend(self) -> DesktopBackend:
-        """The backend of the desktops."""
         backend: DesktopBackend = component("desktops", self.desktops)
         return backend
 
     @property
     def engine_backend(self) -> EngineBackend:
-        """The backend of the engines."""
         backend: EngineBackend = component("engine", self.workers)
         return backend
 
     @property
     def learner_backend(self) -> LearnerBackend:
-        """The backend of the learner."""
         backend: LearnerBackend = component("learner", self.learner)
         return backend
 
     @property
     def parts(self) -> tuple[DesktopBackend, EngineBackend, LearnerBackend]:
-        """All three."""
         return self.desktop_backend, self.engine_backend, self.learner_backend
 
     @property
     def modeled(self) -> bool:
-        """Whether every component is modeled."""
         return all(backend.modeled for backend in self.parts)
 
     @property

@@ -55,7 +55,6 @@ class DockerHostConfig(Section):
 
     @property
     def target(self) -> str:
-        """The engine's address, for messages."""
         return self.url or os.environ.get("DOCKER_HOST") or DEFAULT_URL
 
     @property

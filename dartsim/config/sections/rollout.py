@@ -33,7 +33,6 @@ class SyncConfig(Section):
 
     @property
     def sync_mode(self) -> SyncMode:
-        """The sync mode that is named."""
         mode: SyncMode = component("sync_mode", self.mode)
         return mode
 

@@ -127,7 +127,6 @@ class FsdpConfig(Section):
 
     @property
     def ranks_per_node(self) -> int:
-        """Processes on each machine."""
         return self.ranks // self.nodes
 
 
