@@ -27,8 +27,10 @@ from dartsim.cli.signals import report_interrupt
 from dartsim.cli.tune import Processes, RayAddress
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
+from dartsim.core.registry import names as registered
 from dartsim.lab.compared_runs import ComparedRun, make_runs, named, resolved
 from dartsim.observe.bias import BAND, JUDGED, pooled
+from dartsim.observe.figures import FIGURES
 
 if TYPE_CHECKING:
     from dartsim.lab.gate import SchedulerRank
@@ -76,6 +78,12 @@ ROWS: dict[str, tuple[str, float]] = {
     "GPU h/1000 turns": ("gpu_hours_per_1000_turns", 1.0),
 }
 """Rows of the table: the figure (``dartsim.lab.comparison``) and its scale."""
+
+
+def figure_rows() -> dict[str, tuple[str, float]]:
+    """Return ``ROWS``, and those of plug-ins' figures."""
+    styles = {name: FIGURES[name] for name in registered("figure")}
+    return ROWS | {f"{style.label}, {style.unit}".strip(", "): (name, style.scale) for name, style in styles.items()}
 
 
 class SchedulerColumn(NamedTuple):
@@ -278,7 +286,7 @@ def scheduler_rows(columns: Sequence[SchedulerColumn], updates: int | None) -> l
     """Return rows of one cell a preset: means over seeds, then the classes of tasks that are trained least."""
     rows = [
         (label.format(updates or "–"), [_cell(column.figures.get(figure), scale) for column in columns])
-        for label, (figure, scale) in ROWS.items()
+        for label, (figure, scale) in figure_rows().items()
     ]
     for by in JUDGED:
         least = [column.classes["least_classes"].get(by) for column in columns]
@@ -290,7 +298,7 @@ def scheduler_rows(columns: Sequence[SchedulerColumn], updates: int | None) -> l
 def scheduler_tables(columns: Sequence[SchedulerColumn], updates: int | None) -> Iterator[Table]:
     """Yield ``scheduler_rows`` as tables of a few schedulers each; of two, with their ratio."""
     rows, two = scheduler_rows(columns, updates), len(columns) == 2
-    figures = [figure for figure, _ in ROWS.values()]
+    figures = [figure for figure, _ in figure_rows().values()]
     ratios = [ratio(*(column.figures.get(name, {}).get("mean") for column in columns)) for name in figures if two]
     ratios += [""] * (len(rows) - len(ratios))
     for start in range(0, len(columns), BESIDE):

@@ -151,7 +151,7 @@ class Comparison:
         """Return the schedulers, the best first, each compared with the best, seed by seed.
 
         Args:
-            figure: One of ``dartsim.lab.comparison.FIGURES``.
+            figure: One of ``dartsim.lab.comparison.comparable()``.
             lowest: Whether the lowest figure is the best.
         """
         sign = 1.0 if lowest else -1.0

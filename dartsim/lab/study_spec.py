@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from dartsim.config import Config, to_toml
 from dartsim.core.errors import ConfigError, no_such
+from dartsim.core.registry import names as registered
 from dartsim.lab.jobs import GPU_HOURS, Prices
 from dartsim.lab.space import Space
 
@@ -56,17 +57,18 @@ class StudyObjective:
 
 
 def read_objective(text: str) -> StudyObjective:
-    """Parse an objective: a figure's name, optionally followed by ``:max`` or ``:min``.
+    """Parse an objective: a figure's name, optionally followed by ``:max`` (of plug-ins' the default) or ``:min``.
 
     Raises:
         ConfigError: If there is no such figure; names the nearest one.
     """
     name, _, direction = text.partition(":")
-    if name not in (*MORE, *LESS):
-        raise no_such("figure", name, (*MORE, *LESS))
+    known = (*MORE, *LESS, *registered("figure"))
+    if name not in known:
+        raise no_such("figure", name, known)
     if direction not in ("", "max", "min"):
         raise ConfigError(f"an objective is written FIGURE, FIGURE:max or FIGURE:min, got {text!r}")
-    more = name in MORE if not direction else direction == "max"
+    more = name not in LESS if not direction else direction == "max"
     return StudyObjective(name, 1 if more else -1)
 
 

@@ -357,7 +357,7 @@ def efficiency(
         means: The mean over seeds of each run, which then replaces its own value; its interval becomes a whisker.
     """
     style = FIGURES[figure]
-    scale = 100.0 if style.unit == "%" else 1.0
+    scale = style.scale
     over_seeds = [mean or {} for mean in means] or [{} for _ in summaries]
     values = [
         (mean.get("mean", summary.get(figure)) or 0.0) * scale

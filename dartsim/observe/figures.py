@@ -27,6 +27,11 @@ class FigureStyle(NamedTuple):
     decimals: int
     definition: str
 
+    @property
+    def scale(self) -> float:
+        """What its value is multiplied by where it is shown."""
+        return 100.0 if self.unit == "%" else 1.0
+
 
 BUILT_IN: Mapping[str, FigureStyle] = {
     "trained_turns_per_minute": FigureStyle(
@@ -144,7 +149,7 @@ def figure_parts(name: str, value: float | int | None) -> tuple[str, str]:
         return "–", ""
     if style.unit == "min" and 0.0 < value < 1.0:  # with a small model, by the machine's clock
         return f"{60.0 * value:.3g}", "s"
-    return f"{value * 100.0 if style.unit == '%' else value:,.{style.decimals}f}", style.unit
+    return f"{value * style.scale:,.{style.decimals}f}", style.unit
 
 
 def after_warmup(snapshots: Sequence[Snapshot], warmup_share: float) -> Snapshot:
