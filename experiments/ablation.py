@@ -17,7 +17,7 @@ import numpy as np
 from dartsim.config import Config, load
 from dartsim.lab.sweep import ArmRun, sweep
 from experiments.ablation_pictures import PICTURES
-from experiments.study import Experiment, Figures, Options, Rows, interval, short_commit
+from experiments.study import Experiment, Figures, Options, Rows, interval, recorded_line
 
 GROUPS, ATTEMPTS = 8, 8
 """Of a batch, and of a group at most: 64 attempts an update."""
@@ -198,14 +198,8 @@ def _reached(values: Sequence[float | None], form: str) -> str:
 
 def provenance(figures: Figures) -> str:
     """Return what the recorded ablation was run with."""
-    seeds = ", ".join(str(seed) for seed in figures["seeds"])
-    hours = figures["config"]["dart"]["run"]["hours"]
-    return (
-        f"Recorded with seeds {seeds}, {hours:g} simulated hours a run, "
-        f"{figures['cpu_seconds'] / 60:.0f} CPU minutes in all,\nat commit {short_commit(figures)}"
-        f"{' with changes' if figures['commit']['dirty'] else ''}, "
-        f"torch {figures['versions'].get('torch', 'unknown')}.\n"
-    )
+    hours, minutes = figures["config"]["dart"]["run"]["hours"], figures["cpu_seconds"] / 60.0
+    return recorded_line(figures, f"{hours:g} simulated hours a run", f"{minutes:.0f} CPU minutes in all")
 
 
 def measure(options: Options) -> Figures:

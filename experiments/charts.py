@@ -157,12 +157,10 @@ def rows_axis(axes: Any, names: Sequence[str]) -> None:
     axes.grid(visible=True, axis="x")
 
 
-def legend_below(figure: Any, columns: int = 4, only: Sequence[Any] | None = None) -> None:
+def legend_below(figure: Any, columns: int = 4) -> None:
     """Put one legend for all axes below the figure."""
     handles = {
-        label: handle
-        for axes in (figure.axes if only is None else only)
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns)
 
@@ -192,8 +190,6 @@ class Panel:
     series: Sequence[Series]
     ticks: Sequence[tuple[float, str]]
     bars: bool = False
-    log_x: bool = False
-    marks: Sequence[tuple[float, str]] = ()
 
 
 def draw(panels: Sequence[Panel], *, tilt: bool = False) -> str:
@@ -220,15 +216,9 @@ def _panel(axes: Any, panel: Panel, *, tilt: bool) -> None:
             axes.bar(xs, series.ys, room, yerr=errors, color=color, label=series.name, ecolor=MUTED)
         else:
             axes.errorbar(series.xs, series.ys, errors, color=color, marker=MARKERS[series.color], label=series.name)
-    if panel.log_x:
-        axes.set_xscale("log")
-        axes.minorticks_off()
     axes.set_xticks([value for value, _ in panel.ticks], [words for _, words in panel.ticks])
     if tilt:
         axes.tick_params("x", rotation=40)
         for label in axes.get_xticklabels():
             label.set_horizontalalignment("right")
-    for value, words in panel.marks:
-        axes.axvline(value, color=GRAY, linestyle=":")
-        axes.annotate(words, (value, 1.0), (3, -9), xycoords=("data", "axes fraction"), textcoords="offset points")
     label_axes(axes, panel.title, panel.x_title)

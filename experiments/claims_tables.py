@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.charts import BLUE, GRAY, MUTED, ORANGE, drawing, grouped, label_axes, legend_below, line, rows_axis
-from experiments.study import Figures, Rows, StudyPicture, rows_of, short_commit
+from experiments.study import HALF_INTERVAL, Figures, Rows, StudyPicture, recorded_line, rows_of
 
 TRAINED, GENERATED = "trained_turns_per_minute", "generated_turns_per_minute"
 
@@ -33,17 +33,14 @@ def definition_rows(recorded: Figures) -> Rows:
 
 
 def provenance(recorded: Figures) -> str:
-    """Return where the figures were recorded, as a line of Markdown."""
-    seeds = ", ".join(map(str, recorded["seeds"]))
-    hours: dict[str, set[float]] = {}
-    for claim, arms in recorded["claims"].items():
-        if claim != "knee":
-            hours[claim] = {arm["run"]["hours"] for arm in arms}
-    shown = ", ".join(f"{claim} {'/'.join(f'{one:g}' for one in sorted(many))}" for claim, many in hours.items())
-    return (
-        f"Recorded with seeds {seeds} at commit {short_commit(recorded)}; simulated hours of a run: {shown}. "
-        "± is half the 95 % confidence interval over seeds.\n"
-    )
+    """Return where the figures were recorded."""
+    hours = {
+        claim: "/".join(f"{one:g}" for one in sorted({arm["run"]["hours"] for arm in arms}))
+        for claim, arms in recorded["claims"].items()
+        if claim != "knee"
+    }
+    shown = ", ".join(f"{claim} {many}" for claim, many in hours.items())
+    return recorded_line(recorded, f"simulated hours of a run: {shown}", HALF_INTERVAL)
 
 
 TABLES: Mapping[str, Callable[[Figures], Rows | str]] = {

@@ -11,7 +11,7 @@ from typing import Any
 from experiments.charts import BLUE, GRAY, GREEN, ORANGE, RED, drawing, label_axes, legend_below, rows_axis
 from experiments.clusters import Cluster, mean_figures, run_clusters
 from experiments.other_runs import PRESET, other_runs
-from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, cell, short_commit
+from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, cell, recorded_line
 
 FIGURES = (
     "trained_turns_per_minute",
@@ -195,14 +195,7 @@ def fidelity(figure: Any, headline: Figures, vllm: Figures, desktop: Figures) ->
 
 def provenance(figures: Figures) -> str:
     """What the recorded headline was run with."""
-    commit, versions = figures["commit"], figures["versions"]
-    seeds = ", ".join(str(seed) for seed in figures["seeds"])
-    packages = ", ".join(f"{name} {versions[name]}" for name in ("simpy", "numpy") if name in versions)
-    return (
-        f"Recorded with seeds {seeds}, {figures['config']['dart']['run']['hours']:g} simulated hours each, at commit "
-        f"{short_commit(figures)}{' with changes' if commit['dirty'] else ''}, "
-        f"{figures['machine']['python']}, {packages}.\n"
-    )
+    return recorded_line(figures, f"{figures['config']['dart']['run']['hours']:g} simulated hours each")
 
 
 STUDY = Experiment(
@@ -218,7 +211,7 @@ STUDY = Experiment(
             "Our figures against the published ones: all within 7 %, but for the baseline's GPU utilization", published
         ),
         "fidelity": StudyPicture(
-            "Predicted over measured: within 9 % where fitted, but for the baseline's GPU utilization, within 8 % for "
+            "Predicted over measured: within 10 % where fitted, but for the baseline's GPU utilization, within 8 % for "
             "twins of our own real runs, and -35 to +172 % off for DART's other published runs",
             fidelity,
             beside=("real_loop", "real_loop_desktop"),

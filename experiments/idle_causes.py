@@ -158,7 +158,7 @@ def timeline(figure: Any, timelines: Figures) -> None:
                 boxes(axes, spans, color, words)
             axes.set_ylim(len(tracks) - 0.5, -0.5)
             axes.grid(visible=False)
-        busy, sync = (own["engines"][key] for key in (AT_WORK, "weight sync"))
+        busy, sync = (own["engines"][key] for key in (AT_WORK, SYNC))
         width = minutes / len(busy)
         boxes(engines, [(0.0, 0.0, minutes, 1.0)], COLORS["idle"][0])
         shares = (("serving", [0.0] * len(busy), busy), ("sync", busy, sync))

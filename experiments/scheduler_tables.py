@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.study import Rows, rows_of, short_commit
+from experiments.study import HALF_INTERVAL, Rows, recorded_line, rows_of
 
 PREDICTED_GAINS: Mapping[float, float] = {8: 1.16 / 1.05 - 1, 16: 2.17 / 1.67 - 1, 32: 3.53 / 2.13 - 1}
 """By desktops per engine, turns that dropping screenshots in blocks was predicted to gain, before any run."""
@@ -84,9 +84,6 @@ def window_rows(recorded: Mapping[str, Any]) -> Rows:
 
 
 def provenance(recorded: Mapping[str, Any]) -> str:
-    """Return where the figures of the schedulers were recorded, as a line of Markdown."""
+    """Return where the figures of the schedulers were recorded."""
     hours = ", ".join(f"`{name}` {value:g}" for name, value in recorded["config"]["hours"].items())
-    return (
-        f"Recorded with seeds {', '.join(map(str, recorded['seeds']))} at commit {short_commit(recorded)}; "
-        f"simulated hours: {hours}. ± is half the 95 % confidence interval over seeds.\n"
-    )
+    return recorded_line(dict(recorded), f"simulated hours: {hours}", HALF_INTERVAL)

@@ -264,6 +264,15 @@ def short_commit(figures: Mapping[str, Any]) -> str:
     return f"`{(figures['commit']['id'] or 'none')[:12]}`"
 
 
+def recorded_line(figures: Figures, *details: str) -> str:
+    """Return where figures were recorded, and details of it, as a line of Markdown."""
+    seeds, changes = ", ".join(map(str, figures["seeds"])), " with changes" if figures["commit"]["dirty"] else ""
+    return f"{'; '.join([f'Recorded with seeds {seeds} at commit {short_commit(figures)}{changes}', *details])}.\n"
+
+
+HALF_INTERVAL = "± is half the 95 % confidence interval over seeds"
+
+
 @contextmanager
 def refusals_told() -> Iterator[None]:
     """Print why a request is refused, such as a missing package and how to install it, and exit with status 2."""
