@@ -142,7 +142,7 @@ class Result:
     bound_trained_turns_per_minute: float | None
     verdict: str
     event_hash: str
-    config: Config
+    config: Config = field(repr=False)
     summary: Mapping[str, Any] = field(repr=False)
     _run: RunResult = field(repr=False)
 
