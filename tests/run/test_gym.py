@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dartsim
+from dartsim.cli.options import backend_overrides, env_overrides
 from dartsim.config import load
 from dartsim.config.sections.gym import GymConfig
 from dartsim.config.sections.policy import PolicyConfig
@@ -177,6 +178,18 @@ def test_an_environment_that_cannot_be_made_is_a_failed_start():
 def test_what_cannot_be_used_is_refused_before_anything_starts(settings, said):
     with pytest.raises(ConfigError, match=said):
         prepare(configured(*settings))
+
+
+def test_options_of_the_command_line_choose_the_environment_and_its_time():
+    env = env_overrides("buttons:Buttons")
+    virtual = load(preset_name="tiny", overrides=env)
+    assert (virtual.backend.virtual, virtual.tasks.source, virtual.gym.env) == (True, "gym", "buttons:Buttons")
+    real = load(
+        preset_name="tiny", overrides=[*backend_overrides("gym", None, False), *env_overrides("buttons:Buttons")]
+    )
+    assert (real.backend.desktops, real.backend.workers, real.backend.learner) == ("gym", "local", "local")
+    modeled = backend_overrides("gym", "sim", False)
+    assert load(preset_name="tiny", overrides=[*modeled, *env]).backend.learner == "sim"
 
 
 def test_an_adapter_makes_other_spaces_usable():
