@@ -18,7 +18,7 @@ from dartsim.observe.alarm import KINDS
 from dartsim.observe.figures import FIGURES
 from dartsim.observe.states import POPULATIONS
 from dartsim.sim.faults import KINDS as FAULT_KINDS
-from dartsim.sim.latency import kinds
+from dartsim.sim.latency import FIELDS, kinds
 
 
 def texts(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -27,7 +27,7 @@ def texts(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def commands() -> str:
-    """Every command, by task, with the first sentence of its help."""
+    """Every command, by task, with the short form of its help."""
     root: Any = typer.main.get_command(app)
     by_task: dict[str, list[tuple[str, str]]] = {}
     for task, name, text in _commands(root, "", ""):
@@ -46,7 +46,8 @@ def _commands(group: Any, before: str, task: str) -> Iterator[tuple[str, str, st
         if hasattr(command, "list_commands"):
             yield from _commands(command, f"{before}{name} ", panel)
         else:
-            yield panel, f"{before}{name}", command.help.partition("\n")[0].rstrip(".")
+            help_text = command.short_help or command.help.partition("\n")[0]
+            yield panel, f"{before}{name}", help_text.rstrip(".")
 
 
 def workloads() -> str:
@@ -78,6 +79,11 @@ def distributions() -> str:
         for kind, forms, meaning in kinds()
     ]
     return texts(("kind", "keys", "meaning"), rows)
+
+
+def distribution_fields() -> str:
+    """Every key of a latency distribution."""
+    return texts(("key", "meaning"), [(f"`{key}`", meaning) for key, meaning in FIELDS.items()])
 
 
 def components() -> str:
@@ -144,6 +150,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "figure-definitions": figures,
     "states": states,
     "distributions": distributions,
+    "distribution-fields": distribution_fields,
     "components": components,
     "alarms": alarms,
     **{f"fault-kinds-{part}": partial(faults, part) for part in FAULT_PLACES},
