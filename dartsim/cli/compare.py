@@ -19,7 +19,9 @@ from dartsim.cli.options import (
     OnOption,
     Out,
     Overrides,
+    ProfileOption,
     file_target,
+    load_config,
     new_folder,
     settings,
 )
@@ -28,7 +30,7 @@ from dartsim.cli.tune import Processes, RayAddress
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.core.registry import names as registered
-from dartsim.lab.compared_runs import ComparedRun, make_runs, named, resolved
+from dartsim.lab.compared_runs import ComparedRun, make_runs, named
 from dartsim.observe.bias import BAND, JUDGED, pooled
 from dartsim.observe.figures import FIGURES
 
@@ -99,6 +101,7 @@ def compare(
         list[str], typer.Argument(help="Presets (`dartsim presets`), or TOML files.", metavar="SCHEDULER")
     ],
     on: OnOption = None,
+    profile: ProfileOption = None,
     overrides: Overrides = None,
     hours: Hours = None,
     faults: FaultsOption = None,
@@ -134,7 +137,7 @@ def compare(
     from dartsim.observe.report import render_comparison, surrogates
     from dartsim.observe.rundir import RunDir
 
-    runs = plan(schedulers, settings(overrides, hours, None, faults), seeds, on)
+    runs = plan(schedulers, settings(overrides, hours, None, faults), seeds, on, profile)
     _check_conditions(fail_if or [], runs, seeds, junit)
     folder = out_folder or new_or_interrupted(runs)
     runs = runs_in(folder, runs)
@@ -201,7 +204,9 @@ def compare(
         raise typer.Exit(1)
 
 
-def plan(schedulers: Sequence[str], overrides: Sequence[str], seeds: int, on: str | None = None) -> list[ComparedRun]:
+def plan(
+    schedulers: Sequence[str], overrides: Sequence[str], seeds: int, on: str | None = None, profile: str | None = None
+) -> list[ComparedRun]:
     """Return the runs of a comparison, all checked before the first one starts; none has a directory yet.
 
     Raises:
@@ -212,10 +217,11 @@ def plan(schedulers: Sequence[str], overrides: Sequence[str], seeds: int, on: st
     runs: list[ComparedRun] = []
     for name, scheduler in named(list(dict.fromkeys(schedulers))).items():
         for seed in range(seeds):
-            config = resolved(scheduler, on, [*overrides, f"run.seed={seed}"])
+            config = load_config(str(scheduler), on=on, profile=profile, overrides=[*overrides, f"run.seed={seed}"])
             prepare(config)
             _refuse_without_engine(config)
-            words = [*([] if on is None else ["--on", on]), *(word for text in overrides for word in ("--set", text))]
+            places = [word for name, at in (("--on", on), ("--profile", profile)) if at for word in (name, at)]
+            words = [*places, *(word for text in overrides for word in ("--set", text))]
             command = ["dartsim", "run", str(scheduler), *words, "--seed", str(seed)]
             runs.append(ComparedRun(name, config, shlex.join(command)))
     return runs

@@ -17,7 +17,7 @@ EXAMPLES = (
     "dartsim import-latencies times.csv --column step\n\n"
     "dartsim import-latencies times.csv --column step=action_ms --unit ms \\\n  "
     "--column boot=boot_ms --out mine.toml\n\n"
-    "dartsim run --on cluster.toml --profile latencies.toml"
+    "dartsim compare dartsim areal-eta4 --on cluster.toml \\\n  --profile latencies.toml"
 )
 
 
@@ -111,7 +111,11 @@ def import_latencies(
         out.print(table)
         out.print(f"profile: {out_file}", soft_wrap=True, highlight=False)
         out.print(f"plot: {page.resolve().as_uri()}", soft_wrap=True)
-        out.print(f"next: dartsim run --on cluster.toml --profile {out_file}", soft_wrap=True, highlight=False)
+        out.print(
+            f"next: dartsim compare dartsim areal-eta4 --on cluster.toml --profile {out_file}",
+            soft_wrap=True,
+            highlight=False,
+        )
     if json_file is not None:
         rows = {
             name: [{"kind": one.kind, "ks": one.ks, "mean": one.mean, "spec": dict(one.spec)} for one in fitted]

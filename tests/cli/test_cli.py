@@ -203,11 +203,14 @@ def test_a_killed_comparison_keeps_its_finished_runs_and_more_seeds_add_to_it(da
 def test_files_are_compared_with_presets_on_the_same_cluster(dartsim, capsys):
     Path("mine.toml").write_text('preset = "dart-measured"\n[rollout]\nnum_envs = 9\nrouting.rule = "round_robin"\n')
     Path("cluster.toml").write_text("[rollout]\nnum_envs = 4\nnum_workers = 2\n[cluster.hosts]\ncount = 1\n")
-    arguments = ("--on", "cluster.toml", "--hours", "0.2", "--out", "both", "--json", "rows.json")
+    Path("latencies.toml").write_text("[cluster.env.latency]\nstep = 2.5\n")
+    arguments = ("--on", "cluster.toml", "--profile", "latencies.toml", "--hours", "0.2")
+    arguments += ("--out", "both", "--json", "rows.json")
     assert dartsim("compare", "mine.toml", "areal-eta4", *arguments) == 0
     assert [row["scheduler"] for row in json.loads(Path("rows.json").read_text())] == ["mine", "areal-eta4"]
     summaries = [json.loads(Path(f"both/{name}-seed0/summary.json").read_text()) for name in ("mine", "areal-eta4")]
     assert [made["config"]["rollout"]["num_envs"] for made in summaries] == [4, 4]
+    assert [made["config"]["cluster"]["env"]["latency"] for made in summaries] == [{"step": 2.5}] * 2
     assert "mine" in capsys.readouterr().out
     assert "<h1>mine against areal-eta4</h1>" in Path("both/comparison.html").read_text("utf-8")
     Path("folder").mkdir()
