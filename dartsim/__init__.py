@@ -13,7 +13,7 @@ One control plane, written once as plain asyncio, in real time or in virtual tim
 Backends implement the protocols of ``dartsim.core.ports``: a SimPy cluster model (``dartsim.sim``, ``envs``), and
 desktops, engines and optimizers that exist (``real``).
 
-The public API is ``__all__`` here, in ``dartsim.envs`` and in ``dartsim.testing``; all else is internal.
+The public API is ``__all__`` here, in ``dartsim.envs`` and in ``dartsim.testing``; all else is internal::
 
     run      simulate, compare, load, presets, run_virtual; Result, Comparison, Config
     extend   register, ComponentSection; Router (Routed), AdmissionRule, AttemptsRule, BatchRule, TaskOrder,

@@ -46,6 +46,7 @@ REFERENCE = """
 
 .. automodule:: dartsim.envs
    :members:
+   :exclude-members: Task
 ```
 """
 

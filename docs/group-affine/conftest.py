@@ -1,3 +1,0 @@
-"""The fixture `cluster`."""
-
-pytest_plugins = ["dartsim.testing"]

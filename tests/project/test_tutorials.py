@@ -1,0 +1,52 @@
+"""The tutorials of the docs run as they are written, and print what their pages show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments import tutorials
+
+PAGES = {name: tutorials.page_of(name).read_text(encoding="utf-8") for name in tutorials.TUTORIALS}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_tutorial_prints_what_its_page_shows(name: str, tmp_path: Path) -> None:
+    ran = list(tutorials.outputs(PAGES[name], tmp_path))
+    assert ran
+    for block, printed in ran:
+        if block.shown is not None and not block.varies:
+            found, shown = map(tutorials.without_durations, (printed, block.shown))
+            assert found == shown, f"docs/{name}.md is out of date; run `python -m experiments.tutorials {name}`"
+
+
+def test_a_model_learns_as_the_tutorial_tells(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs the extra `train`")
+    assert list(tutorials.outputs(PAGES["first-steps-to-osworld"], tmp_path, "torch"))
+
+
+@pytest.mark.docker
+def test_the_loop_runs_on_containers_as_the_tutorial_tells(tmp_path: Path, desktop_image: str) -> None:
+    pytest.importorskip("torch", reason="needs the extra `train`")
+    assert list(tutorials.outputs(PAGES["first-steps-to-osworld"], tmp_path, "docker"))
+    assert (tmp_path / "desktop.png").stat().st_size > 1_000
+
+
+def test_a_rule_of_a_plugin_that_is_not_named_is_an_error(tmp_path: Path) -> None:
+    tutorials.write_files(PAGES["tune-a-scheduler"], tmp_path)
+    with pytest.raises(tutorials.CommandFailed, match=r"exit code 2(.|\n)*rule = 'group-affine': wanted"):
+        tutorials.run("dartsim config show ours.toml", tmp_path)
+
+
+def test_a_command_that_fails_is_told(tmp_path: Path) -> None:
+    with pytest.raises(tutorials.CommandFailed, match="exit code 3"):
+        list(tutorials.outputs("```console\necho before\nexit 3\n```\n", tmp_path))
+
+
+def test_the_real_output_replaces_what_the_page_shows(tmp_path: Path) -> None:
+    page = "```toml a/b.toml\nx = 1\n```\n\n```console\ncat a/b.toml\npwd\n```\n\n```text\nold\n```\n"
+    written = tmp_path / "page.md"
+    written.write_text(page)
+    tutorials.rewrite(written, tmp_path)
+    assert written.read_text() == page.replace("old", "x = 1\n/home/me/tutorial")
