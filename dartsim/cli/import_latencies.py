@@ -50,7 +50,8 @@ def import_latencies(
     ],
     unit: Annotated[TimeUnit, typer.Option(help="Unit of the times: s or ms.")] = TimeUnit.S,
     kind: Annotated[
-        FittedKind, typer.Option(help="The kind to write; best: the smallest KS distance, empirical if in doubt.")
+        FittedKind,
+        typer.Option(help="The kind to write; best: the closest with a formula."),
     ] = FittedKind.EMPIRICAL,
     out_file: Annotated[Path, typer.Option("--out", callback=file_target, help="The profile to write.")] = Path(
         "latencies.toml"
@@ -60,7 +61,7 @@ def import_latencies(
     ] = None,
     json_file: Json = None,
 ) -> None:
-    """Fit distributions to measured latencies, and write a profile that --profile and --on load.
+    """Fit distributions to measured latencies, and write a profile for --profile.
 
     The table and the page show how well each kind fits: the Kolmogorov-Smirnov distance is the largest difference
     between the shares of times below any value, from 0 (the same) to 1. By default the profile repeats the measured
@@ -81,7 +82,7 @@ def import_latencies(
         raise ConfigError(f"{out_file} exists already; name another file with --out, or remove it")
     times = {name: read_column(file, source, unit.value) for name, source in named.items()}
     fits = {name: candidates(seconds) for name, seconds in times.items()}
-    used = {name: fitted[0] if kind is FittedKind.BEST else chosen(fitted, kind.value) for name, fitted in fits.items()}
+    used = {name: chosen(fitted, None if kind is FittedKind.BEST else kind.value) for name, fitted in fits.items()}
     tree = {"cluster": {"env": {"latency": {name: dict(candidate.spec) for name, candidate in used.items()}}}}
     from_tree(tree)
     about = {"title": f"Measured latencies of {file.name}", "source": f"dartsim import-latencies {file}"}
@@ -111,11 +112,10 @@ def import_latencies(
         out.print(table)
         out.print(f"profile: {out_file}", soft_wrap=True, highlight=False)
         out.print(f"plot: {page.resolve().as_uri()}", soft_wrap=True)
-        out.print(
-            f"next: dartsim compare dartsim areal-eta4 --on cluster.toml --profile {out_file}",
-            soft_wrap=True,
-            highlight=False,
-        )
+        commands = [] if Path("cluster.toml").exists() else ["dartsim new cluster.toml"]
+        commands.append(f"dartsim compare dartsim areal-eta4 --on cluster.toml --profile {out_file}")
+        for label, command in zip(("next:", "     "), commands, strict=False):
+            out.print(label, command, soft_wrap=True, highlight=False)
     if json_file is not None:
         rows = {
             name: [{"kind": one.kind, "ks": one.ks, "mean": one.mean, "spec": dict(one.spec)} for one in fitted]

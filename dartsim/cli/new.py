@@ -14,8 +14,8 @@ from dartsim.cli.console import out
 EXAMPLES = (
     "Examples:\n\n"
     "dartsim new cluster.toml\n\n"
-    "dartsim new cluster.toml --gpus 8 --desktops 80 --hosts 10x64GiBx32cores \\\n  --update-seconds 240 --yes\n\n"
-    "dartsim new small.toml --gpus 2 --desktops 16 --hosts 1x64GiB --yes"
+    "dartsim new large.toml --gpus 8 --desktops 80 --hosts 10x64GiBx32cores \\\n  --update-seconds 240 --yes\n\n"
+    "dartsim new small.toml --gpus 2 --desktops 16 --hosts 2x64GiB --yes"
 )
 
 QUESTIONS = {
@@ -30,24 +30,24 @@ QUESTIONS = {
 
 def new(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write, such as cluster.toml.")],
-    gpus: Annotated[int | None, typer.Option(min=2, help="GPUs, for engines and trainer together [8].")] = None,
-    trainer_gpus: Annotated[int | None, typer.Option(min=1, help="Those of the trainer [half].")] = None,
-    desktops: Annotated[int | None, typer.Option(min=1, help="Desktops [64].")] = None,
+    gpus: Annotated[int | None, typer.Option(min=2, help="GPUs, for engines and trainer together; default 8.")] = None,
+    trainer_gpus: Annotated[int | None, typer.Option(min=1, help="Those of the trainer; default: half.")] = None,
+    desktops: Annotated[int | None, typer.Option(min=1, help="Desktops; default 64.")] = None,
     hosts: Annotated[
-        str | None, typer.Option(help="Machines for desktops: 4x64GiB, or 4x64GiBx32cores [8x64GiBx32cores].")
+        str | None, typer.Option(help="Machines for desktops: 4x64GiB, or 4x64GiBx32cores; default 8x64GiBx32cores.")
     ] = None,
     model_billions: Annotated[
-        float | None, typer.Option(help="Parameters of the model, billions [7]; an engine is one GPU.")
+        float | None, typer.Option(help="Parameters of the model, billions; default 7. An engine is one GPU.")
     ] = None,
     update_seconds: Annotated[
-        float | None, typer.Option(min=0.001, help="Seconds of an update of a full batch [216].")
+        float | None, typer.Option(min=0.001, help="Seconds of an update of a full batch; default 216.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help="GPU profile: h100, h100_fp8, a100_80 [h100].")] = None,
+    gpu: Annotated[str | None, typer.Option(help="GPU profile: h100, h100_fp8, a100_80; default h100.")] = None,
     profile: Annotated[
-        str | None, typer.Option(help="Latencies of desktops: osworld, dart, desktop-small [osworld].")
+        str | None, typer.Option(help="Latencies of desktops: osworld, dart, desktop-small; default osworld.")
     ] = None,
-    workload: Annotated[str | None, typer.Option(help="Whose tasks and lengths of attempts [osworld].")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; take the defaults in brackets.")] = False,
+    workload: Annotated[str | None, typer.Option(help="Whose tasks and lengths of attempts; default osworld.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; take the defaults.")] = False,
 ) -> None:
     """Write a file with your own cluster, which every command takes as --on FILE.
 
@@ -56,6 +56,7 @@ def new(
     ones. Without a terminal nothing is asked.
     """
     from dartsim.core.errors import ConfigError
+    from dartsim.core.words import plural
     from dartsim.lab.new_cluster import ClusterNumbers, write_cluster
 
     if file.exists():
@@ -80,8 +81,9 @@ def new(
     numbers = ClusterNumbers(**{name: value for name, value in given.items() if value is not None})
     write_cluster(numbers, file)
     settings = numbers.settings
+    engines = plural(settings["rollout.num_workers"], "GPU")
     out.print(
-        f"{file}: {numbers.desktops} desktops on {numbers.hosts}, {settings['rollout.num_workers']} GPUs for engines "
+        f"{file}: {plural(numbers.desktops, 'desktop')} on {numbers.hosts}, {engines} for engines "
         f"and {settings['cluster.learner.gpus']} for the trainer, {numbers.update_seconds:g} s an update of about "
         f"{numbers.batch_turns:,.0f} turns",
         soft_wrap=True,

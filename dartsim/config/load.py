@@ -105,6 +105,8 @@ def _workload(name: str) -> Tree:
         path = next((path / file for file in (PROFILE, "config.toml") if (path / file).is_file()), path / PROFILE)
     own = {} if is_preset else _read(path)
     if not is_preset and "preset" not in own:
+        if is_file and own.keys() - {"about"} == {"cluster"} and own["cluster"].keys() == {"env"}:
+            raise ConfigError(f"{path} has latencies of desktops and no cluster; give it as --profile {path} instead")
         return own
     whole = (load(preset_name=name) if is_preset else load(path)).model_dump()
     tree: Tree = {}

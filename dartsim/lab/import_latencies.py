@@ -23,6 +23,8 @@ MAX_SAMPLES = 500
 """Samples of a written empirical distribution; of more, as many evenly spaced quantiles."""
 DRAWS = 100_000
 """Draws of a candidate that a KS distance is computed from: its error is about 0.002."""
+SHIFTS = 10
+"""Shifts of the lognormal that are tried, in equal steps."""
 MAX_SHOWN = 2_000
 """Measurements in a plot."""
 
@@ -88,8 +90,9 @@ def _number(file: Path, line: int, column: str, cell: str) -> float:
 def candidates(seconds: Floats) -> list[Candidate]:
     """Return the fitted distributions, the smallest KS distance first.
 
-    The lognormal has the measured mean and standard deviation of the logarithm, with and without a shift just below
-    the smallest value; the gamma has the measured mean and standard deviation; empirical repeats the measurements.
+    The lognormal has the measured mean and standard deviation of the logarithm; a shifted one too, with the shift from
+    0 to just below the smallest value whose KS distance is least. The gamma has the measured mean and standard
+    deviation; empirical repeats the measurements.
     """
     mean, spread, low = float(seconds.mean()), float(seconds.std(ddof=1)), float(seconds.min())
     specs: list[dict[str, Any]] = [{"kind": "empirical", "samples": _thinned(seconds)}]
@@ -97,12 +100,17 @@ def candidates(seconds: Floats) -> list[Candidate]:
         specs.append({"kind": "gamma", "mean_seconds": mean, "k": (mean / spread) ** 2})
         if low > 0.0:
             specs.append(_lognormal(seconds))
-        shift = max(0.0, low - spread / len(seconds))
-        if 0.0 < shift < low:
-            specs.append({"kind": "shifted", "seconds": shift, "of": _lognormal(seconds - shift)})
     else:
         specs.append({"kind": "constant", "seconds": mean})
     fitted = [_candidate(seconds, spec) for spec in specs]
+    if spread > 0.0 and low > 0.0:
+        # Not by maximum likelihood, which has no maximum: it grows without bound as the shift nears the least value.
+        shifts = [*(low * number / SHIFTS for number in range(SHIFTS)), max(0.0, low - spread / len(seconds))]
+        shifted = (
+            _candidate(seconds, {"kind": "shifted", "seconds": shift, "of": _lognormal(seconds - shift)})
+            for shift in shifts
+        )
+        fitted.append(min(shifted, key=lambda candidate: candidate.ks))
     return sorted(fitted, key=lambda candidate: candidate.ks)
 
 
@@ -133,13 +141,13 @@ def ks_distance(first: Floats, second: Floats) -> float:
     return float(np.abs(below[0] - below[1]).max())
 
 
-def chosen(fitted: Sequence[Candidate], kind: str) -> Candidate:
-    """Return the fit of a kind.
+def chosen(fitted: Sequence[Candidate], kind: str | None) -> Candidate:
+    """Return the fit of a kind; None: the closest one with a formula, as measurements are always close to themselves.
 
     Raises:
         ConfigError: If that kind was not fitted.
     """
     for candidate in fitted:
-        if kind == candidate.kind:
+        if kind == candidate.kind or (kind is None and candidate.kind != "empirical"):
             return candidate
     raise ConfigError(f"no {kind!r} was fitted; there are: {', '.join(candidate.kind for candidate in fitted)}")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import simpy
 
 from dartsim.core.errors import ConfigError
+from dartsim.core.words import plural
 from dartsim.sim.cores import SharedCores
 from dartsim.sim.environment import SimEnvironment, wait
 
@@ -169,6 +170,6 @@ def _does_not_fit(num_envs: int, hosts: Sequence[SimHost], memory_gib: float) ->
     what = ", ".join(f"{host.name} {count}" for host, count in list(zip(hosts, carried, strict=True))[:4])
     more = ", …" if len(hosts) > 4 else ""
     return (
-        f"{num_envs} desktops of {memory_gib:g} GiB do not fit on {len(hosts)} host(s), which carry "
+        f"{num_envs} desktops of {memory_gib:g} GiB do not fit on {plural(len(hosts), 'host')}, with room for "
         f"{sum(carried)} ({what}{more}); give more hosts, more memory_gib a host, or fewer desktops"
     )

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -11,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dartsim.cli import import_latencies, new
 from dartsim.config import load
 from dartsim.config.load import presets
+from dartsim.lab.import_latencies import candidates
 from dartsim.run.prepare import prepare
 from dartsim.sim.latency import from_spec
 
@@ -54,7 +57,7 @@ def test_a_new_cluster_decides_nothing_of_a_scheduler(dartsim):
     ("arguments", "said"),
     [
         (("--hosts", "four"), "hosts are written COUNTxMEMORYGiB"),
-        (("--desktops", "400"), "400 desktops of 4.2 GiB do not fit on 8 host(s)"),
+        (("--desktops", "400"), "400 desktops of 4.2 GiB do not fit on 8 hosts"),
         (("--trainer-gpus", "8"), "engines and trainer need 1 or more each"),
         (("--model-billions", "72"), "leaves 0 tokens of cache on one h100"),
         (("--gpu", "h1000"), "cluster.engine.gpu = 'h1000' is unknown"),
@@ -153,6 +156,42 @@ def test_a_bad_file_gets_one_sentence(dartsim, capsys, text, column, said):
     assert said in " ".join(capsys.readouterr().err.split())
     assert not Path("latencies.toml").exists()
     assert dartsim("import-latencies", "none.csv", "--column", "step") == 2
+
+
+def test_the_best_kind_has_a_formula_and_no_fit_is_worse_than_its_special_case(dartsim, times):
+    assert dartsim("import-latencies", times, "--column", "step", "--kind", "best", "--json", "fits.json") == 0
+    latency = tomllib.loads(Path("latencies.toml").read_text())["cluster"]["env"]["latency"]["step"]
+    assert latency["kind"] in ("lognormal", "shifted")
+    fits = {fit["kind"]: fit["ks"] for fit in json.loads(Path("fits.json").read_text())["fits"]["step"]}
+    assert fits["shifted lognormal"] <= fits["lognormal"]
+
+
+def test_a_shift_is_found_again():
+    seconds = 5.0 + np.random.default_rng(2).lognormal(0.0, 0.8, 400)
+    fits = {fit.kind: fit for fit in candidates(seconds)}
+    assert fits["shifted lognormal"].ks < 0.05 < fits["lognormal"].ks
+
+
+def test_latencies_alone_are_no_cluster(dartsim, capsys, times):
+    assert dartsim("import-latencies", times, "--column", "step") == 0
+    assert "dartsim new cluster.toml" in capsys.readouterr().out
+    for cluster in ("latencies.toml", "latencies.toml+long-tail"):
+        assert dartsim("run", "dart", "--on", cluster) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert "latencies.toml has latencies of desktops and no cluster; give it as --profile" in said
+
+
+@pytest.mark.parametrize("examples", [new.EXAMPLES, import_latencies.EXAMPLES])
+def test_the_examples_run_one_after_another(dartsim, examples):
+    Path("times.csv").write_text("step,action_ms,boot_ms\n1.0,900,20000\n2.0,1100,25000\n1.5,1000,21000\n")
+    lines = examples.replace("\\\n", " ").splitlines()
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith("dartsim ")]
+    assert len(commands) == 3
+    if commands[-1][0] == "compare":
+        assert dartsim("new", "cluster.toml", "--yes") == 0
+        commands[-1] += ["--hours", "0.3", "--processes", "1"]
+    for command in commands:
+        assert dartsim(*command) == 0, command
 
 
 def test_equal_times_are_a_constant(dartsim):

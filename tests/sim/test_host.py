@@ -131,7 +131,7 @@ def test_too_many_desktops_are_refused_with_what_fits():
     assert len(place(61, hosts, 4.2)) == 61
     with pytest.raises(
         ConfigError,
-        match=r"62 desktops of 4.2 GiB do not fit on 2 host\(s\), which carry 61 \(big 60, small 1\)",
+        match=r"62 desktops of 4.2 GiB do not fit on 2 hosts, with room for 61 \(big 60, small 1\)",
     ):
         place(62, hosts, 4.2)
     with pytest.raises(ConfigError, match="do not fit on 0"):
