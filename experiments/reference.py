@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import typer
@@ -75,15 +74,15 @@ def states() -> str:
 def distributions() -> str:
     """Every kind of latency distribution with its keys."""
     rows = [
-        (f"`{kind}`", " or ".join(", ".join(f"`{key}`" for key in keys) for keys in forms), meaning)
+        (f"`{kind}`", " or ".join(", ".join(map(_told, keys)) for keys in forms), meaning.replace("``", "`"))
         for kind, forms, meaning in kinds()
     ]
     return texts(("kind", "keys", "meaning"), rows)
 
 
-def distribution_fields() -> str:
-    """Every key of a latency distribution."""
-    return texts(("key", "meaning"), [(f"`{key}`", meaning) for key, meaning in FIELDS.items()])
+def _told(key: str) -> str:
+    """Return a key of a distribution, with its meaning unless its name says it."""
+    return f"`{key}`" if key.endswith("seconds") else f"`{key}` ({FIELDS[key]})"
 
 
 def components() -> str:
@@ -123,25 +122,22 @@ FAULT_PLACES: Mapping[str, tuple[str, ...]] = {
     "desktops": ("desktop", "host"),
     "engines": ("worker", "publication"),
     "trainer": ("learner",),
-    "cluster": ("network", "message", "store", "process"),
+    "network, database, process": ("network", "message", "store", "process"),
 }
 """The parts of a cluster, by the beginnings of the places where their faults are injected."""
 
 
-def faults(part: str) -> str:
-    """Every kind of fault of a part of the cluster, and what the system does about it."""
-    rows = [
-        (
-            f"`{kind.name}`",
-            kind.description,
-            kind.response,
-            f"`{kind.cause}`" if kind.cause else "–",
-            "yes" if kind.real_test else "",
-        )
-        for kind in FAULT_KINDS.values()
-        if kind.place.startswith(FAULT_PLACES[part])
-    ]
-    return texts(("kind", "what happens", "what the system does", "cause", "real"), rows)
+def faults() -> str:
+    """Every kind of fault, by the part of the cluster that it hits and by what the system does about it."""
+    rows = []
+    for part, places in FAULT_PLACES.items():
+        kinds_by_response: dict[str, list[str]] = {}
+        for kind in FAULT_KINDS.values():
+            if kind.place.startswith(places):
+                name = f"**`{kind.name}`**" if kind.real_test else f"`{kind.name}`"
+                kinds_by_response.setdefault(kind.response, []).append(name)
+        rows += [(part, ", ".join(names), response) for response, names in kinds_by_response.items()]
+    return texts(("part", "kinds", "what the system does"), rows)
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
@@ -150,9 +146,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "figure-definitions": figures,
     "states": states,
     "distributions": distributions,
-    "distribution-fields": distribution_fields,
     "components": components,
     "alarms": alarms,
-    **{f"fault-kinds-{part}": partial(faults, part) for part in FAULT_PLACES},
+    "fault-kinds": faults,
 }
 """Each table by the name of its mark."""

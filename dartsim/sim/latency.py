@@ -400,7 +400,7 @@ FIELDS: Mapping[str, str] = {
     "k": "shape, no unit: 1 is the exponential, large is nearly constant",
     "points": "pairs of a quantile, 0 to 1, and seconds, rising",
     "log": "true: interpolate the logarithm of the seconds; default false",
-    "samples": "measured seconds, a list",
+    "samples": "a list of seconds",
     "parts": "distributions, a list",
     "of": "a distribution",
     "cap_seconds": "the largest value, seconds",
