@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from dartsim.observe.plugin_figure import Figure
     from dartsim.observe.recorder import Instrument
     from dartsim.observe.records import Snapshot
-    from dartsim.rollout.router_check import check_router
     from dartsim.rollout.routers import Routed, Router
     from dartsim.run.policies import Policy
+    from dartsim.run.router_check import check_router
     from dartsim.run.rule_check import check_rule
     from dartsim.sim.faults.kinds import Fault
     from dartsim.sim.run_virtual import run_virtual
@@ -73,7 +73,7 @@ _HOMES = {
     "dartsim.run.policies": ("Policy",),
     "dartsim.run.rule_check": ("check_rule",),
     "dartsim.sim.faults.kinds": ("Fault",),
-    "dartsim.rollout.router_check": ("check_router",),
+    "dartsim.run.router_check": ("check_router",),
     "dartsim.rollout.routers": ("Routed", "Router"),
     "dartsim.sim.run_virtual": ("run_virtual",),
 }

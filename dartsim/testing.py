@@ -14,7 +14,7 @@ import pytest
 
 from dartsim.api import Comparison, Result, compare, simulate
 from dartsim.lab.compared_runs import Scheduler
-from dartsim.rollout.router_check import check_router
+from dartsim.run.router_check import check_router
 from dartsim.run.rule_check import check_rule
 
 if TYPE_CHECKING:

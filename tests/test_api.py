@@ -171,6 +171,41 @@ def test_our_routers_keep_the_rules_of_routers(name):
     dartsim.check_router(TwoChoices)
 
 
+class Coin(TwoChoices):
+    """One of the two by chance, from the loop's stream."""
+
+    def __init__(self, parameters: Any = None) -> None:
+        super().__init__(parameters)
+        self.rng = asyncio.get_running_loop().rng("coin")
+
+    def pick(self, last: Any, group: int = 0) -> Any:
+        return super().pick(last if self.rng.random() < 0.5 else None, group)
+
+
+def test_a_router_that_draws_from_the_loop_is_checked_also_in_a_notebook():
+    dartsim.check_router(Coin)
+
+    async def cell():
+        task = asyncio.current_task()
+        dartsim.check_router(Coin)
+        await asyncio.sleep(0)
+        return asyncio.current_task() is task
+
+    assert asyncio.run(cell()), "a notebook's own loop goes on"
+
+
+def test_a_router_is_checked_with_the_parameters_that_are_given():
+    class Asserts(TwoChoices):
+        def pick(self, last: Any, group: int = 0) -> Any:
+            assert self.gap == 7
+            return super().pick(last, group)
+
+    dartsim.check_rule(Asserts, gap=7)
+    for wrong in ({"gap": -5}, {"stick": 3}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            dartsim.check_rule(TwoChoices, **wrong)
+
+
 class First(TwoChoices):
     """Broken: the first worker, also when it is down."""
 

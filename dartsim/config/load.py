@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from dartsim.config.rules import check
 from dartsim.config.schema import AttemptsConfig, BatchConfig, Config, RolloutConfig
-from dartsim.core.errors import ConfigError, no_such
+from dartsim.core.errors import ConfigError, did_you_mean, no_such
 from dartsim.core.registry import TAG, Choice, PluginTables
 
 Tree = dict[str, Any]
@@ -99,8 +99,15 @@ def workload(name: str) -> Tree:
 def _workload(name: str) -> Tree:
     path = Path(name)
     is_preset, is_file = name in _names("presets"), path.is_file() or name.endswith(".toml")
-    if name in _names("workloads") or not (is_preset or is_file or path.is_dir()):
+    if name in _names("workloads"):
         return _settings("workload", name)
+    if not (is_preset or is_file or path.is_dir()):
+        known = _names("workloads")
+        hint = did_you_mean(name, [*known, *_names("presets")])
+        raise ConfigError(
+            f"there is no workload {name!r}{hint}{' There' if hint else '; there'} are: {', '.join(known)}; a preset "
+            "(`dartsim presets`), a TOML file or the folder of a run are taken, too"
+        )
     if path.is_dir() and not is_preset:
         path = next((path / file for file in (PROFILE, "config.toml") if (path / file).is_file()), path / PROFILE)
     own = {} if is_preset else _read(path)
@@ -544,7 +551,8 @@ def _wrong_values(error: ValidationError) -> list[str]:
         values[key] = NONE if item["input"] is None else item["input"]
         what = item["msg"].removeprefix("Input should be ")
         wanted.setdefault(key, []).append("a table" if item["type"] in ("model_type", "is_instance_of") else what)
-    meanings = {setting.key: setting.meaning for setting in describe()}
+    # What each rule does is long; `dartsim config schema` tells it.
+    meanings = {setting.key: setting.meaning for setting in describe() if not setting.key.endswith(f".{TAG}")}
     return [
         f"  - {key} = {values[key]!r}: wanted {' or '.join(whats)}. {meanings.get(key, '')}".rstrip()
         for key, whats in wanted.items()

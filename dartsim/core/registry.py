@@ -112,7 +112,8 @@ def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
     """Register a component class under a name; its ``Parameters`` get that name as the value of ``rule``.
 
     Args:
-        kind: One of ``PACKAGES``.
+        kind: ``router``, ``task_order``, ``attempts``, ``turn_limit``, ``admission``, ``batch``, ``selection``,
+            ``sync_mode``, ``policy``, ``desktops``, ``engine``, ``learner``, ``store``, ``fault`` or ``figure``.
         name: What a configuration calls it.
 
     Raises:

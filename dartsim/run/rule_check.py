@@ -16,8 +16,8 @@ from dartsim.curation.rules.attempts import AttemptsRule
 from dartsim.curation.rules.batches import BatchRule, RunningGroup
 from dartsim.curation.rules.selection import TurnSelection
 from dartsim.curation.rules.turn_limit import TurnLimitRule
-from dartsim.rollout.router_check import check_router
 from dartsim.rollout.routers import Router
+from dartsim.run.router_check import check_router
 
 TASKS = tuple(Task(f"task-{number}", "Save the document.") for number in range(5))
 MAX_TURNS = 30
@@ -41,11 +41,14 @@ def check_rule(rule: type, *, seed: int = 0, num_calls: int = 500, **parameters:
     Raises:
         AssertionError: Saying what it did, what was wanted, and after which call.
         TypeError: If the class is none of these.
+        ValueError: If a parameter is wrong.
     """
     if issubclass(rule, SyncMode):
+        if parameters:
+            raise ValueError(f"{rule.__name__} is a sync mode, which has no parameters; got {', '.join(parameters)}")
         return _check_sync_mode(rule)
     if issubclass(rule, Router):
-        return check_router(rule, seed=seed, num_calls=num_calls)
+        return check_router(rule, seed=seed, num_calls=num_calls, **parameters)
     kinds: dict[type, Callable[[Any, np.random.Generator, int], Iterator[Any]]] = {
         AdmissionRule: _admission,
         AttemptsRule: _attempts,

@@ -92,7 +92,8 @@ def run_virtual(
     else:
         loop = PerturbedLoop(perturb, seed=seed, limits=limits, executor_cost=executor_cost, strict=True)
     loop.env._now = float(start)
-    return _run(loop, main, on_end)
+    with _beside_running_loop():
+        return _run(loop, main, on_end)
 
 
 def run_virtual_reported(main: Coroutine[Any, Any, T], **options: Any) -> tuple[T, SimReport]:
@@ -124,6 +125,25 @@ def _run(loop: SimLoop, coroutine: Coroutine[Any, Any, T], on_end: Callable[[Sim
     if loop.unhandled:
         raise loop.unhandled_error()
     return result
+
+
+@contextmanager
+def _beside_running_loop() -> Iterator[None]:
+    """Let a real loop of this thread, such as a notebook's, stand still meanwhile; asyncio refuses a second one."""
+    outer = asyncio._get_running_loop()
+    if outer is None or isinstance(outer, SimLoop):
+        yield
+        return
+    task: Any = asyncio.current_task(outer)
+    if task is not None:
+        asyncio.tasks._leave_task(outer, task)
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(outer)
+        if task is not None:
+            asyncio.tasks._enter_task(outer, task)
 
 
 def _clean_up(loop: SimLoop, *, quiet: bool) -> None:

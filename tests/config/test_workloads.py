@@ -60,6 +60,8 @@ def test_without_a_workload_presets_are_as_they_were():
 def test_an_unknown_workload_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="there is no workload 'laptops'; did you mean 'laptop'"):
         load(preset_name="dart", workload_name="laptops")
+    with pytest.raises(ConfigError, match=r"a TOML file or the folder of a run are taken, too"):
+        load(preset_name="dart", workload_name="nope")
 
 
 CLUSTER_FILE = """

@@ -22,6 +22,8 @@ def test_our_rules_keep_the_rules(kind, name):
 def test_our_sync_modes_keep_the_rules():
     for mode in (dartsim.SyncMode.DRAIN, dartsim.SyncMode.KEEP, dartsim.SyncMode.RESTART):
         dartsim.check_rule(type(mode))
+    with pytest.raises(ValueError, match="has no parameters; got share"):
+        dartsim.check_rule(type(mode), share=1)
 
 
 class NeverBegins(dartsim.AdmissionRule):

@@ -12,7 +12,13 @@ from dartsim.core.registry import ComponentSection
 
 
 class Routed:
-    """A worker as routers see it: its number of live requests."""
+    """A worker as routers see it.
+
+    Attributes:
+        index: Its number, from 0.
+        in_flight: Its live requests; ``Router.begin`` and ``end`` count them.
+        routable: Whether requests may go to it: it is up. ``Router.add`` and ``remove`` set it.
+    """
 
     __slots__ = ("in_flight", "index", "routable")
 
@@ -25,7 +31,9 @@ class Routed:
 class Router(ABC):
     """Keeps the routable workers in order of their load and picks one for a session.
 
-    A router is registered as ``@register("router", NAME)``.
+    A router is registered as ``@register("router", NAME)``. One that draws random numbers in simulated runs takes them
+    from ``asyncio.get_running_loop().rng(name)``, so that equal seeds give equal runs. Only the loop of virtual time
+    has ``rng``; a router for real runs takes ``numpy.random.default_rng`` of a seed among its parameters.
     """
 
     Parameters: ClassVar[type[ComponentSection]] = ComponentSection

@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from dartsim.core.registry import ComponentSection
 from dartsim.rollout.routers import Routed, Router
+from dartsim.sim.run_virtual import run_virtual
 
 
-def check_router(router: type[Router], *, seed: int = 0, num_workers: int = 4, num_calls: int = 2000) -> None:
+def check_router(
+    router: type[Router], *, seed: int = 0, num_workers: int = 4, num_calls: int = 2000, **parameters: Any
+) -> None:
     """Check a router with random requests, and workers that go down and come back.
 
     It must return a worker that is up, change nothing by looking, and choose the same way again after the same calls.
+    It runs in virtual time, as in a simulated run: ``asyncio.get_running_loop().rng(name)`` draws random numbers.
+
+    Args:
+        router: The class.
+        seed: Draws the calls, and what the router draws.
+        num_workers: Workers to choose from.
+        num_calls: How many calls.
+        parameters: The router's parameters, where not its defaults.
 
     Raises:
         AssertionError: Saying after which call it did what it must not.
+        ValueError: If a parameter is wrong.
     """
-    choices = [_driven(router, seed, num_workers, num_calls) for _ in range(2)]
+    section = router.Parameters(**parameters)
+    choices = [run_virtual(_driven(router, section, seed, num_workers, num_calls), seed=seed) for _ in range(2)]
     for number, (first, second) in enumerate(zip(*choices, strict=True)):
         if first != second:
             raise AssertionError(
                 f"{router.__name__} chose worker {first} at call {number}, and worker {second} after the same calls: a "
-                "router is deterministic; take a numpy.random.Generator with a fixed seed instead of global chance"
+                "router is deterministic; take asyncio.get_running_loop().rng(name) instead of global chance"
             )
 
 
-def _driven(router_class: type[Router], seed: int, num_workers: int, num_calls: int) -> list[int]:
+async def _driven(
+    router_class: type[Router], parameters: ComponentSection, seed: int, num_workers: int, num_calls: int
+) -> list[int]:
     """Return the numbers of the workers that a router chose."""
     rng = np.random.default_rng(seed)
-    router = router_class(router_class.Parameters())
+    router = router_class(parameters)
     workers = [Routed(number) for number in range(num_workers)]
     for worker in workers:
         router.add(worker)
