@@ -110,7 +110,7 @@ class Result:
         minutes_per_version: Simulated minutes per update; None if none finished.
         staleness_mean: Mean staleness of trained turns, versions.
         staleness_max: Largest staleness of a trained trajectory, versions.
-        wasted_share: Share of generated turns that no update trained, 0 to 1.
+        wasted_share: Share of generated turns that no update trained, 0 to 1; None if unknown.
         turns_per_trajectory: Mean turns of an attempt; None if none ended.
         mean_reward: Mean reward of attempts, 0 to 1; None if none was scored.
         num_updates: Finished updates after the warm-up.
@@ -135,7 +135,7 @@ class Result:
     minutes_per_version: float | None
     staleness_mean: float
     staleness_max: int
-    wasted_share: float
+    wasted_share: float | None
     turns_per_trajectory: float | None
     mean_reward: float | None
     num_updates: int

@@ -166,7 +166,7 @@ def load_suite(
             folder, or a file is missing.
     """
     folder = Path(folder)
-    list_path = _inside(folder, f"{_safe(list_name, folder)}.json")
+    list_path = _list_file(folder, list_name)
     tasks: list[Task] = []
     absent: list[str] = []
     unusable: dict[str, str] = {}
@@ -207,7 +207,23 @@ def listed_ids(folder: Path, list_name: str) -> set[str]:
     Raises:
         TaskFileError: If it is no list.
     """
-    return {task_id for _, task_id in _listed(_inside(folder, f"{_safe(list_name, folder)}.json"))}
+    return {task_id for _, task_id in _listed(_list_file(folder, list_name))}
+
+
+def _list_file(folder: Path, list_name: str) -> Path:
+    """Return the file of a list.
+
+    Raises:
+        TaskFileError: If there is none; it names the lists that the folder has.
+    """
+    path = _inside(folder, f"{_safe(list_name, folder)}.json")
+    if not path.exists():
+        lists = sorted(file.stem for file in folder.glob("*.json"))
+        advice = f"it has the lists {', '.join(lists)}: name one (--list; in a run tasks.list_name)"
+        if not lists:
+            advice = "it has no lists: name the folder evaluation_examples of a checkout of OSWorld"
+        raise TaskFileError(f"{path}: cannot be read: No such file in {folder}; {advice}")
+    return path
 
 
 def _read_json(path: Path) -> Any:

@@ -6,7 +6,7 @@ snapshot or the progress display calls ``look``, so watching a run does not chan
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from statistics import median
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from dartsim.config.schema import AlarmsConfig
-from dartsim.core.types import Trajectory
+from dartsim.core.types import Drop, Trajectory
 from dartsim.observe import EngineState, Instrument, Recorder, TrainerState
 from dartsim.observe.alarm import Alarm, hours
 from dartsim.observe.recorder import MAX_REASON
@@ -26,6 +26,7 @@ MAX_ALARMS = 200
 CHECKS_PER_WINDOW = 12
 INTERVALS = 33
 """Newest updates whose median spacing is the expected one."""
+NOT_BY_GROUP_RULE = (Drop.STALE, Drop.UNUSED, Drop.REPLACED)
 DROPPED, LOAD_CAUSE = "dropped/", "load_cause/"
 GIB = 2**30
 HYSTERESIS = 0.9
@@ -97,6 +98,8 @@ class Alarms(Instrument):
         self._mismatches = float(recorder.counts[MISMATCH_ALARM])
         self._leased = Totals(recorder.now, dict(recorder.counts))
         """As of the last batch."""
+        self._kept = recorder.kept.total()
+        """Attempts of groups that passed the group rule, as of the last batch."""
         self._window: deque[Totals] = deque([self._leased])
 
     def look(self, now: float | None = None) -> list[Alarm]:
@@ -126,7 +129,7 @@ class Alarms(Instrument):
         recorder, window = self._recorder, self._limits.window_seconds
         now, counts = self._now, recorder.counts
         if counts["admitted_turns"] != self._leased.counts.get("admitted_turns", 0):
-            self._leased = Totals(now, dict(counts))
+            self._leased, self._kept = Totals(now, dict(counts)), recorder.kept.total()
         if now - self._window[-1].time >= window / CHECKS_PER_WINDOW:
             self._window.append(Totals(now, dict(counts)))
         while len(self._window) > 1 and self._window[1].time <= now - window:
@@ -139,7 +142,10 @@ class Alarms(Instrument):
 
     def _recent(self, name: str) -> float:
         """Return the increase of a count within the window."""
-        return self._recorder.counts[name] - self._window[0].counts.get(name, 0)
+        return self._increase(name, self._window[0])
+
+    def _increase(self, name: str, start: Totals) -> float:
+        return self._recorder.counts[name] - start.counts.get(name, 0)
 
     def _drops_since(self, start: Totals) -> dict[str, int]:
         """Return the drops by reason since a time, the most frequent first."""
@@ -211,18 +217,19 @@ class Alarms(Instrument):
         )
 
     def _nothing_to_train(self) -> Finding | None:
-        drops = self._drops_since(self._leased)
-        lost = sum(number for reason, number in drops.items() if reason not in ("stale", "unused", "replaced"))
+        drops = Counter(self._drops_since(self._leased))
+        # What was canceled, by the run's end or with its group, is masked too.
+        drops[Drop.MASKED] -= int(self._increase("ending/cancelled", self._leased))
+        lost = sum(number for reason, number in drops.items() if reason not in NOT_BY_GROUP_RULE)
         bound = self._limits.dropped_batches * self._batch_attempts
-        ended = self._recorder.counts["trajectories"] - self._leased.counts.get("trajectories", 0)
-        # Ended attempts of open groups are not dropped yet, which must not clear the alarm.
-        if lost < bound or lost < self._bound_of("nothing_to_train", self._limits.dropped_share) * ended:
+        judged = lost + self._recorder.kept.total() - self._kept
+        if lost < bound or lost < self._bound_of("nothing_to_train", self._limits.dropped_share) * judged:
             return None
-        reasons = ", ".join(f"{number} {reason}" for reason, number in drops.items())
+        reasons = ", ".join(f"{number} {reason}" for reason, number in drops.items() if number)
         return Finding(
             self._leased.time,
-            f"of {ended:.0f} attempts since the last batch, {lost} were dropped by the group rule (bound {bound:.0f} "
-            f"and {self._limits.dropped_share:.0%}): {reasons}",
+            f"of {judged} attempts judged since the last batch, {lost} were dropped by the group rule (bound "
+            f"{bound:.0f} and {self._limits.dropped_share:.0%}): {reasons}",
         )
 
     def _mismatch(self) -> Finding | None:

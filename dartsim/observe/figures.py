@@ -94,7 +94,7 @@ BUILT_IN: Mapping[str, FigureStyle] = {
         "Generated, not trained",
         "%",
         1,
-        "1 - trained / generated turns; can be below 0 if updates trained turns from before the warm-up's end.",
+        "1 - trained / generated turns; none if updates trained more than was generated (before the warm-up).",
     ),
     "turns_per_trajectory": FigureStyle("Turns per trajectory", "", 1, "Mean number of turns of an attempt."),
     "mean_reward": FigureStyle("Mean reward", "", 3, "Mean score of the attempts that have one, in [0, 1]."),
@@ -193,6 +193,7 @@ def figures(first: Snapshot, last: Snapshot, *, peak_tokens_per_second: float | 
     phase = shares(first.phase, last.phase)
     rollout_share = phase[PhaseState.ROLLOUT]
     trajectories, updates, generated = count("trajectories"), count("updates"), count("generated_turns")
+    trained = count("trained_turns")
     tokens, looked_up = per_minute("response_tokens") / 60.0, count("looked_up_tokens")
     return {
         "minutes": minutes,
@@ -212,7 +213,7 @@ def figures(first: Snapshot, last: Snapshot, *, peak_tokens_per_second: float | 
         "rollout_share": rollout_share,
         "turns_per_trajectory": count("trajectory_turns") / trajectories if trajectories else None,
         "mean_reward": mean_reward(first, last),
-        "wasted_share": 1.0 - count("trained_turns") / generated if generated else None,
+        "wasted_share": 1.0 - trained / generated if generated and trained <= generated else None,
         **{info.shares: {state.key: spent[name][state] for state in info.states} for name, info in POPULATIONS.items()},
     }
 

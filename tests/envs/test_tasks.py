@@ -261,6 +261,14 @@ def test_every_bad_file_is_named_or_left_out(tmp_path):
     assert without.num_listed == 1
 
 
+def test_a_missing_list_names_those_that_there_are(tmp_path):
+    with pytest.raises(TaskFileError, match=r"No such file in .* evaluation_examples of a checkout of OSWorld"):
+        load_suite(tmp_path, "test_all")
+    (tmp_path / "small.json").write_text("{}")
+    with pytest.raises(TaskFileError, match=r"it has the lists small: name one \(--list"):
+        load_suite(tmp_path, "test_all")
+
+
 def test_a_list_by_a_path_is_refused(tmp_path):
     with pytest.raises(TaskFileError, match="is no file name"):
         load_suite(tmp_path, "../test")

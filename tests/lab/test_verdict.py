@@ -9,6 +9,7 @@ from dartsim.core.registry import register
 from dartsim.lab.bounds import bounds
 from dartsim.lab.verdict import verdict
 from dartsim.rollout.routers.least_in_flight import LeastInFlight
+from dartsim.run.policies import Policy
 from dartsim.run.prepare import prepare
 
 SLOW_TRAINER = {"cluster.learner.fixed_seconds": 300.0, "run.hours": 4.0}
@@ -55,6 +56,30 @@ def test_a_slow_trainer_limits_and_what_suffices_does():
 )
 def test_what_was_made_the_bottleneck_is_named(scheduler, changes, said):
     assert told(scheduler, **changes).verdict.startswith(said)
+
+
+@register("policy", "verdict-gives-up")
+class GivesUp(Policy):
+    """Never solves a task."""
+
+    def act(self, request):
+        return "DONE"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"tasks.source": "mock", "policy.agent.rule": "verdict-gives-up"}, "all_failed"),
+        ({"curation.groups.max_mean_reward": 0.01}, "all_solved"),
+    ],
+)
+def test_a_run_without_a_group_to_train_says_why_and_what_to_do(changes, reason):
+    run = told(**changes)
+    said = re.match(r"Limited by what can be trained: of (\d+) attempts that ended, (\d+) were dropped \(", run.verdict)
+    assert said is not None, run.verdict
+    assert 0 < int(said[2]) <= int(said[1]) <= run.summary["attempts"]
+    assert f"{run.summary['dropped'][reason]} {reason}" in run.verdict
+    assert "no update finished. Every attempt of a group" in run.verdict
 
 
 def test_more_desktops_are_named_by_number_where_they_help():

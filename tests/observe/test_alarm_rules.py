@@ -7,7 +7,7 @@ import pytest
 
 from dartsim.config import from_tree, merge, preset
 from dartsim.core.errors import EnvStartFailed, WorkerFault
-from dartsim.core.types import UpdateResult
+from dartsim.core.types import Attempt, Drop, Ending, Task, Trajectory, UpdateResult
 from dartsim.observe import Recorder
 from dartsim.observe.alarm import KINDS
 from dartsim.observe.alarm_rules import Alarms, DiskUse
@@ -270,17 +270,58 @@ def test_tasks_that_nobody_can_do_raise_nothing_to_train():
     assert "all_failed" in found[0].found
 
 
+def finished(number, *, reward, ending=Ending.DONE):
+    attempt = Attempt(number, Task("t", "Do it."), number // 4, number % 4, 0, 6, 0)
+    return Trajectory(attempt, (), ending, reward, None if reward is not None else "ended", 0.0, 1.0)
+
+
+def test_nothing_to_train_counts_what_was_judged_and_nothing_that_was_cancelled():
+    recorder = Recorder(lambda: 0.0, num_envs=1, num_engines=1)
+    recorder.start(())
+    alarms = Alarms(recorder, from_tree(preset("dart")).alarms, batch_attempts=2)
+
+    def judge(trajectories, reason=None):
+        recorder.group_judged(trajectories, reason)
+        if reason is not None:
+            recorder.dropped(trajectories, reason)
+
+    failures = tuple(finished(number, reward=0.0) for number in range(8))
+    for trajectory in failures[:4]:
+        recorder.attempt_finished(trajectory)
+    recorder.counts["admitted_turns"] += 1
+    assert alarms.look() == []  # a batch: what ended is still in open groups
+    for trajectory in failures[4:]:
+        recorder.attempt_finished(trajectory)
+    for number in range(8, 40):
+        cancelled = finished(number, reward=None, ending=Ending.CANCELLED)
+        recorder.attempt_finished(cancelled)
+        recorder.dropped((cancelled,), Drop.MASKED)
+    judge(failures[:4], Drop.ALL_FAILED)
+    assert alarms.look() == [], "the run ended: four attempts in 36 failed by the rule"
+    judge(failures[4:], Drop.ALL_FAILED)
+    (alarm,) = alarms.look()
+    assert alarm.found.startswith("of 8 attempts judged since the last batch, 8 were dropped")
+    assert alarm.found.endswith(": 8 all_failed")
+
+
+class Disagreeing:
+    """A learner that computes other probabilities than the workers."""
+
+    def __init__(self, learner):
+        self._learner = learner
+
+    def __getattr__(self, name):
+        return getattr(self._learner, name)
+
+    async def update(self, batch):
+        result = await self._learner.update(batch)
+        metrics = {**result.metrics, "importance/mismatch_mean": 0.3, "learner/mismatch_alarm": 1.0}
+        return UpdateResult(result.weights, metrics)
+
+
 def test_worker_and_learner_that_disagree_raise_mismatch():
     def spoil(system):
-        learner = system.trainer.learner
-        update = learner.update
-
-        async def worse(batch):
-            result = await update(batch)
-            metrics = {**result.metrics, "importance/mismatch_mean": 0.3, "learner/mismatch_alarm": 1.0}
-            return UpdateResult(result.weights, metrics)
-
-        learner.update = worse
+        system.trainer.learner = Disagreeing(system.trainer.learner)
 
     found = suffer(spoil, trainer={"mismatch_bound": 0.1})
     assert set(names(found)) == {"mismatch"}

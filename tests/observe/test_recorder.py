@@ -48,6 +48,20 @@ def play(steps, **options) -> Recorder:
     return recorder
 
 
+def test_the_share_that_was_not_trained_is_never_negative():
+    """An update after the warm-up trains turns from before it, in a short run more than were generated since."""
+    clock = Clock()
+    recorder = Recorder(clock, num_envs=1, num_engines=1)
+    recorder.hot.generated_turns += 8
+    before = recorder.snapshot()
+    clock.now += 1.0
+    recorder.hot.generated_turns += 4
+    recorder.counts["trained_turns"] += 3
+    assert figures(before, recorder.snapshot())["wasted_share"] == pytest.approx(0.25)
+    recorder.counts["trained_turns"] += 6
+    assert figures(before, recorder.snapshot())["wasted_share"] is None
+
+
 @given(steps=STEPS)
 def test_shares_add_up_to_one_and_utilization_stays_below(steps):
     recorder = play(steps)
