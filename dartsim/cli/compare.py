@@ -117,7 +117,8 @@ def compare(
         typer.Option(
             metavar="CONDITION",
             help="Exit with 1 if this holds of the first scheduler: 'FIGURE < FACTOR * SCHEDULER' or 'FIGURE > NUMBER' "
-            "with the whole 95 % interval of the difference, seed by seed; repeatable.",
+            "with the whole 95 % interval of the difference, seed by seed. With 2 seeds few "
+            "conditions are decided: take --seeds 5 or more. Repeatable.",
         ),
     ] = None,
     junit: Annotated[
@@ -168,6 +169,12 @@ def compare(
         if len(ranking) > 1:
             out.print()
             out.print(ranking_table(ranking, seeds))
+        if any(column.classes["least_classes"] for column in columns):
+            out.print(
+                "least by …: the class of tasks that is trained least, and how much of what the group filter keeps of "
+                "it is trained, relative to the average (1: like the others)",
+                highlight=False,
+            )
         for line in starved_lines(columns):
             out.print(line, highlight=False)
         if seeds > 1:

@@ -25,6 +25,7 @@ from dartsim.cli.options import (
     settings,
 )
 from dartsim.cli.signals import report_interrupt, undisturbed
+from dartsim.core.words import significant
 
 if TYPE_CHECKING:
     from dartsim.lab.study import Study, Trial
@@ -327,8 +328,8 @@ def _change(change: float | None, width: float | None) -> str:
 
 
 def _number(value: float | None, width: float | None = None) -> str:
-    return _text(value) + ("" if width is None else f" ± {width:.2g}")
+    return _text(value) + ("" if width is None else f" ± {significant(width, 2)}")
 
 
 def _text(value: Any) -> str:
-    return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    return "–" if value is None else significant(value, 4) if isinstance(value, float) else str(value)

@@ -74,6 +74,7 @@ def compared(
         "staleness_histogram": summary.get("staleness_histogram", {}),
         "staleness_definitions": summary.get("staleness_definitions", {}),
         "bias": bias,
+        "num_engines": rollout["num_workers"],
         "classes": {by: {label: share.as_json() for label, share in own.items()} for by, own in classes.items()},
     }
 
@@ -171,7 +172,8 @@ def seeds_to_tell(differences: Sequence[float]) -> int | None:
 
     It is the smallest n with (t(n - 1) + 0.84) s / sqrt(n) <= abs(d), where d is the mean and s the standard deviation
     of the differences so far, and t Student's quantile for 95 %: with n seeds the 95 % interval excludes 0 in 80 % of
-    cases, if d and s are true. Source: the sample size of a paired t-test (Cohen, Statistical Power Analysis, 1988).
+    cases, if d and s are true; after two or three seeds, s may be far too small, and n too. Source: the sample size of
+    a paired t-test (Cohen, Statistical Power Analysis, 1988).
 
     Args:
         differences: One for each seed so far, two or more.

@@ -17,6 +17,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from dartsim.core.errors import ConfigError, no_such
+from dartsim.core.words import plural, significant
 from dartsim.lab.compared_runs import ComparedRun, EndedRun
 from dartsim.lab.comparison import Change, comparable, compared, half_width, over_seeds, seeds_to_tell
 
@@ -92,9 +93,16 @@ class ConditionResult:
         return sign * self.mean + self.half_width < 0.0
 
     def __str__(self) -> str:
-        seeds = ", ".join(f"seed {seed}: {value:+.4g}" for seed, value in self.differences.items())
-        verdict = "holds" if self.holds else "does not hold"
-        return f"{self.condition.text} {verdict}: difference {self.mean:+.4g} ± {self.half_width:.2g} at 95 % ({seeds})"
+        seeds = ", ".join(
+            f"seed {seed}: {significant(value, 4, signed=True)}" for seed, value in self.differences.items()
+        )
+        verdict = "does not hold"
+        if self.holds:
+            verdict = "holds"
+        elif 0.0 < self.half_width >= abs(self.mean):
+            verdict = "is not decided (the interval includes 0; more seeds would tell)"
+        difference = f"{significant(self.mean, 4, signed=True)} ± {significant(self.half_width, 2)}"
+        return f"{self.condition.text} {verdict}: difference {difference} at 95 % ({seeds})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +114,8 @@ class SchedulerRank:
         mean: Its figure, over seeds; None if a run has none.
         half_width: Half of the mean's 95 % interval; None with one seed.
         to_best: Difference to the best one, relative to that; ``half_width`` is of the differences, seed by seed.
-        verdict: "best", "differs", or "could be chance" with the number of seeds that would probably tell.
+        verdict: "best", "differs", "identical in every run", or "could be chance" with the least number of seeds that
+            would tell.
     """
 
     scheduler: str
@@ -174,6 +183,10 @@ class Comparison:
         pairs = zip(self._values(name, figure), self._values(best, figure), strict=True)
         differences = [(own - other) / reference for own, other in pairs]
         change = Change(fmean(differences), half_width(differences))
+        if not any(differences):
+            alone = all(row.get("num_engines") == 1 for other in (name, best) for row in self.figures[other])
+            why = ": with one engine, every router sends all requests to it" if alone else ""
+            return change, f"identical in every run{why}"
         if change.half_width is None:
             return change, "unknown: one seed; take --seeds 3 or more"
         if change.certain:
@@ -182,7 +195,7 @@ class Comparison:
         if wanted is None:
             return change, "could be chance: the difference is too small to tell"
         more = max(1, wanted - len(self.seeds))
-        return change, f"could be chance: about {more} more seed{'s' * (more > 1)} would tell"
+        return change, f"could be chance: at least {plural(more, 'more seed')} would tell"
 
     def result(self, condition: str) -> ConditionResult:
         """Return whether a condition holds.
@@ -261,7 +274,8 @@ def data_frame(data: Any) -> Any:
 def _cell(figure: Mapping[str, float | None] | None) -> str:
     if figure is None or figure["mean"] is None:
         return "–"
-    return f"{figure['mean']:.4g}" + ("" if figure["half_width"] is None else f" ± {figure['half_width']:.2g}")
+    width = figure["half_width"]
+    return significant(figure["mean"], 4) + ("" if width is None else f" ± {significant(width, 2)}")
 
 
 def write_junit(comparison: Comparison, results: Sequence[ConditionResult], path: Path) -> None:

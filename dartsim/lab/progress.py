@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.progress import Progress, ProgressColumn, TaskID
+from rich.progress import Progress, ProgressColumn, TaskID, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 from typing_extensions import override
 
 LINE_SECONDS = 30.0
 """Real time between two lines of text."""
+
+LABELS: dict[type, str] = {TimeElapsedColumn: " elapsed", TimeRemainingColumn: " left"}
+"""What times are, where no bar shows it."""
 
 
 class PrintedProgress(Progress):
@@ -27,6 +30,9 @@ class PrintedProgress(Progress):
             return
         self._printed = now
         (task,) = (task for task in self.tasks if task.id == task_id)
-        shown = (column(task) for column in self.columns if isinstance(column, ProgressColumn))
-        texts = [text for text in shown if isinstance(text, Text) and text.plain.strip()]
+        texts = []
+        for column in self.columns:
+            text = column(task) if isinstance(column, ProgressColumn) else None
+            if isinstance(text, Text) and text.plain.strip():
+                texts.append(text.append(LABELS.get(type(column), "")))
         self.console.print(Text("  ").join(texts), soft_wrap=True)

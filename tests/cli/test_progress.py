@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from dartsim.cli import progress
 from dartsim.cli.progress import RunBar, bars
@@ -81,10 +81,14 @@ def test_without_a_terminal_a_line_every_half_minute_says_how_far_the_work_is():
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed} h"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
         TextColumn("{task.fields[live]}"),
     )
     with PrintedProgress(*columns, console=console, get_time=lambda: now[0]) as running:
         task = running.add_task("dart", total=4.0, live="")
         for now[0], completed in ((29.0, 1), (31.0, 2), (40.0, 3), (62.0, 4)):
             running.update(task, completed=completed, live="version 7")
-    assert console.file.getvalue() == "dart  2 h  version 7\ndart  4 h  version 7\n"
+    assert console.file.getvalue() == (
+        "dart  2 h  0:00:31 elapsed  0:00:04 left  version 7\ndart  4 h  0:01:02 elapsed  0:00:00 left  version 7\n"
+    )
