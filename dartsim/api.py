@@ -193,7 +193,7 @@ class Result:
             f"<tr title='{escape(style.definition)}'><td>{escape(style.label)}</td><td>{texts[name]}</td></tr>"
             for name, style in FIGURES.items()
         )
-        caption = f"{self.config.preset}, seed {self.config.run.seed}. {self.verdict}"
+        caption = f"{self.config.name}, seed {self.config.run.seed}. {self.verdict}"
         return f"<table><caption>{escape(caption)}</caption>{rows}</table>"
 
 

@@ -40,6 +40,7 @@ def plan(config: Config) -> dict[str, Any]:
         found = f"{len(checked.refused)} of {checked.num_listed} cannot run here, and the run refuses to leave them out"
         missing.append(DoctorCheck("tasks", MISSING, found, "--set tasks.unsupported=skip --set tasks.missing=skip"))
     return {
+        "name": config.name,
         "preset": config.preset,
         "clock": "virtual" if config.backend.virtual else "real",
         "hours": config.run.hours,
@@ -85,7 +86,7 @@ def _placed(config: Config, kind: Kind, entry: dict[str, Any]) -> dict[str, Any]
 
 def show(plan: dict[str, Any], console: Console) -> None:
     """Print the plan, with commands in shell syntax."""
-    console.print(f"{plan['preset']}: {plan['hours']:g} hours by the {plan['clock']} clock; nothing was started")
+    console.print(f"{plan['name']}: {plan['hours']:g} hours by the {plan['clock']} clock; nothing was started")
     for part in ("engines", "desktops", "learner"):
         console.print(f"\n[bold]{part}[/bold]: {plan[part]['what']}")
         _show_part(plan[part], console)

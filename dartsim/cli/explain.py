@@ -112,7 +112,7 @@ def _idle_of(run: str, on: str | None, hours: float | None) -> tuple[Config, Map
     length = {"run.hours": hours or min(config.run.hours, MAX_HOURS), "run.updates": None}
     simulated = changed(simulated, {**length, "recorder.max_segments": RecorderConfig().max_segments})
     with report_interrupt("interrupted: nothing was written; the same command starts again"), bars() as progress:
-        bar = RunBar(progress, config.preset, simulated.run.hours)
+        bar = RunBar(progress, config.name, simulated.run.hours)
         result = run_simulation(prepare(simulated), instruments=[bar])
     return config, idle(result.recorder)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,8 +17,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import FaultProfile, Json, OnOption, Out, SchedulerArgument, folder_target, new_folder
-from dartsim.cli.signals import report_interrupt
+from dartsim.cli.signals import INTERRUPTED
 from dartsim.core.errors import ConfigError, no_such
+from dartsim.core.words import plural
 
 if TYPE_CHECKING:
     from dartsim.fuzz import Case, CaseResult, Chunk, ChunkResult, Tally
@@ -47,7 +48,7 @@ def fuzz(
             help="Instead, replay a failure that a search has found; its folder is runs/replay-HASH, or --out.",
         ),
     ] = None,
-    seconds: Annotated[float, typer.Option(min=1.0, help="How long to search, seconds of this machine.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=1.0, help="How long to search, real seconds.")] = 60.0,
     preset: Annotated[
         str, typer.Option(help="Without SCHEDULER, drawn: schedulers drawn from all rules; all: each preset in turn.")
     ] = "drawn",
@@ -71,20 +72,27 @@ def fuzz(
             raise ConfigError(f"--{searched[0]} is about a search, and --replay plays one case again; leave one out")
         _replay(token, out_folder, json_file)
         return
+    from dartsim.fuzz import CaseResult, Tally, shrink
     from dartsim.lab.sweep import executor_for
     from dartsim.real.machine import usable_cores
 
     presets = _presets(preset if scheduler is None else scheduler)
     workers = processes or usable_cores()
     began = time.monotonic()
-    interrupted = report_interrupt("interrupted: nothing was written; the same command searches the same cases again")
-    with interrupted, _silenced(), executor_for(workers) as executor, _progress() as progress:
-        tally, failure = _search(executor, 2 * workers, progress, presets, faults, seed, seconds, on)
+    tally, failures, interrupted = Tally(), list[CaseResult](), False
+    try:
+        with _silenced(), executor_for(workers) as executor, _progress() as progress:
+            _search(executor, 2 * workers, progress, tally, failures, presets, faults, seed, seconds, on)
+            failure = shrink(_shortest(failures), on_run=progress.shrinking) if failures else None
+    except KeyboardInterrupt:
+        failure, interrupted = _shortest(failures) if failures else None, True
+        errors.print("interrupted: these are the finished runs; the same command searches the same cases again")
     wall = time.monotonic() - began
     figures = {
         "seeds": tally.runs,
         "simulated_hours": round(tally.hours, 3),
         "violations": int(failure is not None),
+        "interrupted": interrupted,
         "runs_per_cpu_second": round(tally.runs / tally.cpu_seconds, 1) if tally.cpu_seconds else None,
         "cpu_seconds": round(tally.cpu_seconds, 1),
         "wall_seconds": round(wall, 1),
@@ -98,16 +106,19 @@ def fuzz(
     if failure is not None:
         figures |= _write_failure(failure, out_folder, errors if json_file == "-" else out)
     if json_file != "-":
+        rules, kinds = plural(len(tally.schedulers), "scheduler"), plural(len(tally.injected), "kind")
         out.print(
-            f"{'no' if failure is None else 'a'} rule was broken: {tally.runs} runs, "
+            f"{'no' if failure is None else 'a'} rule was broken: {plural(tally.runs, 'run')}, "
             f"{tally.hours:.1f} simulated hours in {wall:.0f} s "
-            f"({figures['runs_per_cpu_second'] or 0.0:.0f} runs a CPU second); {len(tally.schedulers)} schedulers, "
-            f"{len(tally.injected)} kinds of faults injected {sum(tally.injected.values())} times"
+            f"({figures['runs_per_cpu_second'] or 0.0:.0f} runs a CPU second); "
+            f"{rules}, {kinds} of faults injected {plural(sum(tally.injected.values()), 'time')}"
         )
     if json_file is not None:
         write_json(figures, json_file)
     if failure is not None:
         raise typer.Exit(1)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _replay(token: str, out_folder: Path | None, json_file: str | None) -> None:
@@ -151,12 +162,15 @@ def _presets(preset: str) -> list[str]:
     return [preset]
 
 
-def _search_chunk(cpu_seconds: float, chunk: Chunk, report: Callable[[float], None]) -> ChunkResult:
-    """Search a chunk, perhaps in another process, for at most some CPU seconds."""
+def _search_chunk(until: float, chunk: Chunk, report: Callable[[float], None]) -> ChunkResult:
+    """Search a chunk, perhaps in another process, until a time of the monotonic clock, which all processes share."""
     from dartsim.fuzz import search
 
     with _silenced():
-        return search(chunk, clock=time.process_time, until=time.process_time() + max(0.0, cpu_seconds))
+        began = time.process_time()
+        result = search(chunk, clock=time.monotonic, until=until)
+        result.tally.cpu_seconds = time.process_time() - began
+        return result
 
 
 @contextmanager
@@ -176,29 +190,31 @@ def _search(
     executor: Executor,
     num_chunks: int,
     progress: _SearchProgress,
+    tally: Tally,
+    failures: list[CaseResult],
     presets: list[str],
     faults: str,
     seed: int,
     seconds: float,
     cluster: str | None,
-) -> tuple[Tally, CaseResult | None]:
-    """Search until time is up or a rule breaks; return the simplified failure."""
-    from dartsim.fuzz import Chunk, Tally, shrink
+) -> None:
+    """Search until time is up or a rule breaks, adding to the tally and the failures."""
+    from dartsim.fuzz import Chunk
 
-    tally, number, began = Tally(), 0, time.monotonic()
-    while (left := began + seconds - time.monotonic()) > 0:
+    number, began = 0, time.monotonic()
+    while not failures and time.monotonic() < began + seconds:
         numbers = range(number, number + num_chunks)
         chunks = [Chunk(seed, n, presets[n % len(presets)], faults, cluster) for n in numbers]
         number += num_chunks
-        failures = []
-        for _, result in executor.run(partial(_search_chunk, left), chunks):
+        for _, result in executor.run(partial(_search_chunk, began + seconds), chunks):
             tally.add(result.tally)
             if result.failure is not None:
                 failures.append(result.failure)
             progress.searched(tally, time.monotonic() - began, seconds)
-        if failures:
-            return tally, shrink(min(failures, key=lambda one: len(one.case.token())), on_run=progress.shrinking)
-    return tally, None
+
+
+def _shortest(failures: Sequence[CaseResult]) -> CaseResult:
+    return min(failures, key=lambda failure: len(failure.case.token()))
 
 
 class _SearchProgress:

@@ -77,7 +77,7 @@ def rehearse(
     resolved = load(config, preset_name=preset, overrides=overrides or [])
     needed = refuse_modeled(resolved)
     forced, servers = _parts(stand_in or []), _servers(server or [])
-    path = folder_target(out_folder) or new_folder(f"{resolved.preset}-rehearsal")
+    path = folder_target(out_folder) or new_folder(f"{resolved.name}-rehearsal")
     with report_interrupt(f"interrupted: there are no figures; what ran is in {path}"), bars() as progress:
         progress_bar = RunBar(progress, "rehearsal", minutes / 60.0, simulated=False)
 

@@ -134,7 +134,7 @@ def run(
 
         refuse_missing_packages(resolved)  # before torch is imported
         estimate(resolved)  # refuses what cannot fit on its GPUs
-    path = out_folder or new_folder(f"{resolved.preset}-seed{resolved.run.seed}")
+    path = out_folder or new_folder(f"{resolved.name}-seed{resolved.run.seed}")
     where = f"run: {path} (while it runs: dartsim status {path})"
     announced = Listener(run_started=lambda _: errors.print(where, soft_wrap=True, highlight=False))
     execute_with_progress(
@@ -156,7 +156,7 @@ def execute_with_progress(
         return "interrupted before the run began: nothing was written; the same command starts it again"
 
     with report_interrupt(message), bars() as progress:
-        bar = RunBar(progress, config.preset, config.run.hours, simulated=config.backend.virtual)
+        bar = RunBar(progress, config.name, config.run.hours, simulated=config.backend.virtual)
         run_dir, result = execute(bar)
         if not result.interrupted:
             bar.done()

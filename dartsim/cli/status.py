@@ -107,6 +107,7 @@ def _begun(folder: Path) -> dict[str, Any]:
     config, held = load(folder / CONFIG), is_held(folder)
     return {
         "state": "starting" if held else "crashed",
+        "name": config.name,
         "preset": config.preset,
         "seed": config.run.seed,
         "clock": "virtual" if config.backend.virtual else "real",
@@ -138,7 +139,7 @@ def _stream(folder: Path, target: str) -> None:
 def _page(status: Mapping[str, Any], *, each: bool) -> RenderableType:
     now, whole = status["run_seconds"], status["of_seconds"]
     lines = [
-        f"{status['preset']}, seed {status['seed']}: {status['state']} at {hours(now)} of {hours(whole)} "
+        f"{status['name']}, seed {status['seed']}: {status['state']} at {hours(now)} of {hours(whole)} "
         f"({status['clock']} time); components as of {hours(status['as_of_seconds'])}"
     ]
     if status.get("error"):

@@ -238,6 +238,8 @@ def load(
             f"a workload goes over a preset with a surrogate policy, and {name!r} has policy.kind = {kind!r}; "
             f"leave --on {laid} out, or name another preset"
         )
+    if file is not None:
+        tree = merge({"run": {"name": Path(file).stem}}, tree)
     return from_tree({**tree, "preset": name})
 
 

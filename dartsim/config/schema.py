@@ -74,6 +74,11 @@ class Config(Section):
         description="Parameters of plug-ins that are backends, faults or figures: plugins.KIND.NAME is a table.",
     )
 
+    @property
+    def name(self) -> str:
+        """What the run is called: ``run.name``, or its preset."""
+        return self.run.name or self.preset
+
     def plugin(self, kind: str, name: str) -> ComponentSection:
         """Return the parameters of a plug-in whose table is ``[plugins.KIND.NAME]``."""
         return self.plugins.get(kind, {}).get(name) or parameters(kind, name)()

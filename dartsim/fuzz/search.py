@@ -71,7 +71,7 @@ class ChunkResult:
 
 
 def search(chunk: Chunk, *, clock: Callable[[], float] | None = None, until: float | None = None) -> ChunkResult:
-    """Run a chunk's cases until one fails, or until ``clock`` (CPU seconds) reaches ``until``."""
+    """Run a chunk's cases, at least one, until one fails or ``clock`` reaches ``until``; ``cpu_seconds`` are its."""
     rng = np.random.Generator(np.random.PCG64([chunk.seed, chunk.number]))
     tally = Tally()
     failure: CaseResult | None = None

@@ -37,7 +37,7 @@ def named(schedulers: Iterable[Scheduler] | Mapping[str, Scheduler]) -> dict[str
         return dict(schedulers)
     by_name: dict[str, Scheduler] = {}
     for scheduler in schedulers:
-        name = scheduler.preset if isinstance(scheduler, Config) else str(scheduler)
+        name = scheduler.name if isinstance(scheduler, Config) else str(scheduler)
         if not isinstance(scheduler, Config) and is_file(scheduler):
             name = Path(scheduler).stem
         if by_name.setdefault(name, scheduler) != scheduler:

@@ -86,8 +86,8 @@ class RunDir:
 
     @property
     def name(self) -> str:
-        """What it is called beside others: its preset, or else its folder's name."""
-        return str(self.summary.get("preset") or self.path.name)
+        """What it is called beside others, or else its folder's name."""
+        return str(self.summary.get("name") or self.path.name)
 
 
 def write_run(
@@ -106,7 +106,7 @@ def write_run(
         config_toml: The resolved configuration as TOML.
         summary: Figures, as ``dartsim.observe.figures.summary`` returns them, and the configuration as ``config``;
             ``bias`` may be added (see ``dartsim.observe.report``).
-        meta: ``preset``, ``seed``, ``event_hash``, ``surrogate``, versions, …
+        meta: ``name``, ``preset``, ``seed``, ``event_hash``, ``surrogate``, versions, …
     """
     path.mkdir(parents=True, exist_ok=True)
     write_text(path / CONFIG, config_toml)

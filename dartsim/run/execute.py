@@ -255,6 +255,7 @@ def claim(path: Path) -> None:
 def meta(config: Config, result: RunResult) -> dict[str, Any]:
     """Return what identifies a run."""
     return {
+        "name": config.name,
         "preset": config.preset,
         "seed": config.run.seed,
         "event_hash": result.event_hash,

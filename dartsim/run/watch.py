@@ -118,6 +118,7 @@ class Watch(Instrument):
         config, recorder = self._config, self._recorder
         status: dict[str, Any] = {
             "state": state,
+            "name": config.name,
             "preset": config.preset,
             "seed": config.run.seed,
             "clock": "virtual" if config.backend.virtual else "real",

@@ -71,6 +71,19 @@ def test_a_run_is_repeated_by_its_seed_and_its_written_configuration(dartsim):
     assert json.loads(Path("f.json").read_text())["event_hash"] == hashes[0]
 
 
+def test_a_run_of_a_file_has_the_file_s_name_and_keeps_it(dartsim, capsys):
+    Path("mine.toml").write_text('preset = "dart"\n')
+    assert dartsim("run", "mine.toml", *SMALL[2:]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split()[-1] == "mine"
+    assert json.loads(Path("runs/mine-seed0/summary.json").read_text())["preset"] == "dart"
+    assert dartsim("status", "runs/mine-seed0") == 0
+    assert capsys.readouterr().out.startswith("mine, seed 0: finished")
+    assert dartsim("run", "runs/mine-seed0/config.toml", "--seed", "1") == 0
+    assert Path("runs/mine-seed1").is_dir()
+    assert dartsim("run", "mine.toml", *SMALL[2:], "--set", "run.name=other") == 0
+    assert Path("runs/other-seed0").is_dir()
+
+
 def test_json_to_standard_output_is_nothing_but_json(dartsim, capsys):
     assert dartsim("run", *SMALL, "--json", "-") == 0
     printed = capsys.readouterr()

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from dartsim.cli.app import app
 from dartsim.core.errors import ConfigError
-from dartsim.fuzz import Case
+from dartsim.fuzz import Case, Chunk, search
 from experiments.planted_bugs import MUTATIONS
 
 COMMAND = [sys.executable, "-c", "from dartsim.cli.app import main; main()"]
@@ -25,6 +25,28 @@ def test_a_search_writes_its_figures(tmp_path):
     assert figures["simulated_hours"] > 0.0
     assert figures["violations"] == 0
     assert done.stdout.startswith(f"no rule was broken: {figures['seeds']} runs")
+
+
+def test_an_interrupted_search_tells_what_it_ran(monkeypatch, tmp_path):
+    def one_chunk(self, function, items, on_progress=None):
+        yield 0, function(items[0], lambda share: None)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dartsim.lab.sweep.InProcess.run", one_chunk)
+    told = tmp_path / "told.json"
+    arguments = ["fuzz", "--seconds", "1", "--processes", "1", "--json", str(told)]
+    assert CliRunner().invoke(app, arguments).exit_code == 130
+    figures = json.loads(told.read_text())
+    assert (figures["interrupted"], figures["seeds"] > 0) == (True, True)
+    with MUTATIONS["lost wake-up"].apply():
+        result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 1
+    assert "dartsim fuzz --replay" in result.output
+
+
+def test_the_time_is_checked_after_each_run():
+    now = iter(range(100))
+    assert search(Chunk(0, 0, runs=50), clock=lambda: next(now), until=3).tally.runs == 3
 
 
 @pytest.mark.parametrize("arguments", [["fuzz", "--preset", "no-such"], ["fuzz", "--replay", "no-such"]])

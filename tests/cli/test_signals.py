@@ -76,7 +76,9 @@ def test_what_is_interrupted_says_so_and_what_to_do(dartsim, monkeypatch, capsys
     assert "interrupted: 0 of 2 runs were finished" in capsys.readouterr().err
     monkeypatch.setattr("dartsim.lab.sweep.InProcess.run", ended)
     assert dartsim("fuzz", "--processes", "1") == code
-    assert "interrupted: nothing was written" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert "interrupted: these are the finished runs" in told.err
+    assert "no rule was broken: 0 runs" in told.out
     monkeypatch.setattr("dartsim.config.presets", ended)
     assert dartsim("presets") == code
     assert "interrupted" in capsys.readouterr().err

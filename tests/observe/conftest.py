@@ -224,6 +224,7 @@ def make_run(make_recorder: Callable[..., Recorder]) -> Callable[..., RunDir]:
             config_toml=f'seed = {seed}\n\n[rollout]\nnum_envs = {num_envs}\nsampling = "{sampling}" # <b>\n',
             summary={**figures, "config": {"rollout": {"num_envs": num_envs, "sampling": sampling}, "seed": seed}},
             meta={
+                "name": preset,
                 "preset": preset,
                 "seed": seed,
                 "event_hash": f"{seed:08x}" * 4,

@@ -36,6 +36,7 @@ def page(tmp_path_factory):
     run, _ = execute(config, folder)
     summary = {
         **run.summary,
+        "name": HOSTILE,
         "preset": HOSTILE,
         "bias": {HOSTILE: {HOSTILE: {"offered": 1, "trained": 1}}},
         "endings": {HOSTILE: 3},
@@ -80,6 +81,7 @@ def test_the_terminal_shows_hostile_names_as_they_are():
     from dartsim.cli.status import _page
 
     found = {
+        "name": HOSTILE,
         "preset": HOSTILE,
         "seed": 0,
         "state": "running",

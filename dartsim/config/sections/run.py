@@ -10,6 +10,11 @@ from dartsim.core.section import Deadline, Positive, Seconds, Section, Share
 class RunConfig(Section):
     """Length of a run, and its seed."""
 
+    name: str | None = Field(
+        None,
+        pattern="^[^/]+$",
+        description="What tables and folders call the run; none: its file's name without .toml, or its preset's.",
+    )
     hours: float = Field(24.0, gt=0.0, description="Hours of the run's time, simulated or real.")
     seed: int = Field(0, ge=0, description="Seed of everything that is drawn.")
     updates: Positive | None = Field(None, description="Finished updates that end the run before its hours.")
