@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, TypeVar
 
 from typing_extensions import override
@@ -22,10 +25,40 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+GRACE_SECONDS = 5.0
+"""Longest wait for an environment's thread when it is closed; a call that takes longer hangs."""
+
+
+class DesktopThread:
+    """A thread that makes calls one after the other; unlike an executor's, one that hangs lets the process exit."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        Thread(target=self._run, name=name, daemon=True).start()
+
+    def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
+        future: Future[T] = Future()
+        self._calls.put((future, partial(function, *arguments)))
+        return future
+
+    def end(self) -> None:
+        """End after the calls that were submitted."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, function = call
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function())
+                except BaseException as error:
+                    future.set_exception(error)
+
+
 class ThreadedEnv(DirectEnv):
     """One running desktop, all of whose calls are made in one thread."""
 
-    def __init__(self, desktop: Any, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, desktop: Any, thread: DesktopThread) -> None:
         super().__init__(desktop)
         self._thread = thread
         self._closed = False
@@ -43,7 +76,7 @@ class ThreadedEnv(DirectEnv):
         return await self._called(self.evaluate_now)
 
     async def _called(self, call: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
+        return await asyncio.wrap_future(self._thread.submit(call, *arguments))
 
     @override
     async def close(self) -> None:
@@ -55,10 +88,15 @@ class ThreadedEnv(DirectEnv):
         else:
             closing = self._thread.submit(self._desktop.close)
             try:
-                await asyncio.wrap_future(closing)
+                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(closing)), GRACE_SECONDS)
+            except TimeoutError:
+                logger.warning(
+                    "an environment hangs and its thread is left behind until this process ends; with "
+                    'gym.run_in = "processes" it would be ended'
+                )
             except Exception:
                 logger.warning("an environment failed in close", exc_info=True)
-        self._thread.shutdown(wait=False)
+        self._thread.end()
 
 
 class ThreadedProvider(EnvProvider):
@@ -73,13 +111,13 @@ class ThreadedProvider(EnvProvider):
 
     @override
     async def start(self, slot: int) -> ThreadedEnv:
-        thread = ThreadPoolExecutor(1, thread_name_prefix=f"desktop-{slot}")
+        thread = DesktopThread(f"desktop-{slot}")
         making = thread.submit(self._make)
         try:
             return ThreadedEnv(await asyncio.wrap_future(making), thread)
         except BaseException as error:
             thread.submit(_discard, making)
-            thread.shutdown(wait=False)
+            thread.end()
             if isinstance(error, Exception):
                 raise EnvStartFailed(f"the environment of slot {slot} could not be made: {error}") from error
             raise

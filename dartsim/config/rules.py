@@ -214,8 +214,8 @@ def policy_rules(config: Config) -> Iterator[str]:
     if not real_desktops and ((drawn and source in SEEN) or (policy == "vlm" and source not in SEEN)):
         yield (
             f'policy.kind = "{policy}" does not go with tasks.source = "{source}": a model that sees needs the mock '
-            'desktop ("vlm" with "mock") or a gymnasium environment ("gym"), as does policy.agent of a plug-in; a '
-            "surrogate draws outcomes of the other tasks. Change one of them."
+            'desktop ("vlm" with "mock") or a gymnasium environment ("gym"), as does a policy of your own (--plugin '
+            "MODULE, policy.agent.rule = NAME); a surrogate draws outcomes of the other tasks. Change one of them."
         )
     if config.run.target_success is not None:
         held_out = config.tasks.held_out or config.tasks.held_out_list

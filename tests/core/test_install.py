@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dartsim.core.install import ENGINES, install_command
+from dartsim.core.install import ENGINES, install_command, torch_missing
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
@@ -101,3 +101,12 @@ def test_the_tested_versions_are_those_that_the_package_allows():
     for one in map(Requirement, wanted):
         version = pinned[one.name.lower().replace("_", "-")]
         assert one.specifier.contains(version), f"{one} and {version}"
+
+
+def test_without_the_packages_of_a_model_the_advice_holds_for_an_environment_of_ones_own():
+    """Which settings it names, the API page's own commands run."""
+    said = str(torch_missing(ModuleNotFoundError(name="torch")))
+    assert install_command("train") in said
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    words = ("--plugin ", "--set policy.kind=surrogate", "--set policy.agent.rule=", "--workers sim")
+    assert [word for word in words if word not in said or word not in page] == []

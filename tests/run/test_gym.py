@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import threading
 from functools import partial
 
 import numpy as np
@@ -16,7 +17,8 @@ from dartsim.core.errors import ConfigError, EnvBroken, EnvStartFailed
 from dartsim.core.types import Task
 from dartsim.envs.actions import make_grammar
 from dartsim.envs.actions.model import Click
-from dartsim.envs.gym import gym_desktop_maker, gym_tasks, make_desktop
+from dartsim.envs.direct import WrappedDesktop
+from dartsim.envs.gym import gym_desktop_maker, gym_tasks, make_desktop, make_env
 from dartsim.real.gym import ProcessDesktop, ThreadedProvider
 from dartsim.run.prepare import prepare
 from dartsim.run.realtime import run_realtime
@@ -154,6 +156,30 @@ def test_a_fault_of_an_environment_is_no_reward(where):
         await env.close()
 
     asyncio.run(main())
+
+
+def test_an_environment_that_hangs_is_left_behind_with_a_warning(monkeypatch, caplog):
+    entered, released = threading.Event(), threading.Event()
+    monkeypatch.setattr("dartsim.real.gym.GRACE_SECONDS", 0.05)
+
+    class Hangs(WrappedDesktop):
+        def act(self, action):
+            entered.set()
+            released.wait()
+
+    async def main():
+        env = await ThreadedProvider(lambda: Hangs(make_env(GymConfig(env="buttons:Buttons")))).start(7)
+        step = asyncio.create_task(env.step("PRESS"))
+        await asyncio.to_thread(entered.wait)
+        step.cancel()
+        await env.close()
+
+    asyncio.run(main())
+    (left,) = (thread for thread in threading.enumerate() if thread.name == "desktop-7")
+    assert left.daemon, "it does not hold up the exit of the process"
+    assert 'gym.run_in = "processes"' in caplog.text
+    released.set()
+    left.join()
 
 
 def test_an_environment_that_cannot_be_made_is_a_failed_start():

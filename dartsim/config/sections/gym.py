@@ -29,5 +29,6 @@ class GymConfig(Section):
     run_in: Literal["threads", "processes", "loop"] = Field(
         "threads",
         description="Real time: each environment in a thread or a process of its own, or all in the event loop (for "
-        "steps far below a millisecond). One that hangs or crashes only a process survives.",
+        "steps far below a millisecond). Only a process of its own can crash, or be ended when it hangs; a thread that "
+        "hangs is left behind until the command ends.",
     )
