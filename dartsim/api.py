@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from html import escape
@@ -11,12 +11,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypedDict
 
+from pydantic import BaseModel
 from rich.console import Console
 from typing_extensions import Unpack
 
 from dartsim.config import Config, presets, to_toml
 from dartsim.core.errors import ConfigError
-from dartsim.core.registry import name_of, names
+from dartsim.core.registry import ComponentSection, name_of, names
 from dartsim.lab.compared_runs import ComparedRun, Scheduler, make_runs, named, resolved
 from dartsim.lab.gate import Comparison, data_frame
 from dartsim.lab.verdict import run_figures
@@ -251,17 +252,48 @@ def compare(
         ConfigError: As ``simulate``.
     """
     numbers = range(seeds) if isinstance(seeds, int) else seeds
-    options = "".join(f", {name}={value!r}" for name, value in (("on", on), ("overrides", overrides)) if value)
     runs: list[ComparedRun] = []
     for name, scheduler in named(schedulers).items():
         config = _simulated(changed(resolved(scheduler, on), overrides or {}))
         prepare(config)
-        given = name if isinstance(scheduler, Config) else repr(str(scheduler))
-        runs += [
-            ComparedRun(name, changed(config, {"run.seed": seed}), f"dartsim.simulate({given}{options}, {seed=})")
-            for seed in numbers
-        ]
+        call = _call(scheduler, config, on, overrides)
+        runs += [ComparedRun(name, changed(config, {"run.seed": seed}), f"{call}, {seed=})") for seed in numbers]
     return Comparison.of(runs, make_runs(runs, Console(file=StringIO()), processes=processes))
+
+
+def _call(scheduler: Scheduler, config: Config, on: str | Path | None, overrides: Mapping[str, Any] | None) -> str:
+    """Return Python that simulates a scheduler as ``config``, without the seed and the last bracket."""
+    start, settings = repr(str(scheduler)), dict(overrides or {})
+    if isinstance(scheduler, Config):
+        base = resolved(config.preset, on)
+        start, settings = repr(config.preset), dict(_differing(base.model_dump(), config.model_dump()))
+        settings.pop("run.seed", None)
+        if changed(base, {**settings, "run.seed": config.run.seed}) != config:  # it lacks settings of the preset
+            start, on, settings = f"dartsim.Config.model_validate({config.model_dump()!r})", None, {}
+    given = (("on", on and str(on)), ("overrides", settings))
+    options = "".join(f", {name}={value!r}" for name, value in given if value)
+    modules = ", ".join(["dartsim", *sorted(set(_plugin_modules(config)))])
+    return f"import {modules}; dartsim.simulate({start}{options}"
+
+
+def _differing(base: Mapping[str, Any], tree: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a tree that differ from those of another, by dotted key."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and isinstance(base.get(key), Mapping):
+            yield from _differing(base[key], value, f"{place}{key}.")
+        elif key not in base or base[key] != value:
+            yield f"{place}{key}", value
+
+
+def _plugin_modules(section: BaseModel) -> Iterator[str]:
+    """Yield the modules of plug-ins whose components a configuration chooses, without the program itself."""
+    for _, value in section:
+        if isinstance(value, ComponentSection):
+            module = type(value).component.__module__
+            if module.partition(".")[0] not in ("dartsim", "__main__"):
+                yield module
+        elif isinstance(value, BaseModel):
+            yield from _plugin_modules(value)
 
 
 def _simulated(config: Config) -> Config:

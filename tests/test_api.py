@@ -127,6 +127,11 @@ def test_schedulers_are_compared_with_the_same_seeds():
         comparison.fail_if("generated_turns_per_minute > 0.1 * same")
     assert "dartsim.simulate('areal-eta4', on='laptop', overrides={'run.hours': 0.5}, seed=1)" in str(failed.value)
     assert comparison.result("staleness_max > 100").holds is False
+    (replay,) = re.findall(r"import dartsim, .*'two_choices'.*seed=1\)", str(failed.value))
+    imports, _, call = replay.partition("; ")
+    scope: dict[str, Any] = {}
+    exec(imports, scope)
+    assert eval(call, scope).generated_turns_per_minute == comparison.figures["mine"][1]["generated_turns_per_minute"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from dartsim.cli.console import drop_output, errors
 from dartsim.cli.signals import INTERRUPTED
-from dartsim.core.registry import use_plugin
+from dartsim.core.registry import use_plugin, used_plugins
 
 CONFIGURED = {
     *("run", "resume", "compare", "tune", "plan", "explain", "collect", "eval", "measure", "rehearse", "fuzz"),
@@ -83,6 +83,11 @@ def unwrap_paragraphs(text: str | None) -> str | None:
 def _use(modules: list[str] | None) -> None:
     for module in modules or ():
         use_plugin(module)
+
+
+def plugin_words() -> list[str]:
+    """Return the options that give the plug-ins in use to another command."""
+    return [word for module in used_plugins() for word in ("--plugin", module)]
 
 
 Plugins = Annotated[

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from rich.table import Table
 
+from dartsim.cli.command_group import plugin_words
 from dartsim.cli.console import errors, out, plain_table, ratio, write_json
 from dartsim.cli.options import (
     FaultsOption,
@@ -228,7 +229,7 @@ def plan(
             prepare(config)
             _refuse_without_engine(config)
             places = [word for name, at in (("--on", on), ("--profile", profile)) if at for word in (name, at)]
-            words = [*places, *(word for text in overrides for word in ("--set", text))]
+            words = [*plugin_words(), *places, *(word for text in overrides for word in ("--set", text))]
             command = ["dartsim", "run", str(scheduler), *words, "--seed", str(seed)]
             runs.append(ComparedRun(name, config, shlex.join(command)))
     return runs

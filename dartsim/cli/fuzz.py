@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from dartsim.cli.command_group import plugin_words
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import FaultProfile, Json, OnOption, Out, SchedulerArgument, folder_target, new_folder
 from dartsim.cli.signals import INTERRUPTED
@@ -255,7 +257,8 @@ def _write_failure(failure: CaseResult, out_folder: Path | None, console: Consol
         result = run_case(failure.case, keep=True)
     folder = write_case_directory(out_folder or new_folder(f"fuzz-{result.event_hash}"), result)
     token = failure.case.token()
-    for line in (_verdict(result), f"folder: {folder}", f"dartsim fuzz --replay {token}"):
+    replay = shlex.join(["dartsim", "fuzz", "--replay", token, *plugin_words()])
+    for line in (_verdict(result), f"folder: {folder}", replay):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
     return {"token": token, **_facts(result, folder)}
 

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from dartsim.config.rules import check
 from dartsim.config.schema import AttemptsConfig, BatchConfig, Config, RolloutConfig
 from dartsim.core.errors import ConfigError, did_you_mean, no_such
-from dartsim.core.registry import TAG, Choice, PluginTables
+from dartsim.core.registry import TAG, Choice, PluginTables, use_plugins, used_plugins
 
 Tree = dict[str, Any]
 
@@ -249,7 +249,8 @@ def from_tree(tree: Mapping[str, Any]) -> Config:
     Raises:
         ConfigError: As ``load``.
     """
-    tree = _nulled(tree, Config)
+    use_plugins(tree, "")
+    tree = {**_nulled(tree, Config), "plugin_modules": used_plugins()}
     unknown = list(_unknown_keys(tree, Config, ()))
     if unknown:
         raise ConfigError("\n".join(unknown))
@@ -385,6 +386,7 @@ def _read(file: Path) -> Tree:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
     tree.pop("about", None)  # of a preset's file that was copied, or of a profile
+    use_plugins(tree, f"{file}: ")  # they have keys
     unknown = list(_unknown_keys(tree, Config, (), partial=True))
     if unknown:
         raise ConfigError("\n".join(f"{file}: {sentence}" for sentence in unknown))

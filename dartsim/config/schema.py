@@ -69,6 +69,11 @@ class Config(Section):
     ray: RayConfig = Field(default_factory=RayConfig, description="Real parts on a Ray cluster.")
     recorder: RecorderConfig = Field(default_factory=RecorderConfig, description="Measurements.")
     alarms: AlarmsConfig = Field(default_factory=AlarmsConfig, description="Alarms.")
+    plugin_modules: list[str] = Field(
+        default_factory=list,
+        description="Modules that register components of your own; imported when the configuration is read. "
+        "`config.toml` of a run lists those of --plugin.",
+    )
     plugins: Annotated[dict[str, dict[str, ComponentSection]], PluginTables()] = Field(
         default_factory=dict,
         description="Parameters of plug-ins that are backends, faults or figures: plugins.KIND.NAME is a table.",

@@ -218,7 +218,7 @@ def load_plugins() -> None:
                 ) from error
             if kind is not None:
                 _register_entry(kind, plugin, loaded)
-    for module in filter(None, os.environ.get(VARIABLE, "").split(",")):
+    for module in used_plugins():
         use_plugin(module)
 
 
@@ -241,7 +241,7 @@ def _distribution(plugin: EntryPoint) -> str:
     return plugin.dist.name if plugin.dist else "an unknown distribution"
 
 
-def use_plugin(module: str) -> None:
+def use_plugin(module: str, named_by: str = "--plugin") -> None:
     """Import a module that registers components, here and in every process that this one starts.
 
     Modules in the working directory are found, too.
@@ -249,12 +249,33 @@ def use_plugin(module: str) -> None:
     Raises:
         ConfigError: If it cannot be imported.
     """
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise ConfigError(f"{named_by} {module!r}: wanted a module's name, such as package.module")
     try:
         import_module_here(module)
     except ImportError as error:
-        raise ConfigError(f"--plugin {module}: {error}; wanted a module that Python can import") from None
-    used = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
-    os.environ[VARIABLE] = ",".join(dict.fromkeys([*used, module]))
+        raise ConfigError(
+            f"{named_by} {module}: {error}; wanted a module that Python can import: install it, or start in its folder"
+        ) from None
+    os.environ[VARIABLE] = ",".join(dict.fromkeys([*used_plugins(), module]))
+
+
+def used_plugins() -> list[str]:
+    """Return the modules of plug-ins that this process was told to import, without those that are installed."""
+    return [name for name in os.environ.get(VARIABLE, "").split(",") if name]
+
+
+def use_plugins(tree: Mapping[str, Any], where: str) -> None:
+    """Import the modules that a tree of settings names as ``plugin_modules``; ``where`` it is from, for errors.
+
+    Raises:
+        ConfigError: If that is no list of modules, or one cannot be imported.
+    """
+    modules = tree.get("plugin_modules", [])
+    if not isinstance(modules, list) or not all(isinstance(module, str) for module in modules):
+        raise ConfigError(f"{where}plugin_modules = {modules!r}: wanted a list of modules' names")
+    for module in modules:
+        use_plugin(module, f"{where}plugin_modules:")
 
 
 def import_module_here(module: str) -> ModuleType:

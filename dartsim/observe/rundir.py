@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import gzip
 import json
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dartsim.core.errors import ConfigError
+from dartsim.core.registry import use_plugins
 from dartsim.observe.figures import series
 from dartsim.observe.idle import idle
 from dartsim.observe.perfetto import perfetto
@@ -136,6 +138,10 @@ def read_run(path: Path) -> RunDir:
             f"{path} is not a finished run: it has no {', '.join(missing)}; name a folder that `dartsim run` wrote"
         )
     run = RunDir(path)
+    try:
+        use_plugins(tomllib.loads(run.config_toml), f"{path / CONFIG}: ")  # for their figures
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path / CONFIG} is not TOML ({error}); the run has to be repeated") from None
     _ = run.summary, run.series, run.timeline, run.idle
     return run
 

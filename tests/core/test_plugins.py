@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from dartsim.config import load
+from dartsim.core.errors import ConfigError
+
 PROJECT = Path(__file__).resolve().parents[2]
 
 MODULE = """
@@ -185,6 +188,50 @@ def test_the_command_line_shows_a_plug_ins_figure_and_gates_on_it(install, tmp_p
     assert "short_attempts < 0.5 holds" in gate.stdout + gate.stderr
     assert "Short attempts" in gate.stdout, "as a row of the table"
     assert gate.returncode != 0
+
+
+ROUTER = """
+import dartsim
+
+
+@dartsim.register("router", "least")
+class Least(dartsim.Router):
+    "The least loaded worker."
+
+    def pick(self, last, group=0):
+        return self.least_loaded()
+
+
+@dartsim.register("figure", "twos")
+class Twos(dartsim.Figure):
+    "Always 2."
+
+    def value(self, first, last):
+        return 2.0
+"""
+
+
+def test_a_run_keeps_the_modules_of_its_plug_ins(install, tmp_path):
+    run = install(ROUTER, "")
+    short = ("--on", "laptop", "--hours", "0.1", "--set", "rollout.routing.rule=least")
+    made = run("-m", "dartsim", "run", "dart", "--plugin", "ours", *short, "--out", "made")
+    assert made.returncode == 0, made.stderr
+    for command in (("report", "made"), ("explain", "made"), ("resume", "made", "--hours", "0.2")):
+        done = run("-m", "dartsim", *command)
+        assert done.returncode == 0, done.stderr
+        assert "Twos" in done.stdout or command[0] == "explain"
+    gate = run("-m", "dartsim", "compare", "made", "dart", *short[:4], "--seeds", "2", "--fail-if", "twos > 1")
+    assert "dartsim run made --plugin ours --on laptop --set run.hours=0.1 --seed 1" in gate.stderr
+    (tmp_path / "ours.py").unlink()
+    done = run("-m", "dartsim", "report", "made")
+    assert (done.returncode, "plugin_modules: ours: No module named 'ours'" in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize("modules", ['"ours"', "[1]", '["ours.py/"]', '[""]'])
+def test_modules_that_are_none_are_refused(tmp_path, modules):
+    (tmp_path / "own.toml").write_text(f"plugin_modules = {modules}")
+    with pytest.raises(ConfigError, match=r"own\.toml: plugin_modules.*wanted"):
+        load(tmp_path / "own.toml")
 
 
 @pytest.mark.parametrize(
