@@ -31,7 +31,7 @@ FENCE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 CONTINUES = re.compile(r"^<!-- continues: ([\w-]+) -->$", re.MULTILINE)
-DURATION = re.compile(r"\b\d+(\.\d+)? ?s\b")
+DURATION = re.compile(r"\b\d+(\.\d+)? ?s\b( \(\d+:\d\d:\d\d\))?")
 
 PRELUDE = 'set -eo pipefail; dartsim() { "$PYTHON" -m dartsim "$@"; }; python() { "$PYTHON" "$@"; }\n'
 """``dartsim`` and ``python`` are those of this interpreter, installed or not."""
