@@ -12,7 +12,7 @@ from dartsim.cli.app import app
 from dartsim.config.load import describe
 from dartsim.config.load import workloads as known_workloads
 from dartsim.config.schema import Config
-from dartsim.core.registry import TAG, Choice, Named, names
+from dartsim.core.registry import TAG, Choice, Named, built_in
 from dartsim.observe.alarm import KINDS
 from dartsim.observe.figures import FIGURES
 from dartsim.observe.states import POPULATIONS
@@ -88,7 +88,7 @@ def _told(key: str) -> str:
 def components() -> str:
     """Every kind of component with its built-in ones, and the setting that chooses it."""
     rows = [
-        (f"`{kind}`", f"`{setting}`", ", ".join(f"`{name}`" for name in names(kind)))
+        (f"`{kind}`", f"`{setting}`", ", ".join(f"`{name}`" for name in built_in(kind)))
         for kind, setting in _choosing_settings(Config, "")
     ]
     return texts(("kind", "setting", "built in"), rows)

@@ -258,7 +258,7 @@ def _of_run(run: RunDir, *, best: bool) -> EvaluatedPolicy:
     from dartsim.run.execute import BEST
 
     if "learning" not in run.summary:
-        raise ConfigError(f"{run.path} was run without a model: there is none to evaluate")
+        raise ConfigError(f"{run.path} was run with a surrogate policy: it has no model to evaluate")
     folder = run.path / BEST if best else run.path
     if not folder.is_dir():
         raise ConfigError(

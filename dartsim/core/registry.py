@@ -155,6 +155,11 @@ def names(kind: str) -> list[str]:
     return sorted(_of_kind(kind))
 
 
+def built_in(kind: str) -> list[str]:
+    """Return the names of the components of a kind that are part of dartsim, sorted."""
+    return [name for name in names(kind) if _of_kind(kind)[name].__module__.startswith("dartsim.")]
+
+
 def parameters(kind: str, name: str) -> type[ComponentSection]:
     """Return the parameters of a component; its class is their ``component``.
 

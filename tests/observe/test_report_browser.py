@@ -132,7 +132,7 @@ def test_a_card_tells_its_definition(visitor: Visitor, folder: Path):
     assert not card.locator(".tip").is_visible()
     card.hover()
     card.locator(".tip").wait_for(state="visible")
-    assert "over provisioned environment time" in card.locator(".tip").text_content()
+    assert "over provisioned desktop time" in card.locator(".tip").text_content()
     visitor.check()
 
 

@@ -37,7 +37,7 @@ from dartsim.real.scoring.opening import open_pool
 HOME = os.environ.get("DARTSIM_EVALUATOR", "")
 MARK = Path("/tmp/dartsim-red-team-was-here")
 SECONDS = 10.0
-OWN = ScoringConfig(sandbox="process", sandboxes=1)
+IN_DRIVER = ScoringConfig(sandbox="process", sandboxes=1)
 LIMITS = ScoringConfig(metric_seconds=20.0, getter_seconds=SECONDS, memory_mib=128, scratch_mib=64, cpu_seconds=3)
 TIMEOUTS = Timeouts(connect=5.0, execute=2.0, file=2.0, accessibility=2.0, other=2.0)
 OWN = ("list_directory", "vm_command_error", "vm_command_line", "vm_file")
@@ -207,7 +207,7 @@ def opened(home: str | None, folder: Path, limits: ScoringConfig = LIMITS) -> It
 
     if home == "":
         pytest.skip("no environment with desktop-env in DARTSIM_EVALUATOR")
-    pools = open_pool(Path(home), limits.replace(sandboxes=4)) if home else open_pool(None, OWN)
+    pools = open_pool(Path(home), limits.replace(sandboxes=4)) if home else open_pool(None, IN_DRIVER)
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(pools) as pool:
         yield RedTeam(pool, portal.call, folder)
 
