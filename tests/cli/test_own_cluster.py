@@ -78,7 +78,10 @@ def test_a_file_is_not_overwritten(dartsim, capsys):
 
 
 def test_on_a_terminal_it_asks_for_what_was_not_given():
-    ours, theirs = pty.openpty()
+    try:
+        ours, theirs = pty.openpty()
+    except OSError as error:
+        pytest.skip(f"no terminal can be opened here: {error}")
     command = [sys.executable, "-m", "dartsim", "new", "cluster.toml", "--hosts", "2x64GiB", "--gpus", "4"]
     os.write(ours, b"24\n\n300\n")
     done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=60)
