@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dartsim.core.words import plural
+
 NUM_LISTED = 3
 """Open groups that are listed."""
 
@@ -27,7 +29,7 @@ class CurationStatus:
         lacking = self.min_groups - self.eligible
         if lacking <= 0:
             return f"{self.eligible} groups are eligible, a batch needs {self.min_groups}"
-        text = f"the batch needs {lacking} more group{'s' if lacking > 1 else ''} of {self.min_groups}"
+        text = f"the batch needs {plural(lacking, 'more group')} of {self.min_groups}"
         nearest = sorted(self.open_groups, key=lambda group: (group[2] - group[1], group[0]))[:NUM_LISTED]
         for group, ended, planned in nearest:
             text += f"; group {group} lacks {planned - ended} of {planned} attempts"
@@ -36,7 +38,7 @@ class CurationStatus:
 
     def publication(self) -> str:
         """Return what a publication waits for, as a sentence."""
-        running = f"{self.running} attempt{'s' if self.running != 1 else ''} that new weights wait for"
+        running = f"{plural(self.running, 'attempt')} that new weights wait for"
         return f"{running}; {self.batch()}" if self.publish_wait == "batch" else running
 
     def admission(self) -> str:

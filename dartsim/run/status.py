@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from dartsim.core.ports import Store
+from dartsim.core.words import plural
 from dartsim.curation import DataManager
 from dartsim.observe import ComponentStatus, DesktopState, EngineState, Recorder, StatusSource, TrainerState
 from dartsim.rollout import EnvCluster, RolloutService
@@ -83,7 +84,7 @@ class SystemStatus(StatusSource):
         if state in (EngineState.LOADING, EngineState.DRAINING) or worker.version < pool.sync.target:
             text = f"version {worker.version}, loads version {pool.sync.target}"
         if worker.in_flight:
-            text += f"; {worker.in_flight} live request{'s' if worker.in_flight > 1 else ''}"
+            text += f"; {plural(worker.in_flight, 'live request')}"
         return text + ("; comes back by itself, nothing waits for it" if worker.apart else "")
 
     def _trainer_detail(self) -> str:
