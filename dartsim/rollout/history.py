@@ -1,4 +1,4 @@
-"""How many screenshots a prompt shows: the rule that real prompts and their timing model share."""
+"""Which screenshots and replies a prompt shows: the rules that real prompts and their timing model share."""
 
 from __future__ import annotations
 
@@ -24,3 +24,20 @@ def num_images(turn: int, *, max_images: int, after_cut: int | None = None) -> i
     if after_cut is None:
         return max_images
     return after_cut + (turn - max_images) % (max_images - after_cut + 1)
+
+
+def first_reply(turn: int, *, max_images: int, max_texts: int, after_cut: int | None = None) -> int:
+    """Return the first turn whose reply the prompt of a turn shows; at ``turn`` or later, it shows none.
+
+    Args:
+        turn: From 0.
+        max_images: See ``num_images``.
+        max_texts: Most replies in a prompt.
+        after_cut: See ``num_images``. None: the oldest reply is dropped at every turn beyond ``max_texts``. Otherwise
+            replies are dropped when screenshots are, as many as leave room for those until the next cut. So every
+            prompt, with its reply, begins the next one's until then.
+    """
+    if after_cut is None:
+        return max(0, turn - max_texts)
+    until_cut = max_images - num_images(turn, max_images=max_images, after_cut=after_cut)
+    return max(0, turn + until_cut - max_texts)

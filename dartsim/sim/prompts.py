@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from numpy.random import Generator
 
-from dartsim.rollout.history import num_images
+from dartsim.rollout.history import first_reply, num_images
 
 BLOCK_TOKENS = 16
 """A prefix cache holds whole blocks of this many tokens (vLLM's default)."""
@@ -48,7 +48,7 @@ class PromptModel:
         max_images: Most screenshots in a prompt (DART: 5).
         max_texts: Most earlier replies in a prompt (DART: 35).
         window: ``slide`` drops the oldest screenshot at every turn once there are ``max_images`` (DART);
-            ``block`` lets them grow to ``max_images`` and then cuts to ``images_after_cut``.
+            ``block`` lets them grow to ``max_images`` and then cuts to ``images_after_cut``, and replies likewise.
         images_after_cut: Screenshots left by a cut of ``block``, the newest included.
         keep_embeddings: Whether the engine still has the vision transformer's output for a session's older
             screenshots when their keys and values must be computed again. vLLM's encoder cache holds about
@@ -78,20 +78,23 @@ class PromptModel:
         if self.max_texts < 0 or self.num_turns < 1:
             raise ValueError(f"max_texts must be >= 0 and num_turns >= 1, got {self.max_texts} and {self.num_turns}")
 
+    @property
+    def _after_cut(self) -> int | None:
+        return self.images_after_cut if self.window == "block" else None
+
     def num_images(self, turn: int) -> int:
         """Return how many screenshots the prompt of a turn (from 0) holds."""
-        after_cut = self.images_after_cut if self.window == "block" else None
-        return num_images(turn, max_images=self.max_images, after_cut=after_cut)
+        return num_images(turn, max_images=self.max_images, after_cut=self._after_cut)
 
     def segments(self, turn: int) -> list[Segment]:
         """Return the parts of a turn's prompt in order, each with the turn it comes from."""
         first_image = turn + 1 - self.num_images(turn)
-        first_reply = max(0, turn - self.max_texts)
+        first_text = first_reply(turn, max_images=self.max_images, max_texts=self.max_texts, after_cut=self._after_cut)
         parts: list[Segment] = [("system", 0)]
         for past in range(turn + 1):
             if past >= first_image:
                 parts.append(("image", past))
-            if first_reply <= past < turn:
+            if first_text <= past < turn:
                 parts.append(("reply", past))
         return parts
 

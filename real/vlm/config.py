@@ -28,7 +28,7 @@ class PromptStyle:
         max_images: Most screenshots in a prompt, including the present one (DART: 5).
         images_after_cut: Screenshots kept when there would be more; None: all but the oldest (DART). See
             ``dartsim.rollout.history``.
-        max_texts: Most earlier replies in a prompt (DART: 35).
+        max_texts: Most earlier replies in a prompt (DART: 35); with ``images_after_cut`` dropped when images are.
         terse: Leave out the chat template's role names and line breaks: half the tokens of a short prompt.
         task: The user's first message; ``{instruction}`` stands for the task's instruction.
         box_tokens: Show earlier replies as OSWorld's agent of UI-TARS-1.5 does, see ``dartsim.real.vlm.ui_tars``.

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from dartsim.core.types import Observation, Turn
 from dartsim.real.vlm.config import PromptStyle
-from dartsim.rollout.history import num_images
+from dartsim.rollout.history import first_reply, num_images
 
 
 class Message(NamedTuple):
@@ -28,13 +28,14 @@ def conversation(style: PromptStyle, observation: Observation, history: Sequence
         yield Message("system", style.system)
     screens = [*(turn.observation.screenshot for turn in history), observation.screenshot]
     present = len(history)
-    first_image = present + 1 - num_images(present, max_images=style.max_images, after_cut=style.images_after_cut)
-    first_text = present - style.max_texts
+    images, after_cut = style.max_images, style.images_after_cut
+    first_image = present + 1 - num_images(present, max_images=images, after_cut=after_cut)
+    first_text = first_reply(present, max_images=images, max_texts=style.max_texts, after_cut=after_cut)
     with_task = style.image_with_task and first_image == 0
     yield Message(
         "user", style.task.replace("{instruction}", observation.instruction), screens[0] if with_task else None
     )
-    for turn in range(max(0, min(first_image, first_text)), present + 1):
+    for turn in range(min(first_image, first_text), present + 1):
         if turn >= first_image and not (turn == 0 and with_task):
             yield Message("user", screenshot=screens[turn])
         if first_text <= turn < present:

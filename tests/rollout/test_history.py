@@ -1,10 +1,10 @@
-"""How many screenshots a prompt holds."""
+"""How many screenshots and which replies a prompt holds."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.rollout.history import num_images
+from dartsim.rollout.history import first_reply, num_images
 
 
 @given(turn=st.integers(0, 200), most=st.integers(1, 9), data=st.data())
@@ -26,3 +26,18 @@ def test_to_cut_to_the_most_is_to_slide():
 def test_a_cut_leaves_something_and_takes_something(after_cut):
     with pytest.raises(ValueError, match=r"in \[1, 5\]"):
         num_images(9, max_images=5, after_cut=after_cut)
+
+
+@given(turn=st.integers(0, 60), images=st.integers(1, 6), texts=st.integers(0, 12), data=st.data())
+def test_replies_are_dropped_when_screenshots_are(turn, images, texts, data):
+    rule = {"max_images": images, "after_cut": data.draw(st.none() | st.integers(1, images))}
+    first, following = (first_reply(at, max_texts=texts, **rule) for at in (turn, turn + 1))
+    assert 0 <= first <= following
+    assert turn - min(first, turn) <= texts
+    grows = num_images(turn + 1, **rule) > num_images(turn, **rule)
+    if rule["after_cut"] is None:
+        assert turn - first == min(turn, texts)
+    elif grows:
+        assert first == following, "the prompt and its reply begin the next prompt"
+    if texts >= images - 1:
+        assert first <= turn + 1 - num_images(turn, **rule), "a shown screenshot has its reply"

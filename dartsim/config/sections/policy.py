@@ -109,7 +109,12 @@ class PolicyConfig(Section):
         description="vlm: when a prompt would exceed max_images, keep only this many screenshots, so that a prefix "
         "cache serves the turns in between; none: drop only the oldest one at every turn (DART).",
     )
-    max_texts: int = Field(0, ge=0, description="vlm: earlier replies in a prompt (OSWorld: all; DART: 35).")
+    max_texts: int = Field(
+        0,
+        ge=0,
+        description="vlm: earlier replies in a prompt (OSWorld: all; DART: 35). With images_after_cut, they are "
+        "dropped when screenshots are.",
+    )
     warm_start_steps: int = Field(0, ge=0, description="vlm: supervised steps on the oracle's actions before the run.")
 
     @property
