@@ -68,6 +68,8 @@ class VisionShape:
         gated: Whether MLPs are gated and norms have no bias (Qwen2.5).
         positions: Rows of the learned table of positions; 0 without (Qwen2.5).
         deepstack: Number of layers with additional outputs to the language model (Qwen3).
+        window: Patches a side of the window that most layers attend in; 0: all attend over the whole picture (Qwen3).
+        whole_layers: Number of layers that attend over the whole picture where the others have windows.
     """
 
     depth: int
@@ -79,6 +81,8 @@ class VisionShape:
     gated: bool = True
     positions: int = 0
     deepstack: int = 0
+    window: int = 0
+    whole_layers: int = 0
 
     @property
     def parameters(self) -> int:
@@ -120,7 +124,7 @@ class ModelShape:
 QWEN2_5_VL_7B = ModelShape(
     name="Qwen2.5-VL-7B",
     text=TextShape(layers=28, hidden=3584, intermediate=18944, heads=28, kv_heads=4, head_dim=128, vocabulary=152_064),
-    vision=VisionShape(depth=32, hidden=1280, intermediate=3420, out=3584, patch=14),
+    vision=VisionShape(depth=32, hidden=1280, intermediate=3420, out=3584, patch=14, window=8, whole_layers=4),
 )
 """Also UI-TARS-1.5-7B's shape."""
 
@@ -193,4 +197,6 @@ def _vision(vision: Mapping[str, Any], text: Mapping[str, Any], *, newer: bool) 
         gated=not newer,
         positions=vision["num_position_embeddings"] if newer else 0,
         deepstack=len(vision["deepstack_visual_indexes"]) if newer else 0,
+        window=0 if newer else vision.get("window_size", 112) // vision.get("patch_size", 14),
+        whole_layers=0 if newer else len(vision.get("fullatt_block_indexes", [7, 15, 23, 31])),
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Literal, NamedTuple
 
 from numpy.random import Generator
@@ -28,6 +28,14 @@ class PromptSize(NamedTuple):
     tokens: int
     cached_tokens: int
     images: int
+
+
+class TrainingSequence(NamedTuple):
+    """What a learner computes at once: ``tokens`` with ``images`` screenshots, to train ``turns`` turns."""
+
+    tokens: int
+    images: int
+    turns: int
 
 
 Segment = tuple[Literal["system", "image", "reply"], int]
@@ -97,6 +105,27 @@ class PromptModel:
             if first_text <= past < turn:
                 parts.append(("reply", past))
         return parts
+
+    def training_sequences(self, num_turns: int, *, packed: bool) -> list[TrainingSequence]:
+        """Return what a learner computes to train all turns of a trajectory.
+
+        ``packed``: turns share a sequence while each prompt begins with the one before and its reply.
+        """
+        last: list[int] = []
+        for turn in range(num_turns):
+            if packed and turn and self._extends(turn):
+                last.pop()
+            last.append(turn)
+        return [
+            TrainingSequence(
+                self._tokens([*self.segments(turn), ("reply", turn)]), self.num_images(turn), turn - before
+            )
+            for before, turn in pairwise([-1, *last])
+        ]
+
+    def _extends(self, turn: int) -> bool:
+        before: list[Segment] = [*self.segments(turn - 1), ("reply", turn - 1)]
+        return self.segments(turn)[: len(before)] == before
 
     def _tokens(self, parts: list[Segment]) -> int:
         length = {

@@ -1,0 +1,111 @@
+"""Floating-point operations of training, counted from a model's shape: what several turns in one sequence save.
+
+A multiplication and an addition are two operations. Matrix products and attention are counted; norms, activations and
+softmax are not. A sequence attends causally: half of its square. Logits are computed for replies only, as by
+``dartsim.real.vlm.packing``.
+
+``experiments.learner_speed`` compares the counted ratios with CPU times of small models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import exp, log1p
+from statistics import NormalDist
+from typing import NamedTuple
+
+from dartsim.config.sections.policy import SurrogateConfig
+from dartsim.lab.model_shapes import ModelShape
+from dartsim.sim.prompts import PromptModel
+from dartsim.sim.surrogate import log_parameters
+
+DART_PASSES = 6
+"""Forward passes' worth of an update by DART's settings: forward, backward (two), its recomputation, and the
+log-probabilities of the old and of the initial weights."""
+
+
+class Operations(NamedTuple):
+    """Operations of one forward pass, by part of the model; the backward pass takes twice as many.
+
+    ``vision``: the vision tower. ``layers``: matrices of the language model's layers. ``attention``: between its
+    tokens. ``head``: logits.
+    """
+
+    vision: float
+    layers: float
+    attention: float
+    head: float
+
+    @property
+    def total(self) -> float:
+        return sum(self)
+
+
+def forward_operations(
+    shape: ModelShape, sequences: Iterable[int], *, pictures: float, patches: int, reply_tokens: float
+) -> Operations:
+    """Count a forward pass.
+
+    Args:
+        shape: The model.
+        sequences: Tokens of each sequence.
+        pictures: Pictures that are encoded.
+        patches: Patches of a picture.
+        reply_tokens: Tokens whose logits are computed.
+    """
+    text, vision = shape.text, shape.vision
+    lengths = list(sequences)
+    windowed = vision.depth - vision.whole_layers if vision.window else 0
+    seen = windowed * min(vision.window**2, patches) + (vision.depth - windowed) * patches
+    merged = vision.hidden * vision.merge**2
+    block = 4 * vision.hidden**2 + (3 if vision.gated else 2) * vision.hidden * vision.intermediate
+    embedding = 3 * vision.patch**2 * vision.hidden
+    heads = (1 + vision.deepstack) * (merged**2 + merged * vision.out) / vision.merge**2
+    per_patch = 2 * (vision.depth * block + embedding + heads) + 4 * vision.hidden * seen
+    width = text.heads * text.head_dim
+    return Operations(
+        vision=float(pictures * patches * per_patch),
+        layers=float(2 * text.layers * text.layer_parameters * sum(lengths)),
+        attention=float(2 * text.layers * width * sum(length**2 for length in lengths)),
+        head=float(2 * text.hidden * text.vocabulary * reply_tokens),
+    )
+
+
+def turn_operations(
+    shape: ModelShape,
+    prompts: PromptModel,
+    lengths: Sequence[int],
+    *,
+    packed: bool,
+    screen: tuple[int, int] = (1920, 1080),
+) -> Operations:
+    """Count a forward pass over trajectories of so many turns each, per trained turn.
+
+    Every sequence encodes its own pictures: at this size, a micro-batch holds one sequence.
+    """
+    sequences = [each for length in lengths for each in prompts.training_sequences(length, packed=packed)]
+    turns = sum(lengths)
+    whole = forward_operations(
+        shape,
+        [each.tokens for each in sequences],
+        pictures=sum(each.images for each in sequences),
+        patches=shape.image_patches(*screen),
+        reply_tokens=turns * prompts.reply_tokens,
+    )
+    return Operations(*(part / turns for part in whole))
+
+
+def surrogate_lengths(config: SurrogateConfig, *, success_rate: float, max_turns: int, count: int = 500) -> list[int]:
+    """Return the turns of attempts whose lengths are distributed as the surrogate policy's, at evenly spaced quantiles.
+
+    The defaults of the section are DART's measured run.
+    """
+    lengths = []
+    for success, number in ((True, round(count * success_rate)), (False, count - round(count * success_rate))):
+        mu, sigma = log_parameters(config, success=success)
+        # What the tasks' length factors (lognormal with mean 1) add to the spread of one attempt.
+        added = log1p(config.task_length_sd**2)
+        spread = NormalDist(mu - added / 2.0, (sigma**2 + added) ** 0.5)
+        drawn = (round(exp(spread.inv_cdf((place + 0.5) / number))) for place in range(number))
+        lengths += [min(max(2 if success else 1, turns), max_turns) for turns in drawn]
+    return lengths
