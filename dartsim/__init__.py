@@ -16,9 +16,9 @@ desktops, engines and optimizers that exist (``real``).
 The public API is ``__all__`` here, in ``dartsim.envs`` and in ``dartsim.testing``; all else is internal::
 
     run      simulate, compare, load, presets, run_virtual; Result, Comparison, Config
-    extend   register, ComponentSection; Router (Routed), AdmissionRule, AttemptsRule, BatchRule, TaskOrder,
-             TurnLimitRule, TurnSelection, SyncMode, Policy, Fault, Figure, Instrument; DesktopBackend, EngineBackend,
-             LearnerBackend; they are given Task, Group, Request, Snapshot
+    extend   register, ComponentSection; Router (Routed), AdmissionRule, AdvantageRule, AttemptsRule, BatchRule,
+             TaskOrder, TurnLimitRule, TurnSelection, SyncMode, Policy, Fault, Figure, Instrument; DesktopBackend,
+             EngineBackend, LearnerBackend; they are given Task, Group, Request, Snapshot
     check    check_router, check_rule
     errors   DartsimError, ConfigError
 
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from dartsim.run.rule_check import check_rule
     from dartsim.sim.faults.kinds import Fault
     from dartsim.sim.run_virtual import run_virtual
+    from dartsim.trainer.advantages import AdvantageRule
 
 _HOMES = {
     "dartsim.api": ("Comparison", "Result", "compare", "load", "presets", "simulate"),
@@ -76,11 +77,13 @@ _HOMES = {
     "dartsim.run.router_check": ("check_router",),
     "dartsim.rollout.routers": ("Routed", "Router"),
     "dartsim.sim.run_virtual": ("run_virtual",),
+    "dartsim.trainer.advantages": ("AdvantageRule",),
 }
 """Where each public name is: imported when first used, for most of these modules take long."""
 
 __all__ = [
     "AdmissionRule",
+    "AdvantageRule",
     "AttemptsRule",
     "BatchRule",
     "Comparison",

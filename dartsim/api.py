@@ -38,7 +38,7 @@ Rule = str | type | Mapping[str, Any]
 """A rule of a scheduler: its registered name, its registered class, or a table of its ``rule`` and parameters."""
 
 
-PLACES = {"router": "rollout.routing", "policy": "policy.agent"}
+PLACES = {"router": "rollout.routing", "policy": "policy.agent", "advantage": "trainer.objective.advantage"}
 """Tables that choose a rule, where they are not ``curation.KIND``."""
 
 
@@ -52,6 +52,7 @@ class RuleChoices(TypedDict, total=False):
     turn_limit: Rule
     batch: Rule
     selection: Rule
+    advantage: Rule
     policy: Rule
     sync_mode: str | type
 
@@ -82,7 +83,7 @@ def load(
         on: The cluster, with its tasks and latencies: a workload's or preset's name, or a TOML file; None: its own.
         overrides: Settings by dotted key, such as ``{"rollout.num_envs": 8}``; ``dartsim config schema`` lists them.
         rules: Rules by kind: ``router="session_affine"``, or a class that is registered. The kinds: router, admission,
-            task_order, attempts, turn_limit, batch, selection, sync_mode, and policy (who acts).
+            task_order, attempts, turn_limit, batch, selection, advantage, sync_mode, and policy (who acts).
 
     Raises:
         ConfigError: On an unknown name or key (with the nearest valid one), or a value that cannot work.

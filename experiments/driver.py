@@ -245,7 +245,7 @@ def peak_mib() -> float:
 
 def learner_case(case: DriverCase) -> Figures:
     """Return what reading a batch and writing it for the ranks costs, a turn."""
-    from dartsim.config.sections.trainer import AdvantageConfig
+    from dartsim.config.sections.trainer import ADVANTAGE
     from dartsim.core.png import Screenshot
     from dartsim.real.learners.fsdp.files import write_turns
     from dartsim.real.learners.turn_data import read_turns
@@ -269,7 +269,7 @@ def learner_case(case: DriverCase) -> Figures:
 
         batch = Batch(1, 0, (Group(0, task, tuple(map(trajectory, range(case.trajectories))), 0.0),))
         cpu, before = time.process_time(), peak_mib()
-        data = read_turns(batch, vlm, AdvantageConfig())
+        data = read_turns(batch, vlm, ADVANTAGE())
         read, read_mib = time.process_time() - cpu, peak_mib() - before
         cpu = time.process_time()
         write_turns(data, Path(temporary) / "turns")

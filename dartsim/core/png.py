@@ -80,6 +80,15 @@ def encode_png(pixels: Any) -> bytes:
     return SIGNATURE + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
 
 
+def key_of(screenshot: Any) -> bytes:
+    """Return 32 bytes that are equal for equal screenshots: of a file for files, of pixels for arrays."""
+    if isinstance(screenshot, Screenshot):
+        return screenshot.digest
+    digest = sha256(repr(screenshot.shape).encode())
+    digest.update(np.ascontiguousarray(screenshot).data)
+    return digest.digest()
+
+
 def png_of(screenshot: Any) -> bytes:
     """Return the PNG file of a screenshot: its own, or one of its pixels."""
     return screenshot.png if isinstance(screenshot, Screenshot) else encode_png(screenshot)

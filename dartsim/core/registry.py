@@ -51,6 +51,7 @@ PACKAGES: Mapping[str, str | None] = {
     "admission": "dartsim.curation.rules",
     "batch": "dartsim.curation.rules",
     "selection": "dartsim.curation.rules",
+    "advantage": "dartsim.trainer.advantages",
     "sync_mode": "dartsim.core.sync_modes",
     "desktops": "dartsim.run.backends",
     "engine": "dartsim.run.backends",
@@ -113,7 +114,8 @@ def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
 
     Args:
         kind: ``router``, ``task_order``, ``attempts``, ``turn_limit``, ``admission``, ``batch``, ``selection``,
-            ``sync_mode``, ``policy``, ``desktops``, ``engine``, ``learner``, ``store``, ``fault`` or ``figure``.
+            ``advantage``, ``sync_mode``, ``policy``, ``desktops``, ``engine``, ``learner``, ``store``, ``fault`` or
+            ``figure``.
         name: What a configuration calls it.
 
     Raises:

@@ -40,12 +40,14 @@ class GroupGrader:
         usable, task = tuple(opened.usable), opened.task
         rewards = rewards_of(usable)
         self._rules.attempts.learn(task.id, rewards)
+        self._rules.order.learn(task.id, rewards)
         if self._rules.task_filter is not None:
             self._rules.task_filter.learn(task.id, rewards)
         reason = self.reason_to_drop(usable)
+        pool = self._rules.pool
         # A success replaces one failure, and needs another one to be compared with.
-        if self._rules.pool is not None and reason is not Drop.TOO_SMALL and len(usable) > 1 and not any(rewards):
-            rescue = self._rules.pool.rescue(usable)
+        if pool is not None and reason is not Drop.TOO_SMALL and len(usable) > 1 and pool.wanted(usable):
+            rescue = pool.rescue(usable)
             if rescue is not None:
                 group = Group(opened.id, task, rescue.trajectories, now)
                 return GradedGroup(group, self.reason_to_drop(rescue.trajectories), rescue.replaced)

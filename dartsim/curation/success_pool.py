@@ -1,4 +1,4 @@
-"""The success pool: a group in which every attempt failed gets one stored success of its task.
+"""The success pool: a group in which (nearly) every attempt failed gets one stored success of its task.
 
     collected ---add----+
                         v
@@ -19,11 +19,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dartsim.config.sections.curation import PoolConfig
-from dartsim.core.types import Group, StoredSuccess, SuccessSource, Trajectory
+from dartsim.core.types import Attempt, Group, StoredSuccess, SuccessSource, Trajectory
 
 
 class Rescue(NamedTuple):
-    """A group in which every attempt failed, with a stored success in place of one failure."""
+    """A group with a stored success in place of one failure."""
 
     trajectories: tuple[Trajectory, ...]
     """The group's trajectories now, the success last."""
@@ -93,25 +93,32 @@ class SuccessPool:
                 self._known.add(trajectory.attempt.id)
                 self._store(StoredSuccess(trajectory=trajectory, origin=SuccessSource.ONLINE, stored=now))
 
+    def wanted(self, trajectories: Sequence[Trajectory]) -> bool:
+        """Return whether a group gets a stored success: at most ``max_solved`` of it are solved, and two failed."""
+        solved = sum(t.reward != 0.0 for t in trajectories)
+        return solved <= min(self._parameters.max_solved, len(trajectories) - 2)
+
     def rescue(self, trajectories: Sequence[Trajectory]) -> Rescue | None:
-        """Replace the oldest failure of a group in which all failed by one stored success.
+        """Replace the oldest failure of a group by one stored success.
 
         Returns:
             None, counted, if no success of the task is stored.
 
         Raises:
-            ValueError: If the group is empty or one of its attempts did not fail.
+            ValueError: If none of its attempts failed, or more than ``max_solved`` did not.
         """
-        if not trajectories or any(t.reward != 0.0 for t in trajectories):
+        failures = [t for t in trajectories if t.reward == 0.0]
+        most = self._parameters.max_solved
+        if not failures or len(trajectories) - len(failures) > most:
             rewards = [t.reward for t in trajectories]
-            raise ValueError(f"only a group in which every attempt failed is rescued, got {rewards}")
-        success = self._choose(trajectories[0].attempt.task.id)
+            raise ValueError(f"only a group of failures and at most {most} others is rescued, got {rewards}")
+        success = self._choose(trajectories[0].attempt)
         if success is None:
             self.counts["none_stored"] += 1
             return None
         success.uses += 1
         self.counts["rescued"] += 1
-        oldest = min(trajectories, key=lambda t: (t.finished, t.attempt.id))
+        oldest = min(failures, key=lambda t: (t.finished, t.attempt.id))
         rest = tuple(t for t in trajectories if t is not oldest)
         return Rescue((*rest, success.trajectory), oldest, success)
 
@@ -146,8 +153,10 @@ class SuccessPool:
             self._known.discard(entries.pop().trajectory.attempt.id)
             self.counts["displaced"] += 1
 
-    def _choose(self, task_id: str) -> StoredSuccess | None:
-        entries = self._stored.get(task_id)
+    def _choose(self, attempt: Attempt) -> StoredSuccess | None:
+        """Return a stored success of an attempt's task that is not of its group."""
+        stored = self._stored.get(attempt.task.id, ())
+        entries = [entry for entry in stored if entry.trajectory.attempt.group != attempt.group]
         if not entries:
             return None
         return entries[0] if self._parameters.choice == "newest" else min(entries, key=lambda entry: entry.uses)

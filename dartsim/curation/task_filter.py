@@ -87,6 +87,10 @@ class FilteredOrder(TaskOrder):
         return self._order.next()
 
     @override
+    def learn(self, task_id: str, rewards: Sequence[float]) -> None:
+        self._order.learn(task_id, rewards)
+
+    @override
     def state(self) -> Any:
         """Return the state of the inner order; the filter keeps its own."""
         return self._order.state()

@@ -18,6 +18,7 @@ from dartsim.curation.rules.selection import TurnSelection
 from dartsim.curation.rules.turn_limit import TurnLimitRule
 from dartsim.rollout.routers import Router
 from dartsim.run.router_check import check_router
+from dartsim.trainer.advantages import AdvantageRule
 
 TASKS = tuple(Task(f"task-{number}", "Save the document.") for number in range(5))
 MAX_TURNS = 30
@@ -32,8 +33,8 @@ def check_rule(rule: type, *, seed: int = 0, num_calls: int = 500, **parameters:
     way again after the same calls, and resume from its saved state.
 
     Args:
-        rule: A registered class: a router, a rule of admission, attempts, batches, selection, task order or turn
-            limits, or a sync mode.
+        rule: A registered class: a router, a rule of admission, advantages, attempts, batches, selection, task order or
+            turn limits, or a sync mode.
         seed: Draws the calls.
         num_calls: How many.
         parameters: Its parameters, where not its defaults.
@@ -51,13 +52,14 @@ def check_rule(rule: type, *, seed: int = 0, num_calls: int = 500, **parameters:
         return check_router(rule, seed=seed, num_calls=num_calls, **parameters)
     kinds: dict[type, Callable[[Any, np.random.Generator, int], Iterator[Any]]] = {
         AdmissionRule: _admission,
+        AdvantageRule: _advantages,
         AttemptsRule: _attempts,
         BatchRule: _batches,
         TurnSelection: _selection,
         TurnLimitRule: _turn_limits,
     }
     drive = next((drive for base, drive in kinds.items() if issubclass(rule, base)), None)
-    if drive is None and not all(hasattr(rule, name) for name in ("next", "state", "restore")):
+    if drive is None and not all(hasattr(rule, name) for name in ("next", "learn", "state", "restore")):
         bases = ", ".join(base.__name__ for base in (Router, *kinds, SyncMode))
         raise TypeError(f"{rule.__name__} is no rule that can be checked: wanted a subclass of {bases} or a TaskOrder")
     drive = drive or _task_order
@@ -152,6 +154,23 @@ def _selection(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterato
         yield selected.kept
 
 
+def _advantages(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
+    rule = make()
+    for number in range(num_calls):
+        group = _group(rng, number)
+        found = [np.asarray(values_T).tolist() for values_T in rule.advantages(group)]
+        rewards = [trajectory.reward for trajectory in group.trajectories]
+        where = f"{make.name}.advantages of a group with rewards {rewards}, call {number}, returned {found}:"
+        lengths = [len(trajectory.turns) for trajectory in group.trajectories]
+        _wanted(
+            [len(values) for values in found] == lengths, f"{where} wanted one a turn, of which there are {lengths}"
+        )
+        every = [value for values in found for value in values]
+        _wanted(bool(np.isfinite(every).all()), f"{where} not all are finite")
+        _wanted(len(set(rewards)) > 1 or not any(every), f"{where} wanted zeros, for equal rewards teach nothing")
+        yield found
+
+
 def _attempts(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
     rule = make()
     for number in range(num_calls):
@@ -185,6 +204,7 @@ def _task_order(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterat
         task = order.next()
         _wanted(task in TASKS, f"{make.name}.next, call {number}, returned {task!r}, which is none of the tasks")
         seen.add(task.id)
+        order.learn(task.id, [float(reward) for reward in rng.integers(2, size=GROUP_SIZE)])
         yield task.id
     never = [task.id for task in TASKS if task.id not in seen]
     _wanted(not never, f"{make.name}.next never returned {', '.join(never)} in {number + 1} calls")

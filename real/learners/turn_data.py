@@ -17,7 +17,7 @@ from dartsim.real.vlm.grammar import TokenGrammar
 from dartsim.real.vlm.images import Picture
 from dartsim.real.vlm.model import Vlm
 from dartsim.real.vlm.packing import Example
-from dartsim.trainer.advantages import advantages_of
+from dartsim.trainer.advantages import AdvantageRule
 from dartsim.trainer.objective import TurnBatch
 
 Selector = Callable[[Batch], Sequence[bool]]
@@ -67,10 +67,10 @@ def read_turns(batch: Batch, vlm: Vlm, advantage: AdvantageConfig) -> TurnData:
     examples, advantages, workers, trajectories, groups, numbers, fresh = [], [], [], [], [], [], []
     turns = 0
     shared: dict[tuple[Any, bytes], Picture] = {}
+    rule: AdvantageRule = advantage.build()
     for group in batch.groups:
-        values = advantages_of(group, advantage).values_N
-        for trajectory, value in zip(group.trajectories, values, strict=True):
-            for example, turn in _examples(trajectory, vlm):
+        for trajectory, value_T in zip(group.trajectories, rule.advantages(group), strict=True):
+            for value, (example, turn) in zip(value_T, _examples(trajectory, vlm), strict=True):
                 turns += 1
                 if example is None:
                     continue

@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy as np
 import torch
 from torch.nn.functional import interpolate
 
-from dartsim.core.png import Screenshot
+from dartsim.core.png import key_of
 from dartsim.envs.actions.ui_tars import smart_resize
 from dartsim.real.vlm.config import VlmConfig
 
@@ -47,15 +46,6 @@ class Picture:
     def cut(self) -> Patches:
         """Return its patches without keeping them."""
         return self._cut()
-
-
-def key_of(screenshot: Any) -> bytes:
-    """Return 32 bytes that are equal for equal screenshots: of a file for files, of pixels for arrays."""
-    if isinstance(screenshot, Screenshot):
-        return screenshot.digest
-    digest = sha256(repr(screenshot.shape).encode())
-    digest.update(np.ascontiguousarray(screenshot).data)
-    return digest.digest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

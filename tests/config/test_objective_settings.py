@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dartsim.config import load
-from dartsim.config.sections.trainer import AdvantageConfig, ObjectiveConfig
+from dartsim.config.sections.trainer import ADVANTAGE, ObjectiveConfig
 
 
 def test_the_defaults_are_the_paper_s():
@@ -18,7 +18,7 @@ def test_the_defaults_are_the_paper_s():
 
 
 def test_the_released_code_differs_from_the_paper_in_exactly_these():
-    advantage = AdvantageConfig(spread="unbiased", epsilon=1e-6, lone_sample="reward")
+    advantage = ADVANTAGE().replace(spread="unbiased", epsilon=1e-6, lone_sample="reward")
     released = ObjectiveConfig(ratio="sequence", clip_low=0.1, missing="one", advantage=advantage)
     assert load(preset_name="dart-released").trainer.objective == released
 

@@ -96,7 +96,7 @@ def test_what_the_paper_s_preset_and_the_released_one_differ_in_is_known():
         *(f"curation.attempts.{key}" for key in ("rule", "min_group_size", "threshold")),
         *(f"curation.turn_limit.{key}" for key in ("rule", "min_turns", "slack")),
         "curation.pool.choice",
-        *(f"curation.selection.{key}" for key in ("rule", "share", "keep_stored")),
+        *(f"curation.selection.{key}" for key in ("rule", "share", "keep_stored", "keep_successes")),
         "curation.groups.min_size",
         "curation.groups.drop_equal",
         "curation.staleness.measured_by",

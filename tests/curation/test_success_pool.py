@@ -119,8 +119,21 @@ def test_online_successes_can_be_left_out():
 
 def test_a_group_that_did_not_fail_throughout_is_not_rescued():
     pool = SuccessPool()
-    with pytest.raises(ValueError, match=r"every attempt failed is rescued, got \[0.0, 0.5\]"):
+    with pytest.raises(ValueError, match=r"failures and at most 0 others is rescued, got \[0.0, 0.5\]"):
         pool.rescue([played(1, 0.0), played(2, 0.5)])
+
+
+def test_a_group_that_was_hardly_solved_gets_a_success_of_another_group():
+    pool = SuccessPool(PoolConfig(max_solved=1))
+    before, own = played(1, 1.0, group=1), played(2, 1.0, group=2)
+    pool.learn([before, own], now=0.0)
+    group = [own, played(3, 0.0, group=2), played(4, 0.0, group=2)]
+    assert pool.wanted(group)
+    assert not pool.wanted(group[:2]), "a failure has to stay"
+    assert not pool.wanted([*group, before]), "two were solved"
+    rescue = pool.rescue(group)
+    assert rescue is not None
+    assert [t.attempt.id for t in rescue.trajectories] == [2, 4, 1]
 
 
 history = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([0.0, 0.5, 1.0, None]), st.booleans()), max_size=30)
@@ -136,7 +149,7 @@ def test_a_rescued_group_keeps_its_size_and_has_exactly_one_success_of_its_task(
         pool.learn([played(number, reward, task=task, group=number)], now=float(number))
         if not ask:
             continue
-        group = failed(group=number, finished=tuple(range(size)), task=task)
+        group = failed(group=100 + number, finished=tuple(range(size)), task=task)
         rescue = pool.rescue(group)
         if rescue is None:
             assert not any(t == task and r == 1.0 for t, r, _ in events[: number + 1])

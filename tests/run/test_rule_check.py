@@ -9,7 +9,7 @@ from dartsim.curation.rules.selection import SelectedTurns
 
 RULES = [
     (kind, name)
-    for kind in ("router", "admission", "attempts", "batch", "selection", "task_order", "turn_limit")
+    for kind in ("router", "admission", "advantage", "attempts", "batch", "selection", "task_order", "turn_limit")
     for name in names(kind)
 ]
 
@@ -79,6 +79,14 @@ class Miscounts(dartsim.TurnSelection):
         return SelectedTurns(kept=kept, num_kept=0, num_cut=0, num_unknown=0, threshold=None)
 
 
+class Flatters(dartsim.AdvantageRule):
+    """Broken: equal rewards have advantages."""
+
+    @override
+    def advantages(self, group):
+        return [[1.0] * len(trajectory.turns) for trajectory in group.trajectories]
+
+
 class Favorite(dartsim.TaskOrder):
     """Broken: always the first task."""
 
@@ -139,6 +147,7 @@ class Both(dartsim.SyncMode):
         (Twice, "a group twice"),
         (Waits, "the trainer would wait forever"),
         (Miscounts, "num_kept = 0"),
+        (Flatters, "wanted zeros, for equal rewards teach nothing"),
         (Favorite, "never returned task-1"),
         (Forgets, "a resumed run would go on another way"),
         (NoAttempts, "wanted integers of at least 1"),

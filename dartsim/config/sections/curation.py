@@ -100,6 +100,9 @@ class PoolConfig(Section):
         1, ge=0, description="The run's own successes kept per task, for `dartsim collect --run`."
     )
     max_per_task: Positive = Field(8, description="Largest number of stored successes per task; the newest are kept.")
+    max_solved: int = Field(
+        0, ge=0, description="Most attempts of a group that succeeded where one is added (DART: 0, all failed)."
+    )
     choice: Literal["least_used", "newest"] = Field(
         "least_used", description="Which stored success is used (DART released: newest)."
     )

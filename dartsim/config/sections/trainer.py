@@ -6,11 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from dartsim.core.registry import Choice, ComponentSection
 from dartsim.core.section import Deadline, Positive, Seconds, Section, Share
 
+ADVANTAGE = Choice("advantage", "group")
 
-class AdvantageConfig(Section):
-    """Group statistics of the advantage."""
+
+class AdvantageConfig(ComponentSection):
+    """Group statistics, which every rule for advantages has."""
 
     level: Literal["turn", "trajectory"] = Field("turn", description="Unit of the group's statistics (DART: turn).")
     spread: Literal["biased", "unbiased", "none"] = Field(
@@ -50,7 +53,9 @@ class ObjectiveConfig(Section):
     mask_covers_kl: bool = Field(True, description="Also leave out the KL divergence of unselected turns.")
     entropy_coefficient: float = Field(0.0, description="Weight of the entropy bonus (DART: 0).")
     log_ratio_limit: float = Field(20.0, gt=0.0, description="Clamp of log ratios, nats.")
-    advantage: AdvantageConfig = Field(default_factory=AdvantageConfig, description="Advantages.")
+    advantage: Annotated[AdvantageConfig, ADVANTAGE] = Field(
+        default_factory=ADVANTAGE, description="Rule for the advantage of each turn."
+    )
 
 
 class OptimizerConfig(Section):

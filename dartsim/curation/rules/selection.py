@@ -12,7 +12,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from dartsim.core.registry import ComponentSection, register
-from dartsim.core.types import Group, Reply
+from dartsim.core.types import Group, Reply, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +68,11 @@ class HighEntropyTurns(TurnSelection):
             "of and wrong about, so that the entropies of the first weights are low there, and the paper's rule cuts "
             "the very turns that the pool brings.",
         )
+        keep_successes: bool = Field(
+            False,
+            description="Keep attempts whose reward is above the group's mean whole (DART: no), stored ones too: "
+            "only turns that are made less likely are left out.",
+        )
 
     needs_entropies: ClassVar[bool] = True
 
@@ -80,7 +85,7 @@ class HighEntropyTurns(TurnSelection):
         num_unknown = 0
         kept = [[True] * len(t.turns) for t in group.trajectories]
         for place, trajectory in enumerate(group.trajectories):
-            if self._parameters.keep_stored and trajectory.attempt.group != group.id:
+            if self._kept_whole(trajectory, group):
                 continue
             for index, turn in enumerate(trajectory.turns):
                 entropy = turn_entropy(turn.reply)
@@ -100,6 +105,15 @@ class HighEntropyTurns(TurnSelection):
             num_unknown=num_unknown,
             threshold=-ranked[num_kept - 1][0] if ranked else None,
         )
+
+    def _kept_whole(self, trajectory: Trajectory, group: Group) -> bool:
+        """Return whether a trajectory is not ranked."""
+        if self._parameters.keep_stored and trajectory.attempt.group != group.id:
+            return True
+        if not self._parameters.keep_successes:
+            return False
+        rewards = [t.reward or 0.0 for t in group.trajectories]
+        return len(rewards) * (trajectory.reward or 0.0) > sum(rewards)
 
 
 def num_turns_kept(num_turns: int, share: float) -> int:

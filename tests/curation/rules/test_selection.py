@@ -18,8 +18,8 @@ from dartsim.curation.rules.selection import AllTurns, HighEntropyTurns, num_tur
 TASK = Task("t", "")
 
 
-def entropy(share: float, *, keep_stored: bool = False) -> HighEntropyTurns:
-    return HighEntropyTurns(HighEntropyTurns.Parameters(share=share, keep_stored=keep_stored))
+def entropy(share: float, **keep: bool) -> HighEntropyTurns:
+    return HighEntropyTurns(HighEntropyTurns.Parameters(share=share, **keep))
 
 
 def reply(entropies: Any, tokens: int | None = None) -> Reply:
@@ -87,6 +87,15 @@ def test_a_stored_success_is_ranked_or_kept_whole():
     whole = entropy(0.5, keep_stored=True).select(rescued)
     assert whole.kept == ((False, False, True, True), (True, True))
     assert (whole.num_kept, whole.num_cut, whole.num_unknown) == (4, 2, 0)
+
+
+def test_only_turns_of_attempts_below_the_mean_are_ranked_if_successes_are_kept():
+    mixed = group([[0.1], [0.2]], [[1.0], [2.0], [3.0], [4.0]], [[0.3]])
+    rewards = (1.0, 0.0, 0.5)
+    graded = tuple(replace(t, reward=reward) for t, reward in zip(mixed.trajectories, rewards, strict=True))
+    found = entropy(0.5, keep_successes=True).select(replace(mixed, trajectories=graded))
+    assert found.kept == ((True, True), (False, True, True, True), (False,))
+    assert (found.num_kept, found.num_cut) == (5, 2)
 
 
 def test_switched_off_every_turn_is_kept():

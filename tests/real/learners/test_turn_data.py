@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dartsim.config.sections.trainer import AdvantageConfig  # noqa: E402
+from dartsim.config.sections.trainer import ADVANTAGE  # noqa: E402
 from dartsim.core.types import Batch  # noqa: E402
 from dartsim.real.learners.gradient_steps import (  # noqa: E402
     TINY,
@@ -72,7 +72,7 @@ def test_turns_that_cannot_be_written_keep_their_place_in_the_selection(make_vlm
 
     groups = tuple(replace(g, trajectories=tuple(map(foreign, g.trajectories))) for g in batch.groups)
     batch = replace(batch, groups=groups)
-    data = read_turns(batch, vlm, AdvantageConfig())
+    data = read_turns(batch, vlm, ADVANTAGE())
     assert data.unwritable == 4
     assert data.number.tolist() == [n for n in range(16) if n % 4]
     _, entropy_BT = GradientSteps(vlm, TINY, seed=0).score(data)
@@ -97,7 +97,7 @@ def test_a_screenshot_of_several_prompts_is_held_once(make_vlm: Any, play_batch:
     turns = tuple(group.trajectories[0].turns[0] for group in batch.groups)
     groups = [replace(g, trajectories=tuple(replace(t, turns=turns) for t in g.trajectories)) for g in batch.groups]
     vlm.prompts.pictures = Pictures(vlm.rules, max_bytes=1)
-    data = read_turns(replace(batch, groups=tuple(groups)), vlm, AdvantageConfig())
+    data = read_turns(replace(batch, groups=tuple(groups)), vlm, ADVANTAGE())
     shown = [picture for example in data.examples for picture in example.prompt.pictures]
     assert len(shown) == 16 * (1 + 2 + 2 + 2)
     assert len({id(picture) for picture in shown}) == len({picture.key for picture in shown}) == len(turns)

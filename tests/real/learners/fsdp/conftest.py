@@ -30,10 +30,10 @@ def started() -> Iterator[dict[int, Any]]:
 def config() -> Any:
     """Micro-batches of one prompt, a step that shows; and advantages that can be made infinite."""
     pytest.importorskip("torch")
-    from dartsim.config.sections.trainer import AdvantageConfig, ObjectiveConfig
+    from dartsim.config.sections.trainer import ObjectiveConfig
     from dartsim.real.learners.gradient_steps import TINY
 
-    objective = ObjectiveConfig(kl_coefficient=0.0, entropy_coefficient=0.02, advantage=AdvantageConfig(spread="none"))
+    objective = ObjectiveConfig(kl_coefficient=0.0, entropy_coefficient=0.02, advantage={"spread": "none"})
     return TINY.replace(objective=objective, optimizer={"max_tokens": 40}, mismatch_bound=1e-3)
 
 

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dartsim.config.sections.trainer import AdvantageConfig  # noqa: E402
+from dartsim.config.sections.trainer import ADVANTAGE  # noqa: E402
 from dartsim.core.types import Batch  # noqa: E402
 from dartsim.real.learners.fsdp.files import (  # noqa: E402
     Setup,
@@ -28,7 +28,7 @@ from dartsim.real.vlm.packing import pack, rows_of  # noqa: E402
 @pytest.mark.parametrize("selects", [False, True])
 def test_turns_come_out_as_they_went_in(make_vlm: Any, batches: list[Batch], tmp_path: Path, selects: bool) -> None:
     vlm = make_vlm()
-    data = read_turns(batches[0], vlm, AdvantageConfig())
+    data = read_turns(batches[0], vlm, ADVANTAGE())
     if selects:
         data = chosen(data, batches[0], lambda batch: [n % 2 == 0 for n in range(batch.num_turns)])
     write_turns(data, tmp_path / "turns")
@@ -59,7 +59,7 @@ def test_settings_come_out_as_they_went_in(tmp_path: Path) -> None:
 
 
 def test_a_picture_is_read_where_it_is_needed(make_vlm: Any, batches: list[Batch], tmp_path: Path) -> None:
-    data = read_turns(batches[0], make_vlm(), AdvantageConfig())
+    data = read_turns(batches[0], make_vlm(), ADVANTAGE())
     write_turns(data, tmp_path / "turns")
     found = read_turns_from(tmp_path / "turns")
     wanted, got = data.examples[0].prompt.pictures[0], found.examples[0].prompt.pictures[0]

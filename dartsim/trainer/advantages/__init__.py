@@ -2,17 +2,22 @@
 
 Every turn of a trajectory is one sample with its trajectory's reward, so a long attempt counts more in the group's mean
 and standard deviation than a short one. ``level="trajectory"`` counts every attempt once, as GRPO on whole answers.
+Rules of the registry say what each turn gets: ``group`` the advantage of its attempt, ``states`` one of its own.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dartsim.config.sections.trainer import AdvantageConfig
+from dartsim.core.registry import register
 from dartsim.core.types import Group
 
 
@@ -75,6 +80,36 @@ def group_advantages(rewards: Sequence[float], num_turns: Sequence[int], config:
         std=std,
         num_samples=num_samples,
     )
+
+
+class AdvantageRule(ABC):
+    """Says how much better each turn of a group was than the group.
+
+    A group whose rewards are all equal has advantages of exactly 0, unless it is a single sample.
+    """
+
+    Parameters: ClassVar[type[AdvantageConfig]] = AdvantageConfig
+
+    def __init__(self, parameters: AdvantageConfig) -> None:
+        self.parameters = parameters
+
+    @abstractmethod
+    def advantages(self, group: Group) -> list[NDArray[np.float64]]:
+        """Return for each trajectory, in their order, one advantage a turn.
+
+        Raises:
+            ValueError: If a trajectory is masked.
+        """
+
+
+@register("advantage", "group")
+class AttemptAdvantages(AdvantageRule):
+    """All turns of an attempt share its advantage (DART)."""
+
+    @override
+    def advantages(self, group: Group) -> list[NDArray[np.float64]]:
+        values_N = advantages_of(group, self.parameters).values_N
+        return [np.full(len(t.turns), value) for t, value in zip(group.trajectories, values_N, strict=True)]
 
 
 def advantages_of(group: Group, config: AdvantageConfig) -> GroupAdvantages:
