@@ -1,9 +1,10 @@
 """What buttons and menus do.
 
 A button's ``command`` is one word or ``word:argument``: ``close`` closes its window; ``submit`` records the values of
-the window's widgets and closes it; ``next`` and ``back`` turn its pages; ``open:<id>`` opens a window from the stash;
-``copy:<widget>`` copies a text to the clipboard. Every press is counted, whatever the command. A menu is opened by a
-click on its title, and closed by a choice, a click elsewhere or escape.
+the window's widgets and closes it; ``next`` and ``back`` turn its pages, and ``page:<number>`` shows one of them;
+``open:<id>`` opens a window from the stash, or raises it; ``copy:<widget>`` copies a text to the clipboard. Every press
+is counted, whatever the command. A menu is opened by a click on its title, and closed by a choice, a click elsewhere or
+escape.
 """
 
 from __future__ import annotations
@@ -24,8 +25,12 @@ def press_button(desktop: VirtualDesktop, window: MockWindow, button: Button) ->
             desktop.submitted[window.id] = values_of(window)
             desktop.close(window)
         case "next" | "back":
-            turn_page(desktop, window, 1 if word == "next" else -1)
-        case "open" if argument in desktop.stash and desktop.window(argument) is None:
+            show_page(desktop, window, window.page + (1 if word == "next" else -1))
+        case "page":
+            show_page(desktop, window, int(argument))
+        case "open" if (opened := desktop.window(argument)) is not None:
+            desktop.raise_window(opened)
+        case "open" if argument in desktop.stash:
             desktop.open(desktop.stash[argument])
         case "copy":
             source = window.widget(argument)
@@ -37,9 +42,9 @@ def values_of(window: MockWindow) -> dict[str, object]:
     return {widget.id: widget.value for widget in window.widgets() if not isinstance(widget, Space)}
 
 
-def turn_page(desktop: VirtualDesktop, window: MockWindow, step: int) -> None:
-    """Show another page, from its top."""
-    page = min(max(window.page + step, 0), len(window.pages) - 1)
+def show_page(desktop: VirtualDesktop, window: MockWindow, number: int) -> None:
+    """Show a page, from its top; the first or the last one if there is no such page."""
+    page = min(max(number, 0), len(window.pages) - 1)
     window.page, window.scroll, window.focus = page, 0, -1
     desktop.layout.place_page(window)
 

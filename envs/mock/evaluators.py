@@ -23,6 +23,7 @@ GETTERS: dict[str, Getter] = {
     "mock_closed": lambda desktop, wanted: [name for name in desktop.closed if name in wanted["windows"]],
     "mock_choices": lambda desktop, wanted: desktop.choices,
     "mock_pressed": lambda desktop, wanted: [n for n in desktop.pressed if n.startswith(f"{wanted['window']}.")],
+    "mock_pages": lambda desktop, wanted: [_page(desktop, name) for name in wanted["windows"]],
     "mock_clipboard": lambda desktop, wanted: desktop.clipboard,
 }
 """Type of a getter -> function that reads the value from the desktop."""
@@ -33,6 +34,12 @@ def _value(desktop: VirtualDesktop, name: str) -> Any:
     window_id, _, widget_id = name.partition(".")
     widget = desktop.find(window_id, widget_id)
     return None if widget is None else widget.value
+
+
+def _page(desktop: VirtualDesktop, window_id: str) -> int | None:
+    """Return the page that a window shows, or None if it is not open."""
+    window = desktop.window(window_id)
+    return None if window is None else window.page
 
 
 def exact_match(result: Any, expected: Any, options: Parameters) -> float:

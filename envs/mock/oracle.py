@@ -27,14 +27,14 @@ Steps = tuple[act.Action, ...]
 def oracle_actions(desktop: VirtualDesktop, task: Task) -> Steps:
     """Return the next turn's actions: one that matters, perhaps after a move of the pointer."""
     goals: list[Goal] = task.spec["goals"]
-    if goals == [["fail"]]:
-        return (act.Fail(),)
     top = desktop.top
-    windows_of_goals = {str(goal[1]).partition(".")[0] for goal in goals}
+    windows_of_goals = {str(goal[1]).partition(".")[0] for goal in goals if len(goal) > 1}
     if top is not None and top.modal and top.id not in windows_of_goals:
-        return _press(desktop, top.id, top.default)
+        return _dismiss(desktop, top)
     reached = Progress(desktop)
     for goal in goals:
+        if goal == ["fail"]:
+            return (act.Fail(),)
         if not reached(goal):
             try:
                 return _towards(desktop, goal)
@@ -93,6 +93,9 @@ class Progress:
                 return self._taken(self.choices, f"{title} > {item}")
             case ["close", str(name)]:
                 return self.desktop.window(name) is None
+            case ["page", str(name), int(number)]:
+                shown = self.desktop.window(name)
+                return shown is not None and shown.page == number
             case [_, str(name), wanted]:
                 window_id, _, widget_id = name.partition(".")
                 widget = self.desktop.find(window_id, widget_id)
@@ -111,6 +114,8 @@ def _towards(desktop: VirtualDesktop, goal: Goal) -> Steps:
         return _choose(desktop, goal[1], goal[2], goal[3])
     if desktop.open_menu is not None:
         return (act.Press("esc"),)
+    if goal[0] == "page":
+        return _turn_pages(desktop, goal[1])
     if goal[0] == "close":
         window = _window(desktop, goal[1])
         return _click_part(desktop, window, desktop.layout.close(window), Target("close", window))
@@ -127,6 +132,33 @@ def _towards(desktop: VirtualDesktop, goal: Goal) -> Steps:
         case "drop":
             return _drop(desktop, window_id, widget_id, goal[2])
     raise ValueError(f"found the goal {goal!r}, which the oracle does not know")
+
+
+def _turn_pages(desktop: VirtualDesktop, window_id: str) -> Steps:
+    """Return the step to the next page of a window; from a page without one, back."""
+    window = desktop.window(window_id)
+    if window is None or window is not desktop.top:
+        return _press_command(desktop, f"open:{window_id}")
+    return _press_command(desktop, "next", "page:")
+
+
+def _dismiss(desktop: VirtualDesktop, dialog: MockWindow) -> Steps:
+    """Return the step that closes a dialog by its default button, or leads back to that."""
+    if any(placed.widget.id == dialog.default for placed in dialog.placed):
+        return _press(desktop, dialog.id, dialog.default)
+    return _press_command(desktop, "back")
+
+
+def _press_command(desktop: VirtualDesktop, *commands: str) -> Steps:
+    """Return the press of the top window's button with the first of these commands that one has."""
+    window = desktop.top
+    if window is None:
+        raise _Lost
+    for command in commands:
+        for placed in window.placed:
+            if placed.widget.command.startswith(command):
+                return _press(desktop, window.id, placed.widget.id)
+    raise _Lost
 
 
 def _find(desktop: VirtualDesktop, window_id: str, widget_id: str) -> tuple[MockWindow, int, Placed]:

@@ -113,6 +113,8 @@ def scene(desktop: VirtualDesktop) -> list[DrawOp]:
 def _frame(canvas: Canvas, desktop: VirtualDesktop, window: MockWindow) -> None:
     """Draw a window's edge, title bar, close box and menu bar."""
     if window.bare:
+        if window.color:
+            canvas.fill(window.box, colors.color_of(window.color))
         return
     layout = desktop.layout
     canvas.frame(window.box, colors.EDGE, colors.WINDOW)

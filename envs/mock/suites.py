@@ -14,10 +14,11 @@ import numpy as np
 
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Task
-from dartsim.envs.mock.families import clicks, entries, forms
+from dartsim.envs.mock.families import clicks, entries, forms, jobs
 from dartsim.envs.mock.families.drafts import MAX_DIFFICULTY, Family
 
-FAMILIES: dict[str, Family] = {family.name: family for part in (clicks, entries, forms) for family in part.FAMILIES}
+_PARTS = (clicks, entries, forms, jobs)
+FAMILIES: dict[str, Family] = {family.name: family for part in _PARTS for family in part.FAMILIES}
 """All families by name."""
 
 
@@ -45,8 +46,12 @@ SUITES["mixed"] = tuple(
     for suite in ("easy", "hard", "never")
 )
 SUITES["locks"] = _suite("plain_locks 1, mixed_locks 3, odd_locks 3, plain_locks 3, mixed_locks 5, odd_locks 4")
-"""Name -> (family, difficulty) of its tasks, taken in turn; ``mixed`` has a third of each of the first three, and
-``locks`` is for a model that can only click and declare the task done."""
+SUITES["long"] = _suite(
+    "plain_jobs 3, mixed_jobs 4, odd_jobs 2, recall_jobs 4, missing_jobs 3, plain_jobs 8, odd_jobs 6, recall_jobs 9, "
+    "mixed_jobs 8, missing_jobs 7"
+)
+"""Name -> (family, difficulty) of its tasks, taken in turn; ``mixed`` has a third of each of the first three. ``locks``
+and ``long`` (6 to 15 turns) are for a model that only clicks on nine cells and ends the task."""
 
 
 def mock_tasks(family: str, n: int, seed: int = 0, difficulty: int = 1, *, held_out: bool = False) -> list[Task]:

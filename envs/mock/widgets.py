@@ -268,6 +268,7 @@ class MockWindow:
     modal: bool = False
     bare: bool = False
     fill: bool = False
+    color: str = ""
     default: str = ""
     cancel: str = ""
     box: Box = NOWHERE

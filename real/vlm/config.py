@@ -150,7 +150,7 @@ def grid_clicks(columns: int, rows: int) -> tuple[str, ...]:
 
 
 def tiny(
-    grammar: Literal["clicks", "clicks_and_done", "compact"] = "clicks",
+    grammar: Literal["clicks", "clicks_and_done", "clicks_done_fail", "compact"] = "clicks",
     *,
     columns: int = 3,
     rows: int = 3,
@@ -160,7 +160,8 @@ def tiny(
 ) -> VlmConfig:
     """Return a model of 0.4 M parameters, for 112 x 112 pixels.
 
-    It clicks on the cells of a grid, and says ``done`` where tasks have several turns (``clicks_and_done``). From
+    It clicks on the cells of a grid, and says ``done`` where tasks have several turns (``clicks_and_done``), and
+    ``fail`` where some are infeasible (``clicks_done_fail``). From
     random weights it learns to click by reinforcement alone, in half a minute on one core. Or it writes sentences of
     the compact grammar, which needs a warm start.
     """
@@ -168,6 +169,7 @@ def tiny(
     if grammar == "compact":
         decoding = Decoding(grammar="compact", max_new_tokens=24)
         return VlmConfig(family=family, columns=columns, rows=rows, prompts=prompts, decoding=decoding)
-    actions = grid_clicks(columns, rows) + (("done",) if grammar == "clicks_and_done" else ())
+    ends = {"clicks_and_done": ("done",), "clicks_done_fail": ("done", "fail")}
+    actions = grid_clicks(columns, rows) + ends.get(grammar, ())
     decoding = Decoding(grammar="actions", max_new_tokens=1)
     return VlmConfig(family=family, actions=actions, prompts=prompts, decoding=decoding)

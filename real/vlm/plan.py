@@ -50,6 +50,8 @@ def vlm_config(config: Config) -> VlmConfig:
     )
     vlm = replace(
         vlm,
+        patch_size=policy.patch_size,
+        merge_size=policy.merge_size,
         prompts=replace(vlm.prompts, images_after_cut=policy.images_after_cut),
         decoding=replace(vlm.decoding, temperature=policy.temperature),
     )

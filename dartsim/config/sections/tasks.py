@@ -18,7 +18,9 @@ class TasksConfig(Section):
         "or gym (of a gymnasium environment).",
     )
     count: Positive = Field(181, description="Number of generated, mock or numbered gym tasks (DART run history: 181).")
-    mock: str = Field("click_button", description="mock: a family of tasks, or a suite (easy, hard, never, mixed).")
+    mock: str = Field(
+        "click_button", description="mock: a family of tasks, or a suite (easy, hard, never, mixed, locks, long)."
+    )
     desktop: str = Field(
         "panel", description="desktop: panel (generated clicks) or apps (real applications, 1 to 15 steps)."
     )
