@@ -1,68 +1,45 @@
-"""The ablation: DART's parts added and removed, and what staleness costs, on a model that really learns.
+"""The ablation: DART's parts added one after another, added alone and left out, on a model that really learns.
 
-python -m experiments.ablation            five seeds, 100 runs: half an hour of CPU time, on two cores
-python -m experiments.ablation --quick    one seed, cut short: the same keys
+python -m experiments.ablation                 tasks of 1 to 4 turns: half an hour of CPU time, on two cores
+python -m experiments.ablation --suite long    tasks of 6 to 15 turns
+python -m experiments.ablation --arms dart,coupled --seeds 2     only these arms; the study goes on from them
+python -m experiments.ablation --quick         one seed, cut short: the same keys
+
+Finished runs are kept in runs/experiments: a study that was ended goes on with the same command.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
-from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dartsim.config import Config, load
-from dartsim.lab.sweep import ArmRun, sweep
-from experiments.ablation_pictures import PICTURES
-from experiments.study import Experiment, Figures, Options, Rows, interval, recorded_line
+from dartsim.config import Config
+from dartsim.core.errors import ConfigError
+from experiments.ablation_pictures import LOCKS_PICTURES, LONG_PICTURES
+from experiments.learning_study import arm_names, learning_sweep, of_arm, paired, percent, points
+from experiments.learning_suites import KINDS, SUITES, LearningRun
+from experiments.study import Experiment, Figures, Options, Rows, recorded_line
 
-GROUPS, ATTEMPTS = 8, 8
-"""Of a batch, and of a group at most: 64 attempts an update."""
-
-HOURS, QUICK_HOURS = 0.4, 0.03
-"""Simulated length of a run."""
-
-BOUNDS = (0, 1, 2, 4, 8)
-"""Staleness bounds that are compared, versions."""
-
-COMMON = (
-    "run.updates=10000",
-    "run.target_success=1.0",
-    "tasks.mock=locks",
-    "tasks.count=48",
-    "tasks.held_out=60",
-    "policy.family=qwen2_5_vl",
-    "policy.grammar=clicks_and_done",
-    "policy.screen=96",
-    "rollout.num_envs=32",
-    "rollout.max_turns=6",
-    f"curation.batch.min_groups={GROUPS}",
-    f"curation.batch.max_groups={GROUPS}",
-    f"curation.attempts.group_size={ATTEMPTS}",
-    "curation.store=memory",
-    "trainer.optimizer.learning_rate=7e-4",
-    "trainer.optimizer.minibatches=4",
-    "trainer.evaluation.every_updates=5",
-    "trainer.evaluation.attempts_per_task=1",
-    "recorder.max_segments=0",
-    "cluster.learner.fixed_seconds=10.0",
-    "cluster.learner.turn_seconds=0.1",
-)
-
-QUICK = ("tasks.held_out=30",)
-"""What else is coarser in a quick run."""
+SCREENING_SEEDS = 2
+"""Seeds of arms outside of ``CHOSEN``, on suites where a run is long."""
 
 PARTS = {
     "attempts": "curation.attempts.rule={by_success|fixed}",
     "length": "curation.turn_limit.rule={by_success|fixed}",
-    "pool": "curation.pool.enabled={true|false}",
     "entropy": "curation.selection.rule={high_entropy|all}",
     "alignment": "trainer.objective.importance={token|off}",
+    "pool": "curation.pool.enabled={true|false}",
 }
-"""The method's parts: the setting with the part, and without it. ``alignment`` is truncated importance sampling."""
+"""DART's parts in the paper's order: the setting with and without. ``alignment`` is truncated importance sampling."""
+
+WITH_PART = {
+    "attempts": ("curation.attempts.min_group_size=2", "curation.attempts.threshold=0.6"),
+    "pool": ("curation.pool.collected_per_task=1",),
+}
+"""Further settings of a part."""
 
 COUPLED = (
     "rollout.unit=batch",
@@ -76,51 +53,76 @@ COUPLED = (
 )
 """As the preset ``coupled``: lock-step turns, whole batches, nothing overlaps, every group is trained on."""
 
-ARMS: dict[str, tuple[str, ...]] = {
-    "coupled": (),
-    "decoupled": (),
-    **{f"+ {part}": (part,) for part in PARTS},
-    "dart": tuple(PARTS),
-    **{f"dart - {part}": tuple(other for other in PARTS if other != part) for part in PARTS},
-    "dart, stored kept": tuple(PARTS),
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """DART's parts that an arm has, whether its cluster is coupled, and what else it sets."""
+
+    parts: tuple[str, ...] = ()
+    coupled: bool = False
+    changes: tuple[str, ...] = ()
+
+
+_ALL = tuple(PARTS)
+
+ADDED = {"+ attempts": 1, "… + length": 2, "… + entropy": 3, "dart - pool": 4, "dart": 5}
+"""Arms with the first parts, in the paper's order: ``dart - pool`` has all but the last one."""
+
+ARMS: Mapping[str, Arm] = {
+    "coupled": Arm(coupled=True),
+    "coupled, all parts": Arm(_ALL, coupled=True),
+    "decoupled": Arm(),
+    **{arm: Arm(_ALL[:count]) for arm, count in ADDED.items()},
+    **{f"+ {part}": Arm((part,)) for part in _ALL[1:]},
+    **{f"dart - {part}": Arm(tuple(other for other in _ALL if other != part)) for part in _ALL},
+    "dart, stored kept": Arm(_ALL, changes=("curation.selection.keep_stored=true",)),
+    "dart, successes kept": Arm(_ALL, changes=("curation.selection.keep_successes=true",)),
+    "dart, one step": Arm(_ALL, changes=("trainer.optimizer.minibatches=1",)),
 }
-"""Name of an arm, and the parts that it has."""
+"""What is compared. The last ones test why: entropy selection that ranks only the group's own turns, or only turns that
+are made less likely, and an update of one gradient step, in which nothing is clipped."""
 
-REMEDY = "curation.selection.keep_stored=true"
-"""Of the last arm, which is ours: selection leaves the pool's successes alone."""
+CHOSEN = ("coupled", "decoupled", "dart", "dart - pool", "dart - entropy", "dart, stored kept")
+"""Arms that get all seeds on every suite."""
 
-STALE_WITHOUT = (4, 8)
-"""Further bounds at which ``dart - alignment`` is run too."""
+BOUNDS = {"locks": (0, 2, 4, 8), "long": (4, 8)}
+"""Suite -> further staleness bounds of ``dart``, versions; all other decoupled runs have 1."""
 
-
-def overrides(arm: str, bound: int) -> tuple[str, ...]:
-    """Return what distinguishes an arm at a staleness bound: parts, schedule, and attempts admitted ahead."""
-    parts = ARMS[arm]
-    chosen = [_switch(text, name in parts) for name, text in PARTS.items()]
-    if "attempts" in parts:
-        chosen += ["curation.attempts.min_group_size=2", "curation.attempts.threshold=0.6"]
-    if "pool" in parts:
-        chosen.append("curation.pool.collected_per_task=1")
-    ahead = (bound + 1) * GROUPS * ATTEMPTS
-    chosen += [f"curation.staleness.max_staleness={bound}", f"curation.max_ahead={ahead}"]
-    if arm == "dart, stored kept":
-        chosen.append(REMEDY)
-    return (*chosen, *(COUPLED if arm == "coupled" else ()))
+WITHOUT_ALIGNMENT = (4, 8)
+"""Further bounds of ``dart - alignment``."""
 
 
-def config(arm: str, seed: int, bound: int = 1, *, quick: bool = False) -> Config:
+def overrides(arm: str, bound: int, batch: int) -> tuple[str, ...]:
+    """Return what distinguishes an arm at a staleness bound: parts, schedule, and attempts admitted ahead.
+
+    Args:
+        arm: One of ``ARMS``.
+        bound: Staleness bound, versions.
+        batch: Attempts of a batch.
+    """
+    own = ARMS[arm]
+    chosen = [_switch(text, name in own.parts) for name, text in PARTS.items()]
+    chosen += [setting for name in own.parts for setting in WITH_PART.get(name, ())]
+    chosen += [f"curation.staleness.max_staleness={bound}", f"curation.max_ahead={(bound + 1) * batch}"]
+    return (*chosen, *own.changes, *(COUPLED if own.coupled else ()))
+
+
+def config(arm: str, seed: int, bound: int = 1, *, suite: str = "locks", quick: bool = False) -> Config:
     """Return the configuration of an arm."""
-    bound = 0 if arm == "coupled" else bound
-    length = (f"run.hours={QUICK_HOURS}", *QUICK) if quick else (f"run.hours={HOURS}",)
-    changes = [f"run.seed={seed}", *COMMON, *length, *overrides(arm, bound)]
-    return load(preset_name="tiny", overrides=changes)
+    plain = SUITES[suite].config(seed, quick=quick).curation
+    bound = 0 if ARMS[arm].coupled else bound
+    batch = plain.batch.max_groups * plain.attempts.group_size
+    return SUITES[suite].config(seed, quick=quick, overrides=overrides(arm, bound, batch))
 
 
-def jobs(seed: int) -> Sequence[tuple[str, int]]:
-    """Return arm and bound of every run of a seed; what two parts of the study share is run once."""
-    arms = [(arm, 0 if arm == "coupled" else 1) for arm in ARMS]
-    bounds = [("dart", bound) for bound in BOUNDS if bound != 1]
-    return [*arms, *bounds, *(("dart - alignment", bound) for bound in STALE_WITHOUT)]
+def jobs(suite: str, arms: Sequence[str], seeds: int) -> list[tuple[str, int, int]]:
+    """Return arm, seed and staleness bound of every run of the study, the arms that matter first."""
+    few = min(seeds, seeds if suite == "locks" else SCREENING_SEEDS)
+    found = [(arm, seed, 1) for seed in range(few) for arm in (*CHOSEN, *ARMS)]
+    found += [(arm, seed, 1) for seed in range(few, seeds) for arm in CHOSEN]
+    for arm, bounds in (("dart", BOUNDS[suite]), ("dart - alignment", WITHOUT_ALIGNMENT)):
+        found += [(arm, seed, bound) for seed in range(few) for bound in bounds]
+    return [job for job in dict.fromkeys(found) if job[0] in arms]
 
 
 def _switch(text: str, on: bool) -> str:
@@ -144,56 +146,54 @@ PUBLISHED = {
 
 
 def arms_table(figures: Figures) -> Rows:
-    """Success of each arm, and what 50 % cost it."""
-    base = [run["success_rate_final"] for run in _runs(figures, "decoupled")]
-    head = ["arm", "success", "over decoupled", "50 % after turns", "after hours"]
+    """Success of each arm, and its difference to the decoupled baseline and to the whole, seed by seed."""
+    runs = figures["arms"]
+    head = ["arm", "success", *KINDS, "over decoupled", "over dart", "updates", "seeds"]
     rows = []
-    for arm in ARMS:
-        runs = _runs(figures, arm)
-        final = [run["success_rate_final"] for run in runs]
-        paired = "–" if arm == "decoupled" else _points([a - b for a, b in zip(final, base, strict=True)])
-        turns = _reached([run["turns_to_50_percent"] for run in runs], ",.0f")
-        hours = _reached([run["simulated_hours_to_50_percent"] for run in runs], ".2f")
-        rows.append([arm, _percent(final), paired, turns, hours])
+    for arm in arm_names(runs):
+        own = of_arm(runs, arm)
+        kinds = [percent(run["by_kind_final"][kind] for run in own if kind in run["by_kind_final"]) for kind in KINDS]
+        differences = [_over(runs, arm, other) for other in ("decoupled", "dart")]
+        updates = f"{np.mean([run['num_updates'] for run in own]):.0f}"
+        rows.append([arm, percent(_final(own)), *kinds, *differences, updates, str(len(own))])
     return head, rows
 
 
-def _runs(figures: Figures, arm: str) -> list[Figures]:
-    return [run for run in figures["arms"] if run["arm"] == arm]
+def _final(runs: Sequence[Figures]) -> list[float]:
+    return [run["success_rate_final"] for run in runs]
 
 
-KINDS = {
-    "easy": "1 or 2 pages of red, green, blue",
-    "hard": "2 or 3 pages of yellow, orange, purple",
-    "never": "2 pages of cyan, pink, brown",
-}
-"""Kind of a task -> what its tasks are."""
+def _over(runs: Sequence[Figures], arm: str, other: str) -> str:
+    found = paired(runs, arm, other, "simulated_hours")
+    return "–" if arm == other else points(found["mean"], found["half_width"])
 
 
 def base_table(figures: Figures) -> Rows:
-    """What the base models can do."""
-    runs = _runs(figures, "decoupled")
-    rows = [[kind, about, _percent(run["by_kind_initial"][kind] for run in runs)] for kind, about in KINDS.items()]
-    return ["kind", "tasks", "base model"], rows
+    """What the base models can do: tasks of each kind, and their success there."""
+    runs = of_arm(figures["arms"], "decoupled")
+    rows = []
+    for kind in KINDS:
+        counts = [run["kinds"].get(kind, 0) for run in runs]
+        rates = [run["by_kind_initial"][kind] for run in runs if kind in run["by_kind_initial"]]
+        rows.append([kind, f"{np.mean(counts):.0f}", percent(rates) if rates else "–"])
+    return ["kind", "held-out tasks", "base model"], rows
 
 
-def _percent(values: Iterable[float]) -> str:
-    mean, half = interval(list(values))
-    return f"{mean * 100:.0f} ± {half * 100:.0f} %"
+def cuts_table(figures: Figures) -> Rows:
+    """Which turns selection drops."""
+    names = ("own", "stored", "positive", "negative")
+    rows = []
+    for arm in arm_names(figures["arms"]):
+        cuts = [run["cut_turns"] for run in of_arm(figures["arms"], arm)]
+        if any(one.get("own_cut") for one in cuts):
+            shares = [_cut_share(cuts, name) for name in names]
+            rows.append([arm, *shares])
+    return ["dropped turns", "own", "stored", "advantage above 0", "below 0"], rows
 
 
-def _points(values: Sequence[float]) -> str:
-    mean, half = interval(values)
-    return f"{mean * 100:+.0f} ± {half * 100:.0f}"
-
-
-def _reached(values: Sequence[float | None], form: str) -> str:
-    """Return the mean of those that got there, and how many did if not all."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return "never"
-    counted = "" if len(known) == len(values) else f" ({len(known)} of {len(values)})"
-    return f"{np.mean(known):{form}}{counted}"
+def _cut_share(cuts: Sequence[Figures], name: str) -> str:
+    number = sum(one.get(name, 0) for one in cuts)
+    return f"{100 * sum(one.get(f'{name}_cut', 0) for one in cuts) / number:.0f} %" if number else "–"
 
 
 def provenance(figures: Figures) -> str:
@@ -203,44 +203,35 @@ def provenance(figures: Figures) -> str:
 
 
 def measure(options: Options) -> Figures:
-    """Run every arm with every seed on all cores, seed by seed."""
-    os.environ["OMP_NUM_THREADS"] = "1"  # before a worker process imports torch
-    work = [(arm, seed, bound) for seed in range(options.seeds) for arm, bound in jobs(seed)]
-    seeds = [ArmRun("base model", seed, (seed, options.quick)) for seed in range(options.seeds)]
-    specs = [ArmRun(arm, seed, (arm, seed, bound, options.quick)) for arm, seed, bound in work]
-    with TemporaryDirectory() as folder:
-        sweep(partial(base_model, Path(folder)), seeds, console=options.console, name="base models")
-        runs = options.sweep(partial(run_arm, Path(folder)), specs)
+    """Make every run of the suite that is not finished."""
+    suite, quick = options.own.suite, options.quick
+    arms = list(ARMS) if options.own.arms is None else options.own.arms.split(",")
+    if unknown := [arm for arm in arms if arm not in ARMS]:
+        raise ConfigError(f"there is no arm {unknown[0]!r}; there are: {', '.join(ARMS)}")
+    work = jobs(suite, arms, options.seeds)
+    runs = learning_sweep(options, f"ablation-{suite}", [_run(suite, *job, quick=quick) for job in work])
     return {
-        "arms": [run for run in runs if run["bound"] == (0 if run["arm"] == "coupled" else 1)],
-        "staleness": [_brief(run) for run in runs if run["arm"] == "dart"],
-        "staleness_without_alignment": [_brief(run) for run in runs if run["arm"] == "dart - alignment"],
+        "suite": suite,
+        "arms": [run for run in runs if run["bound"] == (0 if ARMS[run["arm"]].coupled else 1)],
+        "staleness": [run for run in runs if run["arm"] == "dart"],
+        "staleness_without_alignment": [run for run in runs if run["arm"] == "dart - alignment"],
         "published": PUBLISHED,
         "cpu_seconds": sum(run["cpu_seconds"] for run in runs),
-        "config": {"dart": config("dart", 0, quick=options.quick).model_dump(mode="json")},
-        "overrides": {arm: overrides(arm, 0 if arm == "coupled" else 1) for arm in ARMS},
+        "config": {"dart": config("dart", 0, suite=suite, quick=quick).model_dump(mode="json")},
+        "overrides": {arm: overrides(arm, 0 if ARMS[arm].coupled else 1, 64) for arm in arms},
     }
 
 
-def _brief(run: Figures) -> Figures:
-    """Return a run of the staleness study; its bound says which."""
-    return {name: value for name, value in run.items() if name != "arm"}
+def _run(suite: str, arm: str, seed: int, bound: int, *, quick: bool) -> LearningRun:
+    return SUITES[suite].run(arm, config(arm, seed, bound, suite=suite, quick=quick), quick=quick)
 
 
-def base_model(folder: Path, job: tuple[int, bool]) -> float:
-    """Make the base model of a seed, shared by all of its arms, and return the CPU seconds that it took."""
-    from experiments.ablation_runs import made_base  # torch takes its seconds
-
-    seed, quick = job
-    return made_base(config("dart", seed, quick=quick), folder / str(seed), quick=quick)
+RECORDED_AS = {"locks": "ablation", "long": "ablation_long"}
 
 
-def run_arm(folder: Path, job: tuple[str, int, int, bool]) -> Figures:
-    """Run an arm from the base model of its seed and return its figures."""
-    from experiments.ablation_runs import run_from
-
-    arm, seed, bound, quick = job
-    return {"arm": arm, "seed": seed, **run_from(config(arm, seed, bound, quick=quick), folder / str(seed))}
+def _own_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--suite", choices=list(SUITES), default="locks", help="tasks (default: locks)")
+    parser.add_argument("--arms", metavar="A,B", help="only these arms, by name (default: all)")
 
 
 STUDY = Experiment(
@@ -251,9 +242,18 @@ STUDY = Experiment(
     tables={
         "ablation-arms": arms_table,
         "ablation-base": base_table,
+        "ablation-cuts": cuts_table,
         "ablation-provenance": provenance,
     },
-    pictures=PICTURES,
+    pictures=LOCKS_PICTURES,
+    add_arguments=_own_options,
+    record_as=lambda own: RECORDED_AS[own.suite],
+)
+LONG_STUDY = replace(
+    STUDY,
+    tables={name.replace("ablation", "ablation-long"): table for name, table in STUDY.tables.items()},
+    pictures=LONG_PICTURES,
+    recorded_as=RECORDED_AS["long"],
 )
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The figures of the ablation on docs/learning.md."""
+"""The pictures of the ablation on docs/learning.md."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,104 +15,115 @@ from experiments.charts import (
     MARKERS,
     MUTED,
     ORANGE,
+    PURPLE,
     drawing,
     label_axes,
     legend_below,
     rows_axis,
 )
+from experiments.learning_study import COLUMNS, arm_names, draw_curves, of_arm, paired
 from experiments.study import Figures, StudyPicture, interval
 
-CURVES = ("coupled", "decoupled", "+ pool", "dart", "dart - entropy", "dart, stored kept")
+CURVES = ("coupled", "decoupled", "+ attempts", "dart", "dart - entropy", "dart, stored kept")
 """Arms whose learning curves are drawn."""
-KINDS: Mapping[str, tuple[str, str]] = {"easy": (BLUE, "o"), "hard": (GREEN, "^"), "never": (ORANGE, "s")}
+
+KIND_STYLES: Mapping[str, tuple[str, str]] = {"easy": (BLUE, "o"), "hard": (GREEN, "^"), "never": (ORANGE, "s")}
 
 PUBLISHED_ROWS = {
-    "attempts": ("baseline", "+ dynamic rollouts"),
-    "length": ("+ dynamic rollouts", "+ dynamic length"),
-    "entropy": ("+ dynamic length", "+ high entropy"),
-    "alignment": ("+ high entropy", "+ distribution alignment"),
-    "pool": ("+ distribution alignment", "all"),
+    "attempts": ("baseline", "+ dynamic rollouts", "decoupled", "+ attempts"),
+    "length": ("+ dynamic rollouts", "+ dynamic length", "+ attempts", "… + length"),
+    "entropy": ("+ dynamic length", "+ high entropy", "… + length", "… + entropy"),
+    "alignment": ("+ high entropy", "+ distribution alignment", "… + entropy", "dart - pool"),
+    "pool": ("+ distribution alignment", "all", "dart - pool", "dart"),
 }
-"""Part -> the row before it and its own; the last row's gain can only be the pool's."""
+"""Part -> the paper's row before it and its own, and our arms; the last row's gain can only be the pool's."""
 
 
-def final(runs: Sequence[Figures]) -> list[float]:
-    """Return the final success of runs, percent."""
-    return [100.0 * run["success_rate_final"] for run in runs]
-
-
-def of_arm(figures: Figures, arm: str) -> list[Figures]:
-    """Return the runs of an arm, by seed."""
-    return [run for run in figures["arms"] if run["arm"] == arm]
-
-
-def arm_names(figures: Figures) -> list[str]:
-    """Return the names of all arms, in their order."""
-    return list(dict.fromkeys(run["arm"] for run in figures["arms"]))
-
-
-@drawing(3.6)
+@drawing(4.0)
 def arms(figure: Any, ablation: Figures) -> None:
     """Final success of every arm, over all tasks and by kind of task."""
-    names = arm_names(ablation)
+    runs = ablation["arms"]
+    names = arm_names(runs)
     whole, by_kind = figure.subplots(1, 2, sharey=True)
     for row, name in enumerate(names):
-        runs = of_arm(ablation, name)
-        mean, half = interval(final(runs))
-        color = ORANGE if name.startswith("dart") else GRAY if name in ("coupled", "decoupled") else BLUE
+        own = of_arm(runs, name)
+        mean, half = interval(_percents(run["success_rate_final"] for run in own))
+        color = ORANGE if name.startswith("dart") else GRAY if name.endswith("coupled") else BLUE
         whole.barh([row], [mean], 0.7, xerr=[half], color=color, ecolor=MUTED)
-        for place, (kind, (shade, marker)) in enumerate(KINDS.items()):
-            mean, half = interval([100.0 * run["by_kind_final"][kind] for run in runs])
-            label = None if row else f"{'never solved' if kind == 'never' else kind} by the base model"
-            at = row + 0.22 * (place - 1)
-            by_kind.errorbar([mean], [at], xerr=[half], color=shade, marker=marker, ls="", label=label)
+        for place, (kind, (shade, marker)) in enumerate(KIND_STYLES.items()):
+            known = _percents(run["by_kind_final"][kind] for run in own if kind in run["by_kind_final"])
+            if known:
+                mean, half = interval(known)
+                label = None if row else f"{'never solved' if kind == 'never' else kind} by the base model"
+                at = row + 0.22 * (place - 1)
+                by_kind.errorbar([mean], [at], xerr=[half], color=shade, marker=marker, ls="", label=label)
+    hours = ablation["config"]["dart"]["run"]["hours"]
     for axes, title in ((whole, "Success on held-out tasks"), (by_kind, "by kind of task")):
         rows_axis(axes, names)
         axes.set_xlim(0.0, 100.0)
-        label_axes(axes, title, "% after 0.4 simulated hours", zero=False)
+        label_axes(axes, title, f"% after {hours:g} simulated hours", zero=False)
     legend_below(figure, 3)
 
 
-@drawing(2.6, 6.5)
-def parts(figure: Any, ablation: Figures) -> None:
-    """What each part adds: in the paper, added to the baseline here, and removed from the whole here."""
+def _percents(shares: Any) -> list[float]:
+    return [100.0 * share for share in shares]
+
+
+@drawing(3.2, 7.5)
+def parts(figure: Any, long: Figures, locks: Figures) -> None:
+    """What each part adds: in the paper, on long tasks and on short ones."""
     axes = figure.subplots()
-    success = {arm: final(of_arm(ablation, arm)) for arm in arm_names(ablation)}
-    for row, (part, (before, after)) in enumerate(PUBLISHED_ROWS.items()):
-        found = {
-            "paper: over the row before": (100.0 * (ablation["published"][after] - ablation["published"][before]), 0.0),
-            "here: added to decoupled": difference(success[f"+ {part}"], success["decoupled"]),
-            "here: dart over dart without it": difference(success["dart"], success[f"dart - {part}"]),
-        }
-        for place, (words, (mean, half)) in enumerate(found.items()):
-            at, label = row + 0.22 * (place - 1), None if row else words
-            color, marker = (GRAY, BLUE, ORANGE)[place], "Dos"[place]
-            axes.errorbar([mean], [at], xerr=[half] if half else None, color=color, marker=marker, ls="", label=label)
+    for row, (part, (before, after, arm_before, arm)) in enumerate(PUBLISHED_ROWS.items()):
+        published = long["published"][after] - long["published"][before]
+        series = (
+            ("paper: added to the row before", GRAY, "D", {"mean": published, "half_width": None}),
+            ("long tasks: added to the row before", BLUE, "o", _gain(long, arm, arm_before)),
+            ("long tasks: dart over dart without it", ORANGE, "s", _gain(long, "dart", f"dart - {part}")),
+            ("short tasks: dart over dart without it", PURPLE, "^", _gain(locks, "dart", f"dart - {part}")),
+        )
+        for place, (words, color, marker, found) in enumerate(series):
+            if found["mean"] is not None:
+                half = [100.0 * found["half_width"]] if found["half_width"] is not None else None
+                at, label = row + 0.2 * (place - 1.5), None if row else words
+                axes.errorbar([100.0 * found["mean"]], [at], xerr=half, color=color, marker=marker, ls="", label=label)
     rows_axis(axes, list(PUBLISHED_ROWS))
     axes.axvline(0.0, color=GRAY, linestyle=":")
     label_axes(axes, "Gain of each part", "percentage points of success", zero=False)
-    legend_below(figure, 3)
+    legend_below(figure, 2)
 
 
-def difference(ours: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
-    """Return the mean difference, seed by seed, and the half-width of its 95 % interval."""
-    return interval([a - b for a, b in zip(ours, others, strict=True)])
+def _gain(figures: Figures, arm: str, other: str) -> Figures:
+    return paired(figures["arms"], arm, other, "simulated_hours")
 
 
 @drawing(3.0)
 def curves(figure: Any, ablation: Figures) -> None:
     """Success over simulated hours and over generated turns, with 95 % bands, as far as all seeds got."""
-    columns = {"simulated_hours": ("by time", "simulated hours"), "turns": ("by samples", "generated turns")}
-    for axes, (column, (title, words)) in zip(figure.subplots(1, 2, sharey=True), columns.items(), strict=True):
-        for number, arm in enumerate(CURVES):
-            known = [run["curve"] for run in of_arm(ablation, arm)]
-            points = np.linspace(0.0, min(curve[column][-1] for curve in known), 25)
-            table = np.array([np.interp(points, curve[column], curve["success_rate"]) for curve in known])
-            means, halves = np.array([interval(column_of) for column_of in table.T.tolist()]).T * 100.0
-            axes.fill_between(points, means - halves, means + halves, color=COLORS[number], alpha=0.13, linewidth=0)
-            axes.plot(points, means, color=COLORS[number], marker=MARKERS[number], markevery=6, label=arm)
-        label_axes(axes, f"Success {title}", words, "%" if column == "simulated_hours" else "")
+    for axes, column in zip(figure.subplots(1, 2, sharey=True), COLUMNS, strict=True):
+        draw_curves(axes, ablation["arms"], CURVES, column)
     legend_below(figure, 6)
+
+
+@drawing(3.0)
+def attempts(figure: Any, ablation: Figures) -> None:
+    """What adaptive attempts and lengths do in the course of a run: attempts by kind of task, and their turns."""
+    shares, lengths = figure.subplots(1, 2)
+    for number, arm in enumerate(("decoupled", "+ attempts", "dart")):
+        own = of_arm(ablation["arms"], arm)
+        for kind, style in (("never", "-"), ("easy", "--")):
+            quarters = range(len(own[0]["attempts"]) if own else 0)
+            counts = [[run["attempts"][quarter] for run in own] for quarter in quarters]
+            attempts_of = [sum(one[kind].get("attempts", 0) for one in part) for part in counts]
+            totals = [sum(c.get("attempts", 0) for one in part for c in one.values()) for part in counts]
+            turns = [sum(one[kind].get("turns", 0) for one in part) for part in counts]
+            label = f"{arm}: {'never solved' if kind == 'never' else kind}"
+            look = {"color": COLORS[number], "marker": MARKERS[number], "linestyle": style, "label": label}
+            quarters_named = [quarter + 1 for quarter in quarters]
+            shares.plot(quarters_named, [100 * a / max(t, 1) for a, t in zip(attempts_of, totals, strict=True)], **look)
+            lengths.plot(quarters_named, [t / max(a, 1) for t, a in zip(turns, attempts_of, strict=True)], **look)
+    label_axes(shares, "Attempts by kind of task", "quarter of the run", "% of all attempts")
+    label_axes(lengths, "Turns of an attempt", "quarter of the run", "turns")
+    legend_below(figure, 3)
 
 
 @drawing(2.7)
@@ -127,7 +138,11 @@ def staleness(figure: Any, ablation: Figures) -> None:
                  for own in runs]  # fmt: skip
         shares = [[100.0 * one["importance"]["raw_effective_sample_share"] for one in own
                    if "raw_effective_sample_share" in one["importance"]] for own in runs]  # fmt: skip
-        for axes, values in ((end, [final(own) for own in runs]), (samples, early), (effective, shares)):
+        for axes, values in (
+            (end, [_percents(one["success_rate_final"] for one in own) for own in runs]),
+            (samples, early),
+            (effective, shares),
+        ):
             if all(values):
                 means, halves = zip(*(interval(own) for own in values), strict=True)
                 color, marker = COLORS[number], MARKERS[number]
@@ -138,23 +153,22 @@ def staleness(figure: Any, ablation: Figures) -> None:
     legend_below(figure, 2)
 
 
-PICTURES: Mapping[str, StudyPicture] = {
+LOCKS_PICTURES: Mapping[str, StudyPicture] = {
     "ablation-success": StudyPicture(
         "Success of every arm of the ablation with 95 % intervals: dart without entropy selection and dart with stored "
         "successes kept learn most, mainly on never-solved tasks",
         arms,
     ),
-    "ablation-parts": StudyPicture(
-        "Gain of each part of the method in the paper and here: the paper gains most from attempts and length, we gain "
-        "from the pool and lose by entropy selection",
-        parts,
-    ),
-    "ablation-curves": StudyPicture(
-        "Learning curves with 95 % bands over simulated hours and generated turns: coupled is slower by time only",
-        curves,
-    ),
     "ablation-staleness": StudyPicture(
         "Success and effective sample size by staleness bound: without importance sampling success is about half",
         staleness,
+    ),
+}
+LONG_PICTURES: Mapping[str, StudyPicture] = {
+    "ablation-long-success": StudyPicture("Success of every arm on long tasks, with 95 % intervals", arms),
+    "ablation-long-curves": StudyPicture("Learning curves on long tasks, over hours and over samples", curves),
+    "ablation-long-attempts": StudyPicture("Attempts by kind of task, and their turns, quarter by quarter", attempts),
+    "ablation-long-parts": StudyPicture(
+        "Gain of each part of the method in the paper, on long tasks and on short ones", parts, ("ablation",)
     ),
 }

@@ -3,23 +3,19 @@
 python -m experiments.history_images            five seeds, 15 runs: a quarter of an hour of CPU time, on two cores
 python -m experiments.history_images --quick    one seed, cut short: the same keys
 
-The model and the tasks are those of the ablation, without any of its parts; the arms differ in what a prompt shows.
-Times are modeled alike for all three: what the cache saves is ``experiments.schedulers``'s to say.
+The model and the tasks are those of the ablation, without any of its parts; the arms differ in what a prompt shows, and
+each starts from a base model that was shown such prompts. Finished runs are kept in runs/experiments.
 """
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
-
-from dartsim.config import Config, from_tree, merge
-from dartsim.lab.sweep import ArmRun
+from dartsim.config import Config
 from experiments.ablation import config
+from experiments.learning_study import learning_sweep, of_arm, paired
+from experiments.learning_suites import SUITES, LearningRun
 from experiments.study import Experiment, Figures, Options, interval
 
-ARMS: dict[str, dict[str, Any]] = {
+ARMS = {
     "slide": {"max_images": 4, "max_texts": 6},
     "block": {"max_images": 4, "max_texts": 6, "images_after_cut": 2},
     "one image": {"max_images": 1, "max_texts": 6},
@@ -29,48 +25,31 @@ ARMS: dict[str, dict[str, Any]] = {
 
 def arm_config(arm: str, seed: int, *, quick: bool) -> Config:
     """Return the configuration of an arm."""
-    base = config("decoupled", seed, quick=quick)
-    return from_tree(merge(base.model_dump(mode="json"), {"policy": ARMS[arm]}))
+    return config("decoupled", seed, quick=quick).replace(policy=ARMS[arm])
 
 
-def measure(options: Options) -> dict[str, Any]:
-    """Run every arm with every seed on all cores, each from a base model that was shown the same kind of prompt."""
-    os.environ["OMP_NUM_THREADS"] = "1"  # before a worker process imports torch
-    wanted = [ArmRun(arm, seed, (arm, seed, options.quick)) for seed in range(options.seeds) for arm in ARMS]
-    runs = options.sweep(run_arm, wanted)
+def _run(arm: str, seed: int, *, quick: bool) -> LearningRun:
+    made = arm_config(arm, seed, quick=quick)
+    return SUITES["locks"].run(arm, made, quick=quick, base=made)
+
+
+def measure(options: Options) -> Figures:
+    """Make every arm with every seed."""
+    wanted = [_run(arm, seed, quick=options.quick) for seed in range(options.seeds) for arm in ARMS]
+    runs = learning_sweep(options, "history_images", wanted)
+    difference = paired(runs, "block", "slide", "simulated_hours")
     return {
         "runs": runs,
-        "arms": {arm: _summed([run for run in runs if run["arm"] == arm]) for arm in ARMS},
-        "block_less_slide": _paired(runs, "block", "slide"),
+        "arms": {arm: _summed(of_arm(runs, arm)) for arm in ARMS},
+        "block_less_slide": {"mean": difference["mean"], "ci95": difference["half_width"]},
         "cpu_seconds": sum(run["cpu_seconds"] for run in runs),
         "config": {arm: arm_config(arm, 0, quick=options.quick).model_dump(mode="json") for arm in ARMS},
     }
 
 
-def run_arm(job: tuple[str, int, bool]) -> dict[str, Any]:
-    """Make an arm's base model of a seed, train it, and return the figures."""
-    # Imported in the worker processes only: torch takes its seconds.
-    from experiments.ablation_runs import made_base, run_from
-
-    arm, seed, quick = job
-    settings = arm_config(arm, seed, quick=quick)
-    with TemporaryDirectory() as folder:
-        base_seconds = made_base(settings, Path(folder), quick=quick)
-        found = run_from(settings, Path(folder))
-    found["cpu_seconds"] += base_seconds
-    return {"arm": arm, "seed": seed, **found}
-
-
-def _summed(runs: list[dict[str, Any]]) -> dict[str, Any]:
+def _summed(runs: list[Figures]) -> Figures:
     names = ("success_rate_initial", "success_rate_final", "turns", "num_updates")
     return {name: dict(zip(("mean", "ci95"), interval([run[name] for run in runs]), strict=True)) for name in names}
-
-
-def _paired(runs: list[dict[str, Any]], one: str, other: str) -> dict[str, float]:
-    """Return the difference of final success between two arms, seed by seed."""
-    final = {(run["arm"], run["seed"]): run["success_rate_final"] for run in runs}
-    differences = [final[one, seed] - final[other, seed] for arm, seed in final if arm == one]
-    return dict(zip(("mean", "ci95"), interval(differences), strict=True))
 
 
 def arms_line(figures: Figures) -> str:

@@ -71,11 +71,11 @@ def rendered(page: Path) -> str:
 
 
 def quoted_pictures() -> dict[Path, tuple[Experiment, str]]:
-    """Return the study and the name of every picture that a page shows, by its file."""
+    """Return the study and the name of every picture that a page shows and that is recorded, by its file."""
     studies = marks()
     found = {match["name"] for page in pages() for match in MARKED.finditer(page.read_text(encoding="utf-8"))}
     names = [(studies[mark], mark.removesuffix("-picture")) for mark in sorted(found) if mark.endswith("-picture")]
-    return {DOCS / "figures" / f"{name}.svg": (study, name) for study, name in names}
+    return {DOCS / "figures" / f"{name}.svg": (study, name) for study, name in names if study.is_recorded(name)}
 
 
 def main() -> None:

@@ -181,6 +181,8 @@ class Experiment:
         if mark in self.tables:
             return markdown(self.tables[mark](figures))
         name = mark.removesuffix("-picture")
+        if not self.is_recorded(name):
+            raise FileNotFoundError(f"what {name} shows is not recorded")
         return f"![{self.pictures[name].shows}]({folder}/{name}.svg)\n"
 
     def drawn(self, name: str) -> str:
@@ -198,6 +200,10 @@ class Experiment:
     def sources(self, name: str) -> tuple[str, ...]:
         """Return the names of the recorded files that a picture shows."""
         return (self.recorded_as or self.name, *self.pictures[name].beside)
+
+    def is_recorded(self, name: str) -> bool:
+        """Return whether all figures that a picture shows are recorded."""
+        return all((RECORDED / f"{source}.json").is_file() for source in self.sources(name))
 
     def drawn_of(self, name: str) -> str:
         """Return the comment that tells a picture of other recorded figures apart."""

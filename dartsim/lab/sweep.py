@@ -170,7 +170,7 @@ class ArmRun:
 
 
 def sweep(
-    function: Callable[[Any], R],
+    function: Callable[..., R],
     runs: Sequence[ArmRun],
     *,
     console: Console,
@@ -178,6 +178,7 @@ def sweep(
     results: Path | None = None,
     executor: Executor | None = None,
     ray: str | None = None,
+    reports: bool = False,
 ) -> list[R]:
     """Make all runs with one progress bar, and return their results in the order of the runs.
 
@@ -190,6 +191,7 @@ def sweep(
             nothing.
         executor: Runs them; default: all cores.
         ray: Address of a Ray cluster to use instead.
+        reports: Whether ``function`` takes a second argument, a ``Report``, which moves the bar while it runs.
     """
     known = {} if results is None else finished(results)
     done: dict[int, R] = {n: known[run.key] for n, run in enumerate(runs) if run.key in known}
@@ -199,7 +201,7 @@ def sweep(
     chosen = executor_for(ray=ray) if executor is None else nullcontext(executor)
     with chosen as inner, progress_bar(console) as progress:
         counted = WithProgress(inner, progress, name)
-        for index, result in counted.run(_Run(function), [runs[number] for number in left]):
+        for index, result in counted.run(_Run(function, reports), [runs[number] for number in left]):
             done[left[index]] = result
             if results is not None:
                 _append(results, runs[left[index]], result)
@@ -231,9 +233,10 @@ def _append(results: Path, run: ArmRun, result: Any) -> None:
 
 @dataclass(frozen=True)
 class _Run:
-    """Adapts a run function without progress reports to an executor."""
+    """Adapts a run function to an executor."""
 
-    function: Callable[[Any], Any]
+    function: Callable[..., Any]
+    reports: bool
 
     def __call__(self, item: ArmRun, report: Report) -> Any:
-        return self.function(item.spec)
+        return self.function(item.spec, report) if self.reports else self.function(item.spec)

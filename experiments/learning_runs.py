@@ -1,0 +1,276 @@
+"""One run of a study of learning: from a base model that can do some of the tasks, on the simulated cluster.
+
+Needs torch: the processes of a sweep import it, ``experiments.learning_study`` does not.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from typing_extensions import override
+
+from dartsim.config import Config
+from dartsim.core.types import Batch, Group, Trajectory, UpdateResult, Weights
+from dartsim.curation import TurnSelection
+from dartsim.envs.mock.suites import mock_tasks
+from dartsim.lab.sweep import Report
+from dartsim.observe import HELD_OUT, Instrument, Recorder, TrainerState, UpdateRecord, ticker
+from dartsim.real.evaluate import evaluate
+from dartsim.real.learners.torch_learner import TorchLearner
+from dartsim.real.learners.warm_start import Demonstration, WarmStart, warm_start
+from dartsim.real.scratch import replaced_folder
+from dartsim.real.vlm import VlmPolicy, build
+from dartsim.real.vlm.model import one_thread
+from dartsim.real.vlm.plan import vlm_config
+from dartsim.run.demonstrations import oracle_turns
+from dartsim.run.evaluation import EvaluatedLearner
+from dartsim.run.learning import learning
+from dartsim.run.prepare import PreparedRun, prepare
+from dartsim.run.sim_cluster import desktop_maker
+from dartsim.run.simulation import run_simulation
+from dartsim.trainer.promotion import HeldOutRewards
+from experiments.learning_suites import KINDS, LearningRun, Teacher
+
+FINAL_ATTEMPTS = 4
+"""Attempts at each held-out task with the last weights."""
+
+QUARTERS = 4
+"""Parts of a run in which attempts are counted apart."""
+
+BASE = "base.json"
+"""File beside a base model's checkpoint: what it can do."""
+
+
+def made_base(run: LearningRun, folder: Path) -> Mapping[str, Any]:
+    """Make the base model of a run, unless the folder has it, and return what it can do.
+
+    Returns:
+        ``tasks`` and ``held_out``: success rate by task; ``cpu_seconds``: what it took.
+    """
+    if (folder / BASE).is_file():
+        return cast("dict[str, Any]", json.loads((folder / BASE).read_text(encoding="utf-8")))
+    began = time.process_time()
+    one_thread()
+    prepared, seed = prepare(run.base), run.base.run.seed
+    vlm = build(vlm_config(run.base), seed=seed)
+    lessons = lessons_of(run.base, run.teacher, vlm.config.actions)
+    warm_start(vlm, lessons, WarmStart(steps=run.teacher.steps, seed=seed))
+    rates = {
+        name: _evaluate(VlmPolicy(vlm), prepared, tasks, Weights(0), run.teacher.attempts).task_means()
+        for name, tasks in (("tasks", prepared.tasks), ("held_out", prepared.held_out))
+    }
+    made = {**rates, "cpu_seconds": time.process_time() - began}
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with replaced_folder(folder) as partial:
+        TorchLearner(vlm, run.base.trainer, seed=seed).save(partial / "checkpoint")
+        (partial / BASE).write_text(json.dumps(made), encoding="utf-8")
+    return made
+
+
+def lessons_of(settings: Config, teacher: Teacher, words: Sequence[str]) -> list[Demonstration]:
+    """Return what an imperfect teacher shows: some actions by chance, and some families always wrong."""
+    seed = settings.run.seed
+    rng = np.random.default_rng([seed, 7])
+    shown = []
+    for family, careless in teacher.careless.items():
+        tasks = mock_tasks(family, teacher.tasks, seed + 1_000, teacher.difficulty)
+        for number, task in enumerate(tasks):
+            for turn in oracle_turns(settings, task, number) or ():
+                action = _beside(turn.action) if family in teacher.wrong else turn.action
+                if rng.random() < careless:
+                    action = words[int(rng.integers(len(words)))]
+                shown.append(turn._replace(action=action))
+    return shown
+
+
+def _beside(action: str) -> str:
+    """Return a click on the cell to the right of the right one, at the edge the first of the row."""
+    word, *cell = action.split()
+    if word != "click":
+        return action
+    return f"click {(int(cell[0]) + 1) % 3} {cell[1]}"
+
+
+def kind_of(rate: float) -> str:
+    """Return ``never``, ``hard`` or ``easy``, by the base model's success rate at a task."""
+    return "never" if rate == 0.0 else "hard" if rate < 0.5 else "easy"
+
+
+@dataclass
+class Curve(Instrument):
+    """Success on held-out tasks by update, hour and turn, written during the run."""
+
+    kinds: Mapping[str, str]
+    """Kind of each held-out task."""
+    recorder: Recorder | None = None
+    points: list[dict[str, float]] = field(default_factory=list)
+
+    @override
+    def run_started(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    @override
+    def update_finished(self, record: UpdateRecord) -> None:
+        if HELD_OUT in record.metrics:
+            self.note(record.update, record.time)
+
+    def note(self, update: int, seconds: float) -> None:
+        """Add where the run is; ``rates`` adds the success later."""
+        counts, hot = (self.recorder.counts, self.recorder.hot) if self.recorder is not None else ({}, None)
+        self.points.append(
+            {
+                "update": update,
+                "simulated_hours": round(seconds / 3600.0, 5),
+                "turns": hot.generated_turns if hot is not None else 0,
+                "trained_turns": counts.get("trained_turns", 0),
+            }
+        )
+
+    def with_rates(self, rates: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+        """Return the curve by columns, with the success over all tasks and by kind.
+
+        Args:
+            rates: Success by held-out task, one mapping for each point.
+        """
+        rows = [
+            {**point, "success_rate": float(np.mean(list(own.values()))), **by_kind(own, self.kinds)}
+            for point, own in zip(self.points, rates, strict=True)
+        ]
+        return {name: [round(row[name], 5) for row in rows] for name in rows[0]}
+
+
+def by_kind(rates: Mapping[str, float], kinds: Mapping[str, str]) -> dict[str, float]:
+    """Return the mean success rate of each kind of task that there is."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for task, rate in rates.items():
+        found[kinds[task]].append(rate)
+    return {kind: float(np.mean(found[kind])) for kind in KINDS if found[kind]}
+
+
+class AttemptCounts(Instrument):
+    """Counts attempts, turns and successes by quarter of the run and by kind of task."""
+
+    def __init__(self, kinds: Mapping[str, str], hours: float) -> None:
+        self._kinds = kinds
+        self._quarter_seconds = hours * 3600.0 / QUARTERS
+        self.quarters: list[dict[str, Counter[str]]] = [{kind: Counter() for kind in KINDS} for _ in range(QUARTERS)]
+
+    @override
+    def attempt_ended(self, trajectory: Trajectory) -> None:
+        if trajectory.reward is None:
+            return
+        quarter = min(QUARTERS - 1, int(trajectory.finished / self._quarter_seconds))
+        counts = self.quarters[quarter][self._kinds[trajectory.attempt.task.id]]
+        counts.update(attempts=1, turns=len(trajectory.turns), successes=int(trajectory.reward >= 1.0))
+
+
+class Cuts:
+    """A learner that counts the turns that selection drops: of stored successes, and by the sign of the advantage."""
+
+    def __init__(self, inner: EvaluatedLearner, settings: Config) -> None:
+        self._inner = inner
+        self._rule: TurnSelection = settings.curation.selection.build()
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def newest(self) -> Weights:
+        return self._inner.newest
+
+    async def update(self, batch: Batch) -> UpdateResult:
+        for group in batch.groups:
+            for trajectory, flags in zip(group.trajectories, self._rule.select(group).kept, strict=True):
+                for name in _names(trajectory, group):
+                    self.counts[name] += len(flags)
+                    self.counts[f"{name}_cut"] += flags.count(False)
+        return await self._inner.update(batch)
+
+
+def _names(trajectory: Trajectory, group: Group) -> tuple[str, str]:
+    mean = np.mean([other.reward or 0.0 for other in group.trajectories])
+    sign = "positive" if (trajectory.reward or 0.0) > mean else "negative"
+    return "own" if trajectory.attempt.group == group.id else "stored", sign
+
+
+def run_from(run: LearningRun, folder: Path, report: Report = lambda share: None) -> dict[str, Any]:
+    """Make a run from the base model in a folder, which is made if it is not there, and return its figures."""
+    base = made_base(run, folder)
+    began = time.process_time()
+    prepared = prepare(run.config)
+    trained = learning(prepared, resume=folder)
+    kinds = {task: kind_of(rate) for name in ("tasks", "held_out") for task, rate in base[name].items()}
+    curve, counts = Curve(kinds), AttemptCounts(kinds, run.config.run.hours)
+    curve.note(0, 0.0)
+    learner = trained.learner
+    cuts = Cuts(learner, prepared.config)
+    trained.learner = cast("EvaluatedLearner", cuts)
+    progress = ticker(lambda now: report(now / 3600.0 / run.config.run.hours))
+    result = run_simulation(prepared, learning=trained, instruments=[curve, counts, progress])
+    newest = learner.newest
+    last = _evaluate(trained.model, prepared, prepared.held_out, newest, FINAL_ATTEMPTS).task_means()
+    recorder, figures = result.recorder, result.figures
+    curve.note(newest.version, recorder.snapshots[-1].time)
+    during = [evaluation.task_means() for evaluation in trained.held_out.evaluations]
+    points = curve.with_rates([base["held_out"], *during[: len(curve.points) - 2], last])
+    return {
+        "bound": prepared.config.curation.staleness.max_staleness,
+        "success_rate_initial": points["success_rate"][0],
+        "success_rate_final": points["success_rate"][-1],
+        "by_kind_initial": by_kind(base["held_out"], kinds),
+        "by_kind_final": by_kind(last, kinds),
+        "kinds": dict(Counter(kinds[task.id] for task in prepared.held_out)),
+        "curve": points,
+        "attempts": counts.quarters,
+        "num_updates": newest.version,
+        "turns": recorder.hot.generated_turns,
+        "trained_turns": int(recorder.counts["trained_turns"]),
+        "turns_per_trajectory": figures["turns_per_trajectory"],
+        "staleness_mean": figures["staleness_mean"],
+        "staleness_max": recorder.staleness_max,
+        "env_utilization": figures["env_utilization"],
+        "trainer_busy": 1.0 - _share_waiting(recorder),
+        "importance": _means(recorder, "importance", "mean_weight", "capped_share", "raw_effective_sample_share"),
+        "clipping": _means(recorder, "objective", "clipped_low_share", "clipped_high_share"),
+        "dropped": {name.removeprefix("dropped/"): int(n) for name, n in recorder.counts.items() if "dropped/" in name},
+        "cut_turns": dict(cuts.counts),
+        "pool": dict(trained.successes.counts) if trained.successes is not None else {},
+        "cpu_seconds": time.process_time() - began,
+    }
+
+
+def _evaluate(
+    model: VlmPolicy, prepared: PreparedRun, tasks: Sequence[Any], weights: Weights, attempts: int
+) -> HeldOutRewards:
+    """Evaluate weights in more attempts than during the run."""
+    model.add(weights)
+    maker = desktop_maker(prepared.config)
+    return evaluate(
+        model,
+        [maker() for _ in range(64)],
+        tasks,
+        version=weights.version,
+        turn_limit=prepared.config.rollout.max_turns,
+        attempts=attempts,
+        seed=1,
+    )
+
+
+def _share_waiting(recorder: Recorder) -> float:
+    seconds = recorder.snapshots[-1].trainer
+    return seconds[TrainerState.WAIT_DATA] / max(sum(seconds), 1e-9)
+
+
+def _means(recorder: Recorder, prefix: str, *names: str) -> dict[str, float]:
+    """Return means of metrics over the updates that have them."""
+    found = {}
+    for name in names:
+        values = [r.metrics[f"{prefix}/{name}"] for r in recorder.updates if f"{prefix}/{name}" in r.metrics]
+        if values:
+            found[name] = float(np.mean(values))
+    return found

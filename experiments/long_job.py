@@ -1,0 +1,142 @@
+"""Three schedulers on a model that learns tasks of many turns: success on held-out tasks over hours and over samples.
+
+python -m experiments.long_job                  both suites, five seeds
+python -m experiments.long_job --suite locks    one suite
+python -m experiments.long_job --quick          one seed, cut short: the same keys
+
+Every run of a seed starts from the same base model. Finished runs are kept in runs/experiments: a study that was ended
+goes on with the same command.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from dartsim.config import Config
+from experiments.charts import drawing, legend_below
+from experiments.learning_study import COLUMNS, draw_curves, learning_sweep, of_arm, paired, percent, points
+from experiments.learning_suites import KINDS, SUITES, LearningRun
+from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, recorded_line
+
+SHARED = ("curation.pool.collected_per_task=1",)
+"""What every arm with a pool gets: one success of the oracle for each task, as DART's pool was collected beforehand."""
+
+ARMS: Mapping[str, tuple[str, ...]] = {"dartsim": SHARED, "dart": SHARED, "coupled": ()}
+"""Preset -> what else it sets. All get the suite's model, optimizer, tasks and cluster."""
+
+
+def config(suite: str, arm: str, seed: int, *, quick: bool) -> Config:
+    """Return the configuration of an arm."""
+    return SUITES[suite].config(seed, quick=quick, scheduler=arm, overrides=ARMS[arm])
+
+
+def _run(suite: str, arm: str, seed: int, *, quick: bool) -> LearningRun:
+    return SUITES[suite].run(arm, config(suite, arm, seed, quick=quick), quick=quick)
+
+
+def measure(options: Options) -> Figures:
+    """Make every run of the suites that is not finished."""
+    suites = list(SUITES) if options.own.suite is None else [options.own.suite]
+    work = [(suite, arm, seed) for suite in suites for seed in range(options.seeds) for arm in ARMS]
+    runs = learning_sweep(options, "long_job", [_run(*job, quick=options.quick) for job in work])
+    by_suite = {
+        suite: [{"suite": suite, **run} for (of, _, _), run in zip(work, runs, strict=True) if of == suite]
+        for suite in suites
+    }
+    return {
+        "suites": by_suite,
+        "over_dart": {suite: over(own, "dart") for suite, own in by_suite.items()},
+        "over_coupled": {suite: over(own, "coupled") for suite, own in by_suite.items()},
+        "cpu_seconds": sum(run["cpu_seconds"] for run in runs),
+        "config": {
+            suite: {arm: config(suite, arm, 0, quick=options.quick).model_dump(mode="json") for arm in ARMS}
+            for suite in suites
+        },
+    }
+
+
+def over(runs: list[Figures], other: str) -> Figures:
+    """Return the difference of ``dartsim`` to another arm at equal hours and samples, over all tasks and by kind."""
+    return {
+        column: {of: paired(runs, "dartsim", other, column, of) for of in ("success_rate", *KINDS)}
+        for column in COLUMNS
+    }
+
+
+def success_table(figures: Figures) -> Rows:
+    """Success of each scheduler on held-out tasks."""
+    rows = []
+    for suite, runs in figures["suites"].items():
+        for arm in ARMS:
+            own = of_arm(runs, arm)
+            kinds = [percent(r["by_kind_final"][kind] for r in own if kind in r["by_kind_final"]) for kind in KINDS]
+            hours = own[0]["curve"]["simulated_hours"][-1]
+            success = [percent(run[f"success_rate_{when}"] for run in own) for when in ("initial", "final")]
+            rows.append([f"{suite}, `{arm}`", f"{hours:.1f}", *success, *kinds, _mean(own, "num_updates")])
+    return ["suite, scheduler", "hours", "base model", "success", *KINDS, "updates"], rows
+
+
+def _mean(runs: list[Figures], name: str) -> str:
+    return f"{sum(run[name] for run in runs) / len(runs):.0f}"
+
+
+def difference_table(figures: Figures) -> Rows:
+    """What ``dartsim`` gains over the other schedulers, seed by seed, percentage points."""
+    rows = []
+    for suite in figures["suites"]:
+        for other in ("dart", "coupled"):
+            for column, words in (("simulated_hours", "hours"), ("turns", "samples")):
+                found = figures[f"over_{other}"][suite][column]
+                whole = found["success_rate"]
+                rows.append(
+                    [
+                        f"{suite}: over `{other}` at equal {words}",
+                        points(whole["mean"], whole["half_width"]),
+                        points(whole["over_mean"], whole["over_half_width"]),
+                        points(found["never"]["mean"], found["never"]["half_width"]),
+                        str(whole["seeds"]),
+                    ]
+                )
+    return ["difference, percentage points", "at the end", "mean on the way", "never-solved tasks", "seeds"], rows
+
+
+def provenance(figures: Figures) -> str:
+    """Return what the recorded runs were made with."""
+    return recorded_line(figures, f"{figures['cpu_seconds'] / 60:.0f} CPU minutes in all")
+
+
+@drawing(3.0)
+def curves(figure: Any, recorded: Figures) -> None:
+    """Success on held-out tasks over simulated hours and over samples, with 95 % bands."""
+    runs = next(iter(recorded["suites"].values()))
+    for axes, column in zip(figure.subplots(1, 2, sharey=True), COLUMNS, strict=True):
+        draw_curves(axes, runs, list(ARMS), column)
+    legend_below(figure, 3)
+
+
+def _own_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--suite", choices=list(SUITES), help="only these tasks (default: all)")
+
+
+STUDY = Experiment(
+    name="long_job",
+    about=str(__doc__),
+    measure=measure,
+    seeds=5,
+    tables={
+        "long-job-success": success_table,
+        "long-job-difference": difference_table,
+        "long-job-provenance": provenance,
+    },
+    pictures={
+        "long-job": StudyPicture(
+            "Success on held-out tasks of many turns over simulated hours and over samples, three schedulers", curves
+        )
+    },
+    add_arguments=_own_options,
+)
+
+if __name__ == "__main__":
+    STUDY.run()
