@@ -7,6 +7,7 @@ micro-batches, so that the parts of a loss add up to the loss of one process wit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import ceil
 from typing import Any, Protocol
 
 import numpy as np
@@ -117,8 +118,8 @@ class GradientSteps:
         before = self._snapshot() if several else None
         health, mismatch, norms, losses = Health(), Mismatch(), [], []
         try:
-            for rows in self._order(data.group, update):
-                more, apart, norm, loss = self._step(data, rows, old_BT, reference_BT)
+            for turns in self._order(data.group, update):
+                more, apart, norm, loss = self._step(data, turns, old_BT, reference_BT)
                 health, mismatch = health + more, mismatch + apart
                 norms.append(norm)
                 losses.append(loss)
@@ -128,12 +129,15 @@ class GradientSteps:
                 self._take_back(before)
             raise
         self.updates = update
+        rows = self._rows(data.examples)
         return {
             "learner/loss": float(np.mean(losses)),
             "learner/grad_norm": float(np.mean(norms)),
             "learner/learning_rate": self.optimizer.param_groups[0]["lr"],
             "learner/turns": float(len(data.examples)),
-            "learner/prompts": float(len(rows_of(data.examples))),
+            "learner/sequences": float(len(rows)),
+            "learner/computed_tokens": float(sum(row.length for row in rows)),
+            "learner/turn_tokens": float(sum(example.length for example in data.examples)),
             "learner/response_tokens": float(data.mask.sum()),
             "learner/unwritable_turns": float(data.unwritable),
             **mismatch.metrics(self.config.mismatch_bound),
@@ -200,18 +204,28 @@ class GradientSteps:
             for part in np.array_split(ids, min(self.config.optimizer.minibatches, len(ids))):
                 yield torch.from_numpy(np.flatnonzero(np.isin(group_B.numpy(), part)))
 
+    def _rows(self, examples: Sequence[Example]) -> list[PackedRow]:
+        optimizer = self.config.optimizer
+        rows = rows_of(self._vlm, examples, max_tokens=optimizer.max_tokens, pack=optimizer.pack)
+        part = ceil(sum(row.length for row in rows) / self._peers.size)
+        if self._peers.size == 1 or part >= optimizer.max_tokens:
+            return rows
+        # A small batch must not end up in fewer rows than there are processes.
+        return rows_of(self._vlm, examples, max_tokens=part, pack=optimizer.pack)
+
     def _micro_batches(self, examples: Sequence[Example]) -> Iterator[tuple[list[PackedRow], bool]]:
         """Yield this process's micro-batches, and whether they count.
 
-        All processes have equally many, because each takes part in gathering every layer's weights; one with too few
-        computes the shortest row without counting it.
+        All processes have equally many, and at a time those of like size, because each takes part in gathering every
+        layer's weights; one with too few computes the shortest row without counting it.
         """
-        rows = rows_of(examples)
-        plans = [split(part, max_tokens=self.config.optimizer.max_tokens) for part in deal(rows, self._peers.size)]
-        mine = plans[self._peers.rank]
+        rows, peers = self._rows(examples), self._peers
+        batches = split(rows, max_tokens=self.config.optimizer.max_tokens, ranks=peers.size)
+        batches.sort(key=lambda batch: -sum(row.length for row in batch))
+        mine = batches[peers.rank :: peers.size]
         yield from ((micro, True) for micro in mine)
-        idle = [min(rows, key=lambda row: row.length)]
-        yield from ((idle, False) for _ in range(max(map(len, plans)) - len(mine)))
+        if len(mine) < ceil(len(batches) / peers.size):
+            yield [min(rows, key=lambda row: row.length)], False
 
     @torch.no_grad()
     def _score_all(self, scorer: Scorer, data: TurnData) -> tuple[Tensor, Tensor]:
@@ -239,7 +253,7 @@ class GradientSteps:
             if not counts:
                 ((logprobs + entropies) * 0.0).sum().backward()  # type: ignore[no-untyped-call]
                 continue
-            here = torch.tensor(sorted(member for row in micro for member in row.members))
+            here = torch.unique(packed.member)  # sorted
             new_BT, entropy_BT = _spread(packed, here, data.mask.shape[1], logprobs, entropies)
             turns = data.turns(
                 rows[here],
@@ -281,17 +295,6 @@ class GradientSteps:
         warmup = self.config.optimizer.warmup_updates
         share = min(1.0, (self.updates + 1) / warmup) if warmup else 1.0
         return self.config.optimizer.learning_rate * share
-
-
-def deal(rows: Sequence[PackedRow], count: int) -> list[list[PackedRow]]:
-    """Split rows into parts of about equally many tokens, each in the original order."""
-    parts: list[list[int]] = [[] for _ in range(count)]
-    loads = [0] * count
-    for number in sorted(range(len(rows)), key=lambda number: -rows[number].length):
-        lightest = loads.index(min(loads))
-        parts[lightest].append(number)
-        loads[lightest] += rows[number].length
-    return [[rows[number] for number in sorted(part)] for part in parts]
 
 
 def _spread(packed: Packed, here: Tensor, width: int, *values: Tensor) -> tuple[Tensor, ...]:

@@ -1,10 +1,10 @@
 """``TorchLearner``: batches of trajectories into weights, with the objective of ``dartsim.trainer``.
 
-    Batch --examples--> one row a prompt --micro-batches--> log-probabilities --objective--> gradient --AdamW--> Weights
+    Batch --examples--> rows --micro-batches--> log-probabilities --objective--> gradient --AdamW--> Weights
 
-Every turn is one example. A turn's prompt is built from what the worker saw, by the worker's own code. Prompts
-that several attempts share are computed once (``dartsim.real.vlm.packing``), with the very gradient that computing them
-once an attempt would give. The same steps by several processes: ``dartsim.real.learners.fsdp``.
+Every turn is one example. A turn's prompt is built from what the worker saw, by the worker's own code. What several
+turns or attempts have in common is computed once (``dartsim.real.vlm.packing``), with the very gradient that computing
+each turn alone would give. The same steps by several processes: ``dartsim.real.learners.fsdp``.
 """
 
 from __future__ import annotations

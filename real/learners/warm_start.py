@@ -35,7 +35,7 @@ class WarmStart:
         batch: Demonstrations a step.
         learning_rate: AdamW's, after a warmup of a tenth of the steps; it falls to a tenth by a cosine.
         max_grad_norm: Longer gradients are clipped to this.
-        max_tokens: Padded tokens of a micro-batch.
+        max_tokens: Tokens of a micro-batch.
         seed: Seed of the order of demonstrations.
     """
 
@@ -89,7 +89,7 @@ def warm_start(
         count = sum(len(example.tokens) for example in chosen)
         optimizer.zero_grad()
         total = 0.0
-        for rows in split(rows_of(chosen), max_tokens=settings.max_tokens):
+        for rows in split(rows_of(vlm, chosen, max_tokens=settings.max_tokens), max_tokens=settings.max_tokens):
             logprobs, _ = score(vlm, pack(vlm, rows, chosen))
             loss = -logprobs.sum() / count
             loss.backward()  # type: ignore[no-untyped-call]

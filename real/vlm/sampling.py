@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dartsim.real.vlm.grammar import END
+from dartsim.real.vlm.images import Picture
 from dartsim.real.vlm.model import Vlm
-from dartsim.real.vlm.packing import Example, Packed, PackedRow, distribution, hidden, pack, rows_of, score, split
+from dartsim.real.vlm.packing import Example, Inputs, distribution, hidden, pack, picture_tokens, rows_of, score
 from dartsim.real.vlm.prompts import VlmPrompt
-from dartsim.real.vlm.trunk import Cache
+from dartsim.real.vlm.trunk import Attend, Cache, attention, causal
 
-_NOTHING = np.zeros(0, dtype=np.int64)
 _GROW = 32
 """Positions that a cache grows by."""
 
@@ -60,14 +60,49 @@ def sample(
     greedy = greedy or vlm.decoding.temperature == 0.0
     if firsts is not None and firsts.suffice(vlm):
         return firsts.sample(vlm, prompts, keys, greedy=greedy, max_tokens=max_tokens)
-    examples = [Example(prompt, _NOTHING, _NOTHING) for prompt in prompts]
     replies: list[Sampled | None] = [None] * len(prompts)
-    for rows in split(rows_of(examples), max_tokens=max_tokens):
+    for rows in prompt_rows(prompts, max_tokens=max_tokens):
         with vlm.computing():
             members = [member for row in rows for member in row.members]
-            for member, reply in zip(members, _Decoder(vlm, rows, examples, keys, greedy).run(), strict=True):
+            for member, reply in zip(members, _Decoder(vlm, rows, keys[members], greedy).run(), strict=True):
                 replies[member] = reply
     return [reply for reply in replies if reply is not None]
+
+
+class PromptRow(NamedTuple):
+    """A prompt, and the numbers of the requests that it is of."""
+
+    prompt: VlmPrompt
+    members: list[int]
+
+
+def prompt_rows(prompts: Sequence[VlmPrompt], *, max_tokens: int) -> list[list[PromptRow]]:
+    """Return the distinct prompts in batches of at most ``max_tokens`` padded tokens; a longer one is alone."""
+    by_key: dict[Any, PromptRow] = {}
+    for number, prompt in enumerate(prompts):
+        by_key.setdefault(prompt.key, PromptRow(prompt, [])).members.append(number)
+    batches: list[list[PromptRow]] = []
+    for row in sorted(by_key.values(), key=lambda row: -len(row.prompt.tokens)):
+        if batches and (len(batches[-1]) + 1) * len(batches[-1][0].prompt.tokens) <= max_tokens:
+            batches[-1].append(row)
+        else:
+            batches.append([row])
+    return batches
+
+
+def last_hidden(vlm: Vlm, prompts: Sequence[VlmPrompt], attend: Attend = causal) -> Tensor:
+    """Return the last hidden state of each prompt, [B, D]. They are padded on the right, where nothing causal looks."""
+    lengths = [len(prompt.tokens) for prompt in prompts]
+    width = max(lengths)
+    ids = np.full((len(prompts), width), vlm.vocabulary.pad, dtype=np.int64)
+    positions = np.zeros((3, *ids.shape), dtype=np.int64)
+    placed: list[tuple[Picture, int]] = []
+    for b, (prompt, length) in enumerate(zip(prompts, lengths, strict=True)):
+        ids[b, :length], positions[:, b, :length] = prompt.tokens, prompt.positions
+        starts = (b * width + start for start in prompt.image_starts)
+        placed += zip(prompt.pictures, starts, strict=True)
+    inputs = Inputs(torch.from_numpy(ids), torch.from_numpy(positions), *picture_tokens(vlm, placed))
+    return hidden(vlm, inputs, attend)[torch.arange(len(prompts)) * width + torch.tensor(lengths) - 1]
 
 
 class FirstTokens:
@@ -90,11 +125,9 @@ class FirstTokens:
     ) -> list[Sampled]:
         """Return a reply to each prompt; only new prompts are computed."""
         new = [prompt for prompt in prompts if prompt.key not in self._logits]
-        examples = [Example(prompt, _NOTHING, _NOTHING) for prompt in new]
-        for rows in split(rows_of(examples), max_tokens=max_tokens) if new else ():
+        for rows in prompt_rows(new, max_tokens=max_tokens):
             with vlm.computing():
-                packed = pack(vlm, rows, examples)
-                logits = vlm.trunk.logits(hidden(vlm, packed)[packed.last])
+                logits = vlm.trunk.logits(last_hidden(vlm, [row.prompt for row in rows]))
             self._logits.update((row.prompt.key, logit) for row, logit in zip(rows, logits, strict=True))
         logits = torch.stack([self._logits[prompt.key] for prompt in prompts])
         while len(self._logits) > self._max_prompts:
@@ -130,30 +163,27 @@ def score_reply(vlm: Vlm, prompt: VlmPrompt, tokens: Sequence[int]) -> Sampled:
     """
     states = np.asarray(vlm.grammar.states(tokens), dtype=np.int64)
     examples = [Example(prompt, np.asarray(tokens, dtype=np.int64), states)]
-    logprobs, entropies = score(vlm, pack(vlm, rows_of(examples), examples))
+    logprobs, entropies = score(vlm, pack(vlm, rows_of(vlm, examples), examples))
     return Sampled(examples[0].tokens, logprobs.numpy(), entropies.numpy())
 
 
 class _Decoder:
     """Decodes the replies to some rows' prompts; B counts unfinished replies."""
 
-    def __init__(
-        self, vlm: Vlm, rows: Sequence[PackedRow], examples: Sequence[Example], keys: NDArray[np.uint64], greedy: bool
-    ) -> None:
+    def __init__(self, vlm: Vlm, rows: Sequence[PromptRow], keys: NDArray[np.uint64], greedy: bool) -> None:
         self._vlm = vlm
         self._greedy = greedy
-        members = [member for row in rows for member in row.members]
-        self._keys = keys[members]
+        self._keys = keys
+        self._prompts = [row.prompt for row in rows]
         self._row = torch.tensor([b for b, row in enumerate(rows) for _ in row.members])
         longest = vlm.grammar.longest or vlm.decoding.max_new_tokens
         self._max_new = min(longest, vlm.decoding.max_new_tokens)
-        self._packed: Packed = pack(vlm, rows, examples)
-        self._next = torch.tensor([row.prompt.next_position for row in rows])[self._row]
-        lengths = self._packed.lengths
-        self._uneven = bool((lengths != lengths[0]).any())
+        self._next = torch.tensor([prompt.next_position for prompt in self._prompts])[self._row]
+        self._lengths = torch.tensor([len(prompt.tokens) for prompt in self._prompts])
+        self._used = int(self._lengths.max())
+        self._uneven = bool((self._lengths != self._used).any())
         self._cache: Cache = []
         self._angles: tuple[Tensor, Tensor] | None = None
-        self._used = self._packed.ids.shape[1]
         self._visible = torch.zeros(0)
 
     def run(self) -> list[Sampled]:
@@ -188,15 +218,14 @@ class _Decoder:
     def _prefill(self) -> Tensor:
         """Compute the prompts, each once, and return the logits of every reply's first token."""
         vlm, row = self._vlm, self._row
-        attend = None if self._max_new == 1 else self._store_prompt
-        states = hidden(vlm, self._packed, attend)[self._packed.last]
+        states = last_hidden(vlm, self._prompts, causal if self._max_new == 1 else self._store_prompt)
         if self._max_new > 1 and self._uneven:
             places = torch.arange(self._cache[0][0].shape[2])
-            lengths = self._packed.lengths[row][:, None]
+            lengths = self._lengths[row][:, None]
             self._visible = ((places < lengths) | (places >= self._used))[:, None, None, :]
         return vlm.trunk.logits(states)[row]
 
-    def _store_prompt(self, number: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def _store_prompt(self, number: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         room = min(self._max_new - 1, _GROW)
         shape = (len(self._row), k.shape[1], k.shape[2] + room, k.shape[3])
         stored = []
@@ -206,7 +235,7 @@ class _Decoder:
             full[:, :, k.shape[2] :] = 0  # a masked position is still multiplied
             stored.append(full)
         self._cache.append((stored[0], stored[1]))
-        return k, v
+        return causal(number, q, k, v)
 
     def _step(self, drawn: Tensor, place: int) -> Tensor:
         """Feed the drawn tokens and return the logits of the next ones."""
@@ -216,18 +245,18 @@ class _Decoder:
         at = self._used
         self._used += 1
 
-        def attend(number: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        mask = self._visible[..., : at + 1] if self._uneven else None
+
+        def attend(number: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values = self._cache[number]
             keys[:, :, at : at + 1] = k
             values[:, :, at : at + 1] = v
-            return keys[:, :, : at + 1], values[:, :, : at + 1]
+            return attention(q, keys[:, :, : at + 1], values[:, :, : at + 1], mask=mask)
 
         x, _ = trunk.embed(drawn[:, None], None, drawn, drawn)
         cos, sin = self._rotary(x)
         rotary = (cos[:, :, place : place + 1], sin[:, :, place : place + 1])
-        mask = self._visible[..., : at + 1] if self._uneven else None
-        states = trunk.layers(x, rotary, mask=mask, causal=False, attend=attend)
-        return trunk.logits(states[:, 0])
+        return trunk.logits(trunk.layers(x, rotary, attend)[:, 0])
 
     def _rotary(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return cosine and sine [B, 1, positions, head] of the replies' positions, computed once."""

@@ -24,6 +24,8 @@ from dartsim.real.vlm.images import ImageRules
 Grid = tuple[int, int]
 Cache = list[tuple[Tensor, Tensor]]
 """Keys and values of each layer, [B, H, K, head]."""
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""Returns the attention [B, H, L, head] of a layer's queries to its keys and values, of those or cached ones."""
 
 
 class Seen(NamedTuple):
@@ -136,52 +138,36 @@ class Trunk(nn.Module):
         cos, sin = text.rotary_emb(x, positions_3BL)
         return cos.unsqueeze(1), sin.unsqueeze(1)
 
-    def layers(
-        self,
-        x: Tensor,
-        rotary: tuple[Tensor, Tensor],
-        *,
-        mask: Tensor | None = None,
-        causal: bool = True,
-        deep: Any = None,
-        attend: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]] | None = None,
-    ) -> Tensor:
+    def layers(self, x: Tensor, rotary: tuple[Tensor, Tensor], attend: Attend, *, deep: Any = None) -> Tensor:
         """Run the language model's layers over embeddings [B, L, D].
 
         Args:
             x: Embeddings.
             rotary: What ``rotary`` returned.
-            mask: bool [B, 1, L, K], true where attention is allowed; None with ``causal``.
-            causal: Each token attends to itself and those before it.
+            attend: Who attends to whom.
             deep: What ``embed`` returned.
-            attend: Maps a layer's number, keys and values to those to attend to; used for a cache.
         """
         text: Any = self._text[0]
         run = _run(self._text_layer, self.checkpointing)
         for number, layer in enumerate(text.layers):
-            x = run(layer, x, rotary, mask, causal and mask is None, number, attend)
+            x = run(layer, x, rotary, attend, number)
             if deep and number < len(deep):
                 at, added = deep[number]
                 x = x.flatten(0, 1).index_add(0, at, added).view_as(x)
         return norm(text.norm, x)
 
-    def _text_layer(
-        self, layer: Any, x: Tensor, rotary: Any, mask: Tensor | None, causal: bool, number: int, attend: Any
-    ) -> Tensor:
-        attention = layer.self_attn
+    def _text_layer(self, layer: Any, x: Tensor, rotary: Any, attend: Attend, number: int) -> Tensor:
+        module = layer.self_attn
         rows, length, _ = x.shape
-        shape = (rows, length, -1, attention.head_dim)
+        shape = (rows, length, -1, module.head_dim)
         h = norm(layer.input_layernorm, x)
-        q, k, v = attention.q_proj(h).view(shape), attention.k_proj(h).view(shape), attention.v_proj(h).view(shape)
+        q, k, v = module.q_proj(h).view(shape), module.k_proj(h).view(shape), module.v_proj(h).view(shape)
         if self._deepstack:
-            q, k = norm(attention.q_norm, q), norm(attention.k_norm, k)
+            q, k = norm(module.q_norm, q), norm(module.k_norm, k)
         cos, sin = rotary
         q, k, v = _rotate(q.transpose(1, 2), cos, sin), _rotate(k.transpose(1, 2), cos, sin), v.transpose(1, 2)
-        if attend is not None:
-            k, v = attend(number, k, v)
-        shared = q.shape[1] != k.shape[1]
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=shared)
-        x = x + attention.o_proj(mixed.transpose(1, 2).reshape(rows, length, -1))
+        mixed = attend(number, q, k, v)
+        x = x + module.o_proj(mixed.transpose(1, 2).reshape(rows, length, -1))
         after: Tensor = layer.mlp(norm(layer.post_attention_layernorm, x))
         return x + after
 
@@ -189,6 +175,13 @@ class Trunk(nn.Module):
         """Return float32 logits of hidden states [..., D]."""
         head: Any = self._head[0]
         return head(hidden).float()  # type: ignore[no-any-return]
+
+    @property
+    def token_pairs(self) -> float:
+        """Pairs of tokens whose attention in a layer costs as much as all else that the layer does for one token."""
+        layer: Any = self._text[0].layers[0]
+        attended = layer.self_attn.head_dim * layer.self_attn.config.num_attention_heads
+        return float(sum(parameter.numel() for parameter in layer.parameters()) / (2 * attended))
 
     @property
     def num_outputs(self) -> int:
@@ -242,6 +235,25 @@ class _Layout:
         gather = torch.where(inside, starts[:, None] + offsets, starts[:, None])
         mask = None if bool(inside.all()) else inside[:, None, None, :].to(device)
         self.windows = (gather.to(device), mask, torch.nonzero(inside.flatten()).flatten().to(device))
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+    """Return the attention of queries [B, H, L, head]; heads may share keys and values.
+
+    Args:
+        q: Queries.
+        k: Keys [B, heads, K, head].
+        v: Values likewise.
+        mask: bool [L, K] or with more dimensions in front, true where attention is allowed; None: everywhere.
+        is_causal: Each token attends to itself and those before it.
+    """
+    shared = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=is_causal, enable_gqa=shared)
+
+
+def causal(number: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attend as ``Attend`` says: each token to itself and those before it."""
+    return attention(q, k, v, is_causal=True)
 
 
 def norm(module: Any, x: Tensor) -> Tensor:

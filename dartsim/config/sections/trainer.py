@@ -73,7 +73,13 @@ class OptimizerConfig(Section):
         "nothing is clipped.",
     )
     epochs: Positive = Field(1, description="Passes over a batch.")
-    max_tokens: Positive = Field(8192, description="Padded tokens of a micro-batch.")
+    max_tokens: Positive = Field(8192, description="Tokens of a micro-batch; a longer turn is alone.")
+    pack: Literal["trajectories", "turns"] = Field(
+        "trajectories",
+        description="trajectories: turns whose prompt begins with an earlier turn's prompt and reply share a sequence, "
+        "as they do between the cuts of policy.images_after_cut; same gradient, fewer tokens. turns: only turns with "
+        "equal prompts do.",
+    )
 
 
 class LoraConfig(Section):

@@ -58,7 +58,7 @@ def shard(vlm: Vlm, mesh: DeviceMesh, settings: FsdpConfig) -> Scorer:
     )
 
     def compute(packed: Packed) -> tuple[Tensor, Tensor]:
-        logprobs, entropies = score(vlm, _moved(packed, device))
+        logprobs, entropies = score(vlm, packed.to(device))
         return logprobs.cpu().clone(), entropies.cpu().clone()  # units must not return views
 
     visual, layers = model.model.visual, list(model.model.language_model.layers)
@@ -95,14 +95,3 @@ def gathered(model: Any, *, keep: bool) -> dict[str, Tensor]:
                 if keep:
                     weights[f"{name}.weight"] += ((second @ first) * module.scaling[adapter]).cpu()
     return weights
-
-
-def _moved(packed: Packed, device: torch.device) -> Packed:
-    if device.type == "cpu":
-        return packed
-
-    def moved(value: Any) -> Any:
-        return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
-
-    pictures = [(grid, moved(patches)) for grid, patches in packed.pictures]
-    return Packed(*(moved(value) for value in packed))._replace(pictures=pictures)

@@ -59,7 +59,8 @@ def test_an_update_makes_the_version_of_its_number(make_vlm: Any, batch: Batch) 
     assert not equal(before, result.weights.source)
     assert equal(weights(learner), result.weights.source)
     assert result.metrics["learner/turns"] == batch.num_turns == 16
-    assert result.metrics["learner/prompts"] == 4
+    assert result.metrics["learner/sequences"] == 1, "the prompts begin with the same text"
+    assert 16 < result.metrics["learner/computed_tokens"] < result.metrics["learner/turn_tokens"] / 4
     assert all(np.isfinite(value) for value in result.metrics.values())
 
 
@@ -158,7 +159,8 @@ def test_sharing_prompts_changes_no_gradient(make_vlm: Any, play_batch: Any) -> 
     gradients, prompts = [], []
     for each in (batch, edited(batch, apart)):
         vlm = make_vlm(**FREE)
-        prompts.append(TorchLearner(vlm, TINY).train(each).metrics["learner/prompts"])
+        config = TINY.replace(optimizer={"pack": "turns"})
+        prompts.append(TorchLearner(vlm, config).train(each).metrics["learner/sequences"])
         gradients.append(torch.cat([p.grad.flatten() for p in vlm.model.parameters()]))
     assert prompts == [4, 16]
     assert torch.nn.functional.cosine_similarity(*gradients, dim=0) > 0.999
@@ -180,7 +182,7 @@ def test_a_low_rank_learner_publishes_merged_weights(make_vlm: Any, batch: Batch
     shown = batch.trajectories[0].turns[0].observation
     (reply,) = policy.compute([Request(batch.trajectories[0].attempt, 0, shown, [])], 1)
     examples = [Example(vlm.prompts.build(shown, []), reply.tokens, np.array([0]))]
-    logprobs, _ = score(vlm, pack(vlm, rows_of(examples), examples))
+    logprobs, _ = score(vlm, pack(vlm, rows_of(vlm, examples), examples))
     assert logprobs.detach().numpy() == pytest.approx(reply.logprobs, abs=1e-5)
 
 

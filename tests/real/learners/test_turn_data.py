@@ -13,16 +13,12 @@ pytest.importorskip("transformers")
 
 from dartsim.config.sections.trainer import ADVANTAGE  # noqa: E402
 from dartsim.core.types import Batch  # noqa: E402
-from dartsim.real.learners.gradient_steps import (  # noqa: E402
-    TINY,
-    GradientSteps,
-    deal,
-)
+from dartsim.real.learners.gradient_steps import TINY, GradientSteps  # noqa: E402
 from dartsim.real.learners.torch_learner import TorchLearner  # noqa: E402
 from dartsim.real.learners.turn_data import chosen, lacks_entropies, read_turns  # noqa: E402
 from dartsim.real.vlm import VlmPolicy  # noqa: E402
 from dartsim.real.vlm.images import Pictures  # noqa: E402
-from dartsim.real.vlm.packing import PackedRow  # noqa: E402
+from dartsim.real.vlm.packing import PackedRow, split  # noqa: E402
 
 
 def blind(batch: Batch, indices: set[int]) -> Batch:
@@ -81,13 +77,17 @@ def test_turns_that_cannot_be_written_keep_their_place_in_the_selection(make_vlm
     assert selected.tolist() == [n % 4 == 1 for n in data.number.tolist()]
 
 
-def test_rows_are_dealt_evenly_and_stay_in_order() -> None:
-    rows = [PackedRow(None, [n], length) for n, length in enumerate((9, 1, 8, 2, 7, 3))]  # type: ignore[arg-type]
-    assert deal(rows, 1) == [rows]
-    parts = deal(rows, 2)
-    assert [sum(row.length for row in part) for part in parts] == [15, 15]
-    assert all([row.members[0] for row in part] == sorted(row.members[0] for row in part) for part in parts)
-    assert [len(part) for part in deal(rows[:1], 3)] == [1, 0, 0]
+def test_rows_are_split_evenly_over_ranks_and_stay_in_order() -> None:
+    rows = [PackedRow([], length, [(n, 0)], length) for n, length in enumerate((9, 1, 8, 2, 7, 3))]
+    for limit, ranks, lengths in (
+        (100, 1, [[9, 1, 8, 2, 7, 3]]),
+        (100, 2, [[9, 1, 8], [2, 7, 3]]),
+        (12, 1, [[9, 1], [8, 2], [7, 3]]),
+        (12, 2, [[9], [1, 8], [2, 7], [3]]),
+        (5, 1, [[9], [1], [8], [2], [7], [3]]),
+    ):
+        assert [[row.length for row in part] for part in split(rows, max_tokens=limit, ranks=ranks)] == lengths
+    assert [len(part) for part in split(rows[:1], max_tokens=5, ranks=3)] == [1]
 
 
 def test_a_screenshot_of_several_prompts_is_held_once(make_vlm: Any, play_batch: Any) -> None:

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from dartsim.real.vlm.packing import Example, pack, rows_of, score, split  # noqa: E402
-from dartsim.real.vlm.sampling import reply_keys, sample, score_reply, uniforms  # noqa: E402
+from dartsim.real.vlm.sampling import prompt_rows, reply_keys, sample, score_reply, uniforms  # noqa: E402
 
 SEEDS = [(1, 0), (2, 1), (3, 2), (4, 0)]
 
@@ -21,7 +21,7 @@ def scored(vlm: Any, prompts: list[Any], replies: list[Any], max_tokens: int = 1
         for prompt, reply in zip(prompts, replies, strict=True)
     ]
     found: dict[int, tuple[Any, Any]] = {}
-    for rows in split(rows_of(examples), max_tokens=max_tokens):
+    for rows in split(rows_of(vlm, examples, max_tokens=max_tokens), max_tokens=max_tokens):
         packed = pack(vlm, rows, examples)
         with torch.no_grad():
             logprobs, entropies = score(vlm, packed)
@@ -166,14 +166,14 @@ def test_uniform_numbers_are_uniform_and_their_own() -> None:
     assert abs(np.corrcoef(uniforms(keys, 0), uniforms(keys, 1))[0, 1]) < 0.1
 
 
-def test_rows_of_like_length_are_computed_together(make_vlm: Any, prompts_of: Any) -> None:
+def test_prompts_of_like_length_are_computed_together(make_vlm: Any, prompts_of: Any) -> None:
     vlm = make_vlm()
-    nothing = np.zeros(0, dtype=np.int64)
-    rows = rows_of([Example(prompt, nothing, nothing) for prompt in prompts_of(vlm) * 3])
-    assert [len(row.members) for row in rows] == [6, 3, 3]
-    longest = max(row.length for row in rows)
-    for batch in split(rows, max_tokens=2 * longest):
-        assert len(batch) == 1 or len(batch) * max(row.length for row in batch) <= 2 * longest
+    prompts = prompts_of(vlm) * 3
+    longest = max(len(prompt.tokens) for prompt in prompts)
+    batches = prompt_rows(prompts, max_tokens=2 * longest)
+    assert sorted(len(row.members) for batch in batches for row in batch) == [3, 3, 6]
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * max(len(row.prompt.tokens) for row in batch) <= 2 * longest
 
 
 def test_seeds_and_prompts_must_pair(make_vlm: Any) -> None:
