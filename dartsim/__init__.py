@@ -29,6 +29,8 @@ the changelog then says what replaces it. Run directories are read by later rele
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dartsim.core.compiled import choose
+
 if TYPE_CHECKING:
     from dartsim.api import Comparison, Result, compare, load, presets, simulate
     from dartsim.config.schema import Config
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from dartsim.sim.faults.kinds import Fault
     from dartsim.sim.run_virtual import run_virtual
     from dartsim.trainer.advantages import AdvantageRule
+
+choose()
 
 _HOMES = {
     "dartsim.api": ("Comparison", "Result", "compare", "load", "presets", "simulate"),

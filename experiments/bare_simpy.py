@@ -23,7 +23,7 @@ from dartsim.envs.timed import Pace
 from dartsim.run.prepare import PreparedRun
 from dartsim.sim.cores import SharedCores
 from dartsim.sim.engine import EngineJob, FluidEngine
-from dartsim.sim.host import mib, place
+from dartsim.sim.host import CoreUse, mib, place
 from dartsim.sim.prompts import ReplyLengths
 from dartsim.sim.surrogate import SurrogateActions, SurrogatePolicy
 from dartsim.sim.worker import PrefixCache
@@ -151,9 +151,9 @@ class BareCluster:
             yield host.memory.get(pace.memory_mib)
             with host.starts.request() as slot:
                 yield slot
-                yield wait(cores.event(pace.start(), pace.boot_cores), limits.start_seconds)
-            yield wait(cores.event(pace.boot(), pace.boot_cores), limits.start_seconds)
-            yield wait(cores.event(pace.setup(), pace.boot_cores), limits.setup_seconds)
+                yield wait(CoreUse(self.env, cores, pace.start(), pace.boot_cores), limits.start_seconds)
+            yield wait(CoreUse(self.env, cores, pace.boot(), pace.boot_cores), limits.start_seconds)
+            yield wait(CoreUse(self.env, cores, pace.setup(), pace.boot_cores), limits.setup_seconds)
             for turn in range(num_turns):
                 yield env.timeout(hop_seconds)
                 while True:
@@ -162,9 +162,9 @@ class BareCluster:
                     if reply.value:  # else the worker was restarted
                         break
                 self.num_turns += 1
-                yield wait(cores.event(pace.step(), pace.step_cores), limits.step_seconds)
-            yield wait(cores.event(pace.evaluate(), pace.step_cores), limits.evaluate_seconds)
-            yield wait(cores.event(pace.teardown(), 0.0), limits.close_seconds)
+                yield wait(CoreUse(self.env, cores, pace.step(), pace.step_cores), limits.step_seconds)
+            yield wait(CoreUse(self.env, cores, pace.evaluate(), pace.step_cores), limits.evaluate_seconds)
+            yield wait(CoreUse(self.env, cores, pace.teardown(), 0.0), limits.close_seconds)
             yield host.memory.put(pace.memory_mib)
 
     def _ask(self, session: int, turn: int) -> simpy.Event:

@@ -2,6 +2,8 @@
 
 python -m experiments.domain_hashes             every preset, 4 simulated hours: one minute on two cores
 python -m experiments.domain_hashes --record    keep the hashes, after a change of behavior that was meant
+python -m experiments.domain_hashes --events 1  print the event hashes of one simulated hour; CI compares the compiled
+                                                form with the source
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import argparse
 import platform
 import sys
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -34,11 +37,11 @@ def runs() -> list[str]:
     return [*simulated_presets(), *(f"{preset}+{profile}" for preset in FAULTED for profile in PROFILES)]
 
 
-def run_hashes(run: str) -> dict[str, Any]:
+def run_hashes(run: str, hours: float = HOURS) -> dict[str, Any]:
     """Simulate one run and return its hashes and turn rate."""
     preset, _, profile = run.partition("+")
     changes = (f"cluster.faults.profile={profile}",) if profile else ()
-    result = run_simulation(prepare(Cluster(preset, HOURS, SEED, changes).config))
+    result = run_simulation(prepare(Cluster(preset, hours, SEED, changes).config))
     return {
         "domain_hash": result.domain_hash,
         "event_hash": result.event_hash,
@@ -60,11 +63,16 @@ def main() -> None:
     """Run all presets; compare with the recorded hashes, or record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", action="store_true", help="keep the hashes instead of comparing them")
-    record = parser.parse_args().record
+    parser.add_argument("--events", metavar="HOURS", type=float, help="print event hashes instead")
+    options = parser.parse_args()
     names = runs()
-    hashes = sweep(run_hashes, [ArmRun(name, SEED, name) for name in names], console=Console(stderr=True))
+    measure = partial(run_hashes, hours=options.events or HOURS)
+    hashes = sweep(measure, [ArmRun(name, SEED, name) for name in names], console=Console(stderr=True))
     after = dict(zip(names, hashes, strict=True))
-    if record:
+    if options.events:
+        print(*(f"{name} {after[name]['event_hash']}" for name in names), sep="\n")
+        return
+    if options.record:
         write_json(FILE, {"versions": versions(), "hours": HOURS, "seed": SEED, "runs": after})
         return
     differ = 0

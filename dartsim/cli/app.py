@@ -143,8 +143,10 @@ def root(
         from importlib.metadata import version as installed
         from platform import python_version
 
+        from dartsim.core.compiled import form
+
         libraries = ", ".join(f"{name} {installed(name)}" for name in ("numpy", "simpy"))
-        typer.echo(f"dartsim {installed('dartsim')} (Python {python_version()}, {libraries})")
+        typer.echo(f"dartsim {installed('dartsim')}, {form()} (Python {python_version()}, {libraries})")
         raise typer.Exit
 
 

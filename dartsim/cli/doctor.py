@@ -33,6 +33,7 @@ from dartsim.cli.service_checks import (
     installed,
 )
 from dartsim.config.sections.vllm import VARIABLE
+from dartsim.core.compiled import form
 from dartsim.core.install import install_command
 
 EXAMPLES = (
@@ -87,6 +88,7 @@ def doctor(
     """
     checks = [
         check_python(sys.version_info[:2]),
+        DoctorCheck("dartsim", OK, f"{installed('dartsim')}, {form()}"),
         check_packages("packages", BASICS, install_command()),
         check_cores(),
         check_memory(psutil.virtual_memory().total / GIB),

@@ -13,7 +13,8 @@ from typing import Any
 import simpy
 from simpy.events import NORMAL, EventPriority
 
-from dartsim.sim.environment import SimEnvironment, Timer
+from dartsim.sim.environment import SimEnvironment
+from dartsim.sim.event_heap import Timer
 
 
 class BridgeEnvironment(SimEnvironment):

@@ -11,15 +11,13 @@ when it rings too early it is armed again.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from heapq import heappop, heappush
-from typing import Any
-
-import simpy
+from typing import Any, Protocol
 
 from dartsim.core.errors import ConfigError
-from dartsim.sim.environment import SimEnvironment, Timer
+from dartsim.sim.environment import SimEnvironment
+from dartsim.sim.event_heap import Cancellable
 
 CoreJob = list[Any]
 """A running job: [virtual finish time, number, demand, nominal seconds, future or None once it has left].
@@ -30,34 +28,12 @@ A list, because the heap compares lists in C and making one costs a fifth of mak
 _FINISH, _NUMBER, _DEMAND, _SECONDS, _FUTURE = range(5)
 
 
-class CoreUse(simpy.Event):
-    """A job on the cores as a SimPy event: ``yield cores.event(2.0, 0.5)``.
+class Completion(Protocol):
+    """What waits for a job: an ``asyncio.Future``, or a SimPy event with its methods."""
 
-    Used as a context manager, it leaves the cores when the block is left early (an interrupt).
-    """
+    def done(self) -> bool: ...
 
-    def __init__(self, cores: SharedCores, seconds: float, demand: float) -> None:
-        super().__init__(cores.env)
-        self._cores = cores
-        self._job = cores.use(seconds, demand, self)
-
-    def done(self) -> bool:
-        """Whether the job has finished (a future's name for ``triggered``)."""
-        return self.triggered
-
-    def set_result(self, result: None) -> None:
-        """Finish the job (a future's name for ``succeed``)."""
-        self.succeed(result)
-
-    def cancel(self) -> None:
-        """Leave the cores if the job still runs."""
-        self._cores.leave(self._job)
-
-    def __enter__(self) -> CoreUse:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.cancel()
+    def set_result(self, result: None) -> None: ...
 
 
 class SharedCores:
@@ -98,7 +74,7 @@ class SharedCores:
         self._lag = 0.0  # free: virtual time = now - lag
         self._virtual = 0.0  # contended: virtual time = _virtual + (now - _since) * rate
         self._since = 0.0
-        self._timer: Timer | None = None
+        self._timer: Cancellable | None = None
         self._ring_timer = self._ring  # bound once
         self._armed = math.inf
         self._done_core_seconds = 0.0
@@ -113,7 +89,7 @@ class SharedCores:
         """Work of the jobs that have left, in core seconds: never more than cores times time."""
         return self._done_core_seconds
 
-    def use(self, seconds: float, demand: float, future: asyncio.Future[None] | CoreUse) -> CoreJob:
+    def use(self, seconds: float, demand: float, future: Completion) -> CoreJob:
         """Run a job and complete ``future`` when it is done.
 
         Args:
@@ -141,9 +117,6 @@ class SharedCores:
         if heap[0] is job:
             self._arm(now)
         return job
-
-    def event(self, seconds: float, demand: float) -> CoreUse:
-        return CoreUse(self, seconds, demand)
 
     def leave(self, job: CoreJob) -> None:
         """Take a job off the cores; harmless if it has finished or left."""

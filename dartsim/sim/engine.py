@@ -24,7 +24,8 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dartsim.sim.environment import SimEnvironment, Timer
+    from dartsim.sim.environment import SimEnvironment
+    from dartsim.sim.event_heap import Cancellable
     from dartsim.sim.gpu import GpuProfile
 
 WAITING, PREFILLING, DECODING, DONE, ABORTED = range(5)
@@ -124,7 +125,7 @@ class FluidEngine:
         self._image_seconds = profile.image_seconds
         self._sequence_seconds = profile.sequence_seconds
         self._fire_timer = self._fire  # bound once: binding it at each arming costs more than the call
-        self._handle: Timer | None = None
+        self._handle: Cancellable | None = None
         self._armed = 0.0
         self._busy_seconds = 0.0
         self._since: float | None = None  # since when it computes

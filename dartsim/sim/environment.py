@@ -1,143 +1,33 @@
 """The simulated world's clock: a SimPy environment with cheap cancellable timers on the same heap.
 
 Coroutines wait for its events (``wait``), and its processes for coroutines (``as_event``).
-
-Everything that will happen is on one heap, ordered by (time, priority, number): SimPy events,
-timers of the world (``call_at``), and the timers of the asyncio loop that drives the environment.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextvars import Context
-from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any
+from heapq import heappop
+from typing import Any
 
 import simpy
 from simpy.core import EmptySchedule, Infinity
-from simpy.events import NORMAL
 
 from dartsim.core.errors import Forbidden
-
-COMPACT_ABOVE = 64
-"""Cancelled entries that are never worth a compaction of the heap."""
+from dartsim.sim.event_heap import EventHeap, Timer
 
 
-if TYPE_CHECKING:
-    _Handle = asyncio.Handle
-    _TimerHandle = asyncio.TimerHandle
-else:
-    # Inheriting for real would carry eight unused slots in every handle.
-    _Handle = _TimerHandle = object
-
-
-class Timer(_TimerHandle):
-    """A call of the world at a set time; returned by ``SimEnvironment.call_at``."""
-
-    __slots__ = ("_call", "_env", "_when")
-
-    def __init__(self, call: tuple[Any, ...] | None, when: float, env: SimEnvironment) -> None:
-        self._call = call
-        self._when = when
-        self._env = env
-
-    def cancel(self) -> None:
-        if self._call is not None:
-            self._call = None
-            env = self._env
-            if self._when > env._now:
-                env._entry_died()
-
-    def cancelled(self) -> bool:
-        return self._call is None
-
-    def when(self) -> float:
-        return self._when
-
-
-class SoonHandle(_Handle):
-    """A callback in the ready queue."""
-
-    __slots__ = ("_call", "_context")
-
-    def __init__(self, call: tuple[Any, ...] | None, context: Context) -> None:
-        self._call = call
-        self._context = context
-
-    def cancel(self) -> None:
-        self._call = None
-
-    def cancelled(self) -> bool:
-        return self._call is None
-
-    def get_context(self) -> Context:
-        return self._context
-
-    def __repr__(self) -> str:
-        return f"<SoonHandle {self._call or 'cancelled'}>"
-
-
-class LaterHandle(Timer):
-    """A callback on the heap, or in the ready queue once its time has come."""
-
-    __slots__ = ("_context",)
-
-    def __init__(self, call: tuple[Any, ...] | None, context: Context, when: float, env: SimEnvironment) -> None:
-        self._call = call
-        self._context = context
-        self._when = when
-        self._env = env
-
-    def get_context(self) -> Context:
-        return self._context
-
-    def __repr__(self) -> str:
-        return f"<LaterHandle at {self._when} {self._call or 'cancelled'}>"
-
-
-class SimEnvironment(simpy.Environment):
+class SimEnvironment(EventHeap, simpy.Environment):  # type: ignore[misc]
     """A SimPy environment whose clock is a float and whose heap also holds plain timers.
 
     Attributes:
         loop: The asyncio loop that drives it, or None while it is used alone, as plain SimPy.
     """
 
-    _now: float
-
     def __init__(self) -> None:
-        super().__init__(0.0)
+        simpy.Environment.__init__(self, 0.0)
         self.loop: asyncio.AbstractEventLoop | None = None
         self._num_dead = 0
-
-    def call_at(self, when: float, fn: Callable[..., object], *args: Any) -> Timer:
-        """Call ``fn(*args)`` at time ``when``, before any coroutine runs at that time.
-
-        An exception of ``fn`` ends the simulation.
-        """
-        when = when + 0.0
-        if not when >= self._now:
-            raise ValueError(f"call_at({when}) lies in the past: now is {self._now}")
-        timer = Timer((fn, *args), when, self)
-        heappush(self._queue, (when, NORMAL, next(self._eid), timer))  # type: ignore[misc]
-        return timer
-
-    def call_in(self, delay: float, fn: Callable[..., object], *args: Any) -> Timer:
-        """Call ``fn(*args)`` after ``delay`` seconds, before any coroutine runs at that time."""
-        if not delay >= 0:
-            raise ValueError(f"call_in wants a delay of at least 0 seconds, got {delay}")
-        when = self._now + delay
-        timer = Timer((fn, *args), when, self)
-        heappush(self._queue, (when, NORMAL, next(self._eid), timer))  # type: ignore[misc]
-        return timer
-
-    def delay(self, seconds: float) -> float:
-        """Return the latency to use where a model would use ``seconds``.
-
-        Models of messages and machines pass their latencies through here, so that a perturbed
-        simulation can stretch a few of them. Unperturbed, it is ``seconds``.
-        """
-        return seconds
 
     def step(self) -> None:
         """Process the next entry.
@@ -157,17 +47,6 @@ class SimEnvironment(simpy.Environment):
     def run(self, until: Any = None) -> Any:
         self._must_be_free()
         return super().run(until)
-
-    def peek(self) -> float:
-        """Return the time of the next thing that will happen; infinity if nothing will."""
-        queue = self._queue
-        while queue:
-            item = queue[0][3]
-            if getattr(item, "_call", item) is not None:
-                return queue[0][0]
-            heappop(queue)
-            self._num_dead -= 1
-        return Infinity
 
     def _must_be_free(self) -> None:
         if self.loop is not None:
@@ -189,19 +68,6 @@ class SimEnvironment(simpy.Environment):
             callback(item)
         if not item._ok and not hasattr(item, "_defused"):
             on_failure(item)
-
-    def _entry_died(self) -> None:
-        """Count one more cancelled entry and throw all of them out once they are the majority.
-
-        The count may run high (an entry that died as its time came is not subtracted), never low; a
-        compaction costs O(heap) at most once per heap/2 cancellations.
-        """
-        self._num_dead += 1
-        queue = self._queue
-        if self._num_dead > COMPACT_ABOVE and self._num_dead * 2 > len(queue):
-            queue[:] = [entry for entry in queue if getattr(entry[3], "_call", entry) is not None]
-            heapify(queue)
-            self._num_dead = 0
 
 
 def _never(event: simpy.Event) -> None:

@@ -1,9 +1,6 @@
 """SimLoop: an asyncio event loop whose clock and timers are a SimPy environment.
 
-One heap holds SimPy events, timers of the world and timers of asyncio. What happens at one instant:
-first everything of the world that is due, in order; then the callbacks of asyncio, in generations as on the
-standard loop: all timers that are due join the ready queue before any callback of the generation runs.
-Only when nothing is ready does time move, at once, to the head of the heap.
+Its heap, its ready queue and what runs them are in ``dartsim.sim.event_heap``.
 """
 
 from __future__ import annotations
@@ -14,16 +11,14 @@ from asyncio import events
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextvars import Context, copy_context
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
-
-from simpy.events import NORMAL
 
 from dartsim.core.errors import Forbidden, SimulationError, Stalled
 from dartsim.core.rng import Streams
-from dartsim.sim.environment import LaterHandle, SimEnvironment, SoonHandle, Timer
+from dartsim.sim.environment import SimEnvironment
+from dartsim.sim.event_heap import LaterHandle, ReadyQueue, SoonHandle
 from dartsim.sim.limits import SimLimits
-from dartsim.sim.loop_services import WAKE_SLEEPER, ExecutorCost, LoopServices
+from dartsim.sim.loop_services import ExecutorCost, LoopServices
 from dartsim.sim.tasks import Node, crashed_tasks, describe_waiting, is_dead, pending_tasks
 
 if TYPE_CHECKING:
@@ -33,7 +28,7 @@ CLEANUP_EVENTS = 300_000
 """Events that the cancelled tasks of an ended simulation may use to clean up."""
 
 
-class SimLoop(LoopServices):
+class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
     """An asyncio event loop in virtual time.
 
     States: idle, running, closed. ``run_virtual`` makes one, runs it and closes it.
@@ -48,13 +43,13 @@ class SimLoop(LoopServices):
         strict: bool = False,
         env: SimEnvironment | None = None,
     ) -> None:
-        super().__init__(executor_cost=executor_cost, strict=strict)
-        self.env = env or SimEnvironment()
+        LoopServices.__init__(self, executor_cost=executor_cost, strict=strict)
+        self.env: SimEnvironment = env or SimEnvironment()
         self.env.loop = self
         self.seed = seed
         self._limits = limits or SimLimits()
         self._streams = Streams(seed)
-        self._ready: deque[Any] = deque()
+        self._ready = deque()
         self._context = copy_context()
         self._num_events = 0
         self._digest = 0
@@ -66,36 +61,7 @@ class SimLoop(LoopServices):
         self.explain: Callable[[], str] | None = None
         """Returns what the components of the system wait for, for error messages; set by its builder."""
 
-    def time(self) -> float:
-        return self.env._now
-
-    def call_soon(self, *call: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
-        """Call ``callback(*args)`` in the next generation of this instant."""
-        handle = SoonHandle(call, copy_context() if context is None else context)
-        self._ready.append(handle)
-        return handle
-
-    def call_later(  # type: ignore[override]
-        self, delay: float, *call: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        env = self.env
-        when = env._now + delay
-        if context is None:
-            context = self._context if call[0] is WAKE_SLEEPER else copy_context()
-        handle = LaterHandle(call, context, when, env)
-        heappush(env._queue, (when, NORMAL, next(env._eid), handle))  # type: ignore[misc]
-        return handle
-
-    def call_at(  # type: ignore[override]
-        self, when: float, *call: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        env = self.env
-        when = when + 0.0
-        handle = LaterHandle(call, copy_context() if context is None else context, when, env)
-        heappush(env._queue, (when, NORMAL, next(env._eid), handle))  # type: ignore[misc]
-        return handle
-
-    def call_soon_threadsafe(self, *call: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
+    def call_soon_threadsafe(self, *call: Any, context: Context | None = None) -> SoonHandle:  # type: ignore[override]
         """Do the same as ``call_soon``.
 
         Raises:
@@ -107,82 +73,6 @@ class SimLoop(LoopServices):
                 "use asyncio.to_thread, which virtual time runs inline, or run the program with asyncio.run"
             )
         return self.call_soon(*call, context=context)
-
-    def _spin(self) -> None:
-        """Run until ``stop`` is called. The hot path: everything is inlined and held in locals."""
-        env, ready, limits = self.env, self._ready, self._limits
-        queue: list[Any] = env._queue
-        popleft, push = ready.popleft, ready.append
-        now, alarm, max_events = env._now, limits.alarm, limits.max_events
-        num_events, digest = self._num_events, self._digest
-        item: Any = None
-        call: Any = None
-        callbacks: Any = None
-        callback: Any = None
-        try:
-            while True:
-                while queue:
-                    when, _, _, item = queue[0]
-                    if when > now:
-                        if ready or self._stopping:
-                            break
-                        kind = item.__class__
-                        if (kind is LaterHandle or kind is Timer) and item._call is None:
-                            heappop(queue)
-                            env._num_dead -= 1
-                            continue
-                        if when > alarm:
-                            self._num_events, self._digest = num_events, digest
-                            alarm = limits.ring(env, when, self._waiting)
-                            continue
-                        digest = hash((digest, now, num_events))
-                        env._now = now = when
-                        heappop(queue)
-                    else:
-                        heappop(queue)
-                        kind = item.__class__
-                    if kind is LaterHandle:
-                        push(item)
-                        continue
-                    num_events += 1
-                    if kind is Timer:
-                        call = item._call
-                        if call is not None:
-                            item._call = None
-                            call[0](*call[1:])
-                    else:
-                        callbacks, item.callbacks = item.callbacks, None
-                        for callback in callbacks:
-                            callback(item)
-                        callbacks = callback = None
-                        if not item._ok and not hasattr(item, "_defused"):
-                            self._world_failed(item)
-                    if num_events > max_events:
-                        raise self._too_many_events()
-
-                num_ready = len(ready)
-                if not num_ready and not self._stopping:
-                    raise self._stalled()
-                num_events += num_ready
-                while num_ready:
-                    try:
-                        while num_ready:
-                            num_ready -= 1
-                            item = popleft()
-                            call = item._call
-                            if call is not None:
-                                item._context.run(*call)
-                    except (SystemExit, KeyboardInterrupt):
-                        raise
-                    except BaseException as exc:
-                        self._callback_failed(exc, item)
-                item = call = None  # drop references now, not when the next thing happens
-                if self._stopping:
-                    break
-                if num_events > max_events:
-                    raise self._too_many_events()
-        finally:
-            self._num_events, self._digest = num_events, digest
 
     def _waiting(self) -> str:
         return describe_waiting(pending_tasks(self)) + self.components_wait()
@@ -330,7 +220,7 @@ class SimLoop(LoopServices):
         """From now on, check for every new callback whether its node is up."""
         self.call_soon = self._call_soon_if_alive  # type: ignore[method-assign]
 
-    def _call_soon_if_alive(self, *call: Any, context: Context | None = None) -> asyncio.Handle:
+    def _call_soon_if_alive(self, *call: Any, context: Context | None = None) -> SoonHandle:
         if context is None:
             context = copy_context()
         if is_dead(context):

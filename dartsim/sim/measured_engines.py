@@ -19,7 +19,8 @@ from dartsim.sim.control_loop import ControlLoop, seen
 from dartsim.sim.engine import ABORTED, DECODING, DONE, WAITING, EngineJob
 
 if TYPE_CHECKING:
-    from dartsim.sim.environment import SimEnvironment, Timer
+    from dartsim.sim.environment import SimEnvironment
+    from dartsim.sim.event_heap import Timer
 
 
 class MeasuredEngine(ABC):

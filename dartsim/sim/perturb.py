@@ -6,7 +6,6 @@ order between two machines, or that a message takes as long as it took last time
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Iterator
 from contextvars import Context, copy_context
@@ -16,7 +15,8 @@ from math import inf
 from typing import Any
 
 from dartsim.core.rng import Streams
-from dartsim.sim.environment import LaterHandle, SimEnvironment, SoonHandle
+from dartsim.sim.environment import SimEnvironment
+from dartsim.sim.event_heap import LaterHandle, SoonHandle
 from dartsim.sim.loop import SimLoop
 from dartsim.sim.loop_services import WAKE_SLEEPER
 from dartsim.sim.tasks import NODE, Node
@@ -100,7 +100,7 @@ class PerturbedLoop(SimLoop):
         self._queues: dict[Node | None, _NodeQueue] = {}
         self._active: list[Node | None] = []
 
-    def call_soon(self, *call: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
+    def call_soon(self, *call: Any, context: Context | None = None) -> SoonHandle:  # type: ignore[override]
         """Call ``callback(*args)`` in the next generation of its node."""
         context = copy_context() if context is None else context
         handle = SoonHandle(call, context)
@@ -111,7 +111,7 @@ class PerturbedLoop(SimLoop):
 
     def call_later(  # type: ignore[override]
         self, delay: float, *call: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> LaterHandle:
         """Call ``callback(*args)`` after ``delay`` seconds; a sleep on a node may take longer."""
         context = copy_context() if context is None else context
         if call[0] is WAKE_SLEEPER and context.get(NODE) is not None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from dartsim.core.errors import ConfigError
 from dartsim.sim.cores import SharedCores
 from dartsim.sim.environment import SimEnvironment
+from dartsim.sim.host import CoreUse
 
 
 class Mark:
@@ -137,7 +138,7 @@ def test_processes_yield_the_event_of_a_job_and_leave_when_interrupted():
 
     def work(name, seconds):
         try:
-            with shared.event(seconds, 1.0) as job:
+            with CoreUse(env, shared, seconds, 1.0) as job:
                 yield job
             log.append((name, env.now))
         except simpy.Interrupt:

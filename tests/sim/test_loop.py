@@ -12,7 +12,7 @@ import pytest
 
 from dartsim.core.errors import SimulationError
 from dartsim.sim import SimLoop, run_virtual
-from dartsim.sim.environment import COMPACT_ABOVE
+from dartsim.sim.event_heap import COMPACT_ABOVE
 
 
 def loop() -> SimLoop:

@@ -1,0 +1,57 @@
+"""Which form of dartsim runs: wheels have some modules compiled by mypyc, beside the same source.
+
+``pyproject.toml`` lists them, ``hatch_build.py`` compiles them. ``DARTSIM_PURE_PYTHON=1`` runs the source.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+    from mypy_extensions import mypyc_attr as mypyc_attr
+else:
+
+    def mypyc_attr(**options: Any) -> Any:
+        """Return a class as it is; mypyc reads the options of a class that it compiles."""
+        return lambda cls: cls
+
+
+PURE_PYTHON = "DARTSIM_PURE_PYTHON"
+"""The environment variable that has the source run where compiled modules are installed."""
+
+
+class SourceFinder(MetaPathFinder):
+    """Finds the source of dartsim's modules, and nothing compiled."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not fullname.startswith("dartsim."):
+            return None
+        finders = (FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES)) for folder in path or ())
+        return next((spec for finder in finders if (spec := finder.find_spec(fullname))), None)
+
+
+def choose() -> None:
+    """Have the source run if the environment asks for it; called before any other module is imported."""
+    if os.environ.get(PURE_PYTHON, "0") not in ("", "0"):
+        sys.meta_path.insert(0, SourceFinder())
+
+
+def is_compiled() -> bool:
+    """Whether the compiled modules run."""
+    spec = find_spec("dartsim.sim.event_heap")
+    return spec is not None and not str(spec.origin).endswith(".py")
+
+
+def form() -> str:
+    """Return which form runs, in words."""
+    return "compiled" if is_compiled() else "pure Python"

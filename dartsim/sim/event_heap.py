@@ -1,0 +1,299 @@
+"""The heap of a simulated world and the ready queue of the loop that drives it: what every event passes through.
+
+Everything that will happen is on one heap, ordered by (time, priority, number): SimPy events,
+timers of the world (``call_at``), and the timers of the asyncio loop that drives the environment.
+This module is compiled in wheels: its classes know neither SimPy nor asyncio's base classes, which cannot be.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextvars import Context, copy_context
+from heapq import heapify, heappop, heappush
+from typing import Any, Protocol
+
+from simpy.core import Infinity
+from simpy.events import NORMAL
+
+from dartsim.core.compiled import mypyc_attr
+from dartsim.sim.loop_services import WAKE_SLEEPER
+
+COMPACT_ABOVE = 64
+"""Cancelled entries that are never worth a compaction of the heap."""
+
+
+class Cancellable(Protocol):
+    """A timer of any world."""
+
+    def cancel(self) -> object: ...
+
+
+class Timer:
+    """A call of the world at a set time; returned by ``EventHeap.call_at``."""
+
+    __slots__ = ("_call", "_env", "_when")
+
+    def __init__(self, call: tuple[Any, ...] | None, when: float, env: EventHeap) -> None:
+        self._call = call
+        self._when = when
+        self._env = env
+
+    def cancel(self) -> None:
+        if self._call is not None:
+            self._call = None
+            env = self._env
+            if self._when > env._now:
+                env._entry_died()
+
+    def cancelled(self) -> bool:
+        return self._call is None
+
+    def when(self) -> float:
+        return self._when
+
+
+class SoonHandle:
+    """A callback in the ready queue.
+
+    Not an ``asyncio.Handle``, whose eight slots nothing here reads.
+    """
+
+    __slots__ = ("_call", "_context")
+
+    def __init__(self, call: tuple[Any, ...] | None, context: Context) -> None:
+        self._call = call
+        self._context = context
+
+    def cancel(self) -> None:
+        self._call = None
+
+    def cancelled(self) -> bool:
+        return self._call is None
+
+    def get_context(self) -> Context:
+        return self._context
+
+    def __repr__(self) -> str:
+        return f"<SoonHandle {self._call or 'cancelled'}>"
+
+
+class LaterHandle(SoonHandle):
+    """A callback on the heap, or in the ready queue once its time has come."""
+
+    __slots__ = ("_env", "_when")
+
+    def __init__(self, call: tuple[Any, ...] | None, context: Context, when: float, env: EventHeap) -> None:
+        self._call = call
+        self._context = context
+        self._when = when
+        self._env = env
+
+    def cancel(self) -> None:
+        if self._call is not None:
+            self._call = None
+            env = self._env
+            if self._when > env._now:
+                env._entry_died()
+
+    def when(self) -> float:
+        return self._when
+
+    def __repr__(self) -> str:
+        return f"<LaterHandle at {self._when} {self._call or 'cancelled'}>"
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class EventHeap:
+    """The clock of a ``simpy.Environment`` and its heap, which also holds plain timers.
+
+    Attributes:
+        _now: The clock, seconds.
+    """
+
+    _now: float
+    _queue: list[Any]
+    _eid: Iterator[int]
+    _num_dead: int
+
+    @property
+    def now(self) -> float:
+        """The world's time, seconds."""
+        return self._now
+
+    def call_at(self, when: float, fn: Callable[..., object], *args: Any) -> Timer:
+        """Call ``fn(*args)`` at time ``when``, before any coroutine runs at that time.
+
+        An exception of ``fn`` ends the simulation.
+        """
+        when = when + 0.0
+        if not when >= self._now:
+            raise ValueError(f"call_at({when}) lies in the past: now is {self._now}")
+        timer = Timer((fn, *args), when, self)
+        heappush(self._queue, (when, NORMAL, next(self._eid), timer))
+        return timer
+
+    def call_in(self, delay: float, fn: Callable[..., object], *args: Any) -> Timer:
+        """Call ``fn(*args)`` after ``delay`` seconds, before any coroutine runs at that time."""
+        if not delay >= 0:
+            raise ValueError(f"call_in wants a delay of at least 0 seconds, got {delay}")
+        when = self._now + delay
+        timer = Timer((fn, *args), when, self)
+        heappush(self._queue, (when, NORMAL, next(self._eid), timer))
+        return timer
+
+    def delay(self, seconds: float) -> float:
+        """Return the latency to use where a model would use ``seconds``.
+
+        Models of messages and machines pass their latencies through here, so that a perturbed
+        simulation can stretch a few of them. Unperturbed, it is ``seconds``.
+        """
+        return seconds
+
+    def peek(self) -> float:
+        """Return the time of the next thing that will happen; infinity if nothing will."""
+        queue = self._queue
+        while queue:
+            item = queue[0][3]
+            if getattr(item, "_call", item) is not None:
+                when: float = queue[0][0]
+                return when
+            heappop(queue)
+            self._num_dead -= 1
+        return Infinity
+
+    def _entry_died(self) -> None:
+        """Count one more cancelled entry and throw all of them out once they are the majority.
+
+        The count may run high (an entry that died as its time came is not subtracted), never low; a
+        compaction costs O(heap) at most once per heap/2 cancellations.
+        """
+        self._num_dead += 1
+        queue = self._queue
+        if self._num_dead > COMPACT_ABOVE and self._num_dead * 2 > len(queue):
+            queue[:] = [entry for entry in queue if getattr(entry[3], "_call", entry) is not None]
+            heapify(queue)
+            self._num_dead = 0
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ReadyQueue:
+    """What an event loop does for every callback.
+
+    What happens at one instant: first everything of the world that is due, in order; then the callbacks of asyncio, in
+    generations as on the standard loop: all timers that are due join the ready queue before any callback of the
+    generation runs. Only when nothing is ready does time move, at once, to the head of the heap.
+    """
+
+    env: EventHeap
+    _ready: deque[Any]
+    _context: Context
+    _num_events: int
+    _digest: int
+    _stopping: bool
+
+    def time(self) -> float:
+        return self.env._now
+
+    def call_soon(self, *call: Any, context: Context | None = None) -> SoonHandle:
+        """Call ``callback(*args)`` in the next generation of this instant."""
+        handle = SoonHandle(call, copy_context() if context is None else context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(self, delay: float, *call: Any, context: Context | None = None) -> LaterHandle:
+        env = self.env
+        when = env._now + delay
+        if context is None:
+            context = self._context if call[0] is WAKE_SLEEPER else copy_context()
+        handle = LaterHandle(call, context, when, env)
+        heappush(env._queue, (when, NORMAL, next(env._eid), handle))
+        return handle
+
+    def call_at(self, when: float, *call: Any, context: Context | None = None) -> LaterHandle:
+        env = self.env
+        when = when + 0.0
+        handle = LaterHandle(call, copy_context() if context is None else context, when, env)
+        heappush(env._queue, (when, NORMAL, next(env._eid), handle))
+        return handle
+
+    def _spin(self) -> None:
+        """Run until ``stop`` is called. The hot path: everything is inlined and held in locals."""
+        env, ready = self.env, self._ready
+        loop: Any = self  # what only a whole loop has
+        limits: Any = loop._limits
+        queue = env._queue
+        popleft, push = ready.popleft, ready.append
+        now = env._now
+        alarm: float = limits.alarm
+        max_events: float = limits.max_events
+        num_events, digest = self._num_events, self._digest
+        when: float
+        item: Any = None
+        call: Any = None
+        callbacks: Any = None
+        callback: Any = None
+        try:
+            while True:
+                while queue:
+                    when, _, _, item = queue[0]
+                    if when > now:
+                        if ready or self._stopping:
+                            break
+                        kind = item.__class__
+                        if (kind is LaterHandle or kind is Timer) and item._call is None:
+                            heappop(queue)
+                            env._num_dead -= 1
+                            continue
+                        if when > alarm:
+                            self._num_events, self._digest = num_events, digest
+                            alarm = limits.ring(env, when, loop._waiting)
+                            continue
+                        digest = hash((digest, now, num_events))
+                        env._now = now = when
+                        heappop(queue)
+                    else:
+                        heappop(queue)
+                        kind = item.__class__
+                    if kind is LaterHandle:
+                        push(item)
+                        continue
+                    num_events += 1
+                    if kind is Timer:
+                        call = item._call
+                        if call is not None:
+                            item._call = None
+                            call[0](*call[1:])
+                    else:
+                        callbacks, item.callbacks = item.callbacks, None
+                        for callback in callbacks:
+                            callback(item)
+                        callbacks = callback = None
+                        if not item._ok and not hasattr(item, "_defused"):
+                            loop._world_failed(item)
+                    if num_events > max_events:
+                        raise loop._too_many_events()
+
+                num_ready = len(ready)
+                if not num_ready and not self._stopping:
+                    raise loop._stalled()
+                num_events += num_ready
+                while num_ready:
+                    try:
+                        while num_ready:
+                            num_ready -= 1
+                            item = popleft()
+                            call = item._call
+                            if call is not None:
+                                item._context.run(*call)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as exc:
+                        loop._callback_failed(exc, item)
+                item = call = None  # drop references now, not when the next thing happens
+                if self._stopping:
+                    break
+                if num_events > max_events:
+                    raise loop._too_many_events()
+        finally:
+            self._num_events, self._digest = num_events, digest

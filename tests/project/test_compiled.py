@@ -1,0 +1,61 @@
+"""The two forms of dartsim: what a build does without a compiler, and how the source is chosen."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HOOKS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]
+
+
+@pytest.fixture
+def hook():
+    pytest.importorskip("hatchling")
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    from hatchling.bridge.app import Application
+
+    return module.CompiledModules(str(ROOT), HOOKS["custom"], None, None, "", "wheel", Application())
+
+
+def test_every_listed_module_is_there():
+    assert all((ROOT / module).is_file() for module in HOOKS["custom"]["modules"])
+
+
+@pytest.mark.parametrize(("variable", "value"), [("CC", "no-such-compiler"), ("DARTSIM_COMPILE", "0")])
+def test_a_build_that_cannot_compile_is_pure_python_and_needs_nothing(hook, monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    build = {"force_include": {}}
+    assert hook.dependencies() == []
+    hook.initialize("standard", build)
+    assert build == {"force_include": {}}
+
+
+def test_a_build_that_has_to_compile_says_why_it_cannot(hook, monkeypatch):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setenv("DARTSIM_COMPILE", "1")
+    with pytest.raises(RuntimeError, match=r"could not be compiled: no C compiler \(no-such-compiler\)"):
+        hook.initialize("standard", {})
+
+
+def test_an_editable_install_compiles_only_if_asked(hook, monkeypatch):
+    monkeypatch.delenv("DARTSIM_COMPILE", raising=False)
+    build = {"force_include": {}}
+    hook.initialize("editable", build)
+    assert build == {"force_include": {}}
+
+
+def test_a_variable_has_the_source_run():
+    script = (
+        "from dartsim.core.compiled import form; from dartsim.sim.event_heap import __file__; print(__file__, form())"
+    )
+    environment = {**os.environ, "DARTSIM_PURE_PYTHON": "1"}
+    shown = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert shown.stdout.split(maxsplit=1)[0].endswith("event_heap.py")
+    assert "pure Python" in shown.stdout
