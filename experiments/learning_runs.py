@@ -29,7 +29,7 @@ from dartsim.real.scratch import replaced_folder
 from dartsim.real.vlm import VlmPolicy, build
 from dartsim.real.vlm.model import one_thread
 from dartsim.real.vlm.plan import vlm_config
-from dartsim.run.demonstrations import oracle_turns
+from dartsim.run.demonstrations import Mistakes, imperfect_turns
 from dartsim.run.evaluation import EvaluatedLearner
 from dartsim.run.learning import learning
 from dartsim.run.prepare import PreparedRun, prepare
@@ -60,8 +60,11 @@ def made_base(run: LearningRun, folder: Path) -> Mapping[str, Any]:
     one_thread()
     prepared, seed = prepare(run.base), run.base.run.seed
     vlm = build(vlm_config(run.base), seed=seed)
-    lessons = lessons_of(run.base, run.teacher, vlm.config.actions)
-    warm_start(vlm, lessons, WarmStart(steps=run.teacher.steps, seed=seed))
+    teacher = run.teacher
+    settings = WarmStart(
+        steps=teacher.steps, present_steps=teacher.present_steps, learning_rate=teacher.learning_rate, seed=seed
+    )
+    warm_start(vlm, lessons_of(run.base, teacher), settings)
     rates = {
         name: _evaluate(VlmPolicy(vlm), prepared, tasks, Weights(0), run.teacher.attempts).task_means()
         for name, tasks in (("tasks", prepared.tasks), ("held_out", prepared.held_out))
@@ -74,28 +77,17 @@ def made_base(run: LearningRun, folder: Path) -> Mapping[str, Any]:
     return made
 
 
-def lessons_of(settings: Config, teacher: Teacher, words: Sequence[str]) -> list[Demonstration]:
-    """Return what an imperfect teacher shows: some actions by chance, and some families always wrong."""
+def lessons_of(settings: Config, teacher: Teacher) -> list[Demonstration]:
+    """Return what an imperfect teacher shows, at other tasks than those of the run."""
     seed = settings.run.seed
     rng = np.random.default_rng([seed, 7])
     shown = []
-    for family, careless in teacher.careless.items():
-        tasks = mock_tasks(family, teacher.tasks, seed + 1_000, teacher.difficulty)
-        for number, task in enumerate(tasks):
-            for turn in oracle_turns(settings, task, number) or ():
-                action = _beside(turn.action) if family in teacher.wrong else turn.action
-                if rng.random() < careless:
-                    action = words[int(rng.integers(len(words)))]
-                shown.append(turn._replace(action=action))
+    for family, by_chance in teacher.by_chance.items():
+        mistakes = Mistakes(by_chance=by_chance, beside=teacher.beside.get(family, 0.0), slips=teacher.slips)
+        for difficulty in teacher.difficulties:
+            for number, task in enumerate(mock_tasks(family, teacher.tasks, seed + 1_000, difficulty)):
+                shown += imperfect_turns(settings, task, number, mistakes, rng)
     return shown
-
-
-def _beside(action: str) -> str:
-    """Return a click on the cell to the right of the right one, at the edge the first of the row."""
-    word, *cell = action.split()
-    if word != "click":
-        return action
-    return f"click {(int(cell[0]) + 1) % 3} {cell[1]}"
 
 
 def kind_of(rate: float) -> str:

@@ -23,19 +23,25 @@ class Teacher:
     """An imperfect teacher, whose demonstrations make the base model.
 
     Attributes:
-        careless: Task family -> share of its actions that are drawn by chance.
-        wrong: Families at which every click is beside the right place.
-        tasks: Demonstrated tasks of each family.
-        difficulty: Of these tasks.
-        steps: Supervised steps.
+        by_chance: Task family -> share of its decisions that are drawn by chance (``Mistakes.by_chance``).
+        beside: Task family -> share of the other decisions at which the click is beside the right place.
+        slips: Share of other actions that are drawn by chance.
+        tasks: Demonstrated tasks of each family and difficulty.
+        difficulties: Of these tasks.
+        present_steps: Supervised steps on the present screenshot alone.
+        steps: Supervised steps after those.
+        learning_rate: Of these steps.
         attempts: Attempts of the base model at each task, which decide its kind.
     """
 
-    careless: Mapping[str, float]
-    wrong: tuple[str, ...] = ()
+    by_chance: Mapping[str, float]
+    beside: Mapping[str, float] = field(default_factory=dict)
+    slips: float = 0.0
     tasks: int = 150
-    difficulty: int = 5
+    difficulties: tuple[int, ...] = (5,)
+    present_steps: int = 0
     steps: int = 120
+    learning_rate: float = 1e-3
     attempts: int = 8
 
 
@@ -106,6 +112,14 @@ _COMMON = (
 
 _LOCKS_TEACHER = {"plain_locks": 0.3, "mixed_locks": 0.5, "odd_locks": 0.25}
 
+_LONG_TEACHER: dict[str, Any] = {
+    "by_chance": {"plain_jobs": 0.1, "mixed_jobs": 0.4, "odd_jobs": 0.1, "recall_jobs": 0.1, "missing_jobs": 0.3},
+    "beside": {"odd_jobs": 0.9},
+    "slips": 0.03,
+    "difficulties": (2, 4, 6, 8),
+    "learning_rate": 3e-3,
+}
+
 SUITES: Mapping[str, LearningSuite] = {
     "locks": LearningSuite(
         hours=0.4,
@@ -125,8 +139,33 @@ SUITES: Mapping[str, LearningSuite] = {
             "curation.batch.max_groups=8",
         ),
         quick_overrides=("tasks.held_out=30",),
-        teacher=Teacher(careless=_LOCKS_TEACHER, wrong=("odd_locks",)),
-        quick_teacher=Teacher(careless=_LOCKS_TEACHER, wrong=("odd_locks",), tasks=40, steps=60, attempts=2),
+        teacher=Teacher(by_chance=_LOCKS_TEACHER, beside={"odd_locks": 1.0}),
+        quick_teacher=Teacher(by_chance=_LOCKS_TEACHER, beside={"odd_locks": 1.0}, tasks=40, steps=60, attempts=2),
+    ),
+    "long": LearningSuite(
+        hours=5.0,
+        quick_hours=0.1,
+        overrides=(
+            *_COMMON,
+            "tasks.source=mock",
+            "tasks.mock=long",
+            "tasks.count=60",
+            "tasks.held_out=60",
+            "policy.grammar=clicks_done_fail",
+            "policy.patch_size=32",
+            "policy.merge_size=1",
+            "policy.max_images=4",
+            "policy.images_after_cut=2",
+            "policy.max_texts=35",
+            "rollout.num_envs=32",
+            "rollout.max_turns=30",
+            "curation.attempts.group_size=8",
+            "curation.batch.min_groups=8",
+            "curation.batch.max_groups=8",
+        ),
+        quick_overrides=("tasks.held_out=20",),
+        teacher=Teacher(**_LONG_TEACHER, tasks=30, present_steps=300, steps=150),
+        quick_teacher=Teacher(**_LONG_TEACHER, tasks=5, present_steps=40, steps=10, attempts=2),
     ),
 }
 """The suites on which arms are compared."""

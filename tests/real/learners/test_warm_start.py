@@ -35,6 +35,15 @@ def test_the_same_seed_imitates_alike(make_vlm: Any, red_buttons: list[Any]) -> 
     assert runs[0] == runs[1]
 
 
+def test_the_present_screenshot_comes_first_and_history_after_it(make_vlm: Any, red_buttons: list[Any]) -> None:
+    """Without history in the demonstrations, both stages are the same imitation."""
+    settings = WarmStart(steps=4, present_steps=6, batch=3)
+    steps: list[int] = []
+    losses = warm_start(make_vlm(), shown(red_buttons), settings, on_step=lambda step, _: steps.append(step))
+    assert steps == list(range(10))
+    assert losses[:6] == warm_start(make_vlm(), shown(red_buttons), WarmStart(steps=6, batch=3))
+
+
 def test_an_action_outside_the_grammar_is_refused(make_vlm: Any, red_buttons: list[Any]) -> None:
     wrong = [shown(red_buttons)[0]._replace(action="dance")]
     with pytest.raises(ValueError, match="not allowed"):
