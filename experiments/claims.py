@@ -232,7 +232,7 @@ def interrupt_arms(*, quick: bool) -> Iterator[ClaimArm]:
         size = () if tokens is None else _replies(tokens)
         for seconds in INTERVALS[1::2] if quick else INTERVALS:
             for name, mode in MODES.items():
-                every = (f"cluster.learner.fixed_seconds={seconds}.0", "cluster.learner.turn_seconds=0.0")
+                every = (f"cluster.learner.fixed_seconds={seconds}.0", "cluster.learner.kilotoken_seconds=0.0")
                 one = ("curation.batch.min_groups=1", "curation.batch.max_groups=1")
                 changes = (*ALL_TRAINED, *NO_BOUNDS, *EVENLY, *one, *every, *size, *mode)
                 long = min(hours, 1.0) if quick else hours
@@ -287,7 +287,7 @@ def sync_arms(*, quick: bool) -> Iterator[ClaimArm]:
 
 FAST = (
     "cluster.learner.fixed_seconds=0.0",
-    "cluster.learner.turn_seconds=0.01",
+    "cluster.learner.kilotoken_seconds=0.0008",
     "curation.staleness.max_staleness=none",
     'rollout.sync.mode="keep"',
     "rollout.sync.workers_at_a_time=1",

@@ -106,7 +106,7 @@ _COMMON = (
     "trainer.evaluation.attempts_per_task=1",
     "recorder.max_segments=0",
     "cluster.learner.fixed_seconds=10.0",
-    "cluster.learner.turn_seconds=0.1",
+    "cluster.learner.kilotoken_seconds=0.03",
 )
 """Model, optimizer and trainer of every suite."""
 

@@ -31,7 +31,7 @@ SETTINGS: dict[str, Any] = {
     "curation.batch.max_groups": 2,
     "cluster.engine.reload_seconds": 60.0,
     "cluster.learner.fixed_seconds": 60.0,
-    "cluster.learner.turn_seconds": 1.0,
+    "cluster.learner.kilotoken_seconds": 0.08,
 }
 """A cluster small enough that single turns can be seen; all else is the preset `dart`."""
 

@@ -70,7 +70,8 @@ SCHEDULING = (
     "curation.task_filter.max_mean=1.0",
     "curation.task_filter.min_mean=0.0",
     "curation.attempts.extra_attempts=0",
-    "cluster.engine.window=slide",
+    "policy.images_after_cut=none",
+    "trainer.optimizer.pack=turns",
 )
 """Our preset without what is no scheduling: all tasks are offered alike then, with the prompts of others."""
 
@@ -87,7 +88,7 @@ IDEAS: Mapping[str, tuple[str, ...]] = {
     "restart instead of keep": ("rollout.sync.mode=restart",),
     "no session affinity": ("rollout.routing.rule=least_in_flight",),
     "sessions stay up to four requests more": ("rollout.routing.max_excess=4",),
-    "images dropped one by one": ("cluster.engine.window=slide",),
+    "images dropped one by one": ("policy.images_after_cut=none",),
     "no admission bound": ("curation.admission.ready_batches=none",),
     "half as far ahead": ("curation.admission.ready_batches=1.0",),
     "ready first, not begun first": ("curation.batch.rule=ready",),
@@ -101,7 +102,8 @@ Spares go with ``without_spares``.
 
 IDEA_WORKLOADS = ("dart", "osworld")
 
-WINDOWS = ("slide", "block")
+WINDOWS = {"slide": "none", "block": "2"}
+"""Screenshots after a cut, by how they are dropped."""
 WINDOW_WORKLOAD = "osworld"
 WINDOW_HOURS, WINDOW_QUICK_HOURS = 3.0, 0.25
 WINDOW_WORKERS = (2, 4, 8)
@@ -177,7 +179,8 @@ def window_trials(options: Options) -> Iterator[tuple[str, Cluster]]:
                     changes = (
                         f"rollout.num_workers={workers}",
                         f"rollout.routing.max_excess={excess}",
-                        f"cluster.engine.window={window}",
+                        f"policy.images_after_cut={WINDOWS[window]}",
+                        "trainer.optimizer.pack=turns",
                     )
                     yield " ".join(changes), Cluster(OURS, hours, seed, changes, WINDOW_WORKLOAD)
 
@@ -251,7 +254,7 @@ def by_window(named: Sequence[tuple[str, Cluster]], runs: Sequence[Figures]) -> 
         {
             "desktops_per_worker": configs[name].rollout.num_desktops / configs[name].rollout.num_workers,
             "max_excess": dict(configs[name].rollout.routing)["max_excess"],
-            "window": configs[name].cluster.engine.window,
+            "window": "slide" if configs[name].policy.images_after_cut is None else "block",
             **figures,
         }
         for (_, name), figures in by_name(named, runs).items()

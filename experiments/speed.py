@@ -70,7 +70,7 @@ def scaled(num_envs: int, hours: float, *, seed: int = 0, store: str = "memory")
         f"curation.batch.max_groups={max(1, round(8 * scale))}",
         f"curation.store={store}",
         f"cluster.hosts.count={max(1, round(4 * scale))}",
-        f"cluster.learner.turn_seconds={1.1 / scale}",
+        f"cluster.learner.kilotoken_seconds={0.086 / scale}",
     ]
 
 

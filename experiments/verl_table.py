@@ -147,7 +147,7 @@ def _tree(row: Row, fit: Fit, updates: int, train: float, rest: float, steps: in
                 "overhead_seconds": 0.0,
                 "transfer_seconds": rest,
             },
-            "learner": {"fixed_seconds": train / updates, "turn_seconds": 0.0},
+            "learner": {"fixed_seconds": train / updates, "kilotoken_seconds": 0.0},
         },
     }
     return merge(scheduler, changes)

@@ -67,9 +67,6 @@ WORKLOAD = (
 )
 """What a cluster and a workload are, of a whole configuration; the rest is its scheduler."""
 
-SCHEDULING = ("cluster.engine.window",)
-"""Settings in the cluster's sections that belong to the scheduler."""
-
 PROFILE = "profile.toml"
 """File in a run directory that `dartsim measure` writes."""
 
@@ -119,12 +116,6 @@ def _workload(name: str) -> Tree:
     tree: Tree = {}
     for key in (*CLUSTER, *WORKLOAD):
         tree = merge(tree, _part(whole, key))
-    for key in SCHEDULING:
-        *sections, last = key.split(".")
-        table = tree
-        for section in sections:
-            table = table[section]
-        table.pop(last)
     return tree
 
 
@@ -524,7 +515,7 @@ def summary(section: type[BaseModel]) -> str:
 
 
 def _setting(field: FieldInfo, path: tuple[str, ...]) -> Setting:
-    default = field.get_default(call_default_factory=True)
+    default = field.get_default(call_default_factory=True, validated_data={})
     toml = tomli_w.dumps({"value": NONE if default is None else default})
     toml = "{}" if default == {} else toml.removeprefix("value = ").strip()
     return Setting(".".join(path), toml, field.description or "")

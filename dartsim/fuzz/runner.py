@@ -238,7 +238,7 @@ class _CaseRun:
             tasks=prepared.tasks,
             provider=CheckedProvider(monitor, faults.provider(desktops)),
             engines=engines,
-            learner=CheckedLearner(monitor, faults.learner(learner(config, None))),
+            learner=CheckedLearner(monitor, faults.learner(learner(prepared, None))),
             store=cast("Store", store),
             recorder=recorder,
             streams=streams,

@@ -373,7 +373,7 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
                 "control_seconds": settings["control_seconds"],
                 "reload_seconds": settings["reload_seconds"],
             },
-            "learner": {"fixed_seconds": settings["update_seconds"], "turn_seconds": 0.0},
+            "learner": {"fixed_seconds": settings["update_seconds"], "kilotoken_seconds": 0.0},
             "hosts": {
                 "count": settings["hosts"],
                 "cores": 4.0,

@@ -29,7 +29,7 @@ from dartsim.lab.bounds import (
     trainer_bound,
     turn_load,
 )
-from dartsim.lab.trainable_share import workload
+from dartsim.lab.trainable_share import tokens_per_turn, workload
 from dartsim.run.prepare import PreparedRun
 
 
@@ -110,7 +110,7 @@ def _predicted(prepared: PreparedRun, groups: float) -> Prediction:
     config = prepared.config
     turns, usable = workload(prepared, groups)
     size = config.curation.batch.max_groups * config.curation.attempts.group_size * turns
-    trainer = trainer_bound(prepared, size)
+    trainer = trainer_bound(prepared, size, tokens_per_turn(prepared))
     generated, cores, trained = 0.0, 0.0, trainer
     version_seconds = 60.0 * size / trainer
     for _ in range(3):  # the time of a version decides how much of their time workers change weights, and so on

@@ -36,8 +36,8 @@ from dartsim.sim.latency import from_spec
 def bounds(prepared: PreparedRun, figures: Mapping[str, Any], snapshots: Sequence[Snapshot]) -> dict[str, Any]:
     """Return the bounds on trained turns per minute; None for a run with real components.
 
-    The mean turns of an update and of a trajectory, and the dropped turns, are those of the run. ``bounds`` are those
-    of each component alone, in its own turns; that of all is ``supply_bound``.
+    The mean turns and tokens of an update, the turns of a trajectory and the dropped turns are those of the run.
+    ``bounds`` are those of each component alone, in its own turns; that of all is ``supply_bound``.
     """
     num_updates, turns = figures["num_updates"], figures["turns_per_trajectory"]
     backend = prepared.config.backend
@@ -45,7 +45,11 @@ def bounds(prepared: PreparedRun, figures: Mapping[str, Any], snapshots: Sequenc
     if not modeled or not num_updates or not turns:
         return {"bound_trained_turns_per_minute": None, "bound_by": None}
     by_part = {
-        "trainer": trainer_bound(prepared, figures["trained_turns_per_minute"] * figures["minutes"] / num_updates),
+        "trainer": trainer_bound(
+            prepared,
+            figures["trained_turns_per_minute"] * figures["minutes"] / num_updates,
+            figures["tokens_per_trained_turn"] or 0.0,
+        ),
         "desktops": desktop_bound(prepared, turns),
         "engines": engine_bound(prepared, turns),
         "driver": driver_bound(prepared),
@@ -59,10 +63,10 @@ def bounds(prepared: PreparedRun, figures: Mapping[str, Any], snapshots: Sequenc
     }
 
 
-def trainer_bound(prepared: PreparedRun, turns_per_update: float) -> float:
+def trainer_bound(prepared: PreparedRun, turns_per_update: float, tokens_per_turn: float) -> float:
     """Return the turns per minute of a trainer that never waits; infinite if an update takes no time."""
     learner = prepared.config.cluster.learner
-    seconds = learner.fixed_seconds + learner.turn_seconds * turns_per_update
+    seconds = learner.fixed_seconds + learner.kilotoken_seconds * turns_per_update * tokens_per_turn / 1000.0
     return 60.0 * turns_per_update / seconds if seconds > 0.0 else inf
 
 

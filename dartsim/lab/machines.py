@@ -1,7 +1,7 @@
 """Splits of machines between desktops, workers and trainer, and the configuration of each split.
 
-Assumption: the trainer's GPUs share the turns of an update evenly, so that its time per turn is inversely proportional
-to their number. Measure this first on real machines.
+Assumption: the trainer's GPUs share the tokens of an update evenly, so that its time per token is inversely
+proportional to their number. Measure this first on real machines.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Splits:
             "rollout.warm_envs": split.spares,
             "rollout.num_workers": split.workers,
             "cluster.learner.gpus": split.trainer,
-            "cluster.learner.turn_seconds": learner.turn_seconds * learner.gpus / split.trainer,
+            "cluster.learner.kilotoken_seconds": learner.kilotoken_seconds * learner.gpus / split.trainer,
             "cluster.hosts.count": machines.hosts,
             "cluster.hosts.memory_gib": machines.memory_gib,
             "cluster.hosts.slow_count": min(self.base.cluster.hosts.slow_count, machines.hosts),

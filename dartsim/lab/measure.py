@@ -327,17 +327,18 @@ def _between_attempts(table: TimingTable) -> float:
 
 
 def _learner(config: Config, table: TimingTable, notes: list[str]) -> Tree:
-    """Return the trainer's speed."""
+    """Return the trainer's speed, by the tokens of the prompt model: a twin counts them alike."""
     if config.backend.learner == "sim":
         return {}
     updates = table.some("learner/update")
-    line = fit_line([entry["turns"] for entry in updates], [entry["seconds"] for entry in updates])
-    turns = sorted({int(entry["turns"]) for entry in updates})
+    line = fit_line([entry["tokens"] / 1000.0 for entry in updates], [entry["seconds"] for entry in updates])
+    tokens = sorted({int(entry["tokens"]) for entry in updates})
+    most = f" to {tokens[-1]:,} tokens" if len(tokens) > 1 else " tokens: half is counted as theirs"
     notes.append(
-        f"An update took {_formula(line, 'turns')} s ({len(updates)} updates of "
-        + (f"{turns[0]} to {turns[-1]} turns)." if len(turns) > 1 else f"{turns[0]} turns: half is counted as theirs).")
+        f"An update took {_formula(line, '1,000 tokens of the prompt model')} s ({len(updates)} updates of "
+        f"{tokens[0]:,}{most})."
     )
-    return {"learner": {"fixed_seconds": _rounded(line.fixed), "turn_seconds": _rounded(line.each)}}
+    return {"learner": {"fixed_seconds": _rounded(line.fixed), "kilotoken_seconds": _rounded(line.each)}}
 
 
 def _faults(config: Config, table: TimingTable, notes: list[str]) -> Tree:

@@ -8,15 +8,16 @@ from typing import Any
 
 import tomli_w
 
-from dartsim.config import load
-from dartsim.config.load import CLUSTER, NONE, SCHEDULING, WORKLOAD, Setting, describe, workloads
+from dartsim.config import Config, load
+from dartsim.config.load import CLUSTER, NONE, WORKLOAD, Setting, describe, workloads
 from dartsim.core.errors import ConfigError
 from dartsim.lab.machines import read_hosts
+from dartsim.lab.trainable_share import tokens_per_turn
 from dartsim.lab.virtual import changed
 from dartsim.run.prepare import prepare
 
 FIXED_SHARE = 0.2
-"""Share of an update that does not depend on its turns: 270 of DART's 1,270 s (21.2 min a version)."""
+"""Share of an update that does not depend on its tokens: 270 of DART's 1,270 s (21.2 min a version)."""
 
 WRITTEN = ("run.hours", "tasks.source", "tasks.count", *WORKLOAD[2:], *CLUSTER)
 UNUSED = (
@@ -39,7 +40,7 @@ class ClusterNumbers:
         desktops: Number of desktops.
         hosts: Their machines: ``4x64GiB`` or ``4x64GiBx32cores``.
         model_billions: Parameters of the model, billions; an engine is one GPU.
-        update_seconds: Time of an update of a full batch.
+        update_seconds: Time of an update of a full batch, with one sequence per turn and DART's window of screenshots.
         gpu: GPU profile of the engines.
         profile: Latency profile of the desktops.
         workload: A packaged workload, whose tasks and lengths of attempts are taken.
@@ -78,17 +79,25 @@ class ClusterNumbers:
             "cluster.engine.model_billions": self.model_billions,
             "cluster.learner.gpus": trainer,
             "cluster.learner.fixed_seconds": round(FIXED_SHARE * self.update_seconds, 3),
-            "cluster.learner.turn_seconds": round((1.0 - FIXED_SHARE) * self.update_seconds / self.batch_turns, 6),
+            "cluster.learner.kilotoken_seconds": round((1.0 - FIXED_SHARE) * self.update_seconds / self.kilotokens, 6),
         }
 
     @property
     def batch_turns(self) -> float:
         """Mean turns of a full batch of the workload."""
-        config = load("dartsim", workload_name=self.workload)
-        drawn, curation = config.surrogate, config.curation
+        drawn, curation = self._config.surrogate, self._config.curation
         success = drawn.mean_success or 0.5
         turns = success * drawn.success_turns_mean + (1.0 - success) * drawn.failure_turns_mean
         return turns * curation.attempts.group_size * curation.batch.max_groups
+
+    @property
+    def kilotokens(self) -> float:
+        """Tokens of a full batch in thousands, computed as DART does: one sequence per turn."""
+        return self.batch_turns * tokens_per_turn(prepare(self._config)) / 1000.0
+
+    @property
+    def _config(self) -> Config:
+        return load("dart-measured", workload_name=self.workload)
 
 
 def cluster_toml(numbers: ClusterNumbers) -> str:
@@ -129,7 +138,7 @@ def cluster_toml(numbers: ClusterNumbers) -> str:
 
 
 def _wanted(setting: Setting) -> bool:
-    if setting.key in (*SCHEDULING, "cluster.engine.model") or setting.key.startswith(UNUSED):
+    if setting.key == "cluster.engine.model" or setting.key.startswith(UNUSED):
         return False
     return any(setting.key == part or setting.key.startswith(f"{part}.") for part in WRITTEN)
 

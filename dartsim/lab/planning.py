@@ -353,7 +353,7 @@ def planned(config: Config, plan: MachinePlan) -> Config:
         "rollout.sync.mode": chosen.rollout.sync.mode,
         "rollout.sync.workers_at_a_time": chosen.rollout.sync.workers_at_a_time,
         "cluster.learner.gpus": chosen.cluster.learner.gpus,
-        "cluster.learner.turn_seconds": chosen.cluster.learner.turn_seconds,
+        "cluster.learner.kilotoken_seconds": chosen.cluster.learner.kilotoken_seconds,
         "cluster.hosts.count": chosen.cluster.hosts.count,
         "cluster.hosts.memory_gib": chosen.cluster.hosts.memory_gib,
         "cluster.hosts.cores": chosen.cluster.hosts.cores,

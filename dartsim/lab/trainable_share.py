@@ -1,4 +1,4 @@
-"""The trainable share of generated turns, in closed form: group filter, group sizes, task filter.
+"""What is trained, in closed form: the share of generated turns by group filter, group sizes and task filter; tokens.
 
 A group in which all attempts succeed or all fail is dropped. A task filter skips such tasks, but only after the first
 pass over the tasks, so that its effect depends on the number of groups in a run.
@@ -12,7 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import count
 from math import ceil
+from statistics import fmean
 
+from dartsim.lab.operations import surrogate_lengths
 from dartsim.run.prepare import PreparedRun
 from dartsim.run.results import chance, group_size, kept_chance
 
@@ -67,6 +69,16 @@ def workload(prepared: PreparedRun, groups: float = 0.0) -> tuple[float, float]:
         if begun >= groups or number == MOST_PASSES:
             break
     return turns / trajectories, kept_turns / turns
+
+
+def tokens_per_turn(prepared: PreparedRun) -> float:
+    """Return the mean tokens that an update computes per turn, over groups of drawn lengths."""
+    config, known = prepared.config, prepared.difficulties.values()
+    rate = fmean(task.success_rate for task in known) if known else 0.0
+    num_turns = surrogate_lengths(config.surrogate, success_rate=rate, max_turns=config.rollout.max_turns)
+    groups = max(1, len(num_turns) // config.curation.attempts.group_size)
+    tokens = sum(prepared.update_tokens.of_group(num_turns[number::groups]) for number in range(groups))
+    return tokens / sum(num_turns)
 
 
 def one_task(prepared: PreparedRun, rate: float, length_factor: float) -> OneTask:

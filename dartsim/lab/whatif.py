@@ -50,7 +50,7 @@ REMOVED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "training": (
         "updates that take no time",
-        {"cluster.learner.fixed_seconds": 0.0, "cluster.learner.turn_seconds": 0.0},
+        {"cluster.learner.fixed_seconds": 0.0, "cluster.learner.kilotoken_seconds": 0.0},
     ),
     "weight sync": (
         "weight syncs that take no time",

@@ -76,6 +76,12 @@ BUILT_IN: Mapping[str, FigureStyle] = {
         1,
         "Share of prompt tokens found in an engine's prefix cache; unknown if no engine reports it.",
     ),
+    "tokens_per_trained_turn": FigureStyle(
+        "Tokens per trained turn",
+        "",
+        0,
+        "Tokens that updates compute, over trained turns; fewer if turns share a sequence (trainer.optimizer.pack).",
+    ),
     "minutes_per_version": FigureStyle("Time per version", "min", 1, "Time per finished update."),
     "rollout_share": FigureStyle("Time with rollout", "%", 1, "Share of time in which at least one attempt runs."),
     "staleness_mean": FigureStyle(
@@ -202,6 +208,7 @@ def figures(first: Snapshot, last: Snapshot, *, peak_tokens_per_second: float | 
         "admitted_turns_per_minute": per_minute("admitted_turns"),
         "generated_turns_per_minute": per_minute("generated_turns"),
         "trajectories_per_minute": per_minute("trajectories"),
+        "tokens_per_trained_turn": count("computed_tokens") / trained if trained else None,
         "minutes_per_version": minutes / updates if updates else None,
         "num_updates": int(updates),
         "env_utilization": used["desktops"],

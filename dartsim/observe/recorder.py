@@ -262,6 +262,7 @@ class Recorder:
             self.batches[-1].trained = self.clock()
         self.counts["updates"] += 1
         self.counts["trained_turns"] += num_turns
+        self.counts["computed_tokens"] += int(metrics.get("computed_tokens", metrics.get("learner/computed_tokens", 0)))
         self.counts["signal_turns"] += sum(
             own.num_turns
             for own, group in zip(batch.groups, (rescued or batch).groups, strict=True)

@@ -78,7 +78,7 @@ class Timings(Instrument):
       and of a worker in this process ``worker/batch`` (``size`` requests computed at once) and ``worker/put`` (new
       weights put in, without waiting for a batch to end), each with ``waited``: seconds until the loop had it begun and
       went on with it;
-    - ``learner/update``;
+    - ``learner/update`` (with its ``turns``, ``trajectories``, and ``tokens``, those of the prompt model);
     - ``attempt``: one that has ended, with the number of its ``group``, its ``index`` in that, its ``turns`` and its
       ``reward`` (null if it has none);
     - ``loop/busy``: of the last ``of`` seconds, those in which the event loop itself was at work.
@@ -242,12 +242,17 @@ class TimedWorker:
 
 
 class TimedLearner:
-    """A learner whose updates are timed; implements ``dartsim.core.ports.Learner``."""
+    """A learner whose updates are timed; implements ``dartsim.core.ports.Learner``.
 
-    def __init__(self, inner: Learner, timings: Timings) -> None:
+    ``tokens`` returns the tokens that a modeled trainer would compute for a batch.
+    """
+
+    def __init__(self, inner: Learner, timings: Timings, tokens: Callable[[Batch], int]) -> None:
         self._inner = inner
         self._timings = timings
+        self._tokens = tokens
 
     async def update(self, batch: Batch) -> UpdateResult:
-        with self._timings.doing("learner/update", turns=batch.num_turns, trajectories=len(batch.trajectories)):
+        sizes = {"turns": batch.num_turns, "trajectories": len(batch.trajectories), "tokens": self._tokens(batch)}
+        with self._timings.doing("learner/update", **sizes):
             return await self._inner.update(batch)

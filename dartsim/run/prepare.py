@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +30,7 @@ from dartsim.sim.gpu import PROFILES as GPU_PROFILES
 from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.host import SimHost, place
 from dartsim.sim.latency import from_spec
+from dartsim.sim.learner import UpdateTokens
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.surrogate import MEAN_SUCCESS, RecordedAttempt, RecordedOutcomes, TaskDifficulty, difficulties
 
@@ -53,6 +55,11 @@ class PreparedRun:
     gpu: GpuProfile
     prompts: PromptModel
     outcomes: RecordedOutcomes | None = None
+
+    @cached_property
+    def update_tokens(self) -> UpdateTokens:
+        """Counts the tokens that the modeled trainer computes."""
+        return UpdateTokens(self.prompts, packed=self.config.trainer.optimizer.pack == "trajectories")
 
     @property
     def peak_tokens_per_second(self) -> float:
@@ -160,8 +167,18 @@ def _outcomes(config: Config) -> RecordedOutcomes | None:
 def _prompts(config: Config) -> PromptModel:
     engine, num_turns = config.cluster.engine, max(100, config.rollout.max_turns)
     if engine.prompt == "text":
-        return PromptModel(image_tokens=0, max_images=1, images_after_cut=1, max_texts=0, num_turns=num_turns)
-    return PromptModel(window=engine.window, num_turns=num_turns)
+        options = {"image_tokens": 0, "max_images": 1, "images_after_cut": 1, "max_texts": 0, "num_turns": num_turns}
+        if engine.reply_tokens is not None:
+            options["reply_tokens"] = round(from_spec(engine.reply_tokens).capped_mean(engine.longest_reply_tokens))
+        return PromptModel(**options)
+    policy = config.policy
+    return PromptModel(
+        max_images=policy.max_images,
+        max_texts=policy.max_texts,
+        window="slide" if policy.images_after_cut is None else "block",
+        images_after_cut=policy.images_after_cut or policy.max_images,
+        num_turns=num_turns,
+    )
 
 
 def env_timing(config: Config) -> EnvTiming:

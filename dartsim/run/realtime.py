@@ -126,7 +126,7 @@ async def build(context: BackendContext, store: Store, resume_point: ResumePoint
     if timings is not None:
         provider = TimedDesktops(provider, timings)
         engines = [TimedWorker(number, engine, timings) for number, engine in enumerate(engines)]
-        learner = TimedLearner(learner, timings)
+        learner = TimedLearner(learner, timings, prepared.update_tokens.of)
     held_out = held_out_attempts(prepared, learner)
     return System(
         config,

@@ -189,12 +189,13 @@ def modeled_transport(config: Config, env: SimEnvironment, pool: Service) -> Ser
     return DelayedService(pool, env, seconds) if seconds else pool
 
 
-def learner(config: Config, inner: Learner | None, control: ControlLoop | None = None) -> SimLearner:
+def learner(prepared: PreparedRun, inner: Learner | None, control: ControlLoop | None = None) -> SimLearner:
     """Return the modeled trainer, around one that learns if there is one."""
-    speed = config.cluster.learner
+    speed = prepared.config.cluster.learner
     return SimLearner(
         inner or VersionCounter(),
+        prepared.update_tokens,
         fixed_seconds=speed.fixed_seconds,
-        turn_seconds=speed.turn_seconds,
+        kilotoken_seconds=speed.kilotoken_seconds,
         control=control,
     )

@@ -115,7 +115,7 @@ def build(
     faults = faulty_cluster(prepared, loop.env, streams, recorder.counts)
     model, control = learning.model if learning else None, control_loop(config, loop.env)
     engines = workers(prepared, loop.env, streams, model, version=version, control=control)
-    trains = faults.learner(learner(config, learning.learner if learning else None, control))
+    trains = faults.learner(learner(prepared, learning.learner if learning else None, control))
     return System(
         config,
         tasks=prepared.tasks,

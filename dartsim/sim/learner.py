@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from dartsim.core.ports import Learner
 from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.sim.control_loop import ControlLoop
+from dartsim.sim.prompts import PromptModel, TrainingSequence
 
 
 class VersionCounter:
@@ -18,20 +20,52 @@ class VersionCounter:
 
 
 @dataclass(slots=True, eq=False)
+class UpdateTokens:
+    """Counts the tokens that an update computes, by the turns of each attempt.
+
+    All attempts of a group have the same first prompt. Where it is a sequence of its own, it is computed once.
+
+    Attributes:
+        prompts: Lengths of prompts and replies.
+        packed: Whether the turns of an attempt share sequences where their prompts nest.
+    """
+
+    prompts: PromptModel
+    packed: bool
+    _sequences: dict[int, list[TrainingSequence]] = field(default_factory=dict)
+
+    def of_group(self, num_turns: Sequence[int]) -> int:
+        """Return the computed tokens of a group, whose attempts have so many turns."""
+        total = shared = 0
+        for count in num_turns:
+            sequences = self._sequences.get(count)
+            if sequences is None:
+                sequences = self._sequences[count] = self.prompts.training_sequences(count, packed=self.packed)
+            total += sum(sequence.tokens for sequence in sequences)
+            shared += bool(sequences) and sequences[0].turns == 1
+        return total - max(0, shared - 1) * self.prompts.cold[0].tokens
+
+    def of(self, batch: Batch) -> int:
+        """Return the computed tokens of a batch."""
+        return sum(self.of_group([len(t.turns) for t in group.trajectories]) for group in batch.groups)
+
+
+@dataclass(slots=True, eq=False)
 class SimLearner:
-    """A trainer's speed behind the port ``Learner``: a fixed time and a time per turn, then the update.
+    """A trainer's speed behind the port ``Learner``: a fixed time, a time per 1,000 computed tokens, then the update.
 
     Source: 21.2 min between the versions of DART's headline run, saving included (docs/schedulers.md).
     """
 
     inner: Learner
+    tokens: UpdateTokens
     fixed_seconds: float
-    turn_seconds: float
+    kilotoken_seconds: float
     control: ControlLoop | None = None
 
     def seconds(self, batch: Batch) -> float:
         """Return how long the update with a batch takes without faults."""
-        return self.fixed_seconds + self.turn_seconds * batch.num_turns
+        return self.fixed_seconds + self.kilotoken_seconds * self.tokens.of(batch) / 1000.0
 
     async def update(self, batch: Batch) -> UpdateResult:
         seconds = self.seconds(batch)
@@ -39,4 +73,5 @@ class SimLearner:
         result = await self.inner.update(batch)
         if self.control is not None:
             await self.control.turn()
-        return replace(result, metrics={"update_seconds": seconds, **result.metrics})
+        modeled = {"update_seconds": seconds, "computed_tokens": self.tokens.of(batch)}
+        return replace(result, metrics={**modeled, **result.metrics})

@@ -107,25 +107,24 @@ class PromptModel:
         return parts
 
     def training_sequences(self, num_turns: int, *, packed: bool) -> list[TrainingSequence]:
-        """Return what a learner computes to train all turns of a trajectory.
+        """Return what a learner computes to train all turns of a trajectory, as ``dartsim.real.vlm.packing`` does.
 
         ``packed``: turns share a sequence while each prompt begins with the one before and its reply.
         """
-        last: list[int] = []
-        for turn in range(num_turns):
-            if packed and turn and self._extends(turn):
-                last.pop()
-            last.append(turn)
-        return [
-            TrainingSequence(
-                self._tokens([*self.segments(turn), ("reply", turn)]), self.num_images(turn), turn - before
-            )
-            for before, turn in pairwise([-1, *last])
-        ]
+        last = [turn for turn in range(num_turns) if not packed or turn == num_turns - 1 or not self._extended(turn)]
+        tokens = (self.prompt(turn, warm=False).tokens + self.reply_tokens for turn in last)
+        turns = (turn - before for before, turn in pairwise([-1, *last]))
+        return list(map(TrainingSequence, tokens, map(self.num_images, last), turns))
 
-    def _extends(self, turn: int) -> bool:
-        before: list[Segment] = [*self.segments(turn - 1), ("reply", turn - 1)]
-        return self.segments(turn)[: len(before)] == before
+    def _extended(self, turn: int) -> bool:
+        """Whether the prompt after a turn begins with its prompt and reply."""
+        return turn < self.num_turns - 1 and self._extends[turn]
+
+    @cached_property
+    def _extends(self) -> tuple[bool, ...]:
+        parts = [self.segments(turn) for turn in range(self.num_turns)]
+        pairs = enumerate(pairwise(parts))
+        return tuple(after[: len(before) + 1] == [*before, ("reply", turn)] for turn, (before, after) in pairs)
 
     def _tokens(self, parts: list[Segment]) -> int:
         length = {

@@ -16,6 +16,7 @@ from dartsim.cli import import_latencies, new
 from dartsim.config import load
 from dartsim.config.load import presets
 from dartsim.lab.import_latencies import candidates
+from dartsim.lab.trainable_share import tokens_per_turn
 from dartsim.run.prepare import prepare
 from dartsim.sim.latency import from_spec
 
@@ -35,7 +36,9 @@ def test_a_new_cluster_has_the_given_numbers_and_every_scheduler_runs_on_it(dart
     drawn = config.surrogate
     turns = 0.421 * drawn.success_turns_mean + 0.579 * drawn.failure_turns_mean
     batch = turns * curation.attempts.group_size * curation.batch.max_groups
-    assert learner.fixed_seconds + batch * learner.turn_seconds == pytest.approx(100.0, rel=1e-4)
+    tokens = tokens_per_turn(prepare(load("dart-measured", workload_name="cluster.toml")))
+    seconds = learner.fixed_seconds + batch * tokens / 1000.0 * learner.kilotoken_seconds
+    assert seconds == pytest.approx(100.0, rel=1e-4), "as DART computes it: one sequence per turn"
     lines = Path("cluster.toml").read_text().splitlines()
     settings = [number for number, line in enumerate(lines) if " = " in line and not line.startswith("#")]
     assert all(lines[number - 1].startswith("# ") for number in settings), "each with its meaning"
@@ -48,7 +51,7 @@ def test_a_new_cluster_decides_nothing_of_a_scheduler(dartsim):
         own = load(name)
         if own.policy.kind == "surrogate" and own.backend.virtual:
             on = load(name, workload_name="cluster.toml")
-            assert on.cluster.engine.window == own.cluster.engine.window
+            assert on.policy == own.policy
             assert (on.rollout.sync, on.rollout.routing) == (own.rollout.sync, own.rollout.routing)
             assert on.curation.admission == own.curation.admission
 

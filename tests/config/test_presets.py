@@ -54,11 +54,20 @@ def test_our_presets_of_osworld_schedule_as_dartsim_and_train_as_dart(gpus):
     for section in ("attempts", "turn_limit", "pool"):
         assert getattr(ours.curation, section) == getattr(dart.curation, section)
     assert ours.trainer.objective == dart.trainer.objective
-    assert (ours.policy, ours.tasks) == (dart.policy, dart.tasks)
+    assert (ours.policy, ours.tasks) == (dart.policy.replace(images_after_cut=2), dart.tasks)
+    assert ours.policy.images_after_cut == dartsim.policy.images_after_cut
+    assert ours.trainer.optimizer.pack == dartsim.trainer.optimizer.pack == "trajectories"
+
+
+@pytest.mark.parametrize("name", presets())
+def test_only_our_presets_and_real_learners_train_several_turns_in_one_sequence(name):
+    config = load(preset_name=name)
+    ours = name.startswith("dartsim") or config.policy.kind == "vlm"
+    assert (config.trainer.optimizer.pack == "trajectories") == (ours and name not in ("dart", "dart-released"))
 
 
 def test_a_preset_may_build_on_another():
-    assert preset("osworld-dartsim-8gpu")["policy"] == preset("osworld-8gpu")["policy"]
+    assert preset("osworld-dartsim-8gpu")["tasks"] == preset("osworld-8gpu")["tasks"]
     assert preset("osworld-dartsim-16gpu")["curation"] == preset("osworld-dartsim-8gpu")["curation"]
     assert "preset" not in preset("osworld-dartsim-16gpu")
 

@@ -149,5 +149,5 @@ def test_a_measured_run_is_a_cluster_whose_distributions_replace_others(files):
 
 
 def test_the_prompt_window_belongs_to_the_scheduler(files):
-    assert load("dartsim", workload_name="dart-measured").cluster.engine.window == "block"
-    assert load("dart", workload_name="dartsim").cluster.engine.window == "slide"
+    assert load("dartsim", workload_name="dart-measured").policy.images_after_cut == 2
+    assert load("dart", workload_name="dartsim").policy.images_after_cut is None

@@ -92,7 +92,8 @@ def test_alone_ours_offers_all_tasks_alike_with_the_prompts_of_others():
     for changes in (SCHEDULING, *((*SCHEDULING, *own) for own in BOUNDS.values())):
         config = Cluster(OURS, 1.0, 0, changes, "dart").config
         curation = config.curation
-        assert config.cluster.engine.window == Cluster("trl", 1.0, workload="dart").config.cluster.engine.window
+        assert config.policy == Cluster("trl", 1.0, workload="dart").config.policy
+        assert config.trainer.optimizer.pack == "turns"
         assert (curation.task_filter.min_mean, curation.task_filter.max_mean) == (0.0, 1.0)
         assert curation.attempts.extra_attempts == 0
     assert [Cluster(OURS, 1.0, 0, own, "dart").config.curation.staleness.max_staleness for own in BOUNDS.values()] == [

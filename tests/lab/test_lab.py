@@ -459,7 +459,7 @@ def test_every_cause_that_can_be_removed_is_a_cause():
 
 
 def test_removing_what_it_waits_for_makes_a_run_faster():
-    instant = {"learner": {"fixed_seconds": 0.0, "turn_seconds": 0.0}, "engine": {"reload_seconds": 0.0}}
+    instant = {"learner": {"fixed_seconds": 0.0, "kilotoken_seconds": 0.0}, "engine": {"reload_seconds": 0.0}}
     config = as_virtual(small(cluster=instant, curation={"staleness": {"max_staleness": None}}))
     found = gains(config, ["setting up", "training", "spare"], (0,), InProcess())
     by_cause = {gain.cause: gain for gain in found.gains}
@@ -529,7 +529,7 @@ def test_a_figure_that_breaks_a_law_is_an_alarm():
 
 def test_a_learner_that_takes_no_time_is_no_division_by_zero():
     config = changed(as_virtual(load(preset_name="dart-measured")), {"cluster.learner.fixed_seconds": 0.0})
-    said = predict(prepare(changed(config, {"cluster.learner.turn_seconds": 0.0})))
+    said = predict(prepare(changed(config, {"cluster.learner.kilotoken_seconds": 0.0})))
     assert said.bound_by != "trainer"
     assert 0.0 < said.trained_turns_per_minute < float("inf")
 

@@ -48,7 +48,8 @@ def timings(scale=1.0, num=40):
         found.append(line("attempt", 9.0, at, group=number // 8, index=number % 8, turns=2, reward=number % 4 // 3))
         found.append(line("loop/busy", 0.1, at, of=0.5))
         turns = 8 * (1 + number % 3)
-        found.append(line("learner/update", scale * (2.0 + 0.5 * turns), at, turns=turns, trajectories=turns))
+        sizes = {"turns": turns, "trajectories": turns, "tokens": 3_000 * turns}
+        found.append(line("learner/update", scale * (2.0 + 0.5 * turns), at, **sizes))
     return found
 
 
@@ -64,7 +65,7 @@ def test_what_was_put_in_is_found_again():
     assert cluster["engine"]["reload_seconds"] == 0.25
     assert cluster["engine"]["control_seconds"] == 0.0
     assert cluster["learner"]["fixed_seconds"] == pytest.approx(2.0)
-    assert cluster["learner"]["turn_seconds"] == pytest.approx(0.5)
+    assert cluster["learner"]["kilotoken_seconds"] == pytest.approx(0.5 / 3.0)
     for name, what in LATENCIES.items():
         rank = 1 + sorted(LATENCIES.values()).index(what)
         assert from_spec(cluster["env"]["latency"][name]).mean == pytest.approx(3.0 * rank)
@@ -163,9 +164,9 @@ def test_of_a_run_whose_first_timings_are_gone_it_is_said_since_when_they_are_th
 
 
 def test_what_is_only_of_the_warm_up_counts_if_there_is_nothing_else():
-    early = [line("learner/update", 7.0, at=1.0, turns=7)]
+    early = [line("learner/update", 7.0, at=1.0, turns=7, tokens=7_000)]
     others = [entry for entry in timings() if entry["what"] != "learner/update"]
-    assert measure(real(), [*early, *others]).settings["cluster"]["learner"]["turn_seconds"] == 0.5
+    assert measure(real(), [*early, *others]).settings["cluster"]["learner"]["kilotoken_seconds"] == 0.5
 
 
 @pytest.mark.parametrize("missing", ["env/evaluate", "worker/batch", "worker/put", "learner/update"])
@@ -229,7 +230,10 @@ def test_a_twin_runs_and_meets_its_arithmetic(tmp_path):
     seconds = {"env/start": 4.0, "env/reset": 3.0, "env/step": 1.6, "env/evaluate": 2.0, "env/close": 1.0}
     entries = [line(what, value, at=100.0 + n) for what, value in seconds.items() for n in range(5)]
     entries += [line("worker/batch", 0.4, at=100.0 + n, worker=0, size=1 + n % 2, waited=0.0) for n in range(5)]
-    entries += [line("worker/put", 0.1, at=50.0, worker=0, waited=0.0), line("learner/update", 8.0, turns=8)]
+    entries += [
+        line("worker/put", 0.1, at=50.0, worker=0, waited=0.0),
+        line("learner/update", 8.0, turns=8, tokens=8_000),
+    ]
     entries += [line("attempt", 20.0, group=0, index=n, turns=5, reward=n % 2) for n in range(4)]
     path = tmp_path / TIMINGS
     path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))

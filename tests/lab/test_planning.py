@@ -85,7 +85,9 @@ def test_the_binding_constraint_is_the_resource_of_which_one_more_buys_most():
 
 
 def test_machines_that_change_nothing_are_named():
-    made, _ = modeled(Machines(gpus=8, hosts=1, memory_gib=4.0), 50.0, cluster={"learner": {"turn_seconds": 0.1}})
+    made, _ = modeled(
+        Machines(gpus=8, hosts=1, memory_gib=4.0), 50.0, cluster={"learner": {"kilotoken_seconds": 0.008}}
+    )
     (lean,) = (extra for extra in made.extras if extra.what.startswith("only "))
     assert lean.what == "only 1 + 1 GPUs and 1 host"
     assert lean.gain == pytest.approx(0.0)
@@ -130,7 +132,7 @@ def test_runs_last_several_updates_and_not_many_more_turns_than_they_need():
     slow = as_virtual(small(cluster={"learner": {"fixed_seconds": 7200.0}}))
     planner = Planner(slow, Machines(gpus=3, hosts=2, memory_gib=8.0), prices=Prices(), executor=Modeled())
     assert planner.plan().config.run.hours >= 16.0
-    fast = {"fixed_seconds": 0.1, "turn_seconds": 0.0}
+    fast = {"fixed_seconds": 0.1, "kilotoken_seconds": 0.0}
     parts = ("start", "boot", "setup", "step", "evaluate", "teardown", "settle_seconds", "evaluate_settle_seconds")
     instant = {"latency": dict.fromkeys(parts, 0.01)}
     engine = {"model": "batch", "overhead_seconds": 0.0}
@@ -141,14 +143,14 @@ def test_runs_last_several_updates_and_not_many_more_turns_than_they_need():
 
 @pytest.mark.soak
 def test_a_plan_uses_the_machines_and_says_what_more_would_buy():
-    base = as_virtual(small(cluster={"learner": {"turn_seconds": 6.0, "gpus": 1}}))
+    base = as_virtual(small(cluster={"learner": {"kilotoken_seconds": 0.5, "gpus": 1}}))
     machines = Machines(gpus=3, hosts=2, memory_gib=8.0, cores=8.0)
     made = Planner(base, machines, prices=Prices(), hours=1.0, seeds=(0,), executor=InProcess()).plan()
     split = made.split
     assert split.workers + split.trainer == 3
     assert 1 <= split.num_envs <= 8
     assert made.config.cluster.hosts.count == 2
-    assert made.config.cluster.learner.turn_seconds == pytest.approx(6.0 / split.trainer)
+    assert made.config.cluster.learner.kilotoken_seconds == pytest.approx(0.5 / split.trainer)
     by_what = {extra.what: extra for extra in made.extras}
     assert {"one more rollout GPU", "one more trainer GPU", "one more host, with as many desktops"} <= set(by_what)
     more = max((extra for extra in made.extras if extra.more), key=lambda extra: extra.gain)

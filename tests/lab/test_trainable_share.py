@@ -107,7 +107,7 @@ def test_a_lone_desktop_reaches_its_bound():
         "rollout.num_envs": 1,
         "rollout.num_workers": 1,
         "cluster.learner.fixed_seconds": 0.0,
-        "cluster.learner.turn_seconds": 0.0,
+        "cluster.learner.kilotoken_seconds": 0.0,
         "cluster.engine.transfer_seconds": 0.0,
     }
     config = lab("skyrl", "laptop", 2.0, **free)

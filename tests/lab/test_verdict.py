@@ -83,7 +83,7 @@ def test_a_run_without_a_group_to_train_says_why_and_what_to_do(changes, reason)
 
 
 def test_more_desktops_are_named_by_number_where_they_help():
-    changes = {"rollout.num_workers": 8, "cluster.hosts.cores": 64.0, "cluster.learner.turn_seconds": 1.0}
+    changes = {"rollout.num_workers": 8, "cluster.hosts.cores": 64.0, "cluster.learner.kilotoken_seconds": 0.08}
     run = told(**changes)
     said = re.search(r"Limited by the desktops .* Try rollout\.num_envs=(\d+), which", run.verdict)
     assert said is not None, run.verdict

@@ -41,9 +41,9 @@ CLUSTER = {
             "teardown": 0.5,
         },
     },
-    "learner": {"fixed_seconds": 15.0, "turn_seconds": 0.15},
+    "learner": {"fixed_seconds": 15.0, "kilotoken_seconds": 0.045},
 }
-BUSY = {"learner": {"fixed_seconds": 30.0, "turn_seconds": 0.3}}
+BUSY = {"learner": {"fixed_seconds": 30.0, "kilotoken_seconds": 0.09}}
 ENGINE = {"batch_seconds": 0.8, "request_seconds": 0.1, "reload_seconds": 4.0, "overhead_seconds": 0.0}
 SPREAD = {"kind": "gamma", "mean_seconds": 1.0, "k": 16.0}
 REAL = {"desktops": "desktop", "learner": "local"}
@@ -81,6 +81,9 @@ def timed(config, path, monkeypatch):
 
     with Timings.open(path) as timings:
 
+        def learner(prepared, *given):
+            return TimedLearner(made["learner"](prepared, *given), timings, prepared.update_tokens.of)
+
         def workers(*given, **options):
             engines = made["workers"](*given, **options)
             for number, engine in enumerate(engines):
@@ -90,7 +93,7 @@ def timed(config, path, monkeypatch):
 
         with monkeypatch.context() as patch:
             patch.setattr(simulation, "provider", lambda *given: TimedDesktops(made["provider"](*given), timings))
-            patch.setattr(simulation, "learner", lambda *given: TimedLearner(made["learner"](*given), timings))
+            patch.setattr(simulation, "learner", learner)
             patch.setattr(simulation, "workers", workers)
             patch.setattr(sim_cluster, "BatchEngine", TimedBatches)
             return run_simulation(prepare(config), instruments=[timings]).figures
@@ -144,7 +147,7 @@ def errors_of(tmp_path, monkeypatch, model, workers, cluster, hours):
     ("model", "workers", "cluster"), [("batch", "local", {}), ("shared", "vllm", BUSY)], ids=["local", "server"]
 )
 def test_a_run_of_a_known_cluster_is_predicted_from_its_own_timings(tmp_path, monkeypatch, model, workers, cluster):
-    errors, num_updates = errors_of(tmp_path, monkeypatch, model, workers, cluster, hours=0.6)
+    errors, num_updates = errors_of(tmp_path, monkeypatch, model, workers, cluster, hours=1.0)
     assert num_updates >= 15
     assert max(map(abs, errors.values())) < 0.05, errors
 

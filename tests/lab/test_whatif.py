@@ -16,7 +16,7 @@ from dartsim.run.simulation import run_simulation
 SMALL = Path(__file__).with_name("small.toml")
 QUICK = {
     "curation": {"batch": {"max_groups": 1}},
-    "cluster": {"learner": {"fixed_seconds": 1.0, "turn_seconds": 0.0}, "engine": {"reload_seconds": 0.0}},
+    "cluster": {"learner": {"fixed_seconds": 1.0, "kilotoken_seconds": 0.0}, "engine": {"reload_seconds": 0.0}},
     "run": {"hours": 1.0},
 }
 

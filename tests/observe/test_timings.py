@@ -136,13 +136,14 @@ async def test_requests_are_noted_with_how_many_were_live_and_updates_with_their
 
     file = io.StringIO()
     timings = Timings(file)
-    worker, learner = TimedWorker(3, Worker(), timings), TimedLearner(Learner(), timings)
+    worker, learner = TimedWorker(3, Worker(), timings), TimedLearner(Learner(), timings, lambda batch: 5_000)
     asked = Request(sample_trajectory(0).attempt, 7, Observation(None, ""), [])
     await asyncio.gather(worker.generate(asked), worker.generate(asked), learner.update(sample_batch([])))
     lines = noted(file)
     assert [(line["worker"], line["live"], line["turn"]) for line in lines[:2]] == [(3, 1, 7), (3, 2, 7)]
     assert lines[0]["busy"] == {"worker": 2, "learner": 1}
-    assert (lines[2]["what"], lines[2]["seconds"], lines[2]["turns"]) == ("learner/update", 6.0, 0)
+    assert (lines[2]["what"], lines[2]["seconds"]) == ("learner/update", 6.0)
+    assert (lines[2]["turns"], lines[2]["tokens"]) == (0, 5_000)
 
 
 async def test_the_loop_s_work_is_what_it_was_not_idle():

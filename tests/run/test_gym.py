@@ -128,7 +128,7 @@ def test_an_environment_timed_by_a_profile_is_the_same_run_twice():
 
 
 FAST = ('cluster.engine.model="batch"', "cluster.engine.batch_seconds=0.001", "cluster.engine.overhead_seconds=0.0")
-FAST += ("cluster.learner.fixed_seconds=0.0", "cluster.learner.turn_seconds=0.0", "curation.batch.min_groups=1")
+FAST += ("cluster.learner.fixed_seconds=0.0", "cluster.learner.kilotoken_seconds=0.0", "curation.batch.min_groups=1")
 
 
 @pytest.mark.parametrize("where", ["threads", "processes", "loop"])

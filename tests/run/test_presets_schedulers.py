@@ -49,7 +49,7 @@ CLUSTER = {
             "reload_seconds": 10.0,
             "transfer_seconds": 0.0,
         },
-        "learner": {"fixed_seconds": 100.0, "turn_seconds": 0.0},
+        "learner": {"fixed_seconds": 100.0, "kilotoken_seconds": 0.0},
     },
 }
 SCHEDULERS = sorted(

@@ -3,28 +3,35 @@
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dartsim.core.checks import check_learner, sample_batch, sample_trajectory
 from dartsim.core.errors import InvariantViolated
 from dartsim.core.types import UpdateResult, Weights
-from dartsim.sim.learner import SimLearner, VersionCounter
+from dartsim.sim.learner import SimLearner, UpdateTokens, VersionCounter
+from dartsim.sim.prompts import PromptModel
 
 BATCH = sample_batch([sample_trajectory(0, num_turns=3), sample_trajectory(1, num_turns=7)], update=4)
+PROMPTS = PromptModel(system_tokens=300, image_tokens=2_000, reply_tokens=100, turn_tokens=5)
+FIRST, SECOND, REPLY = 2_300, 4_405, 100
+TURNS = UpdateTokens(PROMPTS, packed=False)
+TOKENS = TURNS.of(BATCH)
 
 
 def learner(inner=None):
-    return SimLearner(inner or VersionCounter(), fixed_seconds=240.0, turn_seconds=1.5)
+    return SimLearner(inner or VersionCounter(), TURNS, fixed_seconds=240.0, kilotoken_seconds=0.5)
 
 
 def now():
     return asyncio.get_running_loop().time()
 
 
-async def test_an_update_takes_a_fixed_time_and_a_time_a_turn():
+async def test_an_update_takes_a_fixed_time_and_a_time_for_its_tokens():
     result = await learner().update(BATCH)
-    assert now() == 240.0 + 10 * 1.5
+    assert now() == 240.0 + 0.5 * TOKENS / 1000.0
     assert result.weights == Weights(4)
-    assert result.metrics == {"update_seconds": 255.0}
+    assert result.metrics == {"update_seconds": now(), "computed_tokens": TOKENS}
 
 
 async def test_what_is_learned_is_learned_when_the_time_has_passed():
@@ -35,8 +42,30 @@ async def test_what_is_learned_is_learned_when_the_time_has_passed():
 
     inner = Inner()
     result = await learner(inner).update(BATCH)
-    assert inner.asked == (255.0, BATCH)
-    assert (result.weights, result.metrics) == (Weights(4, "weights"), {"update_seconds": 255.0, "loss": 0.5})
+    assert inner.asked == (240.0 + 0.5 * TOKENS / 1000.0, BATCH)
+    assert (result.weights, result.metrics["loss"]) == (Weights(4, "weights"), 0.5)
+
+
+def test_first_prompts_of_a_group_are_computed_once_where_they_are_sequences_of_their_own():
+    def tokens(lengths, packed):
+        return UpdateTokens(PROMPTS, packed=packed).of_group(lengths)
+
+    assert tokens([1], packed=False) == FIRST + REPLY
+    assert tokens([1, 1, 1], packed=False) == tokens([1, 1, 1], packed=True) == FIRST + 3 * REPLY
+    assert tokens([2, 2], packed=False) == FIRST + 2 * SECOND + 4 * REPLY
+    assert tokens([2, 2], packed=True) == 2 * (SECOND + REPLY), "the first prompt begins both sequences"
+    assert tokens([], packed=True) == 0
+
+
+@given(st.lists(st.integers(0, 40), max_size=8), st.integers(1, 6), st.integers(1, 6), st.integers(0, 9))
+def test_packed_sequences_have_every_turn_once_and_never_more_tokens(lengths, most, cut, texts):
+    model = PromptModel(max_images=most, images_after_cut=min(cut, most), max_texts=texts, window="block")
+    for length in lengths:
+        packed, alone = (model.training_sequences(length, packed=packed) for packed in (True, False))
+        assert sum(each.turns for each in packed) == len(alone) == length
+        assert {each.tokens for each in packed} <= {each.tokens for each in alone}
+    apart = UpdateTokens(model, packed=False)
+    assert UpdateTokens(model, packed=True).of_group(lengths) <= sum(apart.of_group([length]) for length in lengths)
 
 
 async def test_the_simulated_learner_conforms():

@@ -48,9 +48,6 @@ class EngineConfig(Section):
     model_billions: float = Field(
         7.0, gt=0.0, description="Parameters of the served model, billions; the profiles are of 7 (Qwen2.5-VL-7B)."
     )
-    window: Literal["slide", "block"] = Field(
-        "slide", description="How old screenshots leave a prompt: one a turn (slide, DART) or in blocks."
-    )
     prefix_cache: bool = Field(True, description="Whether a worker caches the prefix of a session's last prompt.")
     overhead_seconds: Seconds = Field(1.5, description="Network, base64 and image preprocessing of a request (1 to 3).")
     prepare_seconds: Seconds = Field(
@@ -84,7 +81,11 @@ class LearnerConfig(Section):
     """The trainer's speed."""
 
     fixed_seconds: Seconds = Field(270.0, description="Fixed time of an update, with saving (whole: 900 to 1,300 s).")
-    turn_seconds: Seconds = Field(1.1, description="Additional time for each trained turn (from 21.2 min per version).")
+    kilotoken_seconds: Seconds = Field(
+        0.086,
+        description="Additional time for each 1,000 tokens that an update computes. Fitted to 21.2 min per version of "
+        "DART: 913 turns, 12,800 tokens each, one sequence per turn.",
+    )
     gpus: Positive = Field(8, description="GPUs of the trainer; used for costs and `dartsim plan` only (DART: 8 H100).")
 
 

@@ -107,18 +107,20 @@ class PolicyConfig(Section):
         "(OSWorld's agent of UI-TARS-1.5: 3; DART: 0).",
     )
     max_images: Positive = Field(
-        1, description="vlm: screenshots in a prompt, including the current one (OSWorld, DART: 5)."
+        default_factory=lambda data: 1 if data.get("kind") == "vlm" else 5,
+        description="Screenshots in a prompt, including the current one (OSWorld, DART: 5); default of vlm: 1.",
     )
     images_after_cut: Positive | None = Field(
         None,
-        description="vlm: when a prompt would exceed max_images, keep only this many screenshots, so that a prefix "
-        "cache serves the turns in between; none: drop only the oldest one at every turn (DART).",
+        description="When a prompt would exceed max_images, keep only this many screenshots, so that a prefix cache "
+        "serves the turns in between, and the trainer computes them as one sequence; none: drop only the oldest one at "
+        "every turn (DART).",
     )
     max_texts: int = Field(
-        0,
+        default_factory=lambda data: 0 if data.get("kind") == "vlm" else 35,
         ge=0,
-        description="vlm: earlier replies in a prompt (OSWorld: all; DART: 35). With images_after_cut, they are "
-        "dropped when screenshots are.",
+        description="Earlier replies in a prompt (OSWorld: all; DART: 35); default of vlm: 0. With images_after_cut, "
+        "they are dropped when screenshots are.",
     )
     warm_start_steps: int = Field(0, ge=0, description="vlm: supervised steps on the oracle's actions before the run.")
 

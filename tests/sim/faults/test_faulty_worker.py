@@ -14,7 +14,7 @@ from dartsim.sim.faults.faulty_learner import FaultyLearner
 from dartsim.sim.faults.faulty_network import FaultyNetwork, pairs
 from dartsim.sim.faults.faulty_worker import FaultyWorker
 from dartsim.sim.faults.injector import CONTROL, LEARNER
-from dartsim.sim.learner import SimLearner
+from dartsim.sim.learner import SimLearner, UpdateTokens
 from dartsim.sim.measured_engines import SharedEngine
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.worker import SimWorker
@@ -144,7 +144,7 @@ async def test_weights_wait_for_the_way_to_the_learner(worker):
 @dataclass(frozen=True)
 class Batch:
     update: int
-    num_turns: int = 0
+    groups: tuple = ()
 
 
 class Counted:
@@ -164,7 +164,9 @@ def learner(make, at):
 
     def made(*strikes, **fields):
         faults, inner = make(**at(*strikes), **fields), Counted()
-        trainer = SimLearner(inner, fixed_seconds=100.0, turn_seconds=0.0)
+        trainer = SimLearner(
+            inner, UpdateTokens(PromptModel(), packed=False), fixed_seconds=100.0, kilotoken_seconds=0.0
+        )
         return FaultyLearner(trainer, faults, FaultyNetwork(faults)), inner, faults
 
     return made
