@@ -167,10 +167,11 @@ def _outcomes(config: Config) -> RecordedOutcomes | None:
 def _prompts(config: Config) -> PromptModel:
     engine, num_turns = config.cluster.engine, max(100, config.rollout.max_turns)
     if engine.prompt == "text":
-        options = {"image_tokens": 0, "max_images": 1, "images_after_cut": 1, "max_texts": 0, "num_turns": num_turns}
-        if engine.reply_tokens is not None:
-            options["reply_tokens"] = round(from_spec(engine.reply_tokens).capped_mean(engine.longest_reply_tokens))
-        return PromptModel(**options)
+        alone = PromptModel(image_tokens=0, max_images=1, images_after_cut=1, max_texts=0, num_turns=num_turns)
+        if engine.reply_tokens is None:
+            return alone
+        reply = from_spec(engine.reply_tokens).capped_mean(engine.longest_reply_tokens)
+        return replace(alone, reply_tokens=round(reply))
     policy = config.policy
     return PromptModel(
         max_images=policy.max_images,

@@ -80,4 +80,4 @@ class SimLearnerBackend(LocalLearnerBackend):
         from dartsim.run.sim_cluster import learner
 
         inner = context.learning.learner if context.optional_model else None
-        return learner(context.prepared.config, inner)
+        return learner(context.prepared, inner)
