@@ -20,10 +20,13 @@ from experiments.learning_study import COLUMNS, draw_curves, learning_sweep, of_
 from experiments.learning_suites import KINDS, SUITES, LearningRun
 from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, recorded_line
 
-SHARED = ("curation.pool.collected_per_task=1",)
-"""What every arm with a pool gets: one success of the oracle for each task, as DART's pool was collected beforehand."""
+POOL = ("curation.pool.collected_per_task=1",)
+"""One success of the oracle for each task in the pool, as DART's was collected beforehand."""
 
-ARMS: Mapping[str, tuple[str, ...]] = {"dartsim": SHARED, "dart": SHARED, "coupled": ()}
+SLIDE = ("policy.images_after_cut=none",)
+"""DART's prompts: the oldest screenshot goes at every turn, so that each turn is a sequence of its own."""
+
+ARMS: Mapping[str, tuple[str, ...]] = {"dartsim": POOL, "dart": (*POOL, *SLIDE), "coupled": SLIDE}
 """Preset -> what else it sets. All get the suite's model, optimizer, tasks and cluster."""
 
 
