@@ -131,6 +131,7 @@ SUITES: Mapping[str, LearningSuite] = {
             "tasks.count=48",
             "tasks.held_out=60",
             "policy.max_images=1",
+            "policy.images_after_cut=none",
             "policy.max_texts=0",
             "rollout.num_envs=32",
             "rollout.max_turns=6",
@@ -144,7 +145,7 @@ SUITES: Mapping[str, LearningSuite] = {
     ),
     "long": LearningSuite(
         hours=5.0,
-        quick_hours=0.1,
+        quick_hours=0.3,
         overrides=(
             *_COMMON,
             "tasks.source=mock",
@@ -159,6 +160,7 @@ SUITES: Mapping[str, LearningSuite] = {
             "policy.max_texts=35",
             "rollout.num_envs=32",
             "rollout.max_turns=30",
+            "cluster.learner.kilotoken_seconds=0.086",  # DART's published update, which limits its cluster
             "curation.attempts.group_size=8",
             "curation.batch.min_groups=8",
             "curation.batch.max_groups=8",

@@ -117,7 +117,8 @@ def test_the_schedulers_of_the_long_job_share_everything_but_scheduling(suite):
     made = {arm: job_config(suite, arm, 3, quick=False) for arm in ARMS}
     for section in ("tasks", "cluster"):
         assert len({repr(getattr(one, section)) for one in made.values()}) == 1, section
-    assert len({repr(one.trainer.optimizer) for one in made.values()}) == 1
+    optimizers = {repr(one.trainer.optimizer.replace(pack="turns")) for one in made.values()}
+    assert len(optimizers) == 1, "how turns are packed changes no gradient"
     assert len({one.rollout.num_envs + one.rollout.warm_envs for one in made.values()}) == 1
     assert made["coupled"].rollout.lockstep
     assert not made["dart"].rollout.lockstep
