@@ -34,7 +34,7 @@ class WarmStart:
         steps: Gradient steps.
         present_steps: Steps before them on prompts that show the present screenshot alone. They cost a fraction, and
             spare the model from learning where to look while it learns what it sees (measured: half the time).
-        batch: Demonstrations a step.
+        batch: Turns a step, at least; an episode is not divided.
         learning_rate: AdamW's, after a warmup of a tenth of the steps; it falls to a tenth by a cosine.
         max_grad_norm: Longer gradients are clipped to this.
         max_tokens: Tokens of a micro-batch.
@@ -83,25 +83,36 @@ def warm_start(
     ]
     losses: list[float] = []
     for steps, shown in stages:
-        for loss in _imitate(vlm, examples_of(vlm, shown), steps, settings) if steps else ():
+        for loss in _imitate(vlm, _episodes(vlm, shown), steps, settings) if steps else ():
             if on_step is not None:
                 on_step(len(losses), loss)
             losses.append(loss)
     return losses
 
 
-def _imitate(vlm: Vlm, examples: Sequence[Example], steps: int, settings: WarmStart) -> Iterator[float]:
+def _episodes(vlm: Vlm, demonstrations: Sequence[Demonstration]) -> list[list[Example]]:
+    """Return the examples of each episode; the turns of one share most of their prompts, and are computed together."""
+    episodes: list[list[Example]] = []
+    for demonstration, example in zip(demonstrations, examples_of(vlm, demonstrations), strict=True):
+        if not (episodes and demonstration.history):
+            episodes.append([])
+        episodes[-1].append(example)
+    return episodes
+
+
+def _imitate(vlm: Vlm, episodes: Sequence[list[Example]], steps: int, settings: WarmStart) -> Iterator[float]:
     """Take gradient steps and yield the loss of each."""
     rng = np.random.default_rng(settings.seed)
     parameters = [p for p in vlm.model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(
         parameters, lr=settings.learning_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True
     )
-    order: list[int] = []
+    order: list[list[Example]] = []
     for step in range(steps):
-        while len(order) < settings.batch:
-            order.extend(rng.permutation(len(examples)).tolist())
-        chosen, order = [examples[i] for i in order[: settings.batch]], order[settings.batch :]
+        chosen: list[Example] = []
+        while len(chosen) < settings.batch:
+            order = order or [episodes[i] for i in rng.permutation(len(episodes))]
+            chosen += order.pop()
         count = sum(len(example.tokens) for example in chosen)
         optimizer.zero_grad()
         total = 0.0

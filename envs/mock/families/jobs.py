@@ -160,7 +160,7 @@ class _Plan(NamedTuple):
 def _plan(rng: np.random.Generator, difficulty: int, questions: int, num_pages: int) -> _Plan:
     """Return pages for 2 or 3 applications; up to one rule page comes between a note and its question."""
     num_apps = 2 if difficulty < 6 else 3
-    questions = min(questions, 1 + difficulty // 4)
+    questions = min(questions, 1 + difficulty // 6)
     num_rules = num_pages - 2 * questions
     kinds: list[list[str]] = []
     for _ in range(questions):
@@ -194,7 +194,7 @@ def jobs(
                 noted = one(rng, COLORS)
                 app.note(noted)
             else:
-                app.question(noted, num_choices=2 + min(difficulty // 2, 4), missing=missing)
+                app.question(noted, num_choices=2 + difficulty // 3, missing=missing)
             if missing:
                 break
         apps.append(app)
@@ -267,13 +267,13 @@ def _dialog(rng: np.random.Generator, number: int) -> Spec:
 
 def _families() -> tuple[Family, ...]:
     about = "6 to 15 turns in 2 or 3 applications"
-    sets = (("plain", PLAIN), ("mixed", MIXED), ("odd", ODD))
+    sets = (("plain", PLAIN), ("mixed", MIXED), ("odd", (*ODD, *PLAIN)))
     return (
         *(
             Family(f"{name}_jobs", f"{about}, pages of {', '.join(colors)}", partial(jobs, colors=colors))
             for name, colors in sets
         ),
-        Family("recall_jobs", f"{about}, 1 to 3 notes", partial(jobs, colors=PLAIN, questions=3)),
+        Family("recall_jobs", f"{about}, 1 or 2 notes", partial(jobs, colors=PLAIN, questions=2)),
         Family(
             "missing_jobs",
             f"{about}; the last page lacks its right button",
