@@ -29,6 +29,9 @@ SLIDE = ("policy.images_after_cut=none",)
 ARMS: Mapping[str, tuple[str, ...]] = {"dartsim": POOL, "dart": (*POOL, *SLIDE), "coupled": SLIDE}
 """Preset -> what else it sets. All get the suite's model, optimizer, tasks and cluster."""
 
+EQUAL = {"simulated_hours": "hours", "turns": "generated turns", "trained_turns": "trained turns"}
+"""What is equal where two schedulers are compared."""
+
 
 def config(suite: str, arm: str, seed: int, *, quick: bool) -> Config:
     """Return the configuration of an arm."""
@@ -63,8 +66,7 @@ def measure(options: Options) -> Figures:
 def over(runs: list[Figures], other: str) -> Figures:
     """Return the difference of ``dartsim`` to another arm at equal hours and samples, over all tasks and by kind."""
     return {
-        column: {of: paired(runs, "dartsim", other, column, of) for of in ("success_rate", *KINDS)}
-        for column in COLUMNS
+        column: {of: paired(runs, "dartsim", other, column, of) for of in ("success_rate", *KINDS)} for column in EQUAL
     }
 
 
@@ -90,7 +92,7 @@ def difference_table(figures: Figures) -> Rows:
     rows = []
     for suite in figures["suites"]:
         for other in ("dart", "coupled"):
-            for column, words in (("simulated_hours", "hours"), ("turns", "samples")):
+            for column, words in EQUAL.items():
                 found = figures[f"over_{other}"][suite][column]
                 whole = found["success_rate"]
                 rows.append(

@@ -14,7 +14,7 @@ from dartsim.lab.sweep import InProcess
 from experiments.ablation import config
 from experiments.learning_study import draw_curves, learning_sweep, paired, percent
 from experiments.learning_suites import SUITES, LearningRun, code_version
-from experiments.long_job import ARMS, over
+from experiments.long_job import ARMS, difference_table, over, success_table
 from experiments.long_job import config as job_config
 from experiments.study import Options, interval
 
@@ -25,7 +25,8 @@ def make_run(arm: str, seed: int) -> LearningRun:
 
 def curve(arm, seed, rates, turns=(0, 100, 200)):
     hours = [0.0, 0.1, 0.2][: len(rates)]
-    own = {"simulated_hours": hours, "turns": list(turns)[: len(rates)], "success_rate": rates}
+    counted = list(turns)[: len(rates)]
+    own = {"simulated_hours": hours, "turns": counted, "trained_turns": counted, "success_rate": rates}
     return {"arm": arm, "seed": seed, "curve": own}
 
 
@@ -131,3 +132,10 @@ def test_the_long_job_compares_at_equal_hours_and_samples():
     assert found["simulated_hours"]["success_rate"]["mean"] == pytest.approx(0.3)
     assert found["turns"]["success_rate"]["mean"] == pytest.approx(0.1)
     assert found["turns"]["never"]["mean"] is None
+    figures = {"suites": {"long": [{"by_kind_final": {"never": 0.25}, "success_rate_initial": 0.2, "num_updates": 3,
+                                    "success_rate_final": 0.5, **curve(arm, 0, [0.2])} for arm in ARMS]},
+               "over_dart": {"long": found}, "over_coupled": {"long": over(runs, "coupled")}}  # fmt: skip
+    assert success_table(figures)[1][0] == ["long, `dartsim`", "0.0", "20 ± 0 %", "50 ± 0 %", "–", "–", "25 ± 0 %", "3"]
+    rows = difference_table(figures)[1]
+    assert rows[0] == ["long: over `dart` at equal hours", "+30 ± 0", "+17 ± 0", "–", "1"]
+    assert rows[3][1:] == ["–", "–", "–", "0"]
