@@ -11,17 +11,20 @@ from typing_extensions import override
 from dartsim.config.sections.curation import TaskFilterConfig
 from dartsim.core.types import Task
 from dartsim.curation.rules.task_order import TaskOrder
+from dartsim.curation.success_pool import SuccessPool
 
 
 class TaskFilter:
     """Skips tasks whose mean reward over their last attempts is too high or too low.
 
+    A task of which a success is stored is never too hard: the pool makes groups of failures worth training on.
     A task is judged once ``window`` rewards are known. After ``revisit_after`` skips it is offered again and its
     rewards are forgotten, because policies change.
     """
 
-    def __init__(self, parameters: TaskFilterConfig) -> None:
+    def __init__(self, parameters: TaskFilterConfig, *, pool: SuccessPool | None = None) -> None:
         self._parameters = parameters
+        self._pool = pool
         self._rewards: dict[str, deque[float]] = {}
         self._skipped: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
@@ -38,7 +41,8 @@ class TaskFilter:
         mean = sum(rewards) / len(rewards)
         if mean > self._parameters.max_mean:
             return "too_easy"
-        return "too_hard" if mean < self._parameters.min_mean else None
+        hard = mean < self._parameters.min_mean and not (self._pool is not None and self._pool.stored(task_id))
+        return "too_hard" if hard else None
 
     def offer(self, task_id: str) -> bool:
         """Return whether the next task may be offered now, and count why not."""

@@ -298,7 +298,7 @@ def _data_manager(
     curation, rollout = config.curation, config.rollout
     group_size = curation.attempts.group_size
     order: TaskOrder = curation.task_order.build(tasks=tasks, rng=streams.rng("curation/tasks"))
-    task_filter = TaskFilter(curation.task_filter) if curation.task_filter.enabled else None
+    task_filter = TaskFilter(curation.task_filter, pool=successes) if curation.task_filter.enabled else None
     if task_filter is not None:
         order = FilteredOrder(order, task_filter, num_tasks=len(tasks))
     rules = Rules(

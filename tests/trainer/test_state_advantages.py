@@ -37,7 +37,7 @@ groups = st.lists(
 ).map(lambda played: group_of(*played))
 settings = st.fixed_dictionaries(
     {
-        "same": st.sampled_from(["history", "screenshot"]),
+        "same": st.sampled_from(["history", "screenshot", "both"]),
         "prior": st.sampled_from([0.0, 1.0, 3.0]),
         "level": st.sampled_from(["turn", "trajectory"]),
     }
@@ -56,12 +56,12 @@ def test_changes_of_value_add_up_to_the_reward_less_the_first_value(group, chose
         assert sum(changes) == pytest.approx(whole[0] if len(whole) else 0.0, abs=1e-12)
 
 
-@given(groups, settings, st.floats(0.0, 1.0))
-def test_each_turn_gets_its_change_and_a_share_of_what_the_next_one_gets(group, chosen, decay):
-    found, alone = (rule(decay=share, **chosen).advantages(group) for share in (decay, 0.0))
+@given(groups, settings, st.floats(0.0, 1.0), st.sampled_from([0.5, 0.95, 1.0]))
+def test_each_turn_gets_its_change_and_a_share_of_what_the_next_one_gets(group, chosen, decay, discount):
+    found, alone = (rule(decay=share, discount=discount, **chosen).advantages(group) for share in (decay, 0.0))
     for values, changes in zip(found, alone, strict=True):
-        later = np.append(values[1:], 0.0)
-        assert values == pytest.approx(changes + decay * later, abs=1e-12)
+        later = np.append(values[1:], 0.0)[: len(values)]
+        assert values == pytest.approx(changes + discount * decay * later, abs=1e-12)
 
 
 @given(groups, settings)
@@ -81,26 +81,41 @@ def test_the_order_of_attempts_does_not_matter(group, chosen, order):
         assert values == pytest.approx(before[place], abs=1e-12)
 
 
-@given(groups, settings)
-def test_in_a_state_that_all_reach_advantages_cancel_and_dead_ends_get_nothing(group, chosen):
-    found = rule(**{**chosen, "prior": 0.0}, spread="none").advantages(group)
-    states = [list(states_of(t, n, chosen["same"])) for n, t in enumerate(group.trajectories)]
-    for state in {state for visited in states for state in visited}:
-        first = [
-            (values[visited.index(state)], t.reward)
-            for values, visited, t in zip(found, states, group.trajectories, strict=True)
-            if state in visited
-        ]
-        if differ(group):
-            assert sum(value for value, _ in first) == pytest.approx(0.0, abs=1e-9)
-            if not any(reward for _, reward in first):
-                assert not any(value for value, _ in first)
+@given(groups, st.sampled_from(["history", "screenshot"]), st.sampled_from([0.5, 1.0]))
+def test_advantages_cancel_in_every_state_and_dead_ends_get_nothing(group, same, discount):
+    found = rule(same=same, prior=0.0, discount=discount, spread="none").advantages(group)
+    by_state = {}
+    for number, (values, played) in enumerate(zip(found, group.trajectories, strict=True)):
+        for state, value in zip(states_of(played, number, same), values, strict=True):
+            by_state.setdefault(state, []).append((value, played.reward))
+    for turns in by_state.values():
+        assert sum(value for value, _ in turns) == pytest.approx(0.0, abs=1e-9)
+        assert any(reward for _, reward in turns) or not any(value for value, _ in turns)
+
+
+def test_a_detour_of_a_success_gets_less_than_its_way():
+    # Screen 0, a dead end, and screen 0 again: the second action there was the better one.
+    detour = group_of((1.0, [0, 2, 0, 1]), (0.0, [0, 2, 0, 2]))
+    first, _, second, _ = rule(same="screenshot", discount=0.9).advantages(detour)[0]
+    assert first < second
+    first, _, second, _ = rule(same="screenshot").advantages(detour)[0]
+    assert first == second
+
+
+def test_a_history_that_is_not_shared_has_nearly_the_value_of_its_screenshot():
+    # The last one sees screen 1 by a way of its own, in which others see it, too.
+    group = group_of((1.0, [0, 1]), (1.0, [0, 1]), (0.0, [0, 2]), (0.0, [0, 2, 1]))
+    options = {"spread": "none", "level": "trajectory", "prior": 1.0}
+    by_history = rule(same="history", **options).advantages(group)[3][2]
+    by_both = rule(same="both", **options).advantages(group)[3][2]
+    assert by_history == pytest.approx(-(0.0 + 0.5) / 2)
+    assert by_both == pytest.approx(-(0.0 + (2.0 + 0.5) / 4) / 2)
 
 
 def test_a_right_action_is_not_blamed_for_a_later_mistake():
     # All see screen 0; the second and third get to screen 1, and one of them is right there, too.
     group = group_of((0.0, [0, 0, 0]), (1.0, [0, 1]), (0.0, [0, 1, 1]))
-    wrong, right, late = rule(decay=0.0, prior=0.0, spread="none", level="trajectory").advantages(group)
+    wrong, right, late = rule(same="history", decay=0.0, prior=0.0, spread="none").advantages(group)
     third, half = pytest.approx(1 / 3), pytest.approx(0.5)
     assert (-wrong[0], list(wrong[1:])) == (third, [0.0, 0.0])
     assert (right[0], right[1]) == (pytest.approx(1 / 6), half)

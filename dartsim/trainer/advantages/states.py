@@ -1,4 +1,4 @@
-"""Advantages by turn: an attempt is compared with those attempts of its group that were in the same state."""
+"""Advantages by turn: a turn is compared with those turns of its group that were taken in the same state."""
 
 from __future__ import annotations
 
@@ -16,35 +16,45 @@ from dartsim.core.registry import register
 from dartsim.core.types import Group, Trajectory
 from dartsim.trainer.advantages import AdvantageRule, advantages_of
 
+KEYS = {"history": ("history",), "screenshot": ("screenshot",), "both": ("screenshot", "history")}
+"""Setting -> what has to be the same, the wider first."""
+
 
 @register("advantage", "states")
 class StateAdvantages(AdvantageRule):
-    """A turn's advantage is what the attempts that share its state say about it.
+    """A turn's advantage is what the turns of the group in the same state say about it.
 
-    The value of a state is the mean reward of the group's attempts that reach it, each counted once, with ``prior``
-    further attempts at the group's mean. With ``decay`` 1 a turn gets reward less value, with 0 the change of value
-    that its action causes, and in between their mix as in generalized advantage estimation. So turns in vain after a
-    mistake get nothing, nor does a right action whose attempt fails later. Divided as ``spread`` says.
+    The return of a turn is its attempt's reward, times ``discount`` for each turn after it. The value of a state is the
+    mean return of the turns in it, with ``prior`` further turns at the mean of all; with ``both`` at the value of the
+    screenshot, so that a history that no other attempt shares still has one. With ``decay`` 1 a turn gets its return
+    less the value, with 0 the change of value that its action causes, and in between their mix as in generalized
+    advantage estimation. So turns in vain after a mistake get nothing, and with a discount a detour less than the way.
+    All is divided as ``spread`` says.
 
-    Invariants: with ``decay`` 0 the advantages of a trajectory add up to its reward less the value of its first state;
-    with ``decay`` 1 and an infinite ``prior`` they are those of the rule ``group``.
+    Invariants: with ``decay`` 0 and no discount the advantages of a trajectory add up to its reward less the value of
+    its first state; with ``decay`` 1, no discount and an infinite ``prior`` they are those of the rule ``group``.
 
-    Source: groups of equal states are GiGPO's (arXiv 2505.10978), groups of equal beginnings Tree-GRPO's
-        (arXiv 2509.21240); the mix over later turns is that of arXiv 1506.02438. The prior is ours: a state that only
-        one attempt reaches has no one to be compared with.
+    Source: groups of equal states and the discount are GiGPO's (arXiv 2505.10978, where it is 0.95), groups of equal
+        beginnings Tree-GRPO's (arXiv 2509.21240); the mix over later turns is that of arXiv 1506.02438. The prior is
+        ours: a state of a single turn has nothing to be compared with.
     """
 
     class Parameters(AdvantageConfig):
         """When two turns are in the same state, and how values become advantages."""
 
-        same: Literal["history", "screenshot"] = Field(
-            "history", description="Same state: equal screenshots so far, or an equal screenshot now (GiGPO)."
+        same: Literal["history", "screenshot", "both"] = Field(
+            "both",
+            description="Same state: equal screenshots so far, an equal screenshot now (GiGPO), or the first "
+            "as far as it is shared, then the second.",
         )
-        prior: float = Field(1.0, ge=0.0, description="Attempts at the group's mean that count in every state's value.")
+        prior: float = Field(1.0, ge=0.0, description="Turns at the mean that count in every state's value.")
+        discount: float = Field(
+            1.0, gt=0.0, le=1.0, description="Factor of the reward for each later turn (GiGPO: .95)."
+        )
         decay: float = Field(
             1.0, ge=0.0, le=1.0, description="Weight of the next turn's change of value in this one's."
         )
-        leave_one_out: Literal[False] = Field(False, description="Not with this rule: a state may have one attempt.")
+        leave_one_out: Literal[False] = Field(False, description="Not with this rule: a state may have one turn.")
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
@@ -56,14 +66,25 @@ class StateAdvantages(AdvantageRule):
         rewards = [t.reward for t in group.trajectories if t.reward is not None]
         if whole.std == 0.0 or whole.num_samples < 2:
             return [np.full(len(t.turns), value) for t, value in zip(group.trajectories, whole.values_N, strict=True)]
-        states = [list(states_of(t, number, rule.same)) for number, t in enumerate(group.trajectories)]
-        values = state_values(states, rewards, mean=whole.mean, prior=rule.prior)
+        returns = [
+            reward * rule.discount ** np.arange(len(t.turns))[::-1]
+            for t, reward in zip(group.trajectories, rewards, strict=True)
+        ]
+        # Without a discount the mean is that of the group, over turns or attempts; with one, returns differ by turn.
+        mean = whole.mean if rule.discount == 1.0 else float(np.concatenate(returns).mean())
+        values = [np.full_like(return_T, mean) for return_T in returns]
+        for key in KEYS[rule.same]:
+            states = [list(states_of(t, number, key)) for number, t in enumerate(group.trajectories)]
+            values = state_values(states, returns, values, prior=rule.prior)
         divisor = whole.std + rule.epsilon if rule.spread != "none" else 1.0
-        return [changes(value_T, r, decay=rule.decay) / divisor for value_T, r in zip(values, rewards, strict=True)]
+        return [
+            changes(value_T, reward, discount=rule.discount, decay=rule.decay) / divisor
+            for value_T, reward in zip(values, rewards, strict=True)
+        ]
 
 
 def states_of(trajectory: Trajectory, number: int, same: str) -> Iterator[Hashable]:
-    """Yield the state of each turn; without a screenshot it is one that no attempt but this, by number, reaches."""
+    """Yield the state of each turn; without a screenshot it is one that no turn but this reaches."""
     before: Hashable = None
     for index, (observation, _) in enumerate(trajectory.turns):
         seen = (number, index) if observation.screenshot is None else key_of(observation.screenshot)
@@ -74,27 +95,36 @@ def states_of(trajectory: Trajectory, number: int, same: str) -> Iterator[Hashab
 
 
 def state_values(
-    states: Sequence[Sequence[Hashable]], rewards: Sequence[float], *, mean: float, prior: float
+    states: Sequence[Sequence[Hashable]],
+    returns: Sequence[NDArray[np.float64]],
+    expected: Sequence[NDArray[np.float64]],
+    *,
+    prior: float,
 ) -> list[NDArray[np.float64]]:
-    """Return the value of the state of every turn of every trajectory.
+    """Return the value of the state of every turn, by trajectory.
 
     Args:
-        states: Of each turn, by trajectory.
-        rewards: One a trajectory.
-        mean: Value of a state of which nothing is known.
-        prior: Attempts with that mean that count beside those that reached the state.
+        states: Of each turn.
+        returns: Of each turn.
+        expected: Value of each turn's state if nothing were known of it; the same for the same state.
+        prior: Turns with that return that count beside those in the state.
     """
     found: dict[Hashable, list[float]] = {}
-    for visited, reward in zip(states, rewards, strict=True):
-        for state in set(visited):
-            found.setdefault(state, []).append(reward)
-    value = {state: (sum(own) + prior * mean) / (len(own) + prior) for state, own in found.items()}
-    return [np.array([value[state] for state in visited], dtype=np.float64) for visited in states]
+    for visited, return_T in zip(states, returns, strict=True):
+        for state, value in zip(visited, return_T.tolist(), strict=True):
+            found.setdefault(state, []).append(value)
+    return [
+        np.array(
+            [(sum(found[s]) + prior * e) / (len(found[s]) + prior) for s, e in zip(visited, expected_T, strict=True)],
+            dtype=np.float64,
+        )
+        for visited, expected_T in zip(states, expected, strict=True)
+    ]
 
 
-def changes(value_T: NDArray[np.float64], reward: float, *, decay: float) -> NDArray[np.float64]:
+def changes(value_T: NDArray[np.float64], reward: float, *, discount: float, decay: float) -> NDArray[np.float64]:
     """Return at each turn the sum of all later changes of value, the last one to the reward, decayed by turn."""
-    change_T = np.diff(value_T, append=reward)
+    change_T = np.append(discount * value_T[1:], reward) - value_T if len(value_T) else value_T.copy()
     for turn in range(len(change_T) - 2, -1, -1):
-        change_T[turn] += decay * change_T[turn + 1]
+        change_T[turn] += discount * decay * change_T[turn + 1]
     return change_T
