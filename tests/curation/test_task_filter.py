@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dartsim.config.sections.curation import TaskFilterConfig
+from dartsim.core.checks import sample_trajectory
 from dartsim.core.types import Task
+from dartsim.curation.success_pool import SuccessPool
 from dartsim.curation.task_filter import FilteredOrder, TaskFilter
 
 TASKS = [Task(f"task-{index}", "") for index in range(400)]
@@ -27,6 +29,17 @@ def test_a_task_that_is_never_solved_can_be_skipped():
     rule = TaskFilter(TaskFilterConfig(window=2, min_mean=0.1))
     rule.learn("t", [0.0, 0.0])
     assert rule.reason_to_skip("t") == "too_hard"
+
+
+def test_a_task_of_which_a_success_is_stored_is_not_too_hard():
+    pool = SuccessPool()
+    rule = TaskFilter(TaskFilterConfig(window=2, min_mean=0.1, max_mean=0.9), pool=pool)
+    for task in ("check", "other"):
+        rule.learn(task, [0.0, 0.0])
+    pool.add(sample_trajectory(1), now=0.0)
+    assert (rule.reason_to_skip("check"), rule.reason_to_skip("other")) == (None, "too_hard")
+    rule.learn("check", [1.0, 1.0])
+    assert rule.reason_to_skip("check") == "too_easy"
 
 
 def test_by_default_nothing_is_skipped():

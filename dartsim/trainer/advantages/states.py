@@ -64,10 +64,10 @@ class StateAdvantages(AdvantageRule):
     def advantages(self, group: Group) -> list[NDArray[np.float64]]:
         rule, whole = self._parameters, advantages_of(group, self.parameters)
         rewards = [t.reward for t in group.trajectories if t.reward is not None]
-        if whole.std == 0.0 or whole.num_samples < 2:
+        if whole.std == 0.0 or min(whole.num_samples, group.num_turns) < 2:
             return [np.full(len(t.turns), value) for t, value in zip(group.trajectories, whole.values_N, strict=True)]
         returns = [
-            reward * rule.discount ** np.arange(len(t.turns))[::-1]
+            np.asarray(reward * rule.discount ** np.arange(len(t.turns))[::-1], dtype=np.float64)
             for t, reward in zip(group.trajectories, rewards, strict=True)
         ]
         # Without a discount the mean is that of the group, over turns or attempts; with one, returns differ by turn.
