@@ -172,7 +172,7 @@ def _learner(config: Config, shape: ModelShape, screen: tuple[int, int], longest
             ranks=trainer.fsdp.ranks,
             tokens=tokens,
             images=images,
-            replies=config.curation.attempts.group_size,
+            replies=max(config.curation.attempts.group_size, images),
             screen=screen,
             dtype=config.policy.dtype,
             compute=trainer.fsdp.precision,

@@ -116,20 +116,21 @@ class GradientSteps:
         if self._score_reference is not None:
             reference_BT, _ = self._score_all(self._score_reference, data)
         before = self._snapshot() if several else None
-        health, mismatch, norms, losses = Health(), Mismatch(), [], []
+        health, mismatch, norms, losses, rows = Health(), Mismatch(), [], [], []
         try:
             for turns in self._order(data.group, update):
-                more, apart, norm, loss = self._step(data, turns, old_BT, reference_BT)
+                more, apart, norm, loss, computed = self._step(data, turns, old_BT, reference_BT)
                 health, mismatch = health + more, mismatch + apart
                 norms.append(norm)
                 losses.append(loss)
+                rows += computed
         except BaseException:  # any step may run out of memory
             self.optimizer.zero_grad()
             if before is not None:
                 self._take_back(before)
             raise
         self.updates = update
-        rows = self._rows(data.examples)
+        turn_tokens = self.config.optimizer.epochs * sum(example.length for example in data.examples)
         return {
             "learner/loss": float(np.mean(losses)),
             "learner/grad_norm": float(np.mean(norms)),
@@ -137,7 +138,7 @@ class GradientSteps:
             "learner/turns": float(len(data.examples)),
             "learner/sequences": float(len(rows)),
             "learner/computed_tokens": float(sum(row.length for row in rows)),
-            "learner/turn_tokens": float(sum(example.length for example in data.examples)),
+            "learner/turn_tokens": float(turn_tokens),
             "learner/response_tokens": float(data.mask.sum()),
             "learner/unwritable_turns": float(data.unwritable),
             **mismatch.metrics(self.config.mismatch_bound),
@@ -213,13 +214,13 @@ class GradientSteps:
         # A small batch must not end up in fewer rows than there are processes.
         return rows_of(self._vlm, examples, max_tokens=part, pack=optimizer.pack)
 
-    def _micro_batches(self, examples: Sequence[Example]) -> Iterator[tuple[list[PackedRow], bool]]:
+    def _micro_batches(self, rows: Sequence[PackedRow]) -> Iterator[tuple[list[PackedRow], bool]]:
         """Yield this process's micro-batches, and whether they count.
 
         All processes have equally many, and at a time those of like size, because each takes part in gathering every
         layer's weights; one with too few computes the shortest row without counting it.
         """
-        rows, peers = self._rows(examples), self._peers
+        peers = self._peers
         batches = split(rows, max_tokens=self.config.optimizer.max_tokens, ranks=peers.size)
         batches.sort(key=lambda batch: -sum(row.length for row in batch))
         mine = batches[peers.rank :: peers.size]
@@ -230,8 +231,8 @@ class GradientSteps:
     @torch.no_grad()
     def _score_all(self, scorer: Scorer, data: TurnData) -> tuple[Tensor, Tensor]:
         logprobs_BT, entropies_BT = torch.zeros(data.mask.shape), torch.zeros(data.mask.shape)
-        for rows, counts in self._micro_batches(data.examples):
-            packed = pack(self._vlm, rows, data.examples)
+        for micro, counts in self._micro_batches(self._rows(data.examples)):
+            packed = pack(self._vlm, micro, data.examples)
             logprobs, entropies = scorer(packed)
             if counts:
                 logprobs_BT[packed.member, packed.column] = logprobs
@@ -239,15 +240,16 @@ class GradientSteps:
         return self._peers.add(logprobs_BT), self._peers.add(entropies_BT)
 
     def _step(
-        self, data: TurnData, rows: Tensor, old_BT: Tensor | None, reference_BT: Tensor | None
-    ) -> tuple[Health, Mismatch, float, float]:
-        """Take one gradient step on some turns; return health, mismatch, the gradient's norm and the loss."""
-        examples = [data.examples[i] for i in rows.tolist()]
-        whole = data.turns(rows, new_BT=torch.zeros(data.mask[rows].shape))
+        self, data: TurnData, turns: Tensor, old_BT: Tensor | None, reference_BT: Tensor | None
+    ) -> tuple[Health, Mismatch, float, float, list[PackedRow]]:
+        """Take one gradient step on some turns; return health, mismatch, the gradient's norm, the loss and the rows."""
+        examples = [data.examples[i] for i in turns.tolist()]
+        rows = self._rows(examples)
+        whole = data.turns(turns, new_BT=torch.zeros(data.mask[turns].shape))
         shares = token_shares(whole, self.config.objective)
         health, mismatch, loss = Health(), Mismatch(), 0.0
         self.optimizer.zero_grad()
-        for micro, counts in self._micro_batches(examples):
+        for micro, counts in self._micro_batches(rows):
             packed = pack(self._vlm, micro, examples)
             logprobs, entropies = self._score(packed)
             if not counts:
@@ -255,22 +257,23 @@ class GradientSteps:
                 continue
             here = torch.unique(packed.member)  # sorted
             new_BT, entropy_BT = _spread(packed, here, data.mask.shape[1], logprobs, entropies)
-            turns = data.turns(
-                rows[here],
+            these = turns[here]
+            inputs = data.turns(
+                these,
                 new_BT=new_BT,
                 entropy_BT=entropy_BT,
-                old_BT=None if old_BT is None else old_BT[rows[here]],
-                reference_BT=None if reference_BT is None else reference_BT[rows[here]],
+                old_BT=None if old_BT is None else old_BT[these],
+                reference_BT=None if reference_BT is None else reference_BT[these],
             )
             of_these = TokenShares(policy_BT=shares.policy_BT[here], kl_BT=shares.kl_BT[here])
-            result = objective(turns, self.config.objective, shares=of_these)
+            result = objective(inputs, self.config.objective, shares=of_these)
             result.loss.backward()  # type: ignore[no-untyped-call]
             health += result.health
             mismatch += Mismatch.of(
-                new_BT if turns.old_BT is None else turns.old_BT,
-                data.worker[rows[here]],
-                turns.mask_BT,
-                data.fresh[rows[here]],
+                new_BT if inputs.old_BT is None else inputs.old_BT,
+                data.worker[these],
+                inputs.mask_BT,
+                data.fresh[these],
             )
             loss += result.loss.item()
         loss = float(self._peers.add(torch.tensor(loss, dtype=torch.float64)))
@@ -281,7 +284,7 @@ class GradientSteps:
         for group in self.optimizer.param_groups:
             group["lr"] = self._learning_rate()
         self.optimizer.step()  # the last thing that can fail
-        return health, mismatch, norm, loss
+        return health, mismatch, norm, loss, rows
 
     def _clip_gradient(self) -> float:
         """Clip the gradient to ``max_grad_norm`` and return its norm before."""

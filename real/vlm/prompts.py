@@ -87,7 +87,7 @@ class _Draft:
     def _text(self, tokens: Sequence[int]) -> None:
         self._tokens.extend(tokens)
         count = len(tokens)
-        self._positions.append(np.broadcast_to(np.arange(self._next, self._next + count), (3, count)))
+        self._positions.append(np.arange(self._next, self._next + count)[None].repeat(3, axis=0))
         self._next += count
 
     def _open(self, role: str) -> list[int]:
