@@ -109,7 +109,7 @@ def _for_the_trainer(prepared: PreparedRun, figures: Mapping[str, Any]) -> str:
     rollout = prepared.config.rollout
     supply = _supply(prepared, figures)
     if isinstance(supply, str):
-        return f"{supply} Try a faster trainer (cluster.learner)."
+        return f"{supply} {_faster(prepared)}"
     wanted = MARGIN * figures["trained_turns_per_minute"]
     envs = _least(rollout.num_envs, lambda count: supply(count, rollout.num_workers) >= wanted)
     workers = _least(rollout.num_workers, lambda count: supply(rollout.num_envs, count) >= wanted)
@@ -117,8 +117,17 @@ def _for_the_trainer(prepared: PreparedRun, figures: Mapping[str, Any]) -> str:
         spare = rollout.num_workers - workers
         tried = f"Try {spare} of the {rollout.num_workers} engine GPUs for the trainer (`dartsim plan`)."
     else:
-        tried = "Try a faster trainer (cluster.learner)."
+        tried = _faster(prepared)
     return " ".join([*([f"About {envs} of {rollout.num_envs} desktops suffice."] if envs is not None else []), tried])
+
+
+def _faster(prepared: PreparedRun) -> str:
+    """Return how the trainer could be faster: with fewer tokens per turn, if turns can share sequences."""
+    config = prepared.config
+    packed = config.trainer.optimizer.pack == "trajectories" and config.policy.images_after_cut is not None
+    if packed or config.rollout.max_turns == 1:
+        return "Try a faster trainer (cluster.learner)."
+    return "Try several turns in one sequence (policy.images_after_cut and trainer.optimizer.pack)."
 
 
 def _for_the_supply(prepared: PreparedRun, figures: Mapping[str, Any], trained: float, free: float) -> str:
