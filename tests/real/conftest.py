@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dartsim.core.types import Attempt, Batch, Group, Observation, Reply, Task, Turn
+from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
 from dartsim.envs.base import GuiEnv
 
 
@@ -116,5 +116,37 @@ def play_batch(red_buttons: list[GuiEnv]) -> Any:
         played = play(policy, red_buttons, attempts, version=version)
         groups = [Group(10 * update + g, task, tuple(played[4 * g : 4 * g + 4]), 0.0) for g, task in enumerate(tasks)]
         return Batch(update, version, tuple(groups))
+
+    return make
+
+
+@pytest.fixture
+def long_batch() -> Any:
+    """Make a batch: ``long_batch(vlm, texts)``, two groups of two attempts of five turns, each of which says a text.
+
+    Rewards, log-probabilities and versions differ; one turn has no log-probabilities, some replies no end token.
+    """
+
+    def make(vlm: Any, *texts: str) -> Batch:
+        rng = np.random.default_rng(0)
+        ends = [vlm.vocabulary.end] if vlm.config.decoding.max_new_tokens > 1 else []
+
+        def turn(number: int, first: Any, logprobs: bool) -> Turn:
+            shot = rng.integers(0, 256, (56, 56 + 28 * (number % 2), 3), dtype=np.uint8)
+            words = vlm.vocabulary.encode(texts[int(rng.integers(len(texts)))])
+            tokens = np.array([*words, *(ends if number % 3 else [])], dtype=np.int64)
+            worker = rng.normal(-3.0, 1.0, len(tokens)).astype(np.float32) if logprobs else None
+            reply = Reply("click 1 0", number // 3, 0, 0, 0, len(tokens), tokens, worker)
+            return Turn(Observation(shot if number else first, "press"), reply)
+
+        groups = []
+        for g in range(2):
+            task, first = Task(str(g), "press"), rng.integers(0, 256, (56, 56, 3), dtype=np.uint8)
+            played = [tuple(turn(number, first, (i, number) != (0, 3)) for number in range(5)) for i in range(2)]
+            attempts = [Attempt(2 * g + i, task, g, i, 0, 5, 0) for i in range(2)]
+            pairs = zip(attempts, played, strict=True)
+            found = (Trajectory(a, turns, Ending.DONE, float(a.index), None, 0.0, 0.0) for a, turns in pairs)
+            groups.append(Group(g, task, tuple(found), 0.0))
+        return Batch(1, 0, tuple(groups))
 
     return make

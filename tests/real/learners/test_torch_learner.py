@@ -166,29 +166,6 @@ def test_sharing_prompts_changes_no_gradient(make_vlm: Any, play_batch: Any) -> 
     assert torch.nn.functional.cosine_similarity(*gradients, dim=0) > 0.999
 
 
-def long_batch(vlm: Any) -> Batch:
-    """Two groups of two attempts of five turns of text; rewards, log-probabilities and versions differ by turn."""
-    from dartsim.core.types import Attempt, Ending, Group, Observation, Reply, Task, Trajectory, Turn
-
-    rng = np.random.default_rng(0)
-    groups = []
-    for g in range(2):
-        task, first, trajectories = Task(str(g), "press"), rng.integers(0, 256, (56, 56, 3), dtype=np.uint8), []
-        for i in range(2):
-            turns = []
-            for turn in range(5):
-                shot = first if turn == 0 else rng.integers(0, 256, (56, 56 + 28 * (turn % 2), 3), dtype=np.uint8)
-                words = vlm.vocabulary.encode(("click 1 0", "press the red button", "wait")[int(rng.integers(3))])
-                tokens = np.array([*words, *([vlm.vocabulary.end] if turn % 3 else [])], dtype=np.int64)
-                logprobs = None if (i, turn) == (0, 3) else rng.normal(-3.0, 1.0, len(tokens)).astype(np.float32)
-                reply = Reply("click 1 0", turn // 3, 0, 0, 0, len(tokens), tokens, logprobs)
-                turns.append(Turn(Observation(shot, task.instruction), reply))
-            attempt = Attempt(2 * g + i, task, g, i, 0, 5, 0)
-            trajectories.append(Trajectory(attempt, tuple(turns), Ending.DONE, float(i), None, 0.0, 0.0))
-        groups.append(Group(g, task, tuple(trajectories), 0.0))
-    return Batch(1, 0, tuple(groups))
-
-
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
 @pytest.mark.parametrize(
     "change",
@@ -200,7 +177,7 @@ def long_batch(vlm: Any) -> Batch:
     ids=["small micro-batches", "low rank and reference", "mini-batches"],
 )
 def test_turns_in_one_sequence_have_the_gradient_of_each_alone(
-    make_vlm: Any, family: str, change: dict[str, Any]
+    make_vlm: Any, long_batch: Any, family: str, change: dict[str, Any]
 ) -> None:
     prompts = PromptStyle(max_images=4, images_after_cut=2, max_texts=9)
     found = []
@@ -208,7 +185,7 @@ def test_turns_in_one_sequence_have_the_gradient_of_each_alone(
         vlm = make_vlm(family=family, grammar="free", max_new_tokens=24, prompts=prompts)
         config = TINY.replace(**change).replace(optimizer={"pack": how})
         learner = TorchLearner(vlm, config, select=lambda batch: [n % 4 != 1 for n in range(batch.num_turns)])
-        metrics = dict(learner.train(long_batch(vlm)).metrics)
+        metrics = dict(learner.train(long_batch(vlm, "click 1 0", "press the red button", "wait")).metrics)
         rows = metrics.pop("learner/sequences"), metrics.pop("learner/computed_tokens")
         trained = [p.grad.flatten() for p in vlm.model.parameters() if p.grad is not None]
         found.append((rows, metrics, torch.cat(trained)))

@@ -93,6 +93,19 @@ def test_two_ranks_differ_from_the_single_process_by_rounding(
     assert apart(learner, alone, mean=True) < STEP / 10_000
 
 
+def test_two_ranks_share_out_the_rows_of_long_attempts(
+    learner_of: Any, single: Any, make_vlm: Any, long_batch: Any
+) -> None:
+    learner, alone = learner_of(2), single()
+    batch = long_batch(make_vlm(), "click 0 0", "click 1 0", "click 1 1")
+    found, wanted = learner.train(batch).metrics, alone.train(batch).metrics
+    assert found["learner/computed_tokens"] < found["learner/turn_tokens"]
+    for name in ("learner/loss", "learner/grad_norm", "learner/turns", "objective/entropy", "importance/mismatch_mean"):
+        assert found[name] == pytest.approx(wanted[name], rel=1e-5, abs=1e-6)
+    assert apart(learner, alone) < TOLERANCE
+    assert apart(learner, alone, mean=True) < STEP / 10_000
+
+
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
 def test_a_checkpoint_goes_on_with_another_number_of_ranks(
     learner_of: Any, batches: list[Batch], tmp_path: Path, before: int, after: int
