@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from heapq import heappop, heappush
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from dartsim.core.errors import ConfigError
 from dartsim.sim.environment import SimEnvironment
@@ -25,7 +25,11 @@ CoreJob = list[Any]
 A list, because the heap compares lists in C and making one costs a fifth of making an object.
 """
 
-_FINISH, _NUMBER, _DEMAND, _SECONDS, _FUTURE = range(5)
+_FINISH: Final = 0
+_NUMBER: Final = 1
+_DEMAND: Final = 2
+_SECONDS: Final = 3
+_FUTURE: Final = 4
 
 
 class Completion(Protocol):

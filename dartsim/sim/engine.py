@@ -18,20 +18,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from dartsim.sim.environment import SimEnvironment
     from dartsim.sim.event_heap import Cancellable
     from dartsim.sim.gpu import GpuProfile
 
-WAITING, PREFILLING, DECODING, DONE, ABORTED = range(5)
+WAITING: Final = 0
+PREFILLING: Final = 1
+DECODING: Final = 2
+DONE: Final = 3
+ABORTED: Final = 4
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class EngineJob:
     """One request inside an engine.
 
@@ -45,21 +47,39 @@ class EngineJob:
         payload: Whatever the caller wants to keep with it.
     """
 
-    id: int
-    prompt_tokens: int
-    cached_tokens: int
-    images: int
-    output_tokens: int
-    _done: Callable[[EngineJob], None]
-    payload: Any = None
-    state: int = WAITING
-    _left: int = field(init=False)
-    """Prompt tokens not prefilled yet."""
-    _last: int = 0
-    """Value of V at which its last token is sampled."""
+    __slots__ = (
+        "_done",
+        "_last",
+        "_left",
+        "cached_tokens",
+        "id",
+        "images",
+        "output_tokens",
+        "payload",
+        "prompt_tokens",
+        "state",
+    )
 
-    def __post_init__(self) -> None:
-        self._left = self.prompt_tokens - self.cached_tokens
+    def __init__(
+        self,
+        number: int,
+        prompt_tokens: int,
+        cached_tokens: int,
+        images: int,
+        output_tokens: int,
+        done: Callable[[EngineJob], None],
+        payload: Any = None,
+    ) -> None:
+        self.id = number
+        self.prompt_tokens = prompt_tokens
+        self.cached_tokens = cached_tokens
+        self.images = images
+        self.output_tokens = output_tokens
+        self.payload = payload
+        self.state = WAITING
+        self._done = done
+        self._left = prompt_tokens - cached_tokens  # prompt tokens not prefilled yet
+        self._last = 0  # value of V at which its last token is sampled
 
     def __repr__(self) -> str:
         state = ("waiting", "prefilling", "decoding", "done", "aborted")[self.state]

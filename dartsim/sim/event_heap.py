@@ -7,6 +7,7 @@ This module is compiled in wheels: its classes know neither SimPy nor asyncio's 
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextvars import Context, copy_context
@@ -191,6 +192,16 @@ class ReadyQueue:
     _num_events: int
     _digest: int
     _stopping: bool
+    _debug: bool
+
+    def create_future(self) -> Future[Any]:
+        return Future(loop=self)  # type: ignore[arg-type]
+
+    def get_debug(self) -> bool:  # each new future asks
+        return self._debug
+
+    def set_debug(self, enabled: bool) -> None:
+        self._debug = enabled
 
     def time(self) -> float:
         return self.env._now

@@ -55,6 +55,7 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
         self._digest = 0
         self._notes = 0
         self._stopping = False
+        self._debug = False
         self._running = False
         self._closing = False
         self._buried: list[asyncio.Task[Any]] = []

@@ -83,7 +83,6 @@ class LoopServices(NoRealIO, TaskCounter):
         self.unhandled: list[BaseException] = []
         self.strict = strict
         self._closed = False
-        self._debug = False
         self._executor_cost = executor_cost
         self._task_factory: Any = sim_task_factory
         self._serials = itertools.count()
@@ -98,9 +97,6 @@ class LoopServices(NoRealIO, TaskCounter):
     def _check_closed(self) -> None:
         if self._closed:
             raise RuntimeError("Event loop is closed")
-
-    def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
 
     def create_task(
         self,
@@ -210,12 +206,6 @@ class LoopServices(NoRealIO, TaskCounter):
         if len(self.unhandled) == 1:
             return self.unhandled[0]
         return BaseExceptionGroup("exceptions that nobody caught in the simulation", self.unhandled)
-
-    def get_debug(self) -> bool:
-        return self._debug
-
-    def set_debug(self, enabled: bool) -> None:
-        self._debug = enabled
 
 
 def _set_exception_unless_done(future: asyncio.Future[Any], exc: Exception) -> None:
