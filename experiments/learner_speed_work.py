@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import multiprocessing
+import os
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import psutil
@@ -23,8 +26,10 @@ from dartsim.real.vlm import Decoding, PromptStyle, Vlm, VlmConfig, build, tiny
 from dartsim.real.vlm.packing import distribution
 from dartsim.real.vlm.sampling import sample
 from dartsim.trainer.objective import TurnBatch, objective
-from experiments.speed import isolated, peak_rss_mb
+from experiments.speed import peak_rss_mb
 from experiments.study import Figures, Options
+
+T = TypeVar("T")
 
 SIDE = 112
 """Pixels of a screen."""
@@ -103,15 +108,40 @@ def library_inputs(vlm: Vlm, prompts: Sequence[Any], replies: Sequence[Any]) -> 
     }
 
 
-def turns_of(vlm: Vlm, batch: Batch) -> tuple[list[Any], list[Any], torch.Tensor]:
-    """Return the prompts, the replies' tokens and the advantages of a batch's turns."""
-    prompts, replies, advantages = [], [], []
-    for trajectory in batch.trajectories:
-        for number, turn in enumerate(trajectory.turns):
-            prompts.append(vlm.prompts.build(turn.observation, trajectory.turns[:number]))
-            replies.append(turn.reply.tokens)
-            advantages.append(2.0 * (trajectory.reward or 0.0) - 1.0)
-    return prompts, replies, torch.tensor(advantages)
+@dataclass(frozen=True)
+class PeerTurns:
+    """The turns that a peer trains: prompts, the replies' tokens and advantages."""
+
+    prompts: list[Any]
+    replies: list[Any]
+    advantages: torch.Tensor
+
+    @classmethod
+    def of(cls, vlm: Vlm, batch: Batch, kept: Sequence[bool] | None) -> PeerTurns:
+        """Return the kept turns of a batch; None keeps all."""
+        flags = iter(kept if kept is not None else [True] * batch.num_turns)
+        prompts, replies, advantages = [], [], []
+        for trajectory in batch.trajectories:
+            for number, turn in enumerate(trajectory.turns):
+                if next(flags):
+                    prompts.append(vlm.prompts.build(turn.observation, trajectory.turns[:number]))
+                    replies.append(turn.reply.tokens)
+                    advantages.append(2.0 * (trajectory.reward or 0.0) - 1.0)
+        return cls(prompts, replies, torch.tensor(advantages))
+
+    def parts(self, max_tokens: int | None) -> list[PeerTurns]:
+        """Return micro-batches of at most so many padded tokens, by length; None: all at once."""
+        lengths = [len(prompt.tokens) + len(reply) for prompt, reply in zip(self.prompts, self.replies, strict=True)]
+        parts: list[list[int]] = []
+        for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
+            if parts and (max_tokens is None or (len(parts[-1]) + 1) * lengths[parts[-1][0]] <= max_tokens):
+                parts[-1].append(number)
+            else:
+                parts.append([number])
+        return [
+            PeerTurns([self.prompts[i] for i in part], [self.replies[i] for i in part], self.advantages[part])
+            for part in parts
+        ]
 
 
 def optimizer_of(model: Any) -> torch.optim.Optimizer:
@@ -119,13 +149,32 @@ def optimizer_of(model: Any) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.98), weight_decay=0.0)
 
 
-def plain_update(vlm: Vlm, batch: Batch) -> Callable[[], Any]:
-    """Return an update of a plain loop: the class's own forward pass, the same loss, the same mask."""
-    optimizer = optimizer_of(vlm.model)
+def peer_update(
+    model: Any, parts_of: Callable[[], list[PeerTurns]], loss_of: Callable[[PeerTurns, int], Any]
+) -> Callable[[], None]:
+    """Return an update: the losses of the micro-batches, given their number, add up to that of the batch."""
+    optimizer = optimizer_of(model)
 
-    def update() -> float:
-        prompts, replies, advantages = turns_of(vlm, batch)
-        inputs = library_inputs(vlm, prompts, replies)
+    def update() -> None:
+        optimizer.zero_grad()
+        parts = parts_of()
+        for part in parts:
+            loss_of(part, len(parts)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return update
+
+
+def plain_update(
+    vlm: Vlm, batch: Batch, *, kept: Sequence[bool] | None = None, max_tokens: int | None = None
+) -> Callable[[], Any]:
+    """Return an update of a plain loop: the class's own forward pass, the same loss, the same mask."""
+    count = batch.num_turns if kept is None else sum(kept)
+
+    def loss_of(part: PeerTurns, _: int) -> Any:
+        replies = part.replies
+        inputs = library_inputs(vlm, part.prompts, replies)
         longest = max(len(reply) for reply in replies)
         logits = vlm.model(**inputs, logits_to_keep=longest + 1).logits[:, :-1]
         mask, states = torch.zeros(len(replies), longest, dtype=torch.bool), torch.zeros(len(replies), longest).long()
@@ -136,18 +185,15 @@ def plain_update(vlm: Vlm, batch: Batch) -> Callable[[], Any]:
         new = logprobs.gather(2, inputs["input_ids"][:, -longest:, None])[..., 0]
         # A token at padding may be one that the grammar refuses.
         new = torch.where(mask, new, 0.0)
-        turns = TurnBatch(new_BT=new, mask_BT=mask, advantage_B=advantages, entropy_BT=entropies)
-        loss = objective(turns, OBJECTIVE).loss
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(vlm.model.parameters(), 1.0)
-        optimizer.step()
-        return float(loss)
+        turns = TurnBatch(new_BT=new, mask_BT=mask, advantage_B=part.advantages, entropy_BT=entropies)
+        return objective(turns, OBJECTIVE).loss * (len(replies) / count)  # a mean over turns
 
-    return update
+    return peer_update(vlm.model, lambda: PeerTurns.of(vlm, batch, kept).parts(max_tokens), loss_of)
 
 
-def trl_update(vlm: Vlm, batch: Batch) -> Callable[[], Any]:
+def trl_update(
+    vlm: Vlm, batch: Batch, *, kept: Sequence[bool] | None = None, max_tokens: int | None = None
+) -> Callable[[], Any]:
     """Return an update of TRL's GRPO trainer: its loss on inputs as it makes them, without its own sampling."""
     # Typed too loosely, or not at all, for a strict check.
     datasets: Any = importlib.import_module("datasets")
@@ -156,7 +202,7 @@ def trl_update(vlm: Vlm, batch: Batch) -> Callable[[], Any]:
     settings = trl.GRPOConfig(
         output_dir=tempfile.mkdtemp(),
         per_device_train_batch_size=count,
-        num_generations=8,
+        num_generations=2,
         use_cpu=True,
         bf16=False,
         report_to=[],
@@ -170,33 +216,26 @@ def trl_update(vlm: Vlm, batch: Batch) -> Callable[[], Any]:
         train_dataset=datasets.Dataset.from_list([{"prompt": "press"}] * count),
         processing_class=vlm.vocabulary.tokenizer,
     )
-    trainer.current_gradient_accumulation_steps = 1
     model = trainer.model
     model.train()
-    optimizer = optimizer_of(model)
 
-    def update() -> float:
-        prompts, replies, advantages = turns_of(vlm, batch)
-        inputs = library_inputs(vlm, prompts, replies)
-        longest = max(len(reply) for reply in replies)
+    def loss_of(part: PeerTurns, parts: int) -> Any:
+        trainer.current_gradient_accumulation_steps = parts
+        inputs = library_inputs(vlm, part.prompts, part.replies)
+        longest = max(len(reply) for reply in part.replies)
         split = {
             "prompt_ids": inputs["input_ids"][:, :-longest],
             "prompt_mask": inputs["attention_mask"][:, :-longest],
             "completion_ids": inputs["input_ids"][:, -longest:],
             "completion_mask": inputs["attention_mask"][:, -longest:],
-            "advantages": advantages,
-            "num_items_in_batch": inputs["attention_mask"][:, -longest:].sum(),
-            "num_images": [len(prompt.pictures) for prompt in prompts],
+            "advantages": part.advantages,
+            "num_items_in_batch": inputs["attention_mask"][:, -longest:].sum() * parts,
+            "num_images": [len(prompt.pictures) for prompt in part.prompts],
         }
-        kept = {name: inputs[name] for name in ("pixel_values", "image_grid_thw", "mm_token_type_ids")}
-        loss = trainer._compute_loss(model, {**split, **kept})
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        return float(loss)
+        shown = {name: inputs[name] for name in ("pixel_values", "image_grid_thw", "mm_token_type_ids")}
+        return trainer._compute_loss(model, {**split, **shown})
 
-    return update
+    return peer_update(model, lambda: PeerTurns.of(vlm, batch, kept).parts(max_tokens), loss_of)
 
 
 def our_update(vlm: Vlm, batch: Batch) -> Callable[[], Any]:
@@ -220,32 +259,50 @@ def seconds_each(runs: dict[str, Callable[[], Any]], *, repeats: int) -> dict[st
     return best
 
 
-def peak_mebibytes(case: int, name: str) -> float:
+def forked(function: Callable[..., T], *args: Any) -> T:
+    """Call a function in a fork of this process, which imports nothing again; this process must not train."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
+        return pool.submit(function, *args).result()
+
+
+def forget_peak(pid: int) -> int:
+    """Forget the peak memory of a process so far; return what it has now, bytes. Linux."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
+    return int(psutil.Process(pid).memory_info().rss)
+
+
+def added_mebibytes(update: Callable[[], Any]) -> float:
     """Return what two updates add to the peak memory of this process."""
-    torch.set_num_threads(1)
-    vlm = build(config_of(CASES[case]))
-    update = UPDATES[name](vlm, batch_of(vlm, CASES[case]))
-    before = psutil.Process().memory_info().rss
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forget the peak so far; Linux
+    before = forget_peak(os.getpid())
     update()
     update()
     return (1e6 * peak_rss_mb() - before) / 2**20
 
 
+def peak_mebibytes(case: int, name: str) -> float:
+    """Return what an update adds to the peak memory of a process of its own."""
+    torch.set_num_threads(1)
+    vlm = build(config_of(CASES[case]))
+    return added_mebibytes(UPDATES[name](vlm, batch_of(vlm, CASES[case])))
+
+
+def update_seconds(case: int, repeats: int) -> dict[str, float]:
+    """Return the least process time of an update of each."""
+    torch.set_num_threads(1)
+    vlms = {name: build(config_of(CASES[case])) for name in UPDATES}
+    return seconds_each(
+        {name: make(vlms[name], batch_of(vlms[name], CASES[case])) for name, make in UPDATES.items()}, repeats=repeats
+    )
+
+
 def learners(options: Options) -> list[Figures]:
-    """Measure updates."""
+    """Measure updates of single turns; those of several turns at once are in ``learner_turns_work``."""
     rows: list[Figures] = []
     for number, case in enumerate(CASES):
-        runs: dict[str, Callable[[], Any]] = {}
-        turns = 0
-        for name, make in UPDATES.items():
-            vlm = build(config_of(case))
-            batch = batch_of(vlm, case)
-            turns = batch.num_turns
-            runs[name] = make(vlm, batch)
         options.console.print(f"updates on {case.name} …")
-        seconds = seconds_each(runs, repeats=2 if options.quick else 5 * options.seeds)
-        memory = {name: isolated(peak_mebibytes, number, name) for name in runs}
+        turns = case.groups * case.attempts * case.turns
+        memory = {name: forked(peak_mebibytes, number, name) for name in UPDATES}
+        seconds = forked(update_seconds, number, 2 if options.quick else 5 * options.seeds)
         for peer, peer_name in PEERS.items():
             rows.append(
                 _row(f"turns trained/s, {case.name}", turns / seconds["ours"], turns / seconds[peer], peer_name)

@@ -1,0 +1,171 @@
+"""Trained turns per CPU second and memory of several turns in one sequence, beside one sequence per turn.
+
+    python -m experiments.learner_turns [--quick] [--record]
+
+Models of a transformers class with random weights (0.4 and 4.3 M parameters), the same batch, one thread a rank,
+alternately in one run: turns between two cuts of the screenshots in one sequence (*packed*); one sequence per turn of
+the same prompts; one per turn of DART's prompts, whose screenshots slide; TRL's trainer and a plain loop. Times are
+process time, so that other work on the machine does not count. Memory is what an update adds to the peak of its own
+process. The savings are also predicted, from operations that are counted as for a 7B model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from experiments.charts import (
+    BLUE,
+    GRAY,
+    GREEN,
+    MARKERS,
+    ORANGE,
+    PURPLE,
+    RED,
+    drawing,
+    label_axes,
+    legend_below,
+    rows_axis,
+)
+from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, rows_of
+
+SHARING = 4_096
+"""Tokens of a micro-batch that holds about ten prompts, which show the same screenshots."""
+
+TARGETS = {("per turn", 5): 2.2, ("per turn", 10): 4.0, ("sliding", 5): 3.0, ("sliding", 10): 5.0}
+"""Wanted speed of packed turns over a variant, by the images of a prompt."""
+AGAINST = {
+    "per turn": "one sequence per turn",
+    "sliding": "DART's sliding window",
+    "transformers": "plain loop",
+    "trl": "TRL",
+}
+
+
+def measure(options: Options) -> Figures:
+    """Measure updates of several turns in one sequence, and what they are compared with."""
+    # Imported here: `--help` works without torch.
+    from experiments.learner_turns_work import multi_turn
+
+    return multi_turn(options)
+
+
+def speeds(figures: Figures, variant: str, **wanted: Any) -> Iterator[tuple[Figures, float, float]]:
+    """Yield the cases in which a variant was measured, with packed turns' times its speed and of its memory."""
+    keys = ("model", "images", "turns", "max_tokens", "selected", "ranks")
+    rows = [row for row in figures["multi_turn"] if row.items() >= wanted.items()]
+    packed = {tuple(row[key] for key in keys): row for row in rows if row["variant"] == "packed"}
+    for row in rows:
+        if row["variant"] == variant:
+            ours = packed[tuple(row[key] for key in keys)]
+            yield row, ours["turns_per_second"] / row["turns_per_second"], ours["peak_mib"] / row["peak_mib"]
+
+
+def multi_turn_table(figures: Figures) -> Rows:
+    """Several turns in one sequence beside each variant, in every case."""
+    columns = {
+        "packed turns beside": "{beside}",
+        "images, turns": "{images} / {turns}",
+        "model, ranks": "{model}, {ranks}",
+        "tokens of a micro-batch": "{max_tokens:,}",
+        "selected": "{selected:.0%}",
+        "times as fast": "{speed:.2f}",
+        "target": "{target:.1f}",
+        "memory": "{memory:.2f}",
+    }
+    entries = [
+        {**row, "beside": words, "speed": speed, "memory": memory, "target": target_of(row)}
+        for variant, words in AGAINST.items()
+        for row, speed, memory in speeds(figures, variant)
+    ]
+    return rows_of(columns, entries)
+
+
+def target_of(row: Figures) -> float | None:
+    """Return the wanted speed over a row's variant; none with long micro-batches, which share screenshots."""
+    return None if row["max_tokens"] == SHARING else TARGETS.get((row["variant"], row["images"]))
+
+
+def operations_table(figures: Figures) -> Rows:
+    """Counted operations beside measured CPU time."""
+    columns = {
+        "without packing": "{against}",
+        "images, turns": "{images} / {turns}",
+        "model": "{model}",
+        "tokens of a micro-batch": "{max_tokens:,}",
+        "tokens, times": "{tokens:.2f}",
+        "operations, times": "{operations:.2f}",
+        "CPU time, times": "{cpu_seconds:.2f}",
+        "error of operations, %": "{error:+.0p}",
+    }
+    return rows_of(columns, figures["operation_ratios"])
+
+
+@drawing(2.9)
+def multi_turn_picture(figure: Any, learner: Figures) -> None:
+    """Speed and memory of packed turns over each variant with the targets; operations beside CPU time."""
+    speed, memory, counted = figure.subplots(1, 3, width_ratios=(1.5, 1.2, 1.1))
+    names = list(AGAINST)
+    cases = [
+        (f"{images} images, {words}", {"images": images, **wanted})
+        for images in (5, 10)
+        for words, wanted in (
+            ("one rank", {"ranks": 1, "selected": 1.0, "model": "tiny"}),
+            ("80 % selected", {"ranks": 1, "selected": 0.8, "model": "tiny"}),
+            ("two ranks", {"ranks": 2, "selected": 1.0, "model": "tiny"}),
+            ("wider model", {"ranks": 1, "selected": 1.0, "model": "wider"}),
+        )
+    ]
+    for number, (label, wanted) in enumerate(cases):
+        style = {"color": (BLUE, ORANGE)[number // 4], "marker": MARKERS[number % 4], "ls": "", "label": label}
+        for axes, place in ((speed, 1), (memory, 2)):
+            found = [
+                (names.index(variant) + 0.09 * (number - 3.5), each[place])
+                for variant in names
+                for each in speeds(learner, variant, **wanted)
+                if each[0]["max_tokens"] != SHARING
+            ]
+            axes.plot([x for _, x in found], [y for y, _ in found], **style)
+    for (variant, images), target in TARGETS.items():
+        at = names.index(variant) + (0.18 if images == 10 else -0.18)
+        speed.plot([target, target], [at - 0.2, at + 0.2], color=RED, label="target")
+    for axes in (speed, memory):
+        rows_axis(axes, list(AGAINST.values()) if axes is speed else [""] * len(names))
+        axes.axvline(1.0, color=GRAY, linestyle=":")
+        axes.set_xlim(left=0.0)
+    label_axes(speed, "Trained turns per CPU second", "times the variant's", zero=False)
+    label_axes(memory, "Memory of an update", "times the variant's", zero=False)
+    ratios = learner["operation_ratios"]
+    for place, model in enumerate(("tiny", "wider")):
+        own = [row for row in ratios if row["model"] == model]
+        counted.plot(
+            [row["operations"] for row in own],
+            [row["cpu_seconds"] for row in own],
+            color=(GREEN, PURPLE)[place],
+            marker="sD"[place],
+            ls="",
+            label=f"{model} model",
+        )
+    most = max(row["operations"] for row in ratios) + 0.5
+    counted.plot([1.0, most], [1.0, most], color=GRAY, linestyle=":")
+    label_axes(counted, "Saving, counted", "operations, times", "CPU time, times")
+    legend_below(figure, 4)
+
+
+STUDY = Experiment(
+    name="learner_turns",
+    about=str(__doc__),
+    measure=measure,
+    seeds=1,
+    tables={"learner-turns": multi_turn_table, "operation-ratios": operations_table},
+    pictures={
+        "learner-turns": StudyPicture(
+            "Several turns in one sequence against one sequence per turn, DART's sliding window, TRL and a plain "
+            "loop: speed and memory; counted operations predict the saving",
+            multi_turn_picture,
+        )
+    },
+)
+
+if __name__ == "__main__":
+    STUDY.run()
