@@ -85,12 +85,14 @@ def one_task(prepared: PreparedRun, rate: float, length_factor: float) -> OneTas
     """Return a task with this success rate."""
     curation, surrogate = prepared.config.curation, prepared.config.surrogate
     size, rule = group_size(prepared, rate), curation.task_filter
+    # With a pool no task is too hard of which a success is stored; ``kept_chance`` takes it that one is.
+    min_mean = 0.0 if curation.pool.enabled else rule.min_mean
     mean = rate * surrogate.success_turns_mean + (1.0 - rate) * surrogate.failure_turns_mean
     return OneTask(
         size=size,
         turns=min(mean * length_factor, float(prepared.config.rollout.max_turns)),
         kept=kept_chance(prepared, rate),
-        skipped=chance(rate, rule.window, lambda mean: mean > rule.max_mean or mean < rule.min_mean),
+        skipped=chance(rate, rule.window, lambda mean: mean > rule.max_mean or mean < min_mean),
         unjudged=ceil(rule.window / size) - 1,
     )
 

@@ -21,6 +21,10 @@ OURS = {
 }
 
 
+NO_POOL = {"curation.pool.enabled": False}
+"""Without stored successes, which make groups of failures usable, the filter matters most."""
+
+
 def lab(preset, workload, hours=1.0, **settings):
     config = as_virtual(load(preset_name=preset, workload_name=workload))
     return changed(config, {"run.hours": hours, **settings})
@@ -70,7 +74,7 @@ def test_easy_tasks_have_smaller_groups_where_the_rule_says_so():
 
 def test_a_plan_s_laws_know_the_task_filter():
     """On 32 tasks the filter has seen all of them within minutes; without it two fifths of the turns were usable."""
-    config = lab("dartsim", "laptop", 0.7)
+    config = lab("dartsim", "laptop", 0.7, **NO_POOL)
     found, figures = prepare(config), simulated(config, Prices())
     said = predict(found)
     off = {"curation.task_filter.max_mean": 1.0, "curation.task_filter.min_mean": 0.0}
@@ -81,8 +85,14 @@ def test_a_plan_s_laws_know_the_task_filter():
     assert [check.alarm for check in held.values()] == [""] * len(held)
 
 
+def test_with_a_pool_no_task_is_too_hard():
+    with_pool, without = (prepare(lab("dartsim", "laptop", **settings)) for settings in ({}, NO_POOL))
+    assert one_task(with_pool, 0.05, 1.0).skipped < 1e-3 < 0.5 < one_task(without, 0.05, 1.0).skipped
+    assert one_task(with_pool, 0.99, 1.0).skipped > 0.5
+
+
 def test_trained_turns_far_from_what_is_usable_are_an_alarm():
-    config = lab("dartsim", "laptop", 0.2)
+    config = lab("dartsim", "laptop", 0.2, **NO_POOL)
     found, figures = prepare(config), simulated(config, Prices())
     (check, *_) = checks(found, {**figures, "steady_turns_per_minute": 20.0})
     assert "below the bound" in check.alarm
