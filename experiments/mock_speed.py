@@ -22,7 +22,8 @@ import dartsim.envs.mock  # noqa: F401 - registers the environment
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.oracle import play_oracle
 from dartsim.envs.mock.suites import mock_suite, mock_tasks
-from experiments.study import Experiment, Figures, Options
+from experiments.charts import drawing
+from experiments.study import Experiment, Figures, Options, StudyPicture
 
 Player = Callable[[int], int]
 """Takes at least that many steps and returns how many."""
@@ -162,7 +163,28 @@ def summary(figures: Figures) -> str:
     )
 
 
-STUDY = Experiment(name="mock_speed", about=str(__doc__), measure=measure, tables={"mock-speed": summary})
+@drawing(2.7)
+def long_task(figure: Any, _recorded: Figures) -> None:
+    """The screens of a task of the suite ``long``, and the oracle's actions on them."""
+    env = MockDesktop(width=96, height=96, grammar="compact", grammar_options={"columns": 3, "rows": 3})
+    frames: list[Any] = []
+    _, actions = play_oracle(env, mock_tasks("recall_jobs", 1, 4, 6)[0], frames=frames)
+    for place, axes in enumerate(figure.subplots(2, (len(actions) + 1) // 2).flat):
+        axes.axis("off")
+        if place < len(actions):
+            axes.imshow(frames[place], interpolation="nearest")
+            axes.set_title(actions[place])
+
+
+STUDY = Experiment(
+    name="mock_speed",
+    about=str(__doc__),
+    measure=measure,
+    tables={"mock-speed": summary},
+    pictures={
+        "long-task": StudyPicture("Screens of a long task: notes to remember, dialogs, three applications", long_task)
+    },
+)
 
 if __name__ == "__main__":
     STUDY.run()
