@@ -103,7 +103,7 @@ class Script:
         if request.turn + 1 < self._shape.turns:
             action = f"pyautogui.moveTo({3 + 40 * (request.turn % 2)}, 3)"
         else:
-            x, y = request.attempt.task.spec["target"]
+            x, y = request.attempt.task.spec["targets"][0]
             x = x if worth(request.attempt) else (x + 1) % COLUMNS
             action = f"pyautogui.click({(2 * x + 1) * width // (2 * COLUMNS)}, {(2 * y + 1) * height // (2 * COLUMNS)})"
         return Reply(action, 0, 0, 0, 0, 0)

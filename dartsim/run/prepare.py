@@ -247,7 +247,7 @@ def _of_source(config: Config) -> tuple[Sequence[Task], Collection[str]]:
     if tasks.source == "mock":
         return _mock(config, tasks.count, held_out=False), ()
     if tasks.source == "desktop":
-        return _desktop(config), ()
+        return _desktop(config, tasks.count), ()
     if tasks.source == "gym":
         from dartsim.envs.gym import gym_tasks
 
@@ -270,13 +270,11 @@ def _of_source(config: Config) -> tuple[Sequence[Task], Collection[str]]:
 
 def _split(config: Config, tasks: Sequence[Task]) -> tuple[Sequence[Task], Sequence[Task]]:
     """Return the tasks to train on, and those that are only evaluated on."""
-    settings, seed = config.tasks, config.run.seed
+    settings = config.tasks
     if settings.source == "mock":
         return tasks, _mock(config, settings.held_out, held_out=True) if settings.held_out else ()
-    if settings.source == "desktop" and settings.desktop == "panel":
-        from dartsim.real.desktop.tasks.panel import panel_tasks
-
-        return tasks, panel_tasks(settings.held_out, seed, held_out=True)
+    if settings.source == "desktop" and settings.desktop != "apps":
+        return tasks, _desktop(config, settings.held_out, held_out=True)
     if settings.held_out_list is not None:
         chosen = listed_ids(Path(str(settings.folder)), settings.held_out_list)
         if absent := sorted(chosen - {task.id for task in tasks}):
@@ -320,17 +318,18 @@ def _mock(config: Config, count: int, *, held_out: bool) -> Sequence[Task]:
     return mock_tasks(tasks.mock, count, seed, tasks.difficulty, held_out=held_out)
 
 
-def _desktop(config: Config) -> Sequence[Task]:
+def _desktop(config: Config, count: int, *, held_out: bool = False) -> Sequence[Task]:
     """Return the tasks of our desktop image."""
     from dartsim.real.desktop.tasks import desktop_tasks
-    from dartsim.real.desktop.tasks.panel import panel_tasks
+    from dartsim.real.desktop.tasks.panel import page_tasks, panel_tasks
 
-    tasks = config.tasks
-    if tasks.desktop == "panel":
-        return panel_tasks(tasks.count, config.run.seed)
-    if tasks.desktop == "apps":
+    generated = {"panel": panel_tasks, "pages": page_tasks}
+    name = config.tasks.desktop
+    if name in generated:
+        return generated[name](count, config.run.seed, held_out=held_out)
+    if name == "apps":
         return desktop_tasks()
-    raise ConfigError(f"tasks.desktop = {tasks.desktop!r} is unknown; known: panel, apps")
+    raise ConfigError(f"tasks.desktop = {name!r} is unknown; known: {', '.join(generated)}, apps")
 
 
 def _difficulties(config: Config, tasks: Sequence[Task]) -> Mapping[str, TaskDifficulty]:

@@ -22,14 +22,16 @@ class TasksConfig(Section):
         "click_button", description="mock: a family of tasks, or a suite (easy, hard, never, mixed, locks, long)."
     )
     desktop: str = Field(
-        "panel", description="desktop: panel (generated clicks) or apps (real applications, 1 to 15 steps)."
+        "panel",
+        description="desktop: panel (generated, one click), pages (generated, 5 to 7 clicks, then done), or apps (real "
+        "applications, 1 to 15 steps).",
     )
     difficulty: int = Field(1, ge=1, le=10, description="mock: difficulty of a family's tasks.")
     held_out: int = Field(
         0,
         ge=0,
-        description="Number of tasks that are only evaluated: other ones of the mock desktop and of panel; of a list "
-        "so many, from each domain in proportion.",
+        description="Number of tasks that are only evaluated: other ones of the mock desktop, panel and pages; of a "
+        "list so many, from each domain in proportion.",
     )
     held_out_list: str | None = Field(
         None, description="OSWorld: list file, without .json, of the tasks that are held out, instead of a number."

@@ -1,4 +1,4 @@
-"""Families that need clicks only: buttons, check boxes, menus, windows, and locks."""
+"""Families that need clicks only: buttons, pages, check boxes, menus, windows, and locks."""
 
 from __future__ import annotations
 
@@ -52,6 +52,23 @@ def click_button(rng: np.random.Generator, difficulty: int) -> TaskDraft:
         [["press", name]],
         [background(rng), window(id="screen", bare=True, fill=True, pages=[rows_of(cells, 3)])],
         auto_done=True,
+    )
+
+
+def pages(rng: np.random.Generator, difficulty: int) -> TaskDraft:
+    """Draw pages with one red button each, which turns the page; clicks beside it do nothing."""
+    steps, names, place = [], [], int(rng.integers(_CELLS))
+    for number in range(difficulty):
+        cells = [widget("space", f"page{number}space{i}") for i in range(_CELLS)]
+        cells[place] = widget("button", f"page{number}", color="red", command="next")
+        steps.append(rows_of(cells, 3))
+        names.append(f"screen.page{number}")
+        place = (place + 1 + int(rng.integers(_CELLS - 1))) % _CELLS  # another one, so that a turn shows
+    return TaskDraft(
+        "Press the red button of each page.",
+        expect("exact_match", {"type": "mock_pressed", "window": "screen"}, names),
+        [["press", name] for name in names],
+        [background(rng, 215), window(id="screen", bare=True, fill=True, pages=[*steps, _end_page()])],
     )
 
 
@@ -160,19 +177,24 @@ PLAIN, MIXED, ODD = (tuple(list(RIGHT_CELL)[first : first + 3]) for first in (0,
 
 def locks(rng: np.random.Generator, difficulty: int, colors: tuple[str, ...]) -> TaskDraft:
     """Draw a lock of 1 to 5 pages, each of one of the colors."""
-    pages, names = [], []
+    steps, names = [], []
     for number in range((difficulty + 1) // 2):
         color = one(rng, colors)
-        pages.append(_page(rng, number, color))
+        steps.append(_page(rng, number, color))
         names.append(f"screen.page{number}cell{RIGHT_CELL[color]}")
-    end = [widget("space", f"end{place}") for place in range(_CELLS)]
-    end[_CELLS // 2] = widget("label", "end", text="OK")
     return TaskDraft(
         "Press the button of each page.",
         expect("exact_match", {"type": "mock_pressed", "window": "screen"}, names),
         [["press", name] for name in names],
-        [background(rng), window(id="screen", bare=True, fill=True, pages=[*pages, rows_of(end, 3)])],
+        [background(rng), window(id="screen", bare=True, fill=True, pages=[*steps, _end_page()])],
     )
+
+
+def _end_page() -> list[list[Spec]]:
+    """Return the page after the last button."""
+    cells = [widget("space", f"end{place}") for place in range(_CELLS)]
+    cells[_CELLS // 2] = widget("label", "end", text="OK")
+    return rows_of(cells, 3)
 
 
 def _page(rng: np.random.Generator, number: int, color: str) -> list[list[Spec]]:
@@ -186,6 +208,7 @@ def _page(rng: np.random.Generator, number: int, color: str) -> list[list[Spec]]
 
 FAMILIES = (
     Family("click_button", "d - 1 buttons of other colors; one click ends the episode", click_button),
+    Family("pages", "d pages, each with a red button that turns it; then done", pages),
     Family("button_order", "3 d presses in a given order", button_order),
     Family("check_boxes", "d boxes to change, of d + 2", check_boxes),
     Family("menu_path", "2 to 4 menus, 1 to 4 choices", menu_path),

@@ -55,9 +55,9 @@ def window(step_type: str = "mock_window", **values: Any) -> Spec:
     return {"type": step_type, "parameters": values}
 
 
-def background(rng: np.random.Generator) -> Spec:
+def background(rng: np.random.Generator, darkest: int = 150) -> Spec:
     """Return the step that gives the desktop a random light color."""
-    return {"type": "mock_background", "parameters": {"color": rng.integers(150, 246, 3).tolist()}}
+    return {"type": "mock_background", "parameters": {"color": rng.integers(darkest, 246, 3).tolist()}}
 
 
 def somewhere(rng: np.random.Generator) -> list[float]:

@@ -10,8 +10,9 @@ The description is JSON, or the path of a JSON file::
                {"kind": "entry", "id": "name", "text": ""},
                {"kind": "space"}]}
 
-Items fill a grid of equal cells, row by row; an item may take more with ``"wide": 2``. The state file holds, from the
-start and after every change, ``{"clicked": [ids of buttons, in order], "checked": {id: bool}, "entries": {id: text}}``.
+Items fill a grid of equal cells, row by row; an item may take more with ``"wide": 2``. In place of ``items``, ``pages``
+is a list of such lists, and a button with ``"next": true`` turns the page. The state file holds, from the start and
+after every change, ``{"clicked": [ids of buttons, in order], "checked": {id: bool}, "entries": {id: text}}``.
 """
 
 from __future__ import annotations
@@ -63,21 +64,37 @@ def build(description: dict[str, Any], state: PanelState) -> Any:
     window = Gtk.Window(title=str(description.get("title", "Panel")))
     window.set_decorated(False)
     window.fullscreen()
-    columns = int(description.get("columns", 1))
+    stack = Gtk.Stack()
+    for number, items in enumerate(description.get("pages") or [description["items"]]):
+        stack.add_named(_grid(items, int(description.get("columns", 1)), state, stack), str(number))
+    window.add(stack)
+    window.connect("destroy", Gtk.main_quit)
+    return window
+
+
+def _grid(items: list[dict[str, Any]], columns: int, state: PanelState, stack: Any) -> Any:
+    """Return a page."""
     grid = Gtk.Grid(row_homogeneous=True, column_homogeneous=True, row_spacing=6, column_spacing=6, margin=6)
     place = 0
-    for item in description["items"]:
+    for item in items:
         wide = min(int(item.get("wide", 1)), columns)
         if place % columns + wide > columns:
             place += columns - place % columns
         widget = _widget(item, state)
+        if item.get("next"):
+            widget.connect("clicked", lambda _: _turn(stack))
         widget.set_hexpand(True)
         widget.set_vexpand(True)
         grid.attach(widget, place % columns, place // columns, wide, 1)
         place += wide
-    window.add(grid)
-    window.connect("destroy", Gtk.main_quit)
-    return window
+    return grid
+
+
+def _turn(stack: Any) -> None:
+    """Show the next page; the last one stays."""
+    pages = stack.get_children()
+    number = pages.index(stack.get_visible_child()) + 1
+    stack.set_visible_child(pages[min(number, len(pages) - 1)])
 
 
 def _widget(item: dict[str, Any], state: PanelState) -> Any:

@@ -20,7 +20,7 @@ def test_an_endpoint_is_evaluated_on_real_desktops(
     desktop_image: Any, dartsim: Any, module_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    targets = [task.spec["target"] for task in panel_tasks(TASKS, 0, held_out=True)]
+    targets = [task.spec["targets"][0] for task in panel_tasks(TASKS, 0, held_out=True)]
     x, y = (round((cell + 0.5) * 1000 / 3) for cell in targets[0])
     reply = f"Thought: it is red.\nAction: click(start_box='({x},{y})')"
     wanted = [float(target == targets[0]) for target in targets]

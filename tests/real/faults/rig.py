@@ -71,7 +71,7 @@ def worth(attempt):
 
 
 def click(attempt):
-    x, y = attempt.task.spec["target"]
+    x, y = attempt.task.spec["targets"][0]
     x = x if worth(attempt) else (x + 1) % COLUMNS
     return f"pyautogui.click({(2 * x + 1) * SIDE // (2 * COLUMNS)}, {(2 * y + 1) * SIDE // (2 * COLUMNS)})"
 
