@@ -128,7 +128,7 @@ def test_hits_are_whole_blocks_of_prompts_that_were_looked_up(prompts, steps):
     run_virtual(main())
 
 
-def run(**engine):
+def run(cut=2, **engine):
     small = {
         "tasks": {"count": 5},
         "rollout": {"num_envs": 4, "num_workers": 2, "max_turns": 15},
@@ -138,6 +138,7 @@ def run(**engine):
             "batch": {"min_groups": 1, "max_groups": 2},
         },
         "cluster": {"learner": {"fixed_seconds": 60.0}, "engine": {"reload_seconds": 30.0, **engine}},
+        "policy": {"images_after_cut": cut},
         "run": {"hours": 1.0},
     }
     prepared = prepare(from_tree(merge(preset("dartsim"), small)))
@@ -146,8 +147,8 @@ def run(**engine):
 
 def test_whole_runs_show_what_the_window_is_worth_and_stay_below_the_longest_attempts_share():
     shares = {}
-    for window in ("slide", "block"):
-        found, measured = run(window=window)
+    for window, cut in (("slide", None), ("block", 2)):
+        found, measured = run(cut)
         shares[window] = measured["prefix_hit_share"]
         prompts = [found.prompts.prompt(turn, warm=True) for turn in range(15)]
         most = max(
