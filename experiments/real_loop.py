@@ -67,18 +67,16 @@ def config(backend: str, seed: int, *, quick: bool, minutes: float | None = None
     else:
         size = DESKTOPS if size is None and backend == "desktop" else size
         sizes = [] if size is None else [f"rollout.num_envs={size}"]
-    changes = [
-        *BACKENDS[backend],
-        *sizes,
-        "backend.learner=local",
-        f"run.hours={(minutes or (QUICK_MINUTES if quick else MINUTES)[backend]) / 60.0}",
-        f"run.seed={seed}",
-        "run.updates=none",
-        "run.target_success=none",
-        "recorder.max_segments=0",
-        *(QUICK[backend] if quick else ()),
-    ]
-    return load(preset_name="desktop" if backend == "desktop" else "tiny", overrides=changes)
+    changes = [*BACKENDS[backend], *sizes, *(QUICK[backend] if quick else ())]
+    length = minutes or (QUICK_MINUTES if quick else MINUTES)[backend]
+    return timed("desktop" if backend == "desktop" else "tiny", changes, seed=seed, minutes=length)
+
+
+def timed(preset: str, changes: Sequence[str], *, seed: int, minutes: float) -> Config:
+    """Return a configuration with a learner in this process, of a run that lasts so many minutes."""
+    ends = (f"run.hours={minutes / 60.0}", f"run.seed={seed}", "run.updates=none", "run.target_success=none")
+    own = ("backend.learner=local", *ends, "recorder.max_segments=0")
+    return load(preset_name=preset, overrides=[*own, *changes])
 
 
 def run_seed(real: Config, out: Path | None = None) -> Figures:
@@ -121,7 +119,7 @@ def measure(options: Options) -> Figures:
     """Run all seeds, one after the other: a real run needs the machine for itself."""
     own = options.own
     if own.backend == "vllm":
-        _require_vllm()
+        require_vllm()
     size = own.engines if own.backend == "vllm" else own.num_envs
     configs = [
         config(own.backend, seed, quick=options.quick, minutes=own.minutes, size=size) for seed in range(options.seeds)
@@ -147,7 +145,12 @@ AVERAGED = ("success_rate_first", "success_rate_last", "sync_seconds_p50")
 SUMMED = ("failed_requests", "lost_requests")
 
 
-def _require_vllm() -> None:
+def require_vllm() -> None:
+    """Refuse to begin where no engine can be started.
+
+    Raises:
+        ConfigError: It says what is missing.
+    """
     import dartsim.real.engines.backend  # noqa: F401 - raises which extra is missing
 
     if not os.environ.get(VARIABLE):
@@ -204,11 +207,17 @@ def loop_table(figures: Figures) -> str:
     return f"{table(*twin_rows(figures))}\n{about}"
 
 
+def worst_error(figures: Figures) -> tuple[str, float]:
+    """Return the figure that was predicted worst, and its relative error."""
+    name, error = max(figures["relative_error"].items(), key=lambda item: abs(item[1] or 0.0))
+    return name.replace("_", " "), error or 0.0
+
+
 def loop_found(figures: Figures) -> str:
     """Say in one sentence how well a real run was predicted."""
-    name, error = max(figures["relative_error"].items(), key=lambda item: abs(item[1] or 0.0))
+    name, error = worst_error(figures)
     minutes = f"{60.0 * figures['config']['run']['hours']:.3g} minutes"
-    worst = f"largest error of a figure {abs(error):.1%} ({name.replace('_', ' ')})"
+    worst = f"largest error of a figure {abs(error):.1%} ({name})"
     if figures.get("backend", "vllm") == "vllm":
         run = f"Mock desktops and {figures['engines']} vLLM engines, {minutes}"
         more = (

@@ -1,0 +1,274 @@
+"""Long tasks for real: vLLM engines act on real desktops, a learner trains on all their turns, and a twin predicts it.
+
+python -m experiments.many_turns            20 minutes; needs DARTSIM_VLLM_PYTHON and Docker
+python -m experiments.many_turns --quick    two minutes: the same keys
+
+The tasks are panels of 5 to 7 pages; the button of each page turns it, and an attempt has 9 turns. The base model
+learned them on the mock desktop from a teacher that errs, so that it clicks beside every other button. It is trained
+with all four parts of DART's curation, truncated importance sampling, two mini-batches per update, and one sequence
+for all turns between two cuts of the history. Held-out tasks are attempted before and after, on desktops too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+from dartsim.config import Config
+from dartsim.lab.comparison import half_width
+from dartsim.lab.virtual import as_json
+from dartsim.observe.metrics import read_updates
+from dartsim.observe.rundir import held, read_run
+from dartsim.observe.timings import read_timings
+from dartsim.real.scratch import scratch_folder
+from dartsim.rollout.history import num_images
+from dartsim.run.resume_point import METRICS
+from experiments.real_loop import mean_checks, require_vllm, run_seed, timed, twin_rows, worst_error
+from experiments.study import Experiment, Figures, Options, short_commit
+
+MINUTES, QUICK_MINUTES = 12.0, 0.8
+BY_CHANCE = 0.5
+"""Share of the teacher's clicks that are drawn by chance."""
+PRESENT_STEPS, STEPS, ERRING_STEPS = 150, 80, 30
+"""Supervised steps of the base model: on single screenshots, with history, and after the teacher that errs."""
+
+SETTINGS = (
+    "backend.desktops=desktop",
+    "backend.workers=vllm",
+    "tasks.desktop=pages",
+    "tasks.count=16",
+    "tasks.held_out=64",
+    "desktop.width=192",
+    "desktop.height=192",
+    "policy.screen=96",
+    "policy.grammar=clicks_and_done",
+    "policy.max_images=4",
+    "policy.images_after_cut=2",
+    "policy.max_texts=9",
+    "rollout.num_envs=6",
+    "rollout.warm_envs=2",
+    "rollout.num_workers=2",
+    "rollout.max_turns=9",
+    "rollout.routing.rule=session_affine",
+    "curation.attempts.threshold=0.6",
+    "curation.attempts.min_group_size=4",
+    "curation.batch.min_groups=3",
+    "curation.batch.max_groups=3",
+    "curation.selection.rule=high_entropy",
+    "trainer.optimizer.learning_rate=3e-4",
+    "trainer.optimizer.minibatches=2",
+    "vllm.max_model_len=512",
+)
+"""Over the preset ``desktop``, which has the other three parts of the curation."""
+QUICK = (
+    "tasks.held_out=4",
+    "curation.attempts.group_size=4",
+    "curation.batch.min_groups=1",
+    "curation.batch.max_groups=1",
+    "curation.groups.drop_all_failed=false",
+    "curation.groups.drop_solved=false",
+    "rollout.num_workers=1",
+)
+
+
+def config(seed: int, *, quick: bool, minutes: float | None = None) -> Config:
+    """Return the real run's configuration; its model is set once there is one."""
+    changes = [*SETTINGS, *(QUICK if quick else ())]
+    return timed("desktop", changes, seed=seed, minutes=minutes or (QUICK_MINUTES if quick else MINUTES))
+
+
+def make_base(settings: Config, folder: Path, *, quick: bool = False) -> Path:
+    """Make a model that knows the tasks' twins on the mock desktop and errs, and return its folder."""
+    import numpy as np
+
+    from dartsim.envs.mock.suites import mock_tasks
+    from dartsim.real.desktop.tasks.panel import PAGES
+    from dartsim.real.learners.torch_learner import TorchLearner
+    from dartsim.real.learners.warm_start import WarmStart, warm_start
+    from dartsim.real.vlm import build
+    from dartsim.real.vlm.model import one_thread
+    from dartsim.real.vlm.plan import vlm_config
+    from dartsim.run.demonstrations import Mistakes, imperfect_turns
+
+    one_thread()
+    seed = settings.run.seed
+    taught = settings.replace(
+        backend={"desktops": "mock"}, tasks={"source": "mock"}, rollout={"max_turns": 10 * max(PAGES), "warm_envs": 0}
+    )
+    rng = np.random.default_rng(seed)
+    right, erring = (
+        [
+            turn
+            for number, task in enumerate(mock_tasks("pages", 20 if quick else 150, seed, difficulty=max(PAGES) - 1))
+            for turn in imperfect_turns(taught, task, number, mistakes, rng)
+        ]
+        for mistakes in (Mistakes(), Mistakes(by_chance=BY_CHANCE))
+    )
+    vlm = build(vlm_config(settings), seed=seed)
+    common = WarmStart(batch=32, seed=seed)
+    stages = (PRESENT_STEPS, STEPS, ERRING_STEPS) if not quick else (4, 4, 4)
+    warm_start(vlm, right, replace(common, present_steps=stages[0], steps=stages[1], learning_rate=2e-3))
+    warm_start(vlm, erring, replace(common, steps=stages[2], learning_rate=1e-3))
+    folder.mkdir(parents=True, exist_ok=True)
+    TorchLearner(vlm, settings.trainer, seed=seed).save_model(folder)
+    return folder
+
+
+def rewards(settings: Config, folder: Path) -> dict[str, float]:
+    """Attempt the held-out tasks on real desktops and engines, once each; return the rewards by task."""
+    from dartsim.run.evaluation_results import EvaluationFolder
+    from dartsim.run.policy_evaluation import EvaluationPlan, evaluate_policy
+    from dartsim.run.prepare import prepare_run
+    from dartsim.run.served_model import served_model
+
+    prepared = prepare_run(settings, trains=False)
+    plan = EvaluationPlan(tasks=prepared.held_out, steps=[settings.rollout.max_turns])
+    results = EvaluationFolder(folder, "policy")
+    alone = replace(prepared, tasks=prepared.held_out, held_out=())
+    folder.mkdir(parents=True)
+    with held(folder):
+        ended = evaluate_policy(alone, plan, results, lambda: None, served=served_model(settings))
+    return {key.task: result.score for key, result in ended.items() if result.score is not None}
+
+
+def gain(before: Mapping[str, float], after: Mapping[str, float]) -> Figures:
+    """Return the success before and after, and the difference with half its 95 % interval, paired by task."""
+    both = sorted(before.keys() & after.keys())
+    differences = [after[task] - before[task] for task in both]
+    return {
+        "held_out_tasks": len(both),
+        "success_rate_first": fmean(before[task] for task in both),
+        "success_rate_last": fmean(after[task] for task in both),
+        "success_gain": {"mean": fmean(differences), "half_width": half_width(differences)},
+    }
+
+
+def activity(settings: Config, path: Path) -> Figures:
+    """Return how long attempts and prompts were, and what each part of the method did in a run."""
+    run = read_run(path)
+    attempts = [entry for entry in read_timings(path) if entry["what"] == "attempt" and entry["reward"] is not None]
+    policy = settings.policy
+    images = [
+        num_images(turn, max_images=policy.max_images, after_cut=policy.images_after_cut)
+        for entry in attempts
+        for turn in range(entry["turns"])
+    ]
+    sizes: defaultdict[int, int] = defaultdict(int)
+    for entry in attempts:
+        sizes[entry["group"]] += 1
+    updates = [record.metrics for record in read_updates(path / METRICS, last=run.summary["total_updates"])]
+    return {
+        "attempts": len(attempts),
+        "turns_per_attempt": fmean(entry["turns"] for entry in attempts),
+        "images_per_prompt": fmean(images),
+        "most_images": max(images),
+        "attempts_per_group": fmean(sizes.values()),
+        "stored_successes_trained": run.summary["pool"]["trained"],
+        "prefix_hit_share": run.summary["prefix_hit_share"],
+        "computed_tokens": sum(metrics["learner/computed_tokens"] for metrics in updates),
+        "turn_tokens": sum(metrics["learner/turn_tokens"] for metrics in updates),
+        "mismatch_mean": fmean(metrics["learner/mismatch_mean"] for metrics in updates),
+        "mismatch_max": max(metrics["learner/mismatch_max"] for metrics in updates),
+        "masked_share": fmean(metrics["objective/masked_share"] for metrics in updates),
+        "clipped_share": fmean(
+            metrics["objective/clipped_low_share"] + metrics["objective/clipped_high_share"] for metrics in updates
+        ),
+        "endings": run.summary["endings"],
+        "pool": run.summary["pool"],
+    }
+
+
+def measure(options: Options) -> Figures:
+    """Measure all seeds, one after the other: a real run needs the machine for itself."""
+    require_vllm()
+    own, load_average = options.own, os.getloadavg()[0]
+    configs = [config(seed, quick=options.quick, minutes=own.minutes) for seed in range(options.seeds)]
+    before: dict[str, float] = {}
+    after: dict[str, float] = {}
+    runs: list[Figures] = []
+    with nullcontext(own.out) if own.out is not None else scratch_folder("many-turns") as folder:
+        for settings in configs:
+            seed, path = settings.run.seed, folder / f"seed-{settings.run.seed}"
+
+            def tell(text: str, seed: int = seed) -> None:
+                options.console.print(f"seed {seed}: {text}")
+
+            def attempt(settings: Config, name: str, path: Path = path, seed: int = seed) -> dict[str, float]:
+                return {f"{seed}/{task}": reward for task, reward in rewards(settings, path / name).items()}
+
+            base = make_base(settings, path / "base", quick=options.quick)
+            real = with_model(settings, base)
+            before |= (scores := attempt(real, "before"))
+            tell(f"the base model succeeds in {fmean(scores.values()):.0%} of {len(scores)} held-out tasks")
+            runs.append({**run_seed(real, path), **activity(real, path / "real")})
+            after |= (scores := attempt(with_model(settings, path / "real" / "model"), "after"))
+            tell(f"after {runs[-1]['num_updates']} updates, the model succeeds in {fmean(scores.values()):.0%}")
+    return {
+        "backend": "many_turns",
+        **gain(before, after),
+        **{name: fmean(run[name] for run in runs) for name in AVERAGED},
+        **{name: sum(run[name] for run in runs) for name in SUMMED},
+        **as_json(mean_checks(runs)),
+        "engines": configs[0].rollout.num_workers,
+        "runs": runs,
+        "load_average": round(load_average, 2),
+        "config": configs[0].model_dump(mode="json"),
+    }
+
+
+AVERAGED = (
+    *("turns_per_attempt", "images_per_prompt", "attempts_per_group", "prefix_hit_share", "mismatch_mean"),
+    *("masked_share", "clipped_share", "sync_seconds_p50"),
+)
+SUMMED = (
+    *("attempts", "num_updates", "stored_successes_trained", "computed_tokens", "turn_tokens"),
+    *("failed_requests", "lost_requests"),
+)
+
+
+def with_model(settings: Config, folder: Path) -> Config:
+    """Return the configuration with a model from a folder."""
+    return settings.replace(policy={"model": str(folder)})
+
+
+def found(figures: Figures) -> str:
+    """Say what was run, what was learned, and how well it was predicted."""
+    name, error = worst_error(figures)
+    rollout, gained = figures["config"]["rollout"], figures["success_gain"]
+    minutes = 60.0 * figures["config"]["run"]["hours"]
+    return (
+        f"{rollout['num_envs']} desktops of our image and {figures['engines']} vLLM engines, {minutes:.3g} minutes, "
+        f"{figures['attempts']} attempts of {figures['turns_per_attempt']:.1f} turns with "
+        f"{figures['images_per_prompt']:.1f} screenshots a prompt (4 at most): success on {figures['held_out_tasks']} "
+        f"held-out tasks {figures['success_rate_first']:.0%} → {figures['success_rate_last']:.0%} "
+        f"(+{100 * gained['mean']:.0f} ± {100 * (gained['half_width'] or 0.0):.0f} points). Largest error of a figure "
+        f"{abs(error):.1%} ({name}). {figures['prefix_hit_share']:.0%} of the prompts' tokens came from the engines' "
+        f"prefix caches; the learner computed {figures['turn_tokens'] / figures['computed_tokens']:.1f} times fewer "
+        f"tokens than with a sequence per turn; log-probabilities differ by {figures['mismatch_mean']:.0e} on average. "
+        f"Recorded at commit {short_commit(figures)}.\n"
+    )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the study's own options."""
+    parser.add_argument("--minutes", type=float, help="length of the training")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep models, evaluations and run directories")
+
+
+STUDY = Experiment(
+    name="many_turns",
+    about=str(__doc__),
+    measure=measure,
+    seeds=1,
+    tables={"many-turns": twin_rows, "many-turns-found": found},
+    add_arguments=add_arguments,
+)
+
+if __name__ == "__main__":
+    STUDY.run()

@@ -1,0 +1,59 @@
+"""The experiment on long tasks for real: its configuration, its base model, and what it says of its figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from dartsim.lab.virtual import COMPARED
+from experiments import many_turns
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_all_parts_of_the_method_are_on(quick):
+    config = many_turns.config(3, quick=quick, minutes=6.0)
+    assert (config.run.seed, config.run.updates, config.run.hours) == (3, None, pytest.approx(0.1))
+    assert (config.backend.desktops, config.backend.workers, config.backend.learner) == ("desktop", "vllm", "local")
+    assert config.policy.max_images >= 3
+    assert config.rollout.max_turns >= 5
+    curation, trainer = config.curation, config.trainer
+    assert (curation.attempts.rule, curation.turn_limit.rule) == ("by_success", "by_success")
+    assert (curation.selection.rule, curation.pool.enabled) == ("high_entropy", True)
+    assert (trainer.objective.importance, trainer.optimizer.pack) == ("token", "trajectories")
+    assert trainer.optimizer.minibatches > 1
+
+
+def test_the_gain_is_paired_by_task():
+    before = {"a": 0.0, "b": 1.0, "c": 0.0, "masked": 1.0}
+    gained = many_turns.gain(before, {"a": 1.0, "b": 1.0, "c": 1.0})
+    assert (gained["held_out_tasks"], gained["success_rate_first"], gained["success_rate_last"]) == (
+        3,
+        pytest.approx(1 / 3),
+        1.0,
+    )
+    assert gained["success_gain"]["mean"] == pytest.approx(2 / 3)
+    assert gained["success_gain"]["half_width"] == pytest.approx(4.303 / 3, rel=1e-3)  # t of two degrees of freedom
+
+
+def test_the_base_model_is_a_folder_that_a_run_starts_with(tmp_path):
+    pytest.importorskip("torch", reason="needs the extra `train`")
+    from dartsim.run.served_model import served_model
+
+    settings = many_turns.config(0, quick=True)
+    folder = many_turns.make_base(settings, tmp_path / "base", quick=True)
+    served = served_model(many_turns.with_model(settings, folder))
+    assert served.vlm.config.folder == str(folder)
+
+
+def test_the_sentence_names_the_worst_figure():
+    figures = {
+        "relative_error": {**dict.fromkeys(COMPARED, 0.01), "staleness_mean": -0.08, "sync_share": None},
+        "config": many_turns.config(0, quick=False).model_dump(mode="json"),
+        "success_gain": {"mean": 0.5, "half_width": 0.1},
+        "success_rate_first": 0.25, "success_rate_last": 0.75, "held_out_tasks": 64, "attempts": 500, "engines": 2,
+        "turns_per_attempt": 7.5, "images_per_prompt": 2.5, "prefix_hit_share": 0.4, "turn_tokens": 300.0,
+        "computed_tokens": 100.0, "mismatch_mean": 2e-7, "commit": {"id": None},
+    }  # fmt: skip
+    said = many_turns.found(figures)
+    assert "25% → 75% (+50 ± 10 points)" in said
+    assert "Largest error of a figure 8.0% (staleness mean)" in said
+    assert "3.0 times fewer tokens" in said
