@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
-import os
 import tempfile
 import time
 import warnings
@@ -265,15 +264,10 @@ def forked(function: Callable[..., T], *args: Any) -> T:
         return pool.submit(function, *args).result()
 
 
-def forget_peak(pid: int) -> int:
-    """Forget the peak memory of a process so far; return what it has now, bytes. Linux."""
-    Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
-    return int(psutil.Process(pid).memory_info().rss)
-
-
 def added_mebibytes(update: Callable[[], Any]) -> float:
     """Return what two updates add to the peak memory of this process."""
-    before = forget_peak(os.getpid())
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forget the peak so far; Linux
+    before = psutil.Process().memory_info().rss
     update()
     update()
     return (1e6 * peak_rss_mb() - before) / 2**20

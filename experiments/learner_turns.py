@@ -50,15 +50,16 @@ def measure(options: Options) -> Figures:
     return multi_turn(options)
 
 
-def speeds(figures: Figures, variant: str, **wanted: Any) -> Iterator[tuple[Figures, float, float]]:
-    """Yield the cases in which a variant was measured, with packed turns' times its speed and of its memory."""
+def speeds(figures: Figures, variant: str, **wanted: Any) -> Iterator[tuple[Figures, float, float | None]]:
+    """Yield the cases in which a variant was measured, with packed turns' times its speed and, if known, its memory."""
     keys = ("model", "images", "turns", "max_tokens", "selected", "ranks")
     rows = [row for row in figures["multi_turn"] if row.items() >= wanted.items()]
     packed = {tuple(row[key] for key in keys): row for row in rows if row["variant"] == "packed"}
     for row in rows:
         if row["variant"] == variant:
             ours = packed[tuple(row[key] for key in keys)]
-            yield row, ours["turns_per_second"] / row["turns_per_second"], ours["peak_mib"] / row["peak_mib"]
+            memory = ours["peak_mib"] / row["peak_mib"] if row["peak_mib"] else None
+            yield row, ours["turns_per_second"] / row["turns_per_second"], memory
 
 
 def multi_turn_table(figures: Figures) -> Rows:
@@ -123,7 +124,7 @@ def multi_turn_picture(figure: Any, learner: Figures) -> None:
                 (names.index(variant) + 0.09 * (number - 3.5), each[place])
                 for variant in names
                 for each in speeds(learner, variant, **wanted)
-                if each[0]["max_tokens"] != SHARING
+                if each[0]["max_tokens"] != SHARING and each[place] is not None
             ]
             axes.plot([x for _, x in found], [y for y, _ in found], **style)
     for (variant, images), target in TARGETS.items():

@@ -30,7 +30,6 @@ from dartsim.real.vlm.packing import pack, rows_of, split
 from experiments.learner_speed_work import (
     OBJECTIVE,
     added_mebibytes,
-    forget_peak,
     forked,
     plain_update,
     seconds_each,
@@ -182,19 +181,22 @@ class TwoRanks:
         self._learner = FsdpLearner(self._vlm, model, folder / "ranks", config, select=lambda _: self.case.kept)
         self._learner.group.start()
         self._ranks = [psutil.Process(pid) for pid in self._learner.group.pids]
+        self._before = [rank.memory_info().rss for rank in self._ranks]
 
-    def train(self, case: TurnsCase, *, sliding: bool) -> tuple[float, float]:
-        """Take an update; return its CPU seconds, the driver's included, and the MiB it adds to the larger rank."""
+    def train(self, case: TurnsCase, *, sliding: bool) -> float:
+        """Take an update and return its CPU seconds, the driver's included."""
         self.case = case
         # Prompts are written here; the ranks compute whatever they are given.
         self._vlm.prompts = build(case.config(sliding=sliding)).prompts
         batch = replace(case.batch(self._vlm), update=self._learner.updates + 1)
-        before = [forget_peak(rank.pid) for rank in self._ranks]
         start = self._cpu_seconds()
         self._learner.train(batch)
-        seconds = self._cpu_seconds() - start
-        added = (peak_rss_mb(rank.pid) * 1e6 - rss for rank, rss in zip(self._ranks, before, strict=True))
-        return seconds, max(added) / 2**20
+        return self._cpu_seconds() - start
+
+    def added_mebibytes(self) -> float:
+        """Return what the updates so far have added to the larger rank."""
+        added = (1e6 * peak_rss_mb(rank.pid) - rss for rank, rss in zip(self._ranks, self._before, strict=True))
+        return max(added) / 2**20
 
     def _cpu_seconds(self) -> float:
         return time.process_time() + sum(sum(rank.cpu_times()[:2]) for rank in self._ranks)
@@ -210,7 +212,7 @@ def _named(case: TurnsCase) -> Figures:
 def two_ranks(cases: Sequence[TurnsCase], options: Options) -> list[Figures]:
     """Measure the updates of two ranks by the variants of ours, alternately."""
     seconds: dict[tuple[TurnsCase, str], float] = {}
-    memory: dict[tuple[TurnsCase, str], float] = {}
+    memory: dict[tuple[TurnsCase, str], float] = {}  # of the first update
     with TemporaryDirectory() as folder, ExitStack() as stack:
         packed, per_turn = (TwoRanks(cases[0], variant, Path(folder) / variant) for variant in ("packed", "per turn"))
         stack.callback(packed.close)
@@ -220,17 +222,17 @@ def two_ranks(cases: Sequence[TurnsCase], options: Options) -> list[Figures]:
                 options.console.print(f"two ranks: {case} …")
                 for variant in OURS:
                     learner = packed if variant == "packed" else per_turn
-                    spent, added = learner.train(case, sliding=variant == "sliding")
+                    spent = learner.train(case, sliding=variant == "sliding")
                     if number:  # the first one warms up
-                        key = case, variant
-                        seconds[key] = min(spent, seconds.get(key, spent))
-                        memory[key] = max(added, memory.get(key, 0.0))
+                        seconds[case, variant] = min(spent, seconds.get((case, variant), spent))
+                    elif case is cases[0] and variant != "sliding":  # later ones find memory that is kept for them
+                        memory[case, variant] = learner.added_mebibytes()
     return [
         {
             **_named(case),
             "ranks": RANKS,
             "variant": variant,
-            "peak_mib": memory[case, variant],
+            "peak_mib": memory.get((case, variant)),
             "turns_per_second": sum(case.kept) / seconds[case, variant],
         }
         for case, variant in seconds

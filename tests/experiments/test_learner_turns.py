@@ -30,7 +30,7 @@ def figures() -> dict[str, Any]:
             "ranks": ranks,
             "variant": variant,
             "turns_per_second": {"packed": 60.0, "per turn": 30.0}.get(variant, 20.0),
-            "peak_mib": 10.0,
+            "peak_mib": None if (ranks, variant) == (2, "sliding") else 10.0,
         }
         for case in work.CASES
         for ranks in (1, 2)
@@ -71,7 +71,7 @@ def test_tables_and_picture_show_the_figures():
     shown = figures()
     text = markdown(learner_turns.multi_turn_table(shown))
     assert "| one sequence per turn | 5 / 14 | tiny, 1 | 512 | 100% | 2.00 | 2.2 | 1.00 |" in text
-    assert "| DART's sliding window | 10 / 30 | wider, 2 | 1,024 | 100% | 3.00 | 5.0 | 1.00 |" in text
+    assert "| DART's sliding window | 10 / 30 | wider, 2 | 1,024 | 100% | 3.00 | 5.0 | – |" in text
     assert "| sliding | 5 / 14 | tiny | 512 | 7.40 | 6.00 | 5.00 | +20 |" in markdown(
         learner_turns.operations_table(shown)
     )
