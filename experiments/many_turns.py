@@ -247,7 +247,7 @@ def found(figures: Figures) -> str:
         f"{figures['attempts']} attempts of {figures['turns_per_attempt']:.1f} turns with "
         f"{figures['images_per_prompt']:.1f} screenshots a prompt (4 at most): success on {figures['held_out_tasks']} "
         f"held-out tasks {figures['success_rate_first']:.0%} → {figures['success_rate_last']:.0%} "
-        f"(+{100 * gained['mean']:.0f} ± {100 * (gained['half_width'] or 0.0):.0f} points). Largest error of a figure "
+        f"({100 * gained['mean']:+.0f} ± {100 * (gained['half_width'] or 0.0):.0f} points). Largest error of a figure "
         f"{abs(error):.1%} ({name}). {figures['prefix_hit_share']:.0%} of the prompts' tokens came from the engines' "
         f"prefix caches; the learner computed {figures['turn_tokens'] / figures['computed_tokens']:.1f} times fewer "
         f"tokens than with a sequence per turn; log-probabilities differ by {figures['mismatch_mean']:.0e} on average. "
