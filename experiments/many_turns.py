@@ -4,9 +4,10 @@ python -m experiments.many_turns            20 minutes; needs DARTSIM_VLLM_PYTHO
 python -m experiments.many_turns --quick    two minutes: the same keys
 
 The tasks are panels of 5 to 7 pages; the button of each page turns it, and an attempt has 9 turns. The base model
-learned them on the mock desktop from a teacher that errs, so that it clicks beside every other button. It is trained
-with all four parts of DART's curation, truncated importance sampling, two mini-batches per update, and one sequence
-for all turns between two cuts of the history. Held-out tasks are attempted before and after, on desktops too.
+learned them on the mock desktop from a teacher that errs, so that every other click is beside the button. It is trained
+with all four parts of DART's curation, truncated importance sampling, two passes over two mini-batches an update, and
+one sequence for all turns between two cuts of the history. Held-out tasks are attempted before and after it, on real
+desktops too. Prefix hits are those that the engines report with each reply.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from dartsim.run.resume_point import METRICS
 from experiments.real_loop import mean_checks, require_vllm, run_seed, timed, twin_rows, worst_error
 from experiments.study import Experiment, Figures, Options, short_commit
 
-MINUTES, QUICK_MINUTES = 12.0, 0.8
+MINUTES, QUICK_MINUTES = 14.0, 0.8
 BY_CHANCE = 0.5
 """Share of the teacher's clicks that are drawn by chance."""
 PRESENT_STEPS, STEPS, ERRING_STEPS = 150, 80, 30
@@ -58,11 +59,12 @@ SETTINGS = (
     "rollout.routing.rule=session_affine",
     "curation.attempts.threshold=0.6",
     "curation.attempts.min_group_size=4",
-    "curation.batch.min_groups=3",
-    "curation.batch.max_groups=3",
+    "curation.batch.min_groups=2",
+    "curation.batch.max_groups=2",
     "curation.selection.rule=high_entropy",
     "trainer.optimizer.learning_rate=3e-4",
     "trainer.optimizer.minibatches=2",
+    "trainer.optimizer.epochs=2",
     "vllm.max_model_len=512",
 )
 """Over the preset ``desktop``, which has the other three parts of the curation."""
@@ -240,18 +242,17 @@ def with_model(settings: Config, folder: Path) -> Config:
 def found(figures: Figures) -> str:
     """Say what was run, what was learned, and how well it was predicted."""
     name, error = worst_error(figures)
-    rollout, gained = figures["config"]["rollout"], figures["success_gain"]
-    minutes = 60.0 * figures["config"]["run"]["hours"]
+    settings, gained = figures["config"], figures["success_gain"]
     return (
-        f"{rollout['num_envs']} desktops of our image and {figures['engines']} vLLM engines, {minutes:.3g} minutes, "
-        f"{figures['attempts']} attempts of {figures['turns_per_attempt']:.1f} turns with "
-        f"{figures['images_per_prompt']:.1f} screenshots a prompt (4 at most): success on {figures['held_out_tasks']} "
-        f"held-out tasks {figures['success_rate_first']:.0%} → {figures['success_rate_last']:.0%} "
-        f"({100 * gained['mean']:+.0f} ± {100 * (gained['half_width'] or 0.0):.0f} points). Largest error of a figure "
-        f"{abs(error):.1%} ({name}). {figures['prefix_hit_share']:.0%} of the prompts' tokens came from the engines' "
-        f"prefix caches; the learner computed {figures['turn_tokens'] / figures['computed_tokens']:.1f} times fewer "
-        f"tokens than with a sequence per turn; log-probabilities differ by {figures['mismatch_mean']:.0e} on average. "
-        f"Recorded at commit {short_commit(figures)}.\n"
+        f"{settings['rollout']['num_envs']} desktops of our image and {figures['engines']} vLLM engines, "
+        f"{60.0 * settings['run']['hours']:.3g} minutes, {figures['attempts']} attempts of "
+        f"{figures['turns_per_attempt']:.1f} turns, at most {settings['policy']['max_images']} screenshots a prompt "
+        f"({figures['images_per_prompt']:.1f} on average): largest error of a figure {abs(error):.1%} ({name}); "
+        f"success on {figures['held_out_tasks']} held-out tasks {figures['success_rate_first']:.0%} → "
+        f"{figures['success_rate_last']:.0%} ({100 * gained['mean']:+.0f} ± {100 * (gained['half_width'] or 0.0):.0f} "
+        f"points); {figures['prefix_hit_share']:.0%} of the prompts' tokens from the engines' prefix caches; "
+        f"{figures['turn_tokens'] / figures['computed_tokens']:.1f} times fewer trained tokens than with a sequence "
+        f"per turn. Recorded at commit {short_commit(figures)}.\n"
     )
 
 

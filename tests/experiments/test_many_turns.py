@@ -55,6 +55,5 @@ def test_the_sentence_names_the_worst_figure():
     }  # fmt: skip
     said = many_turns.found(figures)
     assert "25% → 75% (+50 ± 10 points)" in said
-    assert "Largest error of a figure 8.0% (staleness mean)" in said
-    assert "3.0 times fewer tokens" in said
-    assert "(-50 ± 10 points)" in many_turns.found({**figures, "success_gain": {"mean": -0.5, "half_width": 0.1}})
+    assert "largest error of a figure 8.0% (staleness mean)" in said
+    assert "3.0 times fewer trained tokens" in said
