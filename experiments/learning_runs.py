@@ -239,7 +239,7 @@ def run_from(run: LearningRun, folder: Path, report: Report = lambda share: None
 def _evaluate(
     model: VlmPolicy, prepared: PreparedRun, tasks: Sequence[Any], weights: Weights, attempts: int
 ) -> HeldOutRewards:
-    """Evaluate weights in more attempts than during the run."""
+    """Return the rewards of weights in several attempts at each task."""
     model.add(weights)
     maker = desktop_maker(prepared.config)
     return evaluate(

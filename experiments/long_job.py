@@ -114,8 +114,8 @@ def provenance(figures: Figures) -> str:
 
 @drawing(3.0)
 def curves(figure: Any, recorded: Figures) -> None:
-    """Success on held-out tasks over simulated hours and over samples, with 95 % bands."""
-    runs = next(iter(recorded["suites"].values()))
+    """Success on held-out tasks of many turns over simulated hours and over samples, with 95 % bands."""
+    runs = recorded["suites"].get("long") or next(iter(recorded["suites"].values()))
     for axes, column in zip(figure.subplots(1, 2, sharey=True), COLUMNS, strict=True):
         draw_curves(axes, runs, list(ARMS), column)
     legend_below(figure, 3)

@@ -70,10 +70,11 @@ SCHEDULING = (
     "curation.task_filter.max_mean=1.0",
     "curation.task_filter.min_mean=0.0",
     "curation.attempts.extra_attempts=0",
+    "curation.pool.enabled=false",
     "policy.images_after_cut=none",
     "trainer.optimizer.pack=turns",
 )
-"""Our preset without what is no scheduling: all tasks are offered alike then, with the prompts of others."""
+"""Our preset without what is no scheduling: tasks, prompts and groups are those of others."""
 
 BOUNDS: Mapping[int, tuple[str, ...]] = {
     1: ("curation.staleness.max_staleness=1", "curation.admission.ready_batches=1.0"),

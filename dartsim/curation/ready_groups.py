@@ -45,8 +45,7 @@ class GroupGrader:
             self._rules.task_filter.learn(task.id, rewards)
         reason = self.reason_to_drop(usable)
         pool = self._rules.pool
-        # A success replaces one failure, and needs another one to be compared with.
-        if pool is not None and reason is not Drop.TOO_SMALL and len(usable) > 1 and pool.wanted(usable):
+        if pool is not None and reason is not Drop.TOO_SMALL and pool.wanted(usable):
             rescue = pool.rescue(usable)
             if rescue is not None:
                 group = Group(opened.id, task, rescue.trajectories, now)

@@ -94,7 +94,10 @@ class SuccessPool:
                 self._store(StoredSuccess(trajectory=trajectory, origin=SuccessSource.ONLINE, stored=now))
 
     def wanted(self, trajectories: Sequence[Trajectory]) -> bool:
-        """Return whether a group gets a stored success: at most ``max_solved`` of it are solved, and two failed."""
+        """Return whether a group gets a stored success: at most ``max_solved`` of it are solved, and two failed.
+
+        The success replaces one failure, and needs another one to be compared with.
+        """
         solved = sum(t.reward != 0.0 for t in trajectories)
         return solved <= min(self._parameters.max_solved, len(trajectories) - 2)
 

@@ -42,11 +42,11 @@ class TorchLearner:
         self.seed = seed
         self._select = select
         self._kept: State | None = None
-        reference = vlm.twin() if self.config.objective.kl_coefficient else None
+        self._reference = vlm.twin() if self.config.objective.kl_coefficient else None
         if config.lora.rank is not None:
             add_lora(vlm.model, self.config.lora, seed=seed)
         vlm.trunk.checkpointing = config.fsdp.checkpointing
-        self._steps = GradientSteps(vlm, self.config, seed=seed, reference=reference)
+        self._steps = GradientSteps(vlm, self.config, seed=seed, reference=self._reference)
 
     @property
     def updates(self) -> int:
@@ -109,6 +109,8 @@ class TorchLearner:
     def load(self, folder: Path) -> None:
         """Go on from a checkpoint, also one that several ranks wrote.
 
+        One from before the first update holds the first weights, which the KL divergence is to.
+
         Raises:
             ValueError: If it is another model's, or another seed's.
         """
@@ -119,9 +121,11 @@ class TorchLearner:
             from dartsim.real.learners.fsdp.checkpoint import load
 
             load(self._steps, folder)
-            return
-        tensors = load_file(folder / "weights.safetensors") | load_file(folder / "optimizer.safetensors")
-        self._restore((tensors, numbers))
+        else:
+            tensors = load_file(folder / "weights.safetensors") | load_file(folder / "optimizer.safetensors")
+            self._restore((tensors, numbers))
+        if self._reference is not None and self.updates == 0:
+            self._reference.use(merged(self.vlm.model))
 
     def _state(self) -> State:
         return self._steps.state()

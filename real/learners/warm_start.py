@@ -32,8 +32,8 @@ class WarmStart:
 
     Attributes:
         steps: Gradient steps.
-        present_steps: Steps before them on prompts that show the present screenshot alone. They cost a fraction, and
-            spare the model from learning where to look while it learns what it sees (measured: half the time).
+        present_steps: Steps before them on prompts that show the present screenshot alone. They are short, and
+            spare the model from learning where to look while it learns what it sees.
         batch: Turns a step, at least; an episode is not divided.
         learning_rate: AdamW's, after a warmup of a tenth of the steps; it falls to a tenth by a cosine.
         max_grad_norm: Longer gradients are clipped to this.

@@ -161,9 +161,8 @@ def tiny(
     """Return a model of 0.4 M parameters, for 112 x 112 pixels.
 
     It clicks on the cells of a grid, and says ``done`` where tasks have several turns (``clicks_and_done``), and
-    ``fail`` where some are infeasible (``clicks_done_fail``). From
-    random weights it learns to click by reinforcement alone, in half a minute on one core. Or it writes sentences of
-    the compact grammar, which needs a warm start.
+    ``fail`` where some are infeasible (``clicks_done_fail``). From random weights it learns to click by reinforcement
+    alone, in half a minute on one core. Or it writes sentences of the compact grammar, which needs a warm start.
     """
     prompts = PromptStyle(max_images=max_images, max_texts=max_texts, terse=True)
     if grammar == "compact":

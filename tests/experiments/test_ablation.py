@@ -65,8 +65,13 @@ def test_no_run_is_made_twice_and_arms_that_matter_get_all_seeds():
 
 def test_an_unknown_arm_is_refused_before_anything_runs(capsys):
     with pytest.raises(SystemExit):
-        STUDY.run(["--arms", "dart,hart"])
-    assert "there is no arm 'hart'" in capsys.readouterr().err
+        STUDY.run(["--arms", "dart, stored kept", "hart"])
+    assert "invalid choice: 'hart'" in capsys.readouterr().err
+
+
+def test_the_base_models_are_shown_of_whatever_arms_were_run():
+    some = {"arms": [run("dart", 0), run("dart, one step", 1)]}
+    assert base_table(some)[1][0] == ["easy", "20", "60 ± 0 %"]
 
 
 def run(arm, seed):

@@ -14,7 +14,7 @@ from dartsim.lab.sweep import InProcess
 from experiments.ablation import config
 from experiments.learning_study import draw_curves, learning_sweep, paired, percent
 from experiments.learning_suites import SUITES, LearningRun, code_version
-from experiments.long_job import ARMS, difference_table, over, success_table
+from experiments.long_job import ARMS, STUDY, difference_table, over, success_table
 from experiments.long_job import config as job_config
 from experiments.study import Options, interval
 
@@ -139,3 +139,11 @@ def test_the_long_job_compares_at_equal_hours_and_samples():
     rows = difference_table(figures)[1]
     assert rows[0] == ["long: over `dart` at equal hours", "+30 ± 0", "+17 ± 0", "–", "1"]
     assert rows[3][1:] == ["–", "–", "–", "0"]
+
+
+def test_the_picture_of_the_long_job_shows_long_tasks():
+    pytest.importorskip("matplotlib")
+    long, short = ([curve(arm, seed, ends) for arm in ARMS for seed in (0, 1)] for ends in ([0.2, 0.4], [0.1, 0.9]))
+    draw = STUDY.pictures["long-job"].draw
+    both = draw({"suites": {"locks": short, "long": long}})
+    assert both == draw({"suites": {"long": long}}) != draw({"suites": {"locks": short}})

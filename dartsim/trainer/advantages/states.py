@@ -28,8 +28,8 @@ class StateAdvantages(AdvantageRule):
     mean return of the turns in it, with ``prior`` further turns at the mean of all; with ``both`` at the value of the
     screenshot, so that a history that no other attempt shares still has one. With ``decay`` 1 a turn gets its return
     less the value, with 0 the change of value that its action causes, and in between their mix as in generalized
-    advantage estimation. So turns in vain after a mistake get nothing, and with a discount a detour less than the way.
-    All is divided as ``spread`` says.
+    advantage estimation. So hopeless turns after a mistake get nothing, and with a discount a detour gets less than the
+    direct way. All is divided as ``spread`` says.
 
     Invariants: with ``decay`` 0 and no discount the advantages of a trajectory add up to its reward less the value of
     its first state; with ``decay`` 1, no discount and an infinite ``prior`` they are those of the rule ``group``.

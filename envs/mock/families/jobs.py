@@ -180,14 +180,13 @@ def jobs(
 ) -> TaskDraft:
     """Draw jobs in 2 or 3 applications: 6 to 15 turns."""
     plan = _plan(rng, difficulty, questions, 3 + difficulty // 2 + infeasible)
-    wanted = [(a, p) for a, pages in enumerate(plan.apps) for p, kind in enumerate(pages) if kind != "note"]
-    broken = wanted[-1] if infeasible else None
+    last = (len(plan.apps) - 1, len(plan.apps[-1]) - 1)  # never a note: its question follows
     apps, goals = [], []
     for a, kinds in enumerate(plan.apps):
         app = _App(rng, f"app{a}", sets_back=difficulty >= _SETS_BACK)
         noted = ""
         for p, kind in enumerate(kinds):
-            missing = (a, p) == broken
+            missing = infeasible and (a, p) == last
             if kind == "rule":
                 app.rule(one(rng, colors), missing=missing)
             elif kind == "note":
@@ -195,14 +194,10 @@ def jobs(
                 app.note(noted)
             else:
                 app.question(noted, num_choices=2 + difficulty // 3, missing=missing)
-            if missing:
-                break
         apps.append(app)
         goals.append(["page", app.name, app.num_pages])
-        if broken is not None and broken[0] == a:
-            goals[-1][2] = broken[1]
-            goals.append(["fail"])
-            break
+    if infeasible:
+        goals[-1:] = [["page", apps[-1].name, last[1]], ["fail"]]
     icons = pick(rng, COLORS, len(plan.apps))
     return TaskDraft(
         "Press on to OK.",

@@ -320,6 +320,23 @@ def test_a_reference_holds_the_policy_back(make_vlm: Any, play_batch: Any) -> No
     assert moved[1] < moved[0]
 
 
+def test_a_checkpoint_from_before_the_first_update_is_the_reference(
+    make_vlm: Any, play_batch: Any, tmp_path: Path
+) -> None:
+    config = TINY.replace(objective={"kl_coefficient": 0.1})
+    TorchLearner(make_vlm(seed=1), config).save(tmp_path / "base")
+    learner = TorchLearner(make_vlm(seed=2), config)
+    learner.load(tmp_path / "base")
+    batch = scored(play_batch(VlmPolicy(make_vlm(seed=1))))
+    first, second = (learner.train(replace(batch, update=update)).metrics for update in (1, 2))
+    assert first["objective/kl_reference"] == pytest.approx(0.0, abs=1e-6)
+    assert second["objective/kl_reference"] > 1e-5
+    learner.save(tmp_path / "later")
+    again = TorchLearner(make_vlm(seed=1), config)
+    again.load(tmp_path / "later")
+    assert again.train(replace(batch, update=3)).metrics["objective/kl_reference"] > 1e-5
+
+
 async def test_update_runs_inline_in_virtual_time(make_vlm: Any, batch: Batch) -> None:
     import asyncio
 
