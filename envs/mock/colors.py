@@ -33,8 +33,14 @@ CLOSE = (200, 75, 75)
 
 
 def color_of(name: str) -> Color:
-    """Return a color by its name; an unknown one is gray."""
-    return NAMED.get(name, NAMED["gray"])
+    """Return a color by its name.
+
+    Raises:
+        ValueError: If no color has this name.
+    """
+    if name not in NAMED:
+        raise ValueError(f"found the color {name!r}, wanted one of {', '.join(NAMED)}")
+    return NAMED[name]
 
 
 def ink_on(color: Color) -> Color:

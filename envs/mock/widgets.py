@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from dartsim.core.errors import TaskFileError
+from dartsim.envs.mock.colors import color_of
 from dartsim.envs.mock.geometry import NOWHERE, Box
 
 MAX_TEXT = 500
@@ -227,8 +228,10 @@ def make_widget(spec: Mapping[str, Any]) -> Widget:
             values["items"] = list(values["items"])
         if "inset" in values:
             values["inset"] = tuple(values["inset"])
+        if values.get("color"):
+            color_of(values["color"])
         widget = KINDS[kind](**values)
-    except TypeError as exc:
+    except (TypeError, ValueError) as exc:
         raise TaskFileError(f"found a bad widget of kind {kind!r}: {exc}") from None
     if isinstance(widget, TextField):
         widget.caret = len(widget.text)
@@ -304,6 +307,8 @@ def make_window(spec: Mapping[str, Any]) -> MockWindow:
         menus = [Menu(title, list(items)) for title, items in values.pop("menus", [])]
         if "place" in values:
             values["place"] = tuple(values["place"])
+        if values.get("color"):
+            color_of(values["color"])
         window = MockWindow(pages=pages, menus=menus, **values)
     except (TypeError, ValueError) as exc:
         raise TaskFileError(f"found a bad window {spec.get('id')!r}: {exc}") from None

@@ -207,7 +207,9 @@ def test_several_metrics_are_joined_by_and_or():
     [
         {"type": "download", "parameters": {}},
         {"type": "mock_window", "parameters": {"id": "w", "pages": [[[{"kind": "dial", "id": "d"}]]]}},
-        {"type": "mock_window", "parameters": {"id": "w", "color": "red"}},
+        {"type": "mock_window", "parameters": {"id": "w", "opacity": 0.5}},
+        {"type": "mock_window", "parameters": {"id": "w", "color": "mauve"}},
+        {"type": "mock_window", "parameters": {"id": "w", "pages": [[[{"kind": "label", "id": "d", "color": "?"}]]]}},
         {"type": "mock_window", "parameters": {"id": "w", "pages": [[[{"kind": "button", "id": "d"}] * 2]]}},
         {"type": "mock_window", "parameters": {"id": "w", "pages": [[[{"kind": "button", "id": "d", "txt": ""}]]]}},
         {"type": "mock_interrupt", "parameters": {}},

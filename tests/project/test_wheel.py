@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import configparser
 import os
+import shutil
 import subprocess
+import sysconfig
+import tomllib
 import zipfile
 from email.message import Message
 from email.parser import Parser
@@ -17,11 +20,17 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def built(folder: Path, compiled: bool) -> zipfile.ZipFile:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DARTSIM_COMPILE", str(int(compiled)))
+        patch.setenv("CFLAGS", os.environ.get("CFLAGS", ""))  # the build adds to it
+        (path,) = WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])
+    return zipfile.ZipFile(path)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    folder = tmp_path_factory.mktemp("wheel")
-    (path,) = WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])
-    return zipfile.ZipFile(path)
+    return built(tmp_path_factory.mktemp("wheel"), compiled=False)
 
 
 def metadata(wheel: zipfile.ZipFile) -> Message:
@@ -35,20 +44,35 @@ def requirements(wheel: zipfile.ZipFile, extra: str) -> set[str]:
 
 
 def package_files() -> set[str]:
-    """Return the files of the package, relative to the checkout, through the links to `envs` and `real`."""
+    """Return the source files of the package, relative to the checkout, through the links to `envs` and `real`."""
     return {
         f"{Path(folder).relative_to(ROOT)}/{name}"
         for folder, _, names in os.walk(ROOT / "dartsim", followlinks=True)
         for name in names
-        if "__pycache__" not in folder
+        if "__pycache__" not in folder and not name.endswith(".so")  # an editable install may be compiled
     }
 
 
+def packed_files(wheel: zipfile.ZipFile) -> set[str]:
+    return {name for name in wheel.namelist() if ".dist-info/" not in name}
+
+
 def test_it_holds_every_file_of_the_one_package_and_nothing_else(wheel: zipfile.ZipFile):
-    packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    packed = packed_files(wheel)
     assert packed == package_files()
     assert "dartsim/py.typed" in packed
     assert any(name.startswith("dartsim/config/presets/") and name.endswith(".toml") for name in packed)
+
+
+def test_with_a_compiler_it_holds_the_listed_modules_compiled_too(tmp_path: Path):
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    if shutil.which(compiler) is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
+        pytest.skip("no C compiler, or no headers of Python")
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
+    sources = ["dartsim/native__mypyc.py", *settings["hooks"]["custom"]["modules"]]
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    extensions = {source.removesuffix(".py") + suffix for source in sources}
+    assert packed_files(built(tmp_path, compiled=True)) == package_files() | extensions
 
 
 def test_the_light_install_asks_for_no_torch_and_no_tests(wheel: zipfile.ZipFile):
