@@ -24,6 +24,8 @@ class UpdateTokens:
     """Counts the tokens that an update computes, by the turns of each attempt.
 
     All attempts of a group have the same first prompt. Where it is a sequence of its own, it is computed once.
+    ``PromptModel.training_sequences`` says where an attempt's tokens are exact. An attempt of one turn beside longer
+    ones counts the first prompt again, which the packer does not.
 
     Attributes:
         prompts: Lengths of prompts and replies.
