@@ -327,6 +327,7 @@ def ranking_table(ranking: Sequence[SchedulerRank], seeds: int) -> Table:
     """Return the ranking by trained turns: each scheduler, its difference to the best one, and the verdict."""
     title = f"ranking, {seeds} paired seeds" if seeds > 1 else "ranking, one seed"
     table = plain_table(title, numbers=("trained turns/min", "to the best"), after=("verdict",))
+    table.columns[0].no_wrap = True
     for place, rank in enumerate(ranking, 1):
         trained = _cell({"mean": rank.mean, "half_width": rank.half_width}, 1.0)
         table.add_row(f"{place}. {rank.scheduler}", trained, _to_best(rank), rank.verdict)

@@ -183,7 +183,7 @@ def test_weights_that_are_torn_for_good_say_so_where_nothing_older_may_be_traine
 
 
 def test_batches_that_never_get_large_enough_starve_the_trainer_with_the_histogram():
-    found = suffer(curation={"batch": {"min_groups": 64, "max_groups": 64}}, alarms={"dropped_batches": 1000.0})
+    found = suffer(curation={"batch": {"min_groups": 128, "max_groups": 128}}, alarms={"dropped_batches": 1000.0})
     assert names(found) == ["trainer_starved"]
     assert "no update was finished yet" in found[0].found
     assert "dropped: " in found[0].found

@@ -162,8 +162,11 @@ def test_a_run_that_another_process_finished_meanwhile_is_left_alone(tmp_path, m
 def test_ctrl_c_costs_no_more_than_a_crash(tmp_path):
     """What is interrupted goes on as if it had crashed there: the same set is trained."""
     config = configured("coupled", 2, run={"updates": 5, "hours": 24.0})
-    execute(config, tmp_path / "whole")
-    _, stopped = execute(config, tmp_path / "stopped", [ticker(interrupting(1200.0), 1.0)])
+    _, whole = execute(config, tmp_path / "whole")
+    third = next(batch for batch in whole.recorder.batches if batch.update == 3)
+    assert third.trained is not None
+    during = (third.leased + third.trained) / 2.0
+    _, stopped = execute(config, tmp_path / "stopped", [ticker(interrupting(during), 1.0)])
     assert stopped.interrupted
     before = json.loads((tmp_path / "stopped" / "summary.json").read_text())
     told = twice_told(tmp_path / "stopped")
