@@ -114,7 +114,7 @@ def provenance(figures: Figures) -> str:
 
 @drawing(3.0)
 def curves(figure: Any, recorded: Figures) -> None:
-    """Success on held-out tasks of many turns over simulated hours and over samples, with 95 % bands."""
+    """Success on held-out tasks over simulated hours and over samples, with 95 % bands."""
     runs = recorded["suites"].get("long") or next(iter(recorded["suites"].values()))
     for axes, column in zip(figure.subplots(1, 2, sharey=True), COLUMNS, strict=True):
         draw_curves(axes, runs, list(ARMS), column)
@@ -137,7 +137,7 @@ STUDY = Experiment(
     },
     pictures={
         "long-job": StudyPicture(
-            "Success on held-out tasks of many turns over simulated hours and over samples, three schedulers", curves
+            "Success on held-out tasks over simulated hours and over samples, three schedulers", curves
         )
     },
     add_arguments=_own_options,
