@@ -67,13 +67,17 @@ class SimLearner:
 
     def seconds(self, batch: Batch) -> float:
         """Return how long the update with a batch takes without faults."""
-        return self.fixed_seconds + self.kilotoken_seconds * self.tokens.of(batch) / 1000.0
+        return self._seconds(self.tokens.of(batch))
+
+    def _seconds(self, tokens: int) -> float:
+        return self.fixed_seconds + self.kilotoken_seconds * tokens / 1000.0
 
     async def update(self, batch: Batch) -> UpdateResult:
-        seconds = self.seconds(batch)
+        tokens = self.tokens.of(batch)
+        seconds = self._seconds(tokens)
         await asyncio.sleep(seconds)
         result = await self.inner.update(batch)
         if self.control is not None:
             await self.control.turn()
-        modeled = {"update_seconds": seconds, "computed_tokens": self.tokens.of(batch)}
+        modeled = {"update_seconds": seconds, "computed_tokens": tokens}
         return replace(result, metrics={**modeled, **result.metrics})
