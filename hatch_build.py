@@ -1,7 +1,8 @@
-"""Compiles the hot modules into the wheel with mypyc. Where that cannot be done, the wheel is pure Python.
+"""Compiles the hot modules into the wheel. Where that cannot be done, the wheel is pure Python.
 
-``pyproject.toml`` lists the modules. ``DARTSIM_COMPILE=1`` makes a failure an error, and compiles in place for an
-editable install; ``DARTSIM_COMPILE=0`` compiles nothing.
+``pyproject.toml`` lists the modules: Python, which mypyc compiles, and C beside the same module in Python.
+``DARTSIM_COMPILE=1`` makes a failure an error, and compiles in place for an editable install; ``DARTSIM_COMPILE=0``
+compiles nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 HELPER = "dartsim.native"
-"""mypyc puts the code of all modules into one extension, ``dartsim/native__mypyc``, and a stub beside each module."""
+"""mypyc puts all its code into one extension, ``dartsim/native__mypyc``, and a stub beside each module."""
 
 # Only the listed modules and the types that they need are read, so that a build needs none of our dependencies.
 MYPY = """[mypy]
@@ -78,7 +79,7 @@ class CompiledModules(BuildHookInterface[Any]):
 def compiled(root: Path, scratch: Path, modules: list[str], types: list[str]) -> dict[Path, str]:
     """Compile modules; return where each extension is, and its place in the wheel."""
     from mypyc.build import mypycify
-    from setuptools import Distribution
+    from setuptools import Distribution, Extension
 
     settings = scratch / "mypy.ini"
     settings.write_text(MYPY + "".join(f"[mypy-{name}]\nfollow_imports = silent\n" for name in types))
@@ -87,14 +88,22 @@ def compiled(root: Path, scratch: Path, modules: list[str], types: list[str]) ->
     os.environ["CFLAGS"] = f"{os.environ.get('CFLAGS', '')} -ffile-prefix-map={scratch}=. -w"
     with contextlib.chdir(root):
         extensions = mypycify(
-            [f"--config-file={settings}", f"--cache-dir={scratch / 'cache'}", *modules],
+            [f"--config-file={settings}", f"--cache-dir={scratch / 'cache'}", *_with_suffix(modules, ".py")],
             opt_level="2",
             debug_level="0",
             target_dir=str(scratch / "c"),
             group_name=HELPER,
         )
+        extensions += [
+            Extension(source.removesuffix(".c").replace("/", "."), [source], extra_compile_args=["-O2"])
+            for source in _with_suffix(modules, ".c")
+        ]
         command = Distribution({"name": "dartsim", "ext_modules": extensions}).get_command_obj("build_ext")
         command.build_lib, command.build_temp = str(build), str(scratch / "temp")
         command.ensure_finalized()
         command.run()
     return {path: path.relative_to(build).as_posix() for path in sorted(build.rglob("*")) if path.is_file()}
+
+
+def _with_suffix(modules: list[str], suffix: str) -> list[str]:
+    return [module for module in modules if module.endswith(suffix)]

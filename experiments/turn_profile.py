@@ -36,7 +36,7 @@ PARTS = {
     "sim/host": "cores",
     "sim/worker": "transport and workers",
     "rollout/service": "pool and router",
-    "rollout/routers": "pool and router",
+    "rollout/rout": "pool and router",
     "rollout/sync": "pool and router",
     "rollout/deadlines": "deadlines",
     "rollout": "attempts",

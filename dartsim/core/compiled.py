@@ -1,4 +1,4 @@
-"""Which form of dartsim runs: wheels have some modules compiled by mypyc, beside the same source.
+"""Which form of dartsim runs: wheels have some modules compiled, beside the same in Python.
 
 ``pyproject.toml`` lists them, ``hatch_build.py`` compiles them. ``DARTSIM_PURE_PYTHON=1`` runs the source.
 """

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from dartsim.core.types import Batch, Drop, Trajectory
+from dartsim.core.types import Batch, Drop, Reply, Trajectory
 from dartsim.observe.states import ComponentState
 
 Clock = Callable[[], float]
@@ -160,6 +160,16 @@ class HotCounts:
     response_tokens: int = 0
     cached_tokens: int = 0
     looked_up_tokens: int = 0
+
+    def count(self, reply: Reply) -> None:
+        """Count a turn's reply."""
+        prompt_tokens, cached_tokens = reply.prompt_tokens, reply.cached_tokens
+        self.generated_turns += 1
+        self.prompt_tokens += prompt_tokens
+        self.response_tokens += reply.response_tokens
+        if cached_tokens is not None:
+            self.cached_tokens += cached_tokens
+            self.looked_up_tokens += prompt_tokens
 
 
 DIGEST_BYTES = 8

@@ -3,13 +3,16 @@
 from dartsim.rollout.actors import Rollout, play
 from dartsim.rollout.cluster import EnvCluster
 from dartsim.rollout.lockstep import LockstepService
+from dartsim.rollout.revert import RevertingProvider
 from dartsim.rollout.routers import Router
-from dartsim.rollout.service import RolloutService, Service, Session
+from dartsim.rollout.service import RolloutService, Service
+from dartsim.rollout.turns import Session
 from dartsim.rollout.warm import WarmProvider
 
 __all__ = [
     "EnvCluster",
     "LockstepService",
+    "RevertingProvider",
     "Rollout",
     "RolloutService",
     "Router",

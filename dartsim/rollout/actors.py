@@ -11,17 +11,14 @@ from collections.abc import Callable
 from dartsim.config.sections.rollout import LimitsConfig
 from dartsim.core.errors import DartsimError, EnvFault, EnvStartFailed, ScoreUnavailable, WorkerFault, cause_of
 from dartsim.core.ports import AsyncEnv, AttemptSource
-from dartsim.core.types import Attempt, Ending, Request, Trajectory, Turn
+from dartsim.core.types import Attempt, Ending, Trajectory, Turn
 from dartsim.core.waiting import pausable
 from dartsim.observe import DesktopState, Recorder, Track
 from dartsim.rollout.cluster import EnvCluster
 from dartsim.rollout.deadlines import Deadlines
-from dartsim.rollout.service import Service, Session
+from dartsim.rollout.service import Service
+from dartsim.rollout.turns import Session, take_turns
 
-# A global name costs a tenth of an attribute lookup in an enumeration.
-GENERATING, ACTING = DesktopState.GENERATING, DesktopState.ACTING
-
-FAIL_ACTION = "FAIL"
 WITHDRAWN = "withdrawn"
 """Cause of attempts that curation ended because they would be too stale to train on."""
 
@@ -137,7 +134,7 @@ async def play(
         async with deadlines:
             deadlines.lane("lease", limits.lease_seconds).begin()
             try:
-                ending = await _turns(attempt, env, session, track, limits, deadlines, turns, fail_at_limit)
+                ending = await take_turns(attempt, env, session, track, limits, deadlines, turns, fail_at_limit)
             finally:
                 session.close()
             track.enter(DesktopState.EVALUATING)
@@ -159,43 +156,6 @@ async def play(
             on_fault(cause, str(failure))
     now = asyncio.get_running_loop().time()
     return Trajectory(attempt, tuple(turns), ending, reward, cause, started, now)
-
-
-async def _turns(
-    attempt: Attempt,
-    env: AsyncEnv,
-    session: Session,
-    track: Track,
-    limits: LimitsConfig,
-    deadlines: Deadlines,
-    turns: list[Turn],
-    fail_at_limit: bool,
-) -> Ending:
-    """Set up the task and append turns to ``turns`` until the episode is over."""
-    setup = deadlines.lane("setup", limits.setup_seconds)
-    request = deadlines.lane("request", limits.request_seconds)
-    step = deadlines.lane("step", limits.step_seconds)
-    track.enter(DesktopState.SETUP)
-    setup.begin()
-    observation = await env.reset(attempt.task, seed=attempt.seed)
-    setup.end()
-    for number in range(attempt.turn_limit):
-        track.enter(GENERATING)
-        request.begin()
-        reply = await session.generate(Request(attempt, number, observation, turns))
-        request.end()
-        turns.append(Turn(observation, reply))
-        track.enter(ACTING)
-        step.begin()
-        observation, over = await env.step(reply.action)
-        step.end()
-        if over:
-            return Ending.FAIL if reply.action == FAIL_ACTION else Ending.DONE
-    if fail_at_limit:
-        step.begin()
-        await env.step(FAIL_ACTION)
-        step.end()
-    return Ending.TURN_LIMIT
 
 
 class _ScoringQueue:

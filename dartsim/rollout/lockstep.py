@@ -10,7 +10,8 @@ import asyncio
 
 from dartsim.core.types import Attempt, Reply, Request
 from dartsim.observe import DesktopState, Track
-from dartsim.rollout.service import Service, Session
+from dartsim.rollout.service import Service
+from dartsim.rollout.turns import Session
 
 
 class LockstepTurn:

@@ -10,27 +10,11 @@ from typing import Protocol
 from dartsim.config.sections.rollout import RolloutConfig
 from dartsim.core.errors import WorkerFault, WorkerRestarted
 from dartsim.core.ports import PolicyWorker
-from dartsim.core.types import Attempt, Reply, Request, Version, Weights
+from dartsim.core.types import Attempt, Version, Weights
 from dartsim.observe import DesktopState, EngineState, Recorder, Track
-from dartsim.rollout.routers import Routed, Router
-from dartsim.rollout.sync import WeightSync, WorkerSlot
-
-# A global name costs a tenth of an attribute lookup in an enumeration.
-IDLE, BUSY = EngineState.IDLE, EngineState.BUSY
-
-
-class Session(Protocol):
-    """One attempt's access to the pool."""
-
-    async def generate(self, request: Request) -> Reply:
-        """Return the reply to the attempt's next turn.
-
-        Raises:
-            WorkerFault: If no worker answered within the allowed tries.
-        """
-        ...
-
-    def close(self) -> None: ...
+from dartsim.rollout.routers import Router
+from dartsim.rollout.sync import WeightSync
+from dartsim.rollout.turns import PoolSession, Session, WorkerSlot
 
 
 class Service(Protocol):
@@ -39,60 +23,6 @@ class Service(Protocol):
     def session(self, attempt: Attempt, track: Track) -> Session:
         """Open the session of an attempt; ``track`` is the desktop that waits for its replies."""
         ...
-
-
-class PoolSession:
-    """A session that remembers the worker of its last turn, and retries after a fault."""
-
-    __slots__ = ("_group", "_last", "_service", "_track")
-
-    def __init__(self, service: RolloutService, attempt: Attempt, track: Track) -> None:
-        self._service = service
-        self._group = attempt.group
-        self._track = track
-        self._last: Routed | None = None
-
-    async def generate(self, request: Request) -> Reply:
-        """Return the reply of one worker; after a fault another worker that is up is tried."""
-        service = self._service
-        faults = 0
-        while True:
-            if not service.router.num_routable:
-                await service.wait_until_up(self._track)
-            router = service.router
-            worker = router.other_than(self._last) if faults else router.pick(self._last, self._group)
-            assert isinstance(worker, WorkerSlot)
-            requests = service.recorder.requests
-            asked = service.recorder.clock() if requests is not None else 0.0
-            service.begin(worker)
-            try:
-                reply = await worker.engine.generate(request)
-            except WorkerFault as fault:
-                service.count_fault(fault)
-                service.set_apart(worker, fault)
-                self._last = worker
-                faults += 1
-                if faults >= service.max_tries:
-                    raise
-                continue
-            finally:
-                service.end(worker)
-            self._last = worker
-            if requests is not None:
-                desktop, attempt = self._track.index, request.attempt.id
-                requests.append((desktop, worker.index, attempt, request.turn, asked, service.recorder.clock()))
-            hot = service.recorder.hot
-            hot.generated_turns += 1
-            hot.prompt_tokens += reply.prompt_tokens
-            hot.response_tokens += reply.response_tokens
-            cached = reply.cached_tokens
-            if cached is not None:
-                hot.cached_tokens += cached
-                hot.looked_up_tokens += reply.prompt_tokens
-            return reply
-
-    def close(self) -> None:
-        """Do nothing: the pool keeps no state of a session."""
 
 
 class RolloutService:
@@ -129,19 +59,12 @@ class RolloutService:
     def session(self, attempt: Attempt, track: Track) -> Session:
         return PoolSession(self, attempt, track)
 
-    def begin(self, worker: WorkerSlot) -> None:
-        """Count a request that starts on a worker."""
-        self.router.begin(worker)
-        if worker.in_flight == 1:
-            worker.track.enter(BUSY)
-
-    def end(self, worker: WorkerSlot) -> None:
-        self.router.end(worker)
-        if worker.in_flight == 0:
-            if worker.routable:
-                worker.track.enter(IDLE)
-            elif worker.drained is not None and not worker.drained.done():
-                worker.drained.set_result(None)
+    def idle(self, worker: WorkerSlot) -> None:
+        """Note that a worker's last live request has ended."""
+        if worker.routable:
+            worker.track.enter(EngineState.IDLE)
+        elif worker.drained is not None and not worker.drained.done():
+            worker.drained.set_result(None)
 
     def count_fault(self, fault: WorkerFault) -> None:
         kind = "restarted" if isinstance(fault, WorkerRestarted) else "worker"

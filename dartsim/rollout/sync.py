@@ -14,11 +14,10 @@ from typing import Protocol
 
 from dartsim.config.sections.rollout import SyncConfig
 from dartsim.core.errors import WorkerFault, cause_of
-from dartsim.core.ports import PolicyWorker
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Version, Weights
-from dartsim.observe import EngineState, Recorder, Track
-from dartsim.rollout.routers import Routed
+from dartsim.observe import EngineState, Recorder
+from dartsim.rollout.turns import WorkerSlot
 
 logger = logging.getLogger(__name__)
 
@@ -30,27 +29,6 @@ class LoadTimedOut(WorkerFault):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"weights were not loaded within {seconds:g} s (rollout.limits.load_seconds)")
-
-
-class WorkerSlot(Routed):
-    """A worker of the pool.
-
-    It is up (routable), draining (live requests, takes no new one), loading, or down (its last load failed, or its
-    engine ended). ``version`` is what it serves; while it is loading it serves nothing.
-
-    Attributes:
-        apart: Whether it is down and comes back by itself; weight syncs skip it until then.
-    """
-
-    __slots__ = ("apart", "drained", "engine", "track", "version")
-
-    def __init__(self, index: int, engine: PolicyWorker, track: Track, version: Version) -> None:
-        super().__init__(index)
-        self.engine = engine
-        self.track = track
-        self.version = version
-        self.drained: asyncio.Future[None] | None = None
-        self.apart = False
 
 
 class Pool(Protocol):

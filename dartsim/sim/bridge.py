@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import simpy
-from simpy.events import NORMAL, EventPriority
+from simpy.events import NORMAL
 
 from dartsim.sim.environment import SimEnvironment
 from dartsim.sim.event_heap import Timer
@@ -41,7 +41,7 @@ class BridgeEnvironment(SimEnvironment):
         self._catch_up()
         return self._now
 
-    def schedule(self, event: simpy.Event, priority: EventPriority = NORMAL, delay: float = 0) -> None:
+    def schedule(self, event: simpy.Event, priority: int = NORMAL, delay: float = 0) -> None:
         """Put an event on the heap, ``delay`` simulated seconds from now."""
         self._catch_up()
         super().schedule(event, priority, delay)
@@ -61,7 +61,7 @@ class BridgeEnvironment(SimEnvironment):
         return timer
 
     def close(self) -> None:
-        self._queue.clear()
+        self.clear()
         self._arm()
 
     def _catch_up(self) -> None:

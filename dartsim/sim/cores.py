@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import math
 from heapq import heappop, heappush
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dartsim.core.errors import ConfigError
-from dartsim.sim.environment import SimEnvironment
-from dartsim.sim.event_heap import Cancellable
+
+if TYPE_CHECKING:
+    from dartsim.sim.environment import SimEnvironment
+    from dartsim.sim.event_heap import Cancellable
 
 CoreJob = list[Any]
 """A running job: [virtual finish time, number, demand, nominal seconds, future or None once it has left].

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from heapq import heappop
 from typing import Any
 
 import simpy
 from simpy.core import EmptySchedule, Infinity
+from simpy.events import NORMAL
 
 from dartsim.core.errors import Forbidden
 from dartsim.sim.event_heap import EventHeap, Timer
 
 
-class SimEnvironment(EventHeap, simpy.Environment):  # type: ignore[misc]
+class SimEnvironment(EventHeap, simpy.Environment):
     """A SimPy environment whose clock is a float and whose heap also holds plain timers.
 
     Attributes:
@@ -26,8 +26,8 @@ class SimEnvironment(EventHeap, simpy.Environment):  # type: ignore[misc]
 
     def __init__(self) -> None:
         simpy.Environment.__init__(self, 0.0)
+        EventHeap.__init__(self)
         self.loop: asyncio.AbstractEventLoop | None = None
-        self._num_dead = 0
 
     def step(self) -> None:
         """Process the next entry.
@@ -37,12 +37,13 @@ class SimEnvironment(EventHeap, simpy.Environment):  # type: ignore[misc]
             Forbidden: If an event loop drives this environment.
         """
         self._must_be_free()
-        self.peek()  # throws cancelled timers out
-        item: Any = self._queue[0][3] if self._queue else None
+        item = self.head()
         if item.__class__ is Timer:
             self._step(_never)
-        else:
-            super().step()
+            return
+        if item is not None:
+            self._queue.append((self.peek(), NORMAL, 0, self.pop()))  # SimPy's own queue, for its own step
+        simpy.Environment.step(self)
 
     def run(self, until: Any = None) -> Any:
         self._must_be_free()
@@ -54,10 +55,11 @@ class SimEnvironment(EventHeap, simpy.Environment):  # type: ignore[misc]
 
     def _step(self, on_failure: Callable[[simpy.Event], None]) -> None:
         """Process the next entry; ``on_failure`` gets a failed event that nothing waits for."""
-        if self.peek() == Infinity:
+        when = self.peek()
+        if when == Infinity:
             raise EmptySchedule
-        item: Any
-        self._now, _, _, item = heappop(self._queue)  # peek saw to it that no cancelled timer comes first
+        self._now = when
+        item = self.pop()  # peek saw to it that no cancelled timer comes first
         if item.__class__ is Timer:
             call: Any = item._call
             item._call = None

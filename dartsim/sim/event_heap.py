@@ -2,22 +2,23 @@
 
 Everything that will happen is on one heap, ordered by (time, priority, number): SimPy events,
 timers of the world (``call_at``), and the timers of the asyncio loop that drives the environment.
-This module is compiled in wheels: its classes know neither SimPy nor asyncio's base classes, which cannot be.
+Wheels contain the same in C (``event_heap.c``), which Python imports in place of this module where it is there; this is
+the reference that it is compared with. Neither knows SimPy's or asyncio's base classes.
 """
 
 from __future__ import annotations
 
 from asyncio import Future
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
+from itertools import count
 from typing import Any, Protocol
 
 from simpy.core import Infinity
 from simpy.events import NORMAL
 
-from dartsim.core.compiled import mypyc_attr
 from dartsim.sim.loop_services import WAKE_SLEEPER
 
 COMPACT_ABOVE = 64
@@ -104,7 +105,6 @@ class LaterHandle(SoonHandle):
         return f"<LaterHandle at {self._when} {self._call or 'cancelled'}>"
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class EventHeap:
     """The clock of a ``simpy.Environment`` and its heap, which also holds plain timers.
 
@@ -112,15 +112,25 @@ class EventHeap:
         _now: The clock, seconds.
     """
 
-    _now: float
-    _queue: list[Any]
-    _eid: Iterator[int]
-    _num_dead: int
+    def __init__(self, now: float = 0.0) -> None:
+        self._now = now
+        self._heap: list[tuple[float, int, int, Any]] = []
+        self._numbers = count()
+        self._num_dead = 0
 
     @property
     def now(self) -> float:
         """The world's time, seconds."""
         return self._now
+
+    @property
+    def num_entries(self) -> int:
+        """Length of the heap, with the cancelled entries that are still on it."""
+        return len(self._heap)
+
+    def schedule(self, event: Any, priority: int = NORMAL, delay: float = 0.0) -> None:
+        """Let a SimPy event happen after ``delay`` seconds."""
+        heappush(self._heap, (self._now + delay, priority, next(self._numbers), event))
 
     def call_at(self, when: float, fn: Callable[..., object], *args: Any) -> Timer:
         """Call ``fn(*args)`` at time ``when``, before any coroutine runs at that time.
@@ -131,7 +141,7 @@ class EventHeap:
         if not when >= self._now:
             raise ValueError(f"call_at({when}) lies in the past: now is {self._now}")
         timer = Timer((fn, *args), when, self)
-        heappush(self._queue, (when, NORMAL, next(self._eid), timer))
+        heappush(self._heap, (when, NORMAL, next(self._numbers), timer))
         return timer
 
     def call_in(self, delay: float, fn: Callable[..., object], *args: Any) -> Timer:
@@ -140,7 +150,7 @@ class EventHeap:
             raise ValueError(f"call_in wants a delay of at least 0 seconds, got {delay}")
         when = self._now + delay
         timer = Timer((fn, *args), when, self)
-        heappush(self._queue, (when, NORMAL, next(self._eid), timer))
+        heappush(self._heap, (when, NORMAL, next(self._numbers), timer))
         return timer
 
     def delay(self, seconds: float) -> float:
@@ -153,15 +163,30 @@ class EventHeap:
 
     def peek(self) -> float:
         """Return the time of the next thing that will happen; infinity if nothing will."""
-        queue = self._queue
-        while queue:
-            item = queue[0][3]
+        return Infinity if self.head() is None else self._heap[0][0]
+
+    def head(self) -> Any:
+        """Return the next thing that will happen; None if nothing will."""
+        heap = self._heap
+        while heap:
+            item = heap[0][3]
             if getattr(item, "_call", item) is not None:
-                when: float = queue[0][0]
-                return when
-            heappop(queue)
+                return item
+            heappop(heap)
             self._num_dead -= 1
-        return Infinity
+        return None
+
+    def pop(self) -> Any:
+        """Take the head off the heap; the clock stays."""
+        return heappop(self._heap)[3]
+
+    def later_handles(self) -> list[LaterHandle]:
+        """Return the timers of the loop that wait for their time."""
+        return [entry[3] for entry in self._heap if entry[3].__class__ is LaterHandle]
+
+    def clear(self) -> None:
+        """Let nothing happen any more."""
+        self._heap.clear()
 
     def _entry_died(self) -> None:
         """Count one more cancelled entry and throw all of them out once they are the majority.
@@ -170,14 +195,13 @@ class EventHeap:
         compaction costs O(heap) at most once per heap/2 cancellations.
         """
         self._num_dead += 1
-        queue = self._queue
-        if self._num_dead > COMPACT_ABOVE and self._num_dead * 2 > len(queue):
-            queue[:] = [entry for entry in queue if getattr(entry[3], "_call", entry) is not None]
-            heapify(queue)
+        heap = self._heap
+        if self._num_dead > COMPACT_ABOVE and self._num_dead * 2 > len(heap):
+            heap[:] = [entry for entry in heap if getattr(entry[3], "_call", entry) is not None]
+            heapify(heap)
             self._num_dead = 0
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class ReadyQueue:
     """What an event loop does for every callback.
 
@@ -186,13 +210,14 @@ class ReadyQueue:
     generation runs. Only when nothing is ready does time move, at once, to the head of the heap.
     """
 
-    env: EventHeap
-    _ready: deque[Any]
-    _context: Context
-    _num_events: int
-    _digest: int
-    _stopping: bool
-    _debug: bool
+    def __init__(self, env: EventHeap) -> None:
+        self.env = env
+        self._ready: deque[Any] = deque()
+        self._context = copy_context()
+        self._num_events = 0
+        self._digest = 0
+        self._stopping = False
+        self._debug = False
 
     def create_future(self) -> Future[Any]:
         return Future(loop=self)  # type: ignore[arg-type]
@@ -218,14 +243,14 @@ class ReadyQueue:
         if context is None:
             context = self._context if call[0] is WAKE_SLEEPER else copy_context()
         handle = LaterHandle(call, context, when, env)
-        heappush(env._queue, (when, NORMAL, next(env._eid), handle))
+        heappush(env._heap, (when, NORMAL, next(env._numbers), handle))
         return handle
 
     def call_at(self, when: float, *call: Any, context: Context | None = None) -> LaterHandle:
         env = self.env
         when = when + 0.0
         handle = LaterHandle(call, copy_context() if context is None else context, when, env)
-        heappush(env._queue, (when, NORMAL, next(env._eid), handle))
+        heappush(env._heap, (when, NORMAL, next(env._numbers), handle))
         return handle
 
     def _spin(self) -> None:
@@ -233,7 +258,7 @@ class ReadyQueue:
         env, ready = self.env, self._ready
         loop: Any = self  # what only a whole loop has
         limits: Any = loop._limits
-        queue = env._queue
+        heap = env._heap
         popleft, push = ready.popleft, ready.append
         now = env._now
         alarm: float = limits.alarm
@@ -246,14 +271,14 @@ class ReadyQueue:
         callback: Any = None
         try:
             while True:
-                while queue:
-                    when, _, _, item = queue[0]
+                while heap:
+                    when, _, _, item = heap[0]
                     if when > now:
                         if ready or self._stopping:
                             break
                         kind = item.__class__
                         if (kind is LaterHandle or kind is Timer) and item._call is None:
-                            heappop(queue)
+                            heappop(heap)
                             env._num_dead -= 1
                             continue
                         if when > alarm:
@@ -262,9 +287,9 @@ class ReadyQueue:
                             continue
                         digest = hash((digest, now, num_events))
                         env._now = now = when
-                        heappop(queue)
+                        heappop(heap)
                     else:
-                        heappop(queue)
+                        heappop(heap)
                         kind = item.__class__
                     if kind is LaterHandle:
                         push(item)

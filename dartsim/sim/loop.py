@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio import events
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dartsim.core.errors import Forbidden, SimulationError, Stalled
 from dartsim.core.rng import Streams
 from dartsim.sim.environment import SimEnvironment
-from dartsim.sim.event_heap import LaterHandle, ReadyQueue, SoonHandle
+from dartsim.sim.event_heap import ReadyQueue, SoonHandle
 from dartsim.sim.limits import SimLimits
 from dartsim.sim.loop_services import ExecutorCost, LoopServices
 from dartsim.sim.tasks import Node, crashed_tasks, describe_waiting, is_dead, pending_tasks
@@ -34,6 +33,8 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
     States: idle, running, closed. ``run_virtual`` makes one, runs it and closes it.
     """
 
+    env: SimEnvironment
+
     def __init__(
         self,
         *,
@@ -44,18 +45,13 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
         env: SimEnvironment | None = None,
     ) -> None:
         LoopServices.__init__(self, executor_cost=executor_cost, strict=strict)
-        self.env: SimEnvironment = env or SimEnvironment()
-        self.env.loop = self
+        env = env or SimEnvironment()
+        ReadyQueue.__init__(self, env)
+        env.loop = self
         self.seed = seed
         self._limits = limits or SimLimits()
         self._streams = Streams(seed)
-        self._ready = deque()
-        self._context = copy_context()
-        self._num_events = 0
-        self._digest = 0
         self._notes = 0
-        self._stopping = False
-        self._debug = False
         self._running = False
         self._closing = False
         self._buried: list[asyncio.Task[Any]] = []
@@ -167,7 +163,7 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
         self._bury()
         self._closed = True
         self._ready.clear()
-        self.env._queue.clear()
+        self.env.clear()
         self.call_soon = self.call_later = self.call_at = self._refuse_closed  # type: ignore[method-assign]
 
     def _refuse_closed(self, *args: Any, **kwargs: Any) -> Any:
@@ -214,8 +210,7 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
     def _handles(self) -> Iterator[Any]:
         """Yield all handles that wait for their time or their turn."""
         yield from self._ready
-        # A list: cancelling may compact the heap.
-        yield from [entry[3] for entry in self.env._queue if isinstance(entry[3], LaterHandle)]
+        yield from self.env.later_handles()
 
     def _refuse_the_dead(self) -> None:
         """From now on, check for every new callback whether its node is up."""

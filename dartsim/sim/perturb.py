@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextvars import Context, copy_context
 from dataclasses import dataclass
-from heapq import heappop
 from math import inf
 from typing import Any
 
@@ -160,14 +159,13 @@ class PerturbedLoop(SimLoop):
     def _let_due_happen(self) -> None:
         """Run what the world has due, and hand due timers to their nodes."""
         env = self.env
-        heap: list[Any] = env._queue
         # peek throws cancelled timers out; left to _step, it would let happen whatever comes after them, at any time.
         while env.peek() <= env._now:
-            item = heap[0][3]
+            item = env.head()
             if item.__class__ is not LaterHandle:
                 self._run_world()
                 continue
-            heappop(heap)
+            env.pop()
             node = item._context.get(NODE)
             if node is None or node.alive:
                 self._queue_of(node).due.append(item)

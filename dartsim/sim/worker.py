@@ -1,6 +1,6 @@
 """Inference in virtual time: workers whose replies take modeled time, and the network latency in front of them.
 
-``SimWorker`` takes what a reply says from a policy; ``ModelWorker`` from a model that sees and acts.
+Compiled in wheels; ``dartsim.sim.model_worker`` has the worker whose replies a model writes.
 """
 
 from __future__ import annotations
@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
 
+from dartsim.core.compiled import mypyc_attr
 from dartsim.core.errors import WorkerFault, WorkerRestarted
-from dartsim.core.ports import ContentModel
 from dartsim.core.sync_modes import SyncMode
-from dartsim.core.types import Attempt, Content, Reply, Request, Version, Weights
+from dartsim.core.types import Attempt, Reply, Request, Version, Weights
 from dartsim.observe import Track
 from dartsim.rollout import Service, Session
 from dartsim.sim.control_loop import ControlLoop
@@ -49,6 +48,7 @@ class PrefixCache:
         self._turns.clear()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class SimWorker:
     """An engine model behind the port ``PolicyWorker``.
 
@@ -123,7 +123,7 @@ class SimWorker:
         version = self.version
         tokens = self._reply_tokens()
         future = self._loop.create_future()
-        job = self.engine.submit(prompt.tokens, prompt.cached_tokens, prompt.images, tokens, self._done, payload=future)
+        job = self.engine.submit(prompt.tokens, prompt.cached_tokens, prompt.images, tokens, self._done, future)
         try:
             await future
         except BaseException:
@@ -191,7 +191,7 @@ class SimWorker:
         future = job.payload
         if not future.done():
             prompt, left = job.prompt_tokens + generated, job.output_tokens - generated
-            self._again[future] = engine.submit(prompt, 0, job.images, left, self._done, payload=future)
+            self._again[future] = engine.submit(prompt, 0, job.images, left, self._done, future)
 
 
 def _answered(job: EngineJob) -> None:
@@ -204,62 +204,6 @@ def _fail(job: EngineJob, fault: WorkerFault) -> None:
     future = job.payload
     if not future.done():
         future.set_exception(fault)
-
-
-class _WrittenReply(NamedTuple):
-    content: Content
-    version: Version
-
-
-class ModelWorker(SimWorker):
-    """A ``SimWorker`` whose replies are computed by a model: content is real, time is modeled.
-
-    When the first reply falls due, all requests in flight are computed as one batch: the model answers a few large
-    batches instead of many small ones, without any effect on simulated time.
-
-    Invariant: every reply was computed by one version, which the worker served then.
-    """
-
-    def __init__(self, *arguments: Any, model: ContentModel, **options: Any) -> None:
-        super().__init__(*arguments, policy=_NoPolicy(), **options)
-        self._model = model
-        self._open: dict[tuple[int, int], Request] = {}
-        self._written: dict[tuple[int, int], _WrittenReply] = {}
-
-    async def generate(self, request: Request) -> Reply:
-        key = (request.attempt.id, request.turn)
-        self._open[key] = request
-        try:
-            return await super().generate(request)
-        finally:
-            self._open.pop(key, None)
-            self._written.pop(key, None)
-
-    async def load(self, weights: Weights, mode: SyncMode) -> None:
-        await super().load(weights, mode)
-        self._model.add(weights)
-        if self.engine.atomic:
-            self._written.clear()  # waiting requests are computed by the weights at the time of their batch
-
-    def _reply(self, request: Request, version: Version, prompt: int, tokens: int, cached: int | None) -> Reply:
-        key = (request.attempt.id, request.turn)
-        if key not in self._written:
-            self._compute()
-        content, made_by = self._written[key]
-        num_tokens = len(content.tokens)
-        return Reply(content.action, made_by, made_by, self.index, prompt, num_tokens, *content[1:], cached)
-
-    def _compute(self) -> None:
-        keys = [key for key in self._open if key not in self._written]
-        contents = self._model.compute([self._open[key] for key in keys], self.version)
-        self._written.update(
-            (key, _WrittenReply(content, self.version)) for key, content in zip(keys, contents, strict=True)
-        )
-
-
-class _NoPolicy:
-    def act(self, request: Request) -> str:
-        raise AssertionError("a ModelWorker has no policy")
 
 
 class DelayedSession:

@@ -1,5 +1,6 @@
 """The two forms of dartsim: what a build does without a compiler, and how the source is chosen."""
 
+import ast
 import importlib.util
 import os
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HOOKS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]
+BY_MYPYC = [module for module in HOOKS["custom"]["modules"] if module.endswith(".py")]
 
 
 @pytest.fixture
@@ -26,6 +28,25 @@ def hook():
 
 def test_every_listed_module_is_there():
     assert all((ROOT / module).is_file() for module in HOOKS["custom"]["modules"])
+
+
+@pytest.mark.parametrize("module", BY_MYPYC)
+def test_no_compiled_coroutine_waits_while_it_handles_an_exception(module):
+    """mypyc (2.4) forgets the exception when such a coroutine waits, and then raises None."""
+    nodes = list(ast.walk(ast.parse((ROOT / module).read_text())))
+    handling = [part for node in nodes for part in (*getattr(node, "handlers", ()), *getattr(node, "finalbody", ()))]
+    waits = [inner for part in handling for inner in ast.walk(part) if isinstance(inner, ast.Await)]
+    waits += [node for node in nodes if isinstance(node, ast.AsyncWith | ast.AsyncFor)]
+    assert [node.lineno for node in waits] == []
+
+
+@pytest.mark.parametrize("module", BY_MYPYC)
+def test_no_compiled_constructor_passes_options_on(module):
+    """mypyc (2.4) gives a compiled ``super().__init__`` the dictionary of ``**options`` as one argument."""
+    nodes = ast.walk(ast.parse((ROOT / module).read_text()))
+    calls = [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "super().__init__"]
+    unpacked = [call for call in calls for keyword in call.keywords if keyword.arg is None]
+    assert [call.lineno for call in unpacked] == []
 
 
 @pytest.mark.parametrize(("variable", "value"), [("CC", "no-such-compiler"), ("DARTSIM_COMPILE", "0")])

@@ -8,24 +8,14 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hatchling.builders.sdist import SdistBuilder
-from hatchling.builders.wheel import WheelBuilder
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--preset", "dart", "--hours", "0.1", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1"]
-
-
-def wheel_of(root: Path, folder: Path) -> Path:
-    (path,) = WheelBuilder(str(root)).build(directory=str(folder), versions=["standard"])
-    return Path(path)
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return wheel_of(ROOT, tmp_path_factory.mktemp("wheel"))
 
 
 def python(*arguments: str, cwd: Path, path: Path) -> subprocess.CompletedProcess[str]:
@@ -34,12 +24,14 @@ def python(*arguments: str, cwd: Path, path: Path) -> subprocess.CompletedProces
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_a_wheel_of_the_sdist_is_the_wheel_of_the_checkout(wheel: Path, tmp_path: Path):
+def test_a_wheel_of_the_sdist_is_the_wheel_of_the_checkout(
+    wheel: Path, build_wheel: Callable[..., Path], tmp_path: Path
+):
     (sdist,) = SdistBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path)  # our own, just made; Debian 12 has a Python without the argument `filter`
     (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
-    again = wheel_of(unpacked, tmp_path / "wheel")
+    again = build_wheel(unpacked, tmp_path / "wheel")
     with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(again) as second:
         packed = {info.filename: info.CRC for info in first.infolist() if not info.filename.endswith("/RECORD")}
         assert {i.filename: i.CRC for i in second.infolist() if not i.filename.endswith("/RECORD")} == packed
@@ -98,17 +90,18 @@ for name, module in sys.modules.items():
     file = getattr(module, "__file__", None)
     if file and os.path.realpath(file).startswith({folders!r}) and name != "__main__":
         names[os.path.realpath(file)].append(name)
-print(json.dumps(list(names.values())))
+print(json.dumps([list(names.values()), "torch" in sys.modules]))
 """
 
 
-def test_a_run_loads_no_module_under_two_names(tmp_path):
+def test_a_run_loads_no_module_under_two_names_and_no_torch(tmp_path):
     # Not the whole checkout: the README's virtual environment may lie in it.
     folders = tuple(f"{ROOT / name}{os.sep}" for name in ("dartsim", "envs", "real", "experiments", "tests"))
     program = NAMES.format(arguments=["run", *SMALL], folders=folders)
     done = python("-c", program, cwd=tmp_path, path=ROOT)
     assert done.returncode == 0, done.stderr
-    loaded = json.loads(done.stdout.splitlines()[-1])
+    loaded, torch = json.loads(done.stdout.splitlines()[-1])
+    assert not torch, "it takes two seconds to load"
     assert len(loaded) > 100
     assert [names for names in loaded if len(names) > 1] == []
     assert {name.partition(".")[0] for (name,) in loaded} == {"dartsim"}

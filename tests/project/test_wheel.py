@@ -9,37 +9,29 @@ import subprocess
 import sysconfig
 import tomllib
 import zipfile
+from collections.abc import Callable
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
 import pytest
-from hatchling.builders.wheel import WheelBuilder
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def built(folder: Path, compiled: bool) -> zipfile.ZipFile:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DARTSIM_COMPILE", str(int(compiled)))
-        patch.setenv("CFLAGS", os.environ.get("CFLAGS", ""))  # the build adds to it
-        (path,) = WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])
-    return zipfile.ZipFile(path)
-
-
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    return built(tmp_path_factory.mktemp("wheel"), compiled=False)
+def packed(wheel: Path) -> zipfile.ZipFile:
+    return zipfile.ZipFile(wheel)
 
 
-def metadata(wheel: zipfile.ZipFile) -> Message:
-    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
-    return Parser().parsestr(wheel.read(name).decode())
+def metadata(packed: zipfile.ZipFile) -> Message:
+    (name,) = (name for name in packed.namelist() if name.endswith(".dist-info/METADATA"))
+    return Parser().parsestr(packed.read(name).decode())
 
 
-def requirements(wheel: zipfile.ZipFile, extra: str) -> set[str]:
-    wanted = [Requirement(text) for text in metadata(wheel).get_all("Requires-Dist", [])]
+def requirements(packed: zipfile.ZipFile, extra: str) -> set[str]:
+    wanted = [Requirement(text) for text in metadata(packed).get_all("Requires-Dist", [])]
     return {r.name for r in wanted if r.marker is None or r.marker.evaluate({"extra": extra})}
 
 
@@ -53,18 +45,19 @@ def package_files() -> set[str]:
     }
 
 
-def packed_files(wheel: zipfile.ZipFile) -> set[str]:
-    return {name for name in wheel.namelist() if ".dist-info/" not in name}
+def files_in(packed: zipfile.ZipFile) -> set[str]:
+    return {name for name in packed.namelist() if ".dist-info/" not in name}
 
 
-def test_it_holds_every_file_of_the_one_package_and_nothing_else(wheel: zipfile.ZipFile):
-    packed = packed_files(wheel)
-    assert packed == package_files()
-    assert "dartsim/py.typed" in packed
-    assert any(name.startswith("dartsim/config/presets/") and name.endswith(".toml") for name in packed)
+def test_it_holds_every_file_of_the_one_package_and_nothing_else(packed: zipfile.ZipFile):
+    files = files_in(packed)
+    assert files == package_files()
+    assert "dartsim/py.typed" in files
+    assert any(name.startswith("dartsim/config/presets/") and name.endswith(".toml") for name in files)
 
 
-def test_with_a_compiler_it_holds_the_listed_modules_compiled_too(tmp_path: Path):
+@pytest.mark.slow
+def test_with_a_compiler_it_holds_the_listed_modules_compiled_too(build_wheel: Callable[..., Path], tmp_path: Path):
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(compiler) is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
         pytest.skip("no C compiler, or no headers of Python")
@@ -72,40 +65,41 @@ def test_with_a_compiler_it_holds_the_listed_modules_compiled_too(tmp_path: Path
     sources = ["dartsim/native__mypyc.py", *settings["hooks"]["custom"]["modules"]]
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     extensions = {source.removesuffix(".py") + suffix for source in sources}
-    assert packed_files(built(tmp_path, compiled=True)) == package_files() | extensions
+    built = zipfile.ZipFile(build_wheel(ROOT, tmp_path, compiled=True))
+    assert files_in(built) == package_files() | extensions
 
 
-def test_the_light_install_asks_for_no_torch_and_no_tests(wheel: zipfile.ZipFile):
-    light = requirements(wheel, extra="")
+def test_the_light_install_asks_for_no_torch_and_no_tests(packed: zipfile.ZipFile):
+    light = requirements(packed, extra="")
     assert {"simpy", "numpy", "gymnasium"} <= light
     assert not light & {"torch", "transformers", "peft", "docker", "ray", "vllm", "pytest", "playwright"}
-    assert "torch" in requirements(wheel, extra="train")
-    assert {"docker", "httpx"} <= requirements(wheel, extra="real")
-    assert {"pytest", "ruff", "mypy"} <= requirements(wheel, extra="dev")
-    assert "torch" not in requirements(wheel, extra="dev")
+    assert "torch" in requirements(packed, extra="train")
+    assert {"docker", "httpx"} <= requirements(packed, extra="real")
+    assert {"pytest", "ruff", "mypy"} <= requirements(packed, extra="dev")
+    assert "torch" not in requirements(packed, extra="dev")
 
 
-def test_the_citation_is_of_this_version(wheel: zipfile.ZipFile):
-    assert f"\nversion: {metadata(wheel)['Version']}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
+def test_the_citation_is_of_this_version(packed: zipfile.ZipFile):
+    assert f"\nversion: {metadata(packed)['Version']}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
 
 
-def test_licence_and_python_version_are_told(wheel: zipfile.ZipFile):
-    told = metadata(wheel)
+def test_licence_and_python_version_are_told(packed: zipfile.ZipFile):
+    told = metadata(packed)
     assert told["License-Expression"] == "Apache-2.0"
     assert told["Requires-Python"] == ">=3.11"
-    (name,) = (name for name in wheel.namelist() if name.endswith("licenses/LICENSE"))
-    assert wheel.read(name) == (ROOT / "LICENSE").read_bytes()
+    (name,) = (name for name in packed.namelist() if name.endswith("licenses/LICENSE"))
+    assert packed.read(name) == (ROOT / "LICENSE").read_bytes()
 
 
-def test_the_command_and_the_pytest_plugin_are_entry_points_that_exist(wheel: zipfile.ZipFile):
-    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt"))
+def test_the_command_and_the_pytest_plugin_are_entry_points_that_exist(packed: zipfile.ZipFile):
+    (name,) = (name for name in packed.namelist() if name.endswith(".dist-info/entry_points.txt"))
     entries = configparser.ConfigParser()
-    entries.read_string(wheel.read(name).decode())
+    entries.read_string(packed.read(name).decode())
     targets = {entries["console_scripts"]["dartsim"], entries["pytest11"]["dartsim"]}
     assert targets == {"dartsim.cli.app:main", "dartsim.sim.pytest_plugin"}
     for target in targets:
         module = target.partition(":")[0].replace(".", "/") + ".py"
-        assert module in wheel.namelist()
+        assert module in packed.namelist()
 
 
 def test_git_ignores_no_file_of_the_packages():

@@ -227,7 +227,6 @@ class Outcome(NamedTuple):
     p95: float
     p99: float
     num_requests: int
-    events: int
     engine: Any
 
 
@@ -244,14 +243,17 @@ def closed_loop(
     latencies = np.array([latency for when, latency in log if when > WARM_UP * seconds])
     throughput = len(latencies) / (seconds * (1 - WARM_UP))
     p95, p99 = np.quantile(latencies, [0.95, 0.99])
-    return Outcome(throughput, latencies.mean(), p95, p99, len(log), next(env._eid), engine)
+    return Outcome(throughput, latencies.mean(), p95, p99, len(log), engine)
 
 
-CASES = [(2, 8_000), (8, 4_000), (16, 4_000), (24, 3_000), (32, 3_000), (64, 4_000)]
+CASES = [(2, 8_000), (16, 4_000), (64, 4_000)]
+MORE_CASES = [(8, 4_000), (24, 3_000), (32, 3_000)]
 
 
 @pytest.mark.sim
-@pytest.mark.parametrize(("num_desktops", "seconds"), CASES)
+@pytest.mark.parametrize(
+    ("num_desktops", "seconds"), [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE_CASES)]
+)
 def test_fluid_engine_agrees_with_the_reference(num_desktops, seconds):
     reference = closed_loop(ReferenceEngine, num_desktops, seconds)
     fluid = closed_loop(FluidEngine, num_desktops, seconds)

@@ -112,7 +112,7 @@ async def test_cancelled_timers_do_not_fill_the_heap():
     for _ in range(2000):
         async with asyncio.timeout(3600):
             await asyncio.sleep(1)
-        sizes.append(len(loop().env._queue))
+        sizes.append(loop().env.num_entries)
     assert max(sizes) <= 2 * COMPACT_ABOVE
 
 
@@ -122,7 +122,7 @@ async def test_compaction_keeps_every_live_timer():
     for i, handle in enumerate(handles):
         if i % 7:
             handle.cancel()
-    assert len(loop().env._queue) < 500
+    assert loop().env.num_entries < 500
     await asyncio.sleep(2000)
     assert log == list(range(0, 1000, 7))
 

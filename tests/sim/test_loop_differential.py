@@ -308,9 +308,8 @@ def test_the_reference_is_able_to_disagree():
         def _spin(self):
             while not self._stopping:
                 if not self._ready:
-                    when, _, _, handle = self.env._queue.pop(0)
-                    self.env._now = when
-                    self._ready.append(handle)
+                    self.env._now = self.env.peek()
+                    self._ready.append(self.env.pop())
                 handle = self._ready.popleft()
                 if handle._call:
                     handle._context.run(*handle._call)

@@ -15,8 +15,9 @@ from dartsim.core.types import Attempt, Content, Observation, Request, Task, Wei
 from dartsim.sim import run_virtual
 from dartsim.sim.engine import ABORTED, DONE
 from dartsim.sim.measured_engines import BatchEngine
+from dartsim.sim.model_worker import ModelWorker
 from dartsim.sim.prompts import PromptModel
-from dartsim.sim.worker import ModelWorker, SimWorker
+from dartsim.sim.worker import SimWorker
 
 PROMPTS = PromptModel()
 RELOAD = 5.0

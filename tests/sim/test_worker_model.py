@@ -12,8 +12,8 @@ from dartsim.core.types import Attempt, Content, Observation, Request, Task, Ver
 from dartsim.sim import SimLoop
 from dartsim.sim.engine import FluidEngine
 from dartsim.sim.gpu import H100
+from dartsim.sim.model_worker import ModelWorker
 from dartsim.sim.prompts import PromptModel
-from dartsim.sim.worker import ModelWorker
 
 
 class Echo:

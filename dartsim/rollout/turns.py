@@ -1,0 +1,167 @@
+"""What happens at every turn of an attempt: a request to the pool, its reply, an action on the desktop.
+
+Compiled in wheels. mypyc's coroutines lose an exception that is being handled when they wait
+(``tests/project/test_compiled.py``), so nothing here waits in an ``except``, a ``finally`` or an ``async with``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from dartsim.core.errors import WorkerFault
+from dartsim.core.types import Attempt, Ending, Reply, Request, Turn, Version
+from dartsim.observe.records import HotCounts, Track
+from dartsim.observe.states import DesktopState, EngineState
+from dartsim.rollout.deadlines import Deadlines
+from dartsim.rollout.routing import Routed, Router
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from dartsim.config.sections.rollout import LimitsConfig
+    from dartsim.core.ports import AsyncEnv, PolicyWorker
+    from dartsim.observe import Recorder
+
+# A global name costs a tenth of an attribute lookup in an enumeration.
+GENERATING, ACTING, BUSY = DesktopState.GENERATING, DesktopState.ACTING, EngineState.BUSY
+
+FAIL_ACTION = "FAIL"
+
+
+class Session(Protocol):
+    """One attempt's access to the pool."""
+
+    async def generate(self, request: Request) -> Reply:
+        """Return the reply to the attempt's next turn.
+
+        Raises:
+            WorkerFault: If no worker answered within the allowed tries.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+async def take_turns(
+    attempt: Attempt,
+    env: AsyncEnv,
+    session: Session,
+    track: Track,
+    limits: LimitsConfig,
+    deadlines: Deadlines,
+    turns: list[Turn],
+    fail_at_limit: bool,
+) -> Ending:
+    """Set up the task and append turns to ``turns`` until the episode is over."""
+    setup = deadlines.lane("setup", limits.setup_seconds)
+    request = deadlines.lane("request", limits.request_seconds)
+    step = deadlines.lane("step", limits.step_seconds)
+    track.enter(DesktopState.SETUP)
+    setup.begin()
+    observation = await env.reset(attempt.task, seed=attempt.seed)
+    setup.end()
+    for number in range(attempt.turn_limit):
+        track.enter(GENERATING)
+        request.begin()
+        reply = await session.generate(Request(attempt, number, observation, turns))
+        request.end()
+        turns.append(Turn(observation, reply))
+        track.enter(ACTING)
+        step.begin()
+        observation, over = await env.step(reply.action)
+        step.end()
+        if over:
+            return Ending.FAIL if reply.action == FAIL_ACTION else Ending.DONE
+    if fail_at_limit:
+        step.begin()
+        await env.step(FAIL_ACTION)
+        step.end()
+    return Ending.TURN_LIMIT
+
+
+class WorkerSlot(Routed):
+    """A worker of the pool.
+
+    It is up (routable), draining (live requests, takes no new one), loading, or down (its last load failed, or its
+    engine ended). ``version`` is what it serves; while it is loading it serves nothing.
+
+    Attributes:
+        apart: Whether it is down and comes back by itself; weight syncs skip it until then.
+    """
+
+    __slots__ = ("apart", "drained", "engine", "track", "version")
+
+    def __init__(self, index: int, engine: PolicyWorker, track: Track, version: Version) -> None:
+        super().__init__(index)
+        self.engine = engine
+        self.track = track
+        self.version = version
+        self.drained: asyncio.Future[None] | None = None
+        self.apart = False
+
+
+class SessionPool(Protocol):
+    """What a session uses of ``RolloutService``."""
+
+    recorder: Recorder
+    router: Router
+    max_tries: int
+
+    async def wait_until_up(self, track: Track) -> None: ...
+    def count_fault(self, fault: WorkerFault) -> None: ...
+    def set_apart(self, worker: WorkerSlot, fault: WorkerFault) -> None: ...
+    def idle(self, worker: WorkerSlot) -> None: ...
+
+
+class PoolSession:
+    """A session that remembers the worker of its last turn, and retries after a fault."""
+
+    __slots__ = ("_group", "_last", "_recorder", "_router", "_service", "_track")
+
+    def __init__(self, service: SessionPool, attempt: Attempt, track: Track) -> None:
+        self._service = service
+        self._router: Router = service.router
+        self._recorder = service.recorder
+        self._group = attempt.group
+        self._track = track
+        self._last: Routed | None = None
+
+    async def generate(self, request: Request) -> Reply:
+        """Return the reply of one worker; after a fault another worker that is up is tried."""
+        service, router, recorder = self._service, self._router, self._recorder
+        faults = 0
+        while True:
+            if not router.num_routable:
+                await service.wait_until_up(self._track)
+            worker = router.other_than(self._last) if faults else router.pick(self._last, self._group)
+            assert isinstance(worker, WorkerSlot)
+            requests = recorder.requests
+            asked = recorder.clock() if requests is not None else 0.0
+            router.begin(worker)
+            if worker.in_flight == 1:
+                worker.track.enter(BUSY)
+            reply: Reply | None = None
+            try:
+                reply = await worker.engine.generate(request)
+            except WorkerFault as fault:
+                service.count_fault(fault)
+                service.set_apart(worker, fault)
+                faults += 1
+                if faults >= service.max_tries:
+                    raise
+            finally:
+                self._last = worker
+                router.end(worker)
+                if worker.in_flight == 0:
+                    service.idle(worker)
+            if reply is None:
+                continue
+            if requests is not None:
+                desktop, attempt = self._track.index, request.attempt.id
+                requests.append((desktop, worker.index, attempt, request.turn, asked, recorder.clock()))
+            hot: HotCounts = recorder.hot
+            hot.count(reply)
+            return reply
+
+    def close(self) -> None:
+        """Do nothing: the pool keeps no state of a session."""
