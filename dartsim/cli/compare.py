@@ -20,7 +20,9 @@ from dartsim.cli.options import (
     OnOption,
     Out,
     Overrides,
+    Precision,
     ProfileOption,
+    UntilSteady,
     file_target,
     load_config,
     new_folder,
@@ -43,6 +45,7 @@ EXAMPLES = (
     "dartsim compare coupled dart-measured\n\n"
     "dartsim compare coupled dart-measured --seeds 3 --hours 8 --json figures.json\n\n"
     "dartsim compare coupled dart --faults hostile\n\n"
+    "dartsim compare coupled dart --hours 48 --precision 3%\n\n"
     "dartsim compare mine.toml areal-eta4 --on cluster.toml --seeds 5 \\\n"
     '  --fail-if "trained_turns_per_minute < 0.95 * areal-eta4" --junit gate.xml\n\n'
     "dartsim compare dart-measured areal-eta4 dartsim --on osworld --seeds 5\n\n"
@@ -105,6 +108,8 @@ def compare(
     profile: ProfileOption = None,
     overrides: Overrides = None,
     hours: Hours = None,
+    until_steady: UntilSteady = False,
+    precision: Precision = None,
     faults: FaultsOption = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each scheduler, from 0; figures are means.")] = 1,
     updates: Annotated[
@@ -139,7 +144,8 @@ def compare(
     from dartsim.observe.report import render_comparison, surrogates
     from dartsim.observe.rundir import RunDir
 
-    runs = plan(schedulers, settings(overrides, hours, None, faults), seeds, on, profile)
+    given = settings(overrides, hours, None, faults, until_steady=until_steady, precision=precision)
+    runs = plan(schedulers, given, seeds, on, profile)
     _check_conditions(fail_if or [], runs, seeds, junit)
     folder = out_folder or new_or_interrupted(runs)
     runs = runs_in(folder, runs)
@@ -176,8 +182,8 @@ def compare(
                 "it is trained, relative to the average (1: like the others)",
                 highlight=False,
             )
-        for line in starved_lines(columns):
-            out.print(line, highlight=False)
+        for line in [*starved_lines(columns), *_steady_lines(by_name)]:
+            out.print(line, highlight=False, soft_wrap=True)
         if seeds > 1:
             out.print(
                 f"means over {seeds} seeds, ± half the 95 % confidence interval; the page's timelines show seed 0"
@@ -357,6 +363,15 @@ def starved_lines(columns: Sequence[SchedulerColumn]) -> list[str]:
         for column in columns
         for share in column.classes["starved_classes"] or ()
     ]
+
+
+def _steady_lines(by_name: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield which share of each scheduler's runs became steady, of those that were to end then."""
+    from dartsim.observe.steady import steady_runs_text
+
+    for name, rows in by_name.items():
+        if steady := [row["steady"] for row in rows if "steady" in row]:
+            yield f"{name}: {steady_runs_text(steady)}"
 
 
 def _cell(figure: Mapping[str, float | None] | None, scale: float) -> str:

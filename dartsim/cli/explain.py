@@ -128,7 +128,7 @@ def _gains(
     first = config.run.seed
     interrupted = report_interrupt("interrupted: nothing was written; the same command starts again")
     with interrupted, executor_for(processes, ray) as executor, progress_bar(errors) as progress:
-        counted = WithProgress(executor, progress, "runs", size=lambda job: len(job.seeds))
+        counted = WithProgress(executor, progress, "runs")
         return gains(config, list(causes), tuple(range(first, first + seeds)), counted)
 
 

@@ -32,6 +32,35 @@ Overrides = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change one setting, e.g. rollout.num_envs=80; repeatable."),
 ]
 Hours = Annotated[float | None, typer.Option("--hours", help="Hours of the run's time; default: the configuration's.")]
+UntilSteady = Annotated[
+    bool,
+    typer.Option(
+        "--until-steady",
+        help="End a run before its hours once the intervals of its headline figures (run.steady_figures) are "
+        "within --precision. Not for figures that drift for hours.",
+    ),
+]
+
+
+def _share(text: str) -> float:
+    number = text.strip().removesuffix("%")
+    try:
+        share = float(number) / (1.0 if number == text.strip() else 100.0)
+    except ValueError:
+        share = 0.0
+    if not 0.0 < share < 1.0:
+        raise typer.BadParameter(f"{text!r} is no share between 0 and 1; give 1% or 0.01")
+    return share
+
+
+Precision = Annotated[
+    float | None,
+    typer.Option(
+        parser=_share,
+        metavar="SHARE",
+        help="Half the interval's width for --until-steady, which it implies, as a share of the figure: 1% or 0.01.",
+    ),
+]
 FaultsOption = Annotated[
     FaultProfile | None,
     typer.Option(
@@ -197,11 +226,25 @@ def env_overrides(env: str | None) -> list[str]:
 
 
 def settings(
-    overrides: list[str] | None, hours: float | None, seed: int | None, faults: FaultProfile | None = None
+    overrides: list[str] | None,
+    hours: float | None,
+    seed: int | None,
+    faults: FaultProfile | None = None,
+    *,
+    until_steady: bool = False,
+    precision: float | None = None,
 ) -> list[str]:
     """Return all overrides; the dedicated options come last and win."""
     options = {"cluster.faults.profile": faults, "run.hours": None if hours is None else float(hours), "run.seed": seed}
-    return [*(overrides or ()), *(f"{key}={value}" for key, value in options.items() if value is not None)]
+    texts = [f"{key}={value}" for key, value in options.items() if value is not None]
+    steady = steady_settings(until_steady, precision)
+    return [*(overrides or ()), *texts, *(f"{key}={str(value).lower()}" for key, value in steady.items())]
+
+
+def steady_settings(until_steady: bool, precision: float | None) -> dict[str, float]:
+    """Return the settings of --until-steady and --precision by key."""
+    given = {} if precision is None else {"run.precision": precision}
+    return {"run.until_steady": True, **given} if until_steady or given else {}
 
 
 def new_folder(name: str, base: Path = Path("runs"), unless: Callable[[Path], bool] = lambda folder: False) -> Path:

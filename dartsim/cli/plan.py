@@ -16,10 +16,13 @@ from dartsim.cli.options import (
     OnOption,
     Out,
     Overrides,
+    Precision,
     ProfileOption,
     SchedulerArgument,
+    UntilSteady,
     folder_target,
     new_folder,
+    settings,
 )
 from dartsim.cli.signals import report_interrupt
 from dartsim.cli.tune import GpuPrice, HostPrice, Processes, RayAddress
@@ -62,6 +65,8 @@ def plan(
         float | None,
         typer.Option(min=0.5, help="Simulated hours of each run; default: 3 to 10, and more where updates take long."),
     ] = None,
+    until_steady: UntilSteady = False,
+    precision: Precision = None,
     seeds: Annotated[
         int, typer.Option(min=1, help="Simulations of each in the search; of the plan itself others, 3 or more.")
     ] = 2,
@@ -86,7 +91,12 @@ def plan(
     from dartsim.run.prepare import prepare
 
     base = load_config(
-        scheduler, preset_name=preset, default="dartsim", on=on, profile=profile, overrides=overrides or []
+        scheduler,
+        preset_name=preset,
+        default="dartsim",
+        on=on,
+        profile=profile,
+        overrides=settings(overrides, None, None, until_steady=until_steady, precision=precision),
     )
     own = base.cluster.hosts
     count, memory_gib, cores = (own.count, own.memory_gib, own.cores) if hosts is None else read_hosts(hosts)
@@ -96,9 +106,8 @@ def plan(
     folder_target(out_folder or new_folder("plan"))  # fail before the work, not after it
     interrupted = report_interrupt("interrupted: nothing was written; the same command starts again")
     with interrupted, executor_for(processes, ray) as executor, progress_bar(errors) as progress:
-        counted = WithProgress(
-            executor, progress, "runs", expected=expected_runs(seeds), size=lambda job: len(job.seeds)
-        )
+        early = virtual.run.until_steady
+        counted = WithProgress(executor, progress, "runs", expected=expected_runs(seeds), at_most=early)
         planner = Planner(virtual, machines, prices=prices, hours=hours, seeds=tuple(range(seeds)), executor=counted)
         result = planner.plan()
         counted.done()
@@ -131,7 +140,8 @@ def _write(result: MachinePlan, base: Config, *, machines_text: str, folder: Pat
 def _simulated(result: MachinePlan) -> str:
     """Return the plan's trained turns, and how they were simulated."""
     hours, first, last = result.config.run.hours, result.seeds[0], result.seeds[-1]
-    return f"{result.rate:.1f} trained turns/min{_spread(result)} (seeds {first} to {last}, {hours:g} h each)"
+    length = f"at most {hours:g} h" if result.config.run.until_steady else f"{hours:g} h"
+    return f"{result.rate:.1f} trained turns/min{_spread(result)} (seeds {first} to {last}, {length} each)"
 
 
 def _spread(result: MachinePlan) -> str:
@@ -199,6 +209,10 @@ def _show(result: MachinePlan, bound_checks: Sequence[BoundCheck], path: Path) -
     out.print()
     out.print(_search_table(result))
     out.print(f"figures: {_simulated(result)}", soft_wrap=True, highlight=False)
+    if steady := [figures["steady"] for figures in result.by_seed if "steady" in figures]:
+        from dartsim.observe.steady import steady_runs_text
+
+        out.print(steady_runs_text(steady), soft_wrap=True, highlight=False)
     out.print(f"configuration: {path}", soft_wrap=True, highlight=False)
     for check in bound_checks:
         if check.alarm:

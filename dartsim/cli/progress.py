@@ -12,7 +12,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from dartsim.cli.console import errors
-from dartsim.lab.progress import PrintedProgress
+from dartsim.lab.progress import ExpectedCost, PrintedProgress
 from dartsim.observe import HELD_OUT, Instrument, Recorder
 from dartsim.observe.figures import figures
 
@@ -56,15 +56,34 @@ def bars(console: Console = errors) -> Iterator[Progress]:
 
 
 class RunBar(Instrument):
-    """Shows a run of so many hours in a progress bar."""
+    """Shows a run of so many hours in a progress bar.
+
+    Args:
+        progress: Shows the bar.
+        name: Name of the run.
+        hours: Its length.
+        simulated: Whether its time is virtual.
+        cost: Says what the run is expected to take.
+        expected_turns: Turns that it will generate, which its computing time is in proportion to; None: to its hours.
+    """
 
     period_seconds = 10.0
 
-    def __init__(self, progress: Progress, name: str, hours: float, *, simulated: bool = True) -> None:
+    def __init__(
+        self,
+        progress: Progress,
+        name: str,
+        hours: float,
+        *,
+        simulated: bool = True,
+        cost: ExpectedCost | None = None,
+        expected_turns: float | None = None,
+    ) -> None:
         self._progress = progress
         self._task = progress.add_task(name, total=hours, live="starting", simulated=simulated)
         self._recorder: Recorder | None = None
         self._shown = 0.0
+        self._hours, self._cost, self._expected_turns = hours, cost, expected_turns
 
     @override
     def run_started(self, recorder: Recorder) -> None:
@@ -77,7 +96,12 @@ class RunBar(Instrument):
             return
         self._shown = real
         begun = 0.0 if self._recorder is None else self._recorder.started  # engines may take minutes to start
-        self._progress.update(self._task, completed=(now - begun) / 3600.0, live=self._figures())
+        hours = (now - begun) / 3600.0
+        self._progress.update(self._task, completed=hours, live=self._figures())
+        if self._cost is not None and self._recorder is not None:
+            turns = self._recorder.hot.generated_turns
+            share = turns / self._expected_turns if self._expected_turns else hours / self._hours
+            self._cost.progressed(share, turns)
 
     @override
     def preparing(self, what: str, done: int, total: int) -> None:

@@ -19,18 +19,22 @@ from dartsim.cli.options import (
     OnOption,
     Out,
     Overrides,
+    Precision,
     ProfileOption,
     Ray,
     RealTime,
     SchedulerArgument,
+    UntilSteady,
     Workers,
     backend_overrides,
     env_overrides,
     new_folder,
     settings,
+    steady_settings,
 )
 from dartsim.cli.progress import RunBar, bars
 from dartsim.cli.signals import report_interrupt
+from dartsim.lab.progress import ExpectedCost
 from dartsim.observe.alarm import KINDS, alarm_text
 
 if TYPE_CHECKING:
@@ -46,6 +50,7 @@ EXAMPLES = (
     "dartsim run\n\n"
     "dartsim run dart --hours 8\n\n"
     "dartsim run areal-eta4 --on cluster.toml --hours 8\n\n"
+    "dartsim run dart-measured --hours 48 --until-steady --precision 2%\n\n"
     "dartsim config show --preset dart > my.toml\n\n"
     "dartsim run my.toml --set rollout.num_envs=80 \\\n  --set cluster.engine.reload_seconds=20 --seed 3\n\n"
     "dartsim run --preset dart --faults osworld\n\n"
@@ -72,6 +77,8 @@ def run(
     overrides: Overrides = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")] = None,
     hours: Hours = None,
+    until_steady: UntilSteady = False,
+    precision: Precision = None,
     backend: Backend = None,
     workers: Workers = None,
     env: GymEnv = None,
@@ -118,6 +125,10 @@ def run(
         from dartsim.lab.virtual import planned
 
         resolved = planned(resolved)
+    if steady := steady_settings(until_steady, precision):
+        from dartsim.lab.virtual import changed
+
+        resolved = changed(resolved, steady)  # at last: the configuration of a twin may be that of a real run
     if dry_run:
         from dartsim.cli.dry_run import plan, show
         from dartsim.config.secrets import hidden_tree
@@ -156,7 +167,17 @@ def execute_with_progress(
         return "interrupted before the run began: nothing was written; the same command starts it again"
 
     with report_interrupt(message), bars() as progress:
-        bar = RunBar(progress, config.name, config.run.hours, simulated=config.backend.virtual)
+        virtual = config.backend.virtual
+        early = config.run.until_steady or config.run.updates is not None or config.run.target_success is not None
+        cost = ExpectedCost(progress, at_most=early, num_desktops=config.rollout.num_desktops) if virtual else None
+        bar = RunBar(
+            progress,
+            config.name,
+            config.run.hours,
+            simulated=virtual,
+            cost=cost,
+            expected_turns=_expected_turns(config),
+        )
         run_dir, result = execute(bar)
         if not result.interrupted:
             bar.done()
@@ -164,17 +185,32 @@ def execute_with_progress(
     _show_result(run_dir, result, seconds, json_file)
 
 
+def _expected_turns(config: Config) -> float | None:
+    """Return the turns that a simulated run will generate by the closed form; None if that does not apply."""
+    if not config.backend.virtual or config.policy.kind != "surrogate":
+        return None
+    from dartsim.lab.analytic_model import predict
+    from dartsim.run.prepare import prepare
+
+    return 60.0 * config.run.hours * predict(prepare(config)).generated_turns_per_minute or None
+
+
 def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float], json_file: str | None) -> None:
     if json_file != "-":
         out.print(figure_table([(run_dir.name, run_dir.summary)]))
         if run_dir.summary.get("verdict"):
             out.print(run_dir.summary["verdict"], soft_wrap=True, highlight=False, markup=False)
+        if "steady" in run_dir.summary:
+            from dartsim.observe.steady import steady_text  # imported here: it needs numpy
+
+            out.print(steady_text(run_dir.summary["steady"]), soft_wrap=True, highlight=False)
         out.print(_learned(run_dir.summary))
         if result.event_hash is not None:
             out.print(f"event hash {result.event_hash}")
         out.print(f"report: {run_dir.report.resolve().as_uri()}", soft_wrap=True)
     if json_file is not None:
-        plain = {name: value for name, value in run_dir.summary.items() if not isinstance(value, (dict, list))}
+        summary = run_dir.summary.items()
+        plain = {name: value for name, value in summary if name == "steady" or not isinstance(value, (dict, list))}
         updates = {"num_updates": run_dir.summary["total_updates"]}
         write_json({**plain, **updates, **seconds, "run_dir": str(run_dir.path)}, json_file)
     for alarm in run_dir.summary["alarms"]:

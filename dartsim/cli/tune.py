@@ -18,8 +18,10 @@ from dartsim.cli.options import (
     Json,
     OnOption,
     Overrides,
+    Precision,
     ProfileOption,
     SchedulerArgument,
+    UntilSteady,
     folder_target,
     new_folder,
     settings,
@@ -95,6 +97,8 @@ def tune(
     batch: Annotated[int, typer.Option(min=1, help="Trials proposed at a time; at least one for each core.")] = 8,
     overrides: Overrides = None,
     hours: Hours = None,
+    until_steady: UntilSteady = False,
+    precision: Precision = None,
     processes: Processes = None,
     ray: RayAddress = None,
     out_folder: Annotated[
@@ -125,7 +129,7 @@ def tune(
             default="dart-measured",
             on=on,
             profile=profile,
-            overrides=settings(overrides, hours, None),
+            overrides=settings(overrides, hours, None, until_steady=until_steady, precision=precision),
         ),
         space=read_space(space),
         objectives=tuple(map(read_objective, objective or [DEFAULT])),
@@ -162,21 +166,25 @@ def tune(
 
 def _search(study: Study, budget: int, fresh_seeds: int, processes: int | None, ray: str | None) -> Validation | None:
     """Run the study; then simulate its best settings, and each knob moved from there, with fresh seeds."""
+    from dartsim.lab.progress import ExpectedCost
     from dartsim.lab.sweep import WithProgress, executor_for, progress_bar
     from dartsim.lab.validation import validate
 
     done = len(study.trials())
     with executor_for(processes, ray) as executor, progress_bar(errors) as progress:
         bar = progress.add_task("trials", total=max(budget, done), completed=done, live=_live(study))
+        cost = ExpectedCost(progress)
 
         def ended(trial: Trial) -> None:
             progress.update(bar, advance=1, live=_live(study))
+            if budget > done:
+                cost.progressed((len(study.trials()) - done) / (budget - done))
 
         study.run(budget, executor, on_trial=ended, undisturbed=undisturbed)
         best = study.best()
         if best is None:
             return None
-        counted = WithProgress(executor, progress, "with fresh seeds", size=lambda job: len(job.seeds))
+        counted = WithProgress(executor, progress, "with fresh seeds")
         return validate(study.spec, best.settings, fresh_seeds, counted)
 
 
@@ -233,7 +241,9 @@ def _toml(path: Path, spec: StudySpec, trial: Trial, validation: Validation | No
         *(f"# With fresh seeds: {line}." for line in (_effects(validation) if validation else ())),
         *(f"# {key} = {value}" for key, value in trial.settings.items()),
     ]
-    write_text(path, "\n".join(lines) + "\n\n" + to_toml(changed(spec.base, trial.settings)))
+    write_text(
+        path, "\n".join(lines) + "\n\n" + to_toml(changed(spec.base, {**trial.settings, "run.until_steady": False}))
+    )
     return path
 
 
@@ -242,6 +252,10 @@ def _show(study: Study, validation: Validation | None) -> None:
     best, trials, spec = study.best(), study.trials(), study.spec
     states = ", ".join(f"{number} {state}" for state, number in _count_states(trials).items())
     out.print(f"{len(trials)} trial{'' if len(trials) == 1 else 's'}: {states}")
+    if steady := [trial.figures["steady"] for trial in trials if "steady" in trial.figures]:
+        from dartsim.observe.steady import steady_runs_text
+
+        out.print(steady_runs_text(steady), highlight=False)
     if best is None or validation is None:
         return
     out.print(_best_table(best, trials[0], spec, validation, study.importances()))

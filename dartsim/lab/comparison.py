@@ -73,6 +73,7 @@ def compared(
         **{f"least_ratio_by_{by}": own[least(own)].ratio if (own := classes.get(by)) else None for by in JUDGED},
         "staleness_histogram": summary.get("staleness_histogram", {}),
         "staleness_definitions": summary.get("staleness_definitions", {}),
+        **({"steady": summary["steady"]} if "steady" in summary else {}),
         "bias": bias,
         "num_engines": rollout["num_workers"],
         "classes": {by: {label: share.as_json() for label, share in own.items()} for by, own in classes.items()},

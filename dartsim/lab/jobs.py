@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
@@ -77,17 +77,19 @@ class Outcome:
 
 
 def outcomes(executor: Executor, jobs: Sequence[Job]) -> list[Outcome]:
-    """Run jobs and return their outcomes, in their order.
+    """Run jobs without rungs, every seed by itself so that all cores are used; return outcomes in the order of jobs.
 
     Raises:
         DartsimError: If a job failed.
     """
-    by_number: dict[int, Outcome] = dict(executor.run(run_job, jobs))
-    results = [by_number[number] for number in range(len(jobs))]
-    for job, outcome in zip(jobs, results, strict=True):
-        if outcome.error is not None:
-            raise DartsimError(f"{job.name}: {outcome.error}")
-    return results
+    runs = [(number, replace(job, seeds=(seed,))) for number, job in enumerate(jobs) for seed in job.seeds]
+    ended: dict[int, Outcome] = dict(executor.run(run_job, [run for _, run in runs]))
+    by_seed: list[list[Figures]] = [[] for _ in jobs]
+    for place, (number, run) in enumerate(runs):
+        if (error := ended[place].error) is not None:
+            raise DartsimError(f"{run.name}: {error}")
+        by_seed[number] += ended[place].by_seed
+    return [Outcome(figures=means(figures), by_seed=tuple(figures)) for figures in by_seed]
 
 
 class _GivenUp(Exception):

@@ -15,7 +15,7 @@ from typing import Any
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.lab.virtual import changed
-from dartsim.run.prepare import prepare
+from dartsim.run.prepare import prepare, reserved_gib
 
 HOSTS = re.compile(r"^(?P<count>\d+)x(?P<memory>\d+(?:\.\d+)?)GiB(?:x(?P<cores>\d+(?:\.\d+)?)cores)?$", re.IGNORECASE)
 UNBOUND = 64
@@ -91,7 +91,8 @@ class Splits:
     def capacity(self, machines: Machines) -> int:
         """Return how many desktops, spares included, fit on the hosts."""
         need = prepare(self.base).timing.memory_gib
-        return machines.hosts * (int(machines.memory_gib // need) if need > 0.0 else UNBOUND)
+        room = max(0.0, machines.memory_gib - reserved_gib(self.base))
+        return machines.hosts * (int(room // need) if need > 0.0 else UNBOUND)
 
     def hosts_for(self, split: MachineSplit, machines: Machines) -> int:
         return ceil((split.num_envs + split.spares) / (self.capacity(machines) / machines.hosts))

@@ -149,7 +149,10 @@ def _desktops(config: Config, table: TimingTable, notes: list[str]) -> Tree:
     latency: Tree = {"start": 0.0, "memory_gib": 0.0, "boot_cores": 0.0, "step_cores": 0.0}
     latency |= {"settle_seconds": 0.0, "evaluate_settle_seconds": 0.0}
     for name, what in LATENCIES.items():
-        latency[name] = 0.0 if inline else _quantiles(table.seconds(what))
+        kept = name == "teardown" and config.desktop.revert != "boot" and not table.of(what)
+        latency[name] = 0.0 if inline or kept else _quantiles(table.seconds(what))
+    if config.backend.desktop_backend.reverts(config):
+        latency |= {"save": 0.0, "restore": 0.0} if inline else _reverts(table)
     if inline:
         latency["evaluate"] = _between_attempts(table)
         notes.append(
@@ -162,6 +165,14 @@ def _desktops(config: Config, table: TimingTable, notes: list[str]) -> Tree:
             "own load."
         )
     return {"hosts": hosts, "env": {"profile": "desktop-small", "latency": latency}}
+
+
+def _reverts(table: TimingTable) -> Tree:
+    """Return the latencies of saving a state, and of returning to one until the first observation."""
+    after = [entry["seconds"] for entry in table.of("env/resume")]
+    shown = float(np.mean(after)) if after else 0.0
+    restores = [seconds + shown for seconds in table.seconds("env/restore")]
+    return {"save": _quantiles(table.seconds("env/save")), "restore": _quantiles(restores)}
 
 
 def _workers(config: Config, table: TimingTable, notes: list[str]) -> Tree:

@@ -316,7 +316,12 @@ class Planner:
         return config if self._hours is None else changed(config, {"run.hours": self._hours})
 
     def _long_enough(self, split: MachineSplit) -> float:
-        """Return the hours of every run: enough for several updates, fewer where there are many turns."""
+        """Return the hours of every run: enough for several updates, fewer where there are many turns.
+
+        A run that ends once it is steady may take the longest.
+        """
+        if self._splits.base.run.until_steady:
+            return LONGEST_HOURS
         config, predicted = self._config(split), self._predict(split)
         updates = predicted.minutes_per_version * VERSIONS / (1.0 - min(0.9, config.run.warmup_share)) / 60.0
         turns = MANY_TURNS / max(predicted.generated_turns_per_minute, 1e-9) / 60.0
@@ -347,6 +352,7 @@ def planned(config: Config, plan: MachinePlan) -> Config:
     """Return another configuration with the plan's split, to start a real run with."""
     chosen = plan.config
     settings = {
+        "run.until_steady": False,
         "rollout.num_envs": chosen.rollout.num_envs,
         "rollout.warm_envs": chosen.rollout.warm_envs,
         "rollout.num_workers": chosen.rollout.num_workers,

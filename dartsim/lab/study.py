@@ -254,7 +254,11 @@ class Study:
                 trial.set_user_attr("refused", _why_no_value(outcome))
             self._study.tell(trial, state=TrialState.PRUNED if self._single else TrialState.FAIL)
             return
-        plain = {name: x for name, x in outcome.figures.items() if x is None or isinstance(x, int | float | str)}
+        plain = {
+            name: x
+            for name, x in outcome.figures.items()
+            if x is None or isinstance(x, int | float | str) or name == "steady"
+        }
         trial.set_user_attr("figures", plain)
         if spec.max_staleness is not None:
             trial.set_constraint("staleness", outcome.figures["staleness_max"] - spec.max_staleness)

@@ -79,24 +79,28 @@ def executor_for(processes: int | None = None, ray: str | None = None) -> Iterat
 
 
 class WithProgress:
-    """An executor that shows the runs of another one in a progress bar."""
+    """An executor that shows the runs of another one in a progress bar, and what long ones are expected to take.
+
+    Args:
+        inner: Runs them.
+        progress: Shows the bar.
+        name: Of the bar.
+        expected: Runs that are expected in all.
+        at_most: Whether runs may end early.
+    """
 
     def __init__(
-        self,
-        inner: Executor,
-        progress: Progress,
-        name: str,
-        *,
-        expected: int = 0,
-        size: Callable[[Any], int] = lambda item: 1,
+        self, inner: Executor, progress: Progress, name: str, *, expected: int = 0, at_most: bool = False
     ) -> None:
+        from dartsim.lab.progress import ExpectedCost
+
         self._inner = inner
         self._progress = progress
         self._expected = expected
-        self._size = size
         self._given = 0
-        self._done = 0.0
+        self._done = 0
         self._task = progress.add_task(name, total=expected, live="")
+        self._cost = ExpectedCost(progress, at_most=at_most)
 
     def run(
         self,
@@ -107,19 +111,24 @@ class WithProgress:
         running: dict[int, float] = {}
 
         def moved(number: int, share: float) -> None:
-            running[number] = share * self._size(items[number])
-            self._progress.update(self._task, completed=self._done + sum(running.values()))
+            running[number] = share
+            self._completed(sum(running.values()))
             if on_progress is not None:
                 on_progress(number, share)
 
-        self._given += sum(map(self._size, items))
+        self._given += len(items)
         self._progress.update(self._task, total=max(self._expected, self._given))
         for number, result in self._inner.run(function, items, moved):
             running.pop(number, None)
-            self._done += self._size(items[number])
-            live = getattr(items[number], "name", "")
-            self._progress.update(self._task, completed=self._done + sum(running.values()), live=live)
+            self._done += 1
+            self._progress.update(self._task, live=getattr(items[number], "name", ""))
+            self._completed(sum(running.values()))
             yield number, result
+
+    def _completed(self, running: float) -> None:
+        completed = self._done + running
+        self._progress.update(self._task, completed=completed)
+        self._cost.progressed(completed / max(self._expected, self._given))
 
     def done(self) -> None:
         """Fill the bar: there are no more runs."""

@@ -308,6 +308,8 @@ def summary(recorder: Recorder, *, warmup_share: float, peak_tokens_per_second: 
         "start_causes": counted(last, "start_cause"),
         "fault_reasons": dict(recorder.fault_reasons),
         "faults": counted(last, "fault"),
+        "reverts": counted(last, "revert"),
+        "spares": counted(last, "warm"),
         "trained_trajectories": int(last.counts.get("trained_trajectories", 0)),
         "total_updates": int(last.counts.get("updates", 0)),
         "alarms": [alarm.as_json() for alarm in recorder.alarms],

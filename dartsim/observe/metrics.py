@@ -6,8 +6,9 @@ Times are seconds of the run, so that the same run writes the same bytes.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -115,6 +116,19 @@ def _read_lines(path: Path, kind: type[R]) -> Iterator[R]:
             yield kind(**json.loads(line))
 
 
+@contextmanager
+def _without_torch() -> Iterator[None]:
+    """Hide torch, unless it is loaded: tensorboardX loads it, in two seconds, for what is not used here."""
+    if "torch" in sys.modules:
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]  # an import of it raises ModuleNotFoundError
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
+
+
 class TensorBoardWriter(UpdateWriter):
     """Scalars for TensorBoard in a new folder: step = update, wall time = simulated seconds.
 
@@ -128,8 +142,9 @@ class TensorBoardWriter(UpdateWriter):
     """
 
     def __init__(self, folder: Path, *, life: int = 1, after: int = 0) -> None:
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
-        from tensorboardX.record_writer import RecordWriter
+        with _without_torch():
+            from tensorboardX.proto.event_pb2 import Event, SessionLog
+            from tensorboardX.record_writer import RecordWriter
 
         folder.mkdir(parents=True, exist_ok=True)
         self._event = Event

@@ -23,6 +23,7 @@ from dartsim.observe.bias import BAND, JUDGED, ByClass, class_shares, judged, le
 from dartsim.observe.figures import FIGURES, figure_parts, figure_text
 from dartsim.observe.rundir import RunDir, write_text
 from dartsim.observe.states import POPULATIONS, StateInfo, state_info, state_infos
+from dartsim.observe.steady import steady_text
 
 CARDS: Mapping[str, tuple[str, str]] = {
     "trained_turns_per_minute": ("admitted_turns_per_minute", "{} admitted"),
@@ -415,6 +416,8 @@ def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         for name, value in facts
         if isinstance(value, str | int | float)
     ]
+    if "steady" in summary:
+        plain.append(("steady", steady_text(summary["steady"])))
     versions = summary.get("versions")
     if isinstance(versions, Mapping):
         plain.append(("versions", ", ".join(f"{name} {version}" for name, version in versions.items())))

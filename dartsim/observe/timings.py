@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from dartsim.core.errors import ConfigError
 from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker
+from dartsim.core.snapshots import Snapshots, WrappedSnapshots, snapshots_of
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Batch, Observation, Reply, Request, StepResult, Task, Trajectory, UpdateResult, Weights
 from dartsim.observe.recorder import Instrument
@@ -71,7 +72,8 @@ class Timings(Instrument):
 
     ``what`` is one of
 
-    - ``env/…`` (start, reset, step, evaluate, close): calls of a desktop, with its ``slot``;
+    - ``env/…`` (start, reset, step, evaluate, close; save, restore, and resume, which is a reset without a set-up):
+      calls of a desktop, with its ``slot``;
     - ``desktop/…`` (start, boot, setup, ready, step, act, settle, screenshot, evaluate, teardown): what a desktop in
       a container did in them;
     - ``worker/generate`` (with ``live``: requests on that worker, itself included, when it began), ``worker/load``,
@@ -90,6 +92,8 @@ class Timings(Instrument):
     def __init__(self, file: SupportsWrite[str]) -> None:
         self._file = file
         self._busy: Counter[str] = Counter()
+        self.set_up_states: set[str] = set()
+        """Names of the saved states of desktops that were set up for a task."""
 
     @classmethod
     @contextmanager
@@ -189,9 +193,12 @@ class TimedDesktop:
         self._slot = slot
         self._inner = inner
         self._timings = timings
+        snapshots = snapshots_of(inner)
+        self.snapshots = None if snapshots is None else TimedSnapshots(snapshots, slot, timings)
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
-        with self._timings.doing("env/reset", slot=self._slot):
+        resumed = self.snapshots is not None and self.snapshots.begin()
+        with self._timings.doing("env/resume" if resumed else "env/reset", slot=self._slot):
             return await self._inner.reset(task, seed=seed)
 
     async def step(self, action: str) -> StepResult:
@@ -205,6 +212,35 @@ class TimedDesktop:
     async def close(self) -> None:
         with self._timings.doing("env/close", slot=self._slot):
             await self._inner.close()
+
+
+class TimedSnapshots(WrappedSnapshots):
+    """Saved states whose calls are timed."""
+
+    def __init__(self, inner: Snapshots, slot: int, timings: Timings) -> None:
+        super().__init__(inner)
+        self._slot = slot
+        self._timings = timings
+        self._begun = self._set_up = False
+
+    def begin(self) -> bool:
+        """Note a reset; return whether it begins in a task's saved state, without a set-up."""
+        resumed, self._set_up, self._begun = self._set_up, False, True
+        return resumed
+
+    @override
+    async def save(self, key: str) -> int:
+        with self._timings.doing("env/save", slot=self._slot):
+            num_bytes = await self._inner.save(key)
+        if self._begun:
+            self._timings.set_up_states.add(key)
+        return num_bytes
+
+    @override
+    async def restore(self, key: str) -> None:
+        with self._timings.doing("env/restore", slot=self._slot):
+            await self._inner.restore(key)
+        self._set_up, self._begun = key in self._timings.set_up_states, False
 
 
 class TimedDesktops:

@@ -64,6 +64,9 @@ def run_result(
     recorder = system.recorder
     share = prepared.config.run.warmup_share
     figures = summary(recorder, warmup_share=share, peak_tokens_per_second=prepared.peak_tokens_per_second)
+    if (steady := system.end.steady) is not None:
+        hours = prepared.config.run.hours
+        figures["steady"] = steady.as_json(hours=figures["simulated_hours"], planned_hours=hours)
     return RunResult(
         recorder=recorder,
         figures=figures,

@@ -142,6 +142,12 @@ def resumable(path: Path, *, hours: float | None = None, updates: int | None = N
             f"{path} has finished its {finished} updates; to go on, say how many it shall have in all: "
             f"--updates {2 * finished}"
         )
+    steady = summary.get("steady")
+    if hours is updates is None and steady is not None and steady["reached"]:
+        raise ConfigError(
+            f"{path} was steady after {done:.5g} h (run.until_steady); to go on until it is steady again, say how many "
+            f"hours it shall have at most in all: --hours {max(config.run.hours, 2.0 * done):.2g}"
+        )
     target = config.run.target_success
     if hours is updates is None and target is not None and _last_rate(path, finished) >= target:
         raise ConfigError(

@@ -91,6 +91,46 @@ def test_json_to_standard_output_is_nothing_but_json(dartsim, capsys):
     assert printed.err == "run: runs/dart-seed0 (while it runs: dartsim status runs/dart-seed0)\n"
 
 
+STEADY = (
+    "tasks.count=5",
+    "rollout.num_envs=4",
+    "rollout.num_workers=2",
+    "rollout.max_turns=5",
+    "curation.attempts.group_size=2",
+    "curation.groups.min_size=1",
+    "curation.batch.min_groups=1",
+    "curation.batch.max_groups=2",
+    "cluster.learner.fixed_seconds=60.0",
+    "cluster.engine.reload_seconds=30.0",
+)
+"""A small cluster, whose updates are short."""
+
+
+def test_a_run_that_is_steady_ends_and_a_longer_one_starts_a_new_observation(dartsim, capsys):
+    small = [word for setting in STEADY for word in ("--set", setting)]
+    assert dartsim("run", "dart", *small, "--hours", "12", "--precision", "40%", "--json", "f.json") == 0
+    figures = json.loads(Path("f.json").read_text())
+    steady = figures["steady"]
+    assert steady["reached"]
+    assert steady["hours"] == figures["simulated_hours"] < 11.0
+    folder, said = figures["run_dir"], f"steady after {steady['hours']:.1f} of 12 h: Trained turns "
+    assert said in capsys.readouterr().out
+    assert said in Path(folder, "report.html").read_text("utf-8")
+    assert dartsim("resume", folder) == 2
+    assert "was steady after" in capsys.readouterr().err
+    assert dartsim("resume", folder, "--hours", f"{steady['hours'] + 0.2}", "--json", "-") == 0
+    again = json.loads(capsys.readouterr().out)
+    assert not again["steady"]["reached"]
+    assert steady["hours"] < again["simulated_hours"] < steady["hours"] + 0.3
+
+
+def test_runs_that_are_not_steady_in_their_hours_say_so(dartsim, capsys):
+    assert dartsim("compare", "coupled", "dart", *SMALL[2:], "--until-steady", "--json", "rows.json") == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "coupled: steady within 1 %: 0% of runs, ended after 0.5 of 0.5 h on average" in printed
+    assert [row["steady"]["reached"] for row in json.loads(Path("rows.json").read_text())] == [False, False]
+
+
 def test_a_comparison_shows_one_table_and_one_page(dartsim, capsys):
     arguments = ("compare", "coupled", "dart", *SMALL[2:], "--out", "both", "--json", "rows.json")
     assert dartsim(*arguments) == 0
@@ -308,6 +348,8 @@ def test_a_run_made_before_a_figure_was_kept_is_drawn_all_the_same(dartsim, caps
         (("run", "missing.toml"), "there is no configuration file missing.toml"),
         (("run", "--set", "rollout.num_envs"), "section.key=value"),
         (("compare", "coupled", "drat"), "did you mean 'dart'"),
+        (("run", "--real-time", "--until-steady"), "run.until_steady (--until-steady, --precision) ends a simulation"),
+        (("compare", "dart", "--precision", "2"), "'2' is no share between 0 and 1"),
         (("report", "nowhere"), "nowhere is not a folder"),
         (("run", "--set", "tasks.source=osworld"), "tasks.folder"),
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dartsim.config import load
-from dartsim.lab.analytic_model import predict
+from dartsim.lab.analytic_model import checks, predict
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 
@@ -41,3 +41,12 @@ def test_spare_desktops_do_not_make_boots_free():
     )
     assert spared.generated_turns_per_minute == pytest.approx(without.generated_turns_per_minute, rel=0.03)
     assert many.bounds["desktops"] <= without.bounds["desktops"] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("mode", ["snapshot", "fork"])
+def test_desktops_that_return_to_saved_states_are_predicted(mode):
+    run = found("dart", f"desktop.revert={mode}", "rollout.warm_envs=0")
+    booted, simulated = predict(found("dart")), run_simulation(run).figures
+    assert predict(run).generated_turns_per_minute == pytest.approx(simulated["generated_turns_per_minute"], rel=0.07)
+    assert predict(run).generated_turns_per_minute > 1.05 * booted.generated_turns_per_minute
+    assert not any(check.alarm for check in checks(run, simulated) if "around" in check.figure)

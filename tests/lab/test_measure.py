@@ -16,6 +16,7 @@ from dartsim.core.types import Attempt, Task
 from dartsim.lab.measure import LATENCIES, mean_live, measure, profile_toml
 from dartsim.lab.virtual import COMPARED, as_json, compare, twin
 from dartsim.observe.timings import TIMINGS, read_timings
+from dartsim.run.backends.containers import ContainerDesktops
 from dartsim.run.prepare import prepare, recorded_outcomes
 from dartsim.run.simulation import run_simulation
 from dartsim.sim.latency import from_spec
@@ -70,6 +71,19 @@ def test_what_was_put_in_is_found_again():
         rank = 1 + sorted(LATENCIES.values()).index(what)
         assert from_spec(cluster["env"]["latency"][name]).mean == pytest.approx(3.0 * rank)
     assert from_spec(cluster["engine"]["batch_spread"]).mean == pytest.approx(1.0)
+
+
+def test_returns_to_saved_states_are_measured(monkeypatch):
+    monkeypatch.setattr(ContainerDesktops, "saves_states", lambda self, config: True)
+    changed = {"env/save": 2.0, "env/restore": 1.0, "env/resume": 0.5}
+    kept = [entry for entry in timings() if entry["what"] != "env/close"]  # desktops outlive the attempts
+    calls = [line(what, seconds, 100.0 + number, slot=0) for what, seconds in changed.items() for number in range(40)]
+    latency = measure(real("desktop", "desktop.revert=fork", "rollout.warm_envs=0"), [*kept, *calls]).settings[
+        "cluster"
+    ]["env"]["latency"]
+    assert from_spec(latency["save"]).mean == pytest.approx(2.0)
+    assert from_spec(latency["restore"]).mean == pytest.approx(1.5)
+    assert latency["teardown"] == 0.0
 
 
 @given(st.floats(1e-3, 1e3))

@@ -40,7 +40,7 @@ class Modeled:
 
     def run(self, function, jobs, on_progress=None):
         for place, job in enumerate(jobs):
-            self.seeds[job.name] = job.seeds
+            self.seeds[job.name] = self.seeds.get(job.name, ()) + job.seeds
             rollout, learner = job.config.rollout, job.config.cluster.learner
             by_part = {"trainer": self.trainer * learner.gpus, "desktops": 3.0 * rollout.num_envs}
             rate = min(by_part.values()) * (0.5 if rollout.sync.mode == "restart" else 1.0)

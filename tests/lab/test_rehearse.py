@@ -54,6 +54,7 @@ def test_memory_of_turns_follows_a_line_through_those_that_were_held(constant: i
         assert found is None  # too few to tell
 
 
+@pytest.mark.slow
 def test_every_part_is_measured_over_stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("aiohttp")
     pytest.importorskip("httpx")

@@ -9,7 +9,14 @@ from contextlib import closing
 
 import pytest
 
-from dartsim.core.checks import check_env_provider, check_policy_worker, sample_batch, sample_trajectory
+from dartsim.core.checks import (
+    TASK,
+    check_env_provider,
+    check_policy_worker,
+    check_snapshots,
+    sample_batch,
+    sample_trajectory,
+)
 from dartsim.core.errors import EnvBroken
 from dartsim.core.types import Content, Observation, Reply, Request, StepResult, UpdateResult, Weights
 from dartsim.observe.timings import RotatingFile, TimedDesktops, TimedLearner, TimedWorker, Timings, read_timings
@@ -160,6 +167,23 @@ async def test_timed_parts_conform():
     from dartsim.envs.simulated import SimDesktop
 
     await check_env_provider(TimedDesktops(DirectProvider(SimDesktop), Timings(io.StringIO())), cancel_after=())
+
+
+async def test_a_reset_in_a_saved_state_of_a_task_is_told_from_a_set_up():
+    from dartsim.envs.direct import DirectProvider
+    from dartsim.envs.simulated import SimDesktop
+
+    file = io.StringIO()
+    desktops = TimedDesktops(DirectProvider(SimDesktop, forks=True), Timings(file))
+    await check_snapshots(desktops)
+    first, other = [await desktops.start(slot) for slot in (0, 1)]
+    await first.snapshots.save("booted")
+    await first.reset(TASK, seed=1)
+    await first.snapshots.save("task")
+    for key in ("task", "booted"):
+        await other.snapshots.restore(key)
+        await other.reset(TASK, seed=2)
+    assert [line["what"] for line in noted(file)][-4:] == ["env/restore", "env/resume", "env/restore", "env/reset"]
 
 
 class Policy:

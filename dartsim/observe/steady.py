@@ -1,0 +1,182 @@
+"""Confidence intervals of a run's figures from that run alone, and whether they are narrow enough to end it.
+
+An observation is the time from one finished update to the next, with what each figure amounts to in it: turns are
+trained in lumps of an update, and a batch cut by the clock would hold a part of one. The warm-up is cut off by MSER-5,
+the rest is divided into 20 batches of equally many updates, and the figure is the ratio of two batch means (amount and
+minutes), with Student's t. Correlation between neighboring batches widens the interval, by its estimate and one
+standard error: with less, runs that end as soon as an interval is narrow end too often where it is so by chance.
+
+Sources: MSER-5, White, "An effective truncation heuristic for bias reduction in simulation output" (Simulation, 1997)
+and Hoad, Robinson and Davies, "Automating warm-up length estimation" (J. Oper. Res. Soc., 2010); 10 to 30 batches,
+Schmeiser, "Batch size effects in the analysis of simulation output" (Operations Research, 1982); wider intervals for
+correlated batches, Tafazzoli et al., "Performance of Skart" (INFORMS J. Computing, 2011), in a simpler form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dartsim.observe.figures import FIGURES, figure_parts, figures
+from dartsim.observe.records import Snapshot
+
+NUM_BATCHES = 20
+T95 = 2.093
+"""Student's t, two-sided 95 %, for the 19 degrees of freedom of 20 batches."""
+MAX_CORRELATION = 0.9
+"""Largest correlation of neighboring batches that counts: it makes an interval 4.4 times as wide."""
+MSER_SIZE = 5
+FEWEST = NUM_BATCHES + MSER_SIZE
+"""Updates before the first check: one in each batch after a short warm-up."""
+CHECK_GROWTH = 1.25
+"""Growth of the series from one check to the next: one that is tested often is narrow by chance."""
+
+Series = NDArray[np.float64]
+
+
+class Interval(NamedTuple):
+    """A figure and half its 95 % confidence interval."""
+
+    mean: float
+    half_width: float
+
+    def is_within(self, precision: float) -> bool:
+        """Return whether the half width is at most this share of the mean."""
+        return self.half_width <= precision * abs(self.mean)
+
+
+def warmup_length(amounts: Series, minutes: Series) -> int | None:
+    """Return how many leading observations MSER-5 cuts off; None if the series is too short to tell.
+
+    Args:
+        amounts: [N] what each observation adds to a figure.
+        minutes: [N] its duration, above 0.
+    """
+    num = len(amounts) // MSER_SIZE
+    if num < 4:
+        return None
+    whole = num * MSER_SIZE
+    sums = [series[:whole].reshape(num, MSER_SIZE).sum(axis=1) for series in (amounts, minutes)]
+    rates = sums[0] / sums[1]
+    left = np.arange(num, 0, -1)
+    mean = np.cumsum(rates[::-1])[::-1] / left
+    squares = np.cumsum((rates**2)[::-1])[::-1] / left - mean**2
+    statistic = np.maximum(squares, 0.0) / left  # the variance of the mean of what is left
+    half = num // 2  # in the second half, few values are close by chance
+    cut = int(np.argmin(statistic[: half + 1]))
+    return cut * MSER_SIZE if cut < half else None
+
+
+def batch_means(amounts: Series, minutes: Series) -> Interval | None:
+    """Return a figure per minute with its interval; None with too few observations.
+
+    Args:
+        amounts: [N] what each observation adds to the figure, without warm-up.
+        minutes: [N] its duration, above 0.
+    """
+    size = len(amounts) // NUM_BATCHES
+    if size < 1:
+        return None
+    kept = size * NUM_BATCHES
+    amount, duration = (series[-kept:].reshape(NUM_BATCHES, size).sum(axis=1) for series in (amounts, minutes))
+    mean = amount.sum() / duration.sum()
+    errors = (amount - mean * duration) / duration.mean()  # of a ratio, to first order
+    square = float((errors**2).sum())
+    if square <= (1e-9 * mean) ** 2:
+        return Interval(float(mean), 0.0)
+    correlation = float((errors[1:] * errors[:-1]).sum()) / square + 1.0 / sqrt(NUM_BATCHES)
+    correlation = min(max(correlation, 0.0), MAX_CORRELATION)
+    wider = sqrt((1.0 + correlation) / (1.0 - correlation))
+    return Interval(float(mean), wider * T95 * sqrt(square / (NUM_BATCHES - 1) / NUM_BATCHES))
+
+
+def interval(amounts: Series, minutes: Series) -> Interval | None:
+    """Return a figure's interval after its warm-up; None if the series has none yet."""
+    cut = warmup_length(amounts, minutes)
+    return None if cut is None else batch_means(amounts[cut:], minutes[cut:])
+
+
+class SteadyCheck:
+    """Observes a run from update to update until all chosen figures are known with a precision.
+
+    Args:
+        names: Figures that are rates or shares of time.
+        precision: Largest half width, as a share of the figure.
+    """
+
+    def __init__(self, names: Sequence[str], precision: float) -> None:
+        self._names = tuple(names)
+        self._precision = precision
+        self._last: Snapshot | None = None
+        self._minutes: list[float] = []
+        self._amounts: dict[str, list[float]] = {name: [] for name in self._names}
+        self._next = FEWEST
+        self.reached = False
+
+    def start(self, snapshot: Snapshot) -> None:
+        """Observe from this snapshot on: that of the run's start, or of the point at which it resumes."""
+        self._last = snapshot
+
+    def update_finished(self, snapshot: Snapshot) -> None:
+        """Add the observation that ends with this update, and check the intervals if it is time."""
+        assert self._last is not None, "a run starts before its updates"
+        minutes = (snapshot.time - self._last.time) / 60.0
+        if minutes <= 0.0 or self.reached:  # two updates at one time are one observation
+            return
+        values = figures(self._last, snapshot)
+        self._last = snapshot
+        self._minutes.append(minutes)
+        for name, amounts in self._amounts.items():
+            amounts.append(values[name] * minutes)
+        if len(self._minutes) >= self._next:
+            self._next = int(CHECK_GROWTH * len(self._minutes)) + 1
+            known = self.intervals().values()
+            self.reached = all(found is not None and found.is_within(self._precision) for found in known)
+
+    def intervals(self) -> dict[str, Interval | None]:
+        """Return the interval of each figure; None where there is none yet."""
+        minutes = np.array(self._minutes)
+        return {name: interval(np.array(amounts), minutes) for name, amounts in self._amounts.items()}
+
+    def as_json(self, *, hours: float, planned_hours: float) -> dict[str, Any]:
+        """Return the state at the end of a run, as in ``summary.json``."""
+        return {
+            "reached": self.reached,
+            "precision": self._precision,
+            "hours": hours,
+            "planned_hours": planned_hours,
+            "updates": len(self._minutes),
+            "figures": {name: found and found._asdict() for name, found in self.intervals().items()},
+        }
+
+
+def steady_text(steady: Mapping[str, Any]) -> str:
+    """Return the state at the end of a run in words."""
+    found = steady["figures"]
+    texts = ", ".join(_figure_text(name, value) for name, value in found.items())
+    if steady["reached"]:
+        return f"steady after {steady['hours']:.1f} of {steady['planned_hours']:g} h: {texts}"
+    return (
+        f"not steady within {100.0 * steady['precision']:.3g} % after {steady['hours']:.1f} h and "
+        f"{steady['updates']} updates: {texts}"
+    )
+
+
+def steady_runs_text(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return which share of several runs, or of means of runs, became steady, and when on average."""
+    reached, hours, planned = (fmean(run[name] for run in runs) for name in ("reached", "hours", "planned_hours"))
+    within = f"{100.0 * runs[0]['precision']:.3g} %"
+    return f"steady within {within}: {reached:.0%} of runs, ended after {hours:.1f} of {planned:g} h on average"
+
+
+def _figure_text(name: str, value: Mapping[str, float] | None) -> str:
+    style = FIGURES[name]
+    if value is None:
+        return f"{style.label} – (too few updates, or not settled)"
+    mean, unit = figure_parts(name, value["mean"])
+    return f"{style.label} {mean} ± {value['half_width'] * style.scale:.{max(1, style.decimals)}f} {unit}".rstrip()

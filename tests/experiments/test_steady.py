@@ -1,0 +1,45 @@
+"""Agreement of runs that end once they are steady with long ones."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from experiments import steady
+from experiments.steady import NAMES, STUDY, agreement
+from experiments.study import Options
+
+
+def short(mean, half_width, *, reached=True, hours=12.0):
+    found = {"mean": mean, "half_width": half_width}
+    return {"reached": reached, "hours": hours, "planned_hours": 48.0, "figures": dict.fromkeys(NAMES, found)}
+
+
+def test_coverage_counts_runs_that_became_steady():
+    runs = [short(40.0, 1.0), short(41.5, 1.0), short(39.5, 1.0), short(80.0, 1.0, reached=False, hours=48.0)]
+    row = agreement(runs, [dict.fromkeys(NAMES, 39.0), dict.fromkeys(NAMES, 41.0)])
+    assert (row["runs"], row["steady"], row["hours"], row["time_share"]) == (4, 3, 12.0, 0.4375)
+    figure = row["figures"]["trained_turns_per_minute"]
+    assert figure["covered"] == [True, False, True]
+    assert figure["mean"] == pytest.approx(121.0 / 3.0)
+
+
+def test_without_a_steady_run_coverage_is_unknown():
+    row = agreement([short(40.0, 1.0, reached=False)], [dict.fromkeys(NAMES, 40.0)])
+    assert row["steady"] == 0
+    assert row["figures"]["trained_turns_per_minute"]["coverage"] is None
+
+
+def test_the_study_runs_in_small(monkeypatch):
+    monkeypatch.setattr(steady, "SCHEDULERS", {"dart": ()})
+    monkeypatch.setattr(steady, "QUICK_LONG_HOURS", 1.0)
+    monkeypatch.setattr(steady, "QUICK_PRECISION", 0.6)
+    monkeypatch.setattr(Options, "sweep", lambda self, function, runs, name: [function(run.spec) for run in runs])
+    figures = STUDY.measure(Options(quick=True, seeds=1, console=Console(file=io.StringIO())))
+    row = figures["schedulers"]["dart"]
+    assert row["runs"] == row["steady"] == figures["runs"] == 1
+    assert row["hours"] < 10.0
+    (first,) = STUDY.tables.values()
+    assert "1 of 1" in str(first(figures))
