@@ -158,11 +158,33 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
         self._start(task)
 
     def _start(self, task: Task) -> None:
+        self._note_start(task)
+        self._begin(task)
+
+    def _note_start(self, task: Task) -> None:
         self.task = task
         self.turns = 0
         self.last_action = None
         self._running = True
-        self._begin(task)
+
+    def copy_state(self) -> Any:
+        """Return a copy of the desktop's state, for ``resume`` of any desktop of its kind.
+
+        Raises:
+            NotImplementedError: If a subclass does not copy its state.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not copy its state")
+
+    def _load(self, state: Any) -> None:
+        """Take over a copied state, without sharing anything with it that can change."""
+        raise NotImplementedError(f"{type(self).__name__} does not copy its state")
+
+    def resume(self, state: Any, task: Task, seed: int | None = None) -> None:
+        """Begin an episode in a copied state, in place of ``begin``: nothing is set up."""
+        if self.seeded:
+            super().reset(seed=seed)
+        self._note_start(task)
+        self._load(state)
 
     def act(self, action: str) -> bool:
         """Carry out an action and return whether it was the last: ``step`` without an observation.

@@ -5,7 +5,9 @@ The mock desktop needs a tenth of a millisecond for a step, less than handing it
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -14,6 +16,7 @@ from typing_extensions import override
 
 from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
 from dartsim.core.ports import AsyncEnv, EnvProvider
+from dartsim.core.snapshots import Snapshots
 from dartsim.core.types import Observation, StepResult, Task
 from dartsim.envs.base import DONE, FAIL, GuiEnv
 
@@ -25,11 +28,16 @@ class DirectEnv(AsyncEnv):
         desktop: A ``GuiEnv``, or anything with its plain calls; or any other gymnasium environment whose action is a
             string and whose observation is a screenshot or a dictionary with one, wrappers included. Of these, one
             without ``evaluate`` is scored by the reward of its last step.
+        states: The saved states of its host, if it can save its own; only a ``GuiEnv`` with ``copy_state`` can.
+
+    Attributes:
+        snapshots: ``dartsim.core.snapshots.Snapshots``; None without ``states``.
     """
 
-    def __init__(self, desktop: Any) -> None:
+    def __init__(self, desktop: Any, states: HostStates | None = None) -> None:
         foreign = isinstance(desktop, gymnasium.Env) and not isinstance(desktop, GuiEnv)
         self._desktop = WrappedDesktop(desktop) if foreign else desktop
+        self.snapshots = None if states is None else CopiedStates(self._desktop, states)
 
     @override
     async def reset(self, task: Task, *, seed: int) -> Observation:
@@ -46,7 +54,10 @@ class DirectEnv(AsyncEnv):
     def reset_now(self, task: Task, seed: int) -> Observation:
         """Do as ``reset``, in the caller's thread."""
         try:
-            self._desktop.begin(task, seed)
+            if self.snapshots is None:
+                self._desktop.begin(task, seed)
+            else:
+                self.snapshots.begin(task, seed)
             observation: Observation = self._desktop.observe()
             return observation
         except (DartsimError, ResetNeeded):
@@ -78,16 +89,69 @@ class DirectEnv(AsyncEnv):
         self._desktop.close()
 
 
-class DirectProvider(EnvProvider):
-    """Starts desktops at once."""
+@dataclass
+class HostStates:
+    """The saved states of a host's desktops, by key; None is the state after a boot, which any ``begin`` returns to."""
 
-    def __init__(self, make_env: Callable[[], Any]) -> None:
+    host: str
+    states: dict[str, Any] = field(default_factory=dict)
+
+
+class CopiedStates(Snapshots):
+    """The saved states of a desktop that copies its own."""
+
+    def __init__(self, desktop: Any, kept: HostStates) -> None:
+        self._desktop = desktop
+        self._kept = kept
+        self._restored: Any = None
+        self._begun = False
+
+    @property
+    @override
+    def host(self) -> str:
+        return self._kept.host
+
+    @override
+    async def save(self, key: str) -> int:
+        state = self._desktop.copy_state() if self._begun else None
+        self._kept.states[key] = state
+        return len(pickle.dumps(state))
+
+    @override
+    async def restore(self, key: str) -> None:
+        if key not in self._kept.states:
+            raise EnvBroken(f"{self.host} has no saved state {key!r}")
+        self._restored, self._begun = self._kept.states[key], False
+
+    @override
+    async def delete(self, key: str) -> None:
+        self._kept.states.pop(key, None)
+
+    @property
+    def set_up(self) -> bool:
+        """Whether the restored state is that of a task that was set up."""
+        return self._restored is not None
+
+    def begin(self, task: Task, seed: int) -> None:
+        """Begin an attempt in the restored state; set it up if there is none."""
+        state, self._restored, self._begun = self._restored, None, True
+        if state is None:
+            self._desktop.begin(task, seed)
+        else:
+            self._desktop.resume(state, task, seed)
+
+
+class DirectProvider(EnvProvider):
+    """Starts desktops at once, which save their states if ``forks``."""
+
+    def __init__(self, make_env: Callable[[], Any], *, forks: bool = False) -> None:
         self._make_env = make_env
+        self._states = HostStates("this process") if forks else None
 
     @override
     async def start(self, slot: int) -> DirectEnv:
         try:
-            return DirectEnv(self._make_env())
+            return DirectEnv(self._make_env(), self._states)
         except Exception as exc:
             raise EnvStartFailed(f"the desktop of slot {slot} could not be made: {exc!r}") from exc
 

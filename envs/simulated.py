@@ -51,6 +51,12 @@ class SimDesktop(GuiEnv):
         if not self.draw:
             self._shown = Observation(_gray(self.height, self.width), task.instruction, self._tree())
 
+    def copy_state(self) -> tuple[bool, Observation | None]:
+        return self.solved, self._shown
+
+    def _load(self, state: tuple[bool, Observation | None]) -> None:
+        self.solved, self._shown = state
+
     def _act(self, action: str) -> None:
         if action == SOLVE_ACTION:
             self.solved = True

@@ -17,10 +17,10 @@ import gymnasium
 import numpy as np
 from typing_extensions import override
 
-from dartsim.core.errors import DartsimError, EnvStartFailed
+from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed
 from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Observation, StepResult, Task
-from dartsim.envs.direct import DirectEnv
+from dartsim.envs.direct import CopiedStates, DirectEnv, HostStates
 from dartsim.sim.env_profiles import EnvTiming
 from dartsim.sim.host import SimHost, mib, place
 
@@ -40,10 +40,15 @@ class TimedEnv(DirectEnv):
             ``evaluate`` is scored by the reward of its last step.
         host: Where it runs; its memory has been taken already.
         pace: Draws how long its calls take there.
+        states: The host's saved states, if it saves its own.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, str], host: SimHost, pace: Pace) -> None:
+    def __init__(
+        self, env: gymnasium.Env[Any, str], host: SimHost, pace: Pace, states: HostStates | None = None
+    ) -> None:
         super().__init__(env)
+        if states is not None:
+            self.snapshots = TimedStates(self._desktop, states, self)
         self.host = host
         self._pace = pace
         self._cores = host.cores
@@ -58,10 +63,27 @@ class TimedEnv(DirectEnv):
             await self.host.run(pace.teardown(), 0.0)
             await pace.boot_on(self.host)
         self._used = True
-        await self.host.run(pace.setup(), pace.boot_cores)
-        if pace.timing.settle_seconds:
-            await self.host.idle(pace.timing.settle_seconds)
+        if self.snapshots is None or not self.snapshots.set_up:
+            await self.host.run(pace.setup(), pace.boot_cores)
+            if pace.timing.settle_seconds:
+                await self.host.idle(pace.timing.settle_seconds)
         return self.reset_now(task, seed)
+
+    async def revert(self) -> None:
+        """Take the time in which the desktop returns to a saved state.
+
+        Raises:
+            EnvBroken: If it does not.
+        """
+        await self.host.run(self._pace.restore(), self._pace.boot_cores)
+        self._used = False
+        if self._pace.restore_fails():
+            raise EnvBroken(f"a desktop on {self.host.name} did not return to its saved state")
+
+    async def save(self) -> int:
+        """Take the time in which the desktop's state is saved; return its size, bytes."""
+        await self.host.run(self._pace.save(), self._pace.boot_cores)
+        return int(self._pace.timing.snapshot_mib * 2**20)
 
     @override
     async def step(self, action: str) -> StepResult:
@@ -98,6 +120,25 @@ class TimedEnv(DirectEnv):
                 logger.warning("a desktop failed in close; its host's memory is free again", exc_info=True)
 
 
+class TimedStates(CopiedStates):
+    """Saved states, and the time that saving and restoring take."""
+
+    def __init__(self, desktop: Any, kept: HostStates, env: TimedEnv) -> None:
+        super().__init__(desktop, kept)
+        self._env = env
+
+    @override
+    async def save(self, key: str) -> int:
+        num_bytes = await self._env.save()
+        await super().save(key)
+        return num_bytes
+
+    @override
+    async def restore(self, key: str) -> None:
+        await self._env.revert()
+        await super().restore(key)
+
+
 class Pace:
     """A timing profile with the samplers of one host's desktops, each with its own random stream.
 
@@ -106,12 +147,19 @@ class Pace:
 
     def __init__(self, timing: EnvTiming, rng: np.random.Generator) -> None:
         latencies = (timing.start, timing.boot, timing.setup, timing.step, timing.evaluate, timing.teardown)
-        samplers = [latency.sampler(stream) for latency, stream in zip(latencies, rng.spawn(6), strict=True)]
+        *streams, saving, restoring, failing = rng.spawn(9)
+        samplers = [latency.sampler(stream) for latency, stream in zip(latencies, streams, strict=True)]
         self.timing = timing
         self.start, self.boot, self.setup, self.step, self.evaluate, self.teardown = samplers
+        self.save, self.restore = timing.save.sampler(saving), timing.restore.sampler(restoring)
+        self._failing = failing
         self.boot_cores = round(timing.boot_cores * 1024) / 1024
         self.step_cores = round(timing.step_cores * 1024) / 1024
         self.memory_mib = mib(timing.memory_gib)
+
+    def restore_fails(self) -> bool:
+        """Draw whether a desktop does not return to a saved state."""
+        return bool(self._failing.random() < self.timing.restore_failures)
 
     async def boot_on(self, host: SimHost) -> None:
         """Start and boot: the start while holding a start slot, the rest beside others."""
@@ -123,7 +171,8 @@ class Pace:
 class TimedProvider(EnvProvider):
     """Starts desktops on hosts.
 
-    Latencies are drawn a host and a kind from streams of their own, in the order in which its desktops ask.
+    Latencies are drawn a host and a kind from streams of their own, in the order in which its desktops ask. With
+    ``forks`` the desktops of a host save their states there.
 
     Raises:
         ConfigError: If the desktops do not fit on the hosts.
@@ -137,11 +186,14 @@ class TimedProvider(EnvProvider):
         *,
         num_envs: int,
         rng: np.random.Generator,
+        forks: bool = False,
     ) -> None:
         self.hosts = place(num_envs, hosts, timing.memory_gib)
         paces = [Pace(timing, stream) for stream in rng.spawn(len(hosts))]
         pace_of = {id(host): pace for host, pace in zip(hosts, paces, strict=True)}
+        states = {id(host): HostStates(host.name) if forks else None for host in hosts}
         self._make_env = make_env
+        self._states = [states[id(host)] for host in self.hosts]
         self._paces = [pace_of[id(host)] for host in self.hosts]
 
     @override
@@ -150,7 +202,7 @@ class TimedProvider(EnvProvider):
         await host.memory.take(pace.memory_mib)
         try:
             await pace.boot_on(host)
-            return TimedEnv(self._make_env(), host, pace)
+            return TimedEnv(self._make_env(), host, pace, self._states[slot])
         except BaseException as exc:
             host.memory.give_back(pace.memory_mib)
             if isinstance(exc, Exception) and not isinstance(exc, DartsimError):

@@ -184,8 +184,8 @@ def engine(num_desktops: int, *, concurrent_starts: int = 4) -> DockerHostConfig
     return DockerHostConfig(max_desktops=num_desktops, concurrent_starts=concurrent_starts, call_seconds=120.0)
 
 
-def gaps(recorder: Recorder, num_envs: int) -> list[float]:
-    """Return, for each attempt but a slot's first, the seconds from the score before it to its own set-up."""
+def gaps(recorder: Recorder, num_envs: int, *, until: DesktopState = DesktopState.SETUP) -> list[float]:
+    """Return, for each attempt but a slot's first, the seconds from the score before it to its own state ``until``."""
     found: list[float] = []
     for slot in range(num_envs):
         scored: float | None = None
@@ -194,7 +194,7 @@ def gaps(recorder: Recorder, num_envs: int) -> list[float]:
                 continue
             if state == DesktopState.EVALUATING:
                 scored = end
-            elif state == DesktopState.SETUP and scored is not None:
+            elif state == until and scored is not None:
                 found.append(start - scored)
                 scored = None
     return found

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import Any
 
 from dartsim.core.errors import StoreFault
@@ -23,8 +24,11 @@ from dartsim.rollout import actors
 from dartsim.rollout.cluster import EnvCluster
 from dartsim.rollout.deadlines import Lane
 from dartsim.rollout.lockstep import LockstepSession
-from dartsim.rollout.service import PoolSession, RolloutService
+from dartsim.rollout.revert import RevertingDesktop
+from dartsim.rollout.routing import Router
+from dartsim.rollout.service import RolloutService
 from dartsim.rollout.sync import WeightSync
+from dartsim.rollout.turns import PoolSession
 from dartsim.run import resume_point
 from dartsim.store.sql import SqlStore
 from dartsim.store.transactions import Writer
@@ -49,6 +53,8 @@ def _planted(bug: str, owner: Any, name: str) -> Callable[[Callable[..., Any]], 
     @contextmanager
     def apply(wrong: Callable[..., Any]) -> Iterator[None]:
         old = owner.__dict__[name]
+        if not isinstance(old, FunctionType | property):
+            raise TypeError(f"{name} is compiled and cannot be replaced: set DARTSIM_PURE_PYTHON=1")
         if isinstance(old, property):
             setattr(owner, name, property(lambda self: wrong(old.fget, self)))
         else:
@@ -96,6 +102,12 @@ async def _(old: Any, self: WeightSync, worker: Any, mode: Any) -> Any:
     if fault is None:
         worker.version = self._target.version
     return fault
+
+
+@_planted("state left behind", RevertingDesktop, "_resumed")
+async def _(old: Any, self: RevertingDesktop, library: Any, state: Any, task: Any, seed: int) -> Any:
+    """An attempt begins on what the last one left, in place of its task's saved state."""
+    return await self._set_up(task, seed)
 
 
 @_planted("missing requeue", DataManager, "finish")
@@ -170,8 +182,8 @@ async def _(old: Any, *args: Any, **options: Any) -> Trajectory:
     return trajectory
 
 
-@_planted("leaked permit", RolloutService, "end")
-def _(old: Any, self: RolloutService, worker: Any) -> None:
+@_planted("leaked permit", Router, "end")
+def _(old: Any, self: Router, worker: Any) -> None:
     """A request that ends on a worker which was taken down is not counted off."""
     if worker.routable:
         old(self, worker)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dartsim.core.ports import AsyncEnv, EnvProvider
+from dartsim.core.snapshots import snapshots_of
 from dartsim.core.types import Observation, StepResult, Task
 
 Keep = Callable[[Any, str | None], None]
@@ -24,6 +25,7 @@ class KeepingDesktop:
     def __init__(self, inner: AsyncEnv, keep: Keep) -> None:
         self._inner = inner
         self._keep = keep
+        self.snapshots = snapshots_of(inner)
         self._under_way: set[asyncio.Future[None]] = set()
 
     async def reset(self, task: Task, *, seed: int) -> Observation:

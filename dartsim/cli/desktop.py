@@ -29,18 +29,25 @@ class ImageVariant(StrEnum):
 
     SKELETON = "skeleton"
     FULL = "full"
+    VM = "vm"
 
 
 VariantOption = Annotated[
     ImageVariant,
-    typer.Option(help="skeleton: a second, with this machine's /usr mounted; full: minutes, a Debian of its own."),
+    typer.Option(
+        help="skeleton: a second, with this machine's /usr mounted; full: minutes, a Debian of its own; vm: minutes, a "
+        "virtual machine with one."
+    ),
 ]
+Vm = Annotated[bool, typer.Option("--vm", help="Short for --variant vm.")]
 Office = Annotated[bool, typer.Option("--office", help="With LibreOffice Calc.")]
 Host = Annotated[
     str | None, typer.Option(metavar="URL", help="Engine: unix://, tcp:// or ssh://; default: DOCKER_HOST or local.")
 ]
 
-BUILD_EXAMPLES = "Examples:\n\ndartsim desktop build\n\ndartsim desktop build --variant full --office"
+BUILD_EXAMPLES = (
+    "Examples:\n\ndartsim desktop build\n\ndartsim desktop build --variant full --office\n\ndartsim desktop build --vm"
+)
 START_EXAMPLES = (
     "Examples:\n\ndartsim desktop start --app mousepad --show desktop.png --seconds 0\n\n"
     "dartsim desktop start --vnc\n\n"
@@ -52,6 +59,7 @@ REAP_EXAMPLES = "Examples:\n\ndartsim desktop reap\n\ndartsim desktop reap --all
 @desktop_app.command(epilog=BUILD_EXAMPLES)
 def build(
     variant: VariantOption = ImageVariant.SKELETON,
+    vm: Vm = False,
     office: Office = False,
     again: Annotated[bool, typer.Option("--again", help="Rebuild it even if it exists.")] = False,
     host: Host = None,
@@ -62,7 +70,13 @@ def build(
 
     with errors.status("building"):
         name = asyncio.run(
-            build_image(variant.value, settings, office=office, again=again, on_line=lambda line: errors.print(line))
+            build_image(
+                "vm" if vm else variant.value,
+                settings,
+                office=office,
+                again=again,
+                on_line=lambda line: errors.print(line),
+            )
         )
     out.print(name)
 
@@ -70,6 +84,7 @@ def build(
 @desktop_app.command(epilog=START_EXAMPLES)
 def start(
     variant: VariantOption = ImageVariant.SKELETON,
+    vm: Vm = False,
     office: Office = False,
     app: Annotated[str, typer.Option(help="A program to start in it, e.g. mousepad.")] = "",
     width: Annotated[int, typer.Option(min=96, help="Screen size, pixels.")] = 1920,
@@ -95,7 +110,7 @@ def start(
     from dartsim.config.schema import DesktopConfig
     from dartsim.real.desktop import desktop_spec
 
-    desktop = DesktopConfig(variant=variant.value, office=office, width=width, height=height)
+    desktop = DesktopConfig(variant="vm" if vm else variant.value, office=office, width=width, height=height)
     spec = desktop_spec(desktop, app=app, vnc=vnc)
     with suppress(KeyboardInterrupt):
         asyncio.run(_start(settings, spec, (width, height), show, seconds, json_file))
@@ -124,7 +139,7 @@ async def _start(
         container = await engine.start(spec, slot=0)
         urls = {name: f"http://{container.host}:{port}" for name, port in container.ports.items()}
         async with VmClient(urls["server"], server=replace(OWN_SERVER, token=token)) as client:
-            await wait_booted(client, Readiness(limit_seconds=60.0))
+            await wait_booted(client, Readiness(limit_seconds=120.0))
             facts = {"name": container.name, **urls, "seconds": round(loop.time() - begun, 3)}
             facts |= {"token": token} if token else {}
             if show is not None:

@@ -256,6 +256,12 @@ def backend_rules(config: Config) -> Iterator[str]:
             f'cluster.faults.profile = "{faults.profile}" (or its kinds, or its schedule) needs a modeled cluster in '
             'virtual time, and some components of this run take real time. Set cluster.faults.profile = "none".'
         )
+    if config.run.until_steady and not backend.virtual:
+        yield (
+            "run.until_steady (--until-steady, --precision) ends a simulation whose figures are known, and some "
+            "components of this run take real time. Set run.until_steady = false; run.updates and run.target_success "
+            "end a real run early."
+        )
     sources = backend.desktop_backend.task_sources
     if sources is not None and source not in sources:
         yield (
@@ -271,6 +277,31 @@ def backend_rules(config: Config) -> Iterator[str]:
         yield f'backend.desktops = "{backend.desktops}" needs a model that sees: set policy.kind = "vlm".'
     for part in backend.parts:
         yield from part.problems(config)
+
+
+def revert_rules(config: Config) -> Iterator[str]:
+    """Yield one sentence for every broken rule about desktops that return to saved states."""
+    revert, backend = config.desktop.revert, config.backend
+    if revert == "boot":
+        return
+    saves, spares = backend.desktop_backend.saves_states(config), config.rollout.warm_envs
+    if saves and spares:
+        yield (
+            f'rollout.warm_envs = {spares} spares would never be used with desktop.revert = "{revert}", whose desktops '
+            "do not boot between attempts. Set rollout.warm_envs = 0."
+        )
+    if not saves and (revert == "snapshot" or not spares):
+        yield (
+            f'desktop.revert = "{revert}" needs desktops that save their state, and those of backend.desktops = '
+            f'"{backend.desktops}" with tasks.source = "{config.tasks.source}" do not (for containers it would take '
+            'CRIU). Set desktop.revert = "boot", or "fork" with rollout.warm_envs of 1 or more: spares that are set up '
+            "ahead, for the tasks of the next attempts."
+        )
+    if config.ray.address is not None and config.ray.desktops.place and not backend.desktop_backend.modeled:
+        yield (
+            f'desktop.revert = "{revert}" does not reach desktops that Ray places. Set ray.desktops.place = false, or '
+            'desktop.revert = "boot".'
+        )
 
 
 def ray_rules(config: Config) -> Iterator[str]:
@@ -311,6 +342,7 @@ def check(config: Config) -> Config:
         *broken_rules(config),
         *policy_rules(config),
         *backend_rules(config),
+        *revert_rules(config),
         *ray_rules(config),
         *security_rules(config),
     ]

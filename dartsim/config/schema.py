@@ -19,7 +19,7 @@ from dartsim.config.sections.faults import FaultsConfig, FaultWindow
 from dartsim.config.sections.gym import GymConfig
 from dartsim.config.sections.policy import PolicyConfig, SurrogateConfig
 from dartsim.config.sections.ray import RayConfig, RayPart
-from dartsim.config.sections.rollout import RolloutConfig, SyncConfig
+from dartsim.config.sections.rollout import LimitsConfig, RolloutConfig, SyncConfig
 from dartsim.config.sections.run import AlarmsConfig, RecorderConfig, RunConfig
 from dartsim.config.sections.storage import StorageConfig
 from dartsim.config.sections.tasks import TasksConfig
@@ -83,6 +83,17 @@ class Config(Section):
     def name(self) -> str:
         """What the run is called: ``run.name``, or its preset."""
         return self.run.name or self.preset
+
+    @property
+    def limits(self) -> LimitsConfig:
+        """Longest time of each call, as an attempt sees it: on desktops that revert, a set-up may include more.
+
+        It may wait for the same set-up on another desktop, find what that saved unusable, and boot.
+        """
+        limits = self.rollout.limits
+        if not self.backend.desktop_backend.reverts(self):
+            return limits
+        return limits.replace(setup_seconds=limits.start_seconds + 2.0 * limits.setup_seconds)
 
     def plugin(self, kind: str, name: str) -> ComponentSection:
         """Return the parameters of a plug-in whose table is ``[plugins.KIND.NAME]``."""

@@ -10,10 +10,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from typing_extensions import override
 
-from dartsim.core.errors import InvariantViolated, WorkerRestarted
+from dartsim.core.errors import EnvFault, InvariantViolated, WorkerRestarted
 from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, Resumable, Store
+from dartsim.core.snapshots import snapshots_of
 from dartsim.core.sync_modes import sync_modes
 from dartsim.core.types import (
     Attempt,
@@ -36,6 +38,8 @@ from dartsim.core.types import (
 
 TASK = Task("check", "Save the document.")
 """The task of the checks, unless the caller names one."""
+
+OTHER_TASK = Task("other-check", "Open the document.")
 
 NONSENSE = "this is no action"
 """A malformed action; no fault of a desktop."""
@@ -193,6 +197,65 @@ async def check_env_provider(
         if not starting.cancelled():
             await starting.result().close()
     await check_env(await provider.start(slots[0]))
+
+
+async def check_snapshots(
+    provider: EnvProvider,
+    task: Task = TASK,
+    other: Task = OTHER_TASK,
+    *,
+    act: str = "WAIT",
+    slots: tuple[int, int] = (0, 1),
+    same: Callable[[Any, Any], bool] = np.array_equal,
+) -> None:
+    """Check that desktops return to saved states, their own and each other's, and that nothing else is left in them.
+
+    Args:
+        provider: Starts desktops that save their states.
+        task: A task with a set-up.
+        other: Another one.
+        act: An action that changes the state of ``task``.
+        slots: Two slots on one host.
+        same: Whether two screenshots count as equal.
+    """
+    first, second = [await provider.start(slot) for slot in slots]
+    saved, shared = snapshots_of(first), snapshots_of(second)
+    if saved is None or shared is None:
+        raise InvariantViolated("a desktop has no snapshots")
+    _require(await saved.save("booted") >= 0, "a saved state has a negative size")
+    shown = await first.reset(task, seed=1)
+    _require(await saved.save("task") >= 0, "a saved state has a negative size")
+    at_first = await first.evaluate()
+    for desktop, snapshots, seed in ((first, saved, 2), (second, shared, 3)):
+        if snapshots.host != saved.host:
+            continue
+        await first.step(act)
+        await snapshots.restore("task")
+        again = await desktop.reset(task, seed=seed)
+        _check_observation(again, task)
+        _require(same(shown.screenshot, again.screenshot), "a restored desktop shows another screen than when saved")
+        score = await desktop.evaluate()
+        _require(score == at_first, f"a restored desktop is scored {score}, and {at_first} when it was saved")
+    await first.step(act)
+    await first.step("DONE")
+    if shared.host == saved.host:
+        score = await second.evaluate()
+        _require(score == at_first, f"actions on one desktop changed another's score from {at_first} to {score}")
+    await saved.restore("booted")
+    _check_observation(await first.reset(other, seed=4), other)
+    await saved.delete("task")
+    await saved.delete("task")
+    for key in ("task", "never saved"):
+        try:
+            await saved.restore(key)
+        except EnvFault:
+            await first.close()
+            first = await provider.start(slots[0])
+            saved = snapshots_of(first) or saved
+        else:
+            raise InvariantViolated(f"a desktop returned to a state {key!r} that was not there")
+    await first.close()
+    await second.close()
 
 
 async def check_policy_worker(

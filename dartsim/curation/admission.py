@@ -49,6 +49,7 @@ class SamplingUnit:
         size = {"rollout": 1, "task": attempts_per_task, "batch": num_envs}[unit]
         groups = [SlotGroup() for _ in range(0, num_envs, size)]
         self._group_of = [groups[slot // size] for slot in range(num_envs)]
+        self.num_envs = num_envs
 
     def slot_group(self, slot: int) -> SlotGroup:
         return self._group_of[slot]
@@ -164,9 +165,17 @@ class AdmissionControl:
             return False
         if rule.unbounded and not self.holding:
             return True
-        if self._open.lacking:
-            return True
-        return not self.holding and rule.blocked_by(self._counts()) is None
+        return self._open.lacking or self.may_begin()
+
+    def may_begin_beside(self) -> bool:
+        """Return whether a group may begin beside others that lack attempts: ``max_ahead`` must let all be complete."""
+        max_ahead = self._rules.max_ahead
+        after = self._ledger.ahead + self._open.num_lacking + self._rules.attempts.parameters.group_size
+        return self.may_begin() and (max_ahead is None or after <= max_ahead)
+
+    def may_begin(self) -> bool:
+        """Return whether another group may begin, as far as the rule counts groups."""
+        return not self.holding and self._rules.admission.blocked_by(self._counts()) is None
 
     def blocked_by(self) -> str | None:
         """Return why no group may begin, as a sentence; None if one may, or only ``max_ahead`` forbids it."""

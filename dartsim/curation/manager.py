@@ -75,13 +75,18 @@ class DataManager:
         failure: Why an attempt could not be handed over. The caller may be cancelled before it reports the error.
         changed: When a group became ready last, or a batch was taken; loop time.
         withdraw: Cancels a running attempt, which is handed over soon after; set by whoever plays them.
+        host_of: Host of a slot whose desktops share saved states; None: attempts of a group go to any slot.
     """
 
     def __init__(self, rules: Rules, *, unit: SamplingUnit, store: Store, recorder: Recorder, seed: int = 0) -> None:
         self._rules = rules
         self._unit = unit
         self.ledger = AttemptLedger(store, recorder)
-        self.open_groups = OpenGroups(rules.order, rules.attempts, rules.turn_limits, seed=seed)
+        # Attempts in flight belong to half as many groups anyway; with more, groups would take too long.
+        max_filling = max(1, 2 * unit.num_envs // rules.attempts.parameters.group_size)
+        self.open_groups = OpenGroups(
+            rules.order, rules.attempts, rules.turn_limits, seed=seed, max_filling=max_filling
+        )
         self.ready_groups = ReadyGroups(rules, self.ledger)
         self._grader = GroupGrader(rules)
         self._queue = AdmissionQueue(unit, recorder)
@@ -96,6 +101,7 @@ class DataManager:
         self._ending = False
         self._closed = False
         self.withdraw: Callable[[int], None] = lambda attempt: None
+        self.host_of: Callable[[int], str | None] = lambda slot: None
         self.failure: BaseException | None = None
         self.changed = recorder.clock()
 
@@ -148,7 +154,11 @@ class DataManager:
         while self._queue and self._admission.allows():
             slot = self._queue.next()
             if slot is not None:
-                attempt = self.open_groups.next_attempt(self.ledger.admitted, self.ledger.version)
+                host = self.host_of(slot)
+                begin = host is not None and self._admission.may_begin_beside()
+                attempt = self.open_groups.next_attempt(
+                    self.ledger.admitted, self.ledger.version, host=host, may_begin=begin
+                )
                 self.ledger.begin(attempt)
                 self._queue.start(slot, attempt)
 

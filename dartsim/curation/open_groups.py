@@ -32,11 +32,18 @@ class OpenGroup:
     again: list[tuple[int, int]] = field(default_factory=list)
     repeated: int = 0
     extra: int = 0
+    hosts: set[str] = field(default_factory=set)
+    """Hosts that its attempts were given to, where its task's set-up is saved."""
 
     @property
     def planned(self) -> int:
         """Attempts it will have when complete."""
         return self.size + self.replaced + self.extra
+
+    @property
+    def lacking(self) -> bool:
+        """Whether some of its attempts have not started."""
+        return self.admitted < self.planned
 
     @property
     def complete(self) -> bool:
@@ -47,17 +54,27 @@ class OpenGroups:
     """The groups that are being collected.
 
     Attempts that an open group lacks come first; only then does another group begin, with a task that is offered
-    again or the next one of the order.
+    again or the next one of the order. For a slot on a named host, those of a group that was given to this host come
+    first; up to ``max_filling`` groups then lack attempts at once, so that each host can have one of its own.
     """
 
-    def __init__(self, order: TaskOrder, attempts: AttemptsRule, turn_limits: TurnLimitRule, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        order: TaskOrder,
+        attempts: AttemptsRule,
+        turn_limits: TurnLimitRule,
+        *,
+        seed: int = 0,
+        max_filling: int = 1,
+    ) -> None:
         self._order = order
         self._attempts = attempts
         self._turn_limits = turn_limits
         self._seed = seed
         self.groups: dict[int, OpenGroup] = {}
-        self._filling: OpenGroup | None = None
-        """The newest group, while some of its attempts have not started for the first time."""
+        self._max_filling = max_filling
+        self._filling: list[OpenGroup] = []
+        """The newest group, and older ones some of whose attempts have not started for the first time."""
         self._replace: deque[OpenGroup] = deque()
         """Filled groups that lack attempts again, once per attempt."""
         self._again: deque[Task] = deque()
@@ -68,11 +85,27 @@ class OpenGroups:
 
     @property
     def lacking(self) -> bool:
-        return bool(self._replace) or (self._filling is not None and self._filling.admitted < self._filling.planned)
+        return bool(self._replace) or any(group.lacking for group in self._filling)
 
-    def next_attempt(self, number: int, version: Version) -> Attempt:
-        """Return an attempt of a group that lacks one, or the first one of a new group."""
-        group = self._next_group()
+    @property
+    def num_lacking(self) -> int:
+        """Attempts that open groups lack."""
+        return len(self._replace) + sum(group.planned - group.admitted for group in self._filling)
+
+    def next_attempt(
+        self, number: int, version: Version, *, host: str | None = None, may_begin: bool = False
+    ) -> Attempt:
+        """Return an attempt of a group that lacks one, or the first one of a new group.
+
+        Args:
+            number: Of the attempt.
+            version: Newest published version.
+            host: Host of the slot, if its desktops share saved states.
+            may_begin: Whether a group may begin for this host although others lack attempts.
+        """
+        group = self._next_group(host, may_begin)
+        if host is not None:
+            group.hosts.add(host)
         if group.again:
             index, seed = group.again.pop(0)
             group.repeated += 1
@@ -91,32 +124,55 @@ class OpenGroups:
             version=version,
         )
 
-    def _next_group(self) -> OpenGroup:
+    def _next_group(self, host: str | None, may_begin: bool) -> OpenGroup:
+        if host is not None:
+            for group in (*self._replace, *self._filling):
+                if group.lacking and host in group.hosts:
+                    if group not in self._filling:
+                        self._replace.remove(group)
+                    return group
         if self._replace:
             return self._replace.popleft()
-        if self._filling is None or self._filling.admitted >= self._filling.planned:
-            task = self._again.popleft() if self._again else self._order.next()
-            attempts, turn_limit = self._attempts.attempts(task.id), self._turn_limits.limit(task.id)
-            self._filling = OpenGroup(self._begun, task, attempts, turn_limit=turn_limit)
-            self._begun += 1
-            self.groups[self._filling.id] = self._filling
-        return self._filling
+        lacking = [group for group in self._filling if group.lacking]
+        if lacking and not (may_begin and len(lacking) < self._max_filling):
+            return lacking[0]
+        task = self._again.popleft() if self._again else self._order.next()
+        attempts, turn_limit = self._attempts.attempts(task.id), self._turn_limits.limit(task.id)
+        group = OpenGroup(self._begun, task, attempts, turn_limit=turn_limit)
+        self._filling = [*lacking, group]
+        self._begun += 1
+        self.groups[group.id] = group
+        return group
+
+    def upcoming(self, number: int) -> list[Task]:
+        """Return the tasks of so many next attempts, in order; tasks of new groups are drawn ahead for it."""
+        tasks = [group.task for group in self._replace]
+        for group in self._filling:
+            tasks += [group.task] * (group.planned - group.admitted)
+        begun = 0
+        while len(tasks) < number:
+            if begun == len(self._again):
+                self._again.append(self._order.next())
+            task = self._again[begun]
+            tasks += [task] * self._attempts.attempts(task.id)
+            begun += 1
+        return tasks[:number]
 
     def replace(self, group: OpenGroup) -> None:
         group.replaced += 1
-        if group is not self._filling:
+        if group not in self._filling:
             self._replace.append(group)
 
     def extend(self, group: OpenGroup, number: int) -> None:
-        if group is self._filling:
-            self._filling = None
+        if group in self._filling:
+            self._filling.remove(group)
         group.extra += number
         self._replace.extend([group] * number)
 
     def remove(self, group: OpenGroup) -> None:
         del self.groups[group.id]
-        if group is self._filling:
-            self._filling = None
+        if group in self._filling:
+            self._filling.remove(group)
         if group in self._replace:
             self._replace = deque(other for other in self._replace if other is not group)
 
@@ -146,7 +202,7 @@ class OpenGroups:
                     "of it run: it would never be complete"
                 )
             lacking = group.planned - group.admitted
-            if group is not self._filling and lacking != self._replace.count(group):
+            if group not in self._filling and lacking != self._replace.count(group):
                 raise InvariantViolated(
                     f"group {group.id} lacks {lacking} attempts and {self._replace.count(group)} of them are to be "
                     "started: it would never be complete"
@@ -156,7 +212,7 @@ class OpenGroups:
         return {
             "drawn": self._drawn,
             "groups": self._begun,
-            "filling": None if self._filling is None else self._filling.id,
+            "filling": [group.id for group in self._filling],
             "replace": [group.id for group in self._replace],
             "open": [save_open(group) for group in self.groups.values()],
             "again": [task.id for task in self._again],
@@ -170,7 +226,7 @@ class OpenGroups:
         self._drawn, self._begun = saved["drawn"], saved["groups"]
         self._again = deque(tasks[name] for name in saved["again"] if name in tasks)
         self.groups = {group["id"]: read_open(group, tasks[group["task"]], trajectories) for group in saved["open"]}
-        self._filling = self.groups.get(saved["filling"])
+        self._filling = [self.groups[number] for number in saved["filling"] if number in self.groups]
         self._replace = deque(self.groups[number] for number in saved["replace"] if number in self.groups)
 
 

@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from typing_extensions import override
+
 from dartsim.config import Config
 from dartsim.core.errors import InvariantViolated
 from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker
+from dartsim.core.snapshots import Snapshots, WrappedSnapshots, snapshots_of
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Batch, Observation, Reply, Request, StepResult, Task, UpdateResult, Version, Weights
 from dartsim.sim import Node
@@ -101,7 +104,7 @@ class CheckedEnv:
         self._slot = slot
         self._inner = inner
         self._node = node
-        self._limits = monitor.config.rollout.limits
+        self._limits = monitor.config.limits
         self._seed: int | None = None
         self._closed = False
 
@@ -110,6 +113,20 @@ class CheckedEnv:
         if self._closed:
             self._monitor.fail("I4", f"{name} was called on a desktop of slot {self._slot} that is closed")
         with self._monitor.call(self, f"{name} {self._slot}", limit, self._node):
+            yield
+
+    @property
+    def snapshots(self) -> Snapshots | None:
+        inner = snapshots_of(self._inner)
+        return None if inner is None else CheckedSnapshots(inner, self)
+
+    def restored(self) -> None:
+        """Allow another attempt: nothing of the last one is left."""
+        self._seed = None
+
+    @contextmanager
+    def snapshot_call(self, name: str) -> Iterator[None]:
+        with self._call(name, self._limits.setup_seconds):
             yield
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
@@ -140,6 +157,30 @@ class CheckedEnv:
         finally:
             if self._closed:
                 del self._monitor.desktops[self._slot]
+
+
+class CheckedSnapshots(WrappedSnapshots):
+    """Saved states of a desktop: only they allow it a second attempt."""
+
+    def __init__(self, inner: Snapshots, env: CheckedEnv) -> None:
+        super().__init__(inner)
+        self._env = env
+
+    @override
+    async def save(self, key: str) -> int:
+        with self._env.snapshot_call("save"):
+            return await self._inner.save(key)
+
+    @override
+    async def restore(self, key: str) -> None:
+        with self._env.snapshot_call("restore"):
+            await self._inner.restore(key)
+            self._env.restored()
+
+    @override
+    async def delete(self, key: str) -> None:
+        with self._env.snapshot_call("delete"):
+            await self._inner.delete(key)
 
 
 class CheckedProvider:

@@ -325,7 +325,7 @@ def _patience(prepared: PreparedRun, settings: CaseSettings) -> float:
     stretched = float(settings["delay_seconds"]) * (1 + envs) if settings["delay_share"] else 0.0
     # The backoff of a slot doubles: the last one may take half of the time with faults.
     rest = min(settings.fault_seconds / 2.0, LONGEST_REST_SECONDS)
-    limits = config.rollout.limits
+    limits = config.limits
     hung = config.rollout.start_tries * limits.start_seconds + limits.setup_seconds + limits.load_seconds
     waits = LOAD_RETRY_SECONDS + rest + (hung if config.cluster.faults.profile != "none" else 0.0)
     return waits + 2.0 * attempt + 2.0 * update.fixed_seconds + loads + stretched

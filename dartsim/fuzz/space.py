@@ -93,10 +93,13 @@ RULES: Mapping[str, Sequence[Choice]] = {
 STORAGE: Mapping[str, Sequence[Choice]] = {"durability": ("batched", "each"), "keep": ("all", "live")}
 """When a database writes, and which turns it keeps."""
 
+REVERT: Mapping[str, Sequence[Choice]] = {"revert": ("boot", "fork", "snapshot")}
+"""How desktops get ready for the next attempt."""
+
 LENGTH: Mapping[str, Sequence[Choice]] = {"hours": (0, 6, 24)}
 """Hours with faults, in place of ``fault_seconds``; see ``long_case``."""
 
-SPACE: Mapping[str, Sequence[Choice]] = {**SHAPE, **SCHEDULER, **SPARE, **RULES, **STORAGE, **LENGTH}
+SPACE: Mapping[str, Sequence[Choice]] = {**SHAPE, **SCHEDULER, **SPARE, **RULES, **STORAGE, **REVERT, **LENGTH}
 
 MAX_TARGET = 4
 """Targets of windows, modulo the number of components."""
@@ -126,6 +129,9 @@ SPARE_SHARE = 0.25
 
 RULES_SHARE = 0.25
 """Share of the drawn schedulers with rules of other systems."""
+
+REVERT_SHARE = 0.2
+"""Share of the cases whose desktops return to saved states."""
 
 RATES_SHARE = 0.15
 """Share of the cases with faults at the rates of a profile, instead of single faults at set times."""
@@ -195,7 +201,7 @@ def draw_case(
         case = Case(preset, seed, choices, profile=faults, cluster=cluster)
     else:
         case = Case(preset, seed, choices, _draw_faults(rng, horizon, faults), cluster=cluster)
-    case = _draw_rules(_draw_spare(case))
+    case = _draw_revert(_draw_rules(_draw_spare(case)))
     return _draw_stored(case, horizon) if faults == "hostile" else case
 
 
@@ -259,6 +265,14 @@ def _draw_rules(case: Case) -> Case:
     return replace(case, choices={**case.choices, **{n: value for n, value in rules.items() if value != RULES[n][0]}})
 
 
+def _draw_revert(case: Case) -> Case:
+    """Let the desktops of a share of the cases return to saved states, drawn from the case's own seed."""
+    rng = np.random.Generator(np.random.PCG64([case.seed, 4]))
+    if rng.random() >= REVERT_SHARE:
+        return case
+    return replace(case, choices={**case.choices, "revert": REVERT["revert"][1 + int(rng.integers(2))]})
+
+
 def _draw_stored(case: Case, horizon: int) -> Case:
     """Add faults of the process and its store to a share of the cases.
 
@@ -286,6 +300,9 @@ def _config(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str, 
     else:
         tree = lay_profile(tree, _speeds(cluster))
     tree = merge(tree, {"cluster": {"faults": _rates(settings, profile)}})
+    if settings["revert"] != "boot":
+        kept = {"revert": settings["revert"], "snapshots": {"max_count": 2, "max_gib": 2.0}}
+        tree = merge(tree, {"desktop": kept, "rollout": {"warm_envs": 0}})
     if tree["curation"]["attempts"].get("rule") == "by_success":
         tree = merge(tree, {"curation": {"attempts": {"min_group_size": 1}}})
     return from_tree(tree)

@@ -126,7 +126,8 @@ class SystemChecks:
                     monitor.fail(
                         "I14", f"slot {track.index} waits since {track.since:g}; {others} others were admitted"
                     )
-        if self._system.warm is None and len(monitor.desktops) > len(leases):
+        kept = self._system.warm is not None or self._system.revert is not None
+        if not kept and len(monitor.desktops) > len(leases):
             monitor.fail("I9", f"{len(monitor.desktops)} desktops live for {len(leases)} attempts")
         if len(monitor.desktops) > self._monitor.config.rollout.num_desktops:
             monitor.fail("I9", f"{len(monitor.desktops)} desktops live, more than there are places")

@@ -28,6 +28,7 @@ from dartsim.lab.bounds import (
     slot_seconds,
     trainer_bound,
     turn_load,
+    waiting_seconds,
 )
 from dartsim.lab.trainable_share import tokens_per_turn, workload
 from dartsim.run.prepare import PreparedRun
@@ -264,7 +265,8 @@ def checks(prepared: PreparedRun, figures: Mapping[str, Any]) -> list[BoundCheck
         rows.append(_near("seconds an action", "Little: desktops acting / rate", acting, prepared.timing.step.mean))
         states = ("starting", "setup", "evaluating", "closing")
         around = 60.0 * sum(shares[name] for name in states) * size / figures["trajectories_per_minute"]
-        rows.append(_near("seconds around an attempt", "Little: the same", around, around_seconds(prepared)))
+        wanted = around_seconds(prepared) + waiting_seconds(prepared, 60.0 * size / figures["trajectories_per_minute"])
+        rows.append(_near("seconds around an attempt", "Little: the same", around, wanted))
     rows.append(_stale(prepared, figures, turns))
     if not said.unknown:
         return rows

@@ -101,10 +101,9 @@ def desktop_rate(prepared: PreparedRun, places: Sequence[Site], turns: float, an
 
 def desktop_seconds(prepared: PreparedRun, turns: float, answer_seconds: float, cores: float) -> float:
     """Return the seconds of a desktop for each turn, with its part of boot, set-up, evaluation and tear-down."""
-    timing = prepared.timing
+    timing, preparing = prepared.timing, Preparing.of(prepared)
     slow_boot, slow_step = (max(1.0, wanted / cores) for wanted in (timing.boot_cores, timing.step_cores))
-    boots = timing.start.mean + timing.boot.mean
-    around = around_seconds(prepared) + (slow_boot - 1.0) * (boots + timing.setup.mean)
+    around = around_seconds(prepared) + (slow_boot - 1.0) * (preparing.boot + preparing.setup)
     around += (slow_step - 1.0) * timing.evaluate.mean
     engine = prepared.config.cluster.engine
     transport = engine.overhead_seconds + engine.control_seconds
@@ -120,18 +119,58 @@ def slot_seconds(prepared: PreparedRun, turns: float, answer_seconds: float, cor
     return seconds - (slow_boot * (timing.start.mean + timing.boot.mean) + timing.teardown.mean) / turns
 
 
+class Preparing(NamedTuple):
+    """The mean seconds of an attempt in which its desktop gets ready for it, and is torn down after it."""
+
+    boot: float
+    """Of the boot, or of the return to a saved state."""
+    setup: float
+    """Of its part of a set-up, saving the state included; without fixed sleeps."""
+    settle: float
+    """Of its part of the fixed sleep after a set-up."""
+    teardown: float
+
+    @classmethod
+    def of(cls, prepared: PreparedRun) -> Preparing:
+        """Return those of a configuration; forks wait for nobody, and a task's state is saved once for each group."""
+        timing, revert = prepared.timing, prepared.config.desktop.revert
+        if revert == "boot":
+            boot = timing.start.mean + timing.boot.mean
+            return cls(boot, timing.setup.mean, timing.settle_seconds, timing.teardown.mean)
+        if revert == "snapshot":
+            return cls(timing.restore.mean, timing.setup.mean, timing.settle_seconds, 0.0)
+        part = 1.0 / prepared.config.curation.attempts.group_size
+        setup = part * (timing.setup.mean + timing.save.mean)
+        return cls(timing.restore.mean, setup, part * timing.settle_seconds, 0.0)
+
+
 def around_seconds(prepared: PreparedRun) -> float:
-    """Return the mean seconds of an attempt outside of its turns; each boots a desktop."""
+    """Return the mean seconds of an attempt outside of its turns."""
     timing = prepared.timing
-    boots = timing.start.mean + timing.boot.mean + timing.teardown.mean
-    return boots + timing.setup.mean + timing.settle_seconds + timing.evaluate_settle_seconds + timing.evaluate.mean
+    return sum(Preparing.of(prepared)) + timing.evaluate_settle_seconds + timing.evaluate.mean
+
+
+def waiting_seconds(prepared: PreparedRun, cycle_seconds: float) -> float:
+    """Return the mean seconds that an attempt waits while another desktop of its host sets up the state for its fork.
+
+    The attempts of a group begin one after the other on a host, as its desktops become free.
+
+    Args:
+        prepared: The run.
+        cycle_seconds: Time from an attempt's beginning to the next one's on the same desktop.
+    """
+    if prepared.config.desktop.revert != "fork":
+        return 0.0
+    timing, group_size = prepared.timing, prepared.config.curation.attempts.group_size
+    gap = cycle_seconds * sum(site.num_hosts for site in sites(prepared)) / prepared.config.rollout.num_envs
+    ready = timing.restore.mean + timing.setup.mean + timing.settle_seconds + timing.save.mean
+    return sum(max(0.0, ready - number * gap) for number in range(1, group_size)) / group_size
 
 
 def core_seconds(prepared: PreparedRun, turns: float) -> float:
     """Return the core-seconds of a turn on its host, with its part of boot, set-up and evaluation."""
-    timing = prepared.timing
-    boots = timing.start.mean + timing.boot.mean
-    around = timing.boot_cores * (boots + timing.setup.mean) + timing.step_cores * timing.evaluate.mean
+    timing, preparing = prepared.timing, Preparing.of(prepared)
+    around = timing.boot_cores * (preparing.boot + preparing.setup) + timing.step_cores * timing.evaluate.mean
     return timing.step_cores * timing.step.mean + around / turns
 
 

@@ -20,6 +20,7 @@ from dartsim.config import Config
 from dartsim.core.errors import DartsimError, StoreFault
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.rng import Streams
+from dartsim.core.snapshots import snapshots_of
 from dartsim.core.types import Attempt, Ending, Observation, StepResult, Task, Trajectory, Version, Weights
 from dartsim.envs.actions import make_grammar, read
 from dartsim.envs.actions.model import Done, Fail, Wait
@@ -212,7 +213,7 @@ class _LastScreen:
         self._inner = inner
         self._last = last
         self._seed = 0
-        self.evaluate, self.close = inner.evaluate, inner.close
+        self.evaluate, self.close, self.snapshots = inner.evaluate, inner.close, snapshots_of(inner)
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
         self._seed = seed

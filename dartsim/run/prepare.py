@@ -23,8 +23,8 @@ from dartsim.observe.timings import Entry, read_timings
 from dartsim.rollout.warm import fitting_spares
 from dartsim.run.model_folder import with_model_folder
 from dartsim.sim import SimEnvironment
+from dartsim.sim.env_profiles import LATENCIES, NUMBERS, EnvTiming
 from dartsim.sim.env_profiles import PROFILES as ENV_PROFILES
-from dartsim.sim.env_profiles import EnvTiming
 from dartsim.sim.faults import active_faults, fault_kinds
 from dartsim.sim.gpu import PROFILES as GPU_PROFILES
 from dartsim.sim.gpu import GpuProfile
@@ -35,12 +35,6 @@ from dartsim.sim.prompts import PromptModel
 from dartsim.sim.surrogate import MEAN_SUCCESS, RecordedAttempt, RecordedOutcomes, TaskDifficulty, difficulties
 
 logger = logging.getLogger(__name__)
-
-LATENCIES = ("start", "boot", "setup", "step", "evaluate", "teardown")
-"""Latencies of a desktop that ``cluster.env.latency`` may replace."""
-
-NUMBERS = ("memory_gib", "boot_cores", "step_cores", "settle_seconds", "evaluate_settle_seconds")
-"""Numbers of a desktop's profile that it may replace."""
 
 
 @dataclass(frozen=True)
@@ -205,14 +199,21 @@ def env_timing(config: Config) -> EnvTiming:
     return replace(ENV_PROFILES[env.profile], **changes)
 
 
+def reserved_gib(config: Config) -> float:
+    """Return the memory of each modeled host that is set aside for saved states of desktops, GiB."""
+    backend = config.backend.desktop_backend
+    return config.desktop.snapshots.max_gib if backend.modeled and backend.reverts(config) else 0.0
+
+
 def hosts(config: Config, env: SimEnvironment) -> list[SimHost]:
-    """Return the machines that desktops run on."""
+    """Return the machines that desktops run on, without the memory that is set aside for saved states."""
     settings = config.cluster.hosts
+    memory_gib = settings.memory_gib - reserved_gib(config)
     return [
         SimHost(
             env,
             cores=settings.slow_cores if number < settings.slow_count else settings.cores,
-            memory_gib=settings.memory_gib,
+            memory_gib=memory_gib,
             concurrent_starts=settings.concurrent_starts,
             name=f"host-{number}",
         )

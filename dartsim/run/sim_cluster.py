@@ -28,8 +28,9 @@ from dartsim.sim.host import place
 from dartsim.sim.latency import Constant, Quantiles, from_spec
 from dartsim.sim.learner import SimLearner, VersionCounter
 from dartsim.sim.measured_engines import BatchEngine, SharedEngine
+from dartsim.sim.model_worker import ModelWorker
 from dartsim.sim.prompts import ReplyLengths
-from dartsim.sim.worker import DelayedService, ModelWorker, SimWorker
+from dartsim.sim.worker import DelayedService, SimWorker
 
 
 def desktop_maker(config: Config) -> Callable[[], Any]:
@@ -54,6 +55,7 @@ def provider(prepared: PreparedRun, env: SimEnvironment, streams: Streams) -> Ti
         hosts(config, env),
         num_envs=config.rollout.num_desktops,
         rng=streams.rng("desktops/latency"),
+        forks=config.backend.desktop_backend.reverts(config),
     )
 
 

@@ -30,14 +30,17 @@ from dartsim.curation.rules.task_order import TaskOrder
 from dartsim.observe import HELD_OUT, Instrument, Recorder, TrainerState, UpdateRecord
 from dartsim.observe.figures import plugin_figures
 from dartsim.observe.records import Clock
+from dartsim.observe.steady import SteadyCheck
 from dartsim.rollout import (
     EnvCluster,
     LockstepService,
+    RevertingProvider,
     Rollout,
     RolloutService,
     Service,
     WarmProvider,
 )
+from dartsim.rollout.warm import Upcoming
 from dartsim.run.held_out_attempts import HeldOutAttempts
 from dartsim.run.resume_point import ResumePoint
 from dartsim.run.status import SystemStatus
@@ -57,6 +60,7 @@ class ActingSystem:
         recorder: Recorder,
         transport: Callable[[Service], Service],
         weights: Weights,
+        upcoming: Upcoming | None = None,
     ) -> None:
         rollout = config.rollout
         self.recorder = recorder
@@ -66,15 +70,20 @@ class ActingSystem:
         service = transport(self.pool)
         if rollout.lockstep:
             service = LockstepService(service)
+        self.revert: RevertingProvider | None = None
+        if config.backend.desktop_backend.reverts(config):
+            provider = self.revert = RevertingProvider(provider, config.desktop, recorder.counts)
         self.warm: WarmProvider | None = None
         if rollout.warm_envs:
-            self.warm = WarmProvider(provider, rollout, recorder.desktops.tracks[rollout.num_envs :], recorder)
+            self.warm = WarmProvider(
+                provider, rollout, recorder.desktops.tracks[rollout.num_envs :], recorder, upcoming
+            )
         self.cluster = EnvCluster(self.warm or provider, rollout, recorder)
         self.rollout = Rollout(
             self.cluster,
             service,
             source,
-            limits=rollout.limits,
+            limits=config.limits,
             recorder=recorder,
             fail_at_limit=rollout.fail_at_limit,
         )
@@ -82,7 +91,7 @@ class ActingSystem:
     async def play(self) -> None:
         self.recorder.start(())
         try:
-            async with self._spares(), asyncio.TaskGroup() as group:
+            async with self._kept_desktops(), asyncio.TaskGroup() as group:
                 sync = group.create_task(self.pool.run(), name="weight-sync")  # it brings engines back, too
                 await self.rollout.run()
                 sync.cancel()
@@ -92,9 +101,14 @@ class ActingSystem:
             self.recorder.close()
 
     @asynccontextmanager
-    async def _spares(self) -> AsyncIterator[None]:
+    async def _kept_desktops(self) -> AsyncIterator[None]:
+        """Keep desktops beyond their attempts; close them in the end."""
         if self.warm is None:
-            yield
+            try:
+                yield
+            finally:
+                if self.revert is not None:
+                    await self.revert.close_all()
             return
         async with asyncio.TaskGroup() as group:  # spares outlive the slots, which return their desktops
             spares = group.create_task(self.warm.run(), name="spares")
@@ -133,11 +147,14 @@ class System(ActingSystem):
             recorder=recorder,
             transport=transport,
             weights=weights or Weights(0),
+            upcoming=self.data.open_groups.upcoming if config.desktop.revert == "fork" else None,
         )
         self._held_out = held_out
         if held_out is not None:
             held_out.source = self.data
         self.data.withdraw = self.rollout.withdraw
+        if self.revert is not None and config.desktop.revert == "fork":
+            self.data.host_of = self.revert.host_of
         self.trainer = Trainer(
             held_out or learner,
             source=self.data,
@@ -166,7 +183,7 @@ class System(ActingSystem):
         """
         self.recorder.start([*instruments, self.end])  # last: it reads alarms that instruments raise
         try:
-            async with self._spares():
+            async with self._kept_desktops():
                 await self._run_control(seconds)
         except BaseExceptionGroup as group:
             raise only_error(group) from None
@@ -204,13 +221,14 @@ class System(ActingSystem):
 
 
 class RunEnd(Instrument):
-    """Ends a run before its time: after its updates, at its success rate, or on an alarm."""
+    """Ends a run before its time: after its updates, at its success rate, once it is steady, or on an alarm."""
 
     def __init__(self, config: RunConfig) -> None:
         self._num_updates = config.updates
         self._target_success = inf if config.target_success is None else config.target_success
         self._fail_on_alarm = config.fail_on_alarm
         self._recorder: Recorder | None = None
+        self.steady = SteadyCheck(config.steady_figures, config.precision) if config.until_steady else None
         self.reached = asyncio.Event()
         self.alarm: str | None = None
         """Name of the alarm that ended the run."""
@@ -225,10 +243,12 @@ class RunEnd(Instrument):
     @override
     def run_started(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        if self.steady is not None:
+            self.steady.start(recorder.measure())
 
     @override
     def update_finished(self, record: UpdateRecord) -> None:
-        if record.update == self._num_updates or self._is_target(record):
+        if record.update == self._num_updates or self._is_target(record) or self._is_steady():
             self.reached.set()
 
     @override
@@ -246,6 +266,12 @@ class RunEnd(Instrument):
         if standing is not None:
             self.alarm = self.alarm or standing.name
             self.reached.set()
+
+    def _is_steady(self) -> bool:
+        if self.steady is None or self._recorder is None:
+            return False
+        self.steady.update_finished(self._recorder.measure())
+        return self.steady.reached
 
     def _is_target(self, record: UpdateRecord) -> bool:
         """Return whether an update's weights were evaluated and reach the target."""

@@ -13,6 +13,21 @@ from dataclasses import dataclass
 from dartsim.core.errors import ConfigError
 from dartsim.sim.latency import ZERO, Capped, Constant, Gamma, Latency, Lognormal, Quantiles, Sum, shifted
 
+LATENCIES = ("start", "boot", "setup", "step", "evaluate", "teardown", "save", "restore")
+"""Latencies of a desktop that ``cluster.env.latency`` may replace."""
+NUMBERS = (
+    "memory_gib",
+    "boot_cores",
+    "step_cores",
+    "settle_seconds",
+    "evaluate_settle_seconds",
+    "snapshot_mib",
+    "restore_failures",
+)
+"""Numbers of a desktop's profile that it may replace."""
+SAVEVM, LOADVM = Constant(1.2), Constant(0.8)
+"""QEMU's, of a Debian desktop of 1.5 GB without KVM (measured, n = 1)."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvTiming:
@@ -31,6 +46,10 @@ class EnvTiming:
         settle_seconds: Fixed sleep after every set-up (60 in OSWorld's runners); idle.
         evaluate_settle_seconds: Fixed sleep before every evaluation (20 in OSWorld's runners); idle.
         fresh_per_attempt: A reset of a used desktop tears it down and boots it again first.
+        save: Saving the state (desktop.revert = "snapshot" or "fork").
+        restore: Returning to it.
+        snapshot_mib: What a saved state takes on its host: 375 in the trial of ``SAVEVM`` (measured).
+        restore_failures: Share of restores that fail, so that the desktop boots; 0 is chosen.
     """
 
     start: Latency = ZERO
@@ -45,9 +64,13 @@ class EnvTiming:
     settle_seconds: float = 0.0
     evaluate_settle_seconds: float = 0.0
     fresh_per_attempt: bool = True
+    save: Latency = SAVEVM
+    restore: Latency = LOADVM
+    snapshot_mib: float = 375.0
+    restore_failures: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("memory_gib", "boot_cores", "step_cores", "settle_seconds", "evaluate_settle_seconds"):
+        for name in NUMBERS:
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"env timing: {name} must be >= 0, got {getattr(self, name)}")
 

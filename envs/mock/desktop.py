@@ -8,6 +8,7 @@ after that many turns.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -67,6 +68,10 @@ class VirtualDesktop:
     choices: list[str] = field(default_factory=list)
     pressed: list[str] = field(default_factory=list)
     submitted: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def copied(self, layout: ScreenLayout) -> VirtualDesktop:
+        """Return a copy on another screen of the same size, which shares nothing that can change."""
+        return deepcopy(self, {id(self.layout): layout})
 
     def open(self, spec: Mapping[str, Any]) -> MockWindow:
         """Open a window on top of the others.

@@ -75,11 +75,20 @@ class MockDesktop(GuiEnv):
         return mock_tasks("click_button", 64)
 
     def _begin(self, task: Task) -> None:
+        self._show(set_up(self.desktop.layout, task))
+
+    def _show(self, desktop: VirtualDesktop) -> None:
         self.malformed = 0
         self.last_actions = ()
         self._calls.clear()
-        self.desktop = set_up(self.desktop.layout, task)
+        self.desktop = desktop
         self._shown = None
+
+    def copy_state(self) -> VirtualDesktop:
+        return self.desktop.copied(self.desktop.layout)
+
+    def _load(self, state: VirtualDesktop) -> None:
+        self._show(state.copied(self.desktop.layout))
 
     def act(self, action: str | Mapping[str, Any]) -> bool:
         if not self._running:

@@ -47,8 +47,8 @@ SUITES["mixed"] = tuple(
 )
 SUITES["locks"] = _suite("plain_locks 1, mixed_locks 3, odd_locks 3, plain_locks 3, mixed_locks 5, odd_locks 4")
 SUITES["long"] = _suite(
-    "plain_jobs 3, mixed_jobs 4, odd_jobs 2, recall_jobs 4, missing_jobs 3, plain_jobs 8, odd_jobs 6, recall_jobs 9, "
-    "mixed_jobs 8, missing_jobs 7"
+    "plain_jobs 3, mixed_jobs 4, odd_jobs 2, recall_jobs 3, missing_jobs 3, odd_jobs 4, plain_jobs 8, mixed_jobs 9, "
+    "odd_jobs 6, recall_jobs 6"
 )
 """Name -> (family, difficulty) of its tasks, taken in turn; ``mixed`` has a third of each of the first three. ``locks``
 and ``long`` (6 to 15 turns) are for a model that only clicks on nine cells and ends the task."""

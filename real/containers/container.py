@@ -17,6 +17,10 @@ _BRIDGE = "bridge"
 class ContainerHost(Protocol):
     """The host of a container, as the container uses it."""
 
+    @property
+    def identity(self) -> str:
+        """What tells it from other hosts."""
+
     async def call(self, identity: str, function: Callable[[Any], T]) -> T:
         """Call ``function`` with one container of the ``docker`` package, in a thread."""
 

@@ -192,7 +192,9 @@ def _image_advice(engine: str, image: str) -> str:
             'a skeleton only runs on the machine whose /usr it mounts: set desktop.variant = "full", and build that '
             f"with `dartsim desktop build --variant full --host {engine}`"
         )
-    options = "".join([" --variant full" * (variant == "full"), " --office" * ("office" in more), f" --host {engine}"])
+    options = "".join(
+        [f" --variant {variant}" * (variant != "skeleton"), " --office" * ("office" in more), f" --host {engine}"]
+    )
     return (
         f"build it with `dartsim desktop build{options}`; its name has a hash of what it is made of, which changes "
         "with dartsim and with this machine's files"

@@ -17,7 +17,7 @@ from dartsim.real.containers.errors import DockerHung, DockerLost, HostClosed, c
 from dartsim.real.containers.launch import Launch, Started
 from dartsim.real.containers.leases import EngineClock, LeaseRecord, container_labels
 from dartsim.real.containers.owner import new_owner, retire
-from dartsim.real.containers.reaper import count_ours, reap, remove_container
+from dartsim.real.containers.reaper import count_ours, reap, remove_container, remove_volumes
 from dartsim.real.containers.spec import ContainerSpec
 
 logger = logging.getLogger(__name__)
@@ -83,6 +83,10 @@ class DockerHost:
         return f"<DockerHost {self.settings.target}: {self.num_held} of {self.settings.max_desktops}>"
 
     @property
+    def identity(self) -> str:
+        return self.owner.token
+
+    @property
     def num_held(self) -> int:
         """Containers that exist, are being made, or may still exist."""
         return len(self._held)
@@ -99,7 +103,14 @@ class DockerHost:
             self._heartbeat = asyncio.create_task(self._beat(), name=f"leases on {self.settings.target}")
         self._number += 1
         name = f"dartsim-{self.owner.token}-slot{slot}-{self._number}"
-        launch = Launch(spec, self.settings, name=name, client=self._ready, labels=lambda c: self._labels(c, slot))
+        launch = Launch(
+            spec,
+            self.settings,
+            name=name,
+            client=self._ready,
+            labels=lambda client: self._labels(client, slot),
+            volume=self._volume,
+        )
         self._held.add(name)
         future = self._starts.submit(launch.run)
         self._launches[name] = (launch, future)
@@ -213,6 +224,13 @@ class DockerHost:
         self._renew(first=True)
         lease = self._clock.now(client) + self.settings.lease_seconds
         return container_labels(self.owner, run=self.run, slot=slot, lease=lease)
+
+    def _volume(self, client: Any, short: str) -> str:
+        """Return the name of a volume that our containers share, and make it if it is not there."""
+        name = f"dartsim-{short}-{self.owner.token}"
+        lease = self._clock.now(client) + self.settings.lease_seconds
+        client.volumes.create(name=name, labels=container_labels(self.owner, run=self.run, slot=0, lease=lease))
+        return name
 
     def _renew(self, *, first: bool = False) -> None:
         with self._renew_lock:
@@ -346,7 +364,7 @@ class DockerHost:
         seconds = self.settings.call_seconds
         reap(client, self.owner, mine=lambda: (), now=self._clock.now(client), seconds=seconds)
         with self._renew_lock:
-            self._record.drop(client)
+            remove_volumes(client, self.owner)
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *arguments: Any) -> None:

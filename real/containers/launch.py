@@ -49,6 +49,7 @@ class Launch:
         name: str,
         client: Callable[[], Any],
         labels: Callable[[Any], Mapping[str, str]],
+        volume: Callable[[Any, str], str],
     ) -> None:
         self.name = name
         self.left = False
@@ -56,6 +57,7 @@ class Launch:
         self._settings = settings
         self._client = client
         self._labels = labels
+        self._volume = volume
         self._lock = threading.Lock()
         self._abandoned = False
         self._delivered = False
@@ -78,7 +80,11 @@ class Launch:
             address = look_up(self._settings)
             client = self._client()
             arguments = create_arguments(
-                self._spec, name=self.name, labels=self._labels(client), bind_address=self._settings.bind
+                self._spec,
+                name=self.name,
+                labels=self._labels(client),
+                bind_address=self._settings.bind,
+                volumes={short: self._volume(client, short) for short in self._spec.shared},
             )
             self._check()
             container = client.containers.create(**arguments)

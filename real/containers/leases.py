@@ -86,11 +86,6 @@ class LeaseRecord:
         if self._number > 1:
             self._remove(client, self._number - 1)
 
-    def drop(self, client: Any) -> None:
-        if self._number:
-            self._remove(client, self._number)
-            self._number = 0
-
     def _remove(self, client: Any, number: int) -> None:
         import docker.errors
 

@@ -15,13 +15,17 @@ stock guest. OSWorld's provider checks only that the file exists; ``kvm_state`` 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from dartsim.config.schema import DesktopConfig, DockerHostConfig
 from dartsim.core.errors import ConfigError
 from dartsim.real.containers.spec import ContainerLimits, ContainerSpec
+
+logger = logging.getLogger(__name__)
 
 VENDOR_MODULES = ("kvm_intel", "kvm_amd")
 """Modules that run an unchanged x86 guest on the processor's own virtualization."""
@@ -77,6 +81,17 @@ def kvm_state(
     if problem is not None:
         return KvmState(False, f"{vendor} is loaded, but {device} {problem}")
     return KvmState(True, f"{vendor} is loaded and {device} opens")
+
+
+def configured_kvm(desktop: DesktopConfig) -> bool:
+    """Return whether the virtual machines of a configuration use KVM."""
+    local = all(host.local for host in desktop.hosts.values() or [DockerHostConfig()])
+    if not local and Kvm(desktop.kvm) is Kvm.AUTO:
+        logger.warning(
+            'desktop.kvm = "auto" cannot look at another machine, so KVM is off and desktops are 5 to 20 times '
+            'slower: set desktop.kvm = "on" if all engines have it, else "off"'
+        )
+    return kvm_state(Kvm(desktop.kvm), local=local).use
 
 
 def _open_problem(device: Path) -> str | None:

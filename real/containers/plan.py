@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -11,14 +10,12 @@ from typing import Any
 from dartsim.config import Config
 from dartsim.config.schema import DesktopConfig, DockerHostConfig
 from dartsim.core.errors import ConfigError
-from dartsim.real.containers import ContainerSpec, Kvm, kvm_state, official_spec
-from dartsim.real.containers.official import IMAGE
+from dartsim.real.containers import ContainerSpec, official_spec
+from dartsim.real.containers.official import IMAGE, configured_kvm
 from dartsim.real.containers.spec import container_limits
 
 VM_GIB = 4.2
 """Memory that one of OSWorld's virtual machines takes (measured by others, see ``official``)."""
-
-logger = logging.getLogger(__name__)
 
 UNKNOWN_IMAGE = "IMAGE"
 """Placeholder for an image that cannot be built on this machine: its name has a hash of the machine's files."""
@@ -39,15 +36,9 @@ def container_spec(config: Config, *, look: bool = True) -> ContainerSpec:
     if config.backend.desktops == "osworld":
         assert desktop.disk is not None, "checked by dartsim.config.rules"
         local = all(host.local for host in docker_hosts(desktop).values())
-        kvm = kvm_state(Kvm(desktop.kvm), local=local)
-        if not local and Kvm(desktop.kvm) is Kvm.AUTO:
-            logger.warning(
-                'desktop.kvm = "auto" cannot look at another machine, so KVM is off and desktops are 5 to 20 times '
-                'slower: set desktop.kvm = "on" if all engines have it, else "off"'
-            )
         return official_spec(
             desktop.disk,
-            kvm=kvm.use,
+            kvm=configured_kvm(desktop),
             limits=container_limits(desktop),
             local=look and local,
             image=desktop.image or IMAGE,
@@ -128,6 +119,7 @@ def docker_command(spec: Mapping[str, Any], bind: str) -> list[str]:
     words += [f"--env={name}={value}" for name, value in spec["environment"].items()]
     words += [f"--publish={bind}::{port}" for port in spec["ports"].values()]
     words += [f"--volume={source}:{target}" for source, target in spec["volumes"].items()]
+    words += [f"--volume=dartsim-{short}:{path}" for short, path in spec["shared"].items()]
     words += [f"--device={device}" for device in spec["devices"]]
     words += [f"--cap-add={name}" for name in spec["cap_add"]]
     words += [f"--cap-drop={name}" for name in spec["cap_drop"]]

@@ -50,7 +50,7 @@ def count_ours(client: Any) -> int:
 def reap(
     client: Any, me: Owner, *, mine: Callable[[], Collection[str]], now: float, seconds: float, everybody: bool = False
 ) -> int:
-    """Remove unwanted containers and lease records, and return the number of containers removed.
+    """Remove unwanted containers and volumes, and return the number of containers removed.
 
     Args:
         client: Client of the ``docker`` package.
@@ -61,7 +61,7 @@ def reap(
         seconds: Longest wait for one removal.
         everybody: Also remove wanted containers, except the caller's own.
     """
-    volumes = _records(client)
+    volumes = _volumes(client)
     records = newest_records(volume["Labels"] for volume in volumes)
     containers = _containers(client)
     held = mine()
@@ -73,16 +73,23 @@ def reap(
             removed += _remove(client, container["Id"], name, seconds)
     for volume in volumes:
         labels = volume["Labels"]
-        if labels[OWNER] != str(me) and not wanted(labels, {}, now):
-            _remove_record(client, volume["Name"])
+        if labels[OWNER] != str(me) and not wanted(labels, records, now):
+            _remove_volume(client, volume["Name"])
     return removed
+
+
+def remove_volumes(client: Any, me: Owner) -> None:
+    """Remove the caller's own volumes: lease records, and what its containers shared."""
+    for volume in _volumes(client):
+        if volume["Labels"][OWNER] == str(me):
+            _remove_volume(client, volume["Name"])
 
 
 def _containers(client: Any) -> list[dict[str, Any]]:
     return list(client.api.containers(all=True, filters={"label": [OWNER]}))
 
 
-def _records(client: Any) -> list[dict[str, Any]]:
+def _volumes(client: Any) -> list[dict[str, Any]]:
     volumes = client.api.volumes(filters={"label": [OWNER]})["Volumes"] or []
     return [volume for volume in volumes if OWNER in (volume["Labels"] or {})]
 
@@ -98,8 +105,8 @@ def _remove(client: Any, identity: str, name: str, seconds: float) -> bool:
     return removed
 
 
-def _remove_record(client: Any, name: str) -> None:
+def _remove_volume(client: Any, name: str) -> None:
     try:
         client.api.remove_volume(name, force=True)
     except Exception as error:  # another client may have been faster; if not, the next reap tries again
-        logger.debug("could not remove lease record %s: %s", name, error)
+        logger.debug("could not remove volume %s: %s", name, error)

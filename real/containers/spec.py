@@ -10,6 +10,8 @@ from typing import Any
 from dartsim.config.schema import DesktopConfig
 from dartsim.core.errors import ConfigError
 
+_NONE: Mapping[str, str] = {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerLimits:
@@ -49,6 +51,7 @@ class ContainerSpec:
         environment: Environment variables.
         ports: Port inside the container by name (``server``, ``vnc``, ``chromium``, ``vlc``), all TCP.
         volumes: ``"/target"``, ``"/target:ro"`` or ``"/target:rw"`` by absolute path on the engine's machine.
+        shared: Path inside by short name of a volume that the run's containers on one engine share.
         devices: Devices, as ``/dev/kvm`` or ``/dev/a:/dev/b:rwm``.
         cap_add: Capabilities to add.
         cap_drop: Capabilities to drop; ``("ALL",)`` drops every one.
@@ -60,6 +63,8 @@ class ContainerSpec:
         network: Network to join; None is the engine's bridge, ``host`` shares the machine's and publishes nothing.
         ipc: IPC namespace; ``none`` has no ``/dev/shm``, None is the engine's default.
         limits: What it may use.
+        state_command: What saves, restores or deletes the state of the machine in it, called inside with one of these
+            words and a key; none if there is no such thing.
         labels: Further labels; those that begin with ``dartsim.`` are ours.
     """
 
@@ -68,6 +73,7 @@ class ContainerSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     ports: Mapping[str, int] = field(default_factory=dict)
     volumes: Mapping[str, str] = field(default_factory=dict)
+    shared: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     cap_add: tuple[str, ...] = ()
     cap_drop: tuple[str, ...] = ()
@@ -79,6 +85,7 @@ class ContainerSpec:
     network: str | None = None
     ipc: str | None = None
     limits: ContainerLimits = field(default_factory=ContainerLimits)
+    state_command: tuple[str, ...] | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -101,16 +108,19 @@ class ContainerSpec:
         return bool(self.ports) and self.network != "host"
 
 
-def create_arguments(spec: ContainerSpec, *, name: str, labels: Mapping[str, str], bind_address: str) -> dict[str, Any]:
+def create_arguments(
+    spec: ContainerSpec, *, name: str, labels: Mapping[str, str], bind_address: str, volumes: Mapping[str, str] = _NONE
+) -> dict[str, Any]:
     """Return the arguments of the ``docker`` package's ``containers.create`` for a spec.
 
     Options that the spec does not set are left out, so that the engine's defaults hold. ``labels`` win over the spec's;
-    each port is published on a free port of ``bind_address``.
+    each port is published on a free port of ``bind_address``; ``volumes`` has the engine's name of each shared volume.
     """
     arguments: dict[str, Any] = {"image": spec.image, "name": name, "labels": {**spec.labels, **labels}}
     options: dict[str, Any] = {
         "environment": dict(spec.environment),
-        "volumes": {source: _bind(target) for source, target in spec.volumes.items()},
+        "volumes": {source: _bind(target) for source, target in spec.volumes.items()}
+        | {volumes[short]: _bind(path) for short, path in spec.shared.items() if short in volumes},
         "devices": list(spec.devices),
         "cap_add": list(spec.cap_add),
         "cap_drop": list(spec.cap_drop),

@@ -14,6 +14,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from dartsim.config.schema import DesktopConfig, DockerHostConfig
 from dartsim.core.errors import ConfigError
 from dartsim.real.containers.engine import connect
 from dartsim.real.containers.errors import OWN_REPOSITORY
+from dartsim.real.containers.official import configured_kvm
 from dartsim.real.containers.spec import ContainerSpec, container_limits
 from dartsim.real.desktop.recipe import (
     HOME,
@@ -29,6 +31,7 @@ from dartsim.real.desktop.recipe import (
     SUITE,
     USER_ID,
     VIEWER_PORT,
+    VM_RUN,
     Entry,
     Variant,
     all_packages,
@@ -52,13 +55,13 @@ def image_name(variant: Variant, *, office: bool = False) -> str:
     Raises:
         ConfigError: For a skeleton, if packages are missing on this machine.
     """
-    entries = own_entries()
+    entries = own_entries(variant)
+    packages: tuple[str, ...] = ()
     if variant == "skeleton":
         entries += machine_entries(office=office)
-        packages: tuple[str, ...] = ()
     else:
-        packages = all_packages(office=office)
-    digest = digest_of(entries, python=PYTHON_PACKAGES, debian=packages, suite=SUITE, settings=changes())
+        packages = all_packages(variant, office=office)
+    digest = digest_of(entries, python=PYTHON_PACKAGES, debian=packages, suite=SUITE, settings=changes(variant))
     return f"{OWN_REPOSITORY}:{variant}{'-office' if office else ''}-{digest}"
 
 
@@ -73,11 +76,12 @@ async def build(
     """Make sure that an engine has the image, and return its name.
 
     Args:
-        variant: ``skeleton`` (this machine's ``/usr``, mounted) or ``full`` (a Debian of its own).
+        variant: ``skeleton`` (this machine's ``/usr``, mounted), ``full`` (a Debian of its own) or ``vm`` (a virtual
+            machine with one).
         settings: The engine; None is the one of DOCKER_HOST, or this machine's.
         office: Whether LibreOffice Calc belongs to it.
         again: Whether to make it even if it is there.
-        on_line: Called with each line about the progress; in another thread for ``full``.
+        on_line: Called with each line about the progress; in another thread unless it is a skeleton.
 
     Raises:
         ConfigError: If something is missing that the message names.
@@ -96,8 +100,11 @@ def _build(variant: Variant, settings: DockerHostConfig, office: bool, again: bo
             on_line(f"{name} is there")
             return name
         on_line(f"making {name}")
-        make = _make_skeleton if variant == "skeleton" else _make_full
-        make(functools.partial(_import, client, name), office, on_line)
+        put = functools.partial(_import, client, name, changes(variant))
+        if variant == "skeleton":
+            _make_skeleton(put, office, on_line)
+        else:
+            _make_full(variant, put, office, on_line)
         on_line(f"made {name}")
         return name
     finally:
@@ -112,15 +119,16 @@ def _make_skeleton(put: Callable[[Path], None], office: bool, on_line: OnLine) -
         put(archive)
 
 
-def _make_full(put: Callable[[Path], None], office: bool, on_line: OnLine) -> None:
-    entries = [*own_entries(), *python_entries(on_line)]
+def _make_full(variant: Variant, put: Callable[[Path], None], office: bool, on_line: OnLine) -> None:
+    entries = [*own_entries(variant), *python_entries(on_line)]
+    hooks = ('sh "$1/opt/dartsim/vm/disk" "$1"',) if variant == "vm" else ()
     with tempfile.TemporaryDirectory() as scratch:
-        put(make_debian(Path(scratch), to_tar(entries), all_packages(office=office), on_line))
+        put(make_debian(Path(scratch), to_tar(entries), all_packages(variant, office=office), on_line, hooks=hooks))
 
 
-def _import(client: Any, name: str, archive: Path) -> None:
+def _import(client: Any, name: str, settings: list[str], archive: Path) -> None:
     repository, _, tag = name.partition(":")
-    client.api.import_image_from_file(str(archive), repository=repository, tag=tag, changes=changes())
+    client.api.import_image_from_file(str(archive), repository=repository, tag=tag, changes=settings)
 
 
 def compiled(entries: Sequence[Entry]) -> list[Entry]:
@@ -219,31 +227,37 @@ def _installed(on_line: Callable[[str], None]) -> Path:
     return folder
 
 
-def make_debian(scratch: Path, ours: bytes, packages: Sequence[str], on_line: Callable[[str], None]) -> Path:
+def make_debian(
+    scratch: Path, ours: bytes, packages: Sequence[str], on_line: Callable[[str], None], *, hooks: Sequence[str] = ()
+) -> Path:
     """Make a Debian by mmdebstrap, from this machine's own mirror, as a tar file; return its path.
+
+    ``hooks`` are mmdebstrap's customize hooks, after our own.
 
     Raises:
         ConfigError: If mmdebstrap is missing or failed.
     """
     if shutil.which("mmdebstrap") is None:
-        raise ConfigError("the full image is made by mmdebstrap, which is missing: type `apt-get install mmdebstrap`")
+        raise ConfigError("this image is made by mmdebstrap, which is missing: type `apt-get install mmdebstrap`")
     own, archive = scratch / "own.tar", scratch / "full.tar"
     own.write_bytes(ours)
     user = f"user:x:{USER_ID}:{USER_ID}:user:{HOME}:/bin/bash"
-    hooks = [
+    all_hooks = [
         f'echo {user} >> "$1/etc/passwd"',
         f'echo user:x:{USER_ID}: >> "$1/etc/group"',
         f"tar-in {own} /",
         'chroot "$1" python3 -m compileall -q --invalidation-mode unchecked-hash /opt/dartsim || true',
         'chroot "$1" fc-cache -s',
         'test -s "$1/etc/machine-id" || echo 0123456789abcdef0123456789abcdef > "$1/etc/machine-id"',
+        *hooks,
     ]
     # The manuals and translations are half of it.
     left_out = ["/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/help/*"]
     command = [
         *("mmdebstrap", "--variant=minbase", f"--include={','.join(packages)}"),
         *(f"--dpkgopt=path-exclude={path}" for path in left_out),
-        *(f"--customize-hook={hook}" for hook in hooks),
+        "--dpkgopt=force-unsafe-io",  # if it is interrupted, it is made again
+        *(f"--customize-hook={hook}" for hook in all_hooks),
         *(SUITE, str(archive), f"deb {mirror()} {SUITE} main"),
     ]
     _run_mmdebstrap(command, on_line)
@@ -265,7 +279,8 @@ def mirror() -> str:
 
 
 def _run_mmdebstrap(command: Sequence[str], on_line: Callable[[str], None]) -> None:
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    # A kernel's package would make an initial RAM disk, which nothing here uses.
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "INITRD": "No"}
     last = ""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
@@ -295,10 +310,13 @@ def desktop_spec(
             ``action_pause_seconds``, or in a new one, which always pauses 0.1 s.
 
     Raises:
-        ConfigError: For a skeleton without ``image``, if packages are missing on this machine.
+        ConfigError: For a skeleton without ``image``, if packages are missing on this machine; for a virtual machine
+            with a viewer, or with too little memory.
     """
     desktop = desktop or DesktopConfig()
-    return ContainerSpec(
+    if vnc and desktop.variant == "vm":
+        raise ConfigError("the image of a virtual machine has no viewer: leave --vnc out, or take another variant")
+    spec = ContainerSpec(
         image=desktop.image or image_name(desktop.variant, office=desktop.office),
         environment={
             "WIDTH": str(desktop.width),
@@ -313,4 +331,34 @@ def desktop_spec(
         cap_drop=("ALL",),
         security_opt=("no-new-privileges",),
         limits=container_limits(desktop),
+    )
+    return _machine(spec, desktop) if desktop.variant == "vm" else spec
+
+
+QEMU_MIB = 384
+"""Memory of a container that its virtual machine does not get: QEMU's own, and a cache of the disk."""
+LEAST_RAM_MIB = 512
+
+
+def _machine(spec: ContainerSpec, desktop: DesktopConfig) -> ContainerSpec:
+    """Return the container of a virtual machine."""
+    ram = desktop.memory_mib - QEMU_MIB
+    if ram < LEAST_RAM_MIB:
+        raise ConfigError(
+            f"desktop.memory_mib = {desktop.memory_mib} leaves a virtual machine {ram} MiB, since QEMU itself needs "
+            f"{QEMU_MIB}: give at least {LEAST_RAM_MIB + QEMU_MIB}"
+        )
+    kvm = configured_kvm(desktop)
+    size = {
+        "RAM_SIZE": f"{ram}M",
+        "CPU_CORES": str(max(1, int(desktop.cpus))),
+        "KVM": "Y" if kvm else "N",
+        "STATES_MIB": str(int(1024 * desktop.snapshots.max_gib)),
+    }
+    return replace(
+        spec,
+        environment={**spec.environment, **size},
+        shared={"snapshots": "/snapshots"},
+        state_command=VM_RUN,
+        devices=("/dev/kvm",) if kvm else (),
     )

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Variant = Literal["skeleton", "full"]
-"""``skeleton``: our files over the machine's own ``/usr``; ``full``: a Debian of its own."""
+Variant = Literal["skeleton", "full", "vm"]
+"""``skeleton``: our files over the machine's own ``/usr``; ``full``: a Debian of its own; ``vm``: a virtual machine
+with that Debian."""
 
 SUITE = "bookworm"
 SERVER_PORT = 5000
@@ -40,6 +41,9 @@ VIEWER_PACKAGES = ("novnc", "websockify", "x11vnc")
 RECORDING_PACKAGES = ("ffmpeg",)
 """What the two routes of the recording need; without it they answer 500 and say so."""
 
+VM_PACKAGES = ("busybox-static", "linux-image-cloud-amd64", "qemu-system-x86", "qemu-utils")
+"""What ``vm`` needs besides: one Debian serves as the guest's and as the container's."""
+
 OFFICE_PACKAGES = ("libreoffice-calc", "libreoffice-gtk3")
 """LibreOffice Calc, for the larger variant."""
 
@@ -61,6 +65,8 @@ ENVIRONMENT = {
     "PYTHONPATH": "/opt/dartsim:/opt/dartsim/site",
 }
 ENTRYPOINT = ("/usr/bin/tini", "-g", "--", "/opt/dartsim/start")
+VM_RUN = ("/usr/bin/python3", "/opt/dartsim/vm/run.py")
+"""Runs the virtual machine; with other arguments than ``run`` it saves and restores its state."""
 
 _HERE = Path(__file__).resolve().parent
 
@@ -76,8 +82,12 @@ class Entry:
     owner: int = 0
 
 
-def own_entries() -> list[Entry]:
-    """Return our part of every image: the server, the start script, the settings, a user and its home."""
+def own_entries(variant: Variant = "full") -> list[Entry]:
+    """Return our part of an image: the server, the start script, the settings, a user and its home.
+
+    A virtual machine's has what makes and runs the machine, too.
+    """
+    machine = {"agent.py": 0o644, "disk": 0o755, "init": 0o755, "initrd": 0o755, "run.py": 0o644}
     server = sorted((_HERE / "server").glob("*.py"))
     server_folder = "/opt/dartsim/dartsim/real/desktop/server"
     folders = [server_folder, "/opt/dartsim/bin", "/opt/dartsim/site"]
@@ -96,12 +106,21 @@ def own_entries() -> list[Entry]:
         Entry(f"{HOME}/.config/openbox/rc.xml", _read("rc.xml"), mode=0o644, owner=USER_ID),
         Entry(f"{office}/registrymodifications.xcu", _read("registrymodifications.xcu"), mode=0o644, owner=USER_ID),
         Entry(f"{HOME}/.config/mimeapps.list", _read("mimeapps.list"), mode=0o644, owner=USER_ID),
+        *(
+            Entry(f"/opt/dartsim/vm/{name}", _read(f"vm-{name}"), mode=mode)
+            for name, mode in machine.items()
+            if variant == "vm"
+        ),
     ]
 
 
-def all_packages(*, office: bool = False) -> tuple[str, ...]:
-    """Return every Debian package of the ``full`` image."""
-    return (*PACKAGES, *VIEWER_PACKAGES, *RECORDING_PACKAGES, *(OFFICE_PACKAGES if office else ()))
+def all_packages(variant: Variant = "full", *, office: bool = False) -> tuple[str, ...]:
+    """Return every Debian package of an image with a Debian of its own.
+
+    A virtual machine has neither viewer nor recording, which are half of it.
+    """
+    more = VM_PACKAGES if variant == "vm" else (*VIEWER_PACKAGES, *RECORDING_PACKAGES)
+    return (*PACKAGES, *more, *(OFFICE_PACKAGES if office else ()))
 
 
 def digest_of(entries: Iterable[Entry], **facts: object) -> str:
@@ -112,13 +131,14 @@ def digest_of(entries: Iterable[Entry], **facts: object) -> str:
     return digest.hexdigest()[:12]
 
 
-def changes() -> list[str]:
+def changes(variant: Variant = "full") -> list[str]:
     """Return the image's settings as instructions of a Dockerfile."""
+    user, program = (USER_ID, ENTRYPOINT) if variant != "vm" else (0, (*ENTRYPOINT[:3], *VM_RUN, "run"))
     return [
         *(f"ENV {name}={value}" for name, value in ENVIRONMENT.items()),
-        f"USER {USER_ID}:{USER_ID}",
+        f"USER {user}:{user}",
         f"WORKDIR {HOME}",
-        f"ENTRYPOINT {json.dumps(ENTRYPOINT)}",
+        f"ENTRYPOINT {json.dumps(program)}",
         f"EXPOSE {SERVER_PORT}",
     ]
 

@@ -29,12 +29,14 @@ try:
     from dartsim.real.osworld.ready import Readiness, SettlingRules
     from dartsim.real.osworld.scorer import Scorer
     from dartsim.real.osworld.settings import DesktopSettings
+    from dartsim.real.osworld.snapshots import SavedStates
     from dartsim.real.osworld.transport import OSWORLD_SERVER, OWN_SERVER
     from dartsim.real.scoring.archive import SCORES, ScoreArchive
     from dartsim.real.scoring.evaluator_venv import default_home
     from dartsim.real.scoring.opening import choose, open_pool
     from dartsim.real.scoring.pool import SandboxPool
     from dartsim.real.scoring.sandbox import SandboxKind
+    from dartsim.real.scratch import scratch_folder
 except ModuleNotFoundError as missing:
     raise ConfigError(f"real desktops need {missing.name}, which is not installed: {install_command('real')}") from None
 
@@ -73,10 +75,12 @@ async def open_desktops(
         except ImageMissing as missing:
             raise ConfigError(str(missing)) from missing
         archive = None if folder is None else ScoreArchive(folder / SCORES)
-        async with open_scorer_pool(config, tasks) as pool:
-            usage = desktop_usage(config, cache or cache_folder(), Scorer(pool, archive), on_call, token)
-            async with DesktopProvider(fleet, spec, usage).checked(config.rollout.limits.start_seconds) as provider:
-                yield provider
+        with scratch_folder("states") as states:
+            async with open_scorer_pool(config, tasks) as pool:
+                usage = desktop_usage(config, cache or cache_folder(), Scorer(pool, archive), on_call, token)
+                provider = DesktopProvider(fleet, spec, usage, saved=SavedStates(states))
+                async with provider.checked(config.rollout.limits.start_seconds):
+                    yield provider
 
 
 def memory_of_hosts(config: Config) -> tuple[list[float], float] | None:
@@ -135,7 +139,7 @@ def desktop_usage(
         # A model of the field sees the whole screen and speaks of its pixels; the tiny one sees a small square.
         shown=None if grammar == "ui_tars" else (config.policy.screen, config.policy.screen),
         settle=SettlingRules(cap_seconds=desktop.settle_most_seconds) if settle == "stable" else settle,
-        ready=Readiness() if desktop.ready == "stable" else desktop.ready,
+        ready=Readiness(change_seconds=desktop.ready_most_seconds) if desktop.ready == "stable" else desktop.ready,
         wait_seconds=desktop.wait_seconds,
         paste=desktop.typing == "paste",
         evaluate_wait_seconds=desktop.evaluate_wait_seconds,

@@ -109,5 +109,6 @@ def connect(
         settings=usage.settings,
         close=remove,
         revert=None if revert is None else afresh,
+        reconnect=client,
         on_call=on_call,
     )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gymnasium.error import ResetNeeded
 
 from dartsim.core.errors import DartsimError, EnvBroken, EnvFault, ScoreUnavailable
 from dartsim.core.png import Screenshot, encode_png
+from dartsim.core.snapshots import Snapshots
 from dartsim.core.types import Observation, StepResult, Task
 from dartsim.real.osworld.errors import ActionFailed, DesktopLost, ServerRestarted, WrongScreenAtStart, WrongScreenSize
 from dartsim.real.osworld.frames import Frame, is_black, resized, same
@@ -30,7 +32,7 @@ OPENS_WINDOW = frozenset({"launch", "open", "chrome_open_tabs"})
 
 OnCall = Callable[[str, float], None]
 """Told what took how many seconds: boot, revert, setup, ready, step, act, settle, screenshot, evaluate, recycle,
-teardown. ``step`` contains ``act`` and ``settle``; calls that failed are told as well."""
+teardown, save, restore. ``step`` contains ``act`` and ``settle``; calls that failed are told as well."""
 RunSteps = Callable[[Sequence[Mapping[str, Any]], "VmClient", Any], Awaitable[None]]
 
 
@@ -57,6 +59,7 @@ class OsworldDesktop:
         close: Removes the desktop, container and all.
         revert: Replaces the desktop by a fresh one, for a second ``reset``, and returns the new one's client. Without
             it a second task begins on the desktop as the first left it.
+        reconnect: Returns a new client of the same address, for a machine that returns to a saved state.
         recycle: Restarts the server inside, and returns once it answers; by default through the server itself.
         on_call: Is told how long things took.
     """
@@ -71,6 +74,7 @@ class OsworldDesktop:
         settings: DesktopSettings = DesktopSettings(),  # noqa: B008 - frozen
         close: Callable[[], Awaitable[None]] | None = None,
         revert: Callable[[], Awaitable[VmClient]] | None = None,
+        reconnect: Callable[[], VmClient] | None = None,
         recycle: Callable[[VmClient], Awaitable[None]] = recycle_server,
         on_call: OnCall | None = None,
     ) -> None:
@@ -82,12 +86,15 @@ class OsworldDesktop:
         self._where = where
         self._close = close
         self._revert = revert
+        self._reconnect = reconnect
         self._recycle = recycle
         self._on_call = on_call
         self._running = False
         self._booted = self._used = self._closed = False
         self._lost: str | None = None
         self._folder: Any = None
+        self._forked_from: Path | None = None
+        self.snapshots: Snapshots | None = None
         self._seen = (0, 0)
         self._motion = ScreenMotion()
         self._shown: Screenshot | None = None
@@ -179,11 +186,32 @@ class OsworldDesktop:
             self.client = await revert()
         self._used = False
 
+    @contextmanager
+    def saving(self) -> Iterator[Path | None]:
+        """Guard the saving of the present state; yields the folder of the attempt's files, None without an attempt."""
+        with self._guarded("saving its state"), self._timed("save"):
+            yield self._folder.path if self._used else None
+
+    @asynccontextmanager
+    async def restoring(self, files: Path | None) -> AsyncIterator[None]:
+        """Guard the return to a saved state. ``files`` are those of its set-up, which the next ``reset`` then skips."""
+        self._running = self._booted = self._used = False
+        with self._guarded("return to a saved state"), self._timed("restore"):
+            await self.client.aclose()
+            yield
+            assert self._reconnect is not None
+            self.client = self._reconnect()
+            self._forked_from = files
+
     async def _set_up(self, task: Task) -> Frame:
         """Run a task's steps and return the screen once they show."""
         steps = task.spec.get("config") or []
         self._folder = self._where(task)
+        forked_from, self._forked_from = self._forked_from, None
         before = await self._look()
+        if forked_from is not None:
+            await self._folder.take(forked_from)
+            return before
         if not steps:
             return before
         with self._timed("setup"):

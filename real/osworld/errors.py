@@ -17,6 +17,7 @@ EnvBroken
 ├── WrongScreenSize      the screen is not as large as configured
 ├── OutOfMemory          the kernel killed programs of the desktop for want of memory
 ├── ServerRestarted      the server restarted under an attempt, and what it had started may be gone
+├── SnapshotFailed       the state of a virtual machine was not saved or restored
 ├── DesktopLost          an earlier fault of the same desktop: it takes no more calls
 └── SetupFailed          a set-up step of the task failed
 ScoreUnavailable
@@ -140,6 +141,12 @@ class OutOfMemory(EnvBroken):
     """The desktop's container ran out of memory, and the kernel killed programs in it."""
 
     cause: ClassVar[str] = "out_of_memory"
+
+
+class SnapshotFailed(EnvBroken):
+    """The state of a virtual machine was not saved or restored."""
+
+    cause = "snapshot_failed"
 
 
 class DesktopLost(EnvBroken):

@@ -304,6 +304,10 @@ class TaskFolder:
         await asyncio.to_thread(_write, path, data)
         return path
 
+    async def take(self, files: Path) -> None:
+        """Begin with copies of these files, as the same set-up would make them."""
+        await asyncio.to_thread(shutil.copytree, files, self.path, dirs_exist_ok=True)
+
     async def fetch(self, url: str, name: str) -> Path:
         """Put what is behind a URL into the folder, unless it is there, and return its path.
 

@@ -20,6 +20,7 @@ from dartsim.real.osworld.desktop import OnCall, OsworldDesktop
 from dartsim.real.osworld.errors import WrongScreenAtStart
 from dartsim.real.osworld.fetch import Desk
 from dartsim.real.osworld.settings import DesktopSettings
+from dartsim.real.osworld.snapshots import DesktopSnapshots, SavedStates
 
 if TYPE_CHECKING:
     from dartsim.config.schema import DockerHostConfig
@@ -58,10 +59,12 @@ async def start_desktop(
     *,
     slot: int = 0,
     on_call: OnCall | None = None,
+    saved: SavedStates | None = None,
 ) -> OsworldDesktop:
     """Start a container and return its desktop, ready. If cancelled or failed, nothing of it is left in the end.
 
-    Reverting the desktop removes the container and starts another from the same image.
+    Reverting the desktop removes the container and starts another from the same image. A virtual machine whose states
+    can be saved gets ``snapshots``, if it is told where its siblings' are.
 
     Raises:
         EnvStartFailed: If it did not become ready.
@@ -85,6 +88,8 @@ async def start_desktop(
         return desk_of(container)
 
     desktop = connect(desk_of(container), usage, close=lambda: container.remove(), revert=revert, on_call=on_call)
+    if saved is not None and spec.state_command is not None:
+        desktop.snapshots = DesktopSnapshots(desktop, lambda: container, saved)
     try:
         await _boot(desktop, container)
     except BaseException:
@@ -165,10 +170,13 @@ class _Slot:
 class DesktopProvider:
     """Starts desktops; implements ``dartsim.core.ports.EnvProvider``."""
 
-    def __init__(self, fleet: DesktopFleet, spec: ContainerSpec, usage: Usage) -> None:
+    def __init__(
+        self, fleet: DesktopFleet, spec: ContainerSpec, usage: Usage, *, saved: SavedStates | None = None
+    ) -> None:
         self._fleet = fleet
         self._spec = spec
         self._usage = usage
+        self._saved = saved
         self._first: tuple[_Slot, OsworldDesktop] | None = None
 
     @asynccontextmanager
@@ -210,4 +218,4 @@ class DesktopProvider:
             if usage.on_call is not None:
                 usage.on_call(slot.number, what, seconds)
 
-        return await start_desktop(self._fleet, self._spec, usage, slot=slot.number, on_call=tell)
+        return await start_desktop(self._fleet, self._spec, usage, slot=slot.number, on_call=tell, saved=self._saved)

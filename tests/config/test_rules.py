@@ -97,6 +97,32 @@ BROKEN = [
         "policy.images_after_cut = 5 is more than policy.max_images = 4",
         ["policy.images_after_cut = 4"],
     ),
+    (
+        ["desktop.revert=fork", "rollout.warm_envs=2"],
+        "2 spares would never be used",
+        ["rollout.warm_envs = 0"],
+    ),
+    (
+        ["desktop.revert=snapshot", "desktop.snapshots.max_gib=200.0"],
+        "leaves no memory for desktops on hosts of 128 GiB",
+        ["desktop.snapshots.max_gib = 200"],
+    ),
+    (
+        ["desktop.revert=fork", "tasks.source=gym", "gym.env=x:Y", "policy.kind=vlm"],
+        'needs desktops that save their state, and those of backend.desktops = "sim" with tasks.source = "gym"',
+        ['desktop.revert = "boot"'],
+    ),
+    (
+        [
+            "desktop.revert=snapshot",
+            "backend.desktops=desktop",
+            "tasks.source=desktop",
+            "policy.kind=vlm",
+            "rollout.warm_envs=1",
+        ],
+        "needs desktops that save their state",
+        ['"fork" with rollout.warm_envs of 1 or more'],
+    ),
     (["tasks.source=osworld"], 'tasks.source = "osworld" needs tasks.folder', ["test_all.json"]),
     (["tasks.folder=x"], "tasks.folder is given", ['Set tasks.source = "osworld"']),
 ]

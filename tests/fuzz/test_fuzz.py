@@ -84,7 +84,15 @@ MORTAL = {
     "rows before state": WRITTEN,
 }
 
-QUICK = ("lost wake-up", "double lease", "version skew", "marked as trained first", "reload overlap", "unbounded queue")
+QUICK = (
+    "lost wake-up",
+    "double lease",
+    "version skew",
+    "marked as trained first",
+    "reload overlap",
+    "unbounded queue",
+    "state left behind",
+)
 
 
 GONE = ("AttributeError", "NameError", "TypeError")

@@ -38,6 +38,14 @@ class DesktopBackend(Backend):
     boots: ClassVar[bool] = False
     """Whether desktops are booted, so that an attempt costs minutes rather than milliseconds."""
 
+    def saves_states(self, config: Any) -> bool:
+        """Return whether its desktops have ``dartsim.core.snapshots.Snapshots``."""
+        return False
+
+    def reverts(self, config: Any) -> bool:
+        """Return whether its desktops return to saved states between attempts, in place of a boot."""
+        return config.desktop.revert != "boot" and self.saves_states(config)
+
     def memory_gib(self, config: Any) -> tuple[Sequence[float], float] | None:
         """Return the memory of each host that desktops run on, and of a desktop, GiB; None if it is not known."""
         return None

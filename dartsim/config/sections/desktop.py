@@ -1,4 +1,4 @@
-"""Real desktops, and the Docker engines that they run on."""
+"""Desktops: how they are reverted between attempts, and the Docker engines that real ones run on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from dartsim.core.errors import ConfigError
-from dartsim.core.section import Deadline, Positive, Seconds, Section
+from dartsim.core.section import Deadline, Positive, Seconds, Section, Share
 
 DEFAULT_URL = "unix:///var/run/docker.sock"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -105,10 +105,44 @@ class ScoringConfig(Section):
     scratch_mib: Positive = Field(512, description="Disk limit of one metric, including unpacked files, MiB.")
 
 
-class DesktopConfig(Section):
-    """Real desktops in containers."""
+class SnapshotsConfig(Section):
+    """Saved states of desktops (desktop.revert = "snapshot" or "fork")."""
 
-    variant: Literal["skeleton", "full"] = Field(
+    max_count: Positive = Field(
+        32, description="Largest number of set-up tasks that a host keeps; the least recently used is deleted first."
+    )
+    max_gib: float = Field(
+        16.0,
+        gt=0.0,
+        description="Memory of each host that saved states may take, GiB (QEMU's savevm of a desktop: 0.37).",
+    )
+    masks: list[tuple[int, int, int, int]] = Field(
+        default_factory=list,
+        description="Regions [left, top, right, bottom] in pixels, such as a clock, in which the first screenshot "
+        "may differ from the saved state's.",
+    )
+    max_changed: Share = Field(
+        0.001, description="Share of the other pixels that may differ; with more the desktop boots instead."
+    )
+
+
+class DesktopConfig(Section):
+    """Desktops, and the containers of real ones."""
+
+    revert: Literal["boot", "snapshot", "fork"] = Field(
+        "boot",
+        description="How a desktop gets ready for its next attempt: boot (another desktop is started), snapshot (it "
+        "returns to its state after the boot), or fork (to the state after the task's set-up, which the first attempt "
+        "saves and all attempts of the task on that host share; desktops that cannot save their state are set up "
+        "ahead in place of that, as many as rollout.warm_envs).",
+    )
+    boot_tasks: list[str] = Field(
+        default_factory=list,
+        description="Tasks (ids or domains) whose desktops always boot, since their set-up depends on the time, a "
+        'fresh download or an account; a task file says so with "revert": "boot".',
+    )
+    snapshots: SnapshotsConfig = Field(default_factory=SnapshotsConfig, description="Saved states.")
+    variant: Literal["skeleton", "full", "vm"] = Field(
         "skeleton", description="desktop: which of our images, see `dartsim desktop build`."
     )
     office: bool = Field(False, description="desktop: use the image with LibreOffice Calc.")
@@ -141,6 +175,11 @@ class DesktopConfig(Section):
         description="Wait after a task's set-up: until the screen shows the task and rests (stable), or a fixed "
         "number of seconds (OSWorld's runner and DART: 60).",
     )
+    ready_most_seconds: Seconds = Field(
+        10.0,
+        description="stable: longest wait for the window that a set-up opens; more for emulated machines (60), whose "
+        "programs start slowly.",
+    )
     evaluate_wait_seconds: Seconds = Field(
         0.0, description="Pause between the last action and the score (OSWorld's runner: 20; DART: 0)."
     )
@@ -156,5 +195,5 @@ class DesktopConfig(Section):
     scoring: ScoringConfig = Field(default_factory=ScoringConfig, description="Sandboxes that compute scores.")
     disk: str | None = Field(None, description="osworld: path of the virtual machine's disk, Ubuntu.qcow2.")
     kvm: Literal["auto", "on", "off"] = Field(
-        "auto", description="osworld: KVM acceleration; auto: if the machine has it."
+        "auto", description="osworld and variant vm: KVM acceleration; auto: if the machine has it."
     )

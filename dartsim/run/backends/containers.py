@@ -26,6 +26,10 @@ class ContainerDesktops(DesktopBackend):
     packages = ("docker", "httpx")
 
     @override
+    def saves_states(self, config: Config) -> bool:
+        return config.desktop.variant == "vm"
+
+    @override
     def plan(self, config: Config) -> dict[str, Any]:
         from dartsim.real.containers.plan import desktop_plan
 
@@ -71,6 +75,11 @@ class OSWorldDesktops(ContainerDesktops):
     """Containers of OSWorld's image, with a virtual machine in each."""
 
     task_sources: ClassVar[tuple[str, ...]] = ("osworld",)
+
+    @override
+    def saves_states(self, config: Config) -> bool:
+        # Its start script gives QEMU a CPU with migratable=no and a writable firmware file.
+        return False
 
     @override
     def problems(self, config: Config) -> Iterator[str]:

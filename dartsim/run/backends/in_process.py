@@ -26,6 +26,10 @@ class MockDesktops(DesktopBackend):
     task_sources = ("mock",)
 
     @override
+    def saves_states(self, config: Config) -> bool:
+        return True
+
+    @override
     def plan(self, config: Config) -> dict[str, Any]:
         return {"what": f"{config.rollout.num_desktops} mock desktops in this process"}
 
@@ -37,7 +41,7 @@ class MockDesktops(DesktopBackend):
         from dartsim.envs.direct import DirectProvider
         from dartsim.envs.mock.env import mock_desktop_maker
 
-        yield DirectProvider(mock_desktop_maker(config.policy))
+        yield DirectProvider(mock_desktop_maker(config.policy), forks=self.reverts(config))
 
 
 @register("engine", "local")

@@ -24,9 +24,19 @@ class SimDesktops(DesktopBackend):
     modeled = True
 
     @override
+    def saves_states(self, config: Config) -> bool:
+        return config.tasks.source != "gym"
+
+    @override
     def problems(self, config: Config) -> Iterator[str]:
         if config.tasks.source == "desktop":
             yield 'tasks.source = "desktop" needs the real desktops: set backend.desktops = "desktop".'
+        kept, there = config.desktop.snapshots.max_gib, config.cluster.hosts.memory_gib
+        if self.reverts(config) and kept >= there:
+            yield (
+                f"desktop.snapshots.max_gib = {kept:g} leaves no memory for desktops on hosts of {there:g} GiB "
+                "(cluster.hosts.memory_gib). Lower the first."
+            )
 
     @override
     def memory_gib(self, config: Config) -> tuple[Sequence[float], float]:

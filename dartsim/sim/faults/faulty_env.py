@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from typing_extensions import override
+
 from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
 from dartsim.core.ports import AsyncEnv, EnvProvider
+from dartsim.core.snapshots import Snapshots, WrappedSnapshots, snapshots_of
 from dartsim.core.types import Observation, StepResult, Task
 from dartsim.sim.faults.faulty_network import FaultyNetwork, Unanswered, host
 from dartsim.sim.faults.injector import CONTROL, FaultInjector, InjectionPoint
@@ -47,6 +50,15 @@ class FaultyEnv:
         self._faults = faults
         self._part = f"host-{host}"
         self._started = injector.env.now
+
+    @property
+    def snapshots(self) -> Snapshots | None:
+        """The desktop's saved states, with the faults of a set-up."""
+        inner = snapshots_of(self._inner)
+        return None if inner is None else FaultySnapshots(inner, self._set_up)
+
+    async def _set_up(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        return await self._call(self._faults.setup, EnvBroken, work)
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
         observation: Observation = await self._call(
@@ -115,6 +127,27 @@ class FaultyEnv:
             self._injector.add_cost(kind, seconds)
             await asyncio.sleep(seconds)
             raise injected(EnvBroken, kind, kind.cause)
+
+
+class FaultySnapshots(WrappedSnapshots):
+    """Saved states of a desktop with faults.
+
+    Args:
+        inner: Those of the desktop without.
+        call: Makes a call, or lets it fail.
+    """
+
+    def __init__(self, inner: Snapshots, call: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]) -> None:
+        super().__init__(inner)
+        self._call = call
+
+    @override
+    async def save(self, key: str) -> int:
+        return int(await self._call(lambda: self._inner.save(key)))
+
+    @override
+    async def restore(self, key: str) -> None:
+        await self._call(lambda: self._inner.restore(key))
 
 
 class FaultyProvider:

@@ -1,8 +1,9 @@
 """Long tasks of clicks: jobs in several applications, with dialogs, dead ends, notes to remember, and missing buttons.
 
-The screen is a grid of 3 x 3 cells. Its lowest row is the taskbar: an icon for each application, the open one's larger.
-The other six cells show a page of the open application. A task is done when every application shows its OK page, and
-is declared done then. What a page wants follows from its colors and is stated nowhere:
+The screen is a grid of 3 x 3 cells. Its lowest row is the taskbar: an icon for each application, large for those to
+the right of the open one. The other six cells show a page of the open application. A task is done when every
+application shows its OK page, and is declared done then. What a page wants follows from its colors and is stated
+nowhere:
 
 - A *rule page* has buttons of one color, which says which cell is right (``RIGHT_CELL``); other cells may be empty.
 - A *note* is a single colored button, which turns the page. Soon after, a *question* shows buttons of several colors:
@@ -215,18 +216,25 @@ def _all_ok(apps: Sequence[_App]) -> Spec:
 def _windows(apps: Sequence[_App], icons: Sequence[str]) -> list[Spec]:
     """Return the steps that open the empty desktop and keep the applications for its taskbar."""
     home = [widget("space", f"space{cell}") for cell in range(_CELLS)]
-    bar = [_icon(number, color, small=True) for number, color in enumerate(icons)]
-    bar += [widget("space", f"slot{number}") for number in range(len(icons), _ACROSS)]
-    steps = [window(id="home", bare=True, fill=True, pages=[[*rows_of(home, _ACROSS), bar]])]
+    steps = [window(id="home", bare=True, fill=True, pages=[[*rows_of(home, _ACROSS), _taskbar(icons, -1)]])]
     for opened, app in enumerate(apps):
-        own = [_icon(opened, icons[opened], small=False) if i == opened else icon for i, icon in enumerate(bar)]
-        steps.append(window("mock_stash", **app.spec(own, "white")))
+        steps.append(window("mock_stash", **app.spec(_taskbar(icons, opened), "white")))
     return steps
 
 
-def _icon(number: int, color: str, *, small: bool) -> Spec:
-    inset = [0.25, 0.25, 0.25, 0.25] if small else [0.0, 0.0, 0.0, 0.0]
-    return widget("button", f"icon{number}", color=color, inset=inset, command=f"open:app{number}")
+def _taskbar(icons: Sequence[str], opened: int) -> list[Spec]:
+    """Return a row of icons: small up to the open application's, large after it."""
+    bar = [
+        widget(
+            "button",
+            f"icon{number}",
+            color=color,
+            inset=[0.3 if number <= opened else 0.0] * 4,
+            command=f"open:app{number}",
+        )
+        for number, color in enumerate(icons)
+    ]
+    return bar + [widget("space", f"slot{number}") for number in range(len(icons), _ACROSS)]
 
 
 def _dialogs(rng: np.random.Generator, plan: _Plan) -> list[Spec]:
@@ -272,7 +280,7 @@ def _families() -> tuple[Family, ...]:
         Family(
             "missing_jobs",
             f"{about}; the last page lacks its right button",
-            partial(jobs, colors=PLAIN, questions=1, infeasible=True),
+            partial(jobs, colors=PLAIN, infeasible=True),
             feasible=False,
         ),
     )

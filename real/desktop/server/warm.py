@@ -17,6 +17,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import random
 import selectors
 import signal
 import socket
@@ -149,6 +150,7 @@ def _wait_and_run(orders: socket.socket, prepare: Callable[[], None]) -> NoRetur
             os.dup2(files[0], 1)
             os.dup2(files[1], 2)
             sys.stderr.write(problem)
+            random.seed()  # as in a new interpreter: machines restored from one state would otherwise draw alike
             returncode = 1 if problem else run_as_main(code.decode())
     except BaseException:
         traceback.print_exc()

@@ -28,6 +28,7 @@ if __name__ == "__main__":  # before torch is imported, which takes seconds
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from dartsim.core.errors import LearnerFault
@@ -38,7 +39,7 @@ from dartsim.real.learners.fsdp.sharding import gathered, shard
 from dartsim.real.learners.gradient_steps import GradientSteps
 from dartsim.real.vlm.export import export_weights
 from dartsim.real.vlm.lora import add_lora
-from dartsim.real.vlm.model import build, one_thread
+from dartsim.real.vlm.model import Vlm, build, one_thread
 
 _FOREVER = timedelta(days=365)
 """Ranks wait for batches without limit; the driver gives up on them, not the other way round."""
@@ -54,15 +55,15 @@ class Rank:
         self._export_dtype = setup.export_dtype
         config = setup.trainer
         self._vlm = build(setup.model, seed=setup.seed)
-        reference = self._vlm.twin() if config.objective.kl_coefficient else None
+        self._reference = self._vlm.twin() if config.objective.kl_coefficient else None
         if config.lora.rank is not None:
             add_lora(self._vlm.model, config.lora, seed=setup.seed)
         self._vlm.trunk.checkpointing = config.fsdp.checkpointing
-        if reference is not None:
-            reference.model.requires_grad_(False)
+        if self._reference is not None:
+            self._reference.model.requires_grad_(False)
         scorers = (
             shard(self._vlm, mesh, config.fsdp),
-            None if reference is None else shard(reference, mesh, config.fsdp),
+            None if self._reference is None else shard(self._reference, mesh, config.fsdp),
         )
         self._steps = GradientSteps(self._vlm, config, seed=setup.seed, peers=peers, scorers=scorers)
 
@@ -81,6 +82,8 @@ class Rank:
             checkpoint.load(self._steps, paths["folder"])
             if order["version"] is not None:
                 self._steps.updates = order["version"]
+            if self._reference is not None and self._steps.updates == 0:
+                self._use_as_reference(self._reference)
             if "weights" in paths:
                 self._export(paths["weights"])
         else:
@@ -98,6 +101,13 @@ class Rank:
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             metrics["learner/peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
         return {"metrics": metrics, "updates": self._steps.updates}
+
+    def _use_as_reference(self, reference: Vlm) -> None:
+        """Give the KL divergence's model the present weights, those of a checkpoint from before the first update."""
+        whole: dict[str, Any] = gathered(self._vlm.model, keep=self._peers.rank == 0)
+        # Not strict: tied weights are a name more in the model's state than in its parameters.
+        options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
+        set_model_state_dict(reference.model, whole, options=options)
 
     def _export(self, folder: Path) -> None:
         first = self._peers.rank == 0

@@ -3,7 +3,7 @@
 import pytest
 
 from dartsim.config import load
-from dartsim.real.containers import KvmState, plan
+from dartsim.real.containers import KvmState, official, plan
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_kvm_of_an_engine_on_another_machine_is_not_looked_for_here(monkeypatch,
         asked.append(local)
         return KvmState(local, "as asked")
 
-    monkeypatch.setattr(plan, "kvm_state", kvm_state)
+    monkeypatch.setattr(official, "kvm_state", kvm_state)
     config = load(
         preset_name="desktop",
         overrides=[

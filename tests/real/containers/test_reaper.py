@@ -9,7 +9,7 @@ import pytest
 
 from dartsim.real.containers.leases import EngineClock, LeaseRecord, container_labels, newest_records, wanted
 from dartsim.real.containers.owner import new_owner, retire
-from dartsim.real.containers.reaper import count_ours, reap
+from dartsim.real.containers.reaper import count_ours, reap, remove_volumes
 
 NOW = 1_000_000.0
 
@@ -132,8 +132,20 @@ def test_records_are_replaced_and_dropped(engine, me):
     engine.records.clear()  # somebody prunes volumes
     record.renew(engine, NOW + 40)
     assert len(engine.records) == 1
-    record.drop(engine)
-    record.drop(engine)
+    engine.volumes.create("dartsim-snapshots", labels=container_labels(me, run="r", slot=0, lease=NOW))
+    engine.volumes.create("theirs", labels={})
+    remove_volumes(engine, me)
+    remove_volumes(engine, me)
+    assert set(engine.records) == {"theirs"}
+
+
+def test_a_shared_volume_of_another_machine_stays_as_long_as_its_owners_newest_lease(engine, me):
+    far = replace(new_owner(), boot="another machine")
+    engine.volumes.create("dartsim-snapshots", labels=container_labels(far, run="r", slot=0, lease=NOW - 60))
+    LeaseRecord(far, run="r", lease_seconds=60).renew(engine, NOW)
+    sweep(engine, me)
+    assert len(engine.records) == 2
+    assert reap(engine, me, mine=lambda: (), now=NOW + 61, seconds=1.0) == 0
     assert not engine.records
 
 

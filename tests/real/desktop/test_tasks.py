@@ -23,7 +23,7 @@ SCREEN = (1280, 720)
 EVERY_TIME = {
     "mousepad-title-capitals", "galculator-product", "thunar-drag-file", "xterm-stop-program", "bill-total",
 }  # fmt: skip
-"""One of each kind. With ``-m soak`` the others are played."""
+"""One of each kind, for ``-m slow``. With ``-m soak`` the others are played."""
 AT_ONCE = 4
 """Desktops. Each waits for most of its time: for a screen to rest, or for a score that does not come."""
 
@@ -121,6 +121,7 @@ def tried(names, image, engine):
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 def test_the_oracle_solves_one_of_each_kind_and_doing_nothing_does_not(docker_engine, desktop_image):
     found = tried(sorted(EVERY_TIME), desktop_image, docker_engine)
     assert found == dict.fromkeys(EVERY_TIME, (1.0, 0.0))

@@ -24,6 +24,7 @@ def test_a_task_that_is_not_there_is_named(dartsim, capsys):
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 def test_a_check_plays_the_oracle_and_shows_a_failing_one(dartsim, monkeypatch, capsys, desktop_image, tmp_path):
     check = ("desktop", "tasks", "mousepad-read-aloud", "--gif", str(tmp_path / "gifs"), "--json", "-")
     assert dartsim(*check) == 0

@@ -90,6 +90,7 @@ def check(cluster, counts, causes):
     assert len(struck.turns) == 2, "what was generated is kept"
 
 
+@pytest.mark.slow
 def test_the_attempts_are_masked_and_the_slots_serve_again(rig, left, desktop_image):
     """Each in a cluster of its own, side by side: most of the time the desktops that hang are waited for."""
     plans = [{"harm": harm, "action": action} for harm, _, action in EVERY_TIME]

@@ -127,6 +127,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 def test_each_fault_has_its_cause_and_a_fresh_desktop_serves_again(small_desktop):
     plain = replace(TASK, spec={})
 

@@ -11,6 +11,7 @@ from dartsim.run.prepare import prepare
 pytestmark = pytest.mark.docker
 
 
+@pytest.mark.slow
 def test_a_container_of_a_killed_actor_is_removed_by_the_next_one(place, end, desktop_image, docker_engine):
     from functools import partial
 

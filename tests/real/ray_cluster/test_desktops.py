@@ -128,6 +128,7 @@ def test_a_score_that_waits_on_a_node_pauses_the_deadline_here_and_keeps_its_rec
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_host_that_ends_breaks_its_desktops_and_only_those(hosts, end, eventually):
     from dartsim.real.ray_cluster.desktops import RayProvider
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,6 +54,16 @@ def test_the_number_of_tokens_follows_from_the_size_alone(height: int, width: in
     picture = mine.picture(np.broadcast_to(np.uint8(0), (height, width, 3)))
     assert picture.grid == (theirs[0] // 14, theirs[1] // 14)
     assert "patches" not in vars(picture), "nothing was cut"
+
+
+@given(height=st.integers(28, 4000), width=st.integers(28, 4000), most=st.integers(200, 4000))
+def test_the_stand_in_of_an_engine_resizes_like_the_library(
+    module_of: Callable[[Path], Any], height: int, width: int, most: int
+) -> None:
+    standin = module_of(Path(__file__).parents[1] / "engines" / "standin.py")
+    edges = 28 * 28 * 4, 28 * 28 * most
+    high, wide = smart_resize(height, width, factor=28, min_pixels=edges[0], max_pixels=edges[1])
+    assert standin.smart_resize(width, height, 28, *edges) == (wide, high)
 
 
 def test_a_file_is_cut_like_its_pixels() -> None:

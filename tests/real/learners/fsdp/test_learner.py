@@ -174,6 +174,7 @@ def test_a_checkpoint_goes_on_exactly_also_that_of_one_process(
         type(learner)(None, tmp_path, tmp_path / "other", config, seed=6).load(tmp_path / "ranks")
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_costs_its_update_only(learner_of: Any, batches: list[Batch], tmp_path: Path) -> None:
     learner = learner_of(2)
     train(learner, batches[:2])

@@ -87,6 +87,24 @@ def test_settings_are_those_of_the_single_process(
 
 
 @pytest.mark.filterwarnings("default")  # torch's own
+@pytest.mark.parametrize("config", [TINY, TINY.replace(lora={"rank": 2})], ids=["full", "lora"])
+def test_a_checkpoint_from_before_the_first_update_is_the_reference(
+    make_vlm: Any, batches: list[Batch], peers: Ranks, tmp_path: Path, config: Any
+) -> None:
+    vlm = make_vlm(seed=2)
+    config = config.replace(objective={"kl_coefficient": 0.1}, fsdp={"ranks": 1})
+    TorchLearner(make_vlm(seed=1), config, seed=5).save(tmp_path / "base")
+    model = replace(vlm.config, folder=str(export(vlm, tmp_path / "model")))
+    rank = Rank(Setup(model=model, trainer=config, seed=5, socket=""), init_device_mesh("cpu", (1,)), peers)
+    rank.do({"do": "load", "folder": str(tmp_path / "base"), "version": None})
+    write_turns(read_turns(batches[0], vlm, config.objective.advantage), tmp_path / "turns")
+    order = {"do": "train", "turns": str(tmp_path / "turns"), "weights": str(tmp_path / "new")}
+    first, second = (rank.do({**order, "update": update})["metrics"] for update in (1, 2))
+    assert first["objective/kl_reference"] == pytest.approx(0.0, abs=1e-6)
+    assert second["objective/kl_reference"] > 1e-6
+
+
+@pytest.mark.filterwarnings("default")  # torch's own
 def test_weights_are_published_in_the_type_of_the_engines(
     make_vlm: Any, batches: list[Batch], peers: Ranks, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from dartsim.run.prepare import prepare
 from dartsim.run.realtime import run_realtime
 
 
+@pytest.mark.slow
 def test_a_run_trains_with_ranks_and_leaves_its_model_and_state(tmp_path: Path) -> None:
     changes = [
         "backend.desktops=mock",

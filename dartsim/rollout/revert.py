@@ -1,0 +1,230 @@
+"""``RevertingProvider``: desktops kept between attempts, which return to a saved state in place of a boot and a set-up.
+
+    start --> fresh --reset--> used --close, reset--> restored to the state after boot, or after the task's set-up
+                                 |
+                                 +-- a call failed or was cancelled --> closed; the next attempt boots another
+
+Whatever goes wrong with a saved state, the desktop boots: a bad snapshot costs time, never an attempt or its reward.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dartsim.config.sections.desktop import DesktopConfig
+from dartsim.core.errors import EnvFault
+from dartsim.core.ports import AsyncEnv, EnvProvider
+from dartsim.core.snapshots import REVERT_KEY, snapshot_key, snapshots_of
+from dartsim.core.types import Observation, StepResult, Task
+from dartsim.rollout.snapshot_library import BOOTED, SavedState, SnapshotLibrary
+
+
+class RevertingProvider:
+    """One desktop a slot, kept until ``close_all``; implements ``dartsim.core.ports.EnvProvider``.
+
+    It counts, in ``counts``: attempts that began in a state after boot (``revert/restored``), after set-up
+    (``revert/forked``) or with a boot (``revert/booted``); restores that failed (``revert/failed``) or showed another
+    screen (``revert/changed``); states that were saved (and their bytes) and evicted.
+
+    Args:
+        inner: Starts desktops.
+        config: How they revert; not to ``boot``.
+        counts: Where to count.
+    """
+
+    def __init__(self, inner: EnvProvider, config: DesktopConfig, counts: Counter[str]) -> None:
+        self.inner = inner
+        self.config = config
+        self.counts = counts
+        self.closed = False
+        self._boot_tasks = frozenset(config.boot_tasks)
+        self._desktops: dict[int, RevertingDesktop] = {}
+        self._libraries: dict[str, SnapshotLibrary] = {}
+
+    async def start(self, slot: int) -> RevertingDesktop:
+        """Return the slot's desktop, booted if there is none."""
+        desktop = self._desktops.setdefault(slot, RevertingDesktop(self, slot))
+        await desktop.open()
+        return desktop
+
+    def host_of(self, slot: int) -> str | None:
+        """Return what holds the saved states of a slot's desktop; None if that is not known."""
+        desktop = self._desktops.get(slot)
+        snapshots = None if desktop is None or desktop.env is None else snapshots_of(desktop.env)
+        return None if snapshots is None else snapshots.host
+
+    def must_boot(self, task: Task) -> bool:
+        """Return whether a task's set-up must not be shared."""
+        return task.id in self._boot_tasks or task.domain in self._boot_tasks or task.spec.get(REVERT_KEY) == "boot"
+
+    def library(self, host: str) -> SnapshotLibrary:
+        if host not in self._libraries:
+            self._libraries[host] = SnapshotLibrary(host, self.config.snapshots, self.counts)
+        return self._libraries[host]
+
+    async def close_all(self) -> None:
+        """Close all desktops."""
+        self.closed = True
+        await asyncio.gather(*(desktop.close() for desktop in self._desktops.values()))
+
+
+class RevertingDesktop:
+    """A slot's desktop; implements ``dartsim.core.ports.AsyncEnv``. ``close`` keeps it if it is good."""
+
+    def __init__(self, owner: RevertingProvider, slot: int) -> None:
+        self.env: AsyncEnv | None = None
+        self._owner = owner
+        self._slot = slot
+        self._fresh = False
+        """Whether it is as it was booted."""
+        self._good = False
+        """Whether no call failed or was cancelled."""
+
+    async def open(self) -> None:
+        """Boot, unless there is a good desktop."""
+        if self.env is None:
+            await self.boot()
+            self._good = True
+
+    async def boot(self) -> None:
+        """Close what there is, and start another desktop."""
+        await self._discard()
+        self.env = await self._owner.inner.start(self._slot)
+        self._fresh = True
+
+    async def reset(self, task: Task, *, seed: int) -> Observation:
+        self._good = False
+        shown = await self._begin(task, seed)
+        self._good = True
+        return shown
+
+    async def step(self, action: str) -> StepResult:
+        self._good = False
+        result = await self._env.step(action)
+        self._good = True
+        return result
+
+    async def evaluate(self) -> float:
+        self._good = False
+        score = await self._env.evaluate()
+        self._good = True
+        return score
+
+    async def close(self) -> None:
+        if not self._good or self._owner.closed:
+            await self._discard()
+
+    @property
+    def _env(self) -> AsyncEnv:
+        assert self.env is not None, "used before it was started"
+        return self.env
+
+    async def _discard(self) -> None:
+        env, self.env, self._good = self.env, None, False
+        if env is not None:
+            await env.close()
+
+    async def _begin(self, task: Task, seed: int) -> Observation:
+        """Begin an attempt in the best state that there is for it."""
+        owner = self._owner
+        snapshots = None if owner.must_boot(task) else snapshots_of(self._env)
+        if snapshots is None:
+            return await self._booted(task, seed)
+        library = owner.library(snapshots.host)
+        if owner.config.revert == "snapshot":
+            return await self._from_boot_state(library, task, seed)
+        key = snapshot_key(task)
+        state = await library.find(key)
+        if state is not None:
+            return await self._resumed(library, state, task, seed) or await self._booted(task, seed)
+        with library.preparing(key) as place:
+            shown = await self._from_boot_state(library, task, seed)
+            if place is None or await self._saved(library, place, shown):
+                return shown
+        return await self._booted(task, seed)
+
+    async def _from_boot_state(self, library: SnapshotLibrary, task: Task, seed: int) -> Observation:
+        """Set a task up on a desktop in the state after a boot, which is saved if nobody has."""
+        if not self._fresh:
+            state = await library.find(BOOTED)
+            shown = None if state is None else await self._resumed(library, state, task, seed)
+            if shown is not None:
+                return shown
+            await self.boot()
+        if await library.find(BOOTED) is None:
+            with library.preparing(BOOTED) as place:
+                if place is not None:
+                    await self._saved(library, place)
+        return await self._booted(task, seed)
+
+    async def _booted(self, task: Task, seed: int) -> Observation:
+        """Set a task up on a desktop that nobody used."""
+        if not self._fresh:
+            await self.boot()
+        self._owner.counts["revert/booted"] += 1
+        return await self._set_up(task, seed)
+
+    async def _set_up(self, task: Task, seed: int) -> Observation:
+        self._fresh = False
+        return await self._env.reset(task, seed=seed)
+
+    async def _resumed(self, library: SnapshotLibrary, state: SavedState, task: Task, seed: int) -> Observation | None:
+        """Begin an attempt in a saved state; return None if the desktop did not return to it."""
+        counts, config = self._owner.counts, self._owner.config.snapshots
+        snapshots = snapshots_of(self._env)
+        assert snapshots is not None
+        self._fresh = False
+        try:
+            with state.in_use():
+                await snapshots.restore(state.name)
+                shown = await self._set_up(task, seed)
+        except EnvFault:
+            counts["revert/failed"] += 1
+            library.restored(state, good=False)
+            return None
+        good = True
+        if state.shown is not None:
+            before, after = state.shown.screenshot, shown.screenshot
+            good = await asyncio.to_thread(changed_share, before, after, config.masks) <= config.max_changed
+        outcome = "restored" if state.shown is None else "forked"
+        counts[f"revert/{outcome}" if good else "revert/changed"] += 1
+        library.restored(state, good=good)
+        return shown if good else None
+
+    async def _saved(self, library: SnapshotLibrary, place: SavedState, shown: Observation | None = None) -> bool:
+        """Save the present state; return whether the desktop is still good."""
+        snapshots = snapshots_of(self._env)
+        if snapshots is None or snapshots.host != library.host:
+            return True  # another desktop was booted meanwhile, on another host
+        try:
+            await library.save(place, snapshots, shown)
+        except EnvFault:
+            self._owner.counts["revert/failed"] += 1
+            self._fresh = False
+            return False
+        return True
+
+
+def changed_share(before: Any, after: Any, masks: Sequence[tuple[int, int, int, int]] = ()) -> float:
+    """Return the share of pixels in which two screenshots differ, outside of ``masks``.
+
+    Args:
+        before: A screenshot, uint8 [height, width, 3] or what ``np.asarray`` makes one; or None.
+        after: Another one; all of it differs if it has another shape.
+        masks: Regions that do not count: left, top, right, bottom in pixels.
+    """
+    if before is after:
+        return 0.0
+    one, other = np.asarray(before), np.asarray(after)
+    if one.shape != other.shape:
+        return 1.0
+    changed = (one != other).any(axis=-1)
+    counted = np.ones_like(changed)
+    for left, top, right, bottom in masks:
+        counted[top:bottom, left:right] = False
+    return float(changed[counted].mean()) if counted.any() else 0.0

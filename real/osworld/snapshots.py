@@ -1,0 +1,98 @@
+"""Saved states of desktops that are virtual machines; implements ``dartsim.core.snapshots.Snapshots``.
+
+A state is the machine's memory and disk, which a program in the container keeps on the engine's machine, where every
+container of the run finds it (``dartsim/real/desktop/files/vm-run.py``). What the task's set-up left on our side, files
+of the attempt, is kept here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dartsim.real.osworld.errors import SnapshotFailed
+
+if TYPE_CHECKING:
+    from dartsim.real.containers.container import Container
+    from dartsim.real.osworld.desktop import OsworldDesktop
+
+
+class SavedStates:
+    """The states that the desktops of one run have saved.
+
+    Args:
+        root: Folder for the files of set-ups; whoever made it removes it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.files: dict[tuple[str, str], Path | None] = {}
+        """By host and key: a copy of the attempt's files after the set-up, None if there was no set-up yet."""
+        self.num_bytes: dict[tuple[str, str], int] = {}
+        """By host and key: what it takes on the engine's machine."""
+
+
+class DesktopSnapshots:
+    """The states that a desktop can return to.
+
+    Args:
+        desktop: The desktop.
+        container: Returns its present container.
+        saved: What it and its siblings have saved.
+    """
+
+    def __init__(self, desktop: OsworldDesktop, container: Callable[[], Container], saved: SavedStates) -> None:
+        self._desktop = desktop
+        self._container = container
+        self._saved = saved
+
+    @property
+    def host(self) -> str:
+        return self._container().engine.identity
+
+    async def save(self, key: str) -> int:
+        """Save the present state; the machine stands still meanwhile, 1 to 3 s."""
+        await self.delete(key)
+        place = self.host, key
+        with self._desktop.saving() as files:
+            size = int(await self._call("save", key))
+            kept = None
+            if files is not None:
+                kept = self._saved.root.joinpath(*place)
+                await asyncio.to_thread(_copy, files, kept)
+            self._saved.files[place], self._saved.num_bytes[place] = kept, size
+        return size
+
+    async def restore(self, key: str) -> None:
+        place = self.host, key
+        if place not in self._saved.files:
+            raise SnapshotFailed(f"there is no saved state {key} on host {place[0]}")
+        async with self._desktop.restoring(self._saved.files[place]):
+            await self._call("restore", key)
+
+    async def delete(self, key: str) -> None:
+        place = self.host, key
+        if place in self._saved.files:
+            files = self._saved.files.pop(place)
+            del self._saved.num_bytes[place]
+            if files is not None:
+                await asyncio.to_thread(shutil.rmtree, files, ignore_errors=True)
+            await self._call("delete", key)
+
+    async def _call(self, what: str, key: str) -> str:
+        container = self._container()
+        assert container.spec.state_command is not None
+        code, output = await container.exec([*container.spec.state_command, what, key])
+        text = output.decode(errors="replace").strip()
+        if code != 0:
+            raise SnapshotFailed(f"{container}: {what} {key} ended with exit code {code}: {text or 'no output'}")
+        return text
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.mkdir(parents=True)
+    if source.is_dir():
+        shutil.copytree(source, target, dirs_exist_ok=True)

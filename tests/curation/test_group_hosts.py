@@ -1,0 +1,63 @@
+"""Attempts of a group prefer the host that has their task's saved state."""
+
+import asyncio
+
+
+async def admitted(data, slots):
+    """The group of each slot's attempt, slot after slot."""
+    return [(await data.admit(slot)).group for slot in slots]
+
+
+async def test_each_host_fills_a_group_of_its_own(made):
+    data = made.make(num_envs=8, attempts=4)
+    data.host_of = lambda slot: "even" if slot % 2 == 0 else "odd"
+    assert await admitted(data, range(8)) == [0, 1, 0, 1, 0, 1, 0, 1]
+
+
+async def test_without_hosts_a_group_is_filled_before_the_next_begins(made):
+    data = made.make(num_envs=8, attempts=4)
+    assert await admitted(data, range(8)) == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+async def test_no_more_groups_lack_attempts_at_once_than_the_slots_can_fill(made):
+    data = made.make(num_envs=8, attempts=4)
+    data.host_of = str  # every desktop keeps its own states
+    for slot in range(8):
+        await data.admit(slot)
+        assert sum(group.lacking for group in data.open_groups.groups.values()) <= 4
+
+
+async def test_a_bound_on_open_groups_holds(made):
+    data = made.make(num_envs=8, attempts=4, admission=made.admission(open_batches=1.0))
+    data.host_of = lambda slot: "even" if slot % 2 == 0 else "odd"
+    assert await admitted(data, range(4)) == [0, 0, 0, 0]
+    waiting = asyncio.ensure_future(data.admit(4))
+    await asyncio.sleep(1.0)
+    assert not waiting.done()
+    waiting.cancel()
+
+
+async def test_groups_that_could_never_be_complete_do_not_begin(made):
+    """With one more group than max_ahead has places for, no group would ever be complete."""
+    data = made.make(num_envs=8, attempts=4, max_ahead=7)
+    data.host_of = lambda slot: "even" if slot % 2 == 0 else "odd"
+    assert await admitted(data, range(7)) == [0, 0, 0, 0, 1, 1, 1]
+
+
+async def test_hosts_are_forgotten_and_groups_are_not_when_a_run_resumes(made):
+    data = made.make(num_envs=8, attempts=4)
+    data.host_of = lambda slot: "even" if slot % 2 == 0 else "odd"
+    await admitted(data, range(4))
+    again = made.make(num_envs=8, attempts=4)
+    again.open_groups.restore(data.open_groups.state(), {task.id: task for task in made.TASKS}, {})
+    assert again.open_groups.lacking
+    assert await admitted(again, range(4)) == [0, 0, 1, 1]
+
+
+async def test_the_next_tasks_are_known_and_come_in_that_order(made):
+    data, alike = (made.make(num_envs=8, attempts=4) for _ in range(2))
+    await data.admit(0)
+    said = [task.id for task in data.open_groups.upcoming(7)]
+    assert said == [task.id for task in data.open_groups.upcoming(9)][:7]
+    assert [(await data.admit(slot)).task.id for slot in range(1, 8)] == said
+    assert [(await alike.admit(slot)).task.id for slot in range(8)][1:] == said, "drawing ahead changes no order"

@@ -1,0 +1,326 @@
+"""A virtual machine as a desktop: QEMU without KVM in a container, from the image of ``dartsim desktop build --vm``."""
+
+from __future__ import annotations
+
+import asyncio
+import tarfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("docker")
+pytest.importorskip("httpx")
+pytest.importorskip("PIL")
+
+from dartsim.config.schema import DesktopConfig, DockerHostConfig
+from dartsim.core.checks import check_snapshots
+from dartsim.core.errors import ConfigError, DartsimError, EnvBroken, EnvFault
+from dartsim.core.types import Task
+from dartsim.real.containers import ContainerLimits, DesktopFleet, DockerHost, official_spec
+from dartsim.real.containers.engine import connect
+from dartsim.real.desktop import desktop_spec
+from dartsim.real.desktop.images import image_name
+from dartsim.real.osworld.connect import Usage
+from dartsim.real.osworld.errors import ActionUncertain, OutOfMemory
+from dartsim.real.osworld.frames import Frame, same
+from dartsim.real.osworld.provider import DesktopProvider, start_desktop
+from dartsim.real.osworld.ready import Readiness, SettlingRules
+from dartsim.real.osworld.settings import DesktopSettings
+from dartsim.real.osworld.snapshots import SavedStates
+from dartsim.real.osworld.transport import Timeouts
+
+NOTE = "/home/user/note.txt"
+CANARY = "left-behind"
+LAUNCH = {"type": "launch", "parameters": {"command": f"touch {NOTE}; mousepad {NOTE}", "shell": True}}
+SCORE = {
+    "func": "check_include_exclude",
+    "result": {"type": "vm_command_line", "command": f"cat {NOTE}", "shell": True},
+    "expected": {"type": "rule", "rules": {"include": ["hello"], "exclude": []}},
+}
+TASK = Task("note", "Write hello.", "notes", {"config": [LAUNCH], "evaluator": SCORE})
+CONFIG = DesktopConfig(variant="vm", width=640, height=480, kvm="off", cpus=2.0)
+SETTINGS = DesktopSettings(
+    screen=(CONFIG.width, CONFIG.height),
+    booted=Readiness(quiet_seconds=0.0, poll_seconds=0.1),
+    ready=Readiness(change_seconds=60.0, cap_seconds=60.0),
+    settle=SettlingRules(cap_seconds=10.0),
+)
+# Every instruction of the guest is emulated.
+TIMEOUTS = Timeouts(screenshot=30.0, other=60.0)
+
+Use = Callable[..., Awaitable[None]]
+
+
+def test_a_virtual_machine_gets_what_its_container_has_left() -> None:
+    spec = desktop_spec(DesktopConfig(variant="vm", image="vm", memory_mib=2048, cpus=3.0, kvm="on"))
+    assert {name: spec.environment[name] for name in ("RAM_SIZE", "CPU_CORES", "KVM")} == {
+        "RAM_SIZE": "1664M",
+        "CPU_CORES": "3",
+        "KVM": "Y",
+    }
+    assert spec.environment["STATES_MIB"] == str(16 * 1024)
+    assert spec.devices == ("/dev/kvm",)
+    assert spec.volumes == {}
+    with pytest.raises(ConfigError, match="at least 896"):
+        desktop_spec(DesktopConfig(variant="vm", image="vm", memory_mib=512))
+
+
+@pytest.fixture(scope="session")
+def machine() -> Any:
+    """The container of a virtual machine, on an engine that has its image."""
+    try:
+        client = connect(DockerHostConfig())
+    except DartsimError as error:
+        pytest.skip(f"no Docker engine: {error}")
+    try:
+        if not client.api.images(name=image_name("vm")):
+            pytest.skip("no image of a virtual machine: `dartsim desktop build --vm`")
+    finally:
+        client.close()
+    return desktop_spec(CONFIG)
+
+
+def with_machines(spec: Any, folder: Path, use: Use, count: int = 1) -> None:
+    """Start desktops, hand them over, and check that nothing is left of them."""
+
+    async def main() -> None:
+        saved = SavedStates(folder)
+        async with DockerHost(run="test") as host:
+            usage = Usage(settings=SETTINGS, timeouts=TIMEOUTS)
+            containers: list[Any] = []
+
+            class Engine:
+                async def start(self, spec: Any, *, slot: int) -> Any:
+                    containers.append(await host.start(spec, slot=slot))
+                    return containers[-1]
+
+            desktops = [
+                await start_desktop(Engine(), spec, usage, slot=slot, saved=saved)  # type: ignore[arg-type]
+                for slot in range(count)
+            ]
+            try:
+                await use(*zip(desktops, containers, strict=True))
+            finally:
+                await asyncio.gather(*(desktop.close() for desktop in desktops))
+            assert host.num_held == 0
+            owner = str(host.owner)
+        client = connect(DockerHostConfig())
+        try:
+            own = {"label": [f"dartsim.owner={owner}"]}
+            assert not client.api.containers(all=True, filters=own)
+            assert not client.api.volumes(filters=own)["Volumes"]
+        finally:
+            client.close()
+
+    asyncio.run(main())
+
+
+async def shell(desktop: Any, command: str) -> str:
+    return str((await desktop.client.execute(command, shell=True, seconds=60.0)).output)
+
+
+async def leave_traces(desktop: Any) -> None:
+    await shell(desktop, f"echo x > ~/{CANARY}; echo x > /tmp/{CANARY}; printf {CANARY} | xsel -ib")
+    await shell(desktop, f"setsid sh -c 'exec -a {CANARY} sleep 1000' > /dev/null 2>&1 &")
+
+
+async def traces(desktop: Any) -> str:
+    """Return what is left of an attempt: files, programs, the clipboard."""
+    return await shell(desktop, f"ls -d ~/{CANARY}* /tmp/{CANARY}*; pgrep -af '^{CANARY}'; timeout 5 xsel -ob")
+
+
+async def drawn(desktop: Any) -> list[str]:
+    """Return random numbers of the kernel, and of an action's interpreter."""
+    kernel = await shell(desktop, "od -An -N16 -tx1 /dev/urandom")
+    action = await desktop.client.execute(["python", "-c", "import pyautogui, random; print(random.random())"])
+    return [kernel, action.output]
+
+
+def alike(first: Any, second: Any) -> bool:
+    """Whether two observations differ by a caret at most."""
+    return near(first.screenshot, second.screenshot)
+
+
+def near(first: Any, second: Any) -> bool:
+    frames = [Frame(b"", np.asarray(screenshot)) for screenshot in (first, second)]
+    return same(*frames, still_pixels=SETTINGS.ready.still_pixels)  # type: ignore[union-attr]
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_an_attempt_in_a_virtual_machine_and_the_return_to_its_beginning(machine: Any, tmp_path: Path) -> None:
+    async def use(one: tuple[Any, Any]) -> None:
+        desktop, _ = one
+        shown = await desktop.reset(TASK, seed=1)
+        assert shown.screenshot.shape == (480, 640, 3)
+        assert await desktop.snapshots.save("0a") > 2**24
+        assert await desktop.evaluate() == 0.0
+        first = await drawn(desktop)
+        await leave_traces(desktop)
+        assert CANARY in await traces(desktop)
+        await desktop.step("pyautogui.click(320, 240); pyautogui.write('hello')")
+        await desktop.step("pyautogui.hotkey('ctrl', 's')")
+        assert await desktop.evaluate() == 1.0
+
+        await desktop.snapshots.restore("0a")
+        again = await desktop.reset(TASK, seed=2)
+        assert alike(shown, again)
+        assert CANARY not in await traces(desktop)
+        assert not set(first) & set(await drawn(desktop))
+        assert abs(float(await shell(desktop, "date +%s.%N")) - time.time()) < 10.0
+        assert await desktop.evaluate() == 0.0
+        await desktop.step("pyautogui.click(320, 240); pyautogui.write('hello')")
+        await desktop.step("pyautogui.hotkey('ctrl', 's')")
+        assert await desktop.evaluate() == 1.0
+
+    with_machines(machine, tmp_path, use)
+
+
+@pytest.mark.docker
+@pytest.mark.soak
+def test_siblings_share_a_state_and_nothing_else(machine: Any, tmp_path: Path) -> None:
+    async def use(one: tuple[Any, Any], two: tuple[Any, Any]) -> None:
+        (first, _), (second, _) = one, two
+        shown = await first.reset(TASK, seed=1)
+        await first.snapshots.save("0b")
+        await leave_traces(first)
+        await leave_traces(second)
+        await second.snapshots.restore("0b")
+        assert alike(shown, await second.reset(TASK, seed=2))
+        assert CANARY not in await traces(second)
+        await first.snapshots.restore("0b")
+        await first.reset(TASK, seed=3)
+        assert not set(await drawn(first)) & set(await drawn(second))
+        await first.step("pyautogui.click(320, 240); pyautogui.write('hello')")
+        await first.step("pyautogui.hotkey('ctrl', 's')")
+        assert (await first.evaluate(), await second.evaluate()) == (1.0, 0.0)
+        await second.snapshots.delete("0b")
+        with pytest.raises(EnvFault, match="no saved state"):
+            await first.snapshots.restore("0b")
+
+    with_machines(machine, tmp_path, use, count=2)
+
+
+async def write_three_times(desktop: Any) -> None:
+    for _ in range(3):
+        await desktop.step("pyautogui.write('hello')")
+
+
+async def kill(desktop: Any, container: Any) -> None:
+    await container.kill()
+
+
+async def pause(desktop: Any, container: Any) -> None:
+    await container.pause()
+
+
+async def power_off(desktop: Any, container: Any) -> None:
+    with suppress(ActionUncertain):  # it may be off before it has answered
+        await shell(desktop, "pkill -f /opt/dartsim/start; pkill dbus-run-sessio")
+
+
+@pytest.mark.docker
+@pytest.mark.soak
+@pytest.mark.parametrize("harm", [kill, pause, power_off], ids=lambda harm: harm.__name__)
+def test_a_machine_that_fails_under_an_attempt_is_told_from_a_bad_attempt(
+    machine: Any, tmp_path: Path, harm: Any
+) -> None:
+    async def use(one: tuple[Any, Any]) -> None:
+        desktop, container = one
+        await desktop.reset(TASK, seed=1)
+        await harm(desktop, container)
+        with pytest.raises(EnvBroken):
+            await write_three_times(desktop)
+
+    with_machines(machine, tmp_path, use)
+
+
+@pytest.mark.docker
+@pytest.mark.soak
+def test_a_guest_out_of_memory_gets_no_score(machine: Any, tmp_path: Path) -> None:
+    async def use(one: tuple[Any, Any]) -> None:
+        desktop, _ = one
+        await desktop.reset(TASK, seed=1)
+        await shell(desktop, "echo 1000 > /proc/self/oom_score_adj; tail /dev/zero")
+        with pytest.raises(OutOfMemory):
+            await desktop.evaluate()
+
+    with_machines(machine, tmp_path, use)
+
+
+@pytest.mark.docker
+@pytest.mark.soak
+def test_a_state_that_cannot_be_read_fails_the_return(machine: Any, tmp_path: Path) -> None:
+    async def use(one: tuple[Any, Any]) -> None:
+        desktop, container = one
+        await desktop.snapshots.save("0c")
+        await container.exec(["sh", "-c", "echo broken > /snapshots/0c/memory"])
+        with pytest.raises(EnvFault):
+            await desktop.snapshots.restore("0c")
+
+    with_machines(machine, tmp_path, use)
+
+
+@pytest.mark.docker
+@pytest.mark.soak
+def test_states_beyond_their_quota_are_not_kept(machine: Any, tmp_path: Path) -> None:
+    async def use(one: tuple[Any, Any]) -> None:
+        desktop, container = one
+        with pytest.raises(EnvFault, match="not saved"):
+            await desktop.snapshots.save("0d")
+        assert await container.exec(["ls", "-A", "/snapshots"]) == (0, b"")
+
+    with_machines(replace(machine, environment={**machine.environment, "STATES_MIB": "64"}), tmp_path, use)
+
+
+@pytest.mark.docker
+@pytest.mark.soak
+def test_machines_fulfill_the_contract_of_saved_states(machine: Any, tmp_path: Path) -> None:
+    other = replace(TASK, id="other", instruction="Do nothing.")
+    act = "pyautogui.click(320, 240); pyautogui.write('hello'); pyautogui.hotkey('ctrl', 's')"
+
+    async def main() -> None:
+        async with DesktopFleet([DockerHost(run="test")]) as fleet:
+            usage = Usage(settings=SETTINGS, timeouts=TIMEOUTS)
+            provider = DesktopProvider(fleet, machine, usage, saved=SavedStates(tmp_path))
+            await check_snapshots(provider, TASK, other, act=act, same=near)
+            assert fleet.num_held == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.docker
+@pytest.mark.soak
+def test_osworlds_layout_runs_with_a_disk_of_the_hosts(machine: Any, tmp_path: Path) -> None:
+    client = connect(DockerHostConfig(call_seconds=300.0))
+    disk = tmp_path / "System.qcow2"
+    try:
+        container = client.containers.create(machine.image)
+        try:
+            parts, _ = container.get_archive("/System.qcow2")
+            with (tmp_path / "disk.tar").open("wb") as file:
+                file.writelines(parts)
+            with tarfile.open(tmp_path / "disk.tar") as tar:
+                tar.extract("System.qcow2", tmp_path, filter="data")
+        finally:
+            container.remove()
+    finally:
+        client.close()
+    limits = ContainerLimits(memory_mib=2048)
+    spec = official_spec(disk, kvm=False, image=machine.image, cores=2, ram_gib=1, disk_gib=6, limits=limits)
+
+    async def main() -> None:
+        async with DockerHost(run="test") as host:
+            desktop = await start_desktop(host, spec, Usage(timeouts=TIMEOUTS))
+            try:
+                assert (await desktop.reset(TASK, seed=1)).screenshot.shape == (1080, 1920, 3)
+            finally:
+                await desktop.close()
+
+    asyncio.run(main())

@@ -1,0 +1,303 @@
+"""Desktops that return to saved states: nothing of one attempt is left for another, and bounds hold, whatever fails."""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dartsim.config.sections.desktop import DesktopConfig
+from dartsim.core.checks import check_snapshots
+from dartsim.core.errors import EnvBroken, EnvFault, EnvStartFailed
+from dartsim.core.types import Observation, StepResult, Task
+from dartsim.rollout.revert import RevertingProvider, changed_share
+from dartsim.sim import run_virtual
+
+TASKS = [Task(f"task-{number}", "Do it.", domain="even" if number % 2 == 0 else "odd") for number in range(5)]
+MIB = 2**20
+
+
+def screen_of(state):
+    pixels = np.zeros((4, 4, 3), np.uint8)
+    pixels[0, 0] = len(state)
+    pixels[1, 1] = sum(map(ord, "".join(state))) % 251
+    return pixels
+
+
+@dataclass
+class Hosts:
+    """Desktops of a few hosts, which save their states; ``fault`` says of each call whether it fails."""
+
+    num_hosts: int = 1
+    size: int = 10 * MIB
+    fault: object = staticmethod(lambda call: False)
+    kept: dict = field(default_factory=dict)
+    calls: Counter = field(default_factory=Counter)
+    live: set = field(default_factory=set)
+    clock: bool = False
+
+    async def start(self, slot):
+        await self.take("start", 10.0, EnvStartFailed)
+        return Desktop(self, f"host-{slot % self.num_hosts}")
+
+    async def take(self, call, seconds, error=EnvBroken):
+        self.calls[call] += 1
+        await asyncio.sleep(seconds)
+        if self.fault(call):
+            raise error(f"{call} failed")
+
+
+class Desktop:
+    """A desktop whose state is a list of what was done to it."""
+
+    def __init__(self, hosts, host):
+        self.hosts, self.host = hosts, host
+        self.state, self.set_up, self.restored, self.broken = [], False, False, False
+        self.snapshots = self
+        hosts.live.add(self)
+
+    async def save(self, key):
+        await self._take("save", 1.2)
+        assert len(self.state) == self.set_up, "an attempt's actions would be saved"
+        self.hosts.kept[self.host, key] = (list(self.state), self.set_up)
+        return self.hosts.size
+
+    async def restore(self, key):
+        await self._take("restore", 0.8)
+        if (self.host, key) not in self.hosts.kept:
+            raise EnvBroken("no such state")
+        state, self.set_up = self.hosts.kept[self.host, key]
+        self.state, self.restored = list(state), True
+
+    async def delete(self, key):
+        self.hosts.kept.pop((self.host, key), None)
+
+    async def reset(self, task, *, seed):
+        assert not self.state or self.restored, "a used desktop was given another attempt"
+        self.restored = False
+        if not self.set_up:
+            await self._take("reset", 30.0)
+            self.state, self.set_up = [task.id], True
+        assert self.state == [task.id], "an attempt begins with something else than its task's set-up"
+        shown = screen_of(self.state)
+        if self.hosts.clock:
+            self.hosts.calls["shown"] += 1
+            shown[3, 3] = self.hosts.calls["shown"]
+        return Observation(shown, task.instruction)
+
+    async def step(self, action):
+        await self._take("step", 1.0)
+        if action != "WAIT":
+            self.state.append(action)
+        return StepResult(Observation(screen_of(self.state), "Do it."), action == "DONE")
+
+    async def evaluate(self):
+        await self._take("evaluate", 1.0)
+        return 1.0
+
+    async def close(self):
+        self.hosts.live.discard(self)
+
+    async def _take(self, call, seconds):
+        assert self in self.hosts.live, "a closed desktop was used"
+        assert not self.broken, "a broken desktop was used"
+        self.broken = True
+        await self.hosts.take(call, seconds)
+        self.broken = False
+
+
+def provider(hosts, **config):
+    return RevertingProvider(hosts, DesktopConfig(**{"revert": "fork", **config}), Counter())
+
+
+async def attempt(made, slot, task, steps=2):
+    """Play an attempt; return whether it began with a good desktop, and its score."""
+    desktop = await made.start(slot)
+    try:
+        await desktop.reset(task, seed=slot)
+        for _ in range(steps):
+            await desktop.step(f"click {slot}")
+        return await desktop.evaluate()
+    finally:
+        await desktop.close()
+
+
+def outcomes(made):
+    counts = {name.removeprefix("revert/"): number for name, number in made.counts.items()}
+    counts.pop("saved_bytes", None)
+    return counts
+
+
+async def test_the_fake_desktops_conform():
+    await check_snapshots(Hosts(), TASKS[0], TASKS[1], act="click")
+
+
+async def test_the_first_attempt_of_a_group_pays_set_up_and_the_others_fork():
+    hosts = Hosts()
+    made = provider(hosts)
+    for _ in range(8):
+        await attempt(made, 0, TASKS[0])
+    assert outcomes(made) == {"saved": 2, "booted": 1, "forked": 7}
+    assert made.counts["revert/saved_bytes"] == 2 * hosts.size
+    assert (hosts.calls["start"], hosts.calls["reset"]) == (1, 1)
+    await made.close_all()
+    assert not hosts.live
+
+
+async def test_snapshots_skip_the_boot_and_pay_the_set_up():
+    hosts = Hosts()
+    made = provider(hosts, revert="snapshot")
+    for number in range(8):
+        await attempt(made, 0, TASKS[number % 2])
+    assert outcomes(made) == {"saved": 1, "booted": 1, "restored": 7}
+    assert (hosts.calls["start"], hosts.calls["reset"]) == (1, 8)
+
+
+async def test_one_desktop_prepares_a_task_and_the_others_wait_for_it():
+    hosts = Hosts()
+    made = provider(hosts)
+    await asyncio.gather(*(attempt(made, slot, TASKS[0]) for slot in range(4)))
+    assert outcomes(made) == {"saved": 2, "booted": 1, "forked": 3}
+    assert hosts.calls["reset"] == 1
+
+
+async def test_if_the_first_fails_another_prepares_it():
+    hosts = Hosts()
+    made = provider(hosts)
+    hosts.fault = lambda call: call == "reset" and hosts.calls["reset"] == 1
+    results = await asyncio.gather(*(attempt(made, slot, TASKS[0]) for slot in range(3)), return_exceptions=True)
+    assert [type(result) for result in results] == [EnvBroken, float, float]
+    assert outcomes(made) == {"saved": 2, "booted": 2, "forked": 1}
+
+
+async def test_hosts_do_not_share_states():
+    hosts = Hosts(num_hosts=2)
+    made = provider(hosts)
+    for slot in range(4):
+        await attempt(made, slot, TASKS[0])
+    assert hosts.calls["reset"] == 2
+    assert [made.host_of(slot) for slot in range(5)] == ["host-0", "host-1", "host-0", "host-1", None]
+
+
+@pytest.mark.parametrize("call", ["restore", "save"])
+async def test_a_failed_fork_boots_and_the_attempt_is_scored(call):
+    hosts = Hosts()
+    made = provider(hosts)
+    await attempt(made, 0, TASKS[0])
+    hosts.fault = lambda name: name == call
+    for number in range(4):
+        assert await attempt(made, 0, TASKS[number]) == 1.0
+    assert made.counts["revert/failed"] >= 2
+    assert made.counts["revert/booted"] >= 3
+
+
+async def test_a_screen_that_differs_boots_and_is_not_shared_again():
+    hosts = Hosts(clock=True)
+    made = provider(hosts)
+    for _ in range(6):
+        await attempt(made, 0, TASKS[0])
+    assert outcomes(made) == {"saved": 2, "booted": 3, "changed": 2, "restored": 3}
+
+
+async def test_a_masked_clock_may_differ():
+    hosts = Hosts(clock=True)
+    made = provider(hosts, snapshots={"masks": [(3, 3, 4, 4)]})
+    for _ in range(6):
+        await attempt(made, 0, TASKS[0])
+    assert made.counts["revert/forked"] == 5
+
+
+@pytest.mark.parametrize("mark", ["task-2", "even", "file"])
+async def test_marked_tasks_boot(mark):
+    hosts = Hosts()
+    made = provider(hosts, boot_tasks=[] if mark == "file" else [mark])
+    task = Task("task-2", "Do it.", domain="even", spec={"revert": "boot"} if mark == "file" else {})
+    for _ in range(3):
+        await attempt(made, 0, task)
+    assert outcomes(made) == {"booted": 3}
+    assert hosts.calls["start"] == 3
+
+
+async def test_the_least_recently_used_state_is_evicted():
+    hosts = Hosts()
+    made = provider(hosts, snapshots={"max_count": 2})
+    for number in (0, 1, 0, 2, 0, 1):
+        await attempt(made, 0, TASKS[number])
+    assert outcomes(made) == {"booted": 1, "restored": 3, "forked": 2, "saved": 5, "evicted": 2}
+    assert len(hosts.kept) == 3
+
+
+async def test_a_state_that_exceeds_the_bytes_is_not_kept():
+    hosts = Hosts(size=600 * MIB)
+    made = provider(hosts, snapshots={"max_gib": 1.0})
+    for _ in range(3):
+        await attempt(made, 0, TASKS[0])
+    assert len(hosts.kept) == 1
+    assert made.counts["revert/forked"] == 0
+
+
+async def test_a_cancelled_call_costs_the_desktop():
+    hosts = Hosts()
+    made = provider(hosts)
+    playing = asyncio.create_task(attempt(made, 0, TASKS[0], steps=9))
+    await asyncio.sleep(44.0)
+    playing.cancel()
+    await asyncio.wait([playing])
+    assert not hosts.live
+    assert await attempt(made, 0, TASKS[0]) == 1.0
+
+
+PLANS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 3), st.none() | st.floats(0.0, 90.0)), max_size=24
+)
+
+
+@given(
+    PLANS,
+    st.sampled_from(["snapshot", "fork"]),
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.lists(st.booleans(), max_size=60),
+)
+def test_no_attempt_sees_another_and_bounds_hold(plan, mode, num_hosts, max_count, faults):
+    """The fake desktops check that an attempt begins with its own set-up; slots play side by side."""
+    luck = iter(faults)
+    hosts = Hosts(num_hosts=num_hosts, size=100 * MIB, fault=lambda call: next(luck, False))
+    limits = {"max_count": max_count, "max_gib": 0.3}
+    made = provider(hosts, revert=mode, snapshots=limits, boot_tasks=["task-4"])
+    scores = []
+
+    async def serve(slot):
+        for wanted, task, steps, patience in plan:
+            if wanted != slot:
+                continue
+            try:
+                async with asyncio.timeout(patience):
+                    scores.append(await attempt(made, slot, TASKS[task], steps))
+            except (EnvFault, TimeoutError):
+                pass  # masked
+            for host in range(num_hosts):
+                num_kept = sum(name == f"host-{host}" for name, _ in hosts.kept)
+                assert num_kept <= max_count + 1
+                assert num_kept * hosts.size <= (0.3 * 2**30) + hosts.size
+
+    async def main():
+        await asyncio.gather(*(serve(slot) for slot in range(4)))
+        await made.close_all()
+
+    run_virtual(main())
+    assert set(scores) <= {1.0}
+    assert not hosts.live
+
+
+def test_the_share_of_changed_pixels():
+    before = np.zeros((10, 10, 3), np.uint8)
+    after = before.copy()
+    after[0, :5] = 9
+    assert changed_share(before, after) == 0.05
+    assert changed_share(before, after, [(0, 0, 10, 1)]) == 0.0
+    assert changed_share(before, after[:5]) == 1.0
+    assert changed_share(None, None) == 0.0
