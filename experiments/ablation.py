@@ -23,7 +23,7 @@ from experiments.learning_suites import KINDS, SUITES, LearningRun
 from experiments.study import Experiment, Figures, Options, Rows, recorded_line
 
 SCREENING_SEEDS = 2
-"""Seeds of arms outside of ``CHOSEN``, on suites where a run is long."""
+"""Seeds of other arms than ``CHOSEN``, on suites where a run is long."""
 
 PARTS = {
     "attempts": "curation.attempts.rule={by_success|fixed}",
@@ -77,12 +77,19 @@ ARMS: Mapping[str, Arm] = {
     "dart, stored kept": Arm(_ALL, changes=("curation.selection.keep_stored=true",)),
     "dart, successes kept": Arm(_ALL, changes=("curation.selection.keep_successes=true",)),
     "dart, one step": Arm(_ALL, changes=("trainer.optimizer.minibatches=1",)),
+    "dart - entropy, by state": Arm(
+        tuple(part for part in _ALL if part != "entropy"),
+        changes=tuple(f"trainer.objective.advantage.{each}" for each in ("rule=states", "discount=0.95", "decay=0.8")),
+    ),
 }
 """What is compared. The last ones test why: entropy selection that ranks only the group's own turns, or only turns that
-are made less likely, and an update of one gradient step, in which nothing is clipped."""
+are made less likely; an update of one gradient step, in which nothing is clipped; and the advantages of ``dartsim``."""
 
-CHOSEN = ("coupled", "decoupled", "dart", "dart - pool", "dart - entropy", "dart, stored kept")
-"""Arms that get all seeds on every suite."""
+CHOSEN: Mapping[str, tuple[str, ...]] = {
+    "locks": ("coupled", "decoupled", "dart", "dart - pool", "dart - entropy", "dart, stored kept"),
+    "long": ("decoupled", "dart", "dart - entropy", "dart - entropy, by state"),
+}
+"""Suite -> arms that get all seeds."""
 
 BOUNDS = {"locks": (0, 2, 4, 8), "long": (4, 8)}
 """Suite -> further staleness bounds of ``dart``, versions; all other decoupled runs have 1."""
@@ -117,8 +124,8 @@ def config(arm: str, seed: int, bound: int = 1, *, suite: str = "locks", quick: 
 def jobs(suite: str, arms: Sequence[str], seeds: int) -> list[tuple[str, int, int]]:
     """Return arm, seed and staleness bound of every run of the study, the arms that matter first."""
     few = min(seeds, seeds if suite == "locks" else SCREENING_SEEDS)
-    found = [(arm, seed, 1) for seed in range(few) for arm in (*CHOSEN, *ARMS)]
-    found += [(arm, seed, 1) for seed in range(few, seeds) for arm in CHOSEN]
+    found = [(arm, seed, 1) for seed in range(few) for arm in (*CHOSEN[suite], *ARMS)]
+    found += [(arm, seed, 1) for seed in range(few, seeds) for arm in CHOSEN[suite]]
     for arm, bounds in (("dart", BOUNDS[suite]), ("dart - alignment", WITHOUT_ALIGNMENT)):
         found += [(arm, seed, bound) for seed in range(few) for bound in bounds]
     return [job for job in dict.fromkeys(found) if job[0] in arms]

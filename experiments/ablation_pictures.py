@@ -24,7 +24,7 @@ from experiments.charts import (
 from experiments.learning_study import COLUMNS, arm_names, draw_curves, of_arm, paired
 from experiments.study import Figures, StudyPicture, interval
 
-CURVES = ("coupled", "decoupled", "+ attempts", "dart", "dart - entropy", "dart, stored kept")
+CURVES = ("coupled", "decoupled", "dart", "dart - entropy", "dart, stored kept", "dart - entropy, by state")
 """Arms whose learning curves are drawn."""
 
 KIND_STYLES: Mapping[str, tuple[str, str]] = {"easy": (BLUE, "o"), "hard": (GREEN, "^"), "never": (ORANGE, "s")}

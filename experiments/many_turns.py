@@ -1,6 +1,6 @@
 """Long tasks for real: vLLM engines act on real desktops, a learner trains on all their turns, and a twin predicts it.
 
-python -m experiments.many_turns            20 minutes; needs DARTSIM_VLLM_PYTHON and Docker
+python -m experiments.many_turns            15 minutes; needs DARTSIM_VLLM_PYTHON and Docker
 python -m experiments.many_turns --quick    two minutes: the same keys
 
 The tasks are panels of 5 to 7 pages; the button of each page turns it, and an attempt has 9 turns. The base model
@@ -33,7 +33,7 @@ from dartsim.run.resume_point import METRICS
 from experiments.real_loop import mean_checks, require_vllm, run_seed, timed, twin_rows, worst_error
 from experiments.study import Experiment, Figures, Options, short_commit
 
-MINUTES, QUICK_MINUTES = 14.0, 0.8
+MINUTES, QUICK_MINUTES = 10.0, 0.8
 BY_CHANCE = 0.5
 """Share of the teacher's clicks that are drawn by chance."""
 PRESENT_STEPS, STEPS, ERRING_STEPS = 150, 80, 30
@@ -52,7 +52,7 @@ SETTINGS = (
     "policy.max_images=4",
     "policy.images_after_cut=2",
     "policy.max_texts=9",
-    "rollout.num_envs=6",
+    "rollout.num_envs=8",
     "rollout.warm_envs=2",
     "rollout.num_workers=2",
     "rollout.max_turns=9",

@@ -177,13 +177,13 @@ def test_an_installed_component_of_each_kind_works_in_a_simulated_run(install):
 
 def test_the_command_line_shows_a_plug_ins_figure_and_gates_on_it(install, tmp_path):
     run = install()
-    short = ("--hours", "0.2", "--set", "rollout.num_envs=4")
+    short, one = ("--hours", "0.2", "--set", "rollout.num_envs=4"), ("--processes", "1")
     made = run("-m", "dartsim", "run", "--preset", "dart", *short, "--out", "made")
     assert made.returncode == 0, made.stderr
     assert "Short attempts" in made.stdout
     assert json.loads((tmp_path / "made/summary.json").read_text())["short_attempts"] == 0.0
     gate = run(
-        "-m", "dartsim", "compare", "dart", "coupled", *short, "--seeds", "2", "--fail-if", "short_attempts < 0.5"
+        "-m", "dartsim", "compare", "dart", "coupled", *short, "--seeds", "2", *one, "--fail-if", "short_attempts < 0.5"
     )
     assert "short_attempts < 0.5 holds" in gate.stdout + gate.stderr
     assert "Short attempts" in gate.stdout, "as a row of the table"
@@ -213,14 +213,14 @@ class Twos(dartsim.Figure):
 
 def test_a_run_keeps_the_modules_of_its_plug_ins(install, tmp_path):
     run = install(ROUTER, "")
-    short = ("--on", "laptop", "--hours", "0.1", "--set", "rollout.routing.rule=least")
+    short, one = ("--on", "laptop", "--hours", "0.1", "--set", "rollout.routing.rule=least"), ("--processes", "1")
     made = run("-m", "dartsim", "run", "dart", "--plugin", "ours", *short, "--out", "made")
     assert made.returncode == 0, made.stderr
     for command in (("report", "made"), ("explain", "made"), ("resume", "made", "--hours", "0.2")):
         done = run("-m", "dartsim", *command)
         assert done.returncode == 0, done.stderr
         assert "Twos" in done.stdout or command[0] == "explain"
-    gate = run("-m", "dartsim", "compare", "made", "dart", *short[:4], "--seeds", "2", "--fail-if", "twos > 1")
+    gate = run("-m", "dartsim", "compare", "made", "dart", *short[:4], "--seeds", "2", *one, "--fail-if", "twos > 1")
     assert "dartsim run made --plugin ours --on laptop --set run.hours=0.1 --seed 1" in gate.stderr
     (tmp_path / "ours.py").unlink()
     done = run("-m", "dartsim", "report", "made")

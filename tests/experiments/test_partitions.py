@@ -46,6 +46,7 @@ def check(found):
     assert None not in found["back_seconds"].values(), "the run has not recovered"
 
 
+@pytest.mark.slow
 def test_engines_that_are_lost_while_they_load_weights_cost_no_attempt(without_desktops, tmp_path):
     scenario = replace(BY_NAME["engines lost while they load weights"], seconds=2.0, mock=True)
     found = play(without_desktops, scenario, tmp_path / "run", "vllm.connect_seconds=0.5")

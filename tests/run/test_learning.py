@@ -21,7 +21,10 @@ from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from dartsim.trainer.promotion import HeldOutRewards
 
-SMALL = ("tasks.count=16", "tasks.held_out=8", "rollout.num_envs=8", "run.updates=2", "recorder.max_segments=0")
+SMALL = (
+    "tasks.count=16", "tasks.held_out=8", "rollout.num_envs=8", "run.updates=2", "recorder.max_segments=0",
+    "curation.batch.min_groups=4", "curation.batch.max_groups=4",
+)  # fmt: skip
 
 
 def built(*changes: str):
@@ -65,7 +68,8 @@ def test_a_sentence_grammar_runs_many_turns():
     found, learned = built(
         "policy.grammar=compact", "policy.grid=8", "policy.max_texts=4", "tasks.mock=check_boxes",
         "rollout.max_turns=4", "curation.selection.rule=high_entropy", "curation.turn_limit.rule=by_success",
-        "run.updates=1", "run.hours=0.2", "curation.groups.drop_all_failed=false",
+        "run.updates=1", "run.hours=0.2", "curation.groups.drop_all_failed=false", "rollout.num_envs=4",
+        "tasks.held_out=2", "trainer.promotion.enabled=false",
     )  # fmt: skip
     result = run_simulation(found, learning=learned)
     assert result.figures["total_updates"] == 1

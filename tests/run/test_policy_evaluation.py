@@ -79,32 +79,32 @@ def test_scored_attempts_are_kept_and_no_desktop_is_started_for_them(tmp_path: P
 
 
 def test_a_masked_attempt_is_made_again_and_never_counts_as_a_failure(tmp_path: Path):
-    faults = ("cluster.faults.profile=hostile", "tasks.count=40")
+    faults = ("cluster.faults.profile=hostile", "tasks.count=12")
     plan, results = evaluated(tmp_path, *faults, tries=1)
     masked = {key: result for key, result in results.items() if result.score is None}
     assert masked
     assert all(result.cause for result in masked.values())
     (budget,) = evaluation_figures(plan, results)["budgets"]
-    assert budget["attempts"] == 40 - len(masked)
+    assert budget["attempts"] == 12 - len(masked)
     assert sum(budget["masked"].values()) == len(masked)
     found = scores_like_show_result(tmp_path / "steps-15" / "attempt-1", "surrogate")
-    assert len(found["generated"]) == 40 - len(masked)
-    _, again = evaluated(tmp_path, "tasks.count=40", tries=1)  # its faults are over
+    assert len(found["generated"]) == 12 - len(masked)
+    _, again = evaluated(tmp_path, "tasks.count=12", tries=1)  # its faults are over
     assert all(result.score is not None for result in again.values())
     assert {key: again[key] for key in results if key not in masked} == {
         key: result for key, result in results.items() if key not in masked
     }
     plan, results = evaluated(tmp_path / "patient", *faults, tries=9)
     (budget,) = evaluation_figures(plan, results)["budgets"]
-    assert (budget["attempts"], budget["masked"]) == (40, {})
+    assert (budget["attempts"], budget["masked"]) == (12, {})
 
 
 def test_an_evaluation_in_which_everything_is_masked_stops_and_keeps_its_place(tmp_path: Path):
-    never = ("rollout.limits.setup_seconds=0.5", "tasks.count=40")
+    never = ("rollout.limits.setup_seconds=0.5", "tasks.count=12")
     with pytest.raises(EvaluationStopped, match=r"the last 8 attempts were all masked \(setup timed out: 8\)"):
         evaluated(tmp_path, *never)
-    plan, results = evaluated(tmp_path, "tasks.count=40")
-    assert evaluation_figures(plan, results)["budgets"][0]["attempts"] == 40
+    plan, results = evaluated(tmp_path, "tasks.count=12")
+    assert evaluation_figures(plan, results)["budgets"][0]["attempts"] == 12
 
 
 # ---- the folder

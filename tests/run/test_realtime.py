@@ -97,6 +97,7 @@ def test_a_model_learns_on_the_mock_desktop_in_real_time():
 
     parts = ['backend.desktops="mock"', 'backend.workers="local"', 'backend.learner="local"']
     small = ["run.updates=2", "run.hours=0.05", "tasks.count=64", "tasks.held_out=8", "rollout.num_envs=8"]
+    small += ["curation.batch.min_groups=4", "curation.batch.max_groups=4"]
     prepared = prepare(load(preset_name="tiny", overrides=[*parts, *small]))
     trained = learning(prepared)
     result = run_realtime(prepared, learning=trained)

@@ -115,3 +115,24 @@ def test_latencies_of_a_profile_can_be_replaced():
     assert timing.step.mean == 2.5
     assert timing.boot.mean == pytest.approx(10.0)
     assert (timing.memory_gib, timing.setup) == (3.0, original.setup)
+
+
+def test_a_run_ends_once_it_is_steady_and_is_otherwise_the_same():
+    steady = {"until_steady": True, "precision": 0.3, "hours": 12.0}
+    early = run_simulation(prepare(small(run=steady)))
+    found = early.figures["steady"]
+    assert found["reached"]
+    assert found["hours"] == early.figures["simulated_hours"] < 6.0
+    assert found["updates"] == early.figures["total_updates"]
+    trained = found["figures"]["trained_turns_per_minute"]
+    assert trained["half_width"] <= 0.3 * trained["mean"]
+    assert trained["mean"] == pytest.approx(early.figures["trained_turns_per_minute"], rel=0.3)
+    whole = run_simulation(prepare(small(run={"updates": found["updates"], "hours": 12.0})))
+    assert whole.domain_hash == early.domain_hash
+    assert "steady" not in whole.figures
+
+
+def test_a_run_that_is_never_steady_has_all_of_its_hours():
+    result = run_simulation(prepare(small(run={"until_steady": True, "precision": 1e-6})))
+    assert not result.figures["steady"]["reached"]
+    assert result.figures["simulated_hours"] == pytest.approx(0.5, rel=0.02)  # attempts end what they are doing

@@ -15,6 +15,7 @@ from dartsim.config import from_tree, load, merge, preset
 from dartsim.core.errors import LearnerFault, StoreFull
 from dartsim.core.types import Ending, TrajectoryState
 from dartsim.rollout.service import RolloutService
+from dartsim.run.backends.modeled import SimDesktops
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build
 from dartsim.run.system import only_error
@@ -98,7 +99,9 @@ def run(config, *, seed=None, perturb=None, success_rate=None):
 
 def hosts(system):
     provider = system.cluster.provider
-    return getattr(provider, "inner", provider).hosts  # behind its faults, if any
+    while hasattr(provider, "inner"):  # behind faults and saved states, if any
+        provider = provider.inner
+    return provider.hosts
 
 
 def check_drained(system):
@@ -223,7 +226,12 @@ def configs(draw):
             "task_filter": {"max_mean": draw(st.sampled_from([1.0, 0.7])), "window": 2},
         },
         trainer={"wait_for_sync": draw(st.booleans())},
+        desktop={
+            "revert": draw(st.sampled_from(["boot", "boot", "snapshot", "fork"])),
+            "snapshots": {"max_count": draw(st.integers(1, 3)), "max_gib": 1.0},
+        },
         cluster={
+            "env": {"latency": {"restore_failures": draw(SHARES)}},
             "engine": {"overhead_seconds": draw(st.sampled_from([0.0, 1.5]))},
             "faults": {
                 "kinds": {
@@ -244,6 +252,18 @@ def configs(draw):
 @given(configs())
 def test_whatever_the_scheduler_and_the_faults_everything_adds_up_and_nothing_is_left(config):
     check_all(config)
+
+
+def test_desktops_that_save_no_states_are_set_up_ahead(monkeypatch):
+    monkeypatch.setattr(SimDesktops, "saves_states", lambda self, config: False)
+    faults = {"kinds": {"setup_blind": {"share": 0.05}, "start_failed": {"share": 0.05}}}
+    config = small(desktop={"revert": "fork"}, rollout={"warm_envs": 2}, cluster={"faults": faults})
+    system, store, _ = run(config)
+    check_drained(system)
+    check_accounts(system, store)
+    counts = system.recorder.counts
+    assert counts["warm/hits"] > 10
+    assert counts["warm/failed"] > 0
 
 
 @pytest.mark.soak

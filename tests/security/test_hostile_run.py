@@ -27,7 +27,6 @@ from experiments.study import recorded
 pytestmark = pytest.mark.docker
 
 MARK = Path("/tmp/dartsim-red-team-was-here")
-ANSWER = "os.path.expanduser('~/answer.txt')"
 START = "import os, pathlib, signal, subprocess, sys; home = pathlib.Path.home(); answer = home / 'answer.txt'; "
 HONEST = "answer.write_text('solved\\n'); (home / 'answers').mkdir(exist_ok=True); (home / 'answers/a.jpg').touch()"
 HOSTILE = {
@@ -185,7 +184,7 @@ def delays(honest: list[Trajectory]) -> dict[str, float]:
 
 @pytest.mark.parametrize(
     ("num_envs", "num_attempts"),
-    [(2, 18), pytest.param(8, 96, marks=pytest.mark.soak)],
+    [pytest.param(2, 18, marks=pytest.mark.slow), pytest.param(8, 96, marks=pytest.mark.soak)],
     ids=["2 desktops", "8 desktops"],
 )
 def test_a_hostile_agent_on_every_slot_changes_no_score_and_no_file(
