@@ -1,111 +1,150 @@
-"""Desktops that boot, return to a snapshot, or fork from their task's set-up: what each is worth on DART's cluster.
+"""Real desktops that boot, return to a snapshot or fork: training runs, their predictions, and forks under kills.
 
-python -m experiments.fork               three seeds, 24 simulated hours each: about two minutes on two cores
-python -m experiments.fork --quick       the same keys in less than one minute
+python -m experiments.fork --results FILE          everything: 90 minutes; needs `dartsim desktop build --vm`
+python -m experiments.fork few --results FILE      one part of it
+python -m experiments.fork --results FILE --record what FILE lacks, and record all
 
-Real desktops: ``experiments.fork_desktops``.
+Parts, with emulated machines on two cores: six runs of one or two machines (few, 25 minutes), three of four machines
+(four, 36 minutes), six of containers (containers, 8 minutes), and 500 forks while containers are killed (kills, 25
+minutes). FILE keeps each finished run.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import argparse
+from statistics import median
+from typing import Any
 
-from dartsim.lab.bounds import around_seconds
-from dartsim.run.prepare import prepare
-from experiments.charts import BLUE, ORANGE, drawing, label_axes, rows_axis
-from experiments.clusters import Cluster, mean_figures, run_clusters
-from experiments.headline import LABELS
-from experiments.other_runs import PRESET
-from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, cell, recorded_line
+from dartsim.lab.sweep import ArmRun, InProcess, sweep
+from experiments.charts import BLUE, GRAY, INK, ORANGE, drawing, label_axes
+from experiments.fork_cluster import MODES, Mode
+from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, rows_of, short_commit
 
-Mode = Literal["boot", "snapshot", "fork"]
-MODES: tuple[Mode, ...] = ("boot", "snapshot", "fork")
-FIGURES = ("env_utilization", "generated_turns_per_minute", "trained_turns_per_minute", "gpu_utilization")
-EXPECTED = {
-    "boot": {"env_utilization": 0.69, "generated_turns_per_minute": 181.0},
-    "fork": {"env_utilization": 0.93, "generated_turns_per_minute": 226.0},
-}
-"""What was predicted before desktops could fork."""
+SPARE_MODES: tuple[Mode, ...] = ("boot", "fork")
+"""Those of containers."""
+PARTS = ("few", "four", "containers", "kills")
+PREDICTED = ("env_utilization", "generated_turns_per_minute", "trajectories_per_minute")
+"""Figures whose prediction is judged: those of desktops."""
 
 
 def measure(options: Options) -> Figures:
-    """Run DART's cluster in each mode over the seeds."""
-    hours = 6.0 if options.quick else 24.0
-    clusters = [
-        Cluster(PRESET, hours, seed, (f'desktop.revert="{mode}"',)) for mode in MODES for seed in range(options.seeds)
+    """Make the runs of the parts that were asked for, then the forks under kills; finished ones come from the file."""
+    # Imported here: pages are made without Docker.
+    from experiments.fork_work import DesktopRun, desktop_run, forks_under_kills
+
+    own, quick = options.own, options.quick
+    if options.record and own.parts:
+        raise SystemExit("--record keeps all parts; name none, and give --results with those that were measured")
+    minutes = min(own.minutes, 1.0) if quick else own.minutes
+    short, shortest = min(minutes, 3.0), min(minutes, 1.0)
+    runs = {
+        "few": [DesktopRun("vm", mode, number, short) for number in (1, 2) for mode in MODES],
+        "four": [DesktopRun("vm", mode, 4, minutes) for mode in MODES],
+        "containers": [DesktopRun("container", mode, number, shortest) for number in (1, 2, 4) for mode in SPARE_MODES],
+    }
+    parts = own.parts or PARTS
+    arms = [
+        ArmRun(f"{spec.num_desktops} {spec.desktop} {spec.mode}", 0, spec)
+        for part in parts
+        for spec in runs.get(part, ())
     ]
-    runs = run_clusters(clusters, options, "modes")
-    size = options.seeds
-    predicted: dict[str, Any] = {}
-    for number, mode in enumerate(MODES):
-        own = runs[number * size : (number + 1) * size]
-        prepared = prepare(clusters[number * size].config)
-        predicted[mode] = {
-            **mean_figures(own, FIGURES),
-            "around_seconds": around_seconds(prepared),
-            "setup_share": sum(run["desktop_shares"]["setup"] for run in own) / size,
-            "event_hashes": [run["event_hash"] for run in own],
-        }
+    common: dict[str, Any] = {"console": options.console, "results": options.results, "reports": True}
+    rows = sweep(desktop_run, arms, name="runs", executor=InProcess(), **common)
+    figures: Figures = {"modes": rows}
+    if "kills" in parts:
+        forks = ArmRun("kills", 0, min(own.forks, 10) if quick else own.forks)
+        [figures["killed"]] = sweep(forks_under_kills, [forks], name="kills", executor=InProcess(), **common)
+    everything = [*rows, *([figures["killed"]] if "killed" in figures else [])]
     return {
-        "predicted": predicted,
-        "expected": EXPECTED,
-        "config": {mode: clusters[number * size].config.model_dump(mode="json") for number, mode in enumerate(MODES)},
+        **figures,
+        "forks": sum(row["counts"].get("forked", 0) for row in everything),
+        **{name: sum(row[name] for row in everything) for name in ("leaked", "mixed_up", "wrong_scores")},
+        "config": DesktopRun("vm", "fork", 4, minutes).config.model_dump(mode="json"),
     }
 
 
-def fork_modes(figures: Figures) -> Rows:
-    """DART's cluster in each mode."""
-    found = figures["predicted"]
-    rows = [[label, *(cell(f"{{{name}:{form}}}", found[mode]) for mode in MODES)] for name, label, form in ROWS]
-    return ["", *(f"`{mode}`" for mode in MODES)], rows
+def run_rows(figures: Figures) -> Rows:
+    """Every run."""
+    columns = {
+        "desktops": "{num_desktops} {desktop}",
+        "mode": "`{mode}`",
+        "attempts": "{attempts}",
+        "updates": "{updates}",
+        "seconds between attempts": "{p50:.1f}",
+        "95th percentile": "{p95:.1f}",
+        "steps/min": "{steps_per_minute:.1f}",
+        "predicted": "{predicted[generated_turns_per_minute]:.1f}",
+        "a state, MB": "{snapshot_mb}",
+        "wrong scores": "{wrong_scores}",
+    }
+    return rows_of(columns, [{**row, **row["gap_seconds"]} for row in figures["modes"]])
 
 
-ROWS = [
-    ("env_utilization", *LABELS["env_utilization"]),
-    ("generated_turns_per_minute", *LABELS["generated_turns_per_minute"]),
-    ("gpu_utilization", *LABELS["gpu_utilization"]),
-    ("around_seconds", "seconds around an attempt, if nothing waits", ".1f"),
-    ("setup_share", "desktop time in set-up, or waiting for another's, %", ".1p"),
-]
+def found(figures: Figures) -> str:
+    """Say what it came to."""
+    if len({(row["desktop"], row["num_desktops"]) for row in figures["modes"]}) < 6 or "killed" not in figures:
+        return "Parts are missing.\n"
+    runs, killed = figures["modes"], figures["killed"]
+    machines = {(row["num_desktops"], row["mode"]): row for row in runs if row["desktop"] == "vm"}
+    containers = {(row["num_desktops"], row["mode"]): row for row in runs if row["desktop"] == "container"}
+
+    def gap(rows: Any, mode: str) -> float:
+        return float(rows[4, mode]["gap_seconds"]["p50"])
+
+    state = median(row["snapshot_mb"] for row in machines.values() if row["snapshot_mb"] is not None)
+    name, mode, error = worst_prediction(figures)
+    return (
+        f"Four emulated machines on {figures['machine']['logical_cores']} cores, median seconds between two attempts: "
+        f"{gap(machines, 'boot'):.0f} with `boot`, {gap(machines, 'snapshot'):.0f} with `snapshot`, "
+        f"{gap(machines, 'fork'):.1f} with `fork` (four containers: {gap(containers, 'boot'):.1f}, and "
+        f"{gap(containers, 'fork'):.1f} with spares that are set up); a state takes {state:.0f} MB. Largest error of "
+        f"their twins' predictions {abs(error):.0%} ({name.replace('_', ' ')}, `{mode}`). {figures['forks']} forks, "
+        f"{killed['counts'].get('forked', 0)} of them while {killed['kills']} containers were killed at random: "
+        f"{figures['leaked']} containers or volumes left behind, {figures['mixed_up']} attempts in the state of "
+        f"another task, {figures['wrong_scores']} wrong scores. Recorded at commit {short_commit(figures)}.\n"
+    )
 
 
-@drawing(2.0)
-def fork_picture(figure: Any, figures: Figures) -> None:
-    """Environment utilization and generated turns of each mode, with what was expected."""
-    found, expected = figures["predicted"], figures["expected"]
-    for axes, name in zip(figure.subplots(1, 2, sharey=True), FIGURES[:2], strict=True):
-        scale, unit = (100.0, " %") if name == "env_utilization" else (1.0, "")
-        values = [scale * found[mode][name] for mode in MODES]
-        axes.barh(range(len(MODES)), values, color=BLUE, height=0.6)
-        for row, mode in enumerate(MODES):
-            axes.annotate(
-                f"{values[row]:.0f}{unit}",
-                (values[row], row),
-                (-4, 0),
-                textcoords="offset points",
-                ha="right",
-                va="center",
-                color="white",
-            )
-            if mode in expected:
-                axes.plot([scale * expected[mode][name]], [row], color=ORANGE, marker="D", ls="")
-        rows_axis(axes, list(MODES))
-        label_axes(axes, LABELS[name][0], "diamond: expected beforehand")
+def worst_prediction(figures: Figures) -> tuple[str, str, float]:
+    """Return the figure of four machines that was predicted worst, its mode, and the relative error."""
+    four = [row for row in figures["modes"] if (row["desktop"], row["num_desktops"]) == ("vm", 4)]
+    errors = [(name, row["mode"], row["relative_error"][name] or 0.0) for row in four for name in PREDICTED]
+    return max(errors, key=lambda error: abs(error[2]))
 
 
-def provenance(figures: Figures) -> str:
-    """What the recorded runs were."""
-    return recorded_line(figures, f"{figures['config']['boot']['run']['hours']:g} simulated hours each")
+@drawing(2.2)
+def picture(figure: Any, figures: Figures) -> None:
+    """Seconds between attempts by number of machines, and steps per minute of four, by mode."""
+    machines = [row for row in figures["modes"] if row["desktop"] == "vm"]
+    left, right = figure.subplots(1, 2)
+    for mode, color in zip(MODES, (GRAY, ORANGE, BLUE), strict=True):
+        own = sorted((row["num_desktops"], row["gap_seconds"]["p50"]) for row in machines if row["mode"] == mode)
+        left.plot(*zip(*own, strict=True), color=color, marker="o", label=mode)
+    left.set_yscale("log")
+    left.set_xticks([1, 2, 4])
+    left.legend()
+    label_axes(left, "seconds between attempts", "machines", zero=False)
+    four = [next(row for row in machines if (row["mode"], row["num_desktops"]) == (mode, 4)) for mode in MODES]
+    right.bar(MODES, [row["steps_per_minute"] for row in four], color=[GRAY, ORANGE, BLUE])
+    right.plot(MODES, [row["predicted"]["generated_turns_per_minute"] for row in four], "D", color=INK)
+    label_axes(right, "steps per minute, four machines", "diamond: predicted by the twin")
+
+
+def _own_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("parts", nargs="*", choices=[[], *PARTS], metavar="PART", help=f"{', '.join(PARTS)}; default: all")
+    add("--minutes", type=float, default=10.0, help="length of the runs with four machines; at most 3 of other runs")
+    add("--forks", type=int, default=500, help="forks while containers are killed, default 500")
 
 
 STUDY = Experiment(
     name="fork",
     about=str(__doc__),
     measure=measure,
-    tables={"fork-modes": fork_modes, "fork-provenance": provenance},
-    pictures={
-        "fork": StudyPicture("Environment utilization and generated turns when desktops boot or fork", fork_picture)
-    },
+    seeds=1,
+    tables={"fork-runs": run_rows, "fork-found": found},
+    pictures={"fork": StudyPicture("Seconds between attempts, and steps per minute, by mode", picture)},
+    add_arguments=_own_options,
 )
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What ``experiments.fork_desktops`` measures: runs in each mode, and forks while containers are killed at random.
+"""What ``experiments.fork`` measures: runs in each mode, and forks while containers are killed at random.
 
 The tasks are panels with one red button. What an attempt has to score is therefore known from what it clicked, and
 whether it began in its own task's state from its first screenshot.
@@ -38,7 +38,7 @@ from dartsim.rollout.revert import RevertingProvider
 from dartsim.run.execute import execute
 from dartsim.run.prepare import prepare
 from experiments.desktop_cluster import gaps, percentiles
-from experiments.fork import Mode
+from experiments.fork_cluster import Mode
 from experiments.real_loop import timed
 from experiments.study import Figures
 
