@@ -51,9 +51,23 @@ def measure(options: Options) -> Figures:
         suite: [{"suite": suite, **run} for (of, _, _), run in zip(work, runs, strict=True) if of == suite]
         for suite in suites
     }
+    over_dart = {suite: over(own, "dart") for suite, own in by_suite.items()}
+    last = suites[-1]
     return {
+        "curves": [
+            {"suite": suite, "arm": run["arm"], "seed": run["seed"], "points": curve_points(run)}
+            for suite, own in by_suite.items()
+            for run in own
+        ],
+        "dartsim_minus_dart": {
+            "suite": last,
+            **{
+                name: bounds(over_dart[last][column]["success_rate"])
+                for name, column in (("equal_hours", "simulated_hours"), ("equal_samples", "turns"))
+            },
+        },
         "suites": by_suite,
-        "over_dart": {suite: over(own, "dart") for suite, own in by_suite.items()},
+        "over_dart": over_dart,
         "over_coupled": {suite: over(own, "coupled") for suite, own in by_suite.items()},
         "cpu_seconds": sum(run["cpu_seconds"] for run in runs),
         "config": {
@@ -61,6 +75,20 @@ def measure(options: Options) -> Figures:
             for suite in suites
         },
     }
+
+
+def curve_points(run: Figures) -> list[Figures]:
+    """Return the evaluations of a run."""
+    curve = run["curve"]
+    rows = zip(curve["simulated_hours"], curve["turns"], curve["success_rate"], strict=True)
+    return [dict(zip(("simulated_hours", "generated_turns", "success_rate"), row, strict=True)) for row in rows]
+
+
+def bounds(difference: Figures) -> Figures:
+    """Return a difference at the end of runs, and the ends of its 95 % interval; None without common seeds."""
+    mean, half = difference["mean"], difference["half_width"]
+    low, high = (None, None) if half is None else (mean - half, mean + half)
+    return {"difference": mean, "low": low, "high": high}
 
 
 def over(runs: list[Figures], other: str) -> Figures:

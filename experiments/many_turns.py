@@ -147,7 +147,8 @@ def gain(before: Mapping[str, float], after: Mapping[str, float]) -> Figures:
         "held_out_tasks": len(both),
         "success_rate_first": fmean(before[task] for task in both),
         "success_rate_last": fmean(after[task] for task in both),
-        "success_gain": {"mean": fmean(differences), "half_width": half_width(differences)},
+        "success_gain": {"mean": fmean(differences), "half_width": (half := half_width(differences))},
+        "difference_low": None if half is None else fmean(differences) - half,
     }
 
 
@@ -169,7 +170,7 @@ def activity(settings: Config, path: Path) -> Figures:
         "attempts": len(attempts),
         "turns_per_attempt": fmean(entry["turns"] for entry in attempts),
         "images_per_prompt": fmean(images),
-        "most_images": max(images),
+        "images_max": max(images),
         "attempts_per_group": fmean(sizes.values()),
         "stored_successes_trained": run.summary["pool"]["trained"],
         "prefix_hit_share": run.summary["prefix_hit_share"],
@@ -216,6 +217,7 @@ def measure(options: Options) -> Figures:
         **gain(before, after),
         **{name: fmean(run[name] for run in runs) for name in AVERAGED},
         **{name: sum(run[name] for run in runs) for name in SUMMED},
+        "images_max": max(run["images_max"] for run in runs),
         **as_json(mean_checks(runs)),
         "engines": configs[0].rollout.num_workers,
         "runs": runs,

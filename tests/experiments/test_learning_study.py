@@ -14,7 +14,7 @@ from dartsim.lab.sweep import InProcess
 from experiments.ablation import config
 from experiments.learning_study import draw_curves, learning_sweep, paired, percent
 from experiments.learning_suites import SUITES, LearningRun, code_version
-from experiments.long_job import ARMS, STUDY, difference_table, over, success_table
+from experiments.long_job import ARMS, STUDY, bounds, curve_points, difference_table, over, success_table
 from experiments.long_job import config as job_config
 from experiments.study import Options, interval
 
@@ -136,6 +136,10 @@ def test_the_long_job_compares_at_equal_hours_and_samples():
                                     "success_rate_final": 0.5, **curve(arm, 0, [0.2])} for arm in ARMS]},
                "over_dart": {"long": found}, "over_coupled": {"long": over(runs, "coupled")}}  # fmt: skip
     assert success_table(figures)[1][0] == ["long, `dartsim`", "0.0", "20 ± 0 %", "50 ± 0 %", "–", "–", "25 ± 0 %", "3"]
+    assert bounds({"mean": 0.3, "half_width": 0.1}) == pytest.approx({"difference": 0.3, "low": 0.2, "high": 0.4})
+    assert bounds(found["turns"]["never"]) == {"difference": None, "low": None, "high": None}
+    assert [point["success_rate"] for point in curve_points(runs[0])] == [0.2, 0.6, 0.8]
+    assert [point["generated_turns"] for point in curve_points(runs[1])] == [0, 50, 100]
     rows = difference_table(figures)[1]
     assert rows[0] == ["long: over `dart` at equal hours", "+30 ± 0", "+17 ± 0", "–", "1"]
     assert rows[3][1:] == ["–", "–", "–", "0"]

@@ -32,6 +32,7 @@ def test_the_gain_is_paired_by_task():
     )
     assert gained["success_gain"]["mean"] == pytest.approx(2 / 3)
     assert gained["success_gain"]["half_width"] == pytest.approx(4.303 / 3, rel=1e-3)  # t of two degrees of freedom
+    assert gained["difference_low"] == pytest.approx(2 / 3 - 4.303 / 3, rel=1e-3)
 
 
 def test_the_base_model_is_a_folder_that_a_run_starts_with(tmp_path):
