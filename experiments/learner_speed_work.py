@@ -1,4 +1,4 @@
-"""The measurements of ``experiments.learner_speed``: learners and workers and their peers."""
+"""The measurements of ``experiments.learner_speed``: learners and workers and their peers, a turn in a sequence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measurements of ``experiments.learner_turns``."""
+"""The measurements of ``experiments.learner_speed``: several turns in one sequence, and what that saves."""
 
 from __future__ import annotations
 

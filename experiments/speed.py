@@ -19,6 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 from dartsim.config import Config, load
 from dartsim.real.processes import process_pool
 from experiments.charts import COLORS, GRAY, MARKERS, PURPLE, drawing, label_axes, rows_axis
+from experiments.learner_speed import single_rows
 from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, rows_of
 from experiments.timers import LOOPS, timers_per_second
 
@@ -213,7 +214,7 @@ def speed_picture(figure: Any, simulator: Figures, lab: Figures, learner: Figure
     turns.minorticks_off()
     label_axes(turns, "Simulated turn", "desktops", "CPU microseconds per turn")
     turns.legend(loc="upper left")
-    ratios = [(_short(row["what"], row["peer_name"]), row["ratio"]) for row in learner["rows"]]
+    ratios = [(_short(row["what"], row["peer_name"]), row["ratio"]) for row in single_rows(learner)]
     small = desktop["sizes"][0]["steps_per_second"]
     ratios.append(("mock desktop steps: MiniGrid", small["mock_desktop"] / small["minigrid"]))
     for row, (_, ratio) in enumerate(ratios):

@@ -4,7 +4,7 @@ A multiplication and an addition are two operations. Matrix products and attenti
 softmax are not. A sequence attends causally: half of its square. Logits are computed for replies only, as by
 ``dartsim.real.vlm.packing``.
 
-``experiments.learner_turns`` compares the counted ratios with CPU times of small models.
+``experiments.learner_speed`` compares the counted ratios with CPU times of small models.
 """
 
 from __future__ import annotations

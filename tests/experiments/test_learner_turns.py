@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from experiments import learner_turns
+from experiments import learner_speed
 from experiments.study import markdown
 
 torch = pytest.importorskip("torch")
@@ -69,10 +69,16 @@ def test_counted_operations_grow_with_the_tokens_and_screens():
 def test_tables_and_picture_show_the_figures():
     pytest.importorskip("matplotlib")
     shown = figures()
-    text = markdown(learner_turns.multi_turn_table(shown))
+    text = markdown(learner_speed.multi_turn_table(shown))
     assert "| one sequence per turn | 5 / 14 | tiny, 1 | 512 | 100% | 2.00 | 2.2 | 1.00 |" in text
     assert "| DART's sliding window | 10 / 30 | wider, 2 | 1,024 | 100% | 3.00 | 5.0 | – |" in text
     assert "| sliding | 5 / 14 | tiny | 512 | 7.40 | 6.00 | 5.00 | +20 |" in markdown(
-        learner_turns.operations_table(shown)
+        learner_speed.operations_table(shown)
     )
-    assert "target" in learner_turns.multi_turn_picture(shown)
+    row = next(row for row in learner_speed.packed_rows(shown) if row["peer_name"] == "sliding window")
+    assert row["what"].startswith("turns trained/s, 5 images, 14 turns, 100% selected, tiny model")
+    assert (row["ours"], row["peer"], row["ratio"]) == (60.0, 20.0, 3.0)
+    single = {"what": "tokens sampled/s, batch 1", "ours": 5.4, "peer_name": "transformers model.generate"}
+    both = {"rows": [single, *learner_speed.packed_rows(shown)]}
+    assert learner_speed.summary(both) == "Per CPU second: 5 tokens sampled (batch 1).\n"
+    assert "target" in learner_speed.multi_turn_picture(shown)
