@@ -64,7 +64,7 @@ def test_with_a_compiler_it_holds_the_listed_modules_compiled_too(build_wheel: C
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
     sources = ["dartsim/native__mypyc.py", *settings["hooks"]["custom"]["modules"]]
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    extensions = {source.removesuffix(".py") + suffix for source in sources}
+    extensions = {source.rpartition(".")[0] + suffix for source in sources}
     built = zipfile.ZipFile(build_wheel(ROOT, tmp_path, compiled=True))
     assert files_in(built) == package_files() | extensions
 
