@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from dartsim.config.sections.desktop import SnapshotsConfig
+from dartsim.core.errors import EnvFault
 from dartsim.core.snapshots import Snapshots
 from dartsim.core.types import Observation
 
 BOOTED = "booted"
 """Key of the state after the boot, which is not of a task and is never evicted."""
 MAX_FAULTS = 2
-"""Failed restores in a row after which a state is deleted and its key is not saved again."""
+"""Failures in a row, to save the state of a key or to return to it, after which it is deleted and its key rests."""
+REST_SECONDS = 600.0
+"""How long a key rests, during which its state is not saved: desktops boot then, which must not last for ever after an
+outage of a host."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +41,6 @@ class SavedState:
     shown: Observation | None = None
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     users: int = 0
-    faults: int = 0
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -64,7 +68,10 @@ class SnapshotLibrary:
         """By key, the least recently used first."""
         self._discarded: list[SavedState] = []
         """States to delete, which the next desktop that saves one does."""
-        self._refused: set[str] = set()
+        self._faults: Counter[str] = Counter()
+        """Failures in a row, by key."""
+        self._rests: dict[str, float] = {}
+        """When a key's rest ends, loop time."""
         self._num_names = 0
 
     async def find(self, key: str) -> SavedState | None:
@@ -79,10 +86,10 @@ class SnapshotLibrary:
     def preparing(self, key: str) -> Iterator[SavedState | None]:
         """Reserve a place for a state that the caller prepares, and saves within the block.
 
-        Yields None if nothing is to be saved: there is no room, or the key's states failed too often.
+        Yields None if nothing is to be saved: there is no room, or the key rests.
         """
         estimate = max((state.num_bytes for state in self._states.values()), default=0)
-        if key in self._refused or not self._make_room(estimate, num_tasks=key != BOOTED):
+        if self._rests_now(key) or not self._make_room(estimate, num_tasks=key != BOOTED):
             yield None
             return
         self._num_names += 1
@@ -101,20 +108,27 @@ class SnapshotLibrary:
             EnvFault: If the desktop could not.
         """
         await self._delete_discarded(snapshots)
-        state.num_bytes, state.shown = await snapshots.save(state.name), shown
+        try:
+            state.num_bytes, state.shown = await snapshots.save(state.name), shown
+        except EnvFault:
+            self._count_fault(state.key)
+            self._evict()  # the host may have less room than ``max_gib``
+            raise
         self._counts["revert/saved"] += 1
         self._counts["revert/saved_bytes"] += state.num_bytes
         with state.in_use():
             if not self._make_room(0):
-                self._refuse(state)
+                self._discard(state)
+                self._rest(state.key)
         state.settled.set()
         await self._delete_discarded(snapshots)
 
     def restored(self, state: SavedState, *, good: bool) -> None:
         """Take into account whether a desktop returned to a state."""
-        state.faults = 0 if good else state.faults + 1
-        if state.faults >= MAX_FAULTS:
-            self._refuse(state)
+        if good:
+            self._faults.pop(state.key, None)
+        else:
+            self._count_fault(state.key)
 
     def _make_room(self, num_bytes: int, num_tasks: int = 0) -> bool:
         """Evict states until so much fits; return whether it does."""
@@ -122,17 +136,35 @@ class SnapshotLibrary:
             sum(state.num_bytes for state in self._states.values()) + num_bytes > self._max_bytes
             or sum(key != BOOTED for key in self._states) + num_tasks > self._config.max_count
         ):
-            evictable = (s for s in self._states.values() if s.settled.is_set() and not s.users and s.key != BOOTED)
-            victim = next(evictable, None)
-            if victim is None:
+            if not self._evict():
                 return False
-            self._discard(victim)
-            self._counts["revert/evicted"] += 1
         return True
 
-    def _refuse(self, state: SavedState) -> None:
-        self._discard(state)
-        self._refused.add(state.key)
+    def _evict(self) -> bool:
+        """Evict the least recently used state of a task; return whether there was one."""
+        evictable = (s for s in self._states.values() if s.settled.is_set() and not s.users and s.key != BOOTED)
+        victim = next(evictable, None)
+        if victim is None:
+            return False
+        self._discard(victim)
+        self._counts["revert/evicted"] += 1
+        return True
+
+    def _count_fault(self, key: str) -> None:
+        self._faults[key] += 1
+        if self._faults[key] >= MAX_FAULTS:
+            self._rest(key)
+
+    def _rest(self, key: str) -> None:
+        """Delete a key's state, and save no other one for a while."""
+        self._faults.pop(key, None)
+        self._rests[key] = asyncio.get_running_loop().time() + REST_SECONDS
+        state = self._states.get(key)
+        if state is not None and state.settled.is_set():
+            self._discard(state)
+
+    def _rests_now(self, key: str) -> bool:
+        return asyncio.get_running_loop().time() < self._rests.get(key, -math.inf)
 
     def _discard(self, state: SavedState) -> None:
         if self._states.get(state.key) is state:
@@ -141,5 +173,11 @@ class SnapshotLibrary:
 
     async def _delete_discarded(self, snapshots: Snapshots) -> None:
         for state in [state for state in self._discarded if not state.users]:
+            if state not in self._discarded:
+                continue  # another desktop deleted it meanwhile
             self._discarded.remove(state)
-            await snapshots.delete(state.name)
+            try:
+                await snapshots.delete(state.name)
+            except BaseException:
+                self._discarded.append(state)  # for the next desktop that saves one
+                raise

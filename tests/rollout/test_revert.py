@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from dartsim.config.sections.desktop import DesktopConfig
 from dartsim.core.checks import check_snapshots
 from dartsim.core.errors import EnvBroken, EnvFault, EnvStartFailed
+from dartsim.core.snapshots import snapshot_key
 from dartsim.core.types import Observation, StepResult, Task
 from dartsim.rollout.revert import RevertingProvider, changed_share
+from dartsim.rollout.snapshot_library import SnapshotLibrary
 from dartsim.sim import run_virtual
 
 TASKS = [Task(f"task-{number}", "Do it.", domain="even" if number % 2 == 0 else "odd") for number in range(5)]
@@ -73,6 +75,7 @@ class Desktop:
         self.state, self.restored = list(state), True
 
     async def delete(self, key):
+        await self._take("delete", 0.1)
         self.hosts.kept.pop((self.host, key), None)
 
     async def reset(self, task, *, seed):
@@ -210,6 +213,59 @@ async def test_a_masked_clock_may_differ():
     assert made.counts["revert/forked"] == 5
 
 
+async def test_states_are_saved_again_some_time_after_an_outage():
+    hosts = Hosts()
+    made = provider(hosts)
+    await attempt(made, 0, TASKS[0])
+    hosts.fault = lambda call: call == "restore"
+    for _ in range(4):
+        await attempt(made, 0, TASKS[0])
+    hosts.fault = lambda call: False
+    await asyncio.sleep(600.0)
+    forked = made.counts["revert/forked"]
+    for _ in range(3):
+        await attempt(made, 0, TASKS[0])
+    assert (forked, made.counts["revert/forked"]) == (0, 2)
+
+
+async def test_a_save_that_fails_evicts_the_least_recently_used_state():
+    """The disk may have less room than the configured bound, and nothing would ever be saved again."""
+    hosts = Hosts()
+    made = provider(hosts)
+    hosts.fault = lambda call: call == "save" and len(hosts.kept) >= 3
+    for number in range(4):
+        await attempt(made, 0, TASKS[number])
+        await attempt(made, 0, TASKS[number])
+    assert {key[1].rpartition("-")[0] for key in hosts.kept} >= {"booted", snapshot_key(TASKS[3])}
+    assert len(hosts.kept) == 3
+    assert outcomes(made)["forked"] >= 2
+
+
+async def test_a_state_that_was_not_deleted_is_deleted_by_the_next_desktop_that_saves():
+    hosts = Hosts()
+    made = provider(hosts, snapshots={"max_count": 1})
+    await attempt(made, 0, TASKS[0])
+    hosts.fault = lambda call: call == "delete"
+    await attempt(made, 0, TASKS[1])
+    hosts.fault = lambda call: False
+    await attempt(made, 0, TASKS[2])
+    assert len(hosts.kept) == 2
+
+
+async def test_two_desktops_delete_at_the_same_time():
+    hosts = Hosts()
+    library = SnapshotLibrary("host-0", DesktopConfig().snapshots, Counter())
+    desktops = [await hosts.start(0) for _ in range(2)]
+    for number in range(4):
+        with library.preparing(f"task-{number}"):
+            pass  # nothing is saved, but something may be left of it
+    places = [library.preparing(f"new-{number}") for number in range(2)]
+    await asyncio.gather(
+        *(library.save(place.__enter__(), desktop) for place, desktop in zip(places, desktops, strict=True))
+    )
+    assert hosts.calls["delete"] == 4
+
+
 @pytest.mark.parametrize("mark", ["task-2", "even", "file"])
 async def test_marked_tasks_boot(mark):
     hosts = Hosts()
@@ -280,7 +336,8 @@ def test_no_attempt_sees_another_and_bounds_hold(plan, mode, num_hosts, max_coun
             except (EnvFault, TimeoutError):
                 pass  # masked
             for host in range(num_hosts):
-                num_kept = sum(name == f"host-{host}" for name, _ in hosts.kept)
+                condemned = {state.name for state in made.library(f"host-{host}")._discarded}
+                num_kept = sum(name == f"host-{host}" and key not in condemned for name, key in hosts.kept)
                 assert num_kept <= max_count + 1
                 assert num_kept * hosts.size <= (0.3 * 2**30) + hosts.size
 
