@@ -28,8 +28,9 @@ class RevertingProvider:
     """One desktop a slot, kept until ``close_all``; implements ``dartsim.core.ports.EnvProvider``.
 
     It counts, in ``counts``: attempts that began in a state after boot (``revert/restored``), after set-up
-    (``revert/forked``) or with a boot (``revert/booted``); restores that failed (``revert/failed``) or showed another
-    screen (``revert/changed``); states that were saved (and their bytes) and evicted.
+    (``revert/forked``) or with a boot (``revert/booted``), each once; saves and restores that failed
+    (``revert/failed``), and restores that showed another screen (``revert/changed``); states that were saved (and their
+    bytes) and evicted.
 
     Args:
         inner: Starts desktops.
@@ -84,6 +85,10 @@ class RevertingDesktop:
         """Whether it is as it was booted."""
         self._good = False
         """Whether no call failed or was cancelled."""
+        self._began = "booted"
+        """How its last attempt began: what is counted of it."""
+        self._suspected: tuple[SnapshotLibrary, SavedState] | None = None
+        """The state after a boot, if a set-up has failed in it: it is to blame if the set-up works after a boot."""
 
     async def open(self) -> None:
         """Boot, unless there is a good desktop."""
@@ -98,8 +103,9 @@ class RevertingDesktop:
         self._fresh = True
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
-        self._good = False
+        self._good, self._suspected = False, None
         shown = await self._begin(task, seed)
+        self._owner.counts[f"revert/{self._began}"] += 1
         self._good = True
         return shown
 
@@ -166,8 +172,12 @@ class RevertingDesktop:
         """Set a task up on a desktop that nobody used."""
         if not self._fresh:
             await self.boot()
-        self._owner.counts["revert/booted"] += 1
-        return await self._set_up(task, seed)
+        self._began = "booted"
+        shown = await self._set_up(task, seed)
+        if self._suspected is not None:
+            (library, state), self._suspected = self._suspected, None
+            library.restored(state, good=False)
+        return shown
 
     async def _set_up(self, task: Task, seed: int) -> Observation:
         self._fresh = False
@@ -179,22 +189,29 @@ class RevertingDesktop:
         snapshots = snapshots_of(self._env)
         assert snapshots is not None
         self._fresh = False
+        sets_up = False
         try:
             with state.in_use():
                 await snapshots.restore(state.name)
+                sets_up = state.shown is None
                 shown = await self._set_up(task, seed)
         except EnvFault:
             counts["revert/failed"] += 1
-            library.restored(state, good=False)
+            if sets_up:
+                self._suspected = library, state
+            else:
+                library.restored(state, good=False)
             return None
         good = True
         if state.shown is not None:
             before, after = state.shown.screenshot, shown.screenshot
             good = await asyncio.to_thread(changed_share, before, after, config.masks) <= config.max_changed
-        outcome = "restored" if state.shown is None else "forked"
-        counts[f"revert/{outcome}" if good else "revert/changed"] += 1
         library.restored(state, good=good)
-        return shown if good else None
+        if not good:
+            counts["revert/changed"] += 1
+            return None
+        self._began = "restored" if state.shown is None else "forked"
+        return shown
 
     async def _saved(self, library: SnapshotLibrary, place: SavedState, shown: Observation | None = None) -> bool:
         """Save the present state; return whether the desktop is still good."""
