@@ -31,8 +31,6 @@ class SavedStates:
         self.root = root
         self.files: dict[tuple[str, str], Path | None] = {}
         """By host and key: a copy of the attempt's files after the set-up, None if there was no set-up yet."""
-        self.num_bytes: dict[tuple[str, str], int] = {}
-        """By host and key: what it takes on the engine's machine."""
 
 
 class DesktopSnapshots:
@@ -55,15 +53,15 @@ class DesktopSnapshots:
 
     async def save(self, key: str) -> int:
         """Save the present state; the machine stands still meanwhile, 1 to 3 s."""
-        await self.delete(key)
         place = self.host, key
+        self._saved.files.pop(place, None)
         with self._desktop.saving() as files:
             size = int(await self._call("save", key))
             kept = None
             if files is not None:
                 kept = self._saved.root.joinpath(*place)
                 await asyncio.to_thread(_copy, files, kept)
-            self._saved.files[place], self._saved.num_bytes[place] = kept, size
+            self._saved.files[place] = kept
         return size
 
     async def restore(self, key: str) -> None:
@@ -74,13 +72,11 @@ class DesktopSnapshots:
             await self._call("restore", key)
 
     async def delete(self, key: str) -> None:
+        # Also if none is known: a save that was cancelled, or lost its machine, may have left something.
+        await self._call("delete", key)
         place = self.host, key
-        if place in self._saved.files:
-            files = self._saved.files.pop(place)
-            del self._saved.num_bytes[place]
-            if files is not None:
-                await asyncio.to_thread(shutil.rmtree, files, ignore_errors=True)
-            await self._call("delete", key)
+        self._saved.files.pop(place, None)
+        await asyncio.to_thread(shutil.rmtree, self._saved.root.joinpath(*place), ignore_errors=True)
 
     async def _call(self, what: str, key: str) -> str:
         container = self._container()
@@ -93,6 +89,8 @@ class DesktopSnapshots:
 
 
 def _copy(source: Path, target: Path) -> None:
+    """Copy a folder in place of an older copy; one that is not there counts as empty."""
+    shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     if source.is_dir():
         shutil.copytree(source, target, dirs_exist_ok=True)

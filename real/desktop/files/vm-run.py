@@ -172,6 +172,7 @@ def run() -> int:
 def save(key: str) -> None:
     """Keep the present state; the machine stands still meanwhile."""
     SNAPSHOTS.mkdir(exist_ok=True)
+    delete(key)
     left = room()
     if left <= 0:
         raise Failed(f"there is no room for another state: {left} bytes are left")
@@ -187,7 +188,6 @@ def save(key: str) -> None:
             if machine.wait_for("MIGRATION", "completed", "failed", "cancelled") != "completed":
                 raise Failed(f"the machine's memory was not saved: {machine('query-migrate').get('error-desc')}")
             shutil.copyfile(RUNTIME / "overlay", new / "disk")
-            delete(key)
             new.rename(SNAPSHOTS / key)
         except BaseException:
             shutil.rmtree(new, ignore_errors=True)
@@ -245,8 +245,9 @@ def refresh_guest() -> None:
 
 
 def delete(key: str) -> None:
-    """Forget a state, if there is one."""
-    shutil.rmtree(SNAPSHOTS / key, ignore_errors=True)
+    """Forget a state, if there is one, and what a save that was cut short has left."""
+    for folder in (SNAPSHOTS / key, *SNAPSHOTS.glob(f"{key}.*.new")):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def main() -> None:
