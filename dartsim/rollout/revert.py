@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from dartsim.config.sections.desktop import DesktopConfig
-from dartsim.core.errors import EnvFault
+from dartsim.core.errors import EnvFault, ScoreUnavailable
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.snapshots import REVERT_KEY, snapshot_key, snapshots_of
 from dartsim.core.types import Observation, StepResult, Task
 from dartsim.rollout.snapshot_library import BOOTED, SavedState, SnapshotLibrary
+from dartsim.rollout.warm import Upcoming
 
 
 class RevertingProvider:
@@ -36,14 +37,22 @@ class RevertingProvider:
         inner: Starts desktops.
         config: How they revert; not to ``boot``.
         counts: Where to count.
+        close_seconds: Longest tear-down of a desktop; one that takes longer is counted (``fault/close``) and left.
     """
 
-    def __init__(self, inner: EnvProvider, config: DesktopConfig, counts: Counter[str]) -> None:
+    def __init__(
+        self,
+        inner: EnvProvider,
+        config: DesktopConfig,
+        counts: Counter[str],
+        *,
+        close_seconds: float | None = None,
+    ) -> None:
         self.inner = inner
         self.config = config
         self.counts = counts
+        self.close_seconds = close_seconds
         self.closed = False
-        self._boot_tasks = frozenset(config.boot_tasks)
         self._desktops: dict[int, RevertingDesktop] = {}
         self._libraries: dict[str, SnapshotLibrary] = {}
 
@@ -59,19 +68,18 @@ class RevertingProvider:
         snapshots = None if desktop is None or desktop.env is None else snapshots_of(desktop.env)
         return None if snapshots is None else snapshots.host
 
-    def must_boot(self, task: Task) -> bool:
-        """Return whether a task's set-up must not be shared."""
-        return task.id in self._boot_tasks or task.domain in self._boot_tasks or task.spec.get(REVERT_KEY) == "boot"
-
     def library(self, host: str) -> SnapshotLibrary:
         if host not in self._libraries:
             self._libraries[host] = SnapshotLibrary(host, self.config.snapshots, self.counts)
         return self._libraries[host]
 
     async def close_all(self) -> None:
-        """Close all desktops."""
+        """Close all desktops, whatever happens to one of them."""
         self.closed = True
-        await asyncio.gather(*(desktop.close() for desktop in self._desktops.values()))
+        closing = (desktop.close() for desktop in self._desktops.values())
+        for result in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
 
 
 class RevertingDesktop:
@@ -117,7 +125,11 @@ class RevertingDesktop:
 
     async def evaluate(self) -> float:
         self._good = False
-        score = await self._env.evaluate()
+        try:
+            score = await self._env.evaluate()
+        except ScoreUnavailable:
+            self._good = True  # it is the evaluator that failed
+            raise
         self._good = True
         return score
 
@@ -132,13 +144,18 @@ class RevertingDesktop:
 
     async def _discard(self) -> None:
         env, self.env, self._good = self.env, None, False
-        if env is not None:
-            await env.close()
+        if env is None:
+            return
+        try:
+            async with asyncio.timeout(self._owner.close_seconds):
+                await env.close()
+        except TimeoutError:
+            self._owner.counts["fault/close"] += 1
 
     async def _begin(self, task: Task, seed: int) -> Observation:
         """Begin an attempt in the best state that there is for it."""
         owner = self._owner
-        snapshots = None if owner.must_boot(task) else snapshots_of(self._env)
+        snapshots = None if must_boot(owner.config, task) else snapshots_of(self._env)
         if snapshots is None:
             return await self._booted(task, seed)
         library = owner.library(snapshots.host)
@@ -225,6 +242,20 @@ class RevertingDesktop:
             self._fresh = False
             return False
         return True
+
+
+def must_boot(config: DesktopConfig, task: Task) -> bool:
+    """Return whether a task's set-up must neither be shared nor made ahead."""
+    return task.id in config.boot_tasks or task.domain in config.boot_tasks or task.spec.get(REVERT_KEY) == "boot"
+
+
+def shared_ahead(config: DesktopConfig, upcoming: Upcoming) -> Upcoming:
+    """Return what names those of the next attempts' tasks that may be set up ahead of them."""
+
+    def without_boots(number: int) -> Sequence[Task]:
+        return [task for task in upcoming(number) if not must_boot(config, task)]
+
+    return without_boots
 
 
 def changed_share(before: Any, after: Any, masks: Sequence[tuple[int, int, int, int]] = ()) -> float:

@@ -40,6 +40,7 @@ from dartsim.rollout import (
     Service,
     WarmProvider,
 )
+from dartsim.rollout.revert import shared_ahead
 from dartsim.rollout.warm import Upcoming
 from dartsim.run.held_out_attempts import HeldOutAttempts
 from dartsim.run.resume_point import ResumePoint
@@ -72,7 +73,10 @@ class ActingSystem:
             service = LockstepService(service)
         self.revert: RevertingProvider | None = None
         if config.backend.desktop_backend.reverts(config):
-            provider = self.revert = RevertingProvider(provider, config.desktop, recorder.counts)
+            close_seconds = rollout.limits.close_seconds
+            provider = self.revert = RevertingProvider(
+                provider, config.desktop, recorder.counts, close_seconds=close_seconds
+            )
         self.warm: WarmProvider | None = None
         if rollout.warm_envs:
             self.warm = WarmProvider(
@@ -139,6 +143,7 @@ class System(ActingSystem):
     ) -> None:
         self.end = RunEnd(config.run)
         self.data = _data_manager(config, tasks, store, recorder, streams, successes, caches)
+        forks = config.desktop.revert == "fork"
         super().__init__(
             config,
             source=held_out or self.data,
@@ -147,13 +152,13 @@ class System(ActingSystem):
             recorder=recorder,
             transport=transport,
             weights=weights or Weights(0),
-            upcoming=self.data.open_groups.upcoming if config.desktop.revert == "fork" else None,
+            upcoming=shared_ahead(config.desktop, self.data.open_groups.upcoming) if forks else None,
         )
         self._held_out = held_out
         if held_out is not None:
             held_out.source = self.data
         self.data.withdraw = self.rollout.withdraw
-        if self.revert is not None and config.desktop.revert == "fork":
+        if self.revert is not None and forks:
             self.data.host_of = self.revert.host_of
         self.trainer = Trainer(
             held_out or learner,

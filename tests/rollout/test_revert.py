@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from dartsim.config.sections.desktop import DesktopConfig
 from dartsim.core.checks import check_snapshots
-from dartsim.core.errors import EnvBroken, EnvFault, EnvStartFailed
+from dartsim.core.errors import EnvBroken, EnvFault, EnvStartFailed, ScoreUnavailable
 from dartsim.core.snapshots import snapshot_key
 from dartsim.core.types import Observation, StepResult, Task
-from dartsim.rollout.revert import RevertingProvider, changed_share
+from dartsim.rollout.revert import RevertingProvider, changed_share, shared_ahead
 from dartsim.rollout.snapshot_library import SnapshotLibrary
 from dartsim.sim import run_virtual
 
@@ -40,6 +40,8 @@ class Hosts:
     calls: Counter = field(default_factory=Counter)
     live: set = field(default_factory=set)
     clock: bool = False
+    close_fault: object = staticmethod(lambda: None)
+    scores: bool = True
 
     async def start(self, slot):
         await self.take("start", 10.0, EnvStartFailed)
@@ -99,10 +101,14 @@ class Desktop:
 
     async def evaluate(self):
         await self._take("evaluate", 1.0)
+        if not self.hosts.scores:
+            raise ScoreUnavailable("the evaluator failed")
         return 1.0
 
     async def close(self):
         self.hosts.live.discard(self)
+        if self.hosts.close_fault():
+            await asyncio.sleep(1000.0)
 
     async def _take(self, call, seconds):
         assert self in self.hosts.live, "a closed desktop was used"
@@ -113,7 +119,7 @@ class Desktop:
 
 
 def provider(hosts, **config):
-    return RevertingProvider(hosts, DesktopConfig(**{"revert": "fork", **config}), Counter())
+    return RevertingProvider(hosts, DesktopConfig(**{"revert": "fork", **config}), Counter(), close_seconds=120.0)
 
 
 async def attempt(made, slot, task, steps=2):
@@ -332,6 +338,32 @@ async def test_a_cancelled_call_costs_the_desktop():
     await asyncio.wait([playing])
     assert not hosts.live
     assert await attempt(made, 0, TASKS[0]) == 1.0
+
+
+async def test_a_desktop_whose_evaluator_fails_is_kept():
+    hosts = Hosts(scores=False)
+    made = provider(hosts)
+    for _ in range(3):
+        with pytest.raises(ScoreUnavailable):
+            await attempt(made, 0, TASKS[0])
+    assert outcomes(made) == {"saved": 2, "booted": 1, "forked": 2}
+
+
+async def test_all_desktops_are_closed_though_one_hangs():
+    loop = asyncio.get_running_loop()
+    hosts = Hosts()
+    made = provider(hosts)
+    for slot in range(3):
+        await attempt(made, slot, TASKS[slot])
+    began, hosts.close_fault = loop.time(), lambda: len(hosts.live) == 1
+    await made.close_all()
+    assert (made.counts["fault/close"], loop.time() - began) == (1, 120.0)
+    assert not hosts.live
+
+
+def test_tasks_that_boot_are_not_set_up_ahead():
+    config = DesktopConfig(revert="fork", boot_tasks=["task-1", "even"])
+    assert [task.id for task in shared_ahead(config, lambda number: TASKS[:number])(4)] == ["task-3"]
 
 
 PLANS = st.lists(

@@ -138,8 +138,8 @@ class DesktopConfig(Section):
     )
     boot_tasks: list[str] = Field(
         default_factory=list,
-        description="Tasks (ids or domains) whose desktops always boot, since their set-up depends on the time, a "
-        'fresh download or an account; a task file says so with "revert": "boot".',
+        description="Tasks (ids or domains) whose desktops always boot and are never set up ahead, since their set-up "
+        'depends on the time, a fresh download or an account; a task file says so with "revert": "boot".',
     )
     snapshots: SnapshotsConfig = Field(default_factory=SnapshotsConfig, description="Saved states.")
     variant: Literal["skeleton", "full", "vm"] = Field(
