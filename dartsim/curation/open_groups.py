@@ -55,7 +55,8 @@ class OpenGroups:
 
     Attempts that an open group lacks come first; only then does another group begin, with a task that is offered
     again or the next one of the order. For a slot on a named host, those of a group that was given to this host come
-    first; up to ``max_filling`` groups then lack attempts at once, so that each host can have one of its own.
+    first; up to ``max_filling`` groups then lack attempts at once, so that each host can have one of its own. No group
+    begins while one that began more than twice as many groups ago lacks attempts: its host may be gone.
     """
 
     def __init__(
@@ -134,8 +135,10 @@ class OpenGroups:
         if self._replace:
             return self._replace.popleft()
         lacking = [group for group in self._filling if group.lacking]
-        if lacking and not (may_begin and len(lacking) < self._max_filling):
-            return lacking[0]
+        if lacking:
+            overtaken = self._begun - lacking[0].id > 2 * self._max_filling
+            if overtaken or not may_begin or len(lacking) >= self._max_filling:
+                return lacking[0]
         task = self._again.popleft() if self._again else self._order.next()
         attempts, turn_limit = self._attempts.attempts(task.id), self._turn_limits.limit(task.id)
         group = OpenGroup(self._begun, task, attempts, turn_limit=turn_limit)

@@ -27,6 +27,16 @@ async def test_no_more_groups_lack_attempts_at_once_than_the_slots_can_fill(made
         assert sum(group.lacking for group in data.open_groups.groups.values()) <= 4
 
 
+async def test_a_group_whose_host_is_gone_is_filled_by_others(made):
+    """Otherwise the other hosts would begin one group of their own after the other."""
+    data = made.make(num_envs=8, attempts=4)
+    data.host_of = lambda slot: "gone" if slot == 0 else "there"
+    await data.admit(0)
+    groups = [(await data.admit(1)).group for _ in range(60)]
+    assert groups.count(0) == 3
+    assert max(groups[: groups.index(0)]) <= 8, "about twice as many groups as may lack attempts at once overtake it"
+
+
 async def test_a_bound_on_open_groups_holds(made):
     data = made.make(num_envs=8, attempts=4, admission=made.admission(open_batches=1.0))
     data.host_of = lambda slot: "even" if slot % 2 == 0 else "odd"
