@@ -293,9 +293,9 @@ def revert_rules(config: Config) -> Iterator[str]:
     if not saves and (revert == "snapshot" or not spares):
         yield (
             f'desktop.revert = "{revert}" needs desktops that save their state, and those of backend.desktops = '
-            f'"{backend.desktops}" with tasks.source = "{config.tasks.source}" do not (for containers it would take '
-            'CRIU). Set desktop.revert = "boot", or "fork" with rollout.warm_envs of 1 or more: spares that are set up '
-            "ahead, for the tasks of the next attempts."
+            f'"{backend.desktops}" with tasks.source = "{config.tasks.source}" do not: '
+            f'{backend.desktop_backend.no_states}. Set desktop.revert = "boot", or "fork" with rollout.warm_envs of 1 '
+            "or more: spares that are set up ahead, for the tasks of the next attempts."
         )
     if config.ray.address is not None and config.ray.desktops.place and not backend.desktop_backend.modeled:
         yield (

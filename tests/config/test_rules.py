@@ -120,8 +120,16 @@ BROKEN = [
             "policy.kind=vlm",
             "rollout.warm_envs=1",
         ],
-        "needs desktops that save their state",
+        'do not: for containers it would take CRIU; desktop.variant = "vm"',
         ['"fork" with rollout.warm_envs of 1 or more'],
+    ),
+    (
+        [
+            *("desktop.revert=fork", "backend.desktops=osworld", "desktop.disk=y"),
+            *("tasks.source=osworld", "tasks.folder=x", "policy.kind=vlm"),
+        ],
+        "OSWorld's image gives QEMU a CPU with migratable=no and a writable firmware file",
+        ['desktop.revert = "boot"'],
     ),
     (["tasks.source=osworld"], 'tasks.source = "osworld" needs tasks.folder', ["test_all.json"]),
     (["tasks.folder=x"], "tasks.folder is given", ['Set tasks.source = "osworld"']),

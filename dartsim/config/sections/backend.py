@@ -38,6 +38,9 @@ class DesktopBackend(Backend):
     boots: ClassVar[bool] = False
     """Whether desktops are booted, so that an attempt costs minutes rather than milliseconds."""
 
+    no_states: ClassVar[str] = "a gymnasium environment cannot be copied"
+    """Why its desktops do not save their states, where they do not."""
+
     def saves_states(self, config: Any) -> bool:
         """Return whether its desktops have ``dartsim.core.snapshots.Snapshots``."""
         return False

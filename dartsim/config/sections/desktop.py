@@ -114,7 +114,8 @@ class SnapshotsConfig(Section):
     max_gib: float = Field(
         16.0,
         gt=0.0,
-        description="Memory of each host that saved states may take, GiB (QEMU's savevm of a desktop: 0.37).",
+        description="What saved states may take on each host, GiB: of the disk that Docker's volumes are on, or of a "
+        "modeled host's memory (QEMU's savevm of a desktop: 0.37).",
     )
     masks: list[tuple[int, int, int, int]] = Field(
         default_factory=list,

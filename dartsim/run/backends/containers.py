@@ -24,6 +24,7 @@ class ContainerDesktops(DesktopBackend):
     task_sources: ClassVar[tuple[str, ...]] = ("desktop", "osworld")
     boots = True
     packages = ("docker", "httpx")
+    no_states = 'for containers it would take CRIU; desktop.variant = "vm" has virtual machines'
 
     @override
     def saves_states(self, config: Config) -> bool:
@@ -75,10 +76,10 @@ class OSWorldDesktops(ContainerDesktops):
     """Containers of OSWorld's image, with a virtual machine in each."""
 
     task_sources: ClassVar[tuple[str, ...]] = ("osworld",)
+    no_states = "the start script of OSWorld's image gives QEMU a CPU with migratable=no and a writable firmware file"
 
     @override
     def saves_states(self, config: Config) -> bool:
-        # Its start script gives QEMU a CPU with migratable=no and a writable firmware file.
         return False
 
     @override
