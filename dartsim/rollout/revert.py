@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from dartsim.config.sections.desktop import DesktopConfig
-from dartsim.core.errors import EnvFault, ScoreUnavailable
+from dartsim.config.sections.rollout import LimitsConfig
+from dartsim.core.errors import EnvFault, EnvStartTimedOut, ScoreUnavailable
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.snapshots import REVERT_KEY, snapshot_key, snapshots_of
 from dartsim.core.types import Observation, StepResult, Task
@@ -37,7 +38,8 @@ class RevertingProvider:
         inner: Starts desktops.
         config: How they revert; not to ``boot``.
         counts: Where to count.
-        close_seconds: Longest tear-down of a desktop; one that takes longer is counted (``fault/close``) and left.
+        limits: Longest start and tear-down of a desktop, if any: a start that takes longer has failed, and a tear-down
+            that does is counted (``fault/close``) and left.
     """
 
     def __init__(
@@ -46,12 +48,13 @@ class RevertingProvider:
         config: DesktopConfig,
         counts: Counter[str],
         *,
-        close_seconds: float | None = None,
+        limits: LimitsConfig | None = None,
     ) -> None:
         self.inner = inner
         self.config = config
         self.counts = counts
-        self.close_seconds = close_seconds
+        self.start_seconds = None if limits is None else limits.start_seconds
+        self.close_seconds = None if limits is None else limits.close_seconds
         self.closed = False
         self._desktops: dict[int, RevertingDesktop] = {}
         self._libraries: dict[str, SnapshotLibrary] = {}
@@ -105,9 +108,18 @@ class RevertingDesktop:
             self._good = True
 
     async def boot(self) -> None:
-        """Close what there is, and start another desktop."""
+        """Close what there is, and start another desktop.
+
+        Raises:
+            EnvStartFailed: If it did not start, or not in time.
+        """
         await self._discard()
-        self.env = await self._owner.inner.start(self._slot)
+        seconds = self._owner.start_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                self.env = await self._owner.inner.start(self._slot)
+        except TimeoutError:
+            raise EnvStartTimedOut(f"a desktop was not ready after {seconds} s") from None
         self._fresh = True
 
     async def reset(self, task: Task, *, seed: int) -> Observation:

@@ -73,10 +73,8 @@ class ActingSystem:
             service = LockstepService(service)
         self.revert: RevertingProvider | None = None
         if config.backend.desktop_backend.reverts(config):
-            close_seconds = rollout.limits.close_seconds
-            provider = self.revert = RevertingProvider(
-                provider, config.desktop, recorder.counts, close_seconds=close_seconds
-            )
+            provider = RevertingProvider(provider, config.desktop, recorder.counts, limits=rollout.limits)
+            self.revert = provider
         self.warm: WarmProvider | None = None
         if rollout.warm_envs:
             self.warm = WarmProvider(

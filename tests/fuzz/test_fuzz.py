@@ -18,6 +18,17 @@ from experiments.planted_bugs import MUTATIONS
 
 # Found by the search, and mended since: what was wrong, and the case as it was made simple.
 FOUND = {
+    "a desktop that booted in place of a fork had more time than a start": Case(
+        "drawn",
+        2130542728,
+        {
+            **{"envs": 2, "turns": 4, "more_groups": 1, "limits": "short request", "fault_seconds": 300, "bound": 2},
+            **{"unit": "task", "lockstep": True, "sync": "keep", "attempts_rule": "by_success", "pool": True},
+            **{"wait_for_sync": True, "admission": "open", "further": 3, "order": "started", "requeue": True},
+            **{"publish_wait": "running", "cancel_stale": True, "revert": "fork"},
+        },
+        profile="hostile",
+    ),
     "a cancelled timer of the world let an asyncio timer after it run as an event of the world": Case(
         "drawn",
         1640348736,

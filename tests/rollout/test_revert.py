@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.config.sections.desktop import DesktopConfig
+from dartsim.config.sections.rollout import RolloutConfig
 from dartsim.core.checks import check_snapshots
-from dartsim.core.errors import EnvBroken, EnvFault, EnvStartFailed, ScoreUnavailable
+from dartsim.core.errors import EnvBroken, EnvFault, EnvStartFailed, EnvStartTimedOut, ScoreUnavailable
 from dartsim.core.snapshots import snapshot_key
 from dartsim.core.types import Observation, StepResult, Task
 from dartsim.rollout.revert import RevertingProvider, changed_share, shared_ahead
@@ -42,9 +43,10 @@ class Hosts:
     clock: bool = False
     close_fault: object = staticmethod(lambda: None)
     scores: bool = True
+    start_seconds: float = 10.0
 
     async def start(self, slot):
-        await self.take("start", 10.0, EnvStartFailed)
+        await self.take("start", self.start_seconds, EnvStartFailed)
         return Desktop(self, f"host-{slot % self.num_hosts}")
 
     async def take(self, call, seconds, error=EnvBroken):
@@ -119,7 +121,8 @@ class Desktop:
 
 
 def provider(hosts, **config):
-    return RevertingProvider(hosts, DesktopConfig(**{"revert": "fork", **config}), Counter(), close_seconds=120.0)
+    limits = RolloutConfig().limits
+    return RevertingProvider(hosts, DesktopConfig(**{"revert": "fork", **config}), Counter(), limits=limits)
 
 
 async def attempt(made, slot, task, steps=2):
@@ -347,6 +350,19 @@ async def test_a_desktop_whose_evaluator_fails_is_kept():
         with pytest.raises(ScoreUnavailable):
             await attempt(made, 0, TASKS[0])
     assert outcomes(made) == {"saved": 2, "booted": 1, "forked": 2}
+
+
+async def test_a_boot_in_place_of_a_fork_has_the_time_of_a_start():
+    loop = asyncio.get_running_loop()
+    hosts = Hosts()
+    made = provider(hosts, boot_tasks=["task-1"])
+    await attempt(made, 0, TASKS[0])
+    began, hosts.start_seconds = loop.time(), 1e6
+    with pytest.raises(EnvStartTimedOut, match="not ready after 600"):
+        await attempt(made, 0, TASKS[1])
+    assert loop.time() - began == 600.0
+    hosts.start_seconds = 10.0
+    assert await attempt(made, 0, TASKS[1]) == 1.0
 
 
 async def test_all_desktops_are_closed_though_one_hangs():
