@@ -55,8 +55,9 @@ class OpenGroups:
 
     Attempts that an open group lacks come first; only then does another group begin, with a task that is offered
     again or the next one of the order. For a slot on a named host, those of a group that was given to this host come
-    first; up to ``max_filling`` groups then lack attempts at once, so that each host can have one of its own. No group
-    begins while one that began more than twice as many groups ago lacks attempts: its host may be gone.
+    first, then those of one that was given to no host (hosts are known once their desktops have started); up to
+    ``max_filling`` groups then lack attempts at once, so that each host can have one of its own. No group begins while
+    one that began more than twice as many groups ago lacks attempts: its host may be gone.
     """
 
     def __init__(
@@ -136,6 +137,9 @@ class OpenGroups:
             return self._replace.popleft()
         lacking = [group for group in self._filling if group.lacking]
         if lacking:
+            free = None if host is None else next((group for group in lacking if not group.hosts), None)
+            if free is not None:
+                return free
             overtaken = self._begun - lacking[0].id > 2 * self._max_filling
             if overtaken or not may_begin or len(lacking) >= self._max_filling:
                 return lacking[0]

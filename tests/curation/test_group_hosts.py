@@ -37,6 +37,13 @@ async def test_a_group_whose_host_is_gone_is_filled_by_others(made):
     assert max(groups[: groups.index(0)]) <= 8, "about twice as many groups as may lack attempts at once overtake it"
 
 
+async def test_a_group_that_began_before_hosts_were_known_goes_to_the_first_that_is_free(made):
+    data = made.make(num_envs=8, attempts=4)
+    assert await admitted(data, range(2)) == [0, 0]
+    data.host_of = lambda slot: "even" if slot % 2 == 0 else "odd"
+    assert await admitted(data, range(2, 8)) == [0, 1, 0, 1, 2, 1]
+
+
 async def test_a_bound_on_open_groups_holds(made):
     data = made.make(num_envs=8, attempts=4, admission=made.admission(open_batches=1.0))
     data.host_of = lambda slot: "even" if slot % 2 == 0 else "odd"
@@ -59,9 +66,10 @@ async def test_hosts_are_forgotten_and_groups_are_not_when_a_run_resumes(made):
     data.host_of = lambda slot: "even" if slot % 2 == 0 else "odd"
     await admitted(data, range(4))
     again = made.make(num_envs=8, attempts=4)
+    again.host_of = data.host_of
     again.open_groups.restore(data.open_groups.state(), {task.id: task for task in made.TASKS}, {})
     assert again.open_groups.lacking
-    assert await admitted(again, range(4)) == [0, 0, 1, 1]
+    assert await admitted(again, range(4)) == [0, 1, 0, 1]
 
 
 async def test_the_next_tasks_are_known_and_come_in_that_order(made):
