@@ -170,14 +170,11 @@ class OsworldDesktop:
             return
         self._closed, self._running = True, False
         with self._timed("teardown"):
-            for let_go in (self.client.aclose, self._close):
-                try:
-                    if let_go is not None:
-                        await let_go()
-                except EnvFault as fault:
-                    logger.warning("a desktop was not removed, and is left to the reaper: %s", fault)
-                except Exception:
-                    logger.warning("a desktop failed in close; its container is left to the reaper", exc_info=True)
+            try:
+                await _let_go(self.client.aclose)
+            finally:  # also if cancelled: its container would keep a place of its host until the end of the run
+                if self._close is not None:
+                    await _let_go(self._close)
 
     async def _start_afresh(self, revert: Callable[[], Awaitable[VmClient]]) -> None:
         self._running, self._booted, self._lost = False, False, None
@@ -339,6 +336,15 @@ class OsworldDesktop:
             yield
         finally:
             self._on_call(name, loop.time() - began)
+
+
+async def _let_go(part: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await part()
+    except EnvFault as fault:
+        logger.warning("a desktop was not removed, and is left to the reaper: %s", fault)
+    except Exception:
+        logger.warning("a desktop failed in close; its container is left to the reaper", exc_info=True)
 
 
 def _last_line(text: str) -> str:

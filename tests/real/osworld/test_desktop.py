@@ -390,6 +390,20 @@ async def test_close_never_raises_and_happens_once(make):
     await desktop.close()
     await desktop.close()
     assert closed == [1]
+
+
+async def test_a_close_that_is_cancelled_removes_the_container(make, monkeypatch):
+    closed = []
+
+    async def close():
+        closed.append(1)
+
+    desktop = make(close=close)
+    monkeypatch.setattr(desktop.client, "aclose", lambda: asyncio.sleep(10.0))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1.0):
+            await desktop.close()
+    assert closed == [1]
     with pytest.raises(DesktopLost, match="is closed"):
         await desktop.reset(PLAIN, seed=0)
 
