@@ -39,7 +39,8 @@ class RevertingProvider:
         config: How they revert; not to ``boot``.
         counts: Where to count.
         limits: Longest start and tear-down of a desktop, if any: a start that takes longer has failed, and a tear-down
-            that does is counted (``fault/close``) and left.
+            that does is counted (``fault/close``) and left. An attempt waits for another one's set-up as long as a
+            set-up may take.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class RevertingProvider:
         self.inner = inner
         self.config = config
         self.counts = counts
+        self.setup_seconds = None if limits is None else limits.setup_seconds
         self.start_seconds = None if limits is None else limits.start_seconds
         self.close_seconds = None if limits is None else limits.close_seconds
         self.closed = False
@@ -73,7 +75,9 @@ class RevertingProvider:
 
     def library(self, host: str) -> SnapshotLibrary:
         if host not in self._libraries:
-            self._libraries[host] = SnapshotLibrary(host, self.config.snapshots, self.counts)
+            self._libraries[host] = SnapshotLibrary(
+                host, self.config.snapshots, self.counts, patience=self.setup_seconds
+            )
         return self._libraries[host]
 
     async def close_all(self) -> None:

@@ -59,9 +59,13 @@ class SnapshotLibrary:
     in use is not deleted; after every ``save`` the states on the host take at most ``max_gib``.
     """
 
-    def __init__(self, host: str, config: SnapshotsConfig, counts: Counter[str]) -> None:
+    def __init__(
+        self, host: str, config: SnapshotsConfig, counts: Counter[str], *, patience: float | None = None
+    ) -> None:
         self.host = host
         self._config = config
+        self._patience = patience
+        """Longest wait for a state that another desktop prepares, seconds."""
         self._max_bytes = int(config.max_gib * 2**30)
         self._counts = counts
         self._states: dict[str, SavedState] = {}
@@ -75,9 +79,16 @@ class SnapshotLibrary:
         self._num_names = 0
 
     async def find(self, key: str) -> SavedState | None:
-        """Return the state of a key, waiting while another desktop prepares it; None if there is none."""
-        while (state := self._states.get(key)) is not None and not state.settled.is_set():
-            await state.settled.wait()
+        """Return the state of a key, waiting while another desktop prepares it; None if there is none in time."""
+        state = self._states.get(key)
+        if state is not None and not state.settled.is_set():
+            try:
+                async with asyncio.timeout(self._patience):
+                    while state is not None and not state.settled.is_set():
+                        await state.settled.wait()
+                        state = self._states.get(key)
+            except TimeoutError:  # that desktop hangs: its attempt is lost, and no other one must be with it
+                return None
         if state is not None:
             self._states[key] = self._states.pop(key)
         return state
@@ -86,10 +97,10 @@ class SnapshotLibrary:
     def preparing(self, key: str) -> Iterator[SavedState | None]:
         """Reserve a place for a state that the caller prepares, and saves within the block.
 
-        Yields None if nothing is to be saved: there is no room, or the key rests.
+        Yields None if nothing is to be saved: there is no room, the key rests, or another desktop still prepares it.
         """
         estimate = max((state.num_bytes for state in self._states.values()), default=0)
-        if self._rests_now(key) or not self._make_room(estimate, num_tasks=key != BOOTED):
+        if key in self._states or self._rests_now(key) or not self._make_room(estimate, num_tasks=key != BOOTED):
             yield None
             return
         self._num_names += 1

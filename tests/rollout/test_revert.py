@@ -44,6 +44,7 @@ class Hosts:
     close_fault: object = staticmethod(lambda: None)
     scores: bool = True
     start_seconds: float = 10.0
+    hang: dict = field(default_factory=dict)
 
     async def start(self, slot):
         await self.take("start", self.start_seconds, EnvStartFailed)
@@ -51,7 +52,7 @@ class Hosts:
 
     async def take(self, call, seconds, error=EnvBroken):
         self.calls[call] += 1
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(self.hang.pop(call, seconds))
         if self.fault(call):
             raise error(f"{call} failed")
 
@@ -177,6 +178,22 @@ async def test_one_desktop_prepares_a_task_and_the_others_wait_for_it():
     await asyncio.gather(*(attempt(made, slot, TASKS[0]) for slot in range(4)))
     assert outcomes(made) == {"saved": 2, "booted": 1, "forked": 3}
     assert hosts.calls["reset"] == 1
+
+
+async def test_a_set_up_that_hangs_costs_its_own_attempt_alone():
+    loop = asyncio.get_running_loop()
+    hosts = Hosts(hang={"reset": 1e6})
+    made = provider(hosts)
+    hung = asyncio.create_task(attempt(made, 0, TASKS[0]))
+    await asyncio.sleep(1.0)
+    began = loop.time()
+    assert await asyncio.gather(*(attempt(made, slot, TASKS[0]) for slot in (1, 2))) == [1.0, 1.0]
+    assert 600.0 < loop.time() - began < 700.0, "they wait as long as a set-up may take"
+    hung.cancel()
+    await asyncio.wait([hung])
+    for slot in (1, 2):
+        await attempt(made, slot, TASKS[0])
+    assert outcomes(made) == {"saved": 2, "booted": 2, "restored": 1, "forked": 1}
 
 
 async def test_if_the_first_fails_another_prepares_it():
