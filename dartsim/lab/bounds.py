@@ -111,12 +111,15 @@ def desktop_seconds(prepared: PreparedRun, turns: float, answer_seconds: float, 
 
 
 def slot_seconds(prepared: PreparedRun, turns: float, answer_seconds: float, cores: float) -> float:
-    """Return the seconds of a slot for each turn: ``desktop_seconds`` without boots and tear-downs of spares."""
+    """Return the seconds of a slot for each turn: ``desktop_seconds`` without what spares do ahead."""
     seconds, timing = desktop_seconds(prepared, turns, answer_seconds, cores), prepared.timing
     if not prepared.config.rollout.warm_envs:
         return seconds
     slow_boot = max(1.0, timing.boot_cores / cores)
-    return seconds - (slow_boot * (timing.start.mean + timing.boot.mean) + timing.teardown.mean) / turns
+    ahead = slow_boot * (timing.start.mean + timing.boot.mean) + timing.teardown.mean
+    if prepared.config.desktop.revert == "fork":
+        ahead += slow_boot * timing.setup.mean + timing.settle_seconds
+    return seconds - ahead / turns
 
 
 class Preparing(NamedTuple):
@@ -133,13 +136,14 @@ class Preparing(NamedTuple):
     @classmethod
     def of(cls, prepared: PreparedRun) -> Preparing:
         """Return those of a configuration; forks wait for nobody, and a task's state is saved once for each group."""
-        timing, revert = prepared.timing, prepared.config.desktop.revert
+        timing, config = prepared.timing, prepared.config
+        revert = config.desktop.revert if config.backend.desktop_backend.reverts(config) else "boot"
         if revert == "boot":
             boot = timing.start.mean + timing.boot.mean
             return cls(boot, timing.setup.mean, timing.settle_seconds, timing.teardown.mean)
         if revert == "snapshot":
             return cls(timing.restore.mean, timing.setup.mean, timing.settle_seconds, 0.0)
-        part = 1.0 / prepared.config.curation.attempts.group_size
+        part = 1.0 / config.curation.attempts.group_size
         setup = part * (timing.setup.mean + timing.save.mean)
         return cls(timing.restore.mean, setup, part * timing.settle_seconds, 0.0)
 
@@ -159,7 +163,8 @@ def waiting_seconds(prepared: PreparedRun, cycle_seconds: float) -> float:
         prepared: The run.
         cycle_seconds: Time from an attempt's beginning to the next one's on the same desktop.
     """
-    if prepared.config.desktop.revert != "fork":
+    config = prepared.config
+    if config.desktop.revert != "fork" or not config.backend.desktop_backend.reverts(config):
         return 0.0
     timing, group_size = prepared.timing, prepared.config.curation.attempts.group_size
     gap = cycle_seconds * sum(site.num_hosts for site in sites(prepared)) / prepared.config.rollout.num_envs

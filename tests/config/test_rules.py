@@ -98,7 +98,7 @@ BROKEN = [
         ["policy.images_after_cut = 4"],
     ),
     (
-        ["desktop.revert=fork", "rollout.warm_envs=2"],
+        ["desktop.revert=snapshot", "rollout.warm_envs=2"],
         "2 spares would never be used",
         ["rollout.warm_envs = 0"],
     ),

@@ -25,7 +25,9 @@ class SimDesktops(DesktopBackend):
 
     @override
     def saves_states(self, config: Config) -> bool:
-        return config.tasks.source != "gym"
+        # With spares, forks are those of desktops like containers: set up ahead.
+        ahead = config.desktop.revert == "fork" and config.rollout.warm_envs
+        return config.tasks.source != "gym" and not ahead
 
     @override
     def problems(self, config: Config) -> Iterator[str]:
