@@ -19,6 +19,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from dartsim.core.errors import StoreFault
@@ -137,9 +138,10 @@ class DataManager:
         if self._ending:
             return None
         waiter = self._queue.join(slot)
-        self._start_attempts()
-        if waiter.done():
-            self._settle()
+        with self._or_suspend():
+            self._start_attempts()
+            if waiter.done():
+                self._settle()
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -163,11 +165,16 @@ class DataManager:
                 self._queue.start(slot, attempt)
 
     def finish(self, trajectory: Trajectory) -> None:
-        try:
+        with self._or_suspend():
             self._finish(trajectory)
             self._settle()
+
+    @contextmanager
+    def _or_suspend(self) -> Iterator[None]:
+        """Store nothing any more if the block fails: an attempt may be in no place then, or in no slot."""
+        try:
+            yield
         except BaseException as error:
-            # First of all: the attempt may be in no place now, and that must not be stored.
             self.store.suspend()
             self.failure = error
             raise

@@ -562,3 +562,16 @@ async def test_a_store_that_fails_keeps_nothing_from_then_on(made):
     with pytest.raises(StoreFull):
         data.finish(made.ended(attempts[0]))
     assert store.calls == ["settle", "suspend"]
+
+
+async def test_an_admission_that_cannot_be_stored_fails_the_run_and_is_not_stored_later(made):
+    class Broken(Full):
+        def settle(self, source, *, now=False):
+            raise StoreFull("make room")
+
+    store = Broken()
+    data = made.make(num_envs=1, store=store)
+    with pytest.raises(StoreFull):
+        await data.admit(0)
+    assert isinstance(data.failure, StoreFull)
+    assert store.calls == ["suspend"]

@@ -18,6 +18,28 @@ from experiments.planted_bugs import MUTATIONS
 
 # Found by the search, and mended since: what was wrong, and the case as it was made simple.
 FOUND = {
+    "an admission that the store could not write left an attempt that no slot served": Case(
+        "drawn",
+        1700799519,
+        {
+            **{
+                "envs": 3,
+                "workers": 3,
+                "warm": 2,
+                "turns": 1,
+                "attempts": 1,
+                "engine": "batch",
+                "update_seconds": 60.0,
+            },
+            **{"limits": "short lease", "fault_seconds": 120, "healed": False, "delay_share": 0.02, "at_a_time": "all"},
+            **{"routing": "session_affine", "filters": True, "ahead": 0, "pool": True, "wait_for_sync": True},
+            **{"admission": "ready", "further": 3, "revert": "snapshot", "durability": "each"},
+        },
+        (
+            *(fault_window("action_failed", 9, 5, 1), fault_window("store_error", 13, 60)),
+            *(fault_window("store_full", 16, 5), fault_window("store_stall", 32, 5)),
+        ),
+    ),
     "a desktop that booted in place of a fork had more time than a start": Case(
         "drawn",
         2130542728,
