@@ -1,6 +1,6 @@
 """Three schedulers on a model that learns tasks of many turns: success on held-out tasks over hours and over samples.
 
-python -m experiments.long_job                  both suites, five seeds
+python -m experiments.long_job                  both suites, five seeds (ten on locks, whose runs are short)
 python -m experiments.long_job --suite locks    one suite
 python -m experiments.long_job --quick          one seed, cut short: the same keys
 
@@ -29,6 +29,9 @@ SLIDE = ("policy.images_after_cut=none",)
 ARMS: Mapping[str, tuple[str, ...]] = {"dartsim": POOL, "dart": (*POOL, *SLIDE), "coupled": SLIDE}
 """Preset -> what else it sets. All get the suite's model, optimizer, tasks and cluster."""
 
+SEEDS_TIMES = {"locks": 2}
+"""Suite -> how many times the number of seeds it gets."""
+
 EQUAL = {"simulated_hours": "hours", "turns": "generated turns", "trained_turns": "trained turns"}
 """What is equal where two schedulers are compared."""
 
@@ -45,7 +48,8 @@ def _run(suite: str, arm: str, seed: int, *, quick: bool) -> LearningRun:
 def measure(options: Options) -> Figures:
     """Make every run of the suites that is not finished."""
     suites = list(SUITES) if options.own.suite is None else [options.own.suite]
-    work = [(suite, arm, seed) for suite in suites for seed in range(options.seeds) for arm in ARMS]
+    seeds = {suite: options.seeds * (1 if options.quick else SEEDS_TIMES.get(suite, 1)) for suite in suites}
+    work = [(suite, arm, seed) for suite in suites for seed in range(seeds[suite]) for arm in ARMS]
     runs = learning_sweep(options, "long_job", [_run(*job, quick=options.quick) for job in work])
     by_suite = {
         suite: [{"suite": suite, **run} for (of, _, _), run in zip(work, runs, strict=True) if of == suite]
@@ -137,7 +141,8 @@ def difference_table(figures: Figures) -> Rows:
 
 def provenance(figures: Figures) -> str:
     """Return what the recorded runs were made with."""
-    return recorded_line(figures, f"{figures['cpu_seconds'] / 60:.0f} CPU minutes in all")
+    more = [f"{times} times as many seeds on {suite}" for suite, times in SEEDS_TIMES.items()]
+    return recorded_line(figures, *more, f"{figures['cpu_seconds'] / 60:.0f} CPU minutes in all")
 
 
 @drawing(3.0)
