@@ -32,8 +32,20 @@ def test_without_a_steady_run_coverage_is_unknown():
     assert row["figures"]["trained_turns_per_minute"]["coverage"] is None
 
 
+SHORT_UPDATES = (
+    "tasks.count=5",
+    "rollout.max_turns=5",
+    "curation.attempts.group_size=2",
+    "curation.groups.min_size=1",
+    "curation.batch.min_groups=1",
+    "curation.batch.max_groups=2",
+    "cluster.learner.fixed_seconds=60.0",
+    "cluster.engine.reload_seconds=30.0",
+)
+
+
 def test_the_study_runs_in_small(monkeypatch):
-    monkeypatch.setattr(steady, "SCHEDULERS", {"dart": ()})
+    monkeypatch.setattr(steady, "SCHEDULERS", {"dart": SHORT_UPDATES})
     monkeypatch.setattr(steady, "QUICK_LONG_HOURS", 1.0)
     monkeypatch.setattr(steady, "QUICK_PRECISION", 0.6)
     monkeypatch.setattr(Options, "sweep", lambda self, function, runs, name: [function(run.spec) for run in runs])
