@@ -122,11 +122,13 @@ def table(figures: Figures) -> Rows:
     columns = {
         "scheduler": "{name}",
         "steady": "{steady} of {runs}",
+        "still drifting": "{drifting}",
         "median h": "{hours:.1f}",
         "time, %": "{time_share:.0p}",
         "trained turns/min of long runs": "{figures[trained_turns_per_minute][long]:.1f}",
         "of steady runs": "{figures[trained_turns_per_minute][mean]:.1f}",
-        "covered, %": "{figures[trained_turns_per_minute][coverage]:.0p}",
+        "figures within 8 %, %": "{within:.0p}",
+        "trained turns covered, %": "{figures[trained_turns_per_minute][coverage]:.0p}",
         "environment utilization, %": "{figures[env_utilization][coverage]:.0p}",
         "GPU utilization, %": "{figures[gpu_utilization][coverage]:.0p}",
     }
