@@ -37,7 +37,7 @@ UntilSteady = Annotated[
     typer.Option(
         "--until-steady",
         help="End a run before its hours once the intervals of its headline figures (run.steady_figures) are "
-        "within --precision. Not for figures that drift for hours.",
+        "within --precision and none of them still drifts.",
     ),
 ]
 

@@ -3,13 +3,19 @@
 An observation is the time from one finished update to the next, with what each figure amounts to in it: turns are
 trained in lumps of an update, and a batch cut by the clock would hold a part of one. The warm-up is cut off by MSER-5,
 the rest is divided into 20 batches of equally many updates, and the figure is the ratio of two batch means (amount and
-minutes), with Student's t. Correlation between neighboring batches widens the interval, by its estimate and one
-standard error: with less, runs that end as soon as an interval is narrow end too often where it is so by chance.
+minutes), with Student's t.
+
+A run that ends as soon as its intervals are narrow ends too often where they are so by chance, or within a slow change.
+Four rules against it: correlation between neighboring batches widens the interval, by its estimate and two standard
+errors; no check before 100 updates; a warm-up of at most a fifth, so what settles slowly needs a long run; and a figure
+drifts, and is not steady, while a line through its batch means rises or falls significantly.
 
 Sources: MSER-5, White, "An effective truncation heuristic for bias reduction in simulation output" (Simulation, 1997)
 and Hoad, Robinson and Davies, "Automating warm-up length estimation" (J. Oper. Res. Soc., 2010); 10 to 30 batches,
 Schmeiser, "Batch size effects in the analysis of simulation output" (Operations Research, 1982); wider intervals for
-correlated batches, Tafazzoli et al., "Performance of Skart" (INFORMS J. Computing, 2011), in a simpler form.
+correlated batches, Tafazzoli et al., "Performance of Skart" (INFORMS J. Computing, 2011), in a simpler form; a line
+without slope through the batch means, Kelton and Law, "A new approach for dealing with the startup problem in discrete
+event simulation" (Naval Research Logistics, 1983).
 """
 
 from __future__ import annotations
@@ -28,11 +34,15 @@ from dartsim.observe.records import Snapshot
 NUM_BATCHES = 20
 T95 = 2.093
 """Student's t, two-sided 95 %, for the 19 degrees of freedom of 20 batches."""
+T90 = 1.734
+"""Student's t, two-sided 90 %, for the 18 degrees of freedom of a line through 20 batches."""
 MAX_CORRELATION = 0.9
 """Largest correlation of neighboring batches that counts: it makes an interval 4.4 times as wide."""
 MSER_SIZE = 5
-FEWEST = NUM_BATCHES + MSER_SIZE
-"""Updates before the first check: one in each batch after a short warm-up."""
+MAX_WARMUP = 0.2
+"""Largest share of the updates that is cut off."""
+FEWEST = 5 * NUM_BATCHES
+"""Updates before the first check: at least four in each batch, after the longest warm-up."""
 CHECK_GROWTH = 1.25
 """Growth of the series from one check to the next: one that is tested often is narrow by chance."""
 
@@ -40,18 +50,19 @@ Series = NDArray[np.float64]
 
 
 class Interval(NamedTuple):
-    """A figure and half its 95 % confidence interval."""
+    """A figure, half its 95 % confidence interval, and its change an hour as a share of it; 0 if not significant."""
 
     mean: float
     half_width: float
+    drift: float = 0.0
 
-    def is_within(self, precision: float) -> bool:
-        """Return whether the half width is at most this share of the mean."""
-        return self.half_width <= precision * abs(self.mean)
+    def is_steady(self, precision: float) -> bool:
+        """Return whether it does not drift, and the half width is at most this share of the mean."""
+        return not self.drift and self.half_width <= precision * abs(self.mean)
 
 
 def warmup_length(amounts: Series, minutes: Series) -> int | None:
-    """Return how many leading observations MSER-5 cuts off; None if the series is too short to tell.
+    """Return how many leading observations MSER-5 cuts off; None if the series is too short or never settles.
 
     Args:
         amounts: [N] what each observation adds to a figure.
@@ -68,8 +79,9 @@ def warmup_length(amounts: Series, minutes: Series) -> int | None:
     squares = np.cumsum((rates**2)[::-1])[::-1] / left - mean**2
     statistic = np.maximum(squares, 0.0) / left  # the variance of the mean of what is left
     half = num // 2  # in the second half, few values are close by chance
-    cut = int(np.argmin(statistic[: half + 1]))
-    return cut * MSER_SIZE if cut < half else None
+    if np.argmin(statistic[: half + 1]) == half:
+        return None
+    return int(np.argmin(statistic[: int(MAX_WARMUP * num) + 1])) * MSER_SIZE
 
 
 def batch_means(amounts: Series, minutes: Series) -> Interval | None:
@@ -86,13 +98,29 @@ def batch_means(amounts: Series, minutes: Series) -> Interval | None:
     amount, duration = (series[-kept:].reshape(NUM_BATCHES, size).sum(axis=1) for series in (amounts, minutes))
     mean = amount.sum() / duration.sum()
     errors = (amount - mean * duration) / duration.mean()  # of a ratio, to first order
-    square = float((errors**2).sum())
+    square = float(errors @ errors)
     if square <= (1e-9 * mean) ** 2:
         return Interval(float(mean), 0.0)
-    correlation = float((errors[1:] * errors[:-1]).sum()) / square + 1.0 / sqrt(NUM_BATCHES)
+    half_width = _widening(errors, standard_errors=2.0) * T95 * sqrt(square / (NUM_BATCHES - 1) / NUM_BATCHES)
+    return Interval(float(mean), half_width, _slope(errors) * 60.0 / float(duration.mean() * mean))
+
+
+def _widening(errors: Series, *, standard_errors: float) -> float:
+    """Return by how much correlation widens an interval: that of neighbors, plus so many standard errors of it."""
+    square = max(float(errors @ errors), 1e-300)
+    correlation = float(errors[1:] @ errors[:-1]) / square + standard_errors / sqrt(NUM_BATCHES)
     correlation = min(max(correlation, 0.0), MAX_CORRELATION)
-    wider = sqrt((1.0 + correlation) / (1.0 - correlation))
-    return Interval(float(mean), wider * T95 * sqrt(square / (NUM_BATCHES - 1) / NUM_BATCHES))
+    return sqrt((1.0 + correlation) / (1.0 - correlation))
+
+
+def _slope(errors: Series) -> float:
+    """Return the rise of a line through the batches, from one to the next; 0 if it is not significant."""
+    place = np.arange(NUM_BATCHES) - (NUM_BATCHES - 1) / 2
+    spread = float(place @ place)
+    slope = float(place @ errors) / spread
+    rest = errors - slope * place
+    error = _widening(rest, standard_errors=0.0) * sqrt(float(rest @ rest) / (NUM_BATCHES - 2) / spread)
+    return slope if abs(slope) > T90 * error else 0.0
 
 
 def interval(amounts: Series, minutes: Series) -> Interval | None:
@@ -102,7 +130,7 @@ def interval(amounts: Series, minutes: Series) -> Interval | None:
 
 
 class SteadyCheck:
-    """Observes a run from update to update until all chosen figures are known with a precision.
+    """Observes a run from update to update until no chosen figure drifts and all are known with a precision.
 
     Args:
         names: Figures that are rates or shares of time.
@@ -136,7 +164,7 @@ class SteadyCheck:
         if len(self._minutes) >= self._next:
             self._next = int(CHECK_GROWTH * len(self._minutes)) + 1
             known = self.intervals().values()
-            self.reached = all(found is not None and found.is_within(self._precision) for found in known)
+            self.reached = all(found is not None and found.is_steady(self._precision) for found in known)
 
     def intervals(self) -> dict[str, Interval | None]:
         """Return the interval of each figure; None where there is none yet."""
@@ -145,13 +173,15 @@ class SteadyCheck:
 
     def as_json(self, *, hours: float, planned_hours: float) -> dict[str, Any]:
         """Return the state at the end of a run, as in ``summary.json``."""
+        known = self.intervals()
         return {
             "reached": self.reached,
+            "drifting": any(found is not None and found.drift for found in known.values()),
             "precision": self._precision,
             "hours": hours,
             "planned_hours": planned_hours,
             "updates": len(self._minutes),
-            "figures": {name: found and found._asdict() for name, found in self.intervals().items()},
+            "figures": {name: found and found._asdict() for name, found in known.items()},
         }
 
 
@@ -161,17 +191,21 @@ def steady_text(steady: Mapping[str, Any]) -> str:
     texts = ", ".join(_figure_text(name, value) for name, value in found.items())
     if steady["reached"]:
         return f"steady after {steady['hours']:.1f} of {steady['planned_hours']:g} h: {texts}"
-    return (
-        f"not steady within {100.0 * steady['precision']:.3g} % after {steady['hours']:.1f} h and "
-        f"{steady['updates']} updates: {texts}"
+    drifts = ", ".join(
+        f"{FIGURES[name].label.lower()} {100.0 * value['drift']:+.2g} % an hour"
+        for name, value in found.items()
+        if value is not None and value["drift"]
     )
+    why = f": still drifting ({drifts})" if drifts else f" within {100.0 * steady['precision']:.3g} %"
+    return f"not steady{why} after {steady['hours']:.1f} h and {steady['updates']} updates: {texts}"
 
 
 def steady_runs_text(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return which share of several runs, or of means of runs, became steady, and when on average."""
-    reached, hours, planned = (fmean(run[name] for run in runs) for name in ("reached", "hours", "planned_hours"))
-    within = f"{100.0 * runs[0]['precision']:.3g} %"
-    return f"steady within {within}: {reached:.0%} of runs, ended after {hours:.1f} of {planned:g} h on average"
+    """Return which share of several runs, or of means of runs, became steady, and when on average, or still drifts."""
+    names = ("reached", "drifting", "hours", "planned_hours")
+    reached, drifting, hours, planned = (fmean(run[name] for run in runs) for name in names)
+    within, still = f"{100.0 * runs[0]['precision']:.3g} %", f"; still drifting: {drifting:.0%}" if drifting else ""
+    return f"steady within {within}: {reached:.0%} of runs, ended after {hours:.1f} of {planned:g} h on average{still}"
 
 
 def _figure_text(name: str, value: Mapping[str, float] | None) -> str:

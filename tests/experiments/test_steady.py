@@ -14,16 +14,27 @@ from experiments.study import Options
 
 def short(mean, half_width, *, reached=True, hours=12.0):
     found = {"mean": mean, "half_width": half_width}
-    return {"reached": reached, "hours": hours, "planned_hours": 48.0, "figures": dict.fromkeys(NAMES, found)}
+    figures = dict.fromkeys(NAMES, found)
+    times = {"hours": hours, "planned_hours": 48.0}
+    return {"reached": reached, "drifting": not reached, "precision": 0.03, **times, "figures": figures}
 
 
 def test_coverage_counts_runs_that_became_steady():
     runs = [short(40.0, 1.0), short(41.5, 1.0), short(39.5, 1.0), short(80.0, 1.0, reached=False, hours=48.0)]
-    row = agreement(runs, [dict.fromkeys(NAMES, 39.0), dict.fromkeys(NAMES, 41.0)])
-    assert (row["runs"], row["steady"], row["hours"], row["time_share"]) == (4, 3, 12.0, 0.4375)
+    row = agreement(runs, [dict.fromkeys(NAMES, 39.99), dict.fromkeys(NAMES, 40.01)])
+    assert (row["runs"], row["steady"], row["drifting"], row["hours"], row["time_share"]) == (4, 3, 1, 12.0, 0.4375)
     figure = row["figures"]["trained_turns_per_minute"]
     assert figure["covered"] == [True, False, True]
+    assert figure["within"] == [True, False, True]
+    assert row["within"] == pytest.approx(2.0 / 3.0)
     assert figure["mean"] == pytest.approx(121.0 / 3.0)
+
+
+def test_coverage_allows_for_the_error_of_the_long_runs():
+    """Their mean is 40 ± 1.27."""
+    for error, covered in ((1.6, True), (1.7, False)):
+        row = agreement([short(40.0 + error, 1.0)], [dict.fromkeys(NAMES, 39.9), dict.fromkeys(NAMES, 40.1)])
+        assert row["figures"]["env_utilization"]["covered"] == [covered]
 
 
 def test_without_a_steady_run_coverage_is_unknown():
@@ -32,8 +43,20 @@ def test_without_a_steady_run_coverage_is_unknown():
     assert row["figures"]["trained_turns_per_minute"]["coverage"] is None
 
 
+SHORT_UPDATES = (
+    "tasks.count=5",
+    "rollout.max_turns=5",
+    "curation.attempts.group_size=2",
+    "curation.groups.min_size=1",
+    "curation.batch.min_groups=1",
+    "curation.batch.max_groups=2",
+    "cluster.learner.fixed_seconds=60.0",
+    "cluster.engine.reload_seconds=30.0",
+)
+
+
 def test_the_study_runs_in_small(monkeypatch):
-    monkeypatch.setattr(steady, "SCHEDULERS", {"dart": ()})
+    monkeypatch.setattr(steady, "SCHEDULERS", {"dart": SHORT_UPDATES})
     monkeypatch.setattr(steady, "QUICK_LONG_HOURS", 1.0)
     monkeypatch.setattr(steady, "QUICK_PRECISION", 0.6)
     monkeypatch.setattr(Options, "sweep", lambda self, function, runs, name: [function(run.spec) for run in runs])

@@ -10,6 +10,7 @@ from dartsim.observe.records import Snapshot
 from dartsim.observe.states import DesktopState, EngineState, PhaseState, TrainerState
 from dartsim.observe.steady import (
     FEWEST,
+    MAX_WARMUP,
     NUM_BATCHES,
     SteadyCheck,
     batch_means,
@@ -42,6 +43,7 @@ def test_intervals_cover_the_mean_of_an_autoregressive_series(correlation):
     covered = np.mean([abs(each.mean - 40.0) <= each.half_width for each in known])
     assert len(known) >= 280
     assert 0.93 <= covered <= 0.995
+    assert np.mean([each.drift != 0.0 for each in known]) < 0.2, "of a line, at a level of 10 %"
 
 
 def test_a_random_walk_has_a_wider_interval_than_its_steps_in_any_order():
@@ -66,10 +68,10 @@ def test_a_series_that_never_settles_has_no_warm_up():
 
 
 @given(RATES, st.data())
-def test_the_warm_up_is_less_than_half_and_the_interval_holds_the_rate_of_the_batches(amounts, data):
+def test_the_warm_up_is_at_most_a_fifth_and_the_interval_holds_the_rate_of_the_batches(amounts, data):
     minutes = data.draw(arrays(np.float64, len(amounts), elements=POSITIVE))
     cut = warmup_length(amounts, minutes)
-    assert cut is None or 0 <= cut <= len(amounts) / 2
+    assert cut is None or 0 <= cut <= MAX_WARMUP * len(amounts)
     found = batch_means(amounts, minutes)
     assert (found is None) == (len(amounts) < NUM_BATCHES)
     if found is not None:
@@ -85,13 +87,32 @@ def test_the_interval_scales_with_what_is_counted_and_with_time(amounts, more, s
     found, scaled = batch_means(amounts, minutes), batch_means(more * amounts, slower * minutes)
     assert scaled.mean == pytest.approx(found.mean * more / slower)
     assert scaled.half_width == pytest.approx(found.half_width * more / slower)
+    assert scaled.drift == pytest.approx(found.drift / slower)
 
 
 def test_a_constant_rate_has_no_width_however_long_its_updates_are():
     minutes = np.random.default_rng(0).uniform(1.0, 30.0, 100)
     found = interval(5.0 * minutes, minutes)
-    assert found == pytest.approx((5.0, 0.0))
-    assert found.is_within(1e-6)
+    assert found == pytest.approx((5.0, 0.0, 0.0))
+    assert found.is_steady(1e-6)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(1e-4, 2e-3), st.booleans(), st.floats(0.0, 20.0))
+def test_a_slowly_drifting_run_is_never_steady(seed, drift, rises, noise):
+    """The noise of an update is up to 20 times as large as what the figure drifts by in it."""
+    shocks = np.random.default_rng(seed).normal(0.0, noise * drift, 200)
+    rates = 40.0 * (1.0 + (drift if rises else -drift) * np.arange(200) + shocks)
+    check = SteadyCheck(["trained_turns_per_minute"], 0.5)
+    check.start(snapshot(0.0, 0.0))
+    for update, trained in enumerate(np.cumsum(20.0 * rates), 1):
+        check.update_finished(snapshot(20.0 * update, trained))
+        assert not check.reached
+
+
+def test_a_line_drifts_by_its_slope():
+    found = batch_means(20.0 * (100.0 + np.arange(200)), np.full(200, 20.0))
+    assert found.mean == pytest.approx(199.5)
+    assert found.drift == pytest.approx(3.0 / 199.5), "three updates an hour"
 
 
 def snapshot(minutes, trained):
@@ -110,14 +131,14 @@ def snapshot(minutes, trained):
     )
 
 
-def observed(num_updates, precision, *, seed=0, names=("trained_turns_per_minute", "env_utilization")):
+def observed(num_updates, precision, *, seed=0, drift=0.0, names=("trained_turns_per_minute", "env_utilization")):
     rng = np.random.default_rng(seed)
     check = SteadyCheck(names, precision)
     check.start(snapshot(0.0, 0.0))
     minutes = trained = 0.0
     for update in range(1, num_updates + 1):
         minutes += rng.uniform(15.0, 25.0)
-        trained += 800.0 + rng.normal(0.0, 20.0)
+        trained += (800.0 + rng.normal(0.0, 20.0)) * (1.0 + drift * update)
         check.update_finished(snapshot(minutes, trained))
         if check.reached:
             return update, check
@@ -133,7 +154,7 @@ def test_a_run_is_steady_once_all_figures_are_within_the_precision():
     found = tight.intervals()["trained_turns_per_minute"]
     assert found.mean == pytest.approx(40.0, rel=0.05)
     assert found.half_width <= 0.02 * found.mean
-    assert tight.intervals()["env_utilization"] == pytest.approx((1.0, 0.0))
+    assert tight.intervals()["env_utilization"] == pytest.approx((1.0, 0.0, 0.0))
 
 
 def test_a_run_is_not_steady_before_enough_updates_or_while_it_varies():
@@ -161,3 +182,15 @@ def test_the_end_is_told_in_words():
     assert steady_text(open_end).startswith("not steady within 5 % after 3.0 h and 10 updates: Trained turns –")
     both = steady_runs_text([told, open_end])
     assert both == "steady within 5 %: 50% of runs, ended after 10.5 of 25.5 h on average"
+
+
+def test_a_run_that_drifts_is_told_to_drift():
+    _, check = observed(200, 0.2, drift=-0.001)
+    told = check.as_json(hours=66.7, planned_hours=66.7)
+    assert (told["reached"], told["drifting"]) == (False, True)
+    hourly = 100.0 * told["figures"]["trained_turns_per_minute"]["drift"]
+    assert hourly == pytest.approx(-0.3 / 0.9, rel=0.2)
+    drifts = f"not steady: still drifting (trained turns {hourly:.2g} % an hour) after 66.7 h and 200 updates: Trained "
+    assert steady_text(told).startswith(drifts)
+    text = "steady within 20 %: 0% of runs, ended after 66.7 of 66.7 h on average; still drifting: 100%"
+    assert steady_runs_text([told]) == text
