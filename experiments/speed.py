@@ -1,25 +1,32 @@
 """The speed benchmark: timers a second, and CPU time a simulated turn of the whole system with everything on.
 
 ``python -m experiments.speed``. Every figure of a table comes from one run in which the variants
-alternate, each measurement of a cluster in its own process; medians.
+alternate, each measurement of a cluster in its own process; medians. The bare SimPy model always runs as pure Python.
+A full run takes about 12 CPU minutes.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
+import os
 import resource
 import sys
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 from typing import Any, ParamSpec, TypeVar
 
 from dartsim.config import Config, load
+from dartsim.core.compiled import PURE_PYTHON, is_compiled
+from dartsim.lab.sweep import ArmRun
 from dartsim.real.processes import process_pool
 from experiments.charts import COLORS, GRAY, MARKERS, PURPLE, drawing, label_axes, rows_axis
 from experiments.learner_speed import single_rows
+from experiments.speed_targets import targets_of, targets_table
+from experiments.speed_work import long_work
 from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, rows_of
 from experiments.timers import LOOPS, timers_per_second
 
@@ -31,6 +38,20 @@ def isolated(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a function of a module in a fresh process and return what it returns."""
     with process_pool(1) as pool:
         return pool.submit(function, *args, **kwargs).result()
+
+
+@contextmanager
+def pure_python() -> Iterator[None]:
+    """Have processes that start meanwhile run the source, also where compiled modules are installed."""
+    before = os.environ.get(PURE_PYTHON)
+    os.environ[PURE_PYTHON] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[PURE_PYTHON]
+        else:
+            os.environ[PURE_PYTHON] = before
 
 
 def peak_rss_mb(pid: int | None = None) -> float:
@@ -47,12 +68,20 @@ def peak_rss_mb(pid: int | None = None) -> float:
 
 PRESET = "dart-measured"
 ENVS_PER_WORKER = 10
-FULL_HOURS = {40: 24.0, 80: 24.0, 200: 4.0, 1_000: 0.5, 5_000: 0.25}
-"""Simulated hours by number of desktops: about 10 to 40 s of CPU time each."""
-QUICK_HOURS = {40: 0.5, 80: 0.5, 200: 0.25, 1_000: 0.06, 5_000: 0.03}
+FULL_HOURS = {40: 2.0, 80: 2.0, 200: 0.5, 1_000: 0.15, 5_000: 0.06, 10_000: 0.05}
+"""Simulated hours by number of desktops: about 20,000 to 140,000 turns each."""
+QUICK_HOURS = {40: 0.5, 80: 0.5, 200: 0.2, 1_000: 0.04, 5_000: 0.015, 10_000: 0.015}
+LONG_ENVS, LONG_WORKLOAD, LONG_PRECISION = 1_000, "osworld", 0.01
+DAY_HOURS, QUICK_DAY_HOURS = 2.0, 0.05
+"""Simulated hours that are run of a day of ``LONG_ENVS`` desktops."""
+STEADY_HOURS, QUICK_STEADY_HOURS = 6.0, 0.05
+"""Most simulated hours until it is steady."""
+FUZZED = ("drawn", "coupled", "dart", "dartsim", "prime-rl")
+FUZZ_CASES, QUICK_FUZZ_CASES = 40, 2
+"""Drawn cases of each preset."""
 
 
-def scaled(num_envs: int, hours: float, *, seed: int = 0, store: str = "memory") -> list[str]:
+def scaled(num_envs: int, hours: float, *, seed: int = 0) -> list[str]:
     """Return the settings that make the preset ``dart-measured`` a cluster of ``num_envs`` desktops.
 
     All grows in proportion: 10 desktops a worker, half of the workers in a slice of a weight change, hosts of
@@ -69,34 +98,47 @@ def scaled(num_envs: int, hours: float, *, seed: int = 0, store: str = "memory")
         f"rollout.sync.workers_at_a_time={max(1, num_workers // 2)}",
         f"curation.batch.min_groups={max(1, round(6 * scale))}",
         f"curation.batch.max_groups={max(1, round(8 * scale))}",
-        f"curation.store={store}",
+        "curation.store=memory",
         f"cluster.hosts.count={max(1, round(4 * scale))}",
         f"cluster.learner.kilotoken_seconds={0.086 / scale}",
     ]
 
 
-def configuration(num_envs: int, hours: float, *, seed: int = 0, store: str = "memory") -> Config:
+def long_run(hours: float, *, until_steady: bool) -> list[str]:
+    """Return the settings that make ``LONG_WORKLOAD`` a cluster of ``LONG_ENVS`` desktops, in its own proportions."""
+    scale = LONG_ENVS / 64
+    count = round(8 * scale)
+    steady = ["run.until_steady=true", f"run.precision={LONG_PRECISION}"] if until_steady else []
+    return [
+        f"run.hours={hours}",
+        f"rollout.num_envs={LONG_ENVS}",
+        f"rollout.num_workers={count}",
+        f"rollout.sync.workers_at_a_time={count // 2}",
+        f"curation.batch.min_groups={round(6 * scale)}",
+        f"curation.batch.max_groups={count}",
+        "curation.store=memory",
+        f"cluster.hosts.count={count}",
+        f"cluster.learner.kilotoken_seconds={0.012 / scale}",
+        *steady,
+    ]
+
+
+def configuration(num_envs: int, hours: float, *, seed: int = 0) -> Config:
     """Return the scaled preset, whose work the bare model has: 8 attempts of at most 30 turns."""
-    return load(preset_name=PRESET, overrides=scaled(num_envs, hours, seed=seed, store=store))
+    return load(preset_name=PRESET, overrides=scaled(num_envs, hours, seed=seed))
 
 
-def full_system(num_envs: int, hours: float, seed: int, store: str) -> Figures:
+def full_system(num_envs: int, hours: float, seed: int) -> Figures:
     """Run the control plane with its measurements over the cluster model."""
     from dartsim.run.prepare import prepare
     from dartsim.run.simulation import run_simulation
-    from dartsim.store.database import open_sqlite
     from dartsim.store.memory import MemoryStore
-    from dartsim.store.sql import SqlStore
 
-    prepared = prepare(configuration(num_envs, hours, seed=seed, store=store))
-    with tempfile.TemporaryDirectory() as folder:
-        keep = MemoryStore() if store == "memory" else SqlStore(open_sqlite(Path(folder) / "run.db"))
-        started = time.process_time()
-        result = run_simulation(prepared, store=keep)
-        seconds = time.process_time() - started
-        keep.close()
+    prepared = prepare(configuration(num_envs, hours, seed=seed))
+    started = time.process_time()
+    result = run_simulation(prepared, store=MemoryStore())
     return _costs(
-        seconds,
+        time.process_time() - started,
         result.recorder.hot.generated_turns,
         hours,
         events=result.num_events,
@@ -125,12 +167,32 @@ def _costs(cpu_seconds: float, num_turns: int, hours: float, **more: Any) -> Fig
     }
 
 
-VARIANTS: dict[str, Callable[[int, float, int], Figures]] = {
-    "full": lambda num_envs, hours, seed: isolated(full_system, num_envs, hours, seed, "memory"),
-    "bare": lambda num_envs, hours, seed: isolated(bare_simpy, num_envs, hours, seed, False),
-    "bare_timeouts": lambda num_envs, hours, seed: isolated(bare_simpy, num_envs, hours, seed, True),
-    "sqlite": lambda num_envs, hours, seed: isolated(full_system, num_envs, hours, seed, "sqlite"),
+VARIANTS: dict[str, tuple[Callable[..., Figures], tuple[bool, ...]]] = {
+    "full": (full_system, ()),
+    "plain": (full_system, ()),
+    "bare": (bare_simpy, (False,)),
+    "bare_timeouts": (bare_simpy, (True,)),
 }
+"""What runs, and its own arguments. All but ``full`` are pure Python."""
+
+
+def run_variant(name: str, num_envs: int, hours: float, seed: int) -> Figures:
+    """Run a variant in its own process, in its form."""
+    function, own = VARIANTS[name]
+    with nullcontext() if name == "full" else pure_python():
+        return isolated(function, num_envs, hours, seed, *own)
+
+
+def one_round(size: tuple[int, float, int]) -> dict[str, Figures]:
+    """Run each variant once, one after the other, on a cluster of (desktops, simulated hours, seed).
+
+    Raises:
+        RuntimeError: If the two forms had different events.
+    """
+    runs = {name: run_variant(name, *size) for name in VARIANTS if name != "full" or is_compiled()}
+    if runs.get("full", runs["plain"])["hash"] != runs["plain"]["hash"]:
+        raise RuntimeError(f"{size[0]} desktops: the compiled form had other events than the source")
+    return runs
 
 
 def measure(options: Options) -> Figures:
@@ -138,53 +200,76 @@ def measure(options: Options) -> Figures:
     hours = QUICK_HOURS if options.quick else FULL_HOURS
     timers = {
         "num_tasks": 1_000,
-        "sleeps": 20 if options.quick else 200,
+        "sleeps": 20 if options.quick else 50,
         "repeats": 3 if options.quick else 5,
     }
     options.console.print("timers …")
     rates = isolated(timers_per_second, **timers)
-    turns = [measure_size(num_envs, hours[num_envs], options) for num_envs in hours]
-    return {
+    sizes = [(num_envs, hours[num_envs], seed) for seed in range(options.seeds) for num_envs in hours]
+    rounds = options.sweep(one_round, [ArmRun(f"{size[0]} desktops", size[2], size) for size in sizes], "turns")
+    by_size: dict[int, list[dict[str, Figures]]] = {num_envs: [] for num_envs in hours}
+    for size, runs in zip(sizes, rounds, strict=True):
+        by_size[size[0]].append(runs)
+    figures: Figures = {
+        "compiled": is_compiled(),
         "timers_per_second": {loop: round(median(rates[loop])) if loop in rates else None for loop in LOOPS},
-        "turns": turns,
+        "turns": [size_row(num_envs, hours[num_envs], runs) for num_envs, runs in by_size.items()],
+        **measure_long_work(options),
+    }
+    return {
+        **figures,
+        "targets": targets_of(figures),
         "config": {
             "preset": PRESET,
             "timers": timers,
             "settings": {str(num_envs): scaled(num_envs, hours[num_envs]) for num_envs in hours},
+            "long": {"workload": LONG_WORKLOAD, "settings": long_run(STEADY_HOURS, until_steady=True)},
+            "fuzzed": list(FUZZED),
         },
     }
 
 
-def measure_size(num_envs: int, hours: float, options: Options) -> Figures:
-    """Measure a cluster of one size: the variants alternate, one round per seed."""
-    runs: dict[str, list[Figures]] = {name: [] for name in VARIANTS}
-    for seed in range(options.seeds):
-        for name, variant in VARIANTS.items():
-            options.console.print(f"{num_envs} desktops, {hours:g} h, seed {seed}: {name} …")
-            runs[name].append(variant(num_envs, hours, seed))
+def measure_long_work(options: Options) -> Figures:
+    """Measure a day of a large cluster, the time until it is steady, and the fuzzer."""
+    hours, steady_hours, cases = DAY_HOURS, STEADY_HOURS, FUZZ_CASES
+    if options.quick:
+        hours, steady_hours, cases = QUICK_DAY_HOURS, QUICK_STEADY_HOURS, QUICK_FUZZ_CASES
+    jobs = {
+        "day": ("run", PRESET, LONG_WORKLOAD, long_run(hours, until_steady=False)),
+        "until_steady": ("run", PRESET, LONG_WORKLOAD, long_run(steady_hours, until_steady=True)),
+        "fuzz": ("fuzz", FUZZED, cases),
+    }
+    found = options.sweep(long_work, [ArmRun(name, 0, job) for name, job in jobs.items()], "long work")
+    return dict(zip(jobs, found, strict=True))
 
-    def middle(variant: str, key: str) -> float:
-        return float(median(run[key] for run in runs[variant]))
+
+def size_row(num_envs: int, hours: float, rounds: list[dict[str, Figures]]) -> Figures:
+    """Return the medians of a size's rounds."""
+    runs = {name: [runs[name] for runs in rounds] for name in rounds[0]}
+    full = runs.get("full", runs["plain"])
+
+    def middle(own: list[Figures], key: str) -> float:
+        return float(median(run[key] for run in own))
 
     return {
         "num_envs": num_envs,
         "simulated_hours": hours,
-        "num_turns": round(middle("full", "num_turns")),
-        "events_per_turn": round(middle("full", "events") / middle("full", "num_turns"), 2),
-        "cpu_us_per_turn": round(middle("full", "cpu_us_per_turn"), 1),
-        "sqlite_cpu_us_per_turn": round(middle("sqlite", "cpu_us_per_turn"), 1),
-        "bare_simpy_cpu_us_per_turn": round(middle("bare", "cpu_us_per_turn"), 1),
-        "bare_simpy_timeouts_cpu_us_per_turn": round(middle("bare_timeouts", "cpu_us_per_turn"), 1),
-        "bare_simpy_num_turns": round(middle("bare", "num_turns")),
-        "speedup": round(middle("full", "speedup")),
-        "peak_rss_mb": round(middle("full", "peak_rss_mb"), 1),
-        "bare_simpy_peak_rss_mb": round(middle("bare", "peak_rss_mb"), 1),
-        "bare_simpy_timeouts_peak_rss_mb": round(middle("bare_timeouts", "peak_rss_mb"), 1),
+        "num_turns": round(middle(full, "num_turns")),
+        "events_per_turn": round(middle(full, "events") / middle(full, "num_turns"), 2),
+        "cpu_us_per_turn": round(middle(full, "cpu_us_per_turn"), 1),
+        "plain_cpu_us_per_turn": round(middle(runs["plain"], "cpu_us_per_turn"), 1),
+        "bare_simpy_cpu_us_per_turn": round(middle(runs["bare"], "cpu_us_per_turn"), 1),
+        "bare_simpy_timeouts_cpu_us_per_turn": round(middle(runs["bare_timeouts"], "cpu_us_per_turn"), 1),
+        "bare_simpy_num_turns": round(middle(runs["bare"], "num_turns")),
+        "speedup": round(middle(full, "speedup")),
+        "peak_rss_mb": round(middle(full, "peak_rss_mb"), 1),
+        "bare_simpy_peak_rss_mb": round(middle(runs["bare"], "peak_rss_mb"), 1),
+        "bare_simpy_timeouts_peak_rss_mb": round(middle(runs["bare_timeouts"], "peak_rss_mb"), 1),
         "spread": {
             name: [round(pick(run["cpu_us_per_turn"] for run in own), 1) for pick in (min, max)]
             for name, own in runs.items()
         },
-        "event_hash": [run["hash"] for run in runs["full"]],
+        "event_hash": [run["hash"] for run in full],
     }
 
 
@@ -196,12 +281,28 @@ def timers_table(figures: Figures) -> Rows:
     return rows_of(columns, ({"name": name, "rate": rates[name], "ratio": ratios[name]} for name in rates))
 
 
+def turns_table(figures: Figures) -> Rows:
+    """CPU time of a turn by the size of the cluster."""
+    compiled = {"compiled, µs": "{cpu_us_per_turn:.1f}"} if figures["compiled"] else {}
+    columns = {
+        "desktops": "{num_envs:,}",
+        **compiled,
+        "pure Python, µs": "{plain_cpu_us_per_turn:.1f}",
+        "bare SimPy, µs": "{bare_simpy_cpu_us_per_turn:.1f}",
+        "its timeouts, µs": "{bare_simpy_timeouts_cpu_us_per_turn:.1f}",
+        "times real time": "{speedup:,}",
+        "MB": "{peak_rss_mb:.0f}",
+    }
+    return rows_of(columns, figures["turns"])
+
+
 @drawing(3.0)
 def speed_picture(figure: Any, simulator: Figures, lab: Figures, learner: Figures, desktop: Figures) -> None:
     """CPU time of a turn over the size of the cluster; learner, worker and mock desktop against peers."""
     turns, peers = figure.subplots(1, 2, width_ratios=(1.3, 1.0))
     lines = {
         "dartsim, everything on": (simulator["turns"], "cpu_us_per_turn"),
+        "same, pure Python": (simulator["turns"], "plain_cpu_us_per_turn"),
         "dartsim as tune and plan run it": (lab["sizes"], "cpu_us_per_turn"),
         "bare SimPy with timeouts": (simulator["turns"], "bare_simpy_timeouts_cpu_us_per_turn"),
         "bare SimPy": (simulator["turns"], "bare_simpy_cpu_us_per_turn"),
@@ -210,7 +311,7 @@ def speed_picture(figure: Any, simulator: Figures, lab: Figures, learner: Figure
         xs, ys = [row["num_envs"] for row in rows], [row[key] for row in rows]
         turns.plot(xs, ys, color=COLORS[number], marker=MARKERS[number], label=words)
     turns.set_xscale("log")
-    turns.set_xticks([40, 200, 1_000, 5_000], ["40", "200", "1,000", "5,000"])
+    turns.set_xticks([40, 200, 1_000, 10_000], ["40", "200", "1,000", "10,000"])
     turns.minorticks_off()
     label_axes(turns, "Simulated turn", "desktops", "CPU microseconds per turn")
     turns.legend(loc="upper left")
@@ -233,11 +334,20 @@ def _short(what: str, peer: str) -> str:
     return f"{name}, {batch}: {peer.partition(',')[0].removeprefix('transformers ')}"
 
 
+def tell_forms(parser: argparse.ArgumentParser) -> None:
+    """Say in ``--help`` how the compiled form gets there."""
+    parser.epilog = (
+        "Where compiled modules run, their source is measured beside them; elsewhere the source alone. To compile them "
+        "in place: DARTSIM_COMPILE=1 pip install -e . (needs a C compiler and Python's headers; again after a change)."
+    )
+
+
 STUDY = Experiment(
     name="speed",
     about=str(__doc__),
     measure=measure,
-    tables={"timers": timers_table},
+    add_arguments=tell_forms,
+    tables={"timers": timers_table, "speed-turns": turns_table, "speed-targets": targets_table},
     pictures={
         "speed": StudyPicture(
             "CPU time per simulated turn over cluster size; speed of learner, worker and mock desktop against peers",

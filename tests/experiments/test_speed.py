@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+import os
 
 import pytest
 from rich.console import Console
 
+from dartsim.core.compiled import PURE_PYTHON
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from experiments import speed
 from experiments.bare_simpy import BareCluster
 from experiments.speed import isolated, peak_rss_mb
+from experiments.speed_targets import targets_of
+from experiments.speed_work import long_work
 from experiments.study import Options, recorded
 from experiments.timers import LOOPS, delays, timers_per_second
 
@@ -19,6 +23,7 @@ WANTED = {
     "num_envs",
     "simulated_hours",
     "cpu_us_per_turn",
+    "plain_cpu_us_per_turn",
     "bare_simpy_cpu_us_per_turn",
     "speedup",
     "peak_rss_mb",
@@ -28,20 +33,83 @@ WANTED = {
 SMALL = speed.configuration(20, 0.5)
 
 
-def quiet(seeds: int = 1) -> Options:
-    return Options(quick=True, seeds=seeds, console=Console(file=io.StringIO(), width=120))
+def quiet() -> Options:
+    return Options(quick=True, seeds=1, console=Console(file=io.StringIO(), width=120))
 
 
 def test_one_size_is_measured_with_all_its_figures(monkeypatch):
     monkeypatch.setattr(speed, "isolated", lambda function, *args: function(*args))
-    row = speed.measure_size(20, 0.1, quiet())
+    row = speed.size_row(20, 0.1, [speed.one_round((20, 0.1, 0))])
     assert set(row) >= WANTED
     assert row["num_turns"] > 100
     assert row["bare_simpy_num_turns"] == pytest.approx(row["num_turns"], rel=0.2)
-    for name in ("cpu_us_per_turn", "sqlite_cpu_us_per_turn", "bare_simpy_cpu_us_per_turn"):
+    for name in ("cpu_us_per_turn", "plain_cpu_us_per_turn", "bare_simpy_cpu_us_per_turn"):
         assert 1.0 < row[name] < 10_000.0, name
     assert row["speedup"] == pytest.approx(360.0 / (row["cpu_us_per_turn"] * row["num_turns"] * 1e-6), rel=0.01)
     assert row["peak_rss_mb"] > 10.0
+
+
+def test_the_source_is_not_measured_twice_where_nothing_is_compiled(monkeypatch):
+    monkeypatch.setattr(speed, "isolated", lambda function, *args: function(*args))
+    monkeypatch.setattr(speed, "is_compiled", lambda: False)
+    row = speed.size_row(20, 0.05, [speed.one_round((20, 0.05, 0))])
+    assert row["cpu_us_per_turn"] == row["plain_cpu_us_per_turn"]
+    assert set(row["spread"]) == {"plain", "bare", "bare_timeouts"}
+    assert "compiled, µs" not in speed.turns_table({"compiled": False, "turns": [row]})[0]
+
+
+def test_forms_with_other_events_are_an_error(monkeypatch):
+    figures = {"cpu_us_per_turn": 1.0, "num_turns": 1, "hash": "a"}
+    runs = {"full": figures, "plain": {**figures, "hash": "b"}, "bare": figures, "bare_timeouts": figures}
+    monkeypatch.setattr(speed, "is_compiled", lambda: True)
+    monkeypatch.setattr(speed, "run_variant", lambda name, *args: runs[name])
+    with pytest.raises(RuntimeError, match="20 desktops: the compiled form had other events"):
+        speed.one_round((20, 0.1, 0))
+
+
+def test_only_the_measured_process_runs_the_source(monkeypatch):
+    monkeypatch.setattr(speed, "isolated", lambda function, *args: dict(os.environ))
+    monkeypatch.delenv(PURE_PYTHON, raising=False)
+    forms = {name: speed.run_variant(name, 20, 0.1, 0).get(PURE_PYTHON) for name in speed.VARIANTS}
+    assert forms == {"full": None, "plain": "1", "bare": "1", "bare_timeouts": "1"}
+    assert PURE_PYTHON not in os.environ
+
+
+def test_a_long_run_ends_once_it_is_steady_and_keeps_the_proportions_of_its_workload():
+    settings = speed.long_run(0.1, until_steady=True)
+    config = speed.load(preset_name=speed.PRESET, workload_name=speed.LONG_WORKLOAD, overrides=settings)
+    small = speed.load(preset_name=speed.PRESET, workload_name=speed.LONG_WORKLOAD)
+    assert config.run.until_steady
+    for one in (config, small):
+        assert one.rollout.num_envs == 8 * one.cluster.hosts.count == 8 * one.rollout.num_workers
+        assert one.curation.batch.max_groups == one.rollout.num_workers
+
+
+def test_long_work_is_counted(monkeypatch):
+    monkeypatch.setattr("logging.disable", lambda level: None)
+    run = long_work(("run", speed.PRESET, speed.LONG_WORKLOAD, ["run.hours=0.2", "run.until_steady=true"]))
+    assert run["simulated_hours"] == pytest.approx(0.2, rel=0.05)
+    assert run["cpu_seconds_per_day"] == pytest.approx(24.0 / 0.2 * run["cpu_seconds"], rel=0.1)
+    assert run["steady"] is False
+    assert run["num_turns"] > 100
+    found = long_work(("fuzz", ("dart",), 2))
+    assert found["runs"] == 2
+    assert found["simulated_hours"] > 0.1
+
+
+def test_a_target_is_met_at_its_bound_and_unknown_without_its_figure():
+    row = {"cpu_us_per_turn": 14.0, "plain_cpu_us_per_turn": 40.0, "bare_simpy_cpu_us_per_turn": 20.0}
+    figures = {
+        "compiled": True,
+        "turns": [{**row, "num_envs": size, "peak_rss_mb": 300.0} for size in (80, 5_000, 10_000)],
+        "timers_per_second": {"simloop": 69.0, "simpy": 100.0},
+        "day": {"cpu_seconds_per_day": 100.0},
+        "until_steady": {"cpu_seconds": 1.0, "steady": False},
+        "fuzz": {"simulated_hours_per_cpu_second": 12.0},
+    }
+    found = [target["met"] for target in targets_of(figures)]
+    assert found == [True, False, True, True, True, None, False, True, True]
+    assert [target["met"] for target in targets_of({**figures, "compiled": False})][:3] == [None, False, None]
 
 
 def test_every_way_to_sleep_is_measured():
@@ -60,7 +128,7 @@ def test_the_table_shows_every_loop_and_the_figure_every_size():
     assert all(way in options.console.file.getvalue() for way in LOOPS)
     pytest.importorskip("matplotlib")
     drawn = speed.STUDY.drawn("speed")
-    assert all(f">{size}<" in drawn for size in ("40", "200", "1,000", "5,000"))
+    assert all(f">{size}<" in drawn for size in ("40", "200", "1,000", "10,000"))
     assert all(f">{words}<" in drawn for words in ("bare SimPy", "dartsim, everything on"))
 
 
@@ -99,7 +167,8 @@ def test_measuring_happens_in_a_process_of_its_own():
 
 def test_recorded_figures_have_the_names_that_scripts_read():
     figures = recorded("speed")
-    assert {"timers_per_second", "turns", "seeds", "config", "commit", "versions", "machine"} <= set(figures)
+    measured = {"compiled", "timers_per_second", "turns", "day", "until_steady", "fuzz", "targets"}
+    assert measured | {"seeds", "config", "commit", "versions", "machine"} <= set(figures)
     assert set(figures["timers_per_second"]) == set(LOOPS)
     assert [row["num_envs"] for row in figures["turns"]] == list(speed.FULL_HOURS)
     assert all(set(row) >= WANTED for row in figures["turns"])
@@ -108,6 +177,6 @@ def test_recorded_figures_have_the_names_that_scripts_read():
 
 @pytest.mark.bench
 def test_the_whole_system_costs_little_more_than_a_bare_model_with_time_outs():
-    row = speed.measure_size(80, 2.0, quiet(seeds=3))
+    row = speed.size_row(80, 2.0, [speed.one_round((80, 2.0, seed)) for seed in range(3)])
     assert row["cpu_us_per_turn"] < 1.5 * row["bare_simpy_timeouts_cpu_us_per_turn"]
     assert row["speedup"] > 1_000
