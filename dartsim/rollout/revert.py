@@ -4,7 +4,8 @@
                                  |
                                  +-- a call failed or was cancelled --> closed; the next attempt boots another
 
-Whatever goes wrong with a saved state, the desktop boots: a bad snapshot costs time, never an attempt or its reward.
+Whatever goes wrong with a saved state, the desktop boots: a bad snapshot costs time. If that boot fails too, the
+attempt is masked; it never gets a wrong reward.
 """
 
 from __future__ import annotations
