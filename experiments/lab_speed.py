@@ -18,7 +18,8 @@ from dartsim.lab.study import Study
 from dartsim.lab.study_spec import StudySpec, read_objective
 from dartsim.lab.sweep import executor_for
 from dartsim.lab.virtual import as_virtual
-from experiments.speed import PRESET, configuration, isolated, peak_rss_mb
+from experiments.isolated import isolated, peak_rss_mb
+from experiments.speed import PRESET, configuration
 from experiments.study import Experiment, Figures, Options
 
 FULL_HOURS = {40: 12.0, 200: 2.0, 1_000: 0.5, 5_000: 0.25, 10_000: 0.25}

@@ -25,7 +25,7 @@ from dartsim.real.vlm import Decoding, PromptStyle, Vlm, VlmConfig, build, tiny
 from dartsim.real.vlm.packing import distribution
 from dartsim.real.vlm.sampling import sample
 from dartsim.trainer.objective import TurnBatch, objective
-from experiments.speed import peak_rss_mb
+from experiments.isolated import peak_rss_mb
 from experiments.study import Figures, Options
 
 T = TypeVar("T")

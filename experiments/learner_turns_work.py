@@ -27,6 +27,7 @@ from dartsim.real.learners.turn_data import read_turns
 from dartsim.real.vlm import Vlm, VlmConfig, build, tiny
 from dartsim.real.vlm.export import export
 from dartsim.real.vlm.packing import pack, rows_of, split
+from experiments.isolated import peak_rss_mb
 from experiments.learner_speed_work import (
     OBJECTIVE,
     added_mebibytes,
@@ -35,7 +36,6 @@ from experiments.learner_speed_work import (
     seconds_each,
     trl_update,
 )
-from experiments.speed import peak_rss_mb
 from experiments.study import Figures, Options
 
 SIDE, CELLS = 224, 16

@@ -10,34 +10,22 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from statistics import median
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from dartsim.config import Config, load
 from dartsim.core.compiled import PURE_PYTHON, is_compiled
 from dartsim.lab.sweep import ArmRun
-from dartsim.real.processes import process_pool
 from experiments.charts import COLORS, GRAY, MARKERS, PURPLE, drawing, label_axes, rows_axis
+from experiments.isolated import isolated, peak_rss_mb
 from experiments.learner_speed import single_rows
 from experiments.speed_targets import targets_of, targets_table
 from experiments.speed_work import long_work
 from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, rows_of
 from experiments.timers import LOOPS, timers_per_second
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def isolated(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function of a module in a fresh process and return what it returns."""
-    with process_pool(1) as pool:
-        return pool.submit(function, *args, **kwargs).result()
 
 
 @contextmanager
@@ -52,18 +40,6 @@ def pure_python() -> Iterator[None]:
             del os.environ[PURE_PYTHON]
         else:
             os.environ[PURE_PYTHON] = before
-
-
-def peak_rss_mb(pid: int | None = None) -> float:
-    """Return the most memory that a process has had resident, in megabytes (10**6 bytes); None: this one."""
-    status = Path(f"/proc/{pid or 'self'}/status")
-    if status.exists():
-        # Not getrusage: on Linux it also counts what the process that started this one had.
-        for line in status.read_text(encoding="ascii").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024 / 1e6
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
 
 
 PRESET = "dart-measured"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from experiments.study import Figures, Rows, rows_of
 
 
-class Target(NamedTuple):
+class SpeedTarget(NamedTuple):
     """A figure and its bound: at most ``limit``, or at least if ``at_least``; None: this form has no such figure."""
 
     figure: str
@@ -37,31 +37,31 @@ def _until_steady(figures: Figures) -> float | None:
 
 
 TARGETS = (
-    Target("full system over bare SimPy, 80 desktops, compiled", 0.7, _compiled_over_bare(80)),
-    Target("same, pure Python", 1.6, lambda figures: _over_bare(figures, 80, "plain_cpu_us_per_turn")),
-    Target("same, 5,000 desktops, compiled", 0.8, _compiled_over_bare(5_000)),
-    Target(
+    SpeedTarget("full system over bare SimPy, 80 desktops, compiled", 0.7, _compiled_over_bare(80)),
+    SpeedTarget("same, pure Python", 1.6, lambda figures: _over_bare(figures, 80, "plain_cpu_us_per_turn")),
+    SpeedTarget("same, 5,000 desktops, compiled", 0.8, _compiled_over_bare(5_000)),
+    SpeedTarget(
         "a turn at 10,000 desktops over one at 80",
         1.3,
         lambda figures: _row(figures, 10_000)["cpu_us_per_turn"] / _row(figures, 80)["cpu_us_per_turn"],
     ),
-    Target(
+    SpeedTarget(
         "1,000 desktops on `osworld`, 24 h, CPU seconds", 130.0, lambda figures: figures["day"]["cpu_seconds_per_day"]
     ),
-    Target("same, until steady at 1 %", 30.0, _until_steady),
-    Target(
+    SpeedTarget("same, until steady at 1 %", 30.0, _until_steady),
+    SpeedTarget(
         "SimLoop timers over raw SimPy",
         0.7,
         lambda figures: figures["timers_per_second"]["simloop"] / figures["timers_per_second"]["simpy"],
         at_least=True,
     ),
-    Target(
+    SpeedTarget(
         "fuzzer: simulated hostile hours per CPU second",
         12.0,
         lambda figures: figures["fuzz"]["simulated_hours_per_cpu_second"],
         at_least=True,
     ),
-    Target("memory at 10,000 desktops, MB", 371.0, lambda figures: _row(figures, 10_000)["peak_rss_mb"]),
+    SpeedTarget("memory at 10,000 desktops, MB", 371.0, lambda figures: _row(figures, 10_000)["peak_rss_mb"]),
 )
 
 

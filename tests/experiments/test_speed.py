@@ -13,7 +13,7 @@ from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from experiments import speed
 from experiments.bare_simpy import BareCluster
-from experiments.speed import isolated, peak_rss_mb
+from experiments.isolated import isolated, peak_rss_mb
 from experiments.speed_targets import targets_of
 from experiments.speed_work import long_work
 from experiments.study import Options, recorded
