@@ -72,7 +72,7 @@ def _percents(shares: Any) -> list[float]:
 @drawing(3.2, 7.5)
 def parts(figure: Any, long: Figures, locks: Figures) -> None:
     """What each part adds: in the paper, on long tasks and on short ones."""
-    axes = figure.subplots()
+    axes, named = figure.subplots(), set[str]()
     for row, (part, (before, after, arm_before, arm)) in enumerate(PUBLISHED_ROWS.items()):
         published = long["published"][after] - long["published"][before]
         series = (
@@ -84,7 +84,8 @@ def parts(figure: Any, long: Figures, locks: Figures) -> None:
         for place, (words, color, marker, found) in enumerate(series):
             if found["mean"] is not None:
                 half = [100.0 * found["half_width"]] if found["half_width"] is not None else None
-                at, label = row + 0.2 * (place - 1.5), None if row else words
+                at, label = row + 0.2 * (place - 1.5), None if words in named else words
+                named.add(words)
                 axes.errorbar([100.0 * found["mean"]], [at], xerr=half, color=color, marker=marker, ls="", label=label)
     rows_axis(axes, list(PUBLISHED_ROWS))
     axes.axvline(0.0, color=GRAY, linestyle=":")
@@ -110,8 +111,10 @@ def attempts(figure: Any, ablation: Figures) -> None:
     shares, lengths = figure.subplots(1, 2)
     for number, arm in enumerate(("decoupled", "+ attempts", "dart")):
         own = of_arm(ablation["arms"], arm)
+        if not own:
+            continue
         for kind, style in (("never", "-"), ("easy", "--")):
-            quarters = range(len(own[0]["attempts"]) if own else 0)
+            quarters = range(len(own[0]["attempts"]))
             counts = [[run["attempts"][quarter] for run in own] for quarter in quarters]
             attempts_of = [sum(one[kind].get("attempts", 0) for one in part) for part in counts]
             totals = [sum(c.get("attempts", 0) for one in part for c in one.values()) for part in counts]
@@ -121,6 +124,8 @@ def attempts(figure: Any, ablation: Figures) -> None:
             quarters_named = [quarter + 1 for quarter in quarters]
             shares.plot(quarters_named, [100 * a / max(t, 1) for a, t in zip(attempts_of, totals, strict=True)], **look)
             lengths.plot(quarters_named, [t / max(a, 1) for t, a in zip(turns, attempts_of, strict=True)], **look)
+            for axes in (shares, lengths):
+                axes.set_xticks(quarters_named)
     label_axes(shares, "Attempts by kind of task", "quarter of the run", "% of all attempts")
     label_axes(lengths, "Turns of an attempt", "quarter of the run", "turns")
     legend_below(figure, 3)
