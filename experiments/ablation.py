@@ -91,11 +91,11 @@ CHOSEN: Mapping[str, tuple[str, ...]] = {
 }
 """Suite -> arms that get all seeds."""
 
-BOUNDS = {"locks": (0, 2, 4, 8), "long": (4, 8)}
-"""Suite -> further staleness bounds of ``dart``, versions; all other decoupled runs have 1."""
-
-WITHOUT_ALIGNMENT = (4, 8)
-"""Further bounds of ``dart - alignment``."""
+BOUNDS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
+    "locks": {"dart": (0, 2, 4, 8), "dart - alignment": (4, 8)},
+    "long": {"dart": (8,), "dart - alignment": (8,)},
+}
+"""Suite -> further staleness bounds of an arm, versions; all other decoupled runs have 1."""
 
 
 def overrides(arm: str, bound: int, batch: int) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ def jobs(suite: str, arms: Sequence[str], seeds: int) -> list[tuple[str, int, in
     few = min(seeds, seeds if suite == "locks" else SCREENING_SEEDS)
     found = [(arm, seed, 1) for seed in range(few) for arm in (*CHOSEN[suite], *ARMS)]
     found += [(arm, seed, 1) for seed in range(few, seeds) for arm in CHOSEN[suite]]
-    for arm, bounds in (("dart", BOUNDS[suite]), ("dart - alignment", WITHOUT_ALIGNMENT)):
+    for arm, bounds in BOUNDS[suite].items():
         found += [(arm, seed, bound) for seed in range(few) for bound in bounds]
     return [job for job in dict.fromkeys(found) if job[0] in arms]
 
