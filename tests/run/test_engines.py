@@ -103,10 +103,10 @@ def test_two_engines_by_address_serve_a_run_and_take_its_weights(folder):
     steps = []
     with ExitStack() as stack:
         urls = [stack.enter_context(standin(folder))[1] for _ in range(2)]
-        config = configured("run.updates=3", "rollout.num_workers=2", f"vllm.addresses={quoted(urls)}")
+        config = configured("run.updates=6", "rollout.num_workers=2", f"vllm.addresses={quoted(urls)}")
         result, trained = play(config, instruments=[Listener(preparing=lambda *step: steps.append(step))])
         versions = [version_of(url) for url in urls]
-    assert result.recorder.counts["updates"] >= 3
+    assert result.recorder.counts["updates"] >= 6
     assert faults(result.recorder) == {}
     assert all(1 <= version <= trained.newest.version for version in versions)
     assert max(versions) >= 2
