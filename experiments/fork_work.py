@@ -50,6 +50,7 @@ SETTINGS = (
     # Emulated machines are slow.
     "desktop.ready_most_seconds=60",
     "desktop.settle_most_seconds=5",
+    "desktop.evaluate_wait_seconds=2",
     "rollout.limits.start_seconds=600",
     "rollout.limits.setup_seconds=300",
     # Updates also where few attempts end in time.

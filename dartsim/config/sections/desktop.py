@@ -182,7 +182,9 @@ class DesktopConfig(Section):
         "programs start slowly.",
     )
     evaluate_wait_seconds: Seconds = Field(
-        0.0, description="Pause between the last action and the score (OSWorld's runner: 20; DART: 0)."
+        0.0,
+        description="Pause between the last action and the score (OSWorld's runner: 20; DART: 0). An emulated machine "
+        "that is busy may save a file a second after its screen rests.",
     )
     typing: Literal["keys", "paste"] = Field(
         "keys",

@@ -50,6 +50,7 @@ SETTINGS = DesktopSettings(
     booted=Readiness(quiet_seconds=0.0, poll_seconds=0.1),
     ready=Readiness(change_seconds=60.0, cap_seconds=60.0),
     settle=SettlingRules(cap_seconds=10.0),
+    evaluate_wait_seconds=5.0,  # a saved file may come a second after the screen rests, on a busy machine
 )
 # Every instruction of the guest is emulated.
 TIMEOUTS = Timeouts(screenshot=30.0, other=60.0)
