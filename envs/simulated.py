@@ -48,14 +48,19 @@ class SimDesktop(GuiEnv):
 
     def _begin(self, task: Task) -> None:
         self.solved = False
+        self._show(task)
+
+    def _show(self, task: Task) -> None:
         if not self.draw:
             self._shown = Observation(_gray(self.height, self.width), task.instruction, self._tree())
 
-    def copy_state(self) -> tuple[bool, Observation | None]:
-        return self.solved, self._shown
+    def copy_state(self) -> bool:
+        return self.solved
 
-    def _load(self, state: tuple[bool, Observation | None]) -> None:
-        self.solved, self._shown = state
+    def _load(self, state: bool) -> None:
+        assert self.task is not None
+        self.solved = state
+        self._show(self.task)
 
     def _act(self, action: str) -> None:
         if action == SOLVE_ACTION:

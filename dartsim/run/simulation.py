@@ -21,6 +21,7 @@ from dartsim.run.resume_point import ResumePoint
 from dartsim.run.sim_cluster import caches, control_loop, faulty_cluster, learner, modeled_transport, provider, workers
 from dartsim.run.system import System, new_recorder, success_pool
 from dartsim.sim import SimLoop, run_virtual
+from dartsim.sim.huge_pages import use_huge_pages
 from dartsim.sim.run_virtual import SimReport
 from dartsim.store.memory import MemoryStore
 
@@ -40,6 +41,7 @@ def run_simulation(
     instruments: Sequence[Instrument] = (),
 ) -> RunResult:
     """Run a configuration in virtual time."""
+    use_huge_pages()
     config = prepared.config
     start = 0.0 if resume_point is None else resume_point.seconds
     reports: list[SimReport] = []

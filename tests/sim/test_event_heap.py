@@ -3,12 +3,9 @@
 import asyncio
 import gc
 import importlib.util
-import os
-import shutil
 import sys
-import sysconfig
 import weakref
-from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, SourceFileLoader
+from importlib.machinery import ExtensionFileLoader, SourceFileLoader
 from pathlib import Path
 
 import pytest
@@ -22,20 +19,6 @@ FOLDER = Path(dartsim.sim.__file__).parent
 HEAP = "dartsim.sim.event_heap"
 IMPORTERS = ("environment", "loop")
 """Modules whose classes inherit from the heap's; each form gets modules of its own."""
-
-
-def compiled_source(folder):
-    """Compile the C source into a folder; return the path of the extension."""
-    setuptools = pytest.importorskip("setuptools")
-    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
-    if not shutil.which(compiler) or not Path(sysconfig.get_path("include"), "Python.h").exists():
-        pytest.skip("no C compiler, or no headers of Python")
-    extension = setuptools.Extension("event_heap", [str(FOLDER / "event_heap.c")], extra_compile_args=["-O1", "-Wall"])
-    build = setuptools.Distribution({"ext_modules": [extension]}).get_command_obj("build_ext")
-    build.build_lib = build.build_temp = str(folder)
-    build.ensure_finalized()
-    build.run()
-    return next(path for suffix in EXTENSION_SUFFIXES for path in folder.glob(f"event_heap*{suffix}"))
 
 
 def loaded(loader):
@@ -53,8 +36,8 @@ def loaded(loader):
 
 
 @pytest.fixture(scope="module")
-def forms(tmp_path_factory):
-    path = compiled_source(tmp_path_factory.mktemp("heap"))
+def forms(compiled_source):
+    path = compiled_source("event_heap")
     return (
         loaded(SourceFileLoader(HEAP, str(FOLDER / "event_heap.py"))),
         loaded(ExtensionFileLoader(HEAP, str(path))),
