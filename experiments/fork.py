@@ -80,6 +80,36 @@ def run_rows(figures: Figures) -> Rows:
     return rows_of(columns, [{**row, **row["gap_seconds"]} for row in figures["modes"]])
 
 
+OPERATIONS = {
+    "desktop/start": "start the container",
+    "desktop/boot": "boot",
+    "env/save": "save a state",
+    "env/restore": "return to a state",
+    "desktop/setup": "set up",
+    "desktop/ready": "set-up shows",
+    "desktop/act": "carry out an action",
+    "desktop/settle": "screen rests",
+    "desktop/screenshot": "screenshot",
+    "desktop/evaluate": "score",
+    "desktop/teardown": "tear down",
+}
+"""Calls of a desktop by their names in the timings."""
+
+
+def operation_rows(figures: Figures) -> Rows:
+    """Seconds of each operation of one machine alone and of four, by mode."""
+    machines = [row for row in figures["modes"] if row["desktop"] == "vm" and row["num_desktops"] in (1, 4)]
+    columns = {
+        "median seconds": "{operation}",
+        **{f"`{row['mode']}`, {row['num_desktops']}": f"{{{number}:.2f}}" for number, row in enumerate(machines)},
+    }
+    entries = (
+        {"operation": words, **{str(number): row["seconds"].get(name) for number, row in enumerate(machines)}}
+        for name, words in OPERATIONS.items()
+    )
+    return rows_of(columns, entries)
+
+
 def found(figures: Figures) -> str:
     """Say what it came to."""
     if len({(row["desktop"], row["num_desktops"]) for row in figures["modes"]}) < 6 or "killed" not in figures:
@@ -142,7 +172,7 @@ STUDY = Experiment(
     about=str(__doc__),
     measure=measure,
     seeds=1,
-    tables={"fork-runs": run_rows, "fork-found": found},
+    tables={"fork-runs": run_rows, "fork-operations": operation_rows, "fork-found": found},
     pictures={"fork": StudyPicture("Seconds between attempts, and steps per minute, by mode", picture)},
     add_arguments=_own_options,
 )

@@ -10,12 +10,13 @@ import asyncio
 import os
 import random
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
 import numpy as np
@@ -28,7 +29,7 @@ from dartsim.lab.measure import measure as measured_by
 from dartsim.lab.sweep import Report
 from dartsim.lab.virtual import as_json, compare, twin
 from dartsim.observe import DesktopState, Listener
-from dartsim.observe.timings import TIMINGS, read_timings
+from dartsim.observe.timings import TIMINGS, Entry, read_timings
 from dartsim.real.containers.engine import connect
 from dartsim.real.containers.leases import OWNER
 from dartsim.real.desktop import build
@@ -158,9 +159,19 @@ def desktop_run(spec: DesktopRun, report: Report) -> Figures:
         "updates": done.summary["total_updates"],
         "snapshot_mb": round(reverts["saved_bytes"] / reverts["saved"] / 1e6) if reverts.get("saved") else None,
         "counts": reverts,
+        "seconds": median_seconds(entries),
         **tallied(attempts),
         **as_json(compare(done.summary, predicted.summary)),
     }
+
+
+def median_seconds(entries: Iterable[Entry]) -> Figures:
+    """Return the median seconds of each call of a desktop that succeeded, by its name in the timings."""
+    taken = defaultdict[str, list[float]](list)
+    for entry in entries:
+        if entry["what"].startswith(("env/", "desktop/")) and not entry.keys() & {"failed", "cancelled"}:
+            taken[entry["what"]].append(entry["seconds"])
+    return {name: round(median(seconds), 3) for name, seconds in sorted(taken.items())}
 
 
 def tallied(attempts: ForkAttempts) -> Figures:

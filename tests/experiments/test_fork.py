@@ -133,7 +133,7 @@ def figures():
             "gap_seconds": {"p50": gap, "p95": 2 * gap}, "steps_per_minute": 60.0 / gap, "snapshot_mb": None,
             "predicted": {"generated_turns_per_minute": 61.0 / gap}, "counts": {"forked": 5},
             "relative_error": dict.fromkeys(fork.PREDICTED, 0.02 if mode == "fork" else -0.04),
-            "leaked": 0, "mixed_up": 0, "wrong_scores": 0,
+            "leaked": 0, "mixed_up": 0, "wrong_scores": 0, "seconds": {"desktop/boot": gap},
         }  # fmt: skip
 
     runs = [row("vm", mode, number) for mode in MODES for number in (1, 2, 4)]
@@ -150,6 +150,18 @@ def test_the_sentence_says_what_was_found():
     assert "predictions 4%" in said
     assert "575 forks, 500 of them while 21 containers were killed" in said
     assert fork.found({"modes": []}) == "Parts are missing.\n"
+
+
+def test_operations_are_told_by_mode():
+    columns, rows = fork.operation_rows(figures())
+    assert columns == ["median seconds", *(f"`{mode}`, {number}" for mode in MODES for number in (1, 4))]
+    assert ["boot", "70.00", "70.00", "12.00", "12.00", "1.50", "1.50"] in rows
+
+
+def test_the_median_of_a_call_leaves_out_those_that_failed():
+    calls = [("env/save", 1.0), ("env/save", 2.0), ("env/save", 4.0), ("learner/update", 9.0)]
+    entries = [{"what": what, "seconds": seconds} for what, seconds in calls]
+    assert work.median_seconds([*entries, {"what": "env/save", "seconds": 99.0, "failed": "X"}]) == {"env/save": 2.0}
 
 
 def test_the_picture_is_drawn():
