@@ -101,10 +101,10 @@ def operation_rows(figures: Figures) -> Rows:
     machines = [row for row in figures["modes"] if row["desktop"] == "vm" and row["num_desktops"] in (1, 4)]
     columns = {
         "median seconds": "{operation}",
-        **{f"`{row['mode']}`, {row['num_desktops']}": f"{{{number}:.2f}}" for number, row in enumerate(machines)},
+        **{f"`{row['mode']}`, {row['num_desktops']}": f"{{m{number}:.2f}}" for number, row in enumerate(machines)},
     }
     entries = (
-        {"operation": words, **{str(number): row["seconds"].get(name) for number, row in enumerate(machines)}}
+        {"operation": words, **{f"m{number}": row["seconds"].get(name) for number, row in enumerate(machines)}}
         for name, words in OPERATIONS.items()
     )
     return rows_of(columns, entries)
