@@ -2,7 +2,7 @@
 
 ``python -m experiments.speed``. Every figure of a table comes from one run in which the variants
 alternate, each measurement of a cluster in its own process; medians. The bare SimPy model always runs as pure Python.
-A full run takes about 12 CPU minutes.
+A full run takes about 35 CPU minutes.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def pure_python() -> Iterator[None]:
 
 PRESET = "dart-measured"
 ENVS_PER_WORKER = 10
-FULL_HOURS = {40: 2.0, 80: 2.0, 200: 0.5, 1_000: 0.15, 5_000: 0.06, 10_000: 0.05}
-"""Simulated hours by number of desktops: about 20,000 to 140,000 turns each."""
+FULL_HOURS = {40: 2.0, 80: 2.0, 200: 0.6, 1_000: 0.25, 5_000: 0.12, 10_000: 0.1}
+"""Simulated hours by number of desktops: about 20,000 to 300,000 turns each, and at least two attempts per desktop."""
 QUICK_HOURS = {40: 0.5, 80: 0.5, 200: 0.2, 1_000: 0.04, 5_000: 0.015, 10_000: 0.015}
 LONG_ENVS, LONG_WORKLOAD, LONG_PRECISION = 1_000, "osworld", 0.01
-DAY_HOURS, QUICK_DAY_HOURS = 2.0, 0.05
+DAY_HOURS, QUICK_DAY_HOURS = 24.0, 0.05
 """Simulated hours that are run of a day of ``LONG_ENVS`` desktops."""
 STEADY_HOURS, QUICK_STEADY_HOURS = 6.0, 0.05
 """Most simulated hours until it is steady."""

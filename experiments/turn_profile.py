@@ -1,14 +1,12 @@
-"""Where the events and the CPU time of a simulated turn go, by part of the system.
+"""Where the events and the CPU time of a simulated turn go, by part of the system; always of the source.
 
-python -m experiments.turn_profile                          80 desktops, 2 simulated hours
-python -m experiments.turn_profile --desktops 5000 --hours 0.1
+python -m experiments.turn_profile            two clusters, a minute of CPU time
+python -m experiments.turn_profile --quick    the same keys in seconds
 """
 
 from __future__ import annotations
 
-import argparse
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,15 +14,18 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from dartsim.core.compiled import is_compiled
+from dartsim.lab.sweep import ArmRun
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from dartsim.sim.event_heap import EventHeap, LaterHandle, ReadyQueue, Timer
 from dartsim.store.memory import MemoryStore
-from experiments.speed import configuration
+from experiments.isolated import isolated
+from experiments.speed import configuration, pure_python, scaled
+from experiments.study import Experiment, Figures, Options, Rows, rows_of
+
+HOURS = {80: 3.0, 5_000: 0.1}
+"""Simulated hours by number of desktops."""
+QUICK_HOURS = {80: 0.2, 5_000: 0.01}
 
 PARTS = {
     "sim/event_heap": "loop: heap, ready queue",
@@ -47,8 +48,19 @@ PARTS = {
     "curation": "curation, trainer, store",
     "trainer": "curation, trainer, store",
     "store": "curation, trainer, store",
+    "<string>": "named tuples",
 }
 """Part of the system by the beginning of a path within ``dartsim``; the first that fits."""
+
+CALLS = {
+    "SimTask.task_wakeup": "a task goes on: message arrived, reply there, action done, and steps of the attempt",
+    "FluidEngine._fire": "an iteration of an engine ends: a prompt is prefilled, a last token sampled",
+    "SharedCores._ring": "work on a host's cores ends",
+    "_arrived": "a request arrives at its engine",
+    "Deadlines._check": "an attempt's deadlines are checked",
+    "Timeout._on_timeout": "a start or a tear-down takes too long",
+}
+"""What the commonest calls are."""
 
 SAMPLE_SECONDS = 0.001
 
@@ -115,40 +127,76 @@ def _name(callback: Any) -> str:
     return str(name)
 
 
-def profile(num_envs: int, hours: float) -> tuple[Table, Table]:
-    """Return the tables of events and of CPU time; two runs, because counting takes time."""
+def profile(num_envs: int, hours: float) -> Figures:
+    """Return what happens in a turn and what takes its time; two runs, because counting takes time."""
     with counted() as (scheduled, canceled):
         result = run_simulation(prepare(configuration(num_envs, hours)), store=MemoryStore())
     turns = result.recorder.hot.generated_turns
-    events = Table(
-        "calls", "scheduled per turn", "canceled", title=f"{(result.num_events or 0) / turns:.2f} events per turn"
-    )
-    for name, number in scheduled.most_common():
-        if number >= turns / 100:
-            events.add_row(name, f"{number / turns:.2f}", f"{canceled[name] / turns:.2f}")
     prepared = prepare(configuration(num_envs, hours))
     with sampled() as samples:
         started = time.process_time()
         run_simulation(prepared, store=MemoryStore())
         us = (time.process_time() - started) / turns * 1e6
-    parts = Table("part", "µs per turn", "share", title=f"{us:.1f} µs of CPU time per turn")
     total = sum(samples.values())
-    for part, number in samples.most_common():
-        parts.add_row(part, f"{us * number / total:.1f}", f"{number / total:.0%}")
-    return events, parts
+    return {
+        "num_envs": num_envs,
+        "simulated_hours": hours,
+        "num_turns": turns,
+        "events_per_turn": round((result.num_events or 0) / turns, 2),
+        "calls": {
+            name: {"scheduled": round(number / turns, 3), "canceled": round(canceled[name] / turns, 3)}
+            for name, number in scheduled.most_common()
+            if number >= turns / 100
+        },
+        "cpu_us_per_turn": round(us, 1),
+        "parts_us": {part: round(us * number / total, 2) for part, number in samples.most_common()},
+    }
 
 
-def main() -> None:
-    """Print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--desktops", type=int, default=80, help="number of desktops (default 80)")
-    parser.add_argument("--hours", type=float, default=2.0, help="simulated hours (default 2)")
-    options = parser.parse_args()
-    if is_compiled():
-        sys.exit("compiled functions cannot be counted: set DARTSIM_PURE_PYTHON=1")
-    for table in profile(options.desktops, options.hours):
-        Console().print(table)
+def measure(options: Options) -> Figures:
+    """Profile a small and a large cluster, each in a process of its own that runs the source."""
+    sizes = QUICK_HOURS if options.quick else HOURS
+    with pure_python():  # compiled functions cannot be counted
+        profiles = options.sweep(
+            profile_of, [ArmRun(f"{size[0]} desktops", 0, size) for size in sizes.items()], "sizes"
+        )
+    return {"sizes": profiles, "config": {"settings": {str(size): scaled(size, sizes[size]) for size in sizes}}}
 
+
+def profile_of(size: tuple[int, float]) -> Figures:
+    """Profile a cluster of (desktops, simulated hours) in a process of its own."""
+    return isolated(profile, *size)
+
+
+def event_rows(figures: Figures) -> Rows:
+    """What happens in a turn of the small cluster, and how often."""
+    small = figures["sizes"][0]
+    columns = {"what happens": "{words}", "times a turn": "{scheduled:.2f}", "of these called off": "{canceled:.2f}"}
+    return rows_of(columns, ({"words": CALLS.get(name, f"`{name}`"), **row} for name, row in small["calls"].items()))
+
+
+def part_rows(figures: Figures) -> Rows:
+    """CPU time of a turn by part of the system, in both clusters."""
+    sizes = figures["sizes"]
+    columns = {
+        "µs per turn": "{part}",
+        **{f"{row['num_envs']:,} desktops": f"{{m{row['num_envs']}:.1f}}" for row in sizes},
+    }
+    parts = [{"part": "all", **{f"m{row['num_envs']}": row["cpu_us_per_turn"] for row in sizes}}]
+    parts += [
+        {"part": part, **{f"m{row['num_envs']}": row["parts_us"].get(part) for row in sizes}}
+        for part in sizes[0]["parts_us"]
+    ]
+    return rows_of(columns, parts)
+
+
+STUDY = Experiment(
+    name="turn_profile",
+    about=str(__doc__),
+    measure=measure,
+    seeds=1,
+    tables={"turn-events": event_rows, "turn-parts": part_rows},
+)
 
 if __name__ == "__main__":
-    main()
+    STUDY.run()
