@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from dartsim.config.schema import FaultWindow
 from dartsim.fuzz.cases import Case
 from dartsim.fuzz.runner import CaseResult, Mutation, run_case
 from dartsim.fuzz.space import DRAWN, SPACE, draw_case
+from dartsim.run.fast_memory import fast_memory
 
 CHUNK_RUNS = 50
 """Runs of a chunk: about a second."""
@@ -76,14 +78,16 @@ def search(chunk: Chunk, *, clock: Callable[[], float] | None = None, until: flo
     tally = Tally()
     failure: CaseResult | None = None
     began = clock() if clock is not None else 0.0
-    for _ in range(chunk.runs):
-        result = run_case(draw_case(rng, chunk.preset, chunk.faults, chunk.cluster), mutation=chunk.mutation)
-        tally.count(result)
-        if result.failed:
-            failure = result
-            break
-        if clock is not None and until is not None and clock() >= until:
-            break
+    with fast_memory():
+        for _ in range(chunk.runs):
+            result = run_case(draw_case(rng, chunk.preset, chunk.faults, chunk.cluster), mutation=chunk.mutation)
+            tally.count(result)
+            if result.failed:
+                failure = result
+                break
+            if clock is not None and until is not None and clock() >= until:
+                break
+        gc.collect()  # the systems of cases that were cut short, before they count as old
     if clock is not None:
         tally.cpu_seconds = clock() - began
     return ChunkResult(tally, failure)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from dartsim.core.ports import Store
@@ -14,6 +13,7 @@ from dartsim.core.types import Weights
 from dartsim.observe import Instrument
 from dartsim.observe.recorder import shortest_period
 from dartsim.observe.status import status_text
+from dartsim.run.fast_memory import fast_memory
 from dartsim.run.held_out_attempts import held_out_attempts
 from dartsim.run.prepare import PreparedRun
 from dartsim.run.results import RunResult, run_result
@@ -21,15 +21,11 @@ from dartsim.run.resume_point import ResumePoint
 from dartsim.run.sim_cluster import caches, control_loop, faulty_cluster, learner, modeled_transport, provider, workers
 from dartsim.run.system import System, new_recorder, success_pool
 from dartsim.sim import SimLoop, run_virtual
-from dartsim.sim.huge_pages import use_huge_pages
 from dartsim.sim.run_virtual import SimReport
 from dartsim.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning
-
-GARBAGE_THRESHOLD = 500_000
-"""Objects allocated and not freed before garbage is collected during a run; Python's default is 700."""
 
 
 def run_simulation(
@@ -41,7 +37,6 @@ def run_simulation(
     instruments: Sequence[Instrument] = (),
 ) -> RunResult:
     """Run a configuration in virtual time."""
-    use_huge_pages()
     config = prepared.config
     start = 0.0 if resume_point is None else resume_point.seconds
     reports: list[SimReport] = []
@@ -63,7 +58,7 @@ def run_simulation(
 
     try:
         # A model that learns in this process may leave cycles that hold large tensors.
-        with _rare_collections() if learning is None else nullcontext():
+        with fast_memory() if learning is None else nullcontext():
             run_virtual(
                 main(),
                 seed=config.run.seed,
@@ -80,24 +75,6 @@ def run_simulation(
     return run_result(
         prepared, systems[0], interrupted=interrupted, event_hash=report.event_hash, num_events=report.num_events
     )
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Collect cyclic garbage rarely, and not among objects that existed before.
-
-    A run creates none, and keeps many objects for long (trajectories that wait for their update), which the default
-    thresholds visit again and again: 10 % of the time with 80 desktops, 30 % with 5,000.
-    """
-    threshold, frozen = gc.get_threshold(), gc.get_freeze_count()
-    gc.freeze()
-    gc.set_threshold(GARBAGE_THRESHOLD, 20, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*threshold)
-        if not frozen:  # else a caller had frozen them
-            gc.unfreeze()
 
 
 def build(

@@ -1,8 +1,8 @@
 """Python's objects in huge pages, so that a turn of a large cluster waits less for memory.
 
-A simulated cluster touches its desktops in random order. With pages of 4 KiB, the processor also looks up where almost
-every one of them is; with 2 MiB it need not. Linux gives huge pages to those who ask for them ("madvise", the default of
-most distributions). The objects themselves and how many bytes they take stay the same.
+A simulated cluster touches its desktops in random order. With pages of 4 KiB, the processor has to look up where almost
+every one of them is; with pages of 2 MiB it need not. Linux gives such pages to those who ask ("madvise", the default
+of most distributions). The objects and the bytes that they take stay the same.
 
 In compiled form ``huge_pages.c`` takes the place of this file: Python cannot replace its own allocator.
 """

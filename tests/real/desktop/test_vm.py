@@ -37,6 +37,7 @@ from dartsim.real.osworld.transport import Timeouts
 
 NOTE = "/home/user/note.txt"
 CANARY = "left-behind"
+OUTSIDE = "http://10.0.2.2:8123/page"  # QEMU's address for what runs the machine
 LAUNCH = {"type": "launch", "parameters": {"command": f"touch {NOTE}; mousepad {NOTE}", "shell": True}}
 SCORE = {
     "func": "check_include_exclude",
@@ -136,6 +137,18 @@ async def traces(desktop: Any) -> str:
     return await shell(desktop, f"ls -d ~/{CANARY}* /tmp/{CANARY}*; pgrep -af '^{CANARY}'; timeout 5 xsel -ob")
 
 
+async def serve_outside(container: Any) -> None:
+    """Serve a page beside the machine, at an address that is outside for its guest."""
+    serve = "python3 -m http.server 8123 --bind 127.0.0.1 > /dev/null 2>&1 &"
+    assert await container.exec(["sh", "-c", f"cd /tmp && echo reached > page && {serve}"]) == (0, b"")
+
+
+async def fetched(desktop: Any) -> str:
+    """Return that page as the guest gets it."""
+    get = f"from urllib.request import urlopen; print(urlopen('{OUTSIDE}').read())"
+    return await shell(desktop, f'python3 -c "{get}"')
+
+
 async def drawn(desktop: Any) -> list[str]:
     """Return random numbers of the kernel, and of an action's interpreter."""
     kernel = await shell(desktop, "od -An -N16 -tx1 /dev/urandom")
@@ -157,9 +170,10 @@ def near(first: Any, second: Any) -> bool:
 @pytest.mark.slow
 def test_an_attempt_in_a_virtual_machine_and_the_return_to_its_beginning(machine: Any, tmp_path: Path) -> None:
     async def use(one: tuple[Any, Any]) -> None:
-        desktop, _ = one
+        desktop, container = one
         shown = await desktop.reset(TASK, seed=1)
         assert shown.screenshot.shape == (480, 640, 3)
+        await serve_outside(container)
         assert await desktop.snapshots.save("0a") > 2**24
         assert await desktop.evaluate() == 0.0
         first = await drawn(desktop)
@@ -173,6 +187,7 @@ def test_an_attempt_in_a_virtual_machine_and_the_return_to_its_beginning(machine
         again = await desktop.reset(TASK, seed=2)
         assert alike(shown, again)
         assert CANARY not in await traces(desktop)
+        assert "reached" in await fetched(desktop)
         assert not set(first) & set(await drawn(desktop))
         assert abs(float(await shell(desktop, "date +%s.%N")) - time.time()) < 10.0
         assert await desktop.evaluate() == 0.0
