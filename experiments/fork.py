@@ -82,7 +82,7 @@ def run_rows(figures: Figures) -> Rows:
 
 OPERATIONS = {
     "desktop/start": "start the container",
-    "desktop/boot": "boot",
+    "desktop/boot": "boot, or answer again",
     "env/save": "save a state",
     "env/restore": "return to a state",
     "desktop/setup": "set up",
