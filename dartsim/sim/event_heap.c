@@ -646,16 +646,26 @@ static int happen(PyObject *self, PyObject *item) {
     return result == NULL ? -1 : 0;
 }
 
-/* What asyncio's function for sleepers does. */
+/* What asyncio's function for sleepers does; a future that was cancelled meanwhile is asked only if it takes no result. */
 static int wake(PyObject *future, PyObject *value) {
-    PyObject *cancelled = PyObject_CallMethodNoArgs(future, s_cancelled);
-    int done = cancelled == NULL ? -1 : PyObject_IsTrue(cancelled);
-    Py_XDECREF(cancelled);
-    if (done)
-        return done < 0 ? -1 : 0;
     PyObject *result = PyObject_CallMethodOneArg(future, s_set_result, value);
-    Py_XDECREF(result);
-    return result == NULL ? -1 : 0;
+    if (result != NULL) {
+        Py_DECREF(result);
+        return 0;
+    }
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyObject *cancelled = PyObject_CallMethodNoArgs(future, s_cancelled);
+    int was_cancelled = cancelled == NULL ? -1 : PyObject_IsTrue(cancelled);
+    Py_XDECREF(cancelled);
+    if (was_cancelled == 0) {
+        PyErr_Restore(type, error, traceback);
+        return -1;
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(error);
+    Py_XDECREF(traceback);
+    return was_cancelled < 0 ? -1 : 0;
 }
 
 /* Runs a handle of the ready queue. An exception goes to the loop, unless it has to end the loop. */
@@ -703,13 +713,32 @@ static int read_float(PyObject *owner, PyObject *name, double *number) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* The hash of a tuple of these, as Python has it. */
+/* The hash of the tuple (digest, now, num_events), as Python has it (xxHash), without making the tuple. */
+#if SIZEOF_VOID_P != 8
+#error "the hash of a tuple is another where pointers have 32 bits"
+#endif
+#define HASH_1 11400714785074694791ULL
+#define HASH_2 14029467366897019727ULL
+#define HASH_5 2870177450012600261ULL
+#define HASH_MODULUS 2305843009213693951LL /* 2**61 - 1 */
+
+static Py_uhash_t integer_hash(long long number) {
+    long long hash = number % HASH_MODULUS; /* has the sign of the number */
+    return (Py_uhash_t)(hash == -1 ? -2 : hash);
+}
+
 static int next_digest(long long *digest, double now, long long num_events) {
-    PyObject *facts = Py_BuildValue("(LdL)", *digest, now, num_events);
-    if (facts == NULL)
+    PyObject *time = PyFloat_FromDouble(now);
+    if (time == NULL)
         return -1;
-    *digest = PyObject_Hash(facts);
-    Py_DECREF(facts);
+    Py_uhash_t lanes[] = {integer_hash(*digest), (Py_uhash_t)PyObject_Hash(time), integer_hash(num_events)}, hash = HASH_5;
+    Py_DECREF(time);
+    for (int i = 0; i < 3; i++) {
+        hash += lanes[i] * HASH_2;
+        hash = ((hash << 31) | (hash >> 33)) * HASH_1;
+    }
+    hash += 3 ^ (HASH_5 ^ 3527539ULL);
+    *digest = hash == (Py_uhash_t)-1 ? 1546275796 : (long long)hash;
     return 0;
 }
 
