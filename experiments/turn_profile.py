@@ -57,8 +57,8 @@ CALLS = {
     "FluidEngine._fire": "an iteration of an engine ends: a prompt is prefilled, a last token sampled",
     "SharedCores._ring": "work on a host's cores ends",
     "_arrived": "a request arrives at its engine",
-    "Deadlines._check": "an attempt's deadlines are checked",
-    "Timeout._on_timeout": "a start or a tear-down takes too long",
+    "Deadlines._check": "a check of an attempt's deadlines",
+    "Timeout._on_timeout": "the time limit of a start or a tear-down",
 }
 """What the commonest calls are."""
 
