@@ -17,7 +17,7 @@ from typing_extensions import override
 from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.snapshots import Snapshots
-from dartsim.core.types import Observation, StepResult, Task
+from dartsim.core.types import Observation, StepResult, Task, new_step_result
 from dartsim.envs.base import DONE, FAIL, GuiEnv
 
 
@@ -69,7 +69,7 @@ class DirectEnv(AsyncEnv):
         """Do as ``step``, in the caller's thread."""
         try:
             over = self._desktop.act(action)
-            return StepResult(self._desktop.observe(), over)
+            return new_step_result((self._desktop.observe(), over))
         except (DartsimError, ResetNeeded):
             raise
         except Exception as exc:

@@ -6,9 +6,10 @@ because a frozen dataclass takes about four times as long to create; the others 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -170,6 +171,15 @@ class Turn(NamedTuple):
 
     observation: Observation
     reply: Reply
+
+
+# For the code that runs at every turn: from all fields, in a third of the time.
+new_step_result: Callable[[tuple[Observation, bool]], StepResult] = partial(tuple.__new__, StepResult)
+new_request: Callable[[tuple[Attempt, int, Observation, list[Turn]]], Request] = partial(tuple.__new__, Request)
+new_turn: Callable[[tuple[Observation, Reply]], Turn] = partial(tuple.__new__, Turn)
+new_reply: Callable[[tuple[str, Version, Version, int, int, int, Any, Any, Any, int | None]], Reply] = partial(
+    tuple.__new__, Reply
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 
 from dartsim.core.types import Batch, Drop, Trajectory
 from dartsim.observe.alarm import Alarm
+from dartsim.observe.packed_rows import PackedRows
 from dartsim.observe.records import (
+    REQUEST_SPAN,
     BatchSpan,
     Clock,
     DomainHash,
     HotCounts,
     Population,
-    RequestSpan,
     Snapshot,
     UpdateRecord,
 )
@@ -164,7 +165,7 @@ class Recorder:
         self.status_source = StatusSource()
         self.alarms: list[Alarm] = []
         """Raised so far, in order."""
-        self.requests: deque[RequestSpan] | None = deque(maxlen=max_requests) if max_requests else None
+        self.requests = PackedRows(REQUEST_SPAN, max_requests) if max_requests else None
         self.batches: deque[BatchSpan] = deque(maxlen=MAX_BATCHES if max_requests else 0)
         self.snapshots: list[Snapshot] = []
         self._max_snapshots = max_snapshots

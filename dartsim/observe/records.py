@@ -6,21 +6,20 @@ batches only the newest, for the timeline and the Perfetto trace.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from dartsim.core.types import Batch, Drop, Reply, Trajectory
+from dartsim.observe.packed_rows import PackedRows
 from dartsim.observe.states import ComponentState
 
 Clock = Callable[[], float]
 
 Segment = tuple[int, int, float, float]
-"""A component's stay in one state: (track, state, start, end), loop times in seconds.
-
-A plain tuple: every turn creates several, and a named tuple is four times as slow.
-"""
+"""A component's stay in one state: (track, state, start, end), loop times in seconds."""
+SEGMENT = "iidd"
+"""Its layout in ``PackedRows``."""
 
 
 class Track:
@@ -44,7 +43,7 @@ class Track:
             population.totals[old] += now - since
             segments = population.segments
             if segments is not None:
-                segments.append((self.index, old, since, now))
+                segments.pack(segments.buffer, segments.place(), self.index, old, since, now)
             self.since = now
         self.state = state
 
@@ -57,7 +56,7 @@ class Population:
         self.states = states
         self.clock = clock
         self.totals = [0.0] * len(states)
-        self.segments: deque[Segment] | None = deque(maxlen=max_segments) if max_segments else None
+        self.segments = PackedRows(SEGMENT, max_segments) if max_segments else None
         first = states(0)
         off = states.__members__.get("OFF", first)
         self.tracks = [Track(self, index, off) for index in range(size)]
@@ -127,7 +126,9 @@ class UpdateRecord:
 
 
 RequestSpan = tuple[int, int, int, int, float, float]
-"""An answered request: (desktop, engine, attempt, turn, asked, answered), loop times in seconds; see ``Segment``."""
+"""An answered request: (desktop, engine, attempt, turn, asked, answered), loop times in seconds."""
+REQUEST_SPAN = "iiqidd"
+"""Its layout in ``PackedRows``."""
 
 
 @dataclass(slots=True)

@@ -52,9 +52,10 @@ class Window(NamedTuple):
 def known_from(population: Population) -> float:
     """Return the loop time from which all segments of a population are kept."""
     segments = population.segments
-    if not segments or len(segments) < (segments.maxlen or 0):
+    if segments is None or len(segments) < segments.maxlen:
         return -math.inf
-    return segments[0][-1]  # segments are ordered by their ends: all dropped ones ended before this one
+    end: float = segments.oldest()[-1]
+    return end  # segments are ordered by their ends: all dropped ones ended before this one
 
 
 def recorded_window(recorder: Recorder) -> Window | None:
@@ -161,9 +162,9 @@ class SegmentLog(Instrument):
     def run_started(self, recorder: Recorder) -> None:
         self._started = recorder.started
         self._populations = [population.segments for population in recorder.populations()]
-        self._last: list[Segment | None] = [None] * len(self._populations)
-        """The newest written segment of each population."""
-        self._max_rows = 2 * sum(segments.maxlen or 0 for segments in self._populations if segments is not None)
+        self._written = [0] * len(self._populations)
+        """Segments of each population when rows were last written."""
+        self._max_rows = 2 * sum(segments.maxlen for segments in self._populations if segments is not None)
         self._rewrite()
 
     @override
@@ -177,7 +178,7 @@ class SegmentLog(Instrument):
             self._rows += rows
 
     def _rewrite(self) -> None:
-        self._last = [None] * len(self._populations)
+        self._written = [0] * len(self._populations)
         data, self._rows = self._take()
         part = self._path.with_name(self._path.name + ".part")
         part.write_bytes(data)
@@ -187,17 +188,11 @@ class SegmentLog(Instrument):
         """Return the rows that are not written yet, and their number."""
         rows: list[bytes] = []
         for number, segments in enumerate(self._populations):
-            last = self._last[number]
-            new: list[Segment] = []
-            for segment in reversed(segments or ()):
-                if segment is last:
-                    break
-                new.append(segment)
-            new.reverse()
-            for index, state, start, end in new:
+            if segments is None:
+                continue
+            for index, state, start, end in segments.since(self._written[number]):
                 rows.append(ROW.pack(number, index, state, start - self._started, end - self._started))
-            if new:
-                self._last[number] = new[-1]
+            self._written[number] = segments.total
         return b"".join(rows), len(rows)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dartsim.config.sections.rollout import LimitsConfig
 from dartsim.core.errors import DartsimError, EnvFault, EnvStartFailed, ScoreUnavailable, WorkerFault, cause_of
 from dartsim.core.ports import AsyncEnv, AttemptSource
+from dartsim.core.time_limit import TimeLimit
 from dartsim.core.types import Attempt, Ending, Trajectory, Turn
 from dartsim.core.waiting import pausable
 from dartsim.observe import DesktopState, Recorder, Track
@@ -46,8 +47,8 @@ class Rollout:
         self._limits = limits
         self._fail_at_limit = fail_at_limit
         self._recorder = recorder
-        self._playing: dict[int, asyncio.Timeout] = {}
-        """The timeout that ends each running attempt, by attempt."""
+        self._playing: dict[int, TimeLimit] = {}
+        """What ends each running attempt early, by attempt."""
 
     async def run(self) -> None:
         """Serve all slots until the source has no more work."""
@@ -59,7 +60,7 @@ class Rollout:
         """Cancel an attempt that still runs; it is handed over as cancelled."""
         scope = self._playing.get(attempt)
         if scope is not None:
-            scope.reschedule(asyncio.get_running_loop().time())
+            scope.end_now()
 
     async def _serve(self, slot: int) -> None:
         track = self._recorder.desktops.tracks[slot]
@@ -73,9 +74,9 @@ class Rollout:
         started = loop.time()
         trajectory: Trajectory | None = None
         session = self._service.session(attempt, track)
-        scope = asyncio.timeout(None)
+        scope = TimeLimit()
         try:
-            async with scope:
+            with scope:
                 self._playing[attempt.id] = scope
                 async with self._cluster.lease(slot, attempt) as env:
                     trajectory = await play(
@@ -89,11 +90,10 @@ class Rollout:
                         on_fault=self._recorder.attempt_failed,
                     )
                     del self._playing[attempt.id]
-                    if not scope.expired():  # else it was withdrawn at this instant, and the tear-down goes on
-                        scope.reschedule(None)
+                    scope.lift()  # it has ended by itself; withdrawn at this very instant, it is torn down all the same
                     self._source.finish(trajectory)
         except TimeoutError:
-            if not scope.expired():
+            if not scope.expired:
                 raise
             if trajectory is None:
                 trajectory = masked(attempt, Ending.CANCELLED, WITHDRAWN, started, loop.time())
@@ -131,7 +131,7 @@ async def play(
     failure: DartsimError | None = None
     deadlines = Deadlines()
     try:
-        async with deadlines:
+        with deadlines:
             deadlines.lane("lease", limits.lease_seconds).begin()
             try:
                 ending = await take_turns(attempt, env, session, track, limits, deadlines, turns, fail_at_limit)

@@ -9,6 +9,7 @@ from dartsim.config.sections.rollout import RolloutConfig
 from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import EnvStartFailed, EnvStartTimedOut, InvariantViolated, cause_of
 from dartsim.core.ports import AsyncEnv, EnvProvider
+from dartsim.core.time_limit import TimeLimit
 from dartsim.core.types import Attempt, Task
 from dartsim.observe import DesktopState, Recorder, Track
 from dartsim.rollout.warm import WarmProvider
@@ -108,7 +109,7 @@ class EnvCluster:
         while True:
             track.enter(DesktopState.STARTING)
             try:
-                async with asyncio.timeout(seconds):
+                with TimeLimit(seconds):
                     if isinstance(self.provider, WarmProvider):
                         return await self.provider.start_for(slot, task)
                     return await self.provider.start(slot)
@@ -127,7 +128,7 @@ class EnvCluster:
     async def _close(self, env: AsyncEnv, track: Track) -> None:
         track.enter(DesktopState.CLOSING)
         try:
-            async with asyncio.timeout(self._config.limits.close_seconds):
+            with TimeLimit(self._config.limits.close_seconds):
                 await env.close()
         except TimeoutError:
             self._recorder.counts["fault/close"] += 1

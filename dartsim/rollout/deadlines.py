@@ -1,6 +1,6 @@
 """Deadlines for the calls of one attempt, with only a few timers per attempt.
 
-``asyncio.timeout`` around every call needs a timer per call, a third of the cost of a simulated turn. Here each kind of
+A ``TimeLimit`` around every call needs a timer per call, a third of the cost of a simulated turn. Here each kind of
 call has a ``Lane``: beginning a call only notes when it is due, and the attempt's single timer rearms itself when it
 fires too early.
 """
@@ -11,6 +11,8 @@ import asyncio
 from math import inf
 from types import TracebackType
 from typing import Self
+
+from dartsim.core.time_limit import TimeLimit
 
 
 class Lane:
@@ -40,18 +42,18 @@ class Deadlines:
     Invariant: while calls are in progress, the timer is armed and fires no later than any of them is due.
 
     Example:
-        async with Deadlines() as deadlines:
+        with Deadlines() as deadlines:
             step = deadlines.lane("step", 120.0)
             step.begin()
             await env.step(action)
             step.end()
     """
 
-    __slots__ = ("_handle", "_lanes", "_loop", "_paused", "_timeout", "armed", "expired", "time")
+    __slots__ = ("_handle", "_lanes", "_limit", "_loop", "_paused", "armed", "expired", "time")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._timeout = asyncio.timeout(None)
+        self._limit = TimeLimit()
         self._lanes: list[Lane] = []
         self._handle: asyncio.TimerHandle | None = None
         self._paused = 0.0
@@ -97,20 +99,20 @@ class Deadlines:
         first = min(self._lanes, key=_due)
         if first.due <= self.time():
             self.expired = first
-            self._timeout.reschedule(self.time())
+            self._limit.end_now()
         elif first.due < inf:
             self.arm(first.due)
 
-    async def __aenter__(self) -> Self:
-        await self._timeout.__aenter__()
+    def __enter__(self) -> Self:
+        self._limit.__enter__()
         return self
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.disarm()
         self._lanes.clear()  # they point here: a cycle, the only garbage a run would make
-        await self._timeout.__aexit__(kind, error, traceback)
+        self._limit.__exit__(kind, error, traceback)
 
 
 def _due(lane: Lane) -> float:

@@ -22,6 +22,7 @@ from dartsim.config.sections.rollout import LimitsConfig
 from dartsim.core.errors import EnvFault, EnvStartTimedOut, ScoreUnavailable
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.snapshots import REVERT_KEY, snapshot_key, snapshots_of
+from dartsim.core.time_limit import TimeLimit
 from dartsim.core.types import Observation, StepResult, Task
 from dartsim.rollout.snapshot_library import BOOTED, SavedState, SnapshotLibrary
 from dartsim.rollout.warm import Upcoming
@@ -121,7 +122,7 @@ class RevertingDesktop:
         await self._discard()
         seconds = self._owner.start_seconds
         try:
-            async with asyncio.timeout(seconds):
+            with TimeLimit(seconds):
                 self.env = await self._owner.inner.start(self._slot)
         except TimeoutError:
             raise EnvStartTimedOut(f"a desktop was not ready after {seconds} s") from None
@@ -164,7 +165,7 @@ class RevertingDesktop:
         if env is None:
             return
         try:
-            async with asyncio.timeout(self._owner.close_seconds):
+            with TimeLimit(self._owner.close_seconds):
                 await env.close()
         except TimeoutError:
             self._owner.counts["fault/close"] += 1

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from dartsim.config.sections.desktop import SnapshotsConfig
 from dartsim.core.errors import EnvFault
 from dartsim.core.snapshots import Snapshots
+from dartsim.core.time_limit import TimeLimit
 from dartsim.core.types import Observation
 
 BOOTED = "booted"
@@ -83,7 +84,7 @@ class SnapshotLibrary:
         state = self._states.get(key)
         if state is not None and not state.settled.is_set():
             try:
-                async with asyncio.timeout(self._patience):
+                with TimeLimit(self._patience):
                     while state is not None and not state.settled.is_set():
                         await state.settled.wait()
                         state = self._states.get(key)

@@ -15,6 +15,7 @@ from typing import Protocol
 from dartsim.config.sections.rollout import SyncConfig
 from dartsim.core.errors import WorkerFault, cause_of
 from dartsim.core.sync_modes import SyncMode
+from dartsim.core.time_limit import TimeLimit
 from dartsim.core.types import Version, Weights
 from dartsim.observe import EngineState, Recorder
 from dartsim.rollout.turns import WorkerSlot
@@ -185,7 +186,7 @@ class WeightSync:
         """Try to load and serve the newest weights; return why it failed, or None."""
         weights = self._target
         try:
-            async with asyncio.timeout(self._load_seconds):
+            with TimeLimit(self._load_seconds):
                 await worker.engine.load(weights, mode)
         except (WorkerFault, TimeoutError) as error:
             fault = error if isinstance(error, WorkerFault) else LoadTimedOut(self._load_seconds)

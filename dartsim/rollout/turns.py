@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from dartsim.core.errors import WorkerFault
-from dartsim.core.types import Attempt, Ending, Reply, Request, Turn, Version
+from dartsim.core.types import Attempt, Ending, Reply, Request, Turn, Version, new_request, new_turn
 from dartsim.observe.records import HotCounts, Track
 from dartsim.observe.states import DesktopState, EngineState
 from dartsim.rollout.deadlines import Deadlines
@@ -63,9 +63,9 @@ async def take_turns(
     for number in range(attempt.turn_limit):
         track.enter(GENERATING)
         request.begin()
-        reply = await session.generate(Request(attempt, number, observation, turns))
+        reply = await session.generate(new_request((attempt, number, observation, turns)))
         request.end()
-        turns.append(Turn(observation, reply))
+        turns.append(new_turn((observation, reply)))
         track.enter(ACTING)
         step.begin()
         observation, over = await env.step(reply.action)
@@ -157,8 +157,9 @@ class PoolSession:
             if reply is None:
                 continue
             if requests is not None:
-                desktop, attempt = self._track.index, request.attempt.id
-                requests.append((desktop, worker.index, attempt, request.turn, asked, recorder.clock()))
+                desktop, attempt, answered = self._track.index, request.attempt.id, recorder.clock()
+                place = requests.place()
+                requests.pack(requests.buffer, place, desktop, worker.index, attempt, request.turn, asked, answered)
             hot: HotCounts = recorder.hot
             hot.count(reply)
             return reply

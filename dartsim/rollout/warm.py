@@ -21,6 +21,7 @@ from dartsim.config.sections.rollout import RolloutConfig
 from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import EnvBroken, EnvFault, EnvStartFailed, EnvStartTimedOut, cause_of
 from dartsim.core.ports import AsyncEnv, EnvProvider
+from dartsim.core.time_limit import TimeLimit
 from dartsim.core.types import Observation, Task
 from dartsim.observe import DesktopState, Recorder, Track
 
@@ -221,7 +222,7 @@ class WarmProvider:
         track.enter(DesktopState.SETUP)
         self._preparing[task.id] += 1
         try:
-            async with asyncio.timeout(self._limits.setup_seconds):
+            with TimeLimit(self._limits.setup_seconds):
                 await desktop.prepare(task, seed=next(self._seeds))
         except TimeoutError:
             self.take_back(desktop)
@@ -287,7 +288,7 @@ class WarmProvider:
 
     async def _boot(self, place: Place) -> LentDesktop:
         try:
-            async with asyncio.timeout(self._limits.start_seconds):
+            with TimeLimit(self._limits.start_seconds):
                 return LentDesktop(self, place, await self.inner.start(place))
         except TimeoutError:
             self._free_place(place)
@@ -298,7 +299,7 @@ class WarmProvider:
 
     async def _close(self, desktop: LentDesktop) -> None:
         try:
-            async with asyncio.timeout(self._limits.close_seconds):
+            with TimeLimit(self._limits.close_seconds):
                 await desktop.env.close()
         except TimeoutError:
             self._recorder.counts["fault/close"] += 1

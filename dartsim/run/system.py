@@ -14,6 +14,7 @@ from dartsim.config.sections.run import RunConfig
 from dartsim.core.errors import DartsimError
 from dartsim.core.ports import AttemptSource, EnvProvider, Learner, PolicyWorker, Store
 from dartsim.core.rng import Streams
+from dartsim.core.time_limit import TimeLimit
 from dartsim.core.types import Task, Version, Weights
 from dartsim.curation import (
     DataManager,
@@ -218,9 +219,8 @@ class System(ActingSystem):
                 task.cancel()
 
     async def _until(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.end.reached.wait()
+        with suppress(TimeoutError), TimeLimit(seconds):
+            await self.end.reached.wait()
 
 
 class RunEnd(Instrument):

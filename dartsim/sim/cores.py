@@ -107,7 +107,7 @@ class SharedCores:
             The job, to be given to ``leave`` if the caller stops waiting.
         """
         env = self.env
-        now = env.now
+        now: float = env.now
         total = self.demand + demand
         self.num_jobs += 1
         if self._rate == 1.0 and total <= self.cores:
@@ -142,10 +142,10 @@ class SharedCores:
         Futures are completed last, so that their callbacks see the final state of the cores.
         """
         self._timer = None
-        now = self.env.now
+        now: float = self.env.now
         heap = self._heap
         demand = self.demand
-        finished = []
+        finished: list[Completion] = []
         free, lag, due = self._rate == 1.0, self._lag, now
         while heap:
             job = heap[0]

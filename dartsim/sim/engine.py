@@ -101,6 +101,7 @@ class FluidEngine:
         "_base",
         "_budget",
         "_busy_seconds",
+        "_capacity",
         "_chunk",
         "_context",
         "_decode",
@@ -110,6 +111,7 @@ class FluidEngine:
         "_heap",
         "_image_seconds",
         "_kv_seconds",
+        "_max_num_seqs",
         "_num_live",
         "_num_submitted",
         "_pair_seconds",
@@ -134,16 +136,19 @@ class FluidEngine:
     def __init__(self, env: SimEnvironment, profile: GpuProfile) -> None:
         self.env = env
         self.profile = profile
-        # The profile's numbers, where the hot path finds them in one step.
-        self._base = profile.base_seconds
-        self._decode = [
+        # The profile's numbers, where the hot path finds them in one step; annotated, because mypyc does not read its
+        # class, and would keep objects in place of C's numbers.
+        self._base: tuple[float, ...] = profile.base_seconds
+        self._decode: list[float] = [
             self._base[n] + n * profile.sequence_seconds for n in range(profile.max_num_seqs + 1)
         ]  # an iteration that decodes n sequences, before their context is counted
-        self._budget = profile.token_budget
-        self._kv_seconds = profile.kv_seconds
-        self._pair_seconds = profile.prefill_pair_seconds
-        self._image_seconds = profile.image_seconds
-        self._sequence_seconds = profile.sequence_seconds
+        self._budget: int = profile.token_budget
+        self._capacity: int = profile.kv_capacity_tokens
+        self._max_num_seqs: int = profile.max_num_seqs
+        self._kv_seconds: float = profile.kv_seconds
+        self._pair_seconds: float = profile.prefill_pair_seconds
+        self._image_seconds: float = profile.image_seconds
+        self._sequence_seconds: float = profile.sequence_seconds
         self._fire_timer = self._fire  # bound once: binding it at each arming costs more than the call
         self._handle: Cancellable | None = None
         self._armed = 0.0
@@ -188,10 +193,9 @@ class FluidEngine:
                 "a request needs 0 <= cached_tokens < prompt_tokens, images >= 0 and output_tokens >= 1; "
                 f"got {prompt_tokens=}, {cached_tokens=}, {images=}, {output_tokens=}"
             )
-        profile = self.profile
-        if prompt_tokens + output_tokens > profile.kv_capacity_tokens:
+        if prompt_tokens + output_tokens > self._capacity:
             raise ValueError(
-                f"the cache of {profile.name} holds {profile.kv_capacity_tokens} tokens; a request of "
+                f"the cache of {self.profile.name} holds {self._capacity} tokens; a request of "
                 f"{prompt_tokens + output_tokens} could never run: shorten it"
             )
         number = self._num_submitted
@@ -199,7 +203,7 @@ class FluidEngine:
         job = EngineJob(number, prompt_tokens, cached_tokens, images, output_tokens, done, payload)
         self._queue.append(job)
         if self._paused is None:
-            now = self.env.now
+            now: float = self.env.now
             if not self._planned:
                 self._since = now
                 self._plan(now)
@@ -330,7 +334,7 @@ class FluidEngine:
         """Decide what runs from ``start``, which is not in the past."""
         heap = self._heap
         num_decode = len(heap)
-        seconds = self._context * self._kv_seconds
+        seconds: float = self._context * self._kv_seconds
         if self._queue:
             chunk: list[EngineJob] = []
             left = self._budget - num_decode
@@ -379,10 +383,8 @@ class FluidEngine:
 
     def _admit(self, job: EngineJob) -> bool:
         """Reserve the cache of a waiting job; return whether there was room."""
-        profile = self.profile
-        need = job.prompt_tokens + job.output_tokens
-        reserved = self._reserved + need
-        if reserved > profile.kv_capacity_tokens or self._num_live >= profile.max_num_seqs:
+        reserved = self._reserved + job.prompt_tokens + job.output_tokens
+        if reserved > self._capacity or self._num_live >= self._max_num_seqs:
             return False
         self._reserved = reserved
         self._num_live += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from inspect import Parameter, signature
@@ -57,7 +58,8 @@ class Latency(ABC):
 
     def _draws(self, rng: np.random.Generator) -> Iterator[float]:
         while True:
-            yield from self.draw(rng, BLOCK).tolist()
+            # An array holds numbers, not objects: with many hosts, most draws wait for long.
+            yield from array("d", self.draw(rng, BLOCK).tobytes())
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from functools import partial
 from dartsim.core.compiled import mypyc_attr
 from dartsim.core.errors import WorkerFault, WorkerRestarted
 from dartsim.core.sync_modes import SyncMode
-from dartsim.core.types import Attempt, Reply, Request, Version, Weights
+from dartsim.core.types import Attempt, Reply, Request, Version, Weights, new_reply
 from dartsim.observe import Track
 from dartsim.rollout import Service, Session
 from dartsim.sim.control_loop import ControlLoop
@@ -140,7 +140,7 @@ class SimWorker:
     def _reply(self, request: Request, version: Version, prompt: int, tokens: int, cached: int | None) -> Reply:
         """Return the reply once the latency has passed; ``version`` is that at the start of the request."""
         action = self._policy.act(request)
-        return Reply(action, self.version, version, self.index, prompt, tokens, None, None, None, cached)
+        return new_reply((action, self.version, version, self.index, prompt, tokens, None, None, None, cached))
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
         """Load new weights after the modeled time; the mode decides what happens to running requests."""

@@ -27,7 +27,7 @@ async def expired(body):
     deadlines = Deadlines()
 
     async def main():
-        async with deadlines:
+        with deadlines:
             await body(deadlines)
 
     with pytest.raises(TimeoutError):
@@ -42,7 +42,7 @@ async def test_a_call_that_takes_too_long_expires_when_it_is_due():
 
 
 async def test_a_call_that_comes_back_in_time_does_not():
-    async with Deadlines() as deadlines:
+    with Deadlines() as deadlines:
         await call(deadlines.lane("step", 10.0), 9.0)
         await asyncio.sleep(100.0)
     assert deadlines.expired is None
@@ -60,7 +60,7 @@ async def test_each_call_has_its_whole_limit():
 
 
 async def test_time_between_calls_does_not_count():
-    async with Deadlines() as deadlines:
+    with Deadlines() as deadlines:
         step = deadlines.lane("step", 10.0)
         for _ in range(20):
             await call(step, 9.5)
@@ -81,7 +81,7 @@ async def test_lanes_do_not_disturb_each_other():
 
 
 async def test_a_call_that_ended_never_expires():
-    async with Deadlines() as deadlines:
+    with Deadlines() as deadlines:
         setup = deadlines.lane("setup", 10.0)
         setup.begin()
         setup.end()
@@ -115,7 +115,7 @@ async def test_two_lanes_that_expire_at_once_are_one_time_out():
 
 async def test_cancelling_from_outside_is_no_time_out():
     async def main():
-        async with Deadlines() as deadlines:
+        with Deadlines() as deadlines:
             await call(deadlines.lane("step", 10.0), 1e9)
 
     task = asyncio.get_running_loop().create_task(main())
@@ -128,7 +128,7 @@ async def test_cancelling_from_outside_is_no_time_out():
 
 async def test_an_error_of_a_call_comes_through():
     async def main():
-        async with Deadlines() as deadlines:
+        with Deadlines() as deadlines:
             deadlines.lane("step", 10.0).begin()
             raise ValueError("broken")
 
@@ -139,7 +139,7 @@ async def test_an_error_of_a_call_comes_through():
 def test_no_garbage_is_left():
     async def main():
         for _ in range(100):
-            async with Deadlines() as deadlines:
+            with Deadlines() as deadlines:
                 deadlines.lane("lease", 100.0).begin()
                 await call(deadlines.lane("step", 10.0), 1.0)
 
@@ -150,7 +150,7 @@ def test_no_garbage_is_left():
 
 async def test_no_timer_is_left():
     loop = asyncio.get_running_loop()
-    async with Deadlines() as deadlines:
+    with Deadlines() as deadlines:
         for limit in (10.0, 20.0, 30.0):
             await call(deadlines.lane("step", limit), 1.0)
     assert loop.env.peek() == inf
@@ -166,7 +166,7 @@ async def test_a_lane_arms_a_timer_a_limit_and_not_a_call():
         return call_at(when, *args, **options)
 
     loop.call_at = counting
-    async with Deadlines() as deadlines:
+    with Deadlines() as deadlines:
         step = deadlines.lane("step", 100.0)
         for _ in range(1000):
             await call(step, 1.0)
@@ -178,7 +178,7 @@ async def test_a_lane_arms_a_timer_a_limit_and_not_a_call():
 def test_the_first_call_longer_than_the_limit_expires_and_no_other(calls, limit):
     async def main():
         try:
-            async with Deadlines() as deadlines:
+            with Deadlines() as deadlines:
                 lane = deadlines.lane("step", limit)
                 for gap, seconds in calls:
                     await asyncio.sleep(gap)

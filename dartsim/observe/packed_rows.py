@@ -1,0 +1,86 @@
+"""``PackedRows``: the newest rows of numbers, packed one after the other. Compiled in wheels.
+
+A deque of tuples takes six times the memory, and each row that it drops frees objects that no cache holds any more: in
+a simulation, a tenth of a turn's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from struct import Struct
+from typing import Any
+
+FIRST_ROWS = 256
+"""Rows that there is room for at first; the room is doubled until it has ``maxlen`` rows."""
+
+
+class PackedRows:
+    """The newest ``maxlen`` rows of numbers, oldest first.
+
+    On the hot path, ``rows.pack(rows.buffer, rows.place(), *row)`` does as ``append(row)`` with half of the calls.
+
+    Args:
+        layout: The numbers of a row, as a format of ``struct``.
+        maxlen: Rows to keep, at least 1.
+
+    Attributes:
+        total: Rows so far, those that were dropped included.
+    """
+
+    __slots__ = ("_end", "_next", "_size", "_struct", "buffer", "maxlen", "pack", "total")
+
+    def __init__(self, layout: str, maxlen: int) -> None:
+        if maxlen < 1:
+            raise ValueError(f"maxlen must be at least 1, got {maxlen}")
+        self.maxlen = maxlen
+        self.total = 0
+        self._struct: Any = Struct(layout)
+        self._size: int = self._struct.size
+        self._next = 0
+        self._end = min(FIRST_ROWS, maxlen) * self._size
+        self.buffer = bytearray(self._end)
+        self.pack: Any = self._struct.pack_into
+
+    def place(self) -> int:
+        """Make room for another row, and return its offset in ``buffer``."""
+        at = self._next
+        if at == self._end:
+            at = self._make_room()
+        self._next = at + self._size
+        self.total += 1
+        return at
+
+    def _make_room(self) -> int:
+        """Enlarge the buffer, or begin with its oldest row again."""
+        most = self.maxlen * self._size
+        if self._end == most:
+            return 0
+        at, self._end = self._end, min(2 * self._end, most)
+        self.buffer.extend(bytes(self._end - at))
+        return at
+
+    def append(self, row: Iterable[float]) -> None:
+        self.pack(self.buffer, self.place(), *row)
+
+    def extend(self, rows: Iterable[Iterable[float]]) -> None:
+        for row in rows:
+            self.append(row)
+
+    def since(self, total: int) -> Iterator[tuple[Any, ...]]:
+        """Return the kept rows that came when there had been ``total`` rows or more."""
+        return islice(self, max(0, total - (self.total - len(self))), None)
+
+    def oldest(self) -> tuple[Any, ...]:
+        """Return the oldest kept row; there must be one."""
+        return next(iter(self))
+
+    def __len__(self) -> int:
+        return min(self.total, self.maxlen)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        used = self.total * self._size
+        if used <= self._end:
+            return iter(self._struct.iter_unpack(bytes(self.buffer[:used])))
+        older, newer = bytes(self.buffer[self._next :]), bytes(self.buffer[: self._next])
+        return chain(self._struct.iter_unpack(older), self._struct.iter_unpack(newer))
