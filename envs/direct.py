@@ -1,28 +1,28 @@
 """``DirectEnv``: a gymnasium GUI environment called inline, on the event loop of the caller, for runs in real time.
 
 The mock desktop needs a tenth of a millisecond for a step, less than handing it to a thread.
+
+Compiled in wheels; classes that are used at every turn inherit from no class that is not, and decorate no method.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
 from gymnasium.error import ResetNeeded
-from typing_extensions import override
 
+from dartsim.core.compiled import mypyc_attr
 from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
-from dartsim.core.ports import AsyncEnv, EnvProvider
-from dartsim.core.snapshots import Snapshots
 from dartsim.core.types import Observation, StepResult, Task, new_step_result
 from dartsim.envs.base import DONE, FAIL, GuiEnv
+from dartsim.envs.copied_states import CopiedStates, HostStates
 
 
-class DirectEnv(AsyncEnv):
-    """One running desktop.
+@mypyc_attr(allow_interpreted_subclasses=True)
+class DirectEnv:
+    """One running desktop; implements ``dartsim.core.ports.AsyncEnv``.
 
     Args:
         desktop: A ``GuiEnv``, or anything with its plain calls; or any other gymnasium environment whose action is a
@@ -39,15 +39,12 @@ class DirectEnv(AsyncEnv):
         self._desktop = WrappedDesktop(desktop) if foreign else desktop
         self.snapshots = None if states is None else CopiedStates(self._desktop, states)
 
-    @override
     async def reset(self, task: Task, *, seed: int) -> Observation:
         return self.reset_now(task, seed)
 
-    @override
     async def step(self, action: str) -> StepResult:
         return self.step_now(action)
 
-    @override
     async def evaluate(self) -> float:
         return self.evaluate_now()
 
@@ -84,71 +81,18 @@ class DirectEnv(AsyncEnv):
         except Exception as exc:
             raise ScoreUnavailable(f"the evaluator failed: {exc!r}") from exc
 
-    @override
     async def close(self) -> None:
         self._desktop.close()
 
 
-@dataclass
-class HostStates:
-    """The saved states of a host's desktops, by key; None is the state after a boot, which any ``begin`` returns to."""
-
-    host: str
-    states: dict[str, Any] = field(default_factory=dict)
-
-
-class CopiedStates(Snapshots):
-    """The saved states of a desktop that copies its own."""
-
-    def __init__(self, desktop: Any, kept: HostStates) -> None:
-        self._desktop = desktop
-        self._kept = kept
-        self._restored: Any = None
-        self._begun = False
-
-    @property
-    @override
-    def host(self) -> str:
-        return self._kept.host
-
-    @override
-    async def save(self, key: str) -> int:
-        state = self._desktop.copy_state() if self._begun else None
-        self._kept.states[key] = state
-        return len(pickle.dumps(state))
-
-    @override
-    async def restore(self, key: str) -> None:
-        if key not in self._kept.states:
-            raise EnvBroken(f"{self.host} has no saved state {key!r}")
-        self._restored, self._begun = self._kept.states[key], False
-
-    @override
-    async def delete(self, key: str) -> None:
-        self._kept.states.pop(key, None)
-
-    @property
-    def set_up(self) -> bool:
-        """Whether the restored state is that of a task that was set up."""
-        return self._restored is not None
-
-    def begin(self, task: Task, seed: int) -> None:
-        """Begin an attempt in the restored state; set it up if there is none."""
-        state, self._restored, self._begun = self._restored, None, True
-        if state is None:
-            self._desktop.begin(task, seed)
-        else:
-            self._desktop.resume(state, task, seed)
-
-
-class DirectProvider(EnvProvider):
-    """Starts desktops at once, which save their states if ``forks``."""
+@mypyc_attr(allow_interpreted_subclasses=True)
+class DirectProvider:
+    """Starts desktops at once, which save their states if ``forks``; implements ``dartsim.core.ports.EnvProvider``."""
 
     def __init__(self, make_env: Callable[[], Any], *, forks: bool = False) -> None:
         self._make_env = make_env
         self._states = HostStates("this process") if forks else None
 
-    @override
     async def start(self, slot: int) -> DirectEnv:
         try:
             return DirectEnv(self._make_env(), self._states)

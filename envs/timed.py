@@ -3,24 +3,22 @@
 The gymnasium environment decides what happens; an ``EnvTiming`` how long it takes on a quiet host, and the host's
 shared cores, start slots and memory how much longer here. Content is computed when the latency has passed. A cancelled
 call gives back its cores and start slot; a cancelled start also its memory, which a running desktop keeps until
-``close``.
+``close``. Compiled in wheels.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
-from typing_extensions import override
 
 from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed
-from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Observation, StepResult, Task
-from dartsim.envs.direct import CopiedStates, DirectEnv, HostStates
+from dartsim.envs.copied_states import HostStates, TimedStates
+from dartsim.envs.direct import DirectEnv
 from dartsim.sim.env_profiles import EnvTiming
 from dartsim.sim.host import SimHost, mib, place
 
@@ -54,9 +52,7 @@ class TimedEnv(DirectEnv):
         self._cores = host.cores
         self._used = False
         self._closed = False
-        self._create_future = asyncio.get_running_loop().create_future
 
-    @override
     async def reset(self, task: Task, *, seed: int) -> Observation:
         pace = self._pace
         if self._used and pace.timing.fresh_per_attempt:
@@ -85,19 +81,11 @@ class TimedEnv(DirectEnv):
         await self.host.run(self._pace.save(), self._pace.boot_cores)
         return int(self._pace.timing.snapshot_mib * 2**20)
 
-    @override
     async def step(self, action: str) -> StepResult:
         pace = self._pace
-        future = self._create_future()
-        job = self._cores.use(pace.step(), pace.step_cores, future)
-        try:
-            await future
-        except BaseException:
-            self._cores.leave(job)
-            raise
+        await self._cores.run(pace.step(), pace.step_cores)
         return self.step_now(action)
 
-    @override
     async def evaluate(self) -> float:
         pace = self._pace
         if pace.timing.evaluate_settle_seconds:
@@ -105,7 +93,6 @@ class TimedEnv(DirectEnv):
         await self.host.run(pace.evaluate(), pace.step_cores)
         return self.evaluate_now()
 
-    @override
     async def close(self) -> None:
         if self._closed:
             return
@@ -118,25 +105,6 @@ class TimedEnv(DirectEnv):
                 self._desktop.close()
             except Exception:
                 logger.warning("a desktop failed in close; its host's memory is free again", exc_info=True)
-
-
-class TimedStates(CopiedStates):
-    """Saved states, and the time that saving and restoring take."""
-
-    def __init__(self, desktop: Any, kept: HostStates, env: TimedEnv) -> None:
-        super().__init__(desktop, kept)
-        self._env = env
-
-    @override
-    async def save(self, key: str) -> int:
-        num_bytes = await self._env.save()
-        await super().save(key)
-        return num_bytes
-
-    @override
-    async def restore(self, key: str) -> None:
-        await self._env.revert()
-        await super().restore(key)
 
 
 class Pace:
@@ -163,13 +131,16 @@ class Pace:
 
     async def boot_on(self, host: SimHost) -> None:
         """Start and boot: the start while holding a start slot, the rest beside others."""
-        async with host.starting():
+        await host.starts.take()
+        try:
             await host.run(self.start(), self.boot_cores)
+        finally:
+            host.starts.give_back()
         await host.run(self.boot(), self.boot_cores)
 
 
-class TimedProvider(EnvProvider):
-    """Starts desktops on hosts.
+class TimedProvider:
+    """Starts desktops on hosts; implements ``dartsim.core.ports.EnvProvider``.
 
     Latencies are drawn a host and a kind from streams of their own, in the order in which its desktops ask. With
     ``forks`` the desktops of a host save their states there.
@@ -196,7 +167,6 @@ class TimedProvider(EnvProvider):
         self._states = [states[id(host)] for host in self.hosts]
         self._paces = [pace_of[id(host)] for host in self.hosts]
 
-    @override
     async def start(self, slot: int) -> TimedEnv:
         host, pace = self.hosts[slot], self._paces[slot]
         await host.memory.take(pace.memory_mib)

@@ -66,7 +66,9 @@ class TimeLimit:
         self.lift()
         task, self._task = self._task, None
         if self.expired and task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError):
-            raise TimeoutError from error
+            timeout = TimeoutError()
+            timeout.__cause__ = error  # mypyc ignores ``from``
+            raise timeout
 
     def _expire(self) -> None:
         self._handle = None

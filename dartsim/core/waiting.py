@@ -25,14 +25,19 @@ class PausableDeadline(Protocol):
 _current: ContextVar[PausableDeadline | None] = ContextVar("deadline", default=None)
 
 
-@contextmanager
-def pausable(deadline: PausableDeadline) -> Iterator[None]:
+class pausable:  # noqa: N801 - it is used as a function
     """Let what is called within the block pause a deadline."""
-    token = _current.set(deadline)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+
+    __slots__ = ("_deadline", "_token")
+
+    def __init__(self, deadline: PausableDeadline) -> None:
+        self._deadline = deadline
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self._deadline)
+
+    def __exit__(self, *exc: object) -> None:
+        _current.reset(self._token)
 
 
 @contextmanager

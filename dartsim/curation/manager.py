@@ -19,7 +19,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from dartsim.core.errors import StoreFault
@@ -104,6 +103,7 @@ class DataManager:
         self.withdraw: Callable[[int], None] = lambda attempt: None
         self.host_of: Callable[[int], str | None] = lambda slot: None
         self.failure: BaseException | None = None
+        self._or_suspend = _SuspendedOnFailure(self)
         self.changed = recorder.clock()
 
     @property
@@ -138,7 +138,7 @@ class DataManager:
         if self._ending:
             return None
         waiter = self._queue.join(slot)
-        with self._or_suspend():
+        with self._or_suspend:
             self._start_attempts()
             if waiter.done():
                 self._settle()
@@ -165,19 +165,9 @@ class DataManager:
                 self._queue.start(slot, attempt)
 
     def finish(self, trajectory: Trajectory) -> None:
-        with self._or_suspend():
+        with self._or_suspend:
             self._finish(trajectory)
             self._settle()
-
-    @contextmanager
-    def _or_suspend(self) -> Iterator[None]:
-        """Store nothing any more if the block fails: an attempt may be in no place then, or in no slot."""
-        try:
-            yield
-        except BaseException as error:
-            self.store.suspend()
-            self.failure = error
-            raise
 
     def _finish(self, trajectory: Trajectory) -> None:
         withdrawn = self.ledger.end(trajectory)
@@ -428,6 +418,23 @@ class DataManager:
             if fresh:
                 return f"the trainer waits for a batch, although {fresh} fresh groups are eligible"
         return None
+
+
+class _SuspendedOnFailure:
+    """Stores nothing any more if the block fails: an attempt may be in no place then, or in no slot."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: DataManager) -> None:
+        self._data = data
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            self._data.store.suspend()
+            self._data.failure = error
 
 
 def _cancelled(attempt: Attempt, cause: str) -> Trajectory:

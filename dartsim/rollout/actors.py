@@ -6,19 +6,16 @@ admit --> lease a desktop --> play: reset, (generate, step)*, evaluate --> finis
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from dartsim.config.sections.rollout import LimitsConfig
-from dartsim.core.errors import DartsimError, EnvFault, EnvStartFailed, ScoreUnavailable, WorkerFault, cause_of
-from dartsim.core.ports import AsyncEnv, AttemptSource
+from dartsim.core.errors import EnvStartFailed
+from dartsim.core.ports import AttemptSource
 from dartsim.core.time_limit import TimeLimit
-from dartsim.core.types import Attempt, Ending, Trajectory, Turn
-from dartsim.core.waiting import pausable
+from dartsim.core.types import Attempt, Ending, Trajectory
 from dartsim.observe import DesktopState, Recorder, Track
 from dartsim.rollout.cluster import EnvCluster
-from dartsim.rollout.deadlines import Deadlines
+from dartsim.rollout.playing import play
 from dartsim.rollout.service import Service
-from dartsim.rollout.turns import Session, take_turns
 
 WITHDRAWN = "withdrawn"
 """Cause of attempts that curation ended because they would be too stale to train on."""
@@ -106,73 +103,6 @@ class Rollout:
             session.close()
             if trajectory is None:
                 self._source.finish(masked(attempt, Ending.CANCELLED, "run ended", started, loop.time()))
-
-
-async def play(
-    attempt: Attempt,
-    env: AsyncEnv,
-    session: Session,
-    track: Track,
-    limits: LimitsConfig,
-    *,
-    started: float,
-    fail_at_limit: bool = False,
-    on_fault: Callable[[str, str], None] | None = None,
-) -> Trajectory:
-    """Play an attempt on a desktop, from setup to score, and return its trajectory.
-
-    A fault ends the attempt with its cause and without a reward; it never becomes a reward of 0. If cancelled, it
-    returns nothing: the caller records the cancellation. The session is closed after the last turn, however that one
-    ended, so that nobody waits for a turn that will not come.
-    """
-    turns: list[Turn] = []
-    reward: float | None = None
-    cause: str | None = None
-    failure: DartsimError | None = None
-    deadlines = Deadlines()
-    try:
-        with deadlines:
-            deadlines.lane("lease", limits.lease_seconds).begin()
-            try:
-                ending = await take_turns(attempt, env, session, track, limits, deadlines, turns, fail_at_limit)
-            finally:
-                session.close()
-            track.enter(DesktopState.EVALUATING)
-            deadlines.lane("evaluate", limits.evaluate_seconds).begin()
-            with pausable(_ScoringQueue(deadlines, track)):
-                reward = await env.evaluate()
-    except TimeoutError:
-        expired = deadlines.expired
-        ending, cause = Ending.TIMED_OUT, f"{expired.label if expired else 'call'} timed out"
-    except EnvFault as fault:
-        ending, failure = Ending.BROKEN, fault
-    except WorkerFault as fault:
-        ending, failure = Ending.WORKER_FAULT, fault
-    except ScoreUnavailable as fault:
-        ending, failure = Ending.UNSCORED, fault
-    if failure is not None:
-        cause = cause_of(failure)
-        if on_fault is not None:
-            on_fault(cause, str(failure))
-    now = asyncio.get_running_loop().time()
-    return Trajectory(attempt, tuple(turns), ending, reward, cause, started, now)
-
-
-class _ScoringQueue:
-    """The deadlines and the desktop's state, while its score waits for its turn."""
-
-    def __init__(self, deadlines: Deadlines, track: Track) -> None:
-        self._deadlines = deadlines
-        self._track = track
-
-    def pause(self) -> None:
-        self._deadlines.pause()
-        self._track.enter(DesktopState.SCORE_WAIT)
-
-    def resume(self) -> None:
-        """Score with the time that was left."""
-        self._track.enter(DesktopState.EVALUATING)
-        self._deadlines.resume()
 
 
 def masked(attempt: Attempt, ending: Ending, cause: str, started: float, now: float) -> Trajectory:

@@ -11,6 +11,7 @@ when it rings too early it is armed again.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -123,6 +124,16 @@ class SharedCores:
         if heap[0] is job:
             self._arm(now)
         return job
+
+    async def run(self, seconds: float, demand: float) -> None:
+        """Run a job to its end; cancelled, it leaves the cores."""
+        future = asyncio.get_running_loop().create_future()
+        job = self.use(seconds, demand, future)
+        try:
+            await future
+        except BaseException:
+            self.leave(job)
+            raise
 
     def leave(self, job: CoreJob) -> None:
         """Take a job off the cores; harmless if it has finished or left."""

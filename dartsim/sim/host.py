@@ -1,6 +1,6 @@
 """A machine that runs desktops: memory, container starts and cores; and the placement of desktops on machines.
 
-Memory is a SimPy container, starts are a SimPy resource (one at a time, or k), cores are shared by all
+Memory is a SimPy container, start slots (one, or k) are handed out in order, and cores are shared by all
 (``dartsim.sim.cores``). A cancelled call gives back what it took.
 """
 
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import simpy
 
@@ -55,32 +57,43 @@ class Memory(simpy.Container):
             self._trigger_get(None)  # a smaller request may have waited behind this one
 
 
-class StartSlot:
-    """One of a host's start slots, held for an ``async with`` block; first come, first served."""
+class StartSlots:
+    """A host's start slots, handed out first come, first served.
 
-    __slots__ = ("_request", "_starts")
+    Attributes:
+        count: Slots that are taken.
+        queue: What waits for one.
+    """
 
-    def __init__(self, starts: simpy.Resource) -> None:
-        self._starts = starts
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.count = 0
+        self.queue: deque[asyncio.Future[None]] = deque()
 
-    async def __aenter__(self) -> None:
-        self._request = request = self._starts.request()
-        if not request.triggered:
-            try:
-                await wait(request)
-            except BaseException:
-                self._give_back()
-                raise
+    async def take(self) -> None:
+        """Wait for a slot and take it; cancelled, it takes none."""
+        if self.count < self.capacity:
+            self.count += 1
+            return
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.queue.append(granted)
+        try:
+            await granted
+        except BaseException:
+            if granted in self.queue:
+                self.queue.remove(granted)
+            elif not granted.cancelled():
+                self.give_back()
+            raise
 
-    async def __aexit__(self, *exc: object) -> None:
-        self._give_back()
-
-    def _give_back(self) -> None:
-        """Release the slot, or leave the queue."""
-        if self._request.triggered:
-            self._starts.release(self._request)
-        else:
-            self._request.cancel()
+    def give_back(self) -> None:
+        """Free a slot, or hand it to what has waited longest."""
+        while self.queue:
+            granted = self.queue.popleft()
+            if not granted.done():
+                granted.set_result(None)
+                return
+        self.count -= 1
 
 
 class CoreUse(simpy.Event):
@@ -132,17 +145,11 @@ class SimHost:
         self.memory_gib = memory_gib
         self.cores = SharedCores(env, cores)
         self.memory = Memory(env, 2**62 if memory_gib == math.inf else math.floor(memory_gib * MIB_PER_GIB))
-        self.starts = simpy.Resource(env, capacity=concurrent_starts)
+        self.starts = StartSlots(concurrent_starts)
 
-    async def run(self, seconds: float, demand: float) -> None:
+    def run(self, seconds: float, demand: float) -> Coroutine[Any, Any, None]:
         """Run something on the cores; cancelled, it leaves them."""
-        future = asyncio.get_running_loop().create_future()
-        job = self.cores.use(seconds, demand, future)
-        try:
-            await future
-        except BaseException:
-            self.cores.leave(job)
-            raise
+        return self.cores.run(seconds, demand)
 
     async def idle(self, seconds: float) -> None:
         """Let time pass that needs no cores, on the host's clock; cancelled, it leaves no timer."""
@@ -152,9 +159,6 @@ class SimHost:
             await future
         finally:
             timer.cancel()
-
-    def starting(self) -> StartSlot:
-        return StartSlot(self.starts)
 
     def fits(self, memory_gib: float) -> int | None:
         """Return how many desktops of a size fit in all; None for no limit."""

@@ -41,14 +41,17 @@ class Reference:
             self._timeout.reschedule(None)
 
 
-class Awaited(TimeLimit):
+class Awaited:
     """A ``TimeLimit`` for ``async with``, so that one test has both."""
 
+    def __init__(self, seconds):
+        self._limit = TimeLimit(seconds)
+
     async def __aenter__(self):
-        return self.__enter__()
+        return self._limit.__enter__()
 
     async def __aexit__(self, *exc):
-        return self.__exit__(*exc)
+        return self._limit.__exit__(*exc)
 
 
 async def history(kind, seconds, outer, work, ended, lifted, canceled):

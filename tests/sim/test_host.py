@@ -23,8 +23,9 @@ def test_starts_are_one_at_a_time_or_k():
         seen = []
 
         async def start():
-            async with host.starting():
-                await host.run(2.0, 0.0)
+            await host.starts.take()
+            await host.run(2.0, 0.0)
+            host.starts.give_back()
             seen.append(now())
 
         async with asyncio.TaskGroup() as group:
@@ -93,8 +94,11 @@ def test_nothing_is_kept_by_whoever_is_cancelled(users, cancel_after):
         await asyncio.sleep(delay)
         await host.memory.take(mib(gib))
         try:
-            async with host.starting():
+            await host.starts.take()
+            try:
                 await host.run(seconds, 1.0)
+            finally:
+                host.starts.give_back()
         finally:
             host.memory.give_back(mib(gib))
 
@@ -109,7 +113,7 @@ def test_nothing_is_kept_by_whoever_is_cancelled(users, cancel_after):
 
     host = run_virtual(main())
     assert host.memory.level == host.memory.capacity
-    assert (host.starts.count, host.starts.queue, host.memory.get_queue) == (0, [], [])
+    assert (host.starts.count, list(host.starts.queue), host.memory.get_queue) == (0, [], [])
     assert (host.cores.num_jobs, host.cores.demand) == (0, 0.0)
 
 

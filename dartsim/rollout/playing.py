@@ -1,0 +1,89 @@
+"""``play``: an attempt on a desktop, from its set-up to its score, and what becomes of its faults.
+
+Compiled in wheels; see ``dartsim.rollout.turns`` for where it must not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dartsim.core.errors import DartsimError, EnvFault, ScoreUnavailable, WorkerFault, cause_of
+from dartsim.core.types import Attempt, Ending, Trajectory, Turn
+from dartsim.core.waiting import pausable
+from dartsim.observe.records import Track
+from dartsim.observe.states import DesktopState
+from dartsim.rollout.deadlines import Deadlines
+from dartsim.rollout.turns import Session, take_turns
+
+if TYPE_CHECKING:
+    from dartsim.config.sections.rollout import LimitsConfig
+    from dartsim.core.ports import AsyncEnv
+
+
+async def play(
+    attempt: Attempt,
+    env: AsyncEnv,
+    session: Session,
+    track: Track,
+    limits: LimitsConfig,
+    *,
+    started: float,
+    fail_at_limit: bool = False,
+    on_fault: Callable[[str, str], None] | None = None,
+) -> Trajectory:
+    """Play an attempt on a desktop, from setup to score, and return its trajectory.
+
+    A fault ends the attempt with its cause and without a reward; it never becomes a reward of 0. If cancelled, it
+    returns nothing: the caller records the cancellation. The session is closed after the last turn, however that one
+    ended, so that nobody waits for a turn that will not come.
+    """
+    turns: list[Turn] = []
+    reward: float | None = None
+    cause: str | None = None
+    failure: DartsimError | None = None
+    deadlines = Deadlines()
+    try:
+        with deadlines:
+            deadlines.lane("lease", limits.lease_seconds).begin()
+            try:
+                ending = await take_turns(attempt, env, session, track, limits, deadlines, turns, fail_at_limit)
+            finally:
+                session.close()
+            track.enter(DesktopState.EVALUATING)
+            deadlines.lane("evaluate", limits.evaluate_seconds).begin()
+            with pausable(_ScoringQueue(deadlines, track)):
+                reward = await env.evaluate()
+    except TimeoutError:
+        expired = deadlines.expired
+        ending, cause = Ending.TIMED_OUT, f"{expired.label if expired else 'call'} timed out"
+    except EnvFault as fault:
+        ending, failure = Ending.BROKEN, fault
+    except WorkerFault as fault:
+        ending, failure = Ending.WORKER_FAULT, fault
+    except ScoreUnavailable as fault:
+        ending, failure = Ending.UNSCORED, fault
+    if failure is not None:
+        cause = cause_of(failure)
+        if on_fault is not None:
+            on_fault(cause, str(failure))
+    now = asyncio.get_running_loop().time()
+    return Trajectory(attempt, tuple(turns), ending, reward, cause, started, now)
+
+
+class _ScoringQueue:
+    """The deadlines and the desktop's state, while its score waits for its turn."""
+
+    def __init__(self, deadlines: Deadlines, track: Track) -> None:
+        self._deadlines = deadlines
+        self._track = track
+
+    def pause(self) -> None:
+        self._deadlines.pause()
+        self._track.enter(DesktopState.SCORE_WAIT)
+
+    def resume(self) -> None:
+        """Score with the time that was left."""
+        self._track.enter(DesktopState.EVALUATING)
+        self._deadlines.resume()
