@@ -33,7 +33,7 @@ from dartsim.sim.faults import FaultFreeCluster, fault_kinds
 from dartsim.sim.faults.kinds import kind_named
 from dartsim.sim.perturb import PerturbedLoop
 from dartsim.sim.prompts import PromptModel
-from dartsim.sim.surrogate import TaskDifficulty
+from dartsim.sim.task_difficulties import TaskDifficulty
 from dartsim.store.memory import MemoryStore
 from dartsim.store.sql import SqlStore
 

@@ -59,11 +59,9 @@ class RolloutService:
     def session(self, attempt: Attempt, track: Track) -> Session:
         return PoolSession(self, attempt, track)
 
-    def idle(self, worker: WorkerSlot) -> None:
-        """Note that a worker's last live request has ended."""
-        if worker.routable:
-            worker.track.enter(EngineState.IDLE)
-        elif worker.drained is not None and not worker.drained.done():
+    def drained(self, worker: WorkerSlot) -> None:
+        """Note that the last live request of a worker that takes no new ones has ended."""
+        if worker.drained is not None and not worker.drained.done():
             worker.drained.set_result(None)
 
     def count_fault(self, fault: WorkerFault) -> None:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from dartsim.observe import Recorder
 
 # A global name costs a tenth of an attribute lookup in an enumeration.
-GENERATING, ACTING, BUSY = DesktopState.GENERATING, DesktopState.ACTING, EngineState.BUSY
+GENERATING, ACTING = DesktopState.GENERATING, DesktopState.ACTING
+BUSY, IDLE = EngineState.BUSY, EngineState.IDLE
 
 FAIL_ACTION = "FAIL"
 
@@ -110,7 +111,7 @@ class SessionPool(Protocol):
     async def wait_until_up(self, track: Track) -> None: ...
     def count_fault(self, fault: WorkerFault) -> None: ...
     def set_apart(self, worker: WorkerSlot, fault: WorkerFault) -> None: ...
-    def idle(self, worker: WorkerSlot) -> None: ...
+    def drained(self, worker: WorkerSlot) -> None: ...
 
 
 class PoolSession:
@@ -153,7 +154,10 @@ class PoolSession:
                 self._last = worker
                 router.end(worker)
                 if worker.in_flight == 0:
-                    service.idle(worker)
+                    if worker.routable:
+                        worker.track.enter(IDLE)
+                    else:
+                        service.drained(worker)
             if reply is None:
                 continue
             if requests is not None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from dartsim.sim.huge_pages import use_huge_pages
 
-GARBAGE_THRESHOLD = 500_000
+GARBAGE_THRESHOLD = 2_000_000
 """Objects allocated and not freed before garbage is collected; Python's default is 700."""
 
 

@@ -32,7 +32,8 @@ from dartsim.sim.host import SimHost, place
 from dartsim.sim.latency import from_spec
 from dartsim.sim.learner import UpdateTokens
 from dartsim.sim.prompts import PromptModel
-from dartsim.sim.surrogate import MEAN_SUCCESS, RecordedAttempt, RecordedOutcomes, TaskDifficulty, difficulties
+from dartsim.sim.surrogate import RecordedAttempt, RecordedOutcomes
+from dartsim.sim.task_difficulties import MEAN_SUCCESS, TaskDifficulty, difficulties
 
 logger = logging.getLogger(__name__)
 

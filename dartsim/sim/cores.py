@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -53,6 +54,7 @@ class SharedCores:
 
     __slots__ = (
         "_armed",
+        "_create_future",
         "_done_core_seconds",
         "_heap",
         "_lag",
@@ -85,6 +87,7 @@ class SharedCores:
         self._ring_timer = self._ring  # bound once
         self._armed = math.inf
         self._done_core_seconds = 0.0
+        self._create_future: Callable[[], asyncio.Future[None]] | None = None  # of the loop, once one runs
 
     @property
     def rate(self) -> float:
@@ -127,7 +130,10 @@ class SharedCores:
 
     async def run(self, seconds: float, demand: float) -> None:
         """Run a job to its end; cancelled, it leaves the cores."""
-        future = asyncio.get_running_loop().create_future()
+        create_future = self._create_future
+        if create_future is None:
+            create_future = self._create_future = asyncio.get_running_loop().create_future
+        future = create_future()
         job = self.use(seconds, demand, future)
         try:
             await future

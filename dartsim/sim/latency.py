@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from inspect import Parameter, signature
-from itertools import pairwise, repeat
+from itertools import chain, pairwise, repeat
 from statistics import NormalDist
 from typing import Annotated, Any
 
@@ -54,12 +54,12 @@ class Latency(ABC):
 
     def sampler(self, rng: np.random.Generator) -> Callable[[], float]:
         """Return a function that gives one draw a call; it owns ``rng`` from now on."""
-        return self._draws(rng).__next__
+        return chain.from_iterable(self._blocks(rng)).__next__
 
-    def _draws(self, rng: np.random.Generator) -> Iterator[float]:
+    def _blocks(self, rng: np.random.Generator) -> Iterator[array[float]]:
         while True:
             # An array holds numbers, not objects: with many hosts, most draws wait for long.
-            yield from array("d", self.draw(rng, BLOCK).tobytes())
+            yield array("d", self.draw(rng, BLOCK).tobytes())
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ dropped decides what a prefix cache is worth.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise, takewhile
+from itertools import chain, pairwise, takewhile
 from typing import Literal, NamedTuple
 
 from numpy.random import Generator
@@ -197,12 +197,11 @@ class ReplyLengths:
             return lambda: constant
         shape = (self.mean_tokens / self.sd_tokens) ** 2
         scale = self.mean_tokens / shape
-        drawn: list[int] = []
 
-        def draw() -> int:
-            if not drawn:
+        def blocks() -> Iterator[list[int]]:
+            while True:
                 lengths = rng.gamma(shape, scale, block).round().clip(1, self.max_tokens)
-                drawn.extend(lengths.astype(int).tolist())
-            return drawn.pop()
+                yield lengths.astype(int)[::-1].tolist()  # a block's last first: recorded runs keep their draws
 
+        draw: Callable[[], int] = chain.from_iterable(blocks()).__next__
         return draw

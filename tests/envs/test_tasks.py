@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dartsim.core.errors import TaskFileError
 from dartsim.envs.base import is_infeasible
 from dartsim.envs.tasks import TaskFile, load_suite, load_task
-from dartsim.sim.surrogate import DOMAINS, by_domain
+from dartsim.sim.task_difficulties import DOMAINS, by_domain
 
 OSWORLD = Path(os.environ.get("DARTSIM_OSWORLD_TASKS", Path(__file__).parents[3] / "shared/data/osworld_tasks"))
 needs_osworld = pytest.mark.skipif(not OSWORLD.is_dir(), reason="OSWorld's task files are not here")

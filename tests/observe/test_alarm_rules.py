@@ -14,7 +14,7 @@ from dartsim.observe.alarm_rules import Alarms, DiskUse
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build
 from dartsim.sim import run_virtual
-from dartsim.sim.surrogate import TaskDifficulty
+from dartsim.sim.task_difficulties import TaskDifficulty
 from dartsim.store.memory import MemoryStore
 
 SMALL = {

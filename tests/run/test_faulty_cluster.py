@@ -18,7 +18,7 @@ from dartsim.run.simulation import build, run_simulation
 from dartsim.sim import run_virtual_reported
 from dartsim.sim.faults import KINDS, Effect, FaultFreeCluster, Scope
 from dartsim.sim.faults.kinds import FUZZ_PLACES
-from dartsim.sim.surrogate import TaskDifficulty
+from dartsim.sim.task_difficulties import TaskDifficulty
 from dartsim.store.memory import MemoryStore
 
 HOURS, HEALED = 1.0, 0.4

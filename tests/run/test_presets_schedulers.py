@@ -15,7 +15,7 @@ from dartsim.observe import DesktopState
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build, run_simulation
 from dartsim.sim import run_virtual_reported
-from dartsim.sim.surrogate import TaskDifficulty
+from dartsim.sim.task_difficulties import TaskDifficulty
 from dartsim.store.memory import MemoryStore
 
 NO_TIME = {"start": 0.0, "boot": 0.0, "setup": 0.0, "step": 20.0, "evaluate": 0.0, "teardown": 0.0}

@@ -12,7 +12,7 @@ from dartsim.observe.bias import judged
 from dartsim.run.prepare import prepare
 from dartsim.run.results import classes, difficulty
 from dartsim.run.simulation import run_simulation
-from dartsim.sim.surrogate import TaskDifficulty
+from dartsim.sim.task_difficulties import TaskDifficulty
 
 
 def lab(preset, hours, *changes):

@@ -21,7 +21,7 @@ from dartsim.run.simulation import build
 from dartsim.run.system import only_error
 from dartsim.sim import run_virtual_reported
 from dartsim.sim.perturb import Perturbation
-from dartsim.sim.surrogate import TaskDifficulty
+from dartsim.sim.task_difficulties import TaskDifficulty
 from dartsim.store.memory import MemoryStore
 
 HOURS = 0.4

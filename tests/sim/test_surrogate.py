@@ -10,7 +10,8 @@ from dartsim.config import load
 from dartsim.config.sections.policy import SurrogateConfig
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Attempt, Request, Task
-from dartsim.sim.surrogate import SurrogateActions, SurrogatePolicy, TaskDifficulty, _uniform, log_parameters
+from dartsim.sim.surrogate import SurrogateActions, SurrogatePolicy, _uniform, log_parameters
+from dartsim.sim.task_difficulties import TaskDifficulty
 
 ACTIONS = SurrogateActions("work", "solve", "done")
 

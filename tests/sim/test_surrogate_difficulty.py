@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Task
-from dartsim.sim.surrogate import (
+from dartsim.sim.task_difficulties import (
     ALWAYS_SOLVED,
     DECILES,
     DOMAINS,
