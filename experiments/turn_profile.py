@@ -32,6 +32,7 @@ PARTS = {
     "sim/loop": "loop: heap, ready queue",
     "asyncio": "tasks and futures",
     "sim/tasks": "tasks and futures",
+    "core/time_limit": "deadlines",
     "sim/engine": "engines",
     "sim/cores": "cores",
     "sim/host": "cores",
@@ -58,7 +59,7 @@ CALLS = {
     "SharedCores._ring": "work on a host's cores ends",
     "_arrived": "a request arrives at its engine",
     "Deadlines._check": "a check of an attempt's deadlines",
-    "Timeout._on_timeout": "the time limit of a start or a tear-down",
+    "TimeLimit._expire": "the time limit of a start or a tear-down",
 }
 """What the commonest calls are."""
 
