@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from dartsim.core.compiled import mypyc_attr
 from dartsim.core.errors import WorkerFault, WorkerRestarted
@@ -86,6 +87,7 @@ class SimWorker:
         prepare_seconds: float = 0.0,
     ) -> None:
         self.index = index
+        self._shared_index: Any = index
         self.engine = engine
         self.version: Version = 0
         self._loop = asyncio.get_running_loop()
@@ -123,7 +125,7 @@ class SimWorker:
         version = self.version
         tokens = self._reply_tokens()
         future = self._loop.create_future()
-        job = self.engine.submit(prompt.tokens, prompt.cached_tokens, prompt.images, tokens, self._done, future)
+        job = first = self.engine.submit(prompt.tokens, prompt.cached_tokens, prompt.images, tokens, self._done, future)
         try:
             await future
         except BaseException:
@@ -134,13 +136,18 @@ class SimWorker:
                 job = self._again.pop(future, job)
         if self.engine.atomic:
             version = self.version
-        cached = job.cached_tokens if self._has_prefixes else None
+        cached: Any = None
+        if self._has_prefixes:
+            cached = prompt.cached_tokens if job is first else job.cached_tokens
         return self._reply(request, version, prompt.tokens, tokens, cached)
 
-    def _reply(self, request: Request, version: Version, prompt: int, tokens: int, cached: int | None) -> Reply:
-        """Return the reply once the latency has passed; ``version`` is that at the start of the request."""
+    def _reply(self, request: Request, version: Version, prompt: Any, tokens: int, cached: Any) -> Reply:
+        """Return the reply once the latency has passed; ``version`` is that at the start of the request.
+
+        The numbers that replies share are ``Any``: of an ``int``, mypyc makes another object for each reply.
+        """
         action = self._policy.act(request)
-        return new_reply((action, self.version, version, self.index, prompt, tokens, None, None, None, cached))
+        return new_reply((action, self.version, version, self._shared_index, prompt, tokens, None, None, None, cached))
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
         """Load new weights after the modeled time; the mode decides what happens to running requests."""
