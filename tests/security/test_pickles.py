@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 KNOWN = {
     "dartsim/lab/gate.py": "builds a pandas DataFrame of figures; reads no file",
-    "envs/direct.py": "counts the bytes of a saved state; reads nothing",
+    "envs/copied_states.py": "counts the bytes of a saved state; reads nothing",
     "real/ray_cluster/errors.py": "asks whether an error of this process can travel; reads what it has just written",
 }
 """Files that name pickle, and why they may."""

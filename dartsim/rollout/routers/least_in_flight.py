@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dartsim.core.compiled import mypyc_attr
 from dartsim.core.registry import register
 from dartsim.rollout.routing import Routed, Router
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class LeastInFlight(Router):
     """The worker with the fewest live requests."""
 
@@ -13,5 +15,5 @@ class LeastInFlight(Router):
         return self.least_loaded()
 
 
-# Not as a decorator, with which mypyc would make it a slow class.
+# Not as a decorator: mypyc would make a slow class of it.
 register("router", "least_in_flight")(LeastInFlight)
