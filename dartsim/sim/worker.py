@@ -86,8 +86,7 @@ class SimWorker:
         control: ControlLoop | None = None,
         prepare_seconds: float = 0.0,
     ) -> None:
-        self.index = index
-        self._shared_index: Any = index
+        self.index: Any = index  # a number; see _reply
         self.engine = engine
         self.version: Version = 0
         self._loop = asyncio.get_running_loop()
@@ -147,7 +146,7 @@ class SimWorker:
         The numbers that replies share are ``Any``: of an ``int``, mypyc makes another object for each reply.
         """
         action = self._policy.act(request)
-        return new_reply((action, self.version, version, self._shared_index, prompt, tokens, None, None, None, cached))
+        return new_reply((action, self.version, version, self.index, prompt, tokens, None, None, None, cached))
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
         """Load new weights after the modeled time; the mode decides what happens to running requests."""
