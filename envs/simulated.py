@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dartsim.core.types import Observation, Task
 from dartsim.envs.base import GuiEnv
@@ -66,9 +67,12 @@ class SimDesktop(GuiEnv):
         if action == SOLVE_ACTION:
             self.solved = True
 
+    @override
+    def observe(self) -> Observation:
+        shown = self._shown
+        return self._observe() if shown is None else shown  # one call at every turn, not two
+
     def _observe(self) -> Observation:
-        if self._shown is not None:
-            return self._shown
         assert self.task is not None
         return Observation(self._drawing(self.task), self.task.instruction, self._tree())
 

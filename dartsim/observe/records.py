@@ -174,6 +174,8 @@ class HotCounts:
 
 
 DIGEST_BYTES = 8
+VERSIONS_TO_TOKENS = slice(1, 6)
+"""The numbers of a reply that are domain facts; as tuples they are hashed in a tenth of the time that text takes."""
 
 
 class DomainHash:
@@ -195,13 +197,12 @@ class DomainHash:
     def attempt_ended(self, trajectory: Trajectory) -> None:
         attempt = trajectory.attempt
         reward = None if trajectory.reward is None else float(trajectory.reward)
-        replies = [turn.reply for turn in trajectory.turns]
         self._add(
             "attempt",
             (attempt.id, attempt.task.id, attempt.group, attempt.index, attempt.seed),
             (attempt.turn_limit, attempt.version),
             (trajectory.started, trajectory.finished, str(trajectory.ending), reward),
-            [(r.oldest_version, r.version, r.worker, r.prompt_tokens, r.response_tokens) for r in replies],
+            hash(tuple([turn.reply[VERSIONS_TO_TOKENS] for turn in trajectory.turns])),
         )
 
     def dropped(self, trajectories: tuple[Trajectory, ...], reason: Drop, time: float) -> None:

@@ -10,19 +10,25 @@ from __future__ import annotations
 import asyncio
 from math import inf
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from dartsim.core.time_limit import TimeLimit
 
+NEVER: Final = inf
+
 
 class Lane:
-    """One kind of call and its limit; at most one call is in progress."""
+    """One kind of call and its limit; at most one call is in progress.
+
+    Attributes:
+        due: Loop time at which the limit of the call in progress runs out; ``NEVER`` without one.
+    """
 
     __slots__ = ("_owner", "due", "label", "limit_seconds")
 
     def __init__(self, owner: Deadlines, label: str, limit_seconds: float) -> None:
         self._owner = owner
-        self.due = inf
+        self.due = NEVER
         self.label = label
         self.limit_seconds = limit_seconds
 
@@ -33,7 +39,7 @@ class Lane:
             owner.arm(due)
 
     def end(self) -> None:
-        self.due = inf
+        self.due = NEVER
 
 
 class Deadlines:

@@ -6,13 +6,14 @@ Compiled in wheels. mypyc's coroutines lose an exception that is being handled w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from dartsim.core.errors import WorkerFault
 from dartsim.core.types import Attempt, Ending, Reply, Request, Turn, Version, new_request, new_turn
-from dartsim.observe.records import HotCounts, Track
+from dartsim.observe.packed_rows import PackedRows
+from dartsim.observe.records import Clock, HotCounts, Track
 from dartsim.observe.states import DesktopState, EngineState
-from dartsim.rollout.deadlines import Deadlines
+from dartsim.rollout.deadlines import NEVER, Deadlines
 from dartsim.rollout.routing import Routed, Router
 
 if TYPE_CHECKING:
@@ -22,9 +23,13 @@ if TYPE_CHECKING:
     from dartsim.core.ports import AsyncEnv, PolicyWorker
     from dartsim.observe import Recorder
 
-# A global name costs a tenth of an attribute lookup in an enumeration.
-GENERATING, ACTING = DesktopState.GENERATING, DesktopState.ACTING
-BUSY, IDLE = EngineState.BUSY, EngineState.IDLE
+# A global name costs a tenth of an attribute lookup in an enumeration; final and compiled, next to nothing.
+GENERATING: Final = DesktopState.GENERATING
+ACTING: Final = DesktopState.ACTING
+BUSY: Final = EngineState.BUSY
+IDLE: Final = EngineState.IDLE
+make_request: Final = new_request
+make_turn: Final = new_turn
 
 FAIL_ACTION = "FAIL"
 
@@ -64,13 +69,13 @@ async def take_turns(
     for number in range(attempt.turn_limit):
         track.enter(GENERATING)
         request.begin()
-        reply = await session.generate(new_request((attempt, number, observation, turns)))
-        request.end()
-        turns.append(new_turn((observation, reply)))
+        reply = await session.generate(make_request((attempt, number, observation, turns)))
+        request.due = NEVER  # as end() does, without a call
+        turns.append(make_turn((observation, reply)))
         track.enter(ACTING)
         step.begin()
         observation, over = await env.step(reply.action)
-        step.end()
+        step.due = NEVER
         if over:
             return Ending.FAIL if reply.action == FAIL_ACTION else Ending.DONE
     if fail_at_limit:
@@ -117,27 +122,29 @@ class SessionPool(Protocol):
 class PoolSession:
     """A session that remembers the worker of its last turn, and retries after a fault."""
 
-    __slots__ = ("_group", "_last", "_recorder", "_router", "_service", "_track")
+    __slots__ = ("_clock", "_group", "_hot", "_last", "_requests", "_router", "_service", "_track")
 
     def __init__(self, service: SessionPool, attempt: Attempt, track: Track) -> None:
+        recorder = service.recorder
         self._service = service
         self._router: Router = service.router
-        self._recorder = service.recorder
+        self._clock: Clock = recorder.clock
+        self._hot: HotCounts = recorder.hot
+        self._requests: PackedRows | None = recorder.requests
         self._group = attempt.group
         self._track = track
         self._last: Routed | None = None
 
     async def generate(self, request: Request) -> Reply:
         """Return the reply of one worker; after a fault another worker that is up is tried."""
-        service, router, recorder = self._service, self._router, self._recorder
+        service, router, requests = self._service, self._router, self._requests
         faults = 0
         while True:
             if not router.num_routable:
                 await service.wait_until_up(self._track)
             worker = router.other_than(self._last) if faults else router.pick(self._last, self._group)
             assert isinstance(worker, WorkerSlot)
-            requests = recorder.requests
-            asked = recorder.clock() if requests is not None else 0.0
+            asked = self._clock() if requests is not None else 0.0
             router.begin(worker)
             if worker.in_flight == 1:
                 worker.track.enter(BUSY)
@@ -161,11 +168,10 @@ class PoolSession:
             if reply is None:
                 continue
             if requests is not None:
-                desktop, attempt, answered = self._track.index, request.attempt.id, recorder.clock()
+                desktop, attempt, answered = self._track.index, request.attempt.id, self._clock()
                 place = requests.place()
                 requests.pack(requests.buffer, place, desktop, worker.index, attempt, request.turn, asked, answered)
-            hot: HotCounts = recorder.hot
-            hot.count(reply)
+            self._hot.count(reply)
             return reply
 
     def close(self) -> None:

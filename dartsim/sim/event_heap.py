@@ -12,6 +12,7 @@ from asyncio import Future
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Protocol
@@ -132,24 +133,24 @@ class EventHeap:
         """Let a SimPy event happen after ``delay`` seconds."""
         heappush(self._heap, (self._now + delay, priority, next(self._numbers), event))
 
-    def call_at(self, when: float, fn: Callable[..., object], *args: Any) -> Timer:
-        """Call ``fn(*args)`` at time ``when``, before any coroutine runs at that time.
+    def call_at(self, when: float, *call: Any) -> Timer:
+        """Call ``fn(*args)`` at time ``when``, before any coroutine runs at that time; ``call`` is (fn, *args).
 
         An exception of ``fn`` ends the simulation.
         """
         when = when + 0.0
         if not when >= self._now:
             raise ValueError(f"call_at({when}) lies in the past: now is {self._now}")
-        timer = Timer((fn, *args), when, self)
+        timer = Timer(call, when, self)
         heappush(self._heap, (when, NORMAL, next(self._numbers), timer))
         return timer
 
-    def call_in(self, delay: float, fn: Callable[..., object], *args: Any) -> Timer:
-        """Call ``fn(*args)`` after ``delay`` seconds, before any coroutine runs at that time."""
+    def call_in(self, delay: float, *call: Any) -> Timer:
+        """Call ``fn(*args)`` after ``delay`` seconds, before any coroutine runs at that time; as ``call_at``."""
         if not delay >= 0:
             raise ValueError(f"call_in wants a delay of at least 0 seconds, got {delay}")
         when = self._now + delay
-        timer = Timer((fn, *args), when, self)
+        timer = Timer(call, when, self)
         heappush(self._heap, (when, NORMAL, next(self._numbers), timer))
         return timer
 
@@ -217,16 +218,15 @@ class ReadyQueue:
         self._num_events = 0
         self._digest = 0
         self._stopping = False
-        self._debug = False
 
     def create_future(self) -> Future[Any]:
         return Future(loop=self)  # type: ignore[arg-type]
 
-    def get_debug(self) -> bool:  # each new future asks
-        return self._debug
+    # Each new future asks, and no call of Python answers.
+    get_debug: Callable[[], bool] = staticmethod(partial(bool, False))
 
     def set_debug(self, enabled: bool) -> None:
-        self._debug = enabled
+        self.get_debug = partial(bool, enabled)
 
     def time(self) -> float:
         return self.env._now

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from dartsim.core.ports import Learner
 from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.sim.control_loop import ControlLoop
-from dartsim.sim.prompts import PromptModel, TrainingSequence
+from dartsim.sim.prompts import PromptModel
 
 
 class VersionCounter:
@@ -34,18 +34,23 @@ class UpdateTokens:
 
     prompts: PromptModel
     packed: bool
-    _sequences: dict[int, list[TrainingSequence]] = field(default_factory=dict)
+    _known: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    """By number of turns: the tokens of an attempt, and whether its first prompt is a sequence of its own."""
 
     def of_group(self, num_turns: Sequence[int]) -> int:
         """Return the computed tokens of a group, whose attempts have so many turns."""
         total = shared = 0
         for count in num_turns:
-            sequences = self._sequences.get(count)
-            if sequences is None:
-                sequences = self._sequences[count] = self.prompts.training_sequences(count, packed=self.packed)
-            total += sum(sequence.tokens for sequence in sequences)
-            shared += bool(sequences) and sequences[0].turns == 1
+            tokens, alone = self._known.get(count) or self._learn(count)
+            total += tokens
+            shared += alone
         return total - max(0, shared - 1) * self.prompts.cold[0].tokens
+
+    def _learn(self, count: int) -> tuple[int, bool]:
+        sequences = self.prompts.training_sequences(count, packed=self.packed)
+        alone = bool(sequences) and sequences[0].turns == 1
+        self._known[count] = known = sum(sequence.tokens for sequence in sequences), alone
+        return known
 
     def of(self, batch: Batch) -> int:
         """Return the computed tokens of a batch."""

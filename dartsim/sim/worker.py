@@ -120,11 +120,12 @@ class SimWorker:
         turn = request.turn
         warm = self._cache is not None and self._cache.use(request.attempt.id, turn)
         table = self._warm if warm else self._cold
-        prompt = table[turn if turn < self._last else self._last]
+        size: tuple[Any, Any, Any] = table[turn if turn < self._last else self._last]  # see _reply
+        prompt_tokens, found, images = size
         version = self.version
         tokens = self._reply_tokens()
         future = self._loop.create_future()
-        job = first = self.engine.submit(prompt.tokens, prompt.cached_tokens, prompt.images, tokens, self._done, future)
+        job = first = self.engine.submit(prompt_tokens, found, images, tokens, self._done, future)
         try:
             await future
         except BaseException:
@@ -137,8 +138,8 @@ class SimWorker:
             version = self.version
         cached: Any = None
         if self._has_prefixes:
-            cached = prompt.cached_tokens if job is first else job.cached_tokens
-        return self._reply(request, version, prompt.tokens, tokens, cached)
+            cached = found if job is first else job.cached_tokens
+        return self._reply(request, version, prompt_tokens, tokens, cached)
 
     def _reply(self, request: Request, version: Version, prompt: Any, tokens: int, cached: Any) -> Reply:
         """Return the reply once the latency has passed; ``version`` is that at the start of the request.
