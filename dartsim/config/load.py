@@ -395,9 +395,10 @@ def _unknown_keys(
             sections = _sections() if not isinstance(value, Mapping) and path else {".".join(path)}
             yield f"unknown key {place!r}{_nearest(place, [known for known in valid_keys() if known not in sections])}"
             continue
+        if not isinstance(value, Mapping):
+            continue
         if (choice := _choice(field)) is not None:
-            if isinstance(value, Mapping):
-                yield from _unknown_parameters(value, choice, (*path, key), partial=partial)
+            yield from _unknown_parameters(value, choice, (*path, key), partial=partial)
             continue
         for (kind, name), tables in _plugin_sections(field, value).items():
             table = value.get(kind, {}).get(name, {}) if isinstance(value.get(kind), Mapping) else {}
@@ -405,10 +406,10 @@ def _unknown_keys(
                 yield from _unknown_keys(table, tables, (*path, key, kind, name), partial=partial)
         section = _section(field, value)
         if section is not None and get_origin(field.annotation) is dict:  # tables by name
-            for own, table in value.items() if isinstance(value, Mapping) else ():
+            for own, table in value.items():
                 if isinstance(table, Mapping):
                     yield from _unknown_keys(table, section, (*path, key, own), partial=partial)
-        elif section is not None and isinstance(value, Mapping):
+        elif section is not None:
             yield from _unknown_keys(value, section, (*path, key), partial=partial)
 
 
@@ -567,6 +568,9 @@ def _nulled(tree: Mapping[str, Any], model: type[BaseModel]) -> Tree:
     """Return a tree with None in place of ``NONE``, except where that is a value of its own."""
     nulled: Tree = {}
     for key, value in tree.items():
+        if not isinstance(value, (dict, list, Mapping)) and value != NONE:  # most settings
+            nulled[key] = value
+            continue
         field = model.model_fields.get(key)
         section = _section(field, value)
         by_name = field is not None and get_origin(field.annotation) is dict

@@ -65,8 +65,10 @@ def hidden_tree(tree: Any) -> Any:
 
 def secret_settings(tree: Any, path: str = "") -> list[str]:
     """Return the keys of a configuration whose values hold a secret."""
-    if isinstance(tree, Mapping):
-        return [key for name, value in tree.items() for key in secret_settings(value, f"{path}.{name}".lstrip("."))]
+    if isinstance(tree, str):
+        return [path] if has_secret(tree) else []
     if isinstance(tree, (list, tuple)):
         return [key for value in tree for key in secret_settings(value, path)]
-    return [path] if isinstance(tree, str) and has_secret(tree) else []
+    if isinstance(tree, (int, float)) or not isinstance(tree, Mapping):  # a number is sooner known not to be a mapping
+        return []
+    return [key for name, value in tree.items() for key in secret_settings(value, f"{path}.{name}".lstrip("."))]

@@ -144,67 +144,59 @@ class PerturbedLoop(SimLoop):
         return queue
 
     def _spin(self) -> None:
-        """Run until ``stop`` is called, one callback after the other."""
+        """Run until ``stop`` is called, one callback after the other. The hot path: inlined and held in locals."""
+        env, limits, active, queues = self.env, self._limits, self._active, self._queues
+        choose, peek = self._choices.__next__, self.env.peek
+        alarm = limits.alarm  # it only moves to later, which ring() returns
         while True:
-            self._let_due_happen()
-            if self._active:
-                self._run_one()
-                if self._num_events > self._limits.max_events:
+            # peek throws cancelled timers out; left to _step, it would let whatever comes after them happen at any time.
+            while (when := peek()) <= env._now:
+                self._let_happen()
+            if active:
+                index = int(choose() * len(active)) if len(active) > 1 else 0
+                key = active[index]
+                queue = queues[key]
+                handle = queue.pop()
+                self._num_events += 1
+                self._digest = hash((self._digest, index))
+                if not queue.ready and not queue.due:
+                    active[index] = active[-1]
+                    active.pop()
+                    del queues[key]
+                call = handle._call
+                if call is not None:
+                    try:
+                        handle._context.run(*call)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as exc:
+                        self._callback_failed(exc, handle)
+                if self._num_events > limits.max_events:
                     raise self._too_many_events()
-            elif not self._stopping and not self._move_time():
-                raise self._stalled()
+            elif not self._stopping:
+                while alarm < when < inf:
+                    alarm = limits.ring(env, when, self._waiting)
+                if when == inf:
+                    raise self._stalled()
+                self._digest = hash((self._digest, env._now, self._num_events))
+                env._now = when
             if self._stopping:
                 return
 
-    def _let_due_happen(self) -> None:
-        """Run what the world has due, and hand due timers to their nodes."""
+    def _let_happen(self) -> None:
+        """Let what is due first happen in the world, or hand a due timer to its node."""
         env = self.env
-        # peek throws cancelled timers out; left to _step, it would let happen whatever comes after them, at any time.
-        while env.peek() <= env._now:
-            item = env.head()
-            if item.__class__ is not LaterHandle:
-                self._run_world()
-                continue
+        item = env.head()
+        if item.__class__ is LaterHandle:
             env.pop()
             node = item._context.get(NODE)
             if node is None or node.alive:
                 self._queue_of(node).due.append(item)
-
-    def _run_world(self) -> None:
+            return
         self._num_events += 1
         if self._num_events > self._limits.max_events:
             raise self._too_many_events()
-        self.env._step(self._world_failed)
-
-    def _move_time(self) -> bool:
-        """Move the clock to the head of the heap; False if there is nothing."""
-        when = self.env.peek()
-        while when > self._limits.alarm and when < inf:
-            self._limits.ring(self.env, when, self._waiting)
-        if when < inf:
-            self._digest = hash((self._digest, self.env._now, self._num_events))
-            self.env._now = when
-        return when < inf
-
-    def _run_one(self) -> None:
-        index = int(next(self._choices) * len(self._active)) if len(self._active) > 1 else 0
-        key = self._active[index]
-        queue = self._queues[key]
-        handle = queue.pop()
-        self._num_events += 1
-        self._digest = hash((self._digest, index))
-        if not queue.ready and not queue.due:
-            self._active[index] = self._active[-1]
-            self._active.pop()
-            del self._queues[key]
-        if handle._call is None:
-            return
-        try:
-            handle._context.run(*handle._call)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as exc:
-            self._callback_failed(exc, handle)
+        env._step(self._world_failed)
 
 
 def _uniforms(streams: Streams, name: str) -> Iterator[float]:
