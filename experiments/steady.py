@@ -1,15 +1,15 @@
 """Runs that end once they are steady: do their intervals hold the long runs' mean, and how much time do they save?
 
-python -m experiments.steady            200 runs and 20 reference runs: 15 minutes of CPU
-python -m experiments.steady --quick    under a minute
+python -m experiments.steady            264 runs and 25 reference runs: half an hour of CPU time
+python -m experiments.steady --quick    a minute
 
-Each seed of each scheduler runs with ``run.until_steady``, for at most ``HOURS``, on a cluster of 10 desktops. Tasks
-are equally long: with lengths drawn by the seed, each seed would have a mean of its own for its intervals to hold.
-*Covered* are the intervals, of runs that became steady, that agree with the mean of the scheduler's reference runs, of
-other seeds: the two differ by at most the half width of an interval of their difference, the root of the sum of both
-squared half widths. *Within* are figures that differ from that mean by at most ``PRECISION`` of it. Reference runs
-leave out their first day, in which the rules that learn about tasks meet each task for the first time. *Time*: hours of
-all runs, as a share of ``HOURS``.
+Each seed of each scheduler runs with ``run.until_steady``, for at most so many hours, on a cluster of 10 desktops; and
+`dart-measured` with 200, whose updates are few and large. Tasks are equally long: with lengths drawn by the seed, each
+seed would have a mean of its own for its intervals to hold. *Covered* are the intervals, of runs that became steady,
+that agree with the mean of the scheduler's reference runs, of other seeds: the two differ by at most the half width of
+an interval of their difference, the root of the sum of both squared half widths. *Within* are figures that differ from
+that mean by at most the precision. Reference runs leave out their first third, in which rules that learn about tasks
+meet each task for the first time. *Time*: hours of all runs, as a share of the longest.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import hypot
 from statistics import fmean, median
+from typing import NamedTuple
 
 from dartsim.config.sections.run import RunConfig
 from dartsim.lab.comparison import half_width
@@ -25,42 +26,62 @@ from experiments.clusters import Cluster, run_clusters
 from experiments.speed import scaled
 from experiments.study import Experiment, Figures, Options, Rows, rows_of
 
+
+class StudiedScheduler(NamedTuple):
+    """A scheduler and its cluster.
+
+    Attributes:
+        changes: By which rollout and trainer limit it about equally, or its rules fit the small batches.
+        num_envs: Desktops.
+        precision: Of the runs that end once they are steady.
+        hours: Simulated hours at most, and those of the reference runs.
+        every: Which of the seeds run: 1 for each.
+    """
+
+    changes: tuple[str, ...] = ()
+    num_envs: int = 10
+    precision: float = 0.08
+    hours: float = 72.0
+    every: int = 1
+
+
 FAST = ("cluster.learner.kilotoken_seconds=0.1",)
-SCHEDULERS: Mapping[str, tuple[str, ...]] = {
-    "coupled": ("curation.max_ahead=16",),
-    "areal-eta4": FAST,
-    "dart": (),
-    "dartsim": FAST,
+SCHEDULERS: Mapping[str, StudiedScheduler] = {
+    "coupled": StudiedScheduler(("curation.max_ahead=16",)),
+    "areal-eta4": StudiedScheduler(FAST),
+    "dart": StudiedScheduler(),
+    "dartsim": StudiedScheduler(FAST, every=8),  # runs that are seldom steady take all their hours
+    "dart-measured": StudiedScheduler(num_envs=200, precision=0.03, hours=24.0),
 }
-"""Changes of each, by which rollout and trainer limit it about equally, or its rules fit the small batches."""
 NAMES = tuple(RunConfig().steady_figures)
 EQUAL = ("surrogate.task_length_sd=0.0",)
-NUM_ENVS, PRECISION, HOURS = 10, 0.08, 72.0
-LONG_HOURS, LONG_SEEDS, LONG_WARMUP = 72.0, 5, 1.0 / 3.0
-QUICK_PRECISION, QUICK_HOURS, QUICK_LONG_HOURS, QUICK_LONG_SEEDS = 0.2, 24.0, 12.0, 2
+LONG_SEEDS, LONG_WARMUP = 5, 1.0 / 3.0
+QUICK_PRECISION, QUICK_LONG_SEEDS = 0.2, 2
+QUICK_SHARE = 1.0 / 6.0
+"""Hours of the reference runs of a quick study, as a share."""
 LONG_SEED = 100_000
-"""First seed of the long runs."""
-EVERY = {"dartsim": 8}
-"""Which of the seeds run, where it is not each: runs that are seldom steady take all their hours."""
+"""First seed of the reference runs."""
 
 
 def measure(options: Options) -> Figures:
     """Run all schedulers and seeds, short and long, and compare."""
-    quick = options.quick
-    precision, hours = (QUICK_PRECISION, QUICK_HOURS) if quick else (PRECISION, HOURS)
-    long_hours, long_seeds = (QUICK_LONG_HOURS, QUICK_LONG_SEEDS) if quick else (LONG_HOURS, LONG_SEEDS)
+    long_seeds = QUICK_LONG_SEEDS if options.quick else LONG_SEEDS
     clusters = []
-    for name, changes in SCHEDULERS.items():
-        early = (*scaled(NUM_ENVS, hours), *EQUAL, *changes, "run.until_steady=true", f"run.precision={precision}")
-        clusters += [Cluster(name, hours, seed, early) for seed in seeds_of(name, options)]
-        long = (*scaled(NUM_ENVS, long_hours), *EQUAL, *changes, f"run.warmup_share={LONG_WARMUP:.3f}")
+    for name, arm in SCHEDULERS.items():
+        precision = QUICK_PRECISION if options.quick else arm.precision
+        hours, long_hours = arm.hours, arm.hours * QUICK_SHARE if options.quick else arm.hours
+        settings = (*scaled(arm.num_envs, hours), *EQUAL, *arm.changes)
+        early = (*settings, "run.until_steady=true", f"run.precision={precision}")
+        clusters += [Cluster(name, hours, seed, early) for seed in seeds_of(arm, options)]
+        long = (*settings, f"run.warmup_share={LONG_WARMUP:.3f}")
         clusters += [Cluster(name, long_hours, LONG_SEED + seed, long) for seed in range(long_seeds)]
     ended = iter(run_clusters(clusters, options, "runs"))
     by_scheduler = {}
-    for name in SCHEDULERS:
-        numbers = (len(seeds_of(name, options)), long_seeds)
+    for name, arm in SCHEDULERS.items():
+        numbers = (len(seeds_of(arm, options)), long_seeds)
         runs, long_runs = ([next(ended) for _ in range(number)] for number in numbers)
-        by_scheduler[name] = agreement([run["steady"] for run in runs], long_runs)
+        row = agreement([run["steady"] for run in runs], long_runs)
+        by_scheduler[name] = {"num_envs": arm.num_envs, **row}
     rows = list(by_scheduler.values())
     covered = list(chain.from_iterable(figure["covered"] for row in rows for figure in row["figures"].values()))
     return {
@@ -69,20 +90,16 @@ def measure(options: Options) -> Figures:
         "time_share": fmean(row["time_share"] for row in rows),
         "schedulers": by_scheduler,
         "config": {
-            "num_envs": NUM_ENVS,
-            "precision": precision,
-            "hours": hours,
-            "long_hours": long_hours,
+            "schedulers": {name: arm._asdict() for name, arm in SCHEDULERS.items()},
             "long_seeds": long_seeds,
             "long_warmup_share": LONG_WARMUP,
-            "every": dict(EVERY),
         },
     }
 
 
-def seeds_of(name: str, options: Options) -> range:
+def seeds_of(arm: StudiedScheduler, options: Options) -> range:
     """Return the seeds that a scheduler runs with."""
-    return range(0, options.seeds, EVERY.get(name, 1))
+    return range(0, options.seeds, arm.every)
 
 
 def agreement(runs: Sequence[Figures], long_runs: Sequence[Figures]) -> Figures:
@@ -108,6 +125,7 @@ def agreement(runs: Sequence[Figures], long_runs: Sequence[Figures]) -> Figures:
         }
     return {
         "runs": len(runs),
+        "precision": runs[0]["precision"],
         "steady": len(steady),
         "drifting": sum(run["drifting"] for run in runs if not run["reached"]),
         "hours": median(run["hours"] for run in runs),
@@ -121,13 +139,15 @@ def table(figures: Figures) -> Rows:
     """Return coverage by scheduler and figure, and the time saved."""
     columns = {
         "scheduler": "{name}",
+        "desktops": "{num_envs}",
+        "precision, %": "{precision:.0p}",
         "steady": "{steady} of {runs}",
         "still drifting": "{drifting}",
         "median h": "{hours:.1f}",
         "time, %": "{time_share:.0p}",
         "trained turns/min of long runs": "{figures[trained_turns_per_minute][long]:.1f}",
         "of steady runs": "{figures[trained_turns_per_minute][mean]:.1f}",
-        "figures within 8 %, %": "{within:.0p}",
+        "figures within it, %": "{within:.0p}",
         "trained turns covered, %": "{figures[trained_turns_per_minute][coverage]:.0p}",
         "environment utilization, %": "{figures[env_utilization][coverage]:.0p}",
         "GPU utilization, %": "{figures[gpu_utilization][coverage]:.0p}",

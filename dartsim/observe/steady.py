@@ -2,13 +2,14 @@
 
 An observation is the time from one finished update to the next, with what each figure amounts to in it: turns are
 trained in lumps of an update, and a batch cut by the clock would hold a part of one. The warm-up is cut off by MSER-5,
-the rest is divided into 20 batches of equally many updates, and the figure is the ratio of two batch means (amount and
-minutes), with Student's t.
+the rest is divided into 20 batches of equally many updates (10 batches, and MSER-2, where the updates are few), and the
+figure is the ratio of two batch means (amount and minutes), with Student's t.
 
 A run that ends as soon as its intervals are narrow ends too often where they are so by chance, or within a slow change.
 Four rules against it: correlation between neighboring batches widens the interval, by its estimate and two standard
-errors; no check before 100 updates; a warm-up of at most a fifth, so what settles slowly needs a long run; and a figure
-drifts, and is not steady, while a line through its batch means rises or falls significantly.
+errors; no check before 100 updates or, in a large cluster, whose updates are means of many attempts, before 25 that
+trained 6,400; a warm-up of at most a fifth, so what settles slowly needs a long run; and a figure drifts, and is not
+steady, while a line through its batch means rises or falls significantly.
 
 Sources: MSER-5, White, "An effective truncation heuristic for bias reduction in simulation output" (Simulation, 1997)
 and Hoad, Robinson and Davies, "Automating warm-up length estimation" (J. Oper. Res. Soc., 2010); 10 to 30 batches,
@@ -31,20 +32,25 @@ from numpy.typing import NDArray
 from dartsim.observe.figures import FIGURES, figure_parts, figures
 from dartsim.observe.records import Snapshot
 
-NUM_BATCHES = 20
-T95 = 2.093
-"""Student's t, two-sided 95 %, for the 19 degrees of freedom of 20 batches."""
-T90 = 1.734
-"""Student's t, two-sided 90 %, for the 18 degrees of freedom of a line through 20 batches."""
+NUM_BATCHES, FEW_BATCHES = 20, 10
+"""Batches, and those of a series too short for four observations in each."""
+T95 = {NUM_BATCHES: 2.093, FEW_BATCHES: 2.262}
+"""Student's t, two-sided 95 %, for the degrees of freedom of so many batches."""
+T90 = {NUM_BATCHES: 1.734, FEW_BATCHES: 1.860}
+"""Student's t, two-sided 90 %, for the degrees of freedom of a line through so many batches."""
 MAX_CORRELATION = 0.9
 """Largest correlation of neighboring batches that counts: it makes an interval 4.4 times as wide."""
-MSER_SIZE = 5
+MSER_SIZE, SHORT_MSER_SIZE = 5, 2
 MAX_WARMUP = 0.2
 """Largest share of the updates that is cut off."""
 FEWEST = 5 * NUM_BATCHES
 """Updates before the first check: at least four in each batch, after the longest warm-up."""
+FEWEST_LARGE, FEWEST_ATTEMPTS = 25, 6_400
+"""Updates and trained attempts that allow an earlier check: as many attempts as 100 updates of 8 groups of 8."""
 CHECK_GROWTH = 1.25
 """Growth of the series from one check to the next: one that is tested often is narrow by chance."""
+
+TRAINED = "trained_trajectories"
 
 Series = NDArray[np.float64]
 
@@ -68,11 +74,12 @@ def warmup_length(amounts: Series, minutes: Series) -> int | None:
         amounts: [N] what each observation adds to a figure.
         minutes: [N] its duration, above 0.
     """
-    num = len(amounts) // MSER_SIZE
+    size = MSER_SIZE if len(amounts) >= FEWEST else SHORT_MSER_SIZE
+    num = len(amounts) // size
     if num < 4:
         return None
-    whole = num * MSER_SIZE
-    sums = [series[:whole].reshape(num, MSER_SIZE).sum(axis=1) for series in (amounts, minutes)]
+    whole = num * size
+    sums = [series[:whole].reshape(num, size).sum(axis=1) for series in (amounts, minutes)]
     rates = sums[0] / sums[1]
     left = np.arange(num, 0, -1)
     mean = np.cumsum(rates[::-1])[::-1] / left
@@ -81,7 +88,7 @@ def warmup_length(amounts: Series, minutes: Series) -> int | None:
     half = num // 2  # in the second half, few values are close by chance
     if np.argmin(statistic[: half + 1]) == half:
         return None
-    return int(np.argmin(statistic[: int(MAX_WARMUP * num) + 1])) * MSER_SIZE
+    return int(np.argmin(statistic[: int(MAX_WARMUP * num) + 1])) * size
 
 
 def batch_means(amounts: Series, minutes: Series) -> Interval | None:
@@ -91,36 +98,38 @@ def batch_means(amounts: Series, minutes: Series) -> Interval | None:
         amounts: [N] what each observation adds to the figure, without warm-up.
         minutes: [N] its duration, above 0.
     """
-    size = len(amounts) // NUM_BATCHES
+    num = NUM_BATCHES if len(amounts) >= 4 * NUM_BATCHES else FEW_BATCHES
+    size = len(amounts) // num
     if size < 1:
         return None
-    kept = size * NUM_BATCHES
-    amount, duration = (series[-kept:].reshape(NUM_BATCHES, size).sum(axis=1) for series in (amounts, minutes))
+    kept = size * num
+    amount, duration = (series[-kept:].reshape(num, size).sum(axis=1) for series in (amounts, minutes))
     mean = amount.sum() / duration.sum()
     errors = (amount - mean * duration) / duration.mean()  # of a ratio, to first order
     square = float(errors @ errors)
     if square <= (1e-9 * mean) ** 2:
         return Interval(float(mean), 0.0)
-    half_width = _widening(errors, standard_errors=2.0) * T95 * sqrt(square / (NUM_BATCHES - 1) / NUM_BATCHES)
+    half_width = _widening(errors, standard_errors=2.0) * T95[num] * sqrt(square / (num - 1) / num)
     return Interval(float(mean), half_width, _slope(errors) * 60.0 / float(duration.mean() * mean))
 
 
 def _widening(errors: Series, *, standard_errors: float) -> float:
     """Return by how much correlation widens an interval: that of neighbors, plus so many standard errors of it."""
     square = max(float(errors @ errors), 1e-300)
-    correlation = float(errors[1:] @ errors[:-1]) / square + standard_errors / sqrt(NUM_BATCHES)
+    correlation = float(errors[1:] @ errors[:-1]) / square + standard_errors / sqrt(len(errors))
     correlation = min(max(correlation, 0.0), MAX_CORRELATION)
     return sqrt((1.0 + correlation) / (1.0 - correlation))
 
 
 def _slope(errors: Series) -> float:
     """Return the rise of a line through the batches, from one to the next; 0 if it is not significant."""
-    place = np.arange(NUM_BATCHES) - (NUM_BATCHES - 1) / 2
+    num = len(errors)
+    place = np.arange(num) - (num - 1) / 2
     spread = float(place @ place)
     slope = float(place @ errors) / spread
     rest = errors - slope * place
-    error = _widening(rest, standard_errors=0.0) * sqrt(float(rest @ rest) / (NUM_BATCHES - 2) / spread)
-    return slope if abs(slope) > T90 * error else 0.0
+    error = _widening(rest, standard_errors=0.0) * sqrt(float(rest @ rest) / (num - 2) / spread)
+    return slope if abs(slope) > T90[num] * error else 0.0
 
 
 def interval(amounts: Series, minutes: Series) -> Interval | None:
@@ -143,12 +152,16 @@ class SteadyCheck:
         self._last: Snapshot | None = None
         self._minutes: list[float] = []
         self._amounts: dict[str, list[float]] = {name: [] for name in self._names}
-        self._next = FEWEST
+        self._before = 0.0
+        """Attempts that were trained before the first observation."""
+        self._next = 0
+        """Updates before the next check."""
         self.reached = False
 
     def start(self, snapshot: Snapshot) -> None:
         """Observe from this snapshot on: that of the run's start, or of the point at which it resumes."""
         self._last = snapshot
+        self._before = snapshot.counts.get(TRAINED, 0.0)
 
     def update_finished(self, snapshot: Snapshot) -> None:
         """Add the observation that ends with this update, and check the intervals if it is time."""
@@ -161,8 +174,10 @@ class SteadyCheck:
         self._minutes.append(minutes)
         for name, amounts in self._amounts.items():
             amounts.append(values[name] * minutes)
-        if len(self._minutes) >= self._next:
-            self._next = int(CHECK_GROWTH * len(self._minutes)) + 1
+        num = len(self._minutes)
+        many = num >= FEWEST_LARGE and snapshot.counts.get(TRAINED, 0.0) - self._before >= FEWEST_ATTEMPTS
+        if num >= self._next and (many or num >= FEWEST):
+            self._next = int(CHECK_GROWTH * num) + 1
             known = self.intervals().values()
             self.reached = all(found is not None and found.is_steady(self._precision) for found in known)
 

@@ -149,7 +149,7 @@ class PerturbedLoop(SimLoop):
         choose, peek = self._choices.__next__, self.env.peek
         alarm = limits.alarm  # it only moves to later, which ring() returns
         while True:
-            # peek throws cancelled timers out; left to _step, it would let whatever comes after them happen at any time.
+            # peek throws canceled timers out; left to _step, it would let what comes after them happen at any time.
             while (when := peek()) <= env._now:
                 self._let_happen()
             if active:

@@ -56,8 +56,8 @@ SHORT_UPDATES = (
 
 
 def test_the_study_runs_in_small(monkeypatch):
-    monkeypatch.setattr(steady, "SCHEDULERS", {"dart": SHORT_UPDATES})
-    monkeypatch.setattr(steady, "QUICK_LONG_HOURS", 1.0)
+    monkeypatch.setattr(steady, "SCHEDULERS", {"dart": steady.StudiedScheduler(SHORT_UPDATES, hours=24.0)})
+    monkeypatch.setattr(steady, "QUICK_SHARE", 1.0 / 24.0)
     monkeypatch.setattr(steady, "QUICK_PRECISION", 0.6)
     monkeypatch.setattr(Options, "sweep", lambda self, function, runs, name: [function(run.spec) for run in runs])
     figures = STUDY.measure(Options(quick=True, seeds=1, console=Console(file=io.StringIO())))
