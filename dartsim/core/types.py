@@ -260,12 +260,12 @@ class Trajectory:
     @property
     def oldest_version(self) -> Version:
         """Oldest weights that generated any part of it; the admitted version if it has no turns."""
-        return min((turn.reply.oldest_version for turn in self.turns), default=self.attempt.version)
+        return min([turn.reply.oldest_version for turn in self.turns], default=self.attempt.version)
 
     @property
     def newest_version(self) -> Version:
         """Newest weights that generated any part of it; the admitted version if it has no turns."""
-        return max((turn.reply.version for turn in self.turns), default=self.attempt.version)
+        return max([turn.reply.version for turn in self.turns], default=self.attempt.version)
 
 
 @dataclass(frozen=True, slots=True)

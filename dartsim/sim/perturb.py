@@ -15,7 +15,7 @@ from typing import Any
 
 from dartsim.core.rng import Streams
 from dartsim.sim.environment import SimEnvironment
-from dartsim.sim.event_heap import LaterHandle, SoonHandle
+from dartsim.sim.event_heap import LaterHandle, SoonHandle, Timer
 from dartsim.sim.loop import SimLoop
 from dartsim.sim.loop_services import WAKE_SLEEPER
 from dartsim.sim.tasks import NODE, Node
@@ -67,14 +67,22 @@ class _PerturbedEnvironment(SimEnvironment):
 
 
 class _NodeQueue:
-    """The ready queue of one node, as on an asyncio loop of its own."""
+    """The ready queue of one node, as on an asyncio loop of its own.
 
-    __slots__ = ("due", "left", "ready")
+    Attributes:
+        ready: What this generation and the next one call.
+        due: Timers whose time has come, which the next generation calls too.
+        left: Calls of this generation that are left.
+        active: Whether there is anything to call: whether it is in the loop's list.
+    """
+
+    __slots__ = ("active", "due", "left", "ready")
 
     def __init__(self) -> None:
         self.ready: deque[Any] = deque()
         self.due: list[Any] = []
         self.left = 0
+        self.active = False
 
     def pop(self) -> Any:
         if self.left == 0:
@@ -97,7 +105,7 @@ class PerturbedLoop(SimLoop):
         self._by_node = perturbation.order
         self._choices = _uniforms(streams, "perturb/order")
         self._queues: dict[Node | None, _NodeQueue] = {}
-        self._active: list[Node | None] = []
+        self._active: list[_NodeQueue] = []
 
     def call_soon(self, *call: Any, context: Context | None = None) -> SoonHandle:  # type: ignore[override]
         """Call ``callback(*args)`` in the next generation of its node."""
@@ -136,16 +144,19 @@ class PerturbedLoop(SimLoop):
         self._active.clear()
 
     def _queue_of(self, node: Node | None) -> _NodeQueue:
+        """Return a node's queue, for something to be put into it."""
         key = node if self._by_node else None
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = _NodeQueue()
-            self._active.append(key)
+        if not queue.active:
+            queue.active = True
+            self._active.append(queue)
         return queue
 
     def _spin(self) -> None:
         """Run until ``stop`` is called, one callback after the other. The hot path: inlined and held in locals."""
-        env, limits, active, queues = self.env, self._limits, self._active, self._queues
+        env, limits, active = self.env, self._limits, self._active
         choose, peek = self._choices.__next__, self.env.peek
         alarm = limits.alarm  # it only moves to later, which ring() returns
         while True:
@@ -154,15 +165,14 @@ class PerturbedLoop(SimLoop):
                 self._let_happen()
             if active:
                 index = int(choose() * len(active)) if len(active) > 1 else 0
-                key = active[index]
-                queue = queues[key]
+                queue = active[index]
                 handle = queue.pop()
                 self._num_events += 1
                 self._digest = hash((self._digest, index))
                 if not queue.ready and not queue.due:
+                    queue.active = False
                     active[index] = active[-1]
                     active.pop()
-                    del queues[key]
                 call = handle._call
                 if call is not None:
                     try:
@@ -187,7 +197,8 @@ class PerturbedLoop(SimLoop):
         """Let what is due first happen in the world, or hand a due timer to its node."""
         env = self.env
         item = env.head()
-        if item.__class__ is LaterHandle:
+        kind = item.__class__
+        if kind is LaterHandle:
             env.pop()
             node = item._context.get(NODE)
             if node is None or node.alive:
@@ -196,7 +207,12 @@ class PerturbedLoop(SimLoop):
         self._num_events += 1
         if self._num_events > self._limits.max_events:
             raise self._too_many_events()
-        env._step(self._world_failed)
+        if kind is Timer:
+            env.pop()
+            call, item._call = item._call, None
+            call[0](*call[1:])
+        else:
+            env._step(self._world_failed)
 
 
 def _uniforms(streams: Streams, name: str) -> Iterator[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from typing_extensions import override
 
@@ -104,29 +104,31 @@ class FaultyEnv:
         return result
 
     async def _work(self, point: InjectionPoint, error: type[DartsimError], work: Callable[[], Awaitable[Any]]) -> Any:
-        injector = self._injector
+        injector, began = self._injector, self._injector.env.now
 
         def failure(kind: FaultKind) -> DartsimError:
             # A lost desktop is broken, whatever the call was.
             return injected(EnvBroken if kind.place in ANYWHERE else error, kind, kind.cause)
 
-        await self._check_host(point)
-        began = injector.env.now
+        if (lost := point.lost(self._started, began)) is not None:
+            await self._fail_lost(lost)
         injection = point.injection(began)
-        await injector.before_call(injection, failure)
-        result = await work()
-        await injector.after_call(injection, began, failure)
-        await self._check_host(point)
+        if injection is None:
+            result = await work()
+        else:
+            await injector.before_call(injection, failure)
+            result = await work()
+            await injector.after_call(injection, began, failure)
+        if (lost := point.lost(self._started, injector.env.now)) is not None:
+            await self._fail_lost(lost)
         return result
 
-    async def _check_host(self, point: InjectionPoint) -> None:
-        """Fail if its host has been lost since it started, after the time in which a client learns of it."""
-        kind = point.lost(self._started, self._injector.env.now)
-        if kind is not None:
-            seconds = kind.per_call.mean
-            self._injector.add_cost(kind, seconds)
-            await asyncio.sleep(seconds)
-            raise injected(EnvBroken, kind, kind.cause)
+    async def _fail_lost(self, kind: FaultKind) -> NoReturn:
+        """Fail because its host has been lost since it started, after the time in which a client learns of it."""
+        seconds = kind.per_call.mean
+        self._injector.add_cost(kind, seconds)
+        await asyncio.sleep(seconds)
+        raise injected(EnvBroken, kind, kind.cause)
 
 
 class FaultySnapshots(WrappedSnapshots):
@@ -188,10 +190,12 @@ class FaultyProvider:
         injector = self._injector
         began = injector.env.now
         injection = point.injection(began)
-        await injector.before_call(injection, _start_failure)
+        if injection is not None:
+            await injector.before_call(injection, _start_failure)
         env = await self.inner.start(slot)
         try:
-            await injector.after_call(injection, began, _start_failure)
+            if injection is not None:
+                await injector.after_call(injection, began, _start_failure)
             if (kind := point.lost(began, injector.env.now)) is not None:
                 raise _start_failure(kind)
         except BaseException:

@@ -83,6 +83,8 @@ class FaultyWorker:
             raise self._fault(KV)
         began = self._env.now
         injection = self._requests.injection(began)
+        if injection is None:
+            return await self.inner.generate(request)
         await injector.before_call(injection, self._fault)
         reply = await self.inner.generate(request)
         await injector.after_call(injection, began, self._fault)
