@@ -8,6 +8,7 @@ from statistics import mean
 from typing import Any
 
 from dartsim.config import Config, load
+from dartsim.lab.jobs import steady_turns_per_minute
 from dartsim.lab.sweep import ArmRun
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
@@ -37,9 +38,10 @@ class Cluster:
 
 
 def run_cluster(cluster: Cluster) -> Figures:
-    """Run one and return its figures, with its event hash."""
+    """Run one and return its figures, with its trained turns from update to update and its event hash."""
     result = run_simulation(prepare(cluster.config))
-    return {**result.figures, "event_hash": result.event_hash}
+    steady = steady_turns_per_minute(list(result.recorder.updates), result.figures["warmup_hours"] * 3600.0)
+    return {**result.figures, "steady_turns_per_minute": steady, "event_hash": result.event_hash}
 
 
 def run_clusters(clusters: Sequence[Cluster], options: Options, what: str) -> list[Figures]:
