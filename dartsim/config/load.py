@@ -568,7 +568,7 @@ def _nulled(tree: Mapping[str, Any], model: type[BaseModel]) -> Tree:
     """Return a tree with None in place of ``NONE``, except where that is a value of its own."""
     nulled: Tree = {}
     for key, value in tree.items():
-        if not isinstance(value, (dict, list, Mapping)) and value != NONE:  # most settings
+        if not isinstance(value, (list, Mapping)) and value != NONE:  # most settings
             nulled[key] = value
             continue
         field = model.model_fields.get(key)

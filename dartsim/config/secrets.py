@@ -69,6 +69,6 @@ def secret_settings(tree: Any, path: str = "") -> list[str]:
         return [path] if has_secret(tree) else []
     if isinstance(tree, (list, tuple)):
         return [key for value in tree for key in secret_settings(value, path)]
-    if isinstance(tree, (int, float)) or not isinstance(tree, Mapping):  # a number is sooner known not to be a mapping
-        return []
-    return [key for name, value in tree.items() for key in secret_settings(value, f"{path}.{name}".lstrip("."))]
+    if isinstance(tree, Mapping):
+        return [key for name, value in tree.items() for key in secret_settings(value, f"{path}.{name}".lstrip("."))]
+    return []

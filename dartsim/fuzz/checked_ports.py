@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from typing_extensions import override
 
@@ -34,12 +34,40 @@ class RuleViolated(InvariantViolated):
         self.rule = rule
 
 
-class PortCall(NamedTuple):
-    """A call in progress: its name, its start, and its largest duration (None: any)."""
+class PortCall:
+    """A call of a component, as a ``with`` block on the component's node; it has one call at a time.
 
-    name: str
-    began: float
-    limit: float | None
+    No generator's context manager: those took a tenth of the fuzzer's time.
+
+    Attributes:
+        name: Of the call.
+        limit: Its largest duration, seconds; None: any.
+        began: Its start.
+    """
+
+    __slots__ = ("_key", "_monitor", "_node", "began", "limit", "name")
+
+    def __init__(self, monitor: PortMonitor, key: object, name: str, limit: float | None, node: Node) -> None:
+        self._monitor = monitor
+        self._key = key
+        self._node = node
+        self.name = name
+        self.limit = limit
+        self.began = 0.0
+
+    def __enter__(self) -> None:
+        monitor, key = self._monitor, self._key
+        if key in monitor.calls:
+            monitor.fail("I4", f"{self.name} was called during {monitor.calls[key].name}")
+        self.began = monitor.time()
+        monitor.calls[key] = self
+        monitor.note("call", name=self.name)
+        NODE.set(self._node)
+
+    def __exit__(self, *exc: object) -> None:
+        NODE.set(None)
+        del self._monitor.calls[self._key]
+        self._monitor.note("back", name=self.name)
 
 
 class PortMonitor:
@@ -79,38 +107,9 @@ class PortMonitor:
         if self.log is not None and not self.dead:
             self.log.append((self.time(), event, facts))
 
-    def call(self, key: object, name: str, limit: float | None, node: Node) -> OneCall:
-        """Check that a component has one call at a time, and run a ``with`` block, the call, on its node."""
-        return OneCall(self, key, name, limit, node)
-
-
-class OneCall:
-    """A call of a component; not a generator's context manager, which takes a tenth of the fuzzer's time."""
-
-    __slots__ = ("_key", "_limit", "_monitor", "_name", "_node")
-
-    def __init__(self, monitor: PortMonitor, key: object, name: str, limit: float | None, node: Node) -> None:
-        self._monitor = monitor
-        self._key = key
-        self._name = name
-        self._limit = limit
-        self._node = node
-
-    def __enter__(self) -> None:
-        monitor, key, name = self._monitor, self._key, self._name
-        if key in monitor.calls:
-            monitor.fail("I4", f"{name} was called during {monitor.calls[key].name}")
-        monitor.calls[key] = PortCall(name, monitor.time(), self._limit)
-        if monitor.log is not None:
-            monitor.note("call", name=name)
-        NODE.set(self._node)
-
-    def __exit__(self, *exc: object) -> None:
-        monitor = self._monitor
-        NODE.set(None)
-        del monitor.calls[self._key]
-        if monitor.log is not None:
-            monitor.note("back", name=self._name)
+    def call(self, key: object, name: str, limit: float | None, node: Node) -> PortCall:
+        """Return the call of a component, for a ``with`` block."""
+        return PortCall(self, key, name, limit, node)
 
 
 class CheckedEnv:
@@ -125,7 +124,7 @@ class CheckedEnv:
         self._seed: int | None = None
         self._closed = False
 
-    def _call(self, name: str, limit: float) -> OneCall:
+    def _call(self, name: str, limit: float) -> PortCall:
         if self._closed:
             self._monitor.fail("I4", f"{name} was called on a desktop of slot {self._slot} that is closed")
         return self._monitor.call(self, f"{name} {self._slot}", limit, self._node)
@@ -139,7 +138,7 @@ class CheckedEnv:
         """Allow another attempt: nothing of the last one is left."""
         self._seed = None
 
-    def snapshot_call(self, name: str) -> OneCall:
+    def snapshot_call(self, name: str) -> PortCall:
         return self._call(name, self._limits.setup_seconds)
 
     async def reset(self, task: Task, *, seed: int) -> Observation:

@@ -28,8 +28,6 @@ GENERATING: Final = DesktopState.GENERATING
 ACTING: Final = DesktopState.ACTING
 BUSY: Final = EngineState.BUSY
 IDLE: Final = EngineState.IDLE
-make_request: Final = new_request
-make_turn: Final = new_turn
 
 FAIL_ACTION = "FAIL"
 
@@ -69,9 +67,9 @@ async def take_turns(
     for number in range(attempt.turn_limit):
         track.enter(GENERATING)
         request.begin()
-        reply = await session.generate(make_request((attempt, number, observation, turns)))
+        reply = await session.generate(new_request((attempt, number, observation, turns)))
         request.due = NEVER  # as end() does, without a call
-        turns.append(make_turn((observation, reply)))
+        turns.append(new_turn((observation, reply)))
         track.enter(ACTING)
         step.begin()
         observation, over = await env.step(reply.action)

@@ -15,7 +15,7 @@ from typing import Any
 
 from dartsim.core.rng import Streams
 from dartsim.sim.environment import SimEnvironment
-from dartsim.sim.event_heap import LaterHandle, SoonHandle, Timer
+from dartsim.sim.event_heap import LaterHandle, SoonHandle
 from dartsim.sim.loop import SimLoop
 from dartsim.sim.loop_services import WAKE_SLEEPER
 from dartsim.sim.tasks import NODE, Node
@@ -197,8 +197,7 @@ class PerturbedLoop(SimLoop):
         """Let what is due first happen in the world, or hand a due timer to its node."""
         env = self.env
         item = env.head()
-        kind = item.__class__
-        if kind is LaterHandle:
+        if item.__class__ is LaterHandle:
             env.pop()
             node = item._context.get(NODE)
             if node is None or node.alive:
@@ -207,12 +206,7 @@ class PerturbedLoop(SimLoop):
         self._num_events += 1
         if self._num_events > self._limits.max_events:
             raise self._too_many_events()
-        if kind is Timer:
-            env.pop()
-            call, item._call = item._call, None
-            call[0](*call[1:])
-        else:
-            env._step(self._world_failed)
+        env._step(self._world_failed)
 
 
 def _uniforms(streams: Streams, name: str) -> Iterator[float]:

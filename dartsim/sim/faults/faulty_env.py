@@ -112,13 +112,7 @@ class FaultyEnv:
 
         if (lost := point.lost(self._started, began)) is not None:
             await self._fail_lost(lost)
-        injection = point.injection(began)
-        if injection is None:
-            result = await work()
-        else:
-            await injector.before_call(injection, failure)
-            result = await work()
-            await injector.after_call(injection, began, failure)
+        result = await injector.carry_out(work, point.injection(began), began, failure)
         if (lost := point.lost(self._started, injector.env.now)) is not None:
             await self._fail_lost(lost)
         return result
@@ -190,12 +184,10 @@ class FaultyProvider:
         injector = self._injector
         began = injector.env.now
         injection = point.injection(began)
-        if injection is not None:
-            await injector.before_call(injection, _start_failure)
+        await injector.before_call(injection, _start_failure)
         env = await self.inner.start(slot)
         try:
-            if injection is not None:
-                await injector.after_call(injection, began, _start_failure)
+            await injector.after_call(injection, began, _start_failure)
             if (kind := point.lost(began, injector.env.now)) is not None:
                 raise _start_failure(kind)
         except BaseException:

@@ -83,11 +83,7 @@ class FaultyWorker:
             raise self._fault(KV)
         began = self._env.now
         injection = self._requests.injection(began)
-        if injection is None:
-            return await self.inner.generate(request)
-        await injector.before_call(injection, self._fault)
-        reply = await self.inner.generate(request)
-        await injector.after_call(injection, began, self._fault)
+        reply: Reply = await injector.carry_out(lambda: self.inner.generate(request), injection, began, self._fault)
         return reply
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -221,6 +221,21 @@ class FaultInjector:
     def add_cost(self, kind: FaultKind, seconds: float) -> None:
         """Add seconds that an injection cost."""
         self.counts[f"fault_seconds/{kind.name}"] += seconds  # type: ignore[assignment]
+
+    async def carry_out(
+        self,
+        work: Callable[[], Awaitable[Any]],
+        injection: Injection | None,
+        began: float,
+        error: Callable[[FaultKind], Exception],
+    ) -> Any:
+        """Do the work of a call that began at this time, with what is injected into it; return its result."""
+        if injection is None:
+            return await work()
+        await self.before_call(injection, error)
+        result = await work()
+        await self.after_call(injection, began, error)
+        return result
 
     async def before_call(self, injection: Injection | None, error: Callable[[FaultKind], Exception]) -> None:
         """Fail a call that is not carried out, after the fault's time, with the error made for the fault."""
