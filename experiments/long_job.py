@@ -15,6 +15,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dartsim.config import Config
+from dartsim.envs.mock.env import MockDesktop
+from dartsim.envs.mock.oracle import play_oracle
+from dartsim.envs.mock.suites import mock_tasks
 from experiments.charts import drawing, legend_below
 from experiments.learning_study import COLUMNS, draw_curves, learning_sweep, of_arm, paired, percent, points
 from experiments.learning_suites import KINDS, SUITES, LearningRun
@@ -154,6 +157,19 @@ def curves(figure: Any, recorded: Figures) -> None:
     legend_below(figure, 3)
 
 
+@drawing(2.7)
+def long_task(figure: Any, _recorded: Figures) -> None:
+    """The screens of a task of the suite ``long``, and the oracle's actions on them."""
+    env = MockDesktop(width=96, height=96, grammar="compact", grammar_options={"columns": 3, "rows": 3})
+    frames: list[Any] = []
+    _, actions = play_oracle(env, mock_tasks("recall_jobs", 1, 4, 6)[0], frames=frames)
+    for place, axes in enumerate(figure.subplots(2, (len(actions) + 1) // 2).flat):
+        axes.axis("off")
+        if place < len(actions):
+            axes.imshow(frames[place], interpolation="nearest")
+            axes.set_title(actions[place])
+
+
 def _own_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--suite", choices=list(SUITES), help="only these tasks (default: all)")
 
@@ -171,7 +187,8 @@ STUDY = Experiment(
     pictures={
         "long-job": StudyPicture(
             "Success on held-out tasks over simulated hours and over samples, three schedulers", curves
-        )
+        ),
+        "long-task": StudyPicture("Screens of a long task: notes to remember, dialogs, three applications", long_task),
     },
     add_arguments=_own_options,
 )

@@ -273,13 +273,12 @@ def turns_table(figures: Figures) -> Rows:
 
 
 @drawing(3.0)
-def speed_picture(figure: Any, simulator: Figures, lab: Figures, learner: Figures, desktop: Figures) -> None:
-    """CPU time of a turn over the size of the cluster; learner, worker and mock desktop against peers."""
+def speed_picture(figure: Any, simulator: Figures, learner: Figures) -> None:
+    """CPU time of a turn over the size of the cluster; learner and worker against peers."""
     turns, peers = figure.subplots(1, 2, width_ratios=(1.3, 1.0))
     lines = {
         "dartsim, everything on": (simulator["turns"], "cpu_us_per_turn"),
         "same, pure Python": (simulator["turns"], "plain_cpu_us_per_turn"),
-        "dartsim as tune and plan run it": (lab["sizes"], "cpu_us_per_turn"),
         "bare SimPy with timeouts": (simulator["turns"], "bare_simpy_timeouts_cpu_us_per_turn"),
         "bare SimPy": (simulator["turns"], "bare_simpy_cpu_us_per_turn"),
     }
@@ -292,8 +291,6 @@ def speed_picture(figure: Any, simulator: Figures, lab: Figures, learner: Figure
     label_axes(turns, "Simulated turn", "desktops", "CPU microseconds per turn")
     turns.legend(loc="upper left")
     ratios = [(_short(row["what"], row["peer_name"]), row["ratio"]) for row in single_rows(learner)]
-    small = desktop["sizes"][0]["steps_per_second"]
-    ratios.append(("mock desktop steps: MiniGrid", small["mock_desktop"] / small["minigrid"]))
     for row, (_, ratio) in enumerate(ratios):
         peers.barh([row], [ratio], 0.7, color=PURPLE)
         peers.annotate(f"{ratio:.1f}x", (ratio, row), (3, 0), textcoords="offset points", va="center")
@@ -326,9 +323,9 @@ STUDY = Experiment(
     tables={"timers": timers_table, "speed-turns": turns_table, "speed-targets": targets_table},
     pictures={
         "speed": StudyPicture(
-            "CPU time per simulated turn over cluster size; speed of learner, worker and mock desktop against peers",
+            "CPU time per simulated turn over cluster size; speed of learner and worker against peers",
             speed_picture,
-            beside=("lab_speed", "learner_speed", "mock_speed"),
+            beside=("learner_speed",),
         )
     },
 )

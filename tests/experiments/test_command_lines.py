@@ -42,7 +42,7 @@ for name in NAMES:
 
 def test_help_needs_no_extra():
     """All in one process, where those packages are not to be found: quicker than thirty of them."""
-    absent = {*EXTRAS, "minigrid", "openai", "scipy", "vllm"}
+    absent = {*EXTRAS, "openai", "scipy", "vllm"}
     command = [sys.executable, "-W", "ignore::RuntimeWarning:runpy", "-c", HELP, ",".join(sorted(absent)), *RUNNABLE]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
