@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import argparse
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from dartsim.lab.sweep import ArmRun, InProcess, sweep
 from experiments.charts import BLUE, GRAY, INK, ORANGE, drawing, label_axes
-from experiments.fork_cluster import MODES, Mode
 from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, rows_of, short_commit
 
+Mode = Literal["boot", "snapshot", "fork"]
+MODES: tuple[Mode, ...] = ("boot", "snapshot", "fork")
 SPARE_MODES: tuple[Mode, ...] = ("boot", "fork")
 """Those of containers."""
 PARTS = ("few", "four", "containers", "kills")

@@ -39,7 +39,7 @@ from dartsim.rollout.revert import RevertingProvider
 from dartsim.run.execute import execute
 from dartsim.run.prepare import prepare
 from experiments.desktop_cluster import gaps, percentiles
-from experiments.fork_cluster import Mode
+from experiments.fork import Mode
 from experiments.real_loop import timed
 from experiments.study import Figures
 

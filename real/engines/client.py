@@ -84,7 +84,8 @@ class EngineClient:
     """A client of one server.
 
     Turns go through aiohttp: its pool costs the same for any number of connections, while httpx searches all of them at
-    every request (measured: ``experiments.router``). The control routes, a few requests a version, go through httpx.
+    every request (with 1,000 at once 0.3 ms of CPU against 1.8 ms). The control routes, a few requests a version, go
+    through httpx.
 
     Args:
         url: Such as ``http://127.0.0.1:8000``.

@@ -18,7 +18,7 @@ from dartsim.real.desktop.tasks.panel import COLUMNS, panel_tasks
 from dartsim.run.execute import execute
 from experiments import fork
 from experiments import fork_work as work
-from experiments.fork_cluster import MODES, Mode
+from experiments.fork import MODES, Mode
 from experiments.fork_work import DesktopRun, ForkAttempts, forks_under_kills, shows_its_task, tallied
 
 TASKS = panel_tasks(9)
