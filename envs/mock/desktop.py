@@ -16,14 +16,13 @@ from dartsim.core.errors import TaskFileError
 from dartsim.core.types import Task
 from dartsim.envs.mock.geometry import Box
 from dartsim.envs.mock.layout import ScreenLayout
-from dartsim.envs.mock.widgets import Bin, MockWindow, Placed, Widget, make_window
+from dartsim.envs.mock.widgets import MockWindow, Placed, make_window
 
 
 class Target(NamedTuple):
     """What is under a pixel.
 
-    ``part`` is ``widget``, ``title``, ``close``, ``menu_title``, ``menu_item``, ``content`` or ``desktop``;
-    ``number`` counts menus, items of a menu, or the page's widgets.
+    ``part`` is ``widget``, ``title``, ``close``, ``content`` or ``desktop``; ``number`` counts the page's widgets.
     """
 
     part: str
@@ -59,15 +58,9 @@ class VirtualDesktop:
     interrupts: list[Interrupt] = field(default_factory=list)
     x: int = 0
     y: int = 0
-    open_menu: tuple[str, int, int] | None = None
-    held: set[str] = field(default_factory=set)
     grip: Grip | None = None
-    clipboard: str = ""
     actions: int = 0
-    closed: list[str] = field(default_factory=list)
-    choices: list[str] = field(default_factory=list)
     pressed: list[str] = field(default_factory=list)
-    submitted: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def copied(self, layout: ScreenLayout) -> VirtualDesktop:
         """Return a copy on another screen of the same size, which shares nothing that can change."""
@@ -84,7 +77,6 @@ class VirtualDesktop:
             raise TaskFileError(f"a window {window.id!r} is open already; ids must be unique")
         self.layout.place_window(window)
         self.windows.append(window)
-        self.open_menu = None
         return window
 
     def window(self, window_id: str) -> MockWindow | None:
@@ -108,8 +100,6 @@ class VirtualDesktop:
 
     def close(self, window: MockWindow) -> None:
         self.windows.remove(window)
-        self.closed.append(window.id)
-        self.open_menu = None
         self.grip = None
 
     def move_window(self, window: MockWindow, dx: int, dy: int) -> None:
@@ -121,51 +111,25 @@ class VirtualDesktop:
         window.box = box.moved(dx, dy)
         layout.place_page(window)
 
-    def shown_box(self, window: MockWindow, placed: Placed) -> Box:
-        """Return the part of a widget that its window shows now; may be empty."""
-        return placed.box.moved(0, -window.scroll).meet(self.layout.viewport(window))
-
     def shown_widgets(self, window: MockWindow) -> Iterator[tuple[int, Placed, Box]]:
+        """Yield each widget of the page with its number and the part of its box that is on the screen."""
         view_left, view_top, view_right, view_bottom = self.layout.viewport(window)
-        scroll = window.scroll
         for index, placed in enumerate(window.placed):
-            if placed.widget.kind == "space" or placed.widget.hidden:
+            if placed.widget.kind == "space":
                 continue
             left, top, right, bottom = placed.box
             left = left if left > view_left else view_left
             right = right if right < view_right else view_right
-            top = top - scroll if top - scroll > view_top else view_top
-            bottom = bottom - scroll if bottom - scroll < view_bottom else view_bottom
+            top = top if top > view_top else view_top
+            bottom = bottom if bottom < view_bottom else view_bottom
             if left < right and top < bottom:
                 yield index, placed, Box(left, top, right, bottom)
 
-    def scroll_into_view(self, window: MockWindow, index: int) -> None:
-        """Scroll a window's content so that a widget is visible."""
-        view, box = self.layout.viewport(window), window.placed[index].box
-        lowest = box.top - view.top - self.layout.gap
-        highest = box.bottom - view.bottom + self.layout.gap
-        window.scroll = min(max(window.scroll, highest), max(lowest, 0))
-        self.layout.keep_scroll(window)
-
     def target(self, x: int, y: int) -> Target:
-        if self.open_menu is not None:
-            item = self._in_open_menu(x, y)
-            if item is not None:
-                return item
         for window in reversed(self.windows):
             if window.box.holds(x, y):
                 return self._in_window(window, x, y)
         return Target("desktop")
-
-    def _in_open_menu(self, x: int, y: int) -> Target | None:
-        assert self.open_menu is not None
-        window_id, menu, _ = self.open_menu
-        window = self.window(window_id)
-        assert window is not None
-        for index, box in enumerate(self.layout.menu_items(window, menu)):
-            if box.holds(x, y):
-                return Target("menu_item", window, index)
-        return None
 
     def _in_window(self, window: MockWindow, x: int, y: int) -> Target:
         layout = self.layout
@@ -173,25 +137,10 @@ class VirtualDesktop:
             return Target("close", window)
         if layout.title(window).holds(x, y):
             return Target("title", window)
-        if layout.menu_bar(window).holds(x, y):
-            for index, box in enumerate(layout.menu_titles(window)):
-                if box.holds(x, y):
-                    return Target("menu_title", window, index)
         for index, _, box in self.shown_widgets(window):
             if box.holds(x, y):
                 return Target("widget", window, index)
         return Target("content", window)
-
-    def bin_at(self, x: int, y: int) -> Bin | None:
-        target = self.target(x, y)
-        if target.part == "widget" and target.window is not None:
-            widget = target.window.placed[target.number].widget
-            return widget if isinstance(widget, Bin) else None
-        return None
-
-    def find(self, window_id: str, widget_id: str) -> Widget | None:
-        window = self.window(window_id)
-        return None if window is None else window.widget(widget_id)
 
 
 def set_up(layout: ScreenLayout, task: Task) -> VirtualDesktop:

@@ -18,22 +18,10 @@ Getter = Callable[[VirtualDesktop, Parameters], Any]
 Metric = Callable[[Any, Any, Parameters], float]
 
 GETTERS: dict[str, Getter] = {
-    "mock_values": lambda desktop, wanted: [_value(desktop, name) for name in wanted["widgets"]],
-    "mock_submitted": lambda desktop, wanted: desktop.submitted.get(wanted["window"]),
-    "mock_closed": lambda desktop, wanted: [name for name in desktop.closed if name in wanted["windows"]],
-    "mock_choices": lambda desktop, wanted: desktop.choices,
     "mock_pressed": lambda desktop, wanted: [n for n in desktop.pressed if n.startswith(f"{wanted['window']}.")],
     "mock_pages": lambda desktop, wanted: [_page(desktop, name) for name in wanted["windows"]],
-    "mock_clipboard": lambda desktop, wanted: desktop.clipboard,
 }
 """Type of a getter -> function that reads the value from the desktop."""
-
-
-def _value(desktop: VirtualDesktop, name: str) -> Any:
-    """Return the value of a widget of an open window, by ``window.widget``."""
-    window_id, _, widget_id = name.partition(".")
-    widget = desktop.find(window_id, widget_id)
-    return None if widget is None else widget.value
 
 
 def _page(desktop: VirtualDesktop, window_id: str) -> int | None:
@@ -47,17 +35,7 @@ def exact_match(result: Any, expected: Any, options: Parameters) -> float:
     return float(result == expected)
 
 
-def match_fields(result: Any, expected: Any, options: Parameters) -> float:
-    """Score 1 if a dictionary has all the expected entries; others do not matter."""
-    return float(result is not None and all(result.get(key) == value for key, value in expected.items()))
-
-
-def same_items(result: Any, expected: Any, options: Parameters) -> float:
-    """Score 1 if two lists have the same items, in any order."""
-    return float(sorted(map(str, result)) == sorted(map(str, expected)))
-
-
-METRICS: dict[str, Metric] = {each.__name__: each for each in (exact_match, match_fields, same_items)}
+METRICS: dict[str, Metric] = {"exact_match": exact_match}
 """Name of a metric -> function that compares."""
 
 

@@ -1,4 +1,4 @@
-"""Tasks of a family, and suites of several families: easy, hard, never solved by chance, mixed.
+"""Tasks of a family, and suites of several families.
 
 Tasks are drawn from (seed, family, difficulty, number) and whether they are held out, so that held-out tasks come
 from other seeds than those to train on, whatever the numbers.
@@ -14,11 +14,10 @@ import numpy as np
 
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Task
-from dartsim.envs.mock.families import clicks, entries, forms, jobs
+from dartsim.envs.mock.families import clicks, jobs
 from dartsim.envs.mock.families.drafts import MAX_DIFFICULTY, Family
 
-_PARTS = (clicks, entries, forms, jobs)
-FAMILIES: dict[str, Family] = {family.name: family for part in _PARTS for family in part.FAMILIES}
+FAMILIES: dict[str, Family] = {family.name: family for part in (clicks, jobs) for family in part.FAMILIES}
 """All families by name."""
 
 
@@ -29,29 +28,13 @@ def _suite(text: str) -> tuple[tuple[str, int], ...]:
 
 
 SUITES: dict[str, tuple[tuple[str, int], ...]] = {
-    "easy": _suite(
-        "click_button 1, click_button 3, check_boxes 1, menu_path 1, window_close_order 1, drag_slider 1, "
-        "list_select_scroll 1"
+    "locks": _suite("plain_locks 1, mixed_locks 3, odd_locks 3, plain_locks 3, mixed_locks 5, odd_locks 4"),
+    "long": _suite(
+        "plain_jobs 3, mixed_jobs 4, odd_jobs 2, recall_jobs 3, missing_jobs 3, odd_jobs 4, plain_jobs 8, "
+        "mixed_jobs 9, odd_jobs 6, recall_jobs 6"
     ),
-    "hard": _suite(
-        "click_button 9, check_boxes 4, menu_path 6, window_close_order 6, drag_slider 5, drag_drop 6, "
-        "list_select_scroll 8, type_text 4, dialog_interrupt 3, form_fill 2, copy_between_fields 2, wizard 2, "
-        "infeasible 3"
-    ),
-    "never": _suite("wizard 10, form_fill 8, button_order 10, copy_between_fields 8, type_text 10"),
 }
-SUITES["mixed"] = tuple(
-    SUITES[suite][i % len(SUITES[suite])]
-    for i in range(max(map(len, SUITES.values())))
-    for suite in ("easy", "hard", "never")
-)
-SUITES["locks"] = _suite("plain_locks 1, mixed_locks 3, odd_locks 3, plain_locks 3, mixed_locks 5, odd_locks 4")
-SUITES["long"] = _suite(
-    "plain_jobs 3, mixed_jobs 4, odd_jobs 2, recall_jobs 3, missing_jobs 3, odd_jobs 4, plain_jobs 8, mixed_jobs 9, "
-    "odd_jobs 6, recall_jobs 6"
-)
-"""Name -> (family, difficulty) of its tasks, taken in turn; ``mixed`` has a third of each of the first three. ``locks``
-and ``long`` (6 to 15 turns) are for a model that only clicks on nine cells and ends the task."""
+"""Name -> (family, difficulty) of its tasks, taken in turn: ``locks`` of 1 to 5 turns, ``long`` of 6 to 15."""
 
 
 def mock_tasks(family: str, n: int, seed: int = 0, difficulty: int = 1, *, held_out: bool = False) -> list[Task]:

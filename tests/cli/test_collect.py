@@ -154,8 +154,8 @@ def test_a_wrong_request_is_refused(dartsim, tmp_path, capsys, arguments, messag
 
 
 def test_what_cannot_be_written_is_not_a_success(dartsim, tmp_path, capsys):
-    """Typing is not a click on a cell: nothing is collected, and nothing written."""
-    code, folder, _ = collected(dartsim, tmp_path, "--oracle", "1", *TASKS, "--set", "tasks.mock=type_text")
+    """The grammar has no word for an infeasible task: nothing is collected, and nothing written."""
+    code, folder, _ = collected(dartsim, tmp_path, "--oracle", "1", *TASKS, "--set", "tasks.mock=missing_jobs")
     assert code == 1
     assert "the oracle made no success at 12 tasks" in " ".join(capsys.readouterr().err.split())
     assert not folder.exists()

@@ -22,7 +22,7 @@ from dartsim.run.prepare import prepare
 from dartsim.sim.env_profiles import DART
 from dartsim.sim.host import SimHost
 
-TASKS = mock_suite("hard", 13)
+TASKS = mock_suite("long", 13)
 
 
 def modeled(make_env=SimDesktop, timing=DART):

@@ -17,7 +17,6 @@ from dartsim.core.errors import ScoreUnavailable, TaskFileError
 from dartsim.core.types import Task
 from dartsim.envs.actions import GRAMMARS
 from dartsim.envs.actions.model import CallUser, Click
-from dartsim.envs.mock.commands import values_of
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.oracle import oracle_text
 from dartsim.envs.mock.suites import mock_suite, mock_tasks
@@ -59,7 +58,7 @@ def test_screens_beyond_the_bounds_are_refused(size):
 
 def test_a_malformed_action_is_counted_and_changes_nothing():
     env = MockDesktop(width=112, height=112)
-    (task,) = mock_tasks("check_boxes", 1)
+    (task,) = mock_tasks("pages", 1)
     env.reset(options={"task": task})
     before = env.observe()
     for count, text in enumerate(["nonsense", "pyautogui.click(1)", "\0", "{}", "", "(" * 300], start=1):
@@ -76,7 +75,7 @@ def test_a_malformed_action_is_counted_and_changes_nothing():
 @pytest.mark.parametrize("grammar", GRAMMARS)
 def test_each_grammars_own_words_end_the_episode(grammar):
     env = MockDesktop(width=112, height=112, grammar=grammar)
-    (impossible,) = mock_tasks("infeasible", 1)
+    (impossible,) = mock_tasks("missing_jobs", 1)
     for word, score in zip(DONE_WORDS[grammar], (0.0, 1.0), strict=True):
         for text in (word, "DONE" if score == 0.0 else "FAIL"):
             env.begin(impossible)
@@ -88,14 +87,13 @@ def test_each_grammars_own_words_end_the_episode(grammar):
 
 def state_of(env):
     desktop = env.desktop
-    values = [values_of(window) for window in desktop.windows]
-    return values, desktop.closed, desktop.choices, desktop.pressed, desktop.submitted, desktop.clipboard
+    return [(window.id, window.page, window.box) for window in desktop.windows], desktop.pressed
 
 
 def test_calls_of_the_user_wait_as_often_as_allowed():
     env = MockDesktop(width=112, height=112, grammar="ui_tars", grammar_options={"call_user_waits": 3})
     for _ in range(2):  # they are counted in each attempt
-        env.begin(mock_tasks("form_fill", 1, 0, 3)[0])
+        env.begin(mock_tasks("plain_jobs", 1, 0, 3)[0])
         assert [env.act("Action: call_user()") for _ in range(4)] == [False, False, False, True]
         assert env.last_action == "FAIL"
     assert env.grammar.format([CallUser()]) == "Action: call_user()"
@@ -106,7 +104,7 @@ def test_calls_of_the_user_wait_as_often_as_allowed():
 @given(st.lists(st.one_of(st.text(max_size=40), st.none(), st.integers(), st.dictionaries(st.text(), st.text()))))
 def test_nothing_that_is_sent_breaks_the_desktop(grammar, sent):
     env = MockDesktop(width=112, height=112, grammar=grammar)
-    env.begin(mock_tasks("form_fill", 1, 0, 3)[0])
+    env.begin(mock_tasks("plain_jobs", 1, 0, 3)[0])
     before, malformed, acted = copy.deepcopy(state_of(env)), 0, 0
     for action in sent:
         over = env.act(action)
@@ -128,7 +126,7 @@ def test_a_dictionary_is_an_action_in_every_grammar():
 
 def test_one_click_decides_where_the_task_says_so():
     (task,) = mock_tasks("click_button", 1)
-    (other,) = mock_tasks("check_boxes", 1)
+    (other,) = mock_tasks("pages", 1)
     env = MockDesktop(width=112, height=112)
     env.begin(task)
     assert not env.act("pyautogui.press('tab')")
@@ -169,14 +167,14 @@ def test_feasible_tasks_give_nothing_for_fail_and_scores_need_an_evaluator():
     [
         ({"func": "compare_table"}, "metric 'compare_table'"),
         ({"func": "exact_match", "result": {"type": "vm_file"}}, "getter 'vm_file'"),
-        ({"func": "exact_match", "result": {"type": "mock_choices"}}, "expectation None"),
+        ({"func": "exact_match", "result": {"type": "mock_pressed", "window": "w"}}, "expectation None"),
         (
             {
-                "func": "same_items",
-                "result": {"type": "mock_submitted", "window": "w"},
+                "func": "exact_match",
+                "result": {"type": "mock_pages"},
                 "expected": {"type": "rule", "rules": {"expected": []}},
             },
-            "failed: TypeError",
+            "failed: KeyError",
         ),
     ],
 )
@@ -191,7 +189,7 @@ def test_several_metrics_are_joined_by_and_or():
     def evaluator(conj, *wanted):
         return {
             "func": ["exact_match"] * len(wanted),
-            "result": [{"type": "mock_choices"}] * len(wanted),
+            "result": [{"type": "mock_pressed", "window": "w"}] * len(wanted),
             "expected": [{"type": "rule", "rules": {"expected": each}} for each in wanted],
             "conj": conj,
         }
@@ -224,7 +222,7 @@ def test_a_bad_step_is_refused_at_the_beginning(step):
 
 def test_a_frame_that_was_shown_is_never_written_to_again():
     env = MockDesktop(width=112, height=112)
-    env.begin(mock_tasks("check_boxes", 1)[0])
+    env.begin(mock_tasks("pages", 1)[0])
     shown = env.observe().screenshot
     kept = shown.copy()
     env.act("pyautogui.click(40, 40)")
@@ -247,7 +245,7 @@ def digest():
     env = MockDesktop(width=200, height=150, accessibility=True)
     total = hashlib.sha256()
     rng = np.random.default_rng(5)
-    for task in mock_suite("mixed", 24, 1):
+    for task in [*mock_suite("long", 12, 1), *mock_suite("locks", 12, 1)]:
         env.begin(task, 1)
         for turn in range(8):
             text = oracle_text(env) if turn % 2 else f"pyautogui.click({rng.integers(200)}, {rng.integers(150)})"
@@ -278,7 +276,7 @@ def test_the_same_seed_and_actions_give_the_same_pixels_in_two_processes():
 
 
 def test_a_thousand_desktops_fit_into_one_process():
-    tasks = mock_suite("mixed", 50)
+    tasks = mock_suite("long", 50)
     MockDesktop(width=112, height=112).begin(tasks[0])
     tracemalloc.start()
     try:
@@ -294,5 +292,5 @@ def test_a_thousand_desktops_fit_into_one_process():
 
 def test_the_oracle_writes_in_the_environments_grammar():
     env = MockDesktop(width=112, height=112, grammar="ui_tars")
-    env.begin(mock_tasks("type_text", 1)[0])
+    env.begin(mock_tasks("pages", 1)[0])
     assert oracle_text(env).startswith("Action: click(start_box=")

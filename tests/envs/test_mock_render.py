@@ -10,7 +10,7 @@ from dartsim.envs.render import RING, draw_action, episode_gif, episode_png
 image = pytest.importorskip("PIL.Image", reason="pictures need pillow")
 
 
-def episode(grammar="pyautogui", family="drag_drop"):
+def episode(grammar="pyautogui", family="pages"):
     env = MockDesktop(width=112, height=112, grammar=grammar)
     frames: list = []
     score, actions = play_oracle(env, mock_tasks(family, 1, 0, 4)[0], frames=frames)

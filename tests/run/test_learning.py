@@ -45,8 +45,8 @@ def test_the_oracle_s_successes_fill_the_pool_with_the_model_s_log_probabilities
 
 
 def test_what_a_grammar_cannot_write_is_not_stored():
-    """Typing is not a click on a cell."""
-    _, learned = built("curation.pool.collected_per_task=1", "tasks.mock=type_text", "rollout.max_turns=8")
+    """The grammar has no word for an infeasible task."""
+    _, learned = built("curation.pool.collected_per_task=1", "tasks.mock=missing_jobs", "rollout.max_turns=8")
     pool = SuccessPool()
     learned.fill(pool)
     assert len(pool) == 0
@@ -66,7 +66,7 @@ def test_a_warm_start_raises_success():
 
 def test_a_sentence_grammar_runs_many_turns():
     found, learned = built(
-        "policy.grammar=compact", "policy.grid=8", "policy.max_texts=4", "tasks.mock=check_boxes",
+        "policy.grammar=compact", "policy.grid=8", "policy.max_texts=4", "tasks.mock=pages",
         "rollout.max_turns=4", "curation.selection.rule=high_entropy", "curation.turn_limit.rule=by_success",
         "run.updates=1", "run.hours=0.2", "curation.groups.drop_all_failed=false", "rollout.num_envs=4",
         "tasks.held_out=2", "trainer.promotion.enabled=false",

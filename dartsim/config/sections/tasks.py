@@ -18,9 +18,7 @@ class TasksConfig(Section):
         "or gym (of a gymnasium environment).",
     )
     count: Positive = Field(181, description="Number of generated, mock or numbered gym tasks (DART run history: 181).")
-    mock: str = Field(
-        "click_button", description="mock: a family of tasks, or a suite (easy, hard, never, mixed, locks, long)."
-    )
+    mock: str = Field("click_button", description="mock: a family of tasks, or a suite (locks, long).")
     desktop: str = Field(
         "panel",
         description="desktop: panel (generated, one click), pages (generated, 5 to 7 clicks, then done), or apps (real "

@@ -127,7 +127,7 @@ class _App:
             pages.append(self._dead_end(number))
         bars = [[{**icon, "id": f"{icon['id']}on{number}"} for icon in taskbar] for number in range(len(pages))]
         whole = [[*rows_of(page, _ACROSS), bar] for page, bar in zip(pages, bars, strict=True)]
-        return {"id": self.name, "bare": True, "fill": True, "color": color, "pages": whole}
+        return {"id": self.name, "bare": True, "color": color, "pages": whole}
 
     def _dead_end(self, number: int) -> Page:
         place = int(self._rng.integers(_CELLS))
@@ -216,7 +216,7 @@ def _all_ok(apps: Sequence[_App]) -> Spec:
 def _windows(apps: Sequence[_App], icons: Sequence[str]) -> list[Spec]:
     """Return the steps that open the empty desktop and keep the applications for its taskbar."""
     home = [widget("space", f"space{cell}") for cell in range(_CELLS)]
-    steps = [window(id="home", bare=True, fill=True, pages=[[*rows_of(home, _ACROSS), _taskbar(icons, -1)]])]
+    steps = [window(id="home", bare=True, pages=[[*rows_of(home, _ACROSS), _taskbar(icons, -1)]])]
     for opened, app in enumerate(apps):
         steps.append(window("mock_stash", **app.spec(_taskbar(icons, opened), "white")))
     return steps
@@ -261,7 +261,6 @@ def _dialog(rng: np.random.Generator, number: int) -> Spec:
         "id": f"dialog{number}",
         "title": "Notice",
         "modal": True,
-        "fill": True,
         "place": [0.0, round(row / 3, 3), 1.0, 0.334],
         "pages": [[cells], [sure]],
         "default": "OK",
