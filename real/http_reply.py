@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import httpx
 
 CHUNK_BYTES = 2**16
+MAX_HEAD_BYTES = 2**20
 CLOSE_SECONDS = 1.0
 """How long a server that says so may take to hang up after its reply."""
 
@@ -18,7 +19,7 @@ class ReplyCheck:
 
     Attributes:
         packed: Whether its body is compressed.
-        overlong: Whether more came than it says.
+        overlong: Whether more came than it says, or than a head may have.
         closes: Whether it says that the server hangs up afterwards.
     """
 
@@ -42,9 +43,10 @@ class ReplyCheck:
         return self._end == b"0\r\n\r\n" if self._chunked else self._size >= (self._wanted or 0)
 
     def feed(self, data: bytes) -> None:
-        while self._in_head:
+        while self._in_head and not self.overlong:
             self._head, end, data = (self._head + data).partition(b"\r\n\r\n")
             if not end:
+                self.overlong = len(self._head) > MAX_HEAD_BYTES
                 return
             self._in_head = self._head[9:10] == b"1"  # an interim reply: the real one follows
             if not self._in_head:

@@ -322,8 +322,8 @@ class SupervisedSandbox:
         if "fault" in reply:
             raise ScoreFault(f"{what}: {reply['fault']} limit, {message}", cause=f"score_{reply['fault']}")
         if "error" in reply:
-            error = str(reply["error"])
-            raise ScoreFault(f"{what}: {message}", cause=_cause(error, request["call"]), of_task=error == "task")
+            said = str(reply["error"])
+            raise ScoreFault(f"{what}: {message}", cause=_cause(said, request["call"]), of_task=said == "task")
         return reply, blobs
 
     async def _send(self, request: dict[str, Any], payload: _Payload) -> None:

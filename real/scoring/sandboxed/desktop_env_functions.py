@@ -12,6 +12,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.metadata
+import importlib.util
 import inspect
 import json
 import os
@@ -22,51 +23,12 @@ import types
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 from . import relays
 from .wire import CAN_BE_SENT
-
-STAND_INS = frozenset(
-    [
-        "acoustid",
-        "bs4",
-        "borb",
-        "cv2",
-        "docx",
-        "dotenv",
-        "easyocr",
-        "fastdtw",
-        "fitz",
-        "formulas",
-        "imagehash",
-        "librosa",
-        "lxml",
-        "mutagen",
-        "odf",
-        "openpyxl",
-        "pandas",
-        "pdfplumber",
-        "PIL",
-        "playwright",
-        "pptx",
-        "pydrive",
-        "PyPDF2",
-        "pypdf",
-        "pytz",
-        "rapidfuzz",
-        "requests",
-        "requests_toolbelt",
-        "scipy",
-        "skimage",
-        "tldextract",
-        "xmltodict",
-        "yaml",
-    ]
-)
-"""Modules outside ``desktop-env`` that its evaluators import at their top."""
 
 OCR_FOLDER = Path(sys.prefix, "easyocr")
 OCR_WEIGHTS = ("craft_mlt_25k.pth", "english_g2.pth")
@@ -107,7 +69,10 @@ class AbsentModule(types.ModuleType):
 
 
 class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds what no other finder has found, if it is one of ``STAND_INS``."""
+    """Finds what no other finder has found, if the evaluators import it."""
+
+    def __init__(self, names: Set[str]) -> None:
+        self._names = names
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -115,7 +80,7 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Return a specification of an empty module, or None."""
         top = fullname.partition(".")[0]
         # A part of a package that is installed is not stood in for: there its absence means something.
-        if top not in STAND_INS or (fullname != top and not isinstance(sys.modules.get(top), AbsentModule)):
+        if top not in self._names or (fullname != top and not isinstance(sys.modules.get(top), AbsentModule)):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
@@ -193,7 +158,7 @@ class Controller(Offered):
     def get_accessibility_tree(self) -> str:
         return str(self._json("/accessibility", str, "AT"))
 
-    def get_terminal_output(self) -> str | None:
+    def get_terminal_output(self) -> Any:
         return self._json("/terminal", (str, type(None)), "output")
 
     def get_cursor_position(self) -> Any:
@@ -208,7 +173,7 @@ class Controller(Offered):
     def get_vm_wallpaper(self) -> bytes | None:
         return self._call("/wallpaper", data={}, missing=(404,))
 
-    def get_vm_desktop_path(self) -> str | None:
+    def get_vm_desktop_path(self) -> Any:
         return self._json("/desktop_path", str, "desktop_path", data={}, missing=(404,))
 
     def get_vm_directory_tree(self, path: str) -> Any:
@@ -347,7 +312,9 @@ class DesktopEnvFunctions:
     desktop_error, not_offered = VmUnreachable, NotOffered
 
     def __init__(self) -> None:
-        sys.meta_path.append(StandIns())
+        package = importlib.util.find_spec("desktop_env.evaluators")
+        folders = [] if package is None else package.submodule_search_locations or []
+        sys.meta_path.append(StandIns({name for folder in folders for name in _imported(Path(folder))}))
         self._metrics = importlib.import_module("desktop_env.evaluators.metrics")
         self._getters = importlib.import_module("desktop_env.evaluators.getters")
         # It evaluates a list that the desktop wrote as if it were code.
@@ -379,6 +346,16 @@ class DesktopEnvFunctions:
         if env.failures:
             raise env.failures[0]
         return value
+
+
+def _imported(folder: Path) -> Iterator[str]:
+    """Yield the names of the modules that the files of a folder import, but for those of ``desktop-env`` itself."""
+    for file in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            yield from (top for name in names if (top := name.partition(".")[0]) != "desktop_env")
 
 
 def _named(module: types.ModuleType, name: str) -> Callable[..., Any]:
