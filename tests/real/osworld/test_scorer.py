@@ -318,8 +318,7 @@ def test_an_answer_that_breaks_its_metric_scores_0_and_a_broken_evaluator_does_n
             pool = Breaks(ScoreFault("x", cause=cause), **broken)
             return score(fakes, tmp_path, given, client, pool=pool, sources=[tmp_path])
         except ScoreUnavailable as fault:
-            assert cause_of(fault) == cause
-            return None
+            return None if cause_of(fault) == cause else cause_of(fault)
 
     assert found(RULE) == found(None) == found(gold) == with_rule
     assert found(RULE, gold_too=True) == alone
