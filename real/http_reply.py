@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 2**16
 MAX_HEAD_BYTES = 2**20
-CLOSE_SECONDS = 1.0
+CLOSE_SECONDS = 0.25
 """How long a server that says so may take to hang up after its reply."""
 
 

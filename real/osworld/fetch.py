@@ -115,12 +115,15 @@ class Downloads:
         """Return a file of this host that tasks may use.
 
         Raises:
-            FetchFailed: If it is not inside ``sources``, wherever links lead, or is no file.
+            FetchFailed: If it is not inside ``sources``, wherever links lead, or is no file, or a pointer to one.
         """
         tried = [source / name for source in self.sources]
         for source, path in zip(self.sources, tried, strict=True):
             real = path.resolve()
             if real.is_relative_to(source.resolve()) and real.is_file():
+                with real.open("rb") as file:
+                    if file.read(START_BYTES).startswith(LFS_POINTER):
+                        raise FetchFailed(f"{real} is a pointer of Git LFS; fetch the file itself with `git lfs pull`")
                 return real
         allowed = ", ".join(map(str, self.sources)) or "none"
         raise FetchFailed(f"found the local file {name!r}, wanted a file inside the task folders ({allowed})")
@@ -320,12 +323,18 @@ class TaskFolder:
         self.path = path
         self.desk = desk
         self.downloads = downloads
+        self._apart: list[Path] = []
 
     def apart(self) -> TaskFolder:
         """Return a new folder beside this one: no file of it meets a file of a step, or of another getter."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        path = Path(tempfile.mkdtemp(prefix=f"{self.path.name}-", dir=self.path.parent))
-        return TaskFolder(path, desk=self.desk, downloads=self.downloads)
+        self._apart.append(Path(tempfile.mkdtemp(prefix=f"{self.path.name}-", dir=self.path.parent)))
+        return TaskFolder(self._apart[-1], desk=self.desk, downloads=self.downloads)
+
+    async def remove_apart(self) -> None:
+        """Remove the folders that ``apart`` made."""
+        while self._apart:
+            await asyncio.to_thread(shutil.rmtree, self._apart.pop(), ignore_errors=True)
 
     def inside(self, name: str) -> Path:
         """Return the path of a file of the folder.

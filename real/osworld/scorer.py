@@ -80,7 +80,10 @@ class Scorer:
         loop = asyncio.get_running_loop()
         began = loop.time()
         metrics: list[MetricRecord] = []
-        value = await self._score(task, client, where, last_action, metrics)
+        try:
+            value = await self._score(task, client, where, last_action, metrics)
+        finally:
+            await where.remove_apart()
         if not (math.isfinite(value) and 0.0 <= value <= 1.0):
             raise Unscored(
                 f"task {task.id}: the evaluator gave {value}, wanted a number in [0, 1]", cause="score_out_of_range"
