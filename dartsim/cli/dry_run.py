@@ -174,6 +174,8 @@ def _show_tasks(tasks: dict[str, Any], console: Console) -> None:
         scorer = f"desktop-env, taken to be complete because it could not be asked: {tasks['scorer_problem']}"
     will_run = f"{tasks['num_run']} of {tasks['num_listed']} will run"
     say(f"  {tasks['list']}: {will_run}; scored by {scorer or 'our own metrics'}")
+    if tasks["scorer_differs"]:
+        say(f"  {tasks['scorer_differs']}")
     for name, problem in tasks["problems"].items():
         say(f"  will not run: {name}: {problem}")
     for name, note in tasks["notes"].items():

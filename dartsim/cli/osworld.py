@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dartsim.real.scoring.sandbox import ScorerFacts
 
 INSTALL_EXAMPLES = (
-    "Examples:\n\ndartsim osworld install\n\ndartsim osworld install --ocr\n\n"
+    "Examples:\n\ndartsim osworld install --from OSWorld\n\ndartsim osworld install --ocr\n\n"
     "dartsim osworld install --full --python python3.11"
 )
 CHECK_EXAMPLES = "Examples:\n\ndartsim osworld check osworld_tasks\n\ndartsim osworld check osworld_tasks --json -"
@@ -38,6 +38,15 @@ Home = Annotated[
 
 @osworld_app.command("install", epilog=INSTALL_EXAMPLES)
 def install(
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="Checkout of OSWorld's repository: its evaluators in place of PyPI's; use that of your tasks.",
+            metavar="CHECKOUT",
+            show_default=False,
+        ),
+    ] = None,
     light: Annotated[
         bool,
         typer.Option("--light/--full", help="Only what the metrics import (1.2 GB), or all of desktop-env (7 GB)."),
@@ -56,7 +65,7 @@ def install(
 
     place = home or venv.default_home()
     errors.print(f"creating {place} …", highlight=False)
-    venv.install(place, light=light, ocr=ocr, python=python or sys.executable)
+    venv.install(place, light=light, ocr=ocr, python=python or sys.executable, source=source)
     facts = _facts(place)
     lacking = [f"{name} ({', '.join(lacks)})" for name, lacks in {**facts.metrics, **facts.getters}.items() if lacks]
     out.print(
@@ -77,16 +86,19 @@ def check(
     """Show which tasks the built-in metrics can score, which need desktop-env, and which are unsupported."""
     from dartsim.envs.tasks import load_suite
     from dartsim.real.osworld.coverage import coverage
-    from dartsim.real.scoring.evaluator_venv import default_home
+    from dartsim.real.scoring.evaluator_venv import default_home, other_version
 
     listed = load_suite(folder, suite, missing="skip", bad="skip")
     place = home or default_home()
     facts = _facts(place) if home or (place / "pyvenv.cfg").is_file() else None
     result = coverage(listed.tasks, facts)
+    other = "" if facts is None else other_version(folder, facts.scorer)
     if json_file is not None:
-        write_json(_figures(result, facts, listed), json_file)
+        write_json({**_figures(result, facts, listed), "scorer_differs": other}, json_file)
     if json_file != "-":
         _show(result, facts, listed)
+        if other:
+            out.print(other, highlight=False, markup=False, soft_wrap=True)
 
 
 def _facts(home: Path) -> ScorerFacts:

@@ -313,6 +313,7 @@ def summary(recorder: Recorder, *, warmup_share: float, peak_tokens_per_second: 
         "trained_trajectories": int(last.counts.get("trained_trajectories", 0)),
         "total_updates": int(last.counts.get("updates", 0)),
         "alarms": [alarm.as_json() for alarm in recorder.alarms],
+        **({"scorers": scorers} if (scorers := counted(last, "scorer")) else {}),
     }
 
 

@@ -14,7 +14,7 @@ from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from dartsim.core.types import Batch, Drop, Trajectory
+from dartsim.core.types import Batch, Drop, Score, Trajectory
 from dartsim.observe.alarm import Alarm
 from dartsim.observe.packed_rows import PackedRows
 from dartsim.observe.records import (
@@ -210,6 +210,8 @@ class Recorder:
         if trajectory.reward is not None:
             counts["rewarded"] += 1
             counts["reward"] += trajectory.reward  # type: ignore[assignment]
+            if isinstance(trajectory.reward, Score):
+                counts[f"scorer/{trajectory.reward.record.scorer}"] += 1
         else:
             counts[f"cause/{trajectory.cause}"] += 1
         self.running -= 1

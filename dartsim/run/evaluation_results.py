@@ -16,7 +16,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from dartsim.config import Config, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.core.png import png_of
-from dartsim.core.types import Task, Trajectory
+from dartsim.core.types import Score, Task, Trajectory
 from dartsim.observe.rundir import CONFIG, LOCK, write_text
 
 SCHEMA = 1
@@ -65,6 +65,7 @@ class AttemptResult:
     cause: str | None
     turns: int
     seconds: float
+    scorer: str | None = None
 
 
 class EvaluationFolder:
@@ -131,6 +132,7 @@ class EvaluationFolder:
                 cause=None if score is not None else str(cause or "unknown"),
                 turns=int(found.get("turns", 0)),
                 seconds=float(found.get("seconds", 0.0)),
+                scorer=None if found.get("scorer") is None else str(found["scorer"]),
             )
         except (TypeError, ValueError):
             raise ConfigError(
@@ -163,9 +165,9 @@ class EvaluationFolder:
             cause=trajectory.cause,
             turns=len(trajectory.turns),
             seconds=round(trajectory.finished - trajectory.started, 3),
+            scorer=trajectory.reward.record.scorer if isinstance(trajectory.reward, Score) else None,
         )
-        found = {"ending": result.ending, "cause": result.cause, "turns": result.turns, "seconds": result.seconds}
-        write_text(part / ATTEMPT, json.dumps({**found, "score": result.score}) + "\n")
+        write_text(part / ATTEMPT, json.dumps(asdict(result)) + "\n")
         if result.score is not None:
             write_text(part / RESULT, f"{result.score}\n")
         shutil.rmtree(target, ignore_errors=True)

@@ -326,6 +326,7 @@ def evaluation_figures(
         "attempts_per_task": plan.attempts,
         "tasks": len(plan.tasks),
         "budgets": [_budget(plan, results, steps, success) for steps in plan.steps],
+        "scorers": dict(Counter(result.scorer for result in results.values() if result.scorer)),
     }
 
 

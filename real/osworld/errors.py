@@ -88,6 +88,11 @@ class VmBadReply(EnvBroken):
         self.status = status
         self.body = body[:2000]
 
+    @property
+    def refused(self) -> bool:
+        """Whether the server says in its own words, not by an error page, that it cannot do what it was asked for."""
+        return self.status is not None and self.status >= 400 and not self.body.lstrip().startswith("<")
+
 
 class VmMissing(VmBadReply):
     """The desktop has no such file."""

@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from dartsim.core.errors import TaskFileError
 from dartsim.core.types import Task
+from dartsim.real.http_reply import ReplyCheck, watch
 from dartsim.real.osworld.addresses import Resolve, behind_proxy, check_host, guarded, resolve
 from dartsim.real.osworld.errors import FetchFailed
 
@@ -38,6 +39,11 @@ MAX_BYTES = 2 * 2**30
 HASHED = "sha256"
 """Folder of downloads by their hashes."""
 SCHEMES = ("https", "http", "file")
+START_BYTES = 200
+"""Of a file, by which ``check_content`` judges it."""
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+PAGES = ("", ".html", ".htm", ".xhtml", ".php", ".asp", ".aspx", ".jsp")
+"""Ends of the names of files that may be pages."""
 
 
 class Downloads:
@@ -109,12 +115,15 @@ class Downloads:
         """Return a file of this host that tasks may use.
 
         Raises:
-            FetchFailed: If it is not inside ``sources``, wherever links lead, or is no file.
+            FetchFailed: If it is not inside ``sources``, wherever links lead, or is no file, or a pointer to one.
         """
         tried = [source / name for source in self.sources]
         for source, path in zip(self.sources, tried, strict=True):
             real = path.resolve()
             if real.is_relative_to(source.resolve()) and real.is_file():
+                with real.open("rb") as file:
+                    if file.read(START_BYTES).startswith(LFS_POINTER):
+                        raise FetchFailed(f"{real} is a pointer of Git LFS; fetch the file itself with `git lfs pull`")
                 return real
         allowed = ", ".join(map(str, self.sources)) or "none"
         raise FetchFailed(f"found the local file {name!r}, wanted a file inside the task folders ({allowed})")
@@ -159,21 +168,30 @@ class Downloads:
         if request.url.scheme not in ("http", "https"):
             raise FetchFailed(f"found a redirection to {request.url}, wanted one to http or https")
         check_host(request.url.host, self._allowed)
+        request.extensions["check"] = watch(request)
 
     async def _once(self, client: httpx.AsyncClient, url: str, path: Path) -> None:
+        import httpx
+
         handle, name = await asyncio.to_thread(tempfile.mkstemp, prefix=".part-", dir=self.folder)
         digest = hashlib.sha256()
         try:
             with os.fdopen(handle, "wb") as file:
                 async with client.stream("GET", url) as response:
                     response.raise_for_status()
-                    size = 0
+                    size, start = 0, b""
                     async for chunk in response.aiter_bytes(2**20):
                         size += len(chunk)
                         if size > self._max_bytes:
                             raise FetchFailed(f"{url} has more than {self._max_bytes:,} bytes; allow larger downloads")
+                        start = start or chunk[:START_BYTES]
                         digest.update(chunk)
                         await asyncio.to_thread(file.write, chunk)
+                check: ReplyCheck = response.request.extensions["check"]
+                packed = response.headers.get("Content-Encoding", "identity") != "identity"
+                if check.overlong or not (packed or response.headers.get("Content-Length", str(size)) == str(size)):
+                    raise httpx.RemoteProtocolError("the body has another length than its Content-Length")
+                check_content(url, start)
             await asyncio.to_thread(_keep, Path(name), path, digest.hexdigest())
         finally:
             _discard(name)
@@ -221,6 +239,25 @@ def check_url(url: str) -> None:
         raise FetchFailed(f"found the URL {url!r}, wanted a host for http and none for file")
     if not parts.path.strip("/"):
         raise FetchFailed(f"found the URL {url!r}, wanted the path of a file")
+
+
+def check_content(url: str, start: bytes) -> None:
+    """Refuse what a server gives in place of a file: nothing, a page, or a pointer to where the file is.
+
+    Raises:
+        FetchFailed: If so; ``start`` is how the content begins.
+    """
+    suffix = PurePosixPath(unquote(urlsplit(url).path)).suffix.lower()
+    begins = start.lstrip(b"\xef\xbb\xbf \t\r\n")[:20].lower()
+    if not start:
+        found = "nothing"
+    elif start.startswith(LFS_POINTER):
+        found = "a pointer of Git LFS"
+    elif begins.startswith((b"<!doctype html", b"<html")) and suffix not in PAGES:
+        found = "a page"
+    else:
+        return
+    raise FetchFailed(f"{url} gave {found} in place of {suffix or 'a file'}")
 
 
 def task_urls(task: Task) -> list[str]:
@@ -286,6 +323,18 @@ class TaskFolder:
         self.path = path
         self.desk = desk
         self.downloads = downloads
+        self._apart: list[Path] = []
+
+    def apart(self) -> TaskFolder:
+        """Return a new folder beside this one: no file of it meets a file of a step, or of another getter."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._apart.append(Path(tempfile.mkdtemp(prefix=f"{self.path.name}-", dir=self.path.parent)))
+        return TaskFolder(self._apart[-1], desk=self.desk, downloads=self.downloads)
+
+    async def remove_apart(self) -> None:
+        """Remove the folders that ``apart`` made."""
+        while self._apart:
+            await asyncio.to_thread(shutil.rmtree, self._apart.pop(), ignore_errors=True)
 
     def inside(self, name: str) -> Path:
         """Return the path of a file of the folder.
@@ -309,16 +358,15 @@ class TaskFolder:
         await asyncio.to_thread(shutil.copytree, files, self.path, dirs_exist_ok=True)
 
     async def fetch(self, url: str, name: str) -> Path:
-        """Put what is behind a URL into the folder, unless it is there, and return its path.
+        """Put what is behind a URL into the folder, in place of what lies there, and return its path.
 
         Raises:
             FetchFailed: If it could not be had.
         """
         path = self.inside(name)
-        if not await asyncio.to_thread(path.is_file):
-            found = await self.downloads.fetch(url)
-            # A copy of its own: some metrics look at the files beside it, or write there.
-            await asyncio.to_thread(_copy, found, path)
+        found = await self.downloads.fetch(url)
+        # A copy of its own: some metrics look at the files beside it, or write there.
+        await asyncio.to_thread(_copy, found, path)
         return path
 
 

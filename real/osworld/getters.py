@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 from dartsim.core.errors import TaskFileError
 from dartsim.real.osworld.errors import FetchFailed, Unscored, VmBadReply, VmLost, VmMissing
 from dartsim.real.osworld.fetch import check_name, check_url
+from dartsim.real.osworld.transport import MAX_BYTES
 from dartsim.real.scoring.sandbox import FileInput
+from dartsim.real.scoring.sandboxed.wire import CAN_BE_SENT, free_name
 
 if TYPE_CHECKING:
     from dartsim.real.osworld.client import VmClient
@@ -80,12 +82,14 @@ async def vm_file(client: VmClient, where: TaskFolder, config: Config) -> Files:
         name = PurePosixPath(dest)
         stamp = time.strftime(config.get("time_format", "%Y%m%d_%H%M%S"))
         pairs = [(path, str(name.with_name(f"{name.stem}_{stamp}{name.suffix}")))]
-    return _given(config, [await _from_vm(client, where, path, dest) for path, dest in pairs])
+    return _given(config, [await _from_vm(client, where, *names) for names in _places(pairs)])
 
 
 async def cloud_file(client: VmClient, where: TaskFolder, config: Config) -> Files:
-    """Fetch what is behind one URL, or several, unless it lies in the task's folder already."""
-    return _given(config, [FileInput(await where.fetch(url, dest), dest) for url, dest in _pairs(config)])
+    """Fetch what is behind one URL, or several."""
+    return _given(
+        config, [FileInput(await where.fetch(url, place), dest) for url, dest, place in _places(_pairs(config))]
+    )
 
 
 async def cache_file(client: VmClient, where: TaskFolder, config: Config) -> FileInput:
@@ -124,20 +128,36 @@ def check_getter(config: Config) -> None:
                 raise TaskFileError(f"the getter {kind}: {exc}") from None
 
 
-async def _from_vm(client: VmClient, where: TaskFolder, path: str, dest: str) -> FileInput | None:
+async def _from_vm(client: VmClient, where: TaskFolder, path: str, dest: str, place: str) -> FileInput | None:
     try:
         data = await client.file(path)
     except VmMissing:
         # What an earlier call has fetched is not what is there now.
-        where.inside(dest).unlink(missing_ok=True)
+        where.inside(place).unlink(missing_ok=True)
         return None
-    return FileInput(await where.write(dest, data), dest)
+    except VmLost:
+        raise
+    except VmBadReply:
+        # A folder in its place, or what nobody could take, is the agent's doing, whatever the server says of it.
+        done = await client.execute(["python3", "-c", CAN_BE_SENT, path, str(MAX_BYTES)])
+        if done.output.split()[-1:] == ["False"]:
+            return None
+        raise
+    return FileInput(await where.write(place, data), dest)
 
 
 def _pairs(config: Config) -> list[tuple[str, str]]:
     if not config.get("multi"):
         return [(config["path"], config["dest"])]
     return list(zip(config["path"], config["dest"], strict=False))
+
+
+def _places(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    """Return pairs with the place of each file in the folder, where it meets none before it."""
+    places: list[str] = []
+    for _, dest in pairs:
+        places.append(free_name(dest, places))
+    return [(path, dest, place) for (path, dest), place in zip(pairs, places, strict=True)]
 
 
 def _given(config: Config, files: Sequence[FileInput | None]) -> Files:

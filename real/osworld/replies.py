@@ -54,8 +54,11 @@ def text(response: httpx.Response) -> str:
 
 
 def content(response: httpx.Response) -> bytes:
-    """Return an answer as bytes."""
-    return ok(response).content
+    """Return an answer as bytes: a file, never a page in its place."""
+    named = "Content-Disposition" in ok(response).headers
+    if "text/html" in response.headers.get("Content-Type", "") and not named:
+        raise wrong(response, "a page", "a file")
+    return response.content
 
 
 def png(response: httpx.Response) -> bytes:

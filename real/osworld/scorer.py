@@ -1,33 +1,54 @@
 """``Scorer``: the score of what an agent has left on a desktop, by the rules of OSWorld's evaluator.
 
 The order of things: ``postconfig``; the rule for infeasible tasks, which only FAIL solves, and FAIL solves no other;
-then each metric over its result and its expected value, joined by ``conj``. What cannot be scored raises and masks
-the attempt; it is never 0. A file that the agent has not left is the agent's doing, and scores 0.
+then each metric over its result and its expected value, joined by ``conj``.
+
+What an agent can cause scores 0: a file that is gone, broken, too large or a folder; an application that is closed; a
+metric that raises on such a state, or exceeds its limits. What it cannot cause raises, and masks the attempt. So when
+something fails on a result of the desktop, what else could have failed is tried:
+
+- the desktop, which has to run a command. Its server's broken replies and lost connections are never an agent's doing.
+- the task and the evaluator. The metric has to work on the expected files in place of the result, if there are any.
+  What the task file lacks, what is not installed and a download that failed are never an agent's doing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dartsim.core.types import MetricRecord, Score, ScoreRecord, Task
 from dartsim.envs.base import FAIL, is_infeasible
-from dartsim.real.osworld.errors import FetchFailed, Unscored, VmBadReply, VmLost
+from dartsim.real.osworld.errors import FetchFailed, SetupFailed, Unscored, VmBadReply, VmLost, VmMissing
 from dartsim.real.osworld.getters import GETTERS
 from dartsim.real.osworld.steps import run_steps
 from dartsim.real.scoring.archive import ScoreArchive
 from dartsim.real.scoring.bubblewrap import ProcessLauncher
 from dartsim.real.scoring.pool import SandboxPool
 from dartsim.real.scoring.relay import desktop_relay
-from dartsim.real.scoring.sandbox import GetterValue, ScoreFault, SupervisedSandbox
+from dartsim.real.scoring.sandbox import FileInput, GetterValue, ScoreFault, SupervisedSandbox
 
 if TYPE_CHECKING:
     from dartsim.real.osworld.client import VmClient
     from dartsim.real.osworld.fetch import TaskFolder
 
+logger = logging.getLogger(__name__)
+
 Config = Mapping[str, Any]
+
+FROM_WEB = ("gotoRecreationPage_and_get_html_content", "info_from_website", "pdf_from_url")
+OF_TASK = frozenset([*FROM_WEB, "cloud_file", "rule", "rule_relativeTime", "time_diff_range"])
+"""Getters of the task file's values and of the web's: not of what an agent leaves."""
+ON_DESKTOP = (frozenset(GETTERS) - OF_TASK) | {"vm_screen_size", "vm_wallpaper", "vm_window_size"}
+"""Getters whose expected value an agent can remove."""
+UNBLAMED = frozenset(["getter_unavailable", "metric_unavailable", "sandbox_start_failed", "vm_unreachable"])
+"""Causes that no answer has."""
+SLOW = frozenset(["sandbox_died", "score_killed", "score_timeout"])
+"""Causes that a machine without time or memory has, too."""
+WORKS_SECONDS = 20.0
 
 
 class Scorer:
@@ -59,12 +80,16 @@ class Scorer:
         loop = asyncio.get_running_loop()
         began = loop.time()
         metrics: list[MetricRecord] = []
-        value = await self._score(task, client, where, last_action, metrics)
+        try:
+            value = await self._score(task, client, where, last_action, metrics)
+        finally:
+            await where.remove_apart()
         if not (math.isfinite(value) and 0.0 <= value <= 1.0):
             raise Unscored(
                 f"task {task.id}: the evaluator gave {value}, wanted a number in [0, 1]", cause="score_out_of_range"
             )
-        scorer = (await self.pool.facts()).scorer if metrics else "the last action"
+        by_action = is_infeasible(task) or last_action == FAIL
+        scorer = "the last action" if by_action else (await self.pool.facts()).scorer
         return Score(value, ScoreRecord(scorer, loop.time() - began, tuple(metrics)))
 
     async def aclose(self) -> None:
@@ -82,9 +107,11 @@ class Scorer:
         self, task: Task, client: VmClient, where: TaskFolder, last_action: str | None, metrics: list[MetricRecord]
     ) -> float:
         evaluator: Config = task.spec["evaluator"]
-        await run_steps(evaluator.get("postconfig") or (), client, where)
+        undone = await self._postconfig(evaluator, client, where)
         if is_infeasible(task):
             return float(last_action == FAIL)
+        if undone:
+            return 0.0
         if last_action == FAIL:
             return 0.0
         names = evaluator["func"]
@@ -124,31 +151,28 @@ class Scorer:
     ) -> float:
         """Return what one metric gives, and add its record."""
         arguments: list[Any] = []
+        ours = result is not None and result["type"] not in OF_TASK
         if result is not None:
-            try:
-                found = await self._get(result, client, where)
-            except ScoreFault as fault:
-                if fault.cause == "result_missing":
-                    return 0.0
-                raise
+            found = await (self._left(result, client, where) if ours else self._get(result, client, where))
             # Not every metric gives 0 for a file that is not there: compare_videos gives 1.
             if _is_missing(found):
                 return 0.0
             arguments.append(found)
         if expected:
-            wanted = await self._get(expected, client, where)
+            on_desktop = expected["type"] in ON_DESKTOP
+            wanted = await (self._left(expected, client, where) if on_desktop else self._get(expected, client, where))
             if _is_missing(wanted):
-                if expected["type"] in GETTERS:
-                    return 0.0  # it is the desktop's, and the agent has removed it
+                if on_desktop:
+                    return 0.0  # the agent has removed it
                 raise Unscored(f"getter {expected['type']} gave no expected value", cause="getter_failed")
             arguments.append(wanted)
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            score = await self.pool.run(lambda sandbox: sandbox.metric(name, arguments, options or {}))
-        except ScoreFault as fault:
-            # One of several files is not there, and the metric broke on that.
-            if fault.cause == "metric_failed" and any(map(_lacks_a_file, arguments)):
+            score = await self._run(name, arguments, options or {})
+        except (ScoreFault, Unscored) as fault:
+            if ours and await self._is_the_answers(fault, name, arguments, options or {}):
+                logger.info("scored 0, because the answer cannot be judged: %s", fault)
                 return 0.0
             raise
         seconds = loop.time() - began
@@ -156,12 +180,53 @@ class Scorer:
         metrics.append(MetricRecord(name, score, seconds, inputs, call))
         return score
 
+    async def _run(self, name: str, arguments: Sequence[Any], options: Config) -> float:
+        score = await self.pool.run(lambda sandbox: sandbox.metric(name, arguments, options))
+        if not (math.isfinite(score) and 0.0 <= score <= 1.0):
+            raise Unscored(f"metric {name} gave {score}, wanted a number in [0, 1]", cause="score_out_of_range")
+        return score
+
+    async def _is_the_answers(
+        self, fault: ScoreFault | Unscored, name: str, arguments: Sequence[Any], options: Config
+    ) -> bool:
+        """Whether a metric failed by its result: whether it does not by what is expected, or others do not."""
+        if fault.cause in UNBLAMED or (isinstance(fault, ScoreFault) and fault.of_task):
+            return False
+        gold = arguments[1] if len(arguments) == 2 else None
+        if fault.cause == "metric_failed" and _lacks_a_file(arguments[0]):
+            return True
+        try:
+            if _has_files(gold):
+                await self._run(name, [gold, gold], options)
+            elif fault.cause in SLOW:
+                await self._run("exact_match", ["", {"expected": ""}], {})
+        except (ScoreFault, Unscored):
+            return False
+        return True
+
+    async def _left(self, config: Config, client: VmClient, where: TaskFolder) -> Any:
+        """Return what a getter finds of what an agent has left; None if it finds nothing, or what makes it fail."""
+        try:
+            return await self._get(config, client, where)
+        except (ScoreFault, Unscored) as fault:
+            if fault.cause == "result_missing":
+                return None
+            if isinstance(fault, ScoreFault):
+                told = fault.cause not in UNBLAMED and not fault.of_task
+            else:
+                told = isinstance(fault.__cause__, VmBadReply) and fault.__cause__.refused
+            if not told or not await _works(client):
+                raise
+            logger.info("scored 0, because nothing is found: %s", fault)
+            return None
+
     async def _get(self, config: Config, client: VmClient, where: TaskFolder) -> Any:
+        """Return what a getter finds; its files are in a folder of their own, so that none becomes another's."""
         kind = config["type"]
         if kind not in GETTERS:
             return await self._get_inside(kind, config, where)
         try:
-            return await GETTERS[kind](client, where, config)
+            return await GETTERS[kind](client, where if kind == "cache_file" else where.apart(), config)
         except FetchFailed as exc:
             raise Unscored(f"getter {kind}: {exc}", cause="gold_download_failed") from exc
         except VmLost:
@@ -179,6 +244,34 @@ class Scorer:
                 return await sandbox.getter(kind, config, sockets, desk.token)
 
         return await self.pool.run(call)
+
+    async def _postconfig(self, evaluator: Config, client: VmClient, where: TaskFolder) -> bool:
+        """Carry out the steps before scoring; return whether the agent has left nothing to do them with."""
+        try:
+            await run_steps(evaluator.get("postconfig") or (), client, where)
+        except SetupFailed as fault:
+            no_chrome = fault.cause == "setup_tabs_failed" and where.desk.chromium_url is not None
+            undone = no_chrome or isinstance(fault.__cause__, VmMissing) or "No space left on device" in str(fault)
+            if not undone or not await _works(client):
+                raise
+            logger.info("scored 0, because a step before scoring failed: %s", fault)
+            return True
+        return False
+
+
+async def _works(client: VmClient) -> bool:
+    """Whether a desktop carries out a command.
+
+    Raises:
+        EnvBroken: If it does not answer as it should.
+    """
+    return (await client.execute(["true"], seconds=WORKS_SECONDS, action=False)).returncode == 0
+
+
+def _has_files(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(map(_has_files, value))
+    return isinstance(value, FileInput) or (isinstance(value, GetterValue) and bool(value.files))
 
 
 def _is_missing(value: Any) -> bool:

@@ -13,7 +13,7 @@ from dartsim.core.errors import ConfigError, DartsimError, TaskFileError
 from dartsim.core.types import Task
 from dartsim.envs.tasks import is_forgeable, load_suite
 from dartsim.real.osworld.coverage import coverage, needs_desktop_env
-from dartsim.real.scoring.evaluator_venv import default_home
+from dartsim.real.scoring.evaluator_venv import default_home, other_version
 from dartsim.real.scoring.opening import open_pool
 from dartsim.real.scoring.sandbox import ScorerFacts
 
@@ -32,6 +32,7 @@ class TaskListCheck:
         notes: What is ignored of those that run, by ``domain/id``.
         scorer: What scores; None if the evaluator could not be asked and is taken to be complete.
         scorer_problem: Why it could not be asked.
+        scorer_differs: How it differs from the evaluators that lie beside the tasks.
     """
 
     num_listed: int
@@ -41,6 +42,7 @@ class TaskListCheck:
     notes: Mapping[str, str]
     scorer: str | None = None
     scorer_problem: str = ""
+    scorer_differs: str = ""
 
 
 def check_list(config: Config) -> TaskListCheck:
@@ -79,6 +81,7 @@ def check_list(config: Config) -> TaskListCheck:
         notes={name: note for name, note in found.notes().items() if name not in problems},
         scorer=None if facts is None else facts.scorer,
         scorer_problem=scorer_problem,
+        scorer_differs="" if facts is None else other_version(Path(settings.folder), facts.scorer),
     )
 
 
@@ -92,6 +95,12 @@ def supported_tasks(config: Config, tasks: Sequence[Task], facts: ScorerFacts | 
     found = coverage(tasks, facts)
     for name, note in found.notes().items():
         logger.info("%s: %s", name, note)
+    if (
+        facts is not None
+        and config.tasks.folder
+        and (differs := other_version(Path(config.tasks.folder), facts.scorer))
+    ):
+        logger.warning("%s", differs)
     problems = found.unsupported()
     if not problems:
         return tasks

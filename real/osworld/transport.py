@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import httpx
 
+from dartsim.real.http_reply import ReplyCheck, hung_up, watch
 from dartsim.real.osworld.errors import (
     ActionUncertain,
     HostUnreachable,
@@ -30,7 +31,10 @@ MAX_BYTES = 128 * 2**20
 
 
 class Bounded(httpx.AsyncBaseTransport):
-    """A transport that gives replies up as soon as they are too long, or come packed."""
+    """A transport that gives replies up as soon as they are too long, or come packed.
+
+    Its replies are as long as they say: a body that is cut off by a wrong length is an error, too.
+    """
 
     def __init__(self, inner: httpx.AsyncBaseTransport, *, max_bytes: int = MAX_BYTES) -> None:
         self._inner = inner
@@ -42,14 +46,12 @@ class Bounded(httpx.AsyncBaseTransport):
         Raises:
             VmBadReply: If it is packed: nobody asked for that, and it may unpack to anything.
         """
-        request.headers["Accept-Encoding"] = "identity"
+        check = watch(request)
         response = await self._inner.handle_async_request(request)
         if response.headers.get("Content-Encoding", "identity") != "identity":
             await response.aclose()
             raise VmBadReply(f"{request.url.path} answered with packed bytes, which were not asked for")
-        stream = response.stream
-        assert isinstance(stream, httpx.AsyncByteStream)
-        response.stream = _Stream(stream, self._max_bytes, request.url.path)
+        response.stream = _Stream(response, check, self._max_bytes, request.url.path)
         return response
 
     async def aclose(self) -> None:
@@ -57,17 +59,25 @@ class Bounded(httpx.AsyncBaseTransport):
 
 
 class _Stream(httpx.AsyncByteStream):
-    def __init__(self, inner: httpx.AsyncByteStream, max_bytes: int, what: str) -> None:
-        self._inner = inner
-        self._left = max_bytes
+    def __init__(self, response: httpx.Response, check: ReplyCheck, max_bytes: int, what: str) -> None:
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        self._inner = response.stream
+        self._response = response
+        self._check = check
+        self._max_bytes = max_bytes
         self._what = what
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
         async for chunk in self._inner:
-            self._left -= len(chunk)
-            if self._left < 0:
+            size += len(chunk)
+            if size > self._max_bytes:
                 raise VmBadReply(f"{self._what} answered with more than is taken from a desktop")
             yield chunk
+        if self._check.closes:
+            await hung_up(self._response)
+        if self._check.overlong or self._response.headers.get("Content-Length", str(size)) != str(size):
+            raise httpx.RemoteProtocolError("the body has another length than its Content-Length")
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from dartsim.real.http_reply import ReplyCheck
 from dartsim.real.scoring.sandbox import ScoreFault
 
 CHUNK_BYTES = 2**16
@@ -33,10 +34,11 @@ async def desktop_relay(
         max_bytes: Most bytes that may pass.
 
     Raises:
-        ScoreFault: At the end of the block, if more passed: what a getter read may be cut off; or if the desktop's
-            server took no connection, which some getters take for an empty answer.
+        ScoreFault: At the end of the block, whatever the getter made of it: if the desktop's server took no connection,
+            or a reply of it was cut off, packed, or of another length than it says; or if more passed than may.
     """
     relay = _DesktopRelay(max_bytes)
+    failed: ScoreFault | None = None
     async with AsyncExitStack() as stack:
         stack.push_async_callback(relay.close)
         sockets: dict[str, str] = {}
@@ -51,52 +53,46 @@ async def desktop_relay(
             stack.callback(server.close)
             os.chmod(path, 0o666)  # noqa: PTH101 - the folder above it is ours alone
             sockets[name] = f"{inside}/{name}"
-        yield sockets
+        try:
+            yield sockets
+        except ScoreFault as fault:
+            failed = fault
+    # An agent may have closed Chrome; what is wrong with the desktop's own server is never its doing.
+    if relay.server_fault:
+        raise ScoreFault(f"the desktop's server {relay.server_fault}", cause="vm_unreachable") from failed
     if relay.exceeded:
-        raise ScoreFault(f"a getter moved more than {max_bytes} bytes", cause="getter_failed")
-    if "server" in relay.refused:  # an agent may have closed Chrome, never the desktop's server
-        raise ScoreFault("the desktop's server took no connection of a getter", cause="vm_unreachable")
+        raise ScoreFault(f"a getter moved more than {max_bytes} bytes", cause="getter_failed") from failed
+    if failed is not None:
+        raise failed
 
 
 class _DesktopRelay:
+    """Copies between connections of a sandbox and the ports of its desktop.
+
+    Attributes:
+        exceeded: Whether more passed than may.
+        server_fault: What was wrong with the desktop's server.
+    """
+
     def __init__(self, max_bytes: int) -> None:
         self._left = max_bytes
         self.exceeded = False
-        self.refused: set[str] = set()
-        """Ports that took no connection, by name."""
+        self.server_fault = ""
         self._connections: set[asyncio.Task[None]] = set()
 
-    def forward(
-        self, name: str, host: str, port: int
-    ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    def forward(self, name: str, host: str, port: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
         """Return what serves one connection: it is copied to a port and back."""
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.current_task()
-            assert task is not None
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             if len(self._connections) >= MAX_CONNECTIONS:
                 writer.close()
                 return
+            # A task of ours: asyncio reports one of its own as an error when it is cancelled (Python 3.11).
+            task = asyncio.create_task(self._serve(name, host, port, reader, writer), name="relay to a desktop")
             self._connections.add(task)
-            far: asyncio.StreamWriter | None = None
-            try:
-                try:
-                    far_reader, far = await asyncio.open_connection(host, port, limit=CHUNK_BYTES)
-                except OSError:
-                    self.refused.add(name)
-                    raise
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._copy(reader, far))
-                    group.create_task(self._copy(far_reader, writer))
-            except* OSError:
-                pass  # a side hung up, or too much has passed
-            finally:
-                self._connections.discard(task)
-                for end in (writer, far):
-                    if end is not None:
-                        end.close()
+            task.add_done_callback(self._connections.discard)
 
-        return serve
+        return connected
 
     async def close(self) -> None:
         for task in list(self._connections):
@@ -104,13 +100,51 @@ class _DesktopRelay:
         if self._connections:
             await asyncio.wait(self._connections)
 
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, name: str, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        far: asyncio.StreamWriter | None = None
+        server = name == "server"
+        try:
+            far_reader, far = await asyncio.open_connection(host, port, limit=CHUNK_BYTES)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._copy(reader, far))
+                group.create_task(
+                    self._answer(far_reader, writer, reader) if server else self._copy(far_reader, writer)
+                )
+        except* OSError:
+            if far is None and server:
+                self.server_fault = "took no connection of a getter"
+        finally:
+            for end in (writer, far):
+                if end is not None:
+                    end.close()
+
+    async def _copy(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, check: ReplyCheck | None = None
+    ) -> None:
         while chunk := await reader.read(CHUNK_BYTES):
             self._left -= len(chunk)
             if self._left < 0:
                 self.exceeded = True
                 raise ConnectionAbortedError("more has passed than a getter may move")
+            if check is not None:
+                check.feed(chunk)
             writer.write(chunk)
             await writer.drain()
         if writer.can_write_eof():
             writer.write_eof()
+
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asking: asyncio.StreamReader
+    ) -> None:
+        """Copy a reply of the desktop's server, and note what is wrong with it."""
+        check = ReplyCheck()
+        try:
+            await self._copy(reader, writer, check)
+        finally:
+            ended = reader.at_eof() or reader.exception() is not None
+            if check.packed:
+                self.server_fault = "sent a packed reply, which was not asked for"
+            elif check.overlong or (ended and not asking.at_eof() and not check.whole and not self.exceeded):
+                self.server_fault = "sent a reply that is not as long as it says"

@@ -74,11 +74,13 @@ class ScoreFault(ScoreUnavailable):
         cause: ``metric_failed``, ``getter_failed`` (or ``_unavailable``), ``result_missing``, ``vm_unreachable``, or
             what broke: ``score_cpu``, ``score_memory``, ``score_disk``, ``score_timeout``, ``score_killed``,
             ``score_crashed``, ``score_reply``, ``sandbox_died``, ``sandbox_start_failed``.
+        of_task: Whether the task file is to blame.
     """
 
-    def __init__(self, message: str, *, cause: str) -> None:
+    def __init__(self, message: str, *, cause: str, of_task: bool = False) -> None:
         super().__init__(message)
         self.cause = cause
+        self.of_task = of_task
 
     @property
     def may_pass(self) -> bool:
@@ -320,7 +322,8 @@ class SupervisedSandbox:
         if "fault" in reply:
             raise ScoreFault(f"{what}: {reply['fault']} limit, {message}", cause=f"score_{reply['fault']}")
         if "error" in reply:
-            raise ScoreFault(f"{what}: {message}", cause=_cause(str(reply["error"]), request["call"]))
+            said = str(reply["error"])
+            raise ScoreFault(f"{what}: {message}", cause=_cause(said, request["call"]), of_task=said == "task")
         return reply, blobs
 
     async def _send(self, request: dict[str, Any], payload: _Payload) -> None:
@@ -413,9 +416,13 @@ class _Payload:
             for file in value.beside:
                 self._describe(file, depth - 1)
             name = self._name(value.name)
+            if self._files.get(name) != value.path:
+                name = wire.free_name(name, self._files)
             self._files[name] = value.path
             return {"$file": name}
         if isinstance(value, GetterValue):
+            if self._one_folder and not self._files.keys().isdisjoint(map(self._name, value.files)):
+                self._folder = secrets.token_hex(8)
             self._files.update({self._name(name): data for name, data in value.files.items()})
             return {"$blob": [self._add(value.data), self._folder]}
         if isinstance(value, str) and len(value) > LONG_TEXT:
@@ -445,8 +452,10 @@ class _Payload:
 
 
 def _cause(error: str, call: str) -> str:
-    if error == "file_not_found":
-        return "result_missing" if call == "getter" else "metric_failed"
+    if error == "file_not_found" and call == "getter":
+        return "result_missing"
+    if error in ("file_not_found", "task"):
+        return f"{call}_failed"
     known = {"desktop": "vm_unreachable", "memory": "score_memory", "disk": "score_disk"}
     return known.get(error, f"{call}_{error}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import json
 import os
 import resource
@@ -19,8 +20,30 @@ MESSAGE_BYTES = 2_000
 """Of an error's text."""
 SCORE, VALUE, ERROR = b"S", b"V", b"E"
 """First byte of a report: a metric's score, a getter's value, or what went wrong."""
-CAUSES = ("failed", "unavailable", "file_not_found", "desktop", "memory", "disk")
+CAUSES = ("failed", "unavailable", "file_not_found", "desktop", "memory", "disk", "task")
 """What can go wrong in a call, by number in a report."""
+
+
+class OfTask(dict[str, Any]):
+    """A part of a task file: what it lacks is the task's fault, whatever an agent has done."""
+
+    def __missing__(self, key: str) -> Any:
+        raise TaskLacks(key)
+
+
+class TaskLacks(KeyError):
+    """The task file lacks something."""
+
+
+class TaskMisfits(TypeError):
+    """The task file gives a metric what it does not take."""
+
+
+def of_task(value: Any) -> Any:
+    """Return a value with every dictionary in it as ``OfTask``."""
+    if isinstance(value, dict):
+        return OfTask((key, of_task(item)) for key, item in value.items())
+    return [of_task(item) for item in value] if isinstance(value, list) else value
 
 
 def load(kind: str) -> Any:
@@ -93,8 +116,14 @@ def _call(functions: Any, request: dict[str, Any], scratch: Path) -> bytes:
 
     if request["call"] == "metric":
         arguments = wire.decode(request["arguments"], file_path, blob)
-        options = wire.decode(request["options"], file_path, blob)
-        return SCORE + struct.pack("<d", float(functions.metric(request["name"])(*arguments, **options)))
+        arguments[1:] = map(of_task, arguments[1:])  # the first is the result
+        options = of_task(wire.decode(request["options"], file_path, blob))
+        function = functions.metric(request["name"])
+        try:
+            inspect.signature(function).bind(*arguments, **options)
+        except TypeError as error:
+            raise TaskMisfits(f"{request['name']}() {error}") from None
+        return SCORE + struct.pack("<d", float(function(*arguments, **options)))
 
     def path_name(text: str) -> str | None:
         try:
@@ -103,7 +132,7 @@ def _call(functions: Any, request: dict[str, Any], scratch: Path) -> bytes:
         except (OSError, ValueError):
             return None
 
-    value = functions.get(request["name"], request["config"], {**request["desktop"], "cache_dir": str(files)})
+    value = functions.get(request["name"], of_task(request["config"]), {**request["desktop"], "cache_dir": str(files)})
     lacks = value is None, isinstance(value, list) and None in value
     data = json.dumps(wire.encode(value, path_name)).encode("utf-8", "surrogatepass")
     return VALUE + bytes(map(int, lacks)) + data
@@ -116,13 +145,14 @@ def _error(functions: Any, error: BaseException) -> bytes:
         cause = "file_not_found"
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
         cause = "disk"
-    elif isinstance(error, ModuleNotFoundError):
+    elif isinstance(error, (ModuleNotFoundError, functions.not_offered)):
         cause = "unavailable"
     elif isinstance(error, functions.desktop_error):
         cause = "desktop"
     else:
-        cause = "failed"
-    text = f"{type(error).__name__}: {error}"[:MESSAGE_BYTES].encode("utf-8", "replace")[:MESSAGE_BYTES]
+        cause = "task" if isinstance(error, (TaskLacks, TaskMisfits)) else "failed"
+    kind = type(error).__base__ if cause == "task" else type(error)
+    text = f"{kind and kind.__name__}: {error}"[:MESSAGE_BYTES].encode("utf-8", "replace")[:MESSAGE_BYTES]
     return ERROR + bytes([CAUSES.index(cause)]) + text
 
 

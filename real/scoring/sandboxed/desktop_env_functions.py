@@ -7,63 +7,28 @@ are unavailable then. Getters reach the desktop through the driver's relays, whi
 from __future__ import annotations
 
 import ast
+import http.client
 import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.metadata
+import importlib.util
 import inspect
 import json
 import os
 import sys
 import tarfile
+import time
 import types
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 from . import relays
-
-STAND_INS = frozenset(
-    [
-        "acoustid",
-        "bs4",
-        "borb",
-        "cv2",
-        "docx",
-        "dotenv",
-        "easyocr",
-        "fastdtw",
-        "fitz",
-        "formulas",
-        "imagehash",
-        "librosa",
-        "lxml",
-        "mutagen",
-        "odf",
-        "openpyxl",
-        "pandas",
-        "pdfplumber",
-        "PIL",
-        "playwright",
-        "pptx",
-        "pydrive",
-        "PyPDF2",
-        "pypdf",
-        "pytz",
-        "rapidfuzz",
-        "requests",
-        "requests_toolbelt",
-        "scipy",
-        "skimage",
-        "tldextract",
-        "xmltodict",
-        "yaml",
-    ]
-)
-"""Modules outside ``desktop-env`` that its evaluators import at their top."""
+from .wire import CAN_BE_SENT
 
 OCR_FOLDER = Path(sys.prefix, "easyocr")
 OCR_WEIGHTS = ("craft_mlt_25k.pth", "english_g2.pth")
@@ -72,6 +37,8 @@ os.environ["EASYOCR_MODULE_PATH"] = str(OCR_FOLDER)
 
 VM_SECONDS = 120.0
 """Longest wait for one answer of the desktop's server."""
+MAX_FILE_BYTES = 128 * 2**20
+"""Of one file of the desktop."""
 
 
 class Absent:
@@ -102,7 +69,10 @@ class AbsentModule(types.ModuleType):
 
 
 class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds what no other finder has found, if it is one of ``STAND_INS``."""
+    """Finds what no other finder has found, if the evaluators import it."""
+
+    def __init__(self, names: Set[str]) -> None:
+        self._names = names
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -110,7 +80,7 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Return a specification of an empty module, or None."""
         top = fullname.partition(".")[0]
         # A part of a package that is installed is not stood in for: there its absence means something.
-        if top not in STAND_INS or (fullname != top and not isinstance(sys.modules.get(top), AbsentModule)):
+        if top not in self._names or (fullname != top and not isinstance(sys.modules.get(top), AbsentModule)):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
@@ -123,55 +93,109 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class VmUnreachable(Exception):
-    """The desktop's server did not answer: no fault of the agent."""
+    """The desktop's server did not answer, or nothing that makes sense: no fault of the agent."""
 
 
-class Controller:
-    """What getters ask the desktop with; unlike ``desktop-env``'s own, it never turns a dead desktop into None.
+class NotOffered(AttributeError):
+    """A getter asks for something of ``DesktopEnv`` that is not offered here."""
 
-    Attributes:
-        failure: Why the desktop did not answer, the last time that it did not. Some getters swallow the error.
-    """
 
-    def __init__(self, url: str, token: str = "") -> None:
-        self._url = url.rstrip("/")
+class Offered:
+    """A part of ``DesktopEnv``. What getters ask for in vain is noted: some take the error for an empty answer."""
+
+    failures: list[Exception]
+
+    def __getattr__(self, name: str) -> Any:
+        error = NotOffered(f"desktop-env's getters ask for {type(self).__name__}.{name}, which is not offered here")
+        if not name.startswith("__"):
+            self.failures.append(error)
+        raise error
+
+
+class Controller(Offered):
+    """What getters ask the desktop with; unlike ``desktop-env``'s own, it never turns a dead desktop into None."""
+
+    def __init__(self, url: str, token: str = "", failures: list[Exception] | None = None) -> None:
+        self.failures = [] if failures is None else failures
+        self.http_server = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.failure: VmUnreachable | None = None
 
     def get_file(self, path: str) -> bytes | None:
-        return self._call("/file", form={"file_path": path}, missing=(404,))
+        try:
+            return self._call("/file", form={"file_path": path}, missing=(404,))
+        except VmUnreachable:
+            # A folder in the file's place is the agent's doing, whatever the server says of it.
+            if self._answer(["python3", "-c", CAN_BE_SENT, path, str(MAX_FILE_BYTES)]) != "False":
+                raise
+            self.failures.pop()
+            return None
 
-    def execute_python_command(self, command: str) -> dict[str, Any] | None:
+    def get_screenshot(self) -> bytes | None:
+        return self._call("/screenshot")
+
+    def execute_python_command(self, command: str) -> dict[str, Any]:
         code = f"import pyautogui; import time; pyautogui.FAILSAFE = False; {command}"
-        found = _loads(self._call("/execute", data={"command": ["python", "-c", code], "shell": False}))
-        if isinstance(found, dict) and isinstance(found.get("output"), str):
+        found = self._json("/execute", dict, data={"command": ["python", "-c", code], "shell": False})
+        if isinstance(found.get("output"), str):
             # python3-xlib warns on standard output of every command; the answer is what comes last.
             found["output"] = found["output"].strip().rpartition("\n")[2] + "\n"
-        return found if isinstance(found, dict) else None
+        return dict(found)
+
+    def run_python_script(self, script: str) -> Any:
+        return self._json("/run_python", dict, data={"code": script})
+
+    def run_bash_script(self, script: str, timeout: int = 30, working_dir: str | None = None) -> Any:
+        return self._json(
+            "/run_bash_script", dict, data={"script": script, "timeout": timeout, "working_dir": working_dir}
+        )
 
     def get_vm_platform(self) -> str:
         return str((self._call("/platform") or b"").decode().strip())
 
-    def get_accessibility_tree(self) -> str | None:
-        return _text(self._call("/accessibility"), "AT")
+    def get_vm_machine(self) -> str:
+        return str(self.execute_python_command("import platform; print(platform.machine())").get("output", "")).strip()
 
-    def get_terminal_output(self) -> str | None:
-        return _text(self._call("/terminal"), "output")
+    def get_accessibility_tree(self) -> str:
+        return str(self._json("/accessibility", str, "AT"))
+
+    def get_terminal_output(self) -> Any:
+        return self._json("/terminal", (str, type(None)), "output")
+
+    def get_cursor_position(self) -> Any:
+        return self._json("/cursor_position", list)
 
     def get_vm_screen_size(self) -> Any:
-        return _loads(self._call("/screen_size", data={}))
+        return self._json("/screen_size", dict, data={})
 
     def get_vm_window_size(self, app_class_name: str) -> Any:
-        return _loads(self._call("/window_size", form={"app_class_name": app_class_name}, missing=(404, 500)))
+        return self._json("/window_size", dict, form={"app_class_name": app_class_name}, missing=(404, 500))
 
     def get_vm_wallpaper(self) -> bytes | None:
         return self._call("/wallpaper", data={}, missing=(404,))
 
-    def get_vm_desktop_path(self) -> str | None:
-        return _text(self._call("/desktop_path", data={}, missing=(404,)), "desktop_path")
+    def get_vm_desktop_path(self) -> Any:
+        return self._json("/desktop_path", str, "desktop_path", data={}, missing=(404,))
 
     def get_vm_directory_tree(self, path: str) -> Any:
-        return _field(self._call("/list_directory", data={"path": path}, missing=(400, 404)), "directory_tree")
+        return self._json("/list_directory", dict, "directory_tree", data={"path": path}, missing=(400, 404))
+
+    def _answer(self, command: Sequence[str]) -> str:
+        """Return the last line that a command writes."""
+        return str(self._json("/execute", str, "output", data={"command": command, "shell": False})).strip()[-100:]
+
+    def _json(self, route: str, kind: Any, field: str = "", **sent: Any) -> Any:
+        """Return an answer, or one field of it; None for what is missing on the desktop."""
+        data = self._call(route, **sent)
+        if data is None:
+            return None
+        try:
+            found = json.loads(data)
+            found = found[field] if field else found
+            if not isinstance(found, kind):
+                raise TypeError(f"found {type(found).__name__}")
+        except (ValueError, LookupError, TypeError) as error:
+            raise self._fail(f"{route} answered nonsense ({error!r})") from error
+        return found
 
     def _call(
         self,
@@ -186,33 +210,87 @@ class Controller:
             body, kind = urllib.parse.urlencode(form).encode(), "application/x-www-form-urlencoded"
         elif data is not None:
             body = json.dumps(data).encode()
-        request = urllib.request.Request(self._url + route, data=body, headers={"Content-Type": kind, **self._headers})
+        headers = {"Content-Type": kind, **self._headers}
+        request = urllib.request.Request(self.http_server + route, data=body, headers=headers)
         # Never through a proxy: the desktop is near.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(request, timeout=VM_SECONDS) as reply:
-                return bytes(reply.read())
+                found = bytes(reply.read())
+                page = "text/html" in reply.headers.get("Content-Type", "") and not reply.headers.get(
+                    "Content-Disposition"
+                )
         except urllib.error.HTTPError as exc:
-            if exc.code in missing:
+            if exc.code in missing and not (exc.code == 404 and _is_page(exc.read(100))):
                 return None
-            self.failure = VmUnreachable(f"{route} answered {exc.code}")
-            raise self.failure from exc
-        except (OSError, urllib.error.URLError) as exc:
-            self.failure = VmUnreachable(f"{route}: {exc}")
-            raise self.failure from exc
+            raise self._fail(f"{route} answered {exc.code}") from exc
+        except (OSError, http.client.HTTPException) as exc:
+            raise self._fail(f"{route}: {exc!r}") from exc
+        if page and route == "/file":
+            raise self._fail(f"{route} answered with a page")
+        return found
+
+    def _fail(self, message: str) -> VmUnreachable:
+        self.failures.append(VmUnreachable(message))
+        return VmUnreachable(message)
 
 
-class Env:
+class SetupController(Offered):
+    """Those steps of ``desktop-env``'s controller of that name that change no files of this host."""
+
+    def __init__(self, controller: Controller) -> None:
+        self.failures = controller.failures
+        self.http_server = controller.http_server
+        self._controller = controller
+
+    def _activate_window_setup(self, window_name: str, strict: bool = False, by_class: bool = False) -> None:
+        self._send("/setup/activate_window", window_name=window_name, strict=strict, by_class=by_class)
+
+    def _close_window_setup(self, window_name: str, strict: bool = False, by_class: bool = False) -> None:
+        self._send("/setup/close_window", window_name=window_name, strict=strict, by_class=by_class)
+
+    def _launch_setup(self, command: str | list[str], shell: bool = False) -> None:
+        words = command.split() if isinstance(command, str) and not shell else command
+        self._send("/setup/launch", command=words, shell=shell)
+
+    def _execute_setup(self, command: str | list[str], shell: bool = False) -> None:
+        self._send("/execute", command=command, shell=shell)
+
+    _command_setup = _execute_setup
+
+    def _open_setup(self, path: str) -> None:
+        self._send("/setup/open_file", path=path)
+
+    def _sleep_setup(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def _send(self, route: str, **data: Any) -> None:
+        # As desktop-env, which does not look at what became of it: the window may be gone.
+        self._controller._call(route, data=data, missing=(400, 404, 500))
+
+
+class Env(Offered):
     """As much of ``DesktopEnv`` as getters look at."""
 
     def __init__(self, desk: Mapping[str, Any]) -> None:
+        self.failures = []
         self.vm_ip = "127.0.0.1"
+        self._ports = desk
         self.server_port: int | None = desk.get("server")
-        self.chromium_port: int | None = desk.get("chromium")
-        self.vlc_port: int | None = desk.get("vlc")
         self.cache_dir: str = desk["cache_dir"]
-        self.controller = Controller(f"http://{self.vm_ip}:{self.server_port}", desk.get("token", ""))
-        self.current_use_proxy = False
+        self.controller = Controller(f"http://{self.vm_ip}:{self.server_port}", desk.get("token", ""), self.failures)
+        self.setup_controller = SetupController(self.controller)
+        self.os_type = "Ubuntu"
+        self.enable_proxy = self.current_use_proxy = False
+        self.client_password: str = desk.get("password", "password")
+
+    @property
+    def chromium_port(self) -> int:
+        return self._port("chromium")
+
+    @property
+    def vlc_port(self) -> int:
+        return self._port("vlc")
 
     @property
     def vm_platform(self) -> str:
@@ -220,17 +298,23 @@ class Env:
 
     @property
     def vm_machine(self) -> str:
-        done = self.controller.execute_python_command("import platform; print(platform.machine())")
-        return str((done or {}).get("output", "")).strip()
+        return self.controller.get_vm_machine()
+
+    def _port(self, name: str) -> int:
+        if name not in self._ports:
+            raise self.controller._fail(f"the desktop publishes no port of {name}")
+        return int(self._ports[name])
 
 
 class DesktopEnvFunctions:
     """The functions of ``desktop-env``."""
 
-    desktop_error = VmUnreachable
+    desktop_error, not_offered = VmUnreachable, NotOffered
 
     def __init__(self) -> None:
-        sys.meta_path.append(StandIns())
+        package = importlib.util.find_spec("desktop_env.evaluators")
+        folders = [] if package is None else package.submodule_search_locations or []
+        sys.meta_path.append(StandIns({name for folder in folders for name in _imported(Path(folder))}))
         self._metrics = importlib.import_module("desktop_env.evaluators.metrics")
         self._getters = importlib.import_module("desktop_env.evaluators.getters")
         # It evaluates a list that the desktop wrote as if it were code.
@@ -259,9 +343,19 @@ class DesktopEnvFunctions:
         """
         env = Env({**desktop, **relays.open_all(desktop)})
         value = _named(self._getters, f"get_{name}")(env, config)
-        if env.controller.failure is not None:
-            raise env.controller.failure
+        if env.failures:
+            raise env.failures[0]
         return value
+
+
+def _imported(folder: Path) -> Iterator[str]:
+    """Yield the names of the modules that the files of a folder import, but for those of ``desktop-env`` itself."""
+    for file in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            yield from (top for name in names if (top := name.partition(".")[0]) != "desktop_env")
 
 
 def _named(module: types.ModuleType, name: str) -> Callable[..., Any]:
@@ -329,15 +423,6 @@ def _words(code: types.CodeType) -> Iterator[str]:
             yield from _words(constant)
 
 
-def _loads(data: bytes | None) -> Any:
-    return None if data is None else json.loads(data)
-
-
-def _field(data: bytes | None, name: str) -> Any:
-    found = _loads(data)
-    return found.get(name) if isinstance(found, dict) else None
-
-
-def _text(data: bytes | None, name: str) -> str | None:
-    found = _field(data, name)
-    return found if isinstance(found, str) else None
+def _is_page(start: bytes) -> bool:
+    """Whether it is an error page: an unknown route is told by a page, a missing file in JSON."""
+    return start.lstrip().lower().startswith((b"<!doctype", b"<html"))

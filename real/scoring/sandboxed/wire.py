@@ -9,11 +9,17 @@ path of a file of the call, ``{"$blob": [NUMBER, FOLDER]}`` a value that came as
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import PurePosixPath
 from typing import Any
 
+CAN_BE_SENT = (
+    "import os, sys; path = os.path.expandvars(os.path.expanduser(sys.argv[1])); "
+    "print(os.path.isfile(path) and os.access(path, os.R_OK) and os.path.getsize(path) <= int(sys.argv[2]))"
+)
+"""Code that prints, on a desktop, whether a path is a file that its server can send: if not, an agent left it so."""
 HEADER_BYTES = 16 * 2**20
 """Longest header: a call's configuration and options are from the task file, and small."""
 
@@ -84,6 +90,16 @@ def check_file_name(name: str) -> str:
     if not parts or name.startswith("/") or ".." in parts or "\0" in name or len(name.encode()) > 1024:
         raise ValueError(f"found the file name {name!r}, wanted one inside the call's folder")
     return name
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Return a name for a file beside others: in a folder of its own if it is one of them, or one is its folder."""
+    names = itertools.chain([name], (f"{number}/{name}" for number in itertools.count(2)))
+    return next(each for each in names if not any(_meet(each, other) for other in taken))
+
+
+def _meet(one: str, other: str) -> bool:
+    return all(a == b for a, b in zip(PurePosixPath(one).parts, PurePosixPath(other).parts, strict=False))
 
 
 def _special(value: dict[str, Any]) -> bool:

@@ -1,10 +1,11 @@
 import asyncio
+from itertools import product
 
 import pytest
 
 from dartsim.core.errors import EnvBroken, ScoreUnavailable, TaskFileError, cause_of
 from dartsim.core.types import Task
-from dartsim.real.osworld.errors import SetupFailed, Unscored, VmBadReply, VmHung, VmLost
+from dartsim.real.osworld.errors import SetupFailed, Unscored, VmBadReply, VmHung, VmLost, VmMissing
 from dartsim.real.osworld.replies import Executed
 from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.scoring import GetterValue, ScoreFault, ScorerFacts
@@ -224,6 +225,178 @@ def test_one_of_several_files_that_is_missing_scores_0_where_the_metric_breaks_o
     died = FakeSandbox(ScoreFault("died", cause="sandbox_died"))
     with pytest.raises(ScoreFault):
         score(fakes, tmp_path, task(**YES | {"result": files}), client, pool=died)
+
+
+GOLD = "the gold"
+
+
+@pytest.mark.parametrize("first", ["result", "expected", "step"])
+def test_no_file_of_an_agent_becomes_what_is_expected(fakes, tmp_path, first):
+    """Whatever the files are called, and whichever is there before: the answer is compared with the gold."""
+    (tmp_path / "gold.txt").write_text(GOLD)
+
+    def given(result_dest, expected_dest):
+        gold = {"type": "cloud_file", "path": (tmp_path / "gold.txt").as_uri(), "dest": expected_dest}
+        answer = {"type": "vm_file", "path": "/a", "dest": result_dest}
+        if first == "step":
+            step = {"type": "execute", "parameters": {"command": ["say"], "stdout": expected_dest}}
+            return task(func="compare_text_file", result=answer, expected=gold, postconfig=[step])
+        before = gold if first == "expected" else answer  # which another metric has fetched
+        anything = {"type": "rule", "rules": {"expected": []}}
+        funcs = ["file_contains", "compare_text_file"]
+        return task(func=funcs, result=[before, answer], expected=[anything, gold])
+
+    async def go():
+        async with Scorer() as scorer:
+            for names in product(("x.txt", "./x.txt", "x.txt/x"), ("x.txt", "./x.txt", "X.txt", "x.txt/x")):
+                for text, value in ((GOLD, 1.0), ("the agent's", 0.0)):
+                    client = fakes.FakeClient(files={"/a": text.encode()}, outputs={"say": Executed(text, "", 0)})
+                    where = fakes.folder(tmp_path / "-".join(names).replace("/", "_") / text, sources=[tmp_path])
+                    assert await scorer.score(given(*names), client, where, last_action="DONE") == value, names
+
+    asyncio.run(go())
+
+
+def test_two_files_with_one_name_are_two(fakes, tmp_path):
+    """Those of one getter as well as those of an answer and of the desktop's own gold."""
+    client = fakes.FakeClient(files={"/a": b"a", "/b": b"b"})
+    a, b = ({"type": "vm_file", "path": path, "dest": "x"} for path in ("/a", "/b"))
+    assert score(fakes, tmp_path, task(func="compare_text_file", result=a, expected=b), client) == 0.0
+    both = {"type": "vm_file", "path": ["/a", "/b"], "dest": ["x", "./x"], "multi": True, "gives": [0, 1]}
+    pool = FakeSandbox(0.5)
+    assert score(fakes, tmp_path, task(func="two", result=both), client, pool=pool) == 0.5
+    one, other = pool.asked[0][1][0]
+    assert one.path != other.path
+
+
+BROKEN = ScoreFault("BadZipFile", cause="metric_failed")
+
+
+class Breaks(FakeSandbox):
+    """Its metrics fail on files of a desktop, on others if ``gold_too``, and their control on everything if so."""
+
+    def __init__(self, fault, *, gold_too=False):
+        super().__init__()
+        self.fault, self.gold_too = fault, gold_too
+
+    async def metric(self, name, arguments, options):
+        self.asked.append((name, list(arguments), options))
+        of_desktop = name != "exact_match" and (getattr(arguments[0], "name", "answer") == "answer")
+        if of_desktop or self.gold_too:
+            raise self.fault
+        return 1.0
+
+
+@pytest.mark.parametrize(
+    ("cause", "with_rule", "alone"),
+    [
+        ("metric_failed", 0.0, 0.0),
+        ("score_memory", 0.0, 0.0),
+        ("score_cpu", 0.0, 0.0),
+        ("score_disk", 0.0, 0.0),
+        ("score_crashed", 0.0, 0.0),
+        ("input_too_large", 0.0, 0.0),
+        ("score_timeout", 0.0, None),
+        ("score_killed", 0.0, None),
+        ("sandbox_died", 0.0, None),
+        ("metric_unavailable", None, None),
+        ("sandbox_start_failed", None, None),
+    ],
+)
+def test_an_answer_that_breaks_its_metric_scores_0_and_a_broken_evaluator_does_not(
+    fakes, tmp_path, cause, with_rule, alone
+):
+    """``alone``: what is scored if the sandbox does not work without the answer either."""
+    answer = {"type": "vm_file", "path": "/a", "dest": "answer"}
+    (tmp_path / "gold").write_text(GOLD)
+    gold = {"type": "cloud_file", "path": (tmp_path / "gold").as_uri(), "dest": "gold"}
+    client = fakes.FakeClient(files={"/a": b"PK"})
+
+    def found(expected, result=answer, **broken):
+        given = task(func="compare", result=result, **({"expected": expected} if expected else {}))
+        try:
+            pool = Breaks(ScoreFault("x", cause=cause), **broken)
+            return score(fakes, tmp_path, given, client, pool=pool, sources=[tmp_path])
+        except ScoreUnavailable as fault:
+            return None if cause_of(fault) == cause else cause_of(fault)
+
+    assert found(RULE) == found(None) == found(gold) == with_rule
+    assert found(RULE, gold_too=True) == alone
+    assert found(gold, gold_too=True) is None, "the gold is broken, or the evaluator"
+    assert found(gold, result={"type": "rule", "rules": 1}) is None, "nothing is the agent's"
+
+
+def test_what_the_task_file_lacks_is_never_the_agents_fault(fakes, tmp_path):
+    fault = ScoreFault("KeyError", cause="getter_failed", of_task=True)
+    with pytest.raises(ScoreFault):
+        score(fakes, tmp_path, task(**YES | {"result": {"type": "history"}}), pool=FakeSandbox(1.0, found=fault))
+
+
+@pytest.mark.parametrize(
+    ("cause", "desktop", "value"),
+    [
+        ("getter_failed", Executed("", "", 0), 0.0),
+        ("score_timeout", Executed("", "", 0), 0.0),
+        ("score_reply", Executed("", "", 0), 0.0),
+        ("getter_failed", Executed("", "", 1), None),
+        ("getter_failed", VmHung("hung"), None),
+        ("getter_failed", VmBadReply("junk", status=200), None),
+        ("getter_unavailable", Executed("", "", 0), None),
+        ("vm_unreachable", Executed("", "", 0), None),
+    ],
+)
+def test_a_closed_application_scores_0_if_the_desktop_still_works(fakes, tmp_path, cause, desktop, value):
+    given = task(**YES | {"result": {"type": "vlc_playing_info", "dest": "s.xml"}})
+    pool = FakeSandbox(1.0, found=ScoreFault("refused", cause=cause))
+    client = fakes.FakeClient(outputs={"true": desktop})
+    if value is not None:
+        assert score(fakes, tmp_path, given, client, pool=pool) == value
+    else:
+        with pytest.raises((ScoreUnavailable, EnvBroken)):
+            score(fakes, tmp_path, given, client, pool=pool)
+    closed = task(**YES | {"expected": {"type": "vm_window_size", "app_class_name": "vlc"}})
+    if cause == "getter_failed":
+        assert score(fakes, tmp_path, closed, pool=FakeSandbox(1.0, found=GetterValue(b"null", missing=True))) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("fault", "sent", "value"),
+    [
+        (VmBadReply("x", status=500, body="Failed to serve file: [Errno 21] Is a directory"), "False", 0.0),
+        (VmBadReply("x", status=500, body="<!doctype html>"), "False", 0.0),
+        (VmBadReply("more than is taken"), "False", 0.0),
+        (VmBadReply("x", status=500, body="<!doctype html>"), "True", None),
+        (VmBadReply("found a page", status=200), "True", None),
+        (VmLost("cut off"), "False", None),
+    ],
+)
+def test_a_folder_in_place_of_a_file_scores_0_and_a_broken_server_does_not(fakes, tmp_path, fault, sent, value):
+    class Client(fakes.FakeClient):
+        async def execute(self, command, **options):
+            return Executed(f"a warning\n{sent}\n" if command[0] == "python3" else "", "", 0)
+
+    client = Client(fails={"file": fault})
+    given = task(func="file_contains", result={"type": "vm_file", "path": "/a", "dest": "a"}, expected=RULE)
+    if value is not None:
+        assert score(fakes, tmp_path, given, client) == value
+    else:
+        with pytest.raises((ScoreUnavailable, EnvBroken)):
+            score(fakes, tmp_path, given, client)
+
+
+def test_a_file_that_postconfig_cannot_open_because_it_was_removed_scores_0(fakes, tmp_path):
+    client = client_that_says(fakes, "yes", fails={"open_file": VmMissing("gone", status=404)})
+    given = YES | {"postconfig": [{"type": "open", "parameters": {"path": "/a"}}]}
+    assert score(fakes, tmp_path, task(**given), client) == 0.0
+    assert score(fakes, tmp_path, task(**given | {"func": "infeasible"}), client, last="FAIL") == 1.0
+    client.outputs["true"] = VmHung("hung")
+    with pytest.raises(EnvBroken):
+        score(fakes, tmp_path, task(**given), client)
+
+
+def test_a_score_of_0_without_any_metric_says_what_scored(fakes, tmp_path):
+    given = task(func="file_contains", result={"type": "vm_file", "path": "/a", "dest": "a"}, expected=RULE)
+    assert score(fakes, tmp_path, given).record.scorer == "dartsim 1"
 
 
 def test_a_score_says_how_it_was_computed(fakes, tmp_path):

@@ -145,6 +145,9 @@ def test_local_files_come_from_the_task_folders_only(tmp_path):
     for name in ("../secret.txt", str(secret), "link", "folder", "/etc/passwd", "none"):
         with pytest.raises(FetchFailed, match="wanted a file inside the task folders"):
             Downloads(**places).local(name)
+    (inside / "a b.txt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1\n")
+    with pytest.raises(FetchFailed, match="git lfs pull"):
+        Downloads(**places).local("a b.txt")
     for url in (secret.as_uri(), "file:///etc/passwd", (inside / "x/../../secret.txt").as_uri()):
         with pytest.raises(FetchFailed, match="wanted a file inside the task folders"):
             fetch(url, **places)
@@ -164,5 +167,5 @@ def test_each_attempt_has_its_own_copy(fakes, tmp_path):
     path = asyncio.run(where.fetch("https://a/gold.xlsx", "gold.xlsx"))
     path.write_bytes(b"changed")
     assert (where.downloads.folder / Downloads.name("https://a/gold.xlsx")).read_bytes() == b"gold"
-    assert asyncio.run(where.fetch("https://a/gold.xlsx", "gold.xlsx")).read_bytes() == b"changed"
+    assert asyncio.run(where.fetch("https://a/gold.xlsx", "gold.xlsx")).read_bytes() == b"gold"
     assert len(asked) == 1

@@ -64,6 +64,20 @@ def get_guess(env, config):
     except OSError:
         return "nothing"
 
+def get_asked(env, config):
+    try:
+        asked = env
+        for name in config["ask"]:
+            asked = getattr(asked, name)
+        return asked(*config["with"]) if callable(asked) else asked
+    except Exception:
+        if config.get("swallows"):
+            return "nothing"
+        raise
+
+def get_lacking(env, config):
+    return config["infos"][0]["name"]
+
 def get_shape(env, config):
     return {"tuple": ("a", 1), "set": {1}, "none": None, "list": [None], "text": "x" * 100_000}[config["shape"]]
 """

@@ -1,11 +1,22 @@
 """The evaluator's virtual environment: where it lies and how it is made."""
 
+import importlib.metadata
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from dartsim.core.errors import ConfigError
-from dartsim.real.scoring.evaluator_venv import LIGHT, PACKAGE, commands, default_home, install, python_of
+from dartsim.real.scoring.evaluator_venv import (
+    LIGHT,
+    PACKAGE,
+    commands,
+    copy_evaluators,
+    default_home,
+    install,
+    other_version,
+    python_of,
+)
 
 
 def test_there_must_be_an_environment(tmp_path):
@@ -50,3 +61,61 @@ def test_an_environment_is_made_where_nothing_else_is(tmp_path):
     with pytest.raises(ConfigError, match=r"failed with 7; desktop-env wants Python 3\.10 to 3\.12"):
         install(tmp_path / "new", light=True, python=str(python))
     assert python_of(tmp_path / "new").is_file()
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A checkout of OSWorld's repository, with tasks, links, and code that may not run."""
+    source = tmp_path / "OSWorld"
+    for name in ("__init__.py", "evaluators/metrics/__init__.py", "evaluators/getters/__init__.py", "server/main.py"):
+        file = source / "desktop_env" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"# {name}\n")
+    (source / "desktop_env/evaluators/secret").symlink_to("/etc/hostname")
+    (source / "setup.py").write_text('setup(\n    version="1.0.1",\n)\nraise SystemExit("run")\n')
+    (source / "evaluation_examples").mkdir()
+    return source
+
+
+def git(folder, *command):
+    words = ["git", "-C", folder, "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false", *command]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def installed(checkout, site):
+    copy_evaluators(checkout, site)
+    (about,) = site.glob("desktop_env-*.dist-info")
+    return importlib.metadata.Distribution.at(about).version
+
+
+def test_evaluators_of_a_checkout_are_named_by_its_commit_and_compared_with_that_of_the_tasks(checkout, tmp_path):
+    site, tasks = tmp_path / "site", checkout / "evaluation_examples"
+    (site / "desktop_env/old").mkdir(parents=True)
+    (site / "desktop_env-1.0.2.dist-info").mkdir()
+    by_content = installed(checkout, site)
+    assert by_content.startswith("1.0.1+sha256.")
+    found = {str(file.relative_to(site / "desktop_env")) for file in (site / "desktop_env").rglob("*.*")}
+    assert found == {"__init__.py", "evaluators/metrics/__init__.py", "evaluators/getters/__init__.py"}
+    git(checkout, "init", "--quiet")
+    hook = checkout / ".git/watch"
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    hook.chmod(0o755)
+    git(checkout, "add", "desktop_env")
+    git(checkout, "commit", "--quiet", "-m", "one")
+    git(checkout, "config", "core.fsmonitor", str(hook))
+    commit = git(checkout, "rev-parse", "--short=12", "HEAD")
+    version = installed(checkout, site)
+    assert version == f"1.0.1+g{commit}"
+    assert other_version(tasks, f"desktop-env {version}") == other_version(tmp_path, "desktop-env 1.0.2") == ""
+    for other in ("1.0.2", by_content):
+        assert f"(g{commit}), the evaluator is desktop-env {other}:" in other_version(tasks, f"desktop-env {other}")
+    (checkout / "desktop_env/evaluators/metrics/__init__.py").write_text("# changed\n")
+    assert installed(checkout, site) == f"1.0.1+g{commit}.modified"
+    assert not (tmp_path / "ran").exists(), "the checkout's own program was run"
+
+
+def test_only_a_checkout_with_evaluators_is_installed_from(tmp_path):
+    with pytest.raises(ConfigError, match="has no desktop_env/evaluators"):
+        install(tmp_path / "new", light=True, source=tmp_path)
+    assert not (tmp_path / "new").exists()
+    assert PACKAGE not in [word for command in commands(tmp_path, light=True, copied=True) for word in command]

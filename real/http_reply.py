@@ -1,0 +1,106 @@
+"""``ReplyCheck``: finds what HTTP clients pass over in silence: a body that is longer than its reply says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import httpx
+
+CHUNK_BYTES = 2**16
+MAX_HEAD_BYTES = 2**20
+CLOSE_SECONDS = 0.25
+"""How long a server that says so may take to hang up after its reply."""
+
+
+class ReplyCheck:
+    """Watches the bytes of the one reply of a connection.
+
+    Attributes:
+        packed: Whether its body is compressed.
+        overlong: Whether more came than it says, or than a head may have.
+        closes: Whether it says that the server hangs up afterwards.
+    """
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        self.packed = self.overlong = self.closes = False
+        self._head = b""
+        self._in_head = True
+        self._wanted: int | None = None
+        self._chunked = False
+        self._size = 0
+        self._end = b""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of the reply has come, if the server has hung up now."""
+        if self._in_head:
+            return False
+        return self._end == b"0\r\n\r\n" if self._chunked else self._size >= (self._wanted or 0)
+
+    def feed(self, data: bytes) -> None:
+        while self._in_head and not self.overlong:
+            self._head, end, data = (self._head + data).partition(b"\r\n\r\n")
+            if not end:
+                self.overlong = len(self._head) > MAX_HEAD_BYTES
+                return
+            self._in_head = self._head[9:10] == b"1"  # an interim reply: the real one follows
+            if not self._in_head:
+                self._read(self._head.decode("latin-1"))
+            self._head = b""
+        self._size += len(data)
+        self._end = (self._end + data)[-5:]
+        self.overlong |= self._wanted is not None and self._size > self._wanted
+
+    def _read(self, head: str) -> None:
+        status, *lines = head.lower().split("\r\n")
+        fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        self._chunked = "chunked" in fields.get("transfer-encoding", "")
+        if not self._chunked and fields.get("content-length", "").isdecimal():
+            self._wanted = int(fields["content-length"])
+        self.packed = fields.get("content-encoding", "identity") != "identity"
+        self.closes = "close" in fields.get("connection", "") or status.startswith("http/1.0")
+
+
+def watch(request: httpx.Request) -> ReplyCheck:
+    """Ask for a plain reply on a connection of its own, and return what watches it."""
+    check = ReplyCheck()
+    request.headers.update({"Accept-Encoding": "identity", "Connection": "close"})
+    outer = request.extensions.get("trace")
+
+    async def trace(event: str, info: Mapping[str, Any]) -> None:
+        if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
+            check.restart()
+            _tap(info["return_value"], check)
+        if outer is not None:
+            await outer(event, info)
+
+    request.extensions["trace"] = trace
+    return check
+
+
+async def hung_up(response: httpx.Response) -> None:
+    """Wait until a server hangs up, so that a ``ReplyCheck`` sees what it may still send."""
+    import httpcore
+
+    stream = response.extensions.get("network_stream")
+    try:
+        if stream is not None:
+            await stream.read(CHUNK_BYTES, timeout=CLOSE_SECONDS)
+    except (httpcore.NetworkError, httpcore.TimeoutException):
+        pass
+
+
+def _tap(stream: Any, check: ReplyCheck) -> None:
+    read = stream.read
+
+    async def tapped(max_bytes: int, timeout: float | None = None) -> bytes:
+        data: bytes = await read(max_bytes, timeout)
+        check.feed(data)
+        return data
+
+    stream.read = tapped
