@@ -14,6 +14,7 @@ from dartsim.real.vlm.config import WORDS
 from dartsim.real.vlm.export import export
 from dartsim.real.vlm.grammar import END
 from dartsim.real.vlm.plan import vlm_config
+from dartsim.real.vlm.ui_tars import reply_parts
 from dartsim.real.vlm.vocabulary import GROUNDING, tiny_vocabulary, vocabulary_from
 
 REPLY_TOKENS = 104
@@ -47,10 +48,9 @@ def replies(vlm: Vlm, config: Config) -> list[list[int]]:
 def _written(vlm: Vlm, config: Config, rng: np.random.Generator, *, last: bool) -> list[int]:
     x, y = rng.integers(config.desktop.width), rng.integers(config.desktop.height)
     action = "finished(content='done')" if last else f"click(start_box='<|box_start|>({x},{y})<|box_end|>')"
-    encode = vlm.vocabulary.encode
     thought = " step" * REPLY_TOKENS
-    call = encode(f"\nAction: {action}")
-    return [*encode(f"Thought:{thought}")[: REPLY_TOKENS - 1 - len(call)], *call, vlm.vocabulary.end]
+    call = vlm.vocabulary.spell(reply_parts(f"\nAction: {action}"))
+    return [*vlm.vocabulary.encode(f"Thought:{thought}")[: REPLY_TOKENS - 1 - len(call)], *call, vlm.vocabulary.end]
 
 
 def _walk(vlm: Vlm, rng: np.random.Generator) -> list[int]:
