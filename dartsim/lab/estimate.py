@@ -287,7 +287,7 @@ def _notes(config: Config, engine: EngineMemory | None, prompt: int) -> list[str
         notes.append("all weights are trained in bfloat16, which rounds steps of 1e-6 to 0; set policy.dtype")
     policy = config.policy
     prompted_as_ui_tars = policy.instructions is None and policy.prompt != "plain"
-    if policy.grammar == "ui_tars" and policy.family == "qwen3_vl" and prompted_as_ui_tars:
+    if policy.grammar == "ui_tars" and policy.model_family == "qwen3_vl" and prompted_as_ui_tars:
         notes.append(f"the prompt {policy.prompt} is UI-TARS-1.5's and names no unit: set policy.prompt = 'plain'")
     return notes
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dartsim.core.errors import ConfigError
-from dartsim.envs.actions.ui_tars import smart_resize
+from dartsim.core.image_size import PUBLISHED, ResizeRules, has_processor, resize_rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +97,12 @@ class VisionShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """A model: its name, language model and vision tower."""
+    """A model: its name, language model, vision tower, and how it resizes screenshots."""
 
     name: str
     text: TextShape
     vision: VisionShape
+    resizing: ResizeRules = PUBLISHED["qwen2_5_vl"]
 
     @property
     def parameters(self) -> int:
@@ -112,13 +113,11 @@ class ModelShape:
         return 2 * self.text.layers * self.text.kv_heads * self.text.head_dim * value_bytes
 
     def image_patches(self, width: int, height: int) -> int:
-        """Return the patches of a screenshot, resized by Qwen's rules."""
-        unit = self.vision.patch * self.vision.merge
-        across, down = smart_resize(width, height, factor=unit)
-        return (across // self.vision.patch) * (down // self.vision.patch)
+        """Return the patches of a screenshot, resized as by the model's image processor."""
+        return self.image_tokens(width, height) * self.resizing.merge_size**2
 
     def image_tokens(self, width: int, height: int) -> int:
-        return self.image_patches(width, height) // self.vision.merge**2
+        return self.resizing.num_tokens(width, height)
 
 
 QWEN2_5_VL_7B = ModelShape(
@@ -144,6 +143,7 @@ QWEN3_VL_8B = ModelShape(
     vision=VisionShape(
         depth=27, hidden=1152, intermediate=4304, out=4096, patch=16, gated=False, positions=2304, deepstack=3
     ),
+    resizing=PUBLISHED["qwen3_vl"],
 )
 
 OF_FAMILY: Mapping[str, ModelShape] = {"qwen2_5_vl": QWEN2_5_VL_7B, "qwen3_vl": QWEN3_VL_8B}
@@ -151,10 +151,10 @@ OF_FAMILY: Mapping[str, ModelShape] = {"qwen2_5_vl": QWEN2_5_VL_7B, "qwen3_vl": 
 
 
 def read_shape(folder: Path) -> ModelShape:
-    """Read the shape of a checkpoint from its ``config.json``.
+    """Read the shape of a checkpoint from its ``config.json`` and the settings of its image processor.
 
     Raises:
-        ConfigError: If there is none, or the family is unknown.
+        ConfigError: If there is none, the family is unknown, or the two files contradict each other.
     """
     try:
         config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -168,6 +168,7 @@ def read_shape(folder: Path) -> ModelShape:
         name=folder.resolve().name,
         text=_text(text, config, newer=family == "qwen3_vl"),
         vision=_vision(vision, text, newer=family == "qwen3_vl"),
+        resizing=resize_rules(folder) if has_processor(folder) else PUBLISHED[family],
     )
 
 

@@ -310,7 +310,7 @@ def _disk_parts(
     sample = min(sample_bytes, served, free // 4, psutil.virtual_memory().available // 4)
     model = Path(str(config.policy.model))
     rates = checkpoint_rates(
-        meta_tensors(config.policy.family, asdict(shape.text), asdict(shape.vision), model),
+        meta_tensors(config.policy.model_family, asdict(shape.text), asdict(shape.vision), model),
         folder,
         dtype=weights_dtype(config) or config.policy.dtype,
         max_bytes=sample,

@@ -1,8 +1,9 @@
 """UI-TARS: ``Thought: … Action: click(start_box='(120,340)')``.
 
 Coordinates are of one of two kinds. *Relative*: thousandths of the screen's sides, as models on Qwen2-VL write
-them. *Absolute*: pixels of the picture as ``smart_resize`` leaves it, as models on Qwen2.5-VL (UI-TARS-1.5)
-write them; 1920 × 1080 is seen as 1932 × 1092. Either way they are scaled to the screen and cut to pixels.
+them. *Absolute*: pixels of the picture as the model's image processor resizes it, as models on Qwen2.5-VL
+(UI-TARS-1.5) write them; 1920 × 1080 is seen as 1932 × 1092 by most. Either way they are scaled to the screen and cut
+to pixels.
 
 A reply holds several calls where an empty line parts them. ``finished`` is DONE and ``call_user`` FAIL, at once, as
 DART and ARPO have it, or after it was WAIT ``call_user_waits`` times. ``scroll`` turns the wheel by 5 notches.
@@ -15,12 +16,12 @@ reply; it does not scroll sideways; and a reply that it cannot read three times 
 from __future__ import annotations
 
 import ast
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from dartsim.core.image_size import smart_resize
 from dartsim.envs.actions import model as act
 from dartsim.envs.actions.grammar import (
     ActionGrammar,
@@ -64,13 +65,18 @@ class UiTars(ActionGrammar):
         absolute: Coordinates are pixels of the resized picture, not thousandths.
         malformed: What a reply that cannot be read means: it is malformed (``skip``), DONE or FAIL. One that can be
             read and names an unknown action, key or direction is always malformed.
-        min_pixels: Smallest area of a resized picture; only absolute coordinates need it.
+        factor: Sides of a resized picture are multiples of it, pixels; only absolute coordinates need this and the
+            bounds. A model's own are ``PolicyConfig.action_grammar``; the defaults are those of UI-TARS's own parser.
+        min_pixels: Smallest area of a resized picture.
+        max_pixels: Largest area of a resized picture.
         call_user_waits: How often in an attempt ``call_user`` waits before it fails the task.
     """
 
     absolute: bool = False
     malformed: Literal["skip", "done", "fail"] = "skip"
+    factor: int = 28
     min_pixels: int = 100 * 28 * 28
+    max_pixels: int = 16_384 * 28 * 28
     call_user_waits: int = 0
 
     name: ClassVar[str] = "ui_tars"
@@ -79,7 +85,8 @@ class UiTars(ActionGrammar):
     def extent(self) -> tuple[int, int]:
         """The largest coordinates: (1000, 1000), or the sides of the resized picture."""
         if self.absolute:
-            return smart_resize(self.width, self.height, min_pixels=self.min_pixels)
+            bounds = {"min_pixels": self.min_pixels, "max_pixels": self.max_pixels}
+            return smart_resize(self.width, self.height, factor=self.factor, **bounds)
         return 1000, 1000
 
     def parse(self, text: str | Mapping[str, Any]) -> tuple[act.Action, ...]:
@@ -281,42 +288,3 @@ def _coordinate(pixel: int, side: int, extent: int) -> str:
 def _quoted(text: str) -> str:
     """Return a text as a Python string without ``Action:`` and empty lines."""
     return repr(text).replace("Action:", r"Action\x3a")
-
-
-FACTOR = 28
-"""Sides of a resized picture are multiples of that: 14 pixels a patch, 2 × 2 patches a token."""
-MIN_PIXELS = 100 * 28 * 28
-MAX_PIXELS = 16384 * 28 * 28
-"""Bounds of UI-TARS-1.5."""
-MAX_ASPECT = 200
-
-
-def smart_resize(
-    width: int,
-    height: int,
-    *,
-    factor: int = FACTOR,
-    min_pixels: int = MIN_PIXELS,
-    max_pixels: int = MAX_PIXELS,
-) -> tuple[int, int]:
-    """Return (width, height) of the resized picture: 1920 × 1080 becomes 1932 × 1092.
-
-    Sides are rounded to multiples of ``factor``; if the area is then out of bounds, both sides are scaled by
-    the same ratio and rounded inwards.
-
-    Raises:
-        ValueError: If one side is more than 200 times the other.
-    """
-    if max(width, height) > MAX_ASPECT * min(width, height):
-        raise ValueError(f"wanted an aspect ratio of at most {MAX_ASPECT}, found {width} × {height}")
-    across = max(factor, round(width / factor) * factor)
-    down = max(factor, round(height / factor) * factor)
-    if across * down > max_pixels:
-        shrink = math.sqrt(width * height / max_pixels)
-        across = max(factor, math.floor(width / shrink / factor) * factor)
-        down = max(factor, math.floor(height / shrink / factor) * factor)
-    elif across * down < min_pixels:
-        grow = math.sqrt(min_pixels / (width * height))
-        across = math.ceil(width * grow / factor) * factor
-        down = math.ceil(height * grow / factor) * factor
-    return across, down

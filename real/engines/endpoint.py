@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -29,9 +30,9 @@ from dartsim.core.types import Attempt, Observation, Reply, Request, Task, Weigh
 from dartsim.envs.actions.ui_tars import UiTars
 from dartsim.real.engines.client import connection_faults, json_object
 from dartsim.real.engines.errors import EngineBadReply, EngineHung, EngineLost, EngineRefused
-from dartsim.real.vlm.conversation import conversation
+from dartsim.real.vlm.conversation import conversation, earlier_reply
 from dartsim.real.vlm.plan import vlm_config
-from dartsim.real.vlm.ui_tars import shown_reply
+from dartsim.real.vlm.vocabulary import Parts
 
 TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """Statuses after which the same request may succeed later."""
@@ -156,16 +157,13 @@ class EndpointWorker:
     def _messages(self, request: Request) -> list[dict[str, Any]]:
         """Return a request's messages; it may run in several threads."""
         messages: list[dict[str, Any]] = []
-        for role, text, screenshot, turn in conversation(self._style, request.observation, request.history):
-            if turn is not None:
-                said = turn.reply.action
-                messages.append({"role": role, "content": shown_reply(said) if self._style.box_tokens else said})
-            elif screenshot is None:
+        for role, parts, screenshot, turn in conversation(self._style, request.observation, request.history):
+            text = as_text(parts if turn is None else earlier_reply(self._style, turn.reply.action))
+            if screenshot is None:
                 messages.append({"role": role, "content": text})
             else:
                 image = {"type": "image_url", "image_url": {"url": self._url(screenshot)}}
-                parts = [{"type": "text", "text": text}, image] if text else [image]
-                messages.append({"role": role, "content": parts})
+                messages.append({"role": role, "content": [{"type": "text", "text": text}, image] if text else [image]})
         return messages
 
     def _url(self, screenshot: Any) -> str:
@@ -183,6 +181,24 @@ class EndpointWorker:
                 _, (_, dropped) = self._urls.popitem(last=False)
                 self._cached_bytes -= len(dropped)
         return url
+
+
+_CONTROL = re.compile(
+    r"<(?=[|｜][^<>\s]{1,64}[|｜]>)"
+    r"|<(?=/?(?:s|unk|pad|bos|eos|think|tool_call|tool_response|(?:start|end)_of_(?:turn|image)|image_soft_token"
+    r"|image|video|audio|IMG_CONTEXT)>)"
+    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|IMG|IMG_BREAK|IMG_END|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])"
+)
+"""The beginning of what common chat templates have for control tokens."""
+
+
+def as_text(parts: Parts) -> str:
+    """Return parts as one text, in which no server reads another control token than these parts have.
+
+    Servers put messages into a chat template and read control tokens in the whole. So a zero-width space goes into
+    what spells one.
+    """
+    return "".join(part if place % 2 else _CONTROL.sub("\\g<0>\u200b", part) for place, part in enumerate(parts))
 
 
 def base_url(url: str) -> str:

@@ -24,7 +24,15 @@ SERVER = ("-m", "vllm.entrypoints.openai.api_server")
 """Not ``vllm serve``: the CPU distribution has another name, and the command cannot find itself."""
 
 OWN_FLAGS = frozenset(
-    {"--model", "--host", "--port", "--served-model-name", "--logprobs-mode", "--limit-mm-per-prompt"}
+    {
+        "--model",
+        "--host",
+        "--port",
+        "--served-model-name",
+        "--logprobs-mode",
+        "--limit-mm-per-prompt",
+        "--mm-processor-kwargs",  # screenshots would have another size than the coordinates of replies
+    }
 )
 """Arguments that the worker's protocol relies on."""
 
@@ -73,6 +81,11 @@ class WorkerSettings:
     tries: int = 1
 
 
+def _flag_name(argument: str) -> str:
+    """Return an argument's name as vLLM reads it: ``--mm_processor_kwargs.max_pixels=9`` sets a key of the first."""
+    return argument.partition("=")[0].partition(".")[0].replace("_", "-")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
     """One engine.
@@ -102,7 +115,7 @@ class EngineOptions:
 
     def __post_init__(self) -> None:
         size = self.vllm.tensor_parallel
-        if taken := [flag for flag in self.vllm.flags if flag.partition("=")[0] in OWN_FLAGS]:
+        if taken := [flag for flag in self.vllm.flags if _flag_name(flag) in OWN_FLAGS]:
             raise ConfigError(f"vllm.flags holds {', '.join(taken)}, which other settings decide; leave it out")
         if self.vllm.device == "cuda" and self.devices and len(self.devices) != size:
             raise ConfigError(

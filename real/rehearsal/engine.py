@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from aiohttp import web
 
-from dartsim.envs.actions.ui_tars import smart_resize
+from dartsim.core.image_size import resize_rules
 from dartsim.real.engines.ledger import read_folder
 from dartsim.real.engines.plugin import digest
 from dartsim.real.rehearsal.serving import serve
@@ -33,9 +33,7 @@ class StandInEngine:
     """One engine."""
 
     def __init__(self, model: Path, replies: Sequence[Sequence[int]], *, seconds: float = 0.0) -> None:
-        rules = json.loads((model / "preprocessor_config.json").read_text(encoding="utf-8"))
-        self._unit = rules["patch_size"] * rules["merge_size"]
-        self._min_pixels = rules.get("min_pixels") or rules["size"]["shortest_edge"]
+        self._rules = resize_rules(model)
         self._images: dict[str, int] = {}
         self._replies = replies
         self._seconds = seconds
@@ -113,9 +111,8 @@ class StandInEngine:
         if url is None:
             return self._images[name]
         start = url.index(",") + 1
-        size = struct.unpack_from(">II", base64.b64decode(url[start : start + _SIZE_CHARACTERS]), 16)
-        width, height = smart_resize(*size, factor=self._unit, min_pixels=self._min_pixels)
-        tokens = self._images[name] = int(width // self._unit) * int(height // self._unit)
+        width, height = struct.unpack_from(">II", base64.b64decode(url[start : start + _SIZE_CHARACTERS]), 16)
+        tokens = self._images[name] = self._rules.num_tokens(width, height)
         return tokens
 
     async def _pause(self, request: web.Request) -> web.Response:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
 from dartsim.config import Config
+from dartsim.core.image_size import PUBLISHED, resize_rules
 from dartsim.real.vlm import Vlm, build
 from dartsim.real.vlm.config import WORDS
 from dartsim.real.vlm.export import export
 from dartsim.real.vlm.grammar import END
-from dartsim.real.vlm.images import ImageRules
 from dartsim.real.vlm.plan import vlm_config
+from dartsim.real.vlm.ui_tars import reply_parts
 from dartsim.real.vlm.vocabulary import GROUNDING, tiny_vocabulary, vocabulary_from
 
-MIN_PIXELS, MAX_PIXELS = 3_136, 12_845_056
-"""Image rules of Qwen2.5-VL and UI-TARS-1.5 (``preprocessor_config.json``): 1920 x 1080 is seen as 1932 x 1092."""
 REPLY_TOKENS = 104
 """Mean length of a reply (DART's history)."""
 REPLIES = 64
@@ -29,11 +28,12 @@ FINISHED_SHARE = 1 / 14
 def write_stand_in(config: Config, folder: Path) -> Path:
     """Write a folder that stands for the configured model, with vocabulary and image rules of that if it is here."""
     wanted = vlm_config(config)
-    model = replace(wanted, folder=None, min_pixels=MIN_PIXELS, max_pixels=MAX_PIXELS)
     vocabulary, own = None, Path(str(wanted.folder))
-    if (own / "tokenizer_config.json").is_file() and (own / "preprocessor_config.json").is_file():
-        rules, vocabulary = ImageRules.of(wanted), vocabulary_from(own)
-        model = replace(model, min_pixels=rules.min_pixels, max_pixels=rules.max_pixels)
+    if (own / "tokenizer_config.json").is_file():
+        rules, vocabulary = resize_rules(own), vocabulary_from(own)
+    else:
+        rules = PUBLISHED[wanted.family]
+    model = replace(wanted, folder=None, **asdict(rules))
     return export(build(model, vocabulary=vocabulary or tiny_vocabulary((*WORDS, *GROUNDING), ())), folder)
 
 
@@ -48,10 +48,9 @@ def replies(vlm: Vlm, config: Config) -> list[list[int]]:
 def _written(vlm: Vlm, config: Config, rng: np.random.Generator, *, last: bool) -> list[int]:
     x, y = rng.integers(config.desktop.width), rng.integers(config.desktop.height)
     action = "finished(content='done')" if last else f"click(start_box='<|box_start|>({x},{y})<|box_end|>')"
-    encode = vlm.vocabulary.encode
     thought = " step" * REPLY_TOKENS
-    call = encode(f"\nAction: {action}")
-    return [*encode(f"Thought:{thought}")[: REPLY_TOKENS - 1 - len(call)], *call, vlm.vocabulary.end]
+    call = vlm.vocabulary.spell(reply_parts(f"\nAction: {action}"))
+    return [*vlm.vocabulary.encode(f"Thought:{thought}")[: REPLY_TOKENS - 1 - len(call)], *call, vlm.vocabulary.end]
 
 
 def _walk(vlm: Vlm, rng: np.random.Generator) -> list[int]:

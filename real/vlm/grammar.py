@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dartsim.core.errors import ConfigError
+from dartsim.real.vlm.ui_tars import reply_parts
 from dartsim.real.vlm.vocabulary import Vocabulary
 
 END = -1
@@ -97,7 +98,7 @@ class TokenGrammar:
         Raises:
             ValueError: If the grammar has no way to write it.
         """
-        tokens = list(self.vocabulary.encode(action))
+        tokens = list(self.vocabulary.spell(reply_parts(action)))
         walked = self.states(tokens)
         if not tokens or self.follows[walked[-1], tokens[-1]] != END:
             tokens.append(self.vocabulary.end)

@@ -5,11 +5,10 @@ The model's device normalizes them, so that a picture stays at three bytes a pix
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ import numpy as np
 import torch
 from torch.nn.functional import interpolate
 
+from dartsim.core.image_size import ResizeRules, processor_settings, resize_rules
 from dartsim.core.png import key_of
-from dartsim.envs.actions.ui_tars import smart_resize
 from dartsim.real.vlm.config import VlmConfig
 
 Patches = np.ndarray[Any, np.dtype[np.uint8]]
@@ -49,39 +48,28 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImageRules:
+class ImageRules(ResizeRules):
     """How screenshots become patches; see ``VlmConfig`` for the fields."""
 
-    patch_size: int
-    merge_size: int
-    min_pixels: int
-    max_pixels: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
     @classmethod
     def of(cls, config: VlmConfig) -> ImageRules:
-        """Return the rules of a configuration, or those of its checkpoint folder."""
+        """Return the rules of a configuration, or those of its checkpoint folder.
+
+        Raises:
+            ConfigError: If the folder's are missing, or contradict its model.
+        """
         if config.folder is None:
-            return cls(
-                patch_size=config.patch_size,
-                merge_size=config.merge_size,
-                min_pixels=config.min_pixels,
-                max_pixels=config.max_pixels,
-                mean=config.image_mean,
-                std=config.image_std,
-            )
-        path = Path(config.folder) / "preprocessor_config.json"
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        size = raw.get("size", {})
-        return cls(
-            patch_size=raw["patch_size"],
-            merge_size=raw["merge_size"],
-            min_pixels=raw.get("min_pixels") or size.get("shortest_edge") or config.min_pixels,
-            max_pixels=raw.get("max_pixels") or size.get("longest_edge") or config.max_pixels,
-            mean=tuple(raw["image_mean"]),
-            std=tuple(raw["image_std"]),
-        )
+            sizes: Any = config
+            mean, std = config.image_mean, config.image_std
+        else:
+            folder = Path(config.folder)
+            sizes, settings = resize_rules(folder), processor_settings(folder)
+            mean = tuple(settings.get("image_mean") or config.image_mean)
+            std = tuple(settings.get("image_std") or config.image_std)
+        return cls(**{each.name: getattr(sizes, each.name) for each in fields(ResizeRules)}, mean=mean, std=std)
 
     def as_json(self) -> dict[str, Any]:
         """Return what transformers' image processors read from ``preprocessor_config.json``."""
@@ -96,12 +84,8 @@ class ImageRules:
         }
 
     def shape(self, height: int, width: int) -> tuple[int, int]:
-        """Return the height and width that a screenshot is resized to: multiples of a merged patch, near its aspect.
-
-        Source: Qwen2-VL's ``smart_resize``.
-        """
-        unit = self.patch_size * self.merge_size
-        wide, high = smart_resize(width, height, factor=unit, min_pixels=self.min_pixels, max_pixels=self.max_pixels)
+        """Return the height and width that a screenshot is resized to."""
+        wide, high = self.resized(width, height)
         return high, wide
 
     def picture(self, screenshot: Any, key: bytes | None = None) -> Picture:

@@ -44,7 +44,7 @@ def vlm_config(config: Config) -> VlmConfig:
         policy.grammar,
         columns=policy.grid,
         rows=policy.grid,
-        family=policy.family,
+        family=policy.model_family,
         max_images=policy.max_images,
         max_texts=policy.max_texts,
     )
@@ -66,7 +66,7 @@ def _ui_tars(config: Config) -> VlmConfig:
     if policy.instructions is not None:
         text = read_task(Path(policy.instructions))
     return VlmConfig(
-        family=policy.family,
+        family=policy.model_family,
         folder=policy.model,
         dtype=policy.dtype,
         prompts=PromptStyle(

@@ -12,10 +12,9 @@ import numpy as np
 
 from dartsim.core.types import Observation, Turn
 from dartsim.real.vlm.config import PromptStyle
-from dartsim.real.vlm.conversation import conversation
+from dartsim.real.vlm.conversation import conversation, earlier_reply
 from dartsim.real.vlm.images import Picture, Pictures
-from dartsim.real.vlm.ui_tars import shown_reply
-from dartsim.real.vlm.vocabulary import Vocabulary
+from dartsim.real.vlm.vocabulary import Parts, Vocabulary
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -51,24 +50,24 @@ class PromptBuilder:
     def build(self, observation: Observation, history: Sequence[Turn]) -> VlmPrompt:
         """Return the prompt for an observation after the turns before it, oldest first."""
         draft = _Draft(self.vocabulary, self._merge, terse=self.style.terse)
-        for role, text, screenshot, turn in conversation(self.style, observation, history):
+        for role, parts, screenshot, turn in conversation(self.style, observation, history):
             if turn is not None:
                 draft.reply(self.reply_tokens(turn))
             else:
-                draft.message(role, text, None if screenshot is None else self.pictures(screenshot))
+                draft.message(role, parts, None if screenshot is None else self.pictures(screenshot))
         return draft.finish()
 
     def reply_tokens(self, turn: Turn) -> Sequence[int]:
         """Return a past reply's tokens without its end token: the sampled ones, if they spell what is shown of it."""
         reply = turn.reply
         if reply.tokens is None:
-            return self.vocabulary.encode(shown_reply(reply.action) if self.style.box_tokens else reply.action)
+            return self.vocabulary.spell(earlier_reply(self.style, reply.action))
         sampled = [int(token) for token in reply.tokens if token != self.vocabulary.end]
         if not self.style.box_tokens:
             return sampled
         written = self.vocabulary.decode(sampled)
-        shown = shown_reply(written)
-        return sampled if shown == written else self.vocabulary.encode(shown)
+        shown = earlier_reply(self.style, written)
+        return sampled if "".join(shown) == written else self.vocabulary.spell(shown)
 
 
 class _Draft:
@@ -96,8 +95,8 @@ class _Draft:
     def _close(self) -> list[int]:
         return [self._vocabulary.end, *self._vocabulary.encode("\n")]
 
-    def message(self, role: str, text: str, picture: Picture | None = None) -> None:
-        words = self._vocabulary.encode(text)
+    def message(self, role: str, parts: Parts, picture: Picture | None = None) -> None:
+        words = self._vocabulary.spell(parts)
         self._text(words if self._terse else [*self._open(role), *words])
         if picture is not None:
             self._image(picture)

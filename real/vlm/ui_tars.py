@@ -17,12 +17,13 @@ password, no space at the end of the first line, at most 35 replies, and the fir
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from dartsim.core.errors import ConfigError
-from dartsim.real.vlm.vocabulary import GROUNDING
+from dartsim.real.vlm.vocabulary import GROUNDING, Parts
 
-_BOX = "<|box_start|>({},{})<|box_end|>"
-_POINT, _OTHER = _BOX.format("x1", "y1"), _BOX.format("x3", "y3")
+_BOX = "<|box_start|>{}<|box_end|>"
+_POINT, _OTHER = _BOX.format("(x1,y1)"), _BOX.format("(x3,y3)")
 
 _UI_TARS_1_5 = rf"""You are a GUI agent. You are given a task and your action history, with screenshots. You need to \
 perform the next action to complete the task.{{space}}
@@ -100,15 +101,44 @@ def first_message(prompt: str, *, language: str, absolute: bool) -> str:
 
 
 _GROUNDING = re.compile("|".join(map(re.escape, GROUNDING)))
-_COORDINATES = re.compile(r"(start_box|end_box)='\((\d+),(\d+)\)'")
-_BETWEEN_TOKENS = r"\1='" + _BOX.format(r"\2", r"\3") + "'"
+_BEFORE = r"(?:(?<=start_box=')|(?<=end_box='))"
+_COORDINATES = re.compile(_BEFORE + r"(\(\d+,\d+\))(?=')")
+_BOXED = re.compile(_BEFORE + r"<\|box_start\|>(\(\d+,\d+\))<\|box_end\|>(?=')")
+
+
+def task_parts(message: str, instruction: str) -> Parts:
+    """Return the first message with a task's instruction, which is text whatever it spells."""
+    parts = re.split(f"({_GROUNDING.pattern})", message)
+    parts[::2] = [text.replace("{instruction}", instruction) for text in parts[::2]]
+    return tuple(parts)
+
+
+def shown_parts(text: str) -> Parts:
+    """Return a reply as OSWorld's agent of UI-TARS-1.5 shows it in later prompts."""
+    plain, found = text, 1
+    while found:  # what is left may spell another one
+        plain, found = _GROUNDING.subn("", plain)
+    plain = plain.strip()
+    lead, marker, calls = plain.partition("Action: ")
+    if not marker or "start_box=" not in plain:
+        return (plain,)
+    first, *others = _COORDINATES.split("\n\n".join(part.strip() for part in calls.split(marker)))
+    return _with_boxes([lead + marker + first, *others])
 
 
 def shown_reply(text: str) -> str:
-    """Return a reply as OSWorld's agent of UI-TARS-1.5 shows it in later prompts."""
-    plain = _GROUNDING.sub("", text).strip()
-    lead, marker, calls = plain.partition("Action: ")
-    if not marker or "start_box=" not in plain:
-        return plain
-    parts = [_COORDINATES.sub(_BETWEEN_TOKENS, part.strip()) for part in calls.split(marker)]
-    return lead + marker + "\n\n".join(parts)
+    """Return ``shown_parts`` as one text."""
+    return "".join(shown_parts(text))
+
+
+def reply_parts(text: str) -> Parts:
+    """Return a reply as a model writes it: box tokens are those around coordinates, and only these."""
+    return _with_boxes(_BOXED.split(text))
+
+
+def _with_boxes(pieces: Sequence[str]) -> Parts:
+    """Return text with box tokens around the coordinates, which are the pieces at odd places."""
+    parts = [pieces[0]]
+    for coordinates, text in zip(pieces[1::2], pieces[2::2], strict=True):
+        parts += ["<|box_start|>", coordinates, "<|box_end|>", text]
+    return tuple(parts)

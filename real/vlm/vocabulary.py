@@ -22,9 +22,14 @@ SPECIAL = (
 GROUNDING = tuple(f"<|{name}_{side}|>" for name in ("object_ref", "box", "quad") for side in ("start", "end"))
 """Special tokens that models write: UI-TARS-1.5 puts coordinates between box tokens."""
 
+Parts = tuple[str, ...]
+"""Text, control token, text, and so on: what stands at odd places is a control token, by its name."""
+
 
 class Vocabulary:
     """A tokenizer of the transformers library, and the special tokens of a prompt.
+
+    Invariant: no text, whatever it spells, is encoded as a control token; only ``spell`` writes those that it is given.
 
     Attributes:
         size: Number of tokens.
@@ -35,8 +40,8 @@ class Vocabulary:
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
-        self._backend: Tokenizer = tokenizer.backend_tokenizer
-        known = tokenizer.get_vocab()
+        self._backend = _text_only(tokenizer.backend_tokenizer)
+        self._known = known = tokenizer.get_vocab()
         self.size = max(known.values()) + 1
         ids = [tokenizer.convert_tokens_to_ids(token) for token in SPECIAL]
         self.pad, self.start, self.end, self.vision_start, self.vision_end, self.image, self.video = ids
@@ -47,6 +52,13 @@ class Vocabulary:
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._backend.encode(text, add_special_tokens=False).ids)
 
+    def spell(self, parts: Parts) -> tuple[int, ...]:
+        """Return the tokens of text and control tokens; one that the tokenizer does not have becomes text."""
+        tokens: list[int] = []
+        for place, part in enumerate(parts):
+            tokens += (self._known[part],) if place % 2 and part in self._known else self.encode(part)
+        return tuple(tokens)
+
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens without special ones; grounding tokens stay."""
         kept = [number for token in tokens if (number := int(token)) not in self.special]
@@ -54,6 +66,18 @@ class Vocabulary:
 
     def save(self, folder: Path) -> None:
         self.tokenizer.save_pretrained(str(folder))
+
+
+def _text_only(tokenizer: Tokenizer) -> Tokenizer:
+    """Return a copy that reads no control token in a text: no special one, and no other that is written ``<…>``.
+
+    Models also have such tokens that tokenizers do not call special, as ``<tool_call>``.
+    """
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    names = [token.content for token in copy.get_added_tokens_decoder().values()]
+    copy.add_special_tokens([AddedToken(n, normalized=False) for n in names if n[:1] == "<" and n[-1:] == ">"])
+    copy.encode_special_tokens = True
+    return copy
 
 
 def tiny_vocabulary(words: Sequence[str], actions: Sequence[str]) -> Vocabulary:

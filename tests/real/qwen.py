@@ -39,13 +39,14 @@ BOX_START, BOX_END, IMAGE = 151_648, 151_649, 151_655
 
 @lru_cache(maxsize=1)
 def qwen_vocabulary() -> Vocabulary:
-    """Return a vocabulary of single bytes, of tokens that no text uses, and of Qwen's special tokens."""
+    """Return a vocabulary of single bytes, of tokens that no text uses, and of Qwen's special tokens and one more."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokens = [*alphabet, *(f"unused {number}" for number in range(FIRST - len(alphabet)))]
     tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in SPECIAL])
+    tokenizer.add_tokens([AddedToken("<tool_call>", normalized=False)])  # not special, as in Qwen's file
     return Vocabulary(
         PreTrainedTokenizerFast(
             tokenizer_object=tokenizer,
@@ -57,8 +58,8 @@ def qwen_vocabulary() -> Vocabulary:
     )
 
 
-def qwen_model(style: PromptStyle, *, max_new_tokens: int = 200, seed: int = 0) -> Any:
+def qwen_model(style: PromptStyle, *, max_new_tokens: int = 200, seed: int = 0, **fields: Any) -> Any:
     """Return a tiny model with random weights and Qwen's special tokens that writes free text."""
     decoding = Decoding(grammar="free", max_new_tokens=max_new_tokens)
-    config = VlmConfig(prompts=style, decoding=decoding, hidden_size=32, num_heads=1, num_kv_heads=1)
+    config = VlmConfig(prompts=style, decoding=decoding, hidden_size=32, num_heads=1, num_kv_heads=1, **fields)
     return build(config, seed=seed, vocabulary=qwen_vocabulary())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dartsim.config import load
@@ -46,17 +49,71 @@ def test_the_model_is_the_folder_s_with_the_settings_of_the_policy(folder: Path)
     assert next(build(made).model.parameters()).dtype is torch.bfloat16
 
 
-def test_coordinates_follow_the_family(folder: Path):
+def test_coordinates_follow_the_checkpoint_s_family(folder: Path):
+    """The preset's family is Qwen3-VL, the folder holds a Qwen2.5-VL."""
     from dartsim.real.vlm.plan import vlm_config
 
     plain = "policy.prompt=plain"
-    options = {"absolute": False, "malformed": "skip", "call_user_waits": 0}
-    assert config(folder).policy.action_grammar == ("ui_tars", options)
-    older = config(folder, "policy.family=qwen2_5_vl", "policy.malformed=done", plain)
-    assert older.policy.action_grammar == ("ui_tars", {**options, "absolute": True, "malformed": "done"})
+    seen = {"factor": 28, "min_pixels": 28 * 28, "max_pixels": 1280 * 28 * 28}
+    options = {"absolute": True, "malformed": "done", "call_user_waits": 0, **seen}
+    older = config(folder, "policy.malformed=done", plain)
+    assert older.policy.action_grammar == ("ui_tars", options)
     assert "pixels of the screenshot" in vlm_config(older).prompts.task
-    assert "thousandths" in vlm_config(config(folder, plain)).prompts.task
     assert not vlm_config(older).prompts.box_tokens
+    (folder / "config.json").write_text(json.dumps({"model_type": "qwen3_vl"}))
+    newer = config(folder, "policy.family=qwen2_5_vl", plain)
+    assert newer.policy.action_grammar[1]["absolute"] is False
+    assert "thousandths" in vlm_config(newer).prompts.task
+
+
+SMALLER = {"patch_size": 14, "merge_size": 2, "min_pixels": 3_136, "max_pixels": 1_003_520}
+
+
+@pytest.mark.parametrize(
+    ("files", "seen"),
+    [
+        ({"preprocessor_config.json": SMALLER}, (1316, 728)),
+        ({"preprocessor_config.json": {"size": {"shortest_edge": 3_136, "longest_edge": 1_003_520}}}, (1316, 728)),
+        ({"processor_config.json": {"image_processor": SMALLER}}, (1316, 728)),
+        (
+            {
+                "preprocessor_config.json": {**SMALLER, "max_pixels": 12_845_056},
+                "processor_config.json": {"image_processor": SMALLER},
+            },
+            (1316, 728),
+        ),
+        ({"preprocessor_config.json": {**SMALLER, "max_pixels": 12_845_056}}, (1932, 1092)),
+        ({"preprocessor_config.json": {**SMALLER, "min_pixels": 4_000_000, "max_pixels": 8_000_000}}, (2688, 1512)),
+    ],
+)
+def test_the_middle_of_what_the_model_saw_is_the_middle_of_the_screen(
+    folder: Path, files: dict[str, Any], seen: tuple[int, int]
+):
+    """A click, the end of a drag and a scroll are all scaled from the size of the very picture."""
+    from dartsim.envs.actions import make_grammar
+    from dartsim.envs.actions.model import Click, Drag, Move, Scroll
+    from dartsim.lab.model_shapes import read_shape
+    from dartsim.real.vlm import build
+    from dartsim.real.vlm.images import ImageRules
+    from dartsim.real.vlm.plan import vlm_config
+
+    (folder / "preprocessor_config.json").unlink()
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content))
+    chosen = config(folder)
+    name, options = chosen.policy.action_grammar
+    grammar = make_grammar(name, 1920, 1080, **options)
+    assert grammar.extent == seen
+    middle = f"({seen[0] // 2},{seen[1] // 2})"
+    assert grammar.parse(f"Action: click(start_box='{middle}')") == (Click(960, 540),)
+    assert grammar.parse(f"Action: drag(start_box='(0,0)', end_box='{middle}')") == (Move(0, 0), Drag(960, 540))
+    assert grammar.parse(f"Action: scroll(start_box='{middle}', direction='up')") == (Move(960, 540), Scroll(0, 5))
+    vlm = build(vlm_config(chosen))
+    picture = vlm.prompts.pictures(np.zeros((1080, 1920, 3), np.uint8))
+    assert picture.grid == (seen[1] // 14, seen[0] // 14)
+    assert read_shape(folder).image_patches(1920, 1080) == picture.grid[0] * picture.grid[1]
+    vlm.save(folder.parent / "served")  # from which engines start
+    assert ImageRules.of(replace(vlm.config, folder=str(folder.parent / "served"))) == vlm.rules
 
 
 def test_dart_s_prompt_holds_the_first_screenshot(folder: Path):

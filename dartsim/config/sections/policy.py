@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from dartsim.core.image_size import checkpoint_family, resize_rules
 from dartsim.core.registry import Choice, ComponentSection
 from dartsim.core.section import Positive, Section, Share
 
@@ -61,7 +63,9 @@ class PolicyConfig(Section):
     merge_size: Positive = Field(
         2, description="vlm without policy.model: patches a side that become one token of the prompt."
     )
-    family: Literal["qwen2_5_vl", "qwen3_vl"] = Field("qwen2_5_vl", description="vlm: model class of transformers.")
+    family: Literal["qwen2_5_vl", "qwen3_vl"] = Field(
+        "qwen2_5_vl", description="vlm: model class of transformers; that of policy.model, if there is one, counts."
+    )
     model: str | None = Field(
         None,
         description="vlm: folder of a checkpoint (config, safetensors, tokenizer), or an id of the Hugging Face hub "
@@ -125,13 +129,29 @@ class PolicyConfig(Section):
     warm_start_steps: int = Field(0, ge=0, description="vlm: supervised steps on the oracle's actions before the run.")
 
     @property
+    def model_family(self) -> str:
+        """The class of the checkpoint in ``model``, or ``family`` if there is none yet."""
+        found = None if self.model is None else checkpoint_family(Path(self.model))
+        return found or self.family
+
+    @property
     def action_grammar(self) -> tuple[str, dict[str, Any]]:
         """Name and options of the grammar that a model's actions are written in.
 
         Models on Qwen2.5-VL (UI-TARS-1.5) name pixels of the picture they see, those on Qwen3-VL thousandths of it.
+
+        Raises:
+            ConfigError: If the checkpoint does not say how it resizes pictures.
         """
-        if self.grammar == "ui_tars":
-            absolute = self.family == "qwen2_5_vl"
-            waits = self.call_user_waits
-            return "ui_tars", {"absolute": absolute, "malformed": self.malformed, "call_user_waits": waits}
-        return "compact", {"columns": self.grid, "rows": self.grid}
+        if self.grammar != "ui_tars":
+            return "compact", {"columns": self.grid, "rows": self.grid}
+        absolute = self.model_family == "qwen2_5_vl"
+        options: dict[str, Any] = {
+            "absolute": absolute,
+            "malformed": self.malformed,
+            "call_user_waits": self.call_user_waits,
+        }
+        if absolute and self.model is not None and Path(self.model).is_dir():
+            rules = resize_rules(Path(self.model))
+            options |= {"factor": rules.factor, "min_pixels": rules.min_pixels, "max_pixels": rules.max_pixels}
+        return "ui_tars", options

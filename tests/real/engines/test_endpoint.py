@@ -76,6 +76,30 @@ def test_a_turn_is_a_conversation_of_the_task_the_replies_and_the_newest_screens
     assert shown[0].shape == (8, 12, 3)
 
 
+@pytest.mark.parametrize(
+    "name", ["<|image_pad|>", "<|im_end|>", "<｜User｜>", "<|box_start|>", "<image>", "</s>", "<tool_call>", "[INST]"]
+)
+def test_text_that_spells_a_control_token_is_broken_and_those_of_the_prompt_are_not(fake: Any, name: str):
+    broken = f"{name[0]}\u200b{name[1:]}"
+    asked = request(1)
+    said = f"Thought: {name}.\nAction: click(start_box='(3,4)')"
+    history = [asked.history[0]._replace(reply=asked.history[0].reply._replace(action=said))]
+    observation = asked.observation._replace(instruction=f"Write {name} <b>so</b>.")
+    with fake.endpoint(lambda messages: CLICK) as served:
+
+        async def main() -> None:
+            async with EndpointWorker(0, config(served.url)) as worker:
+                await worker.generate(asked._replace(observation=observation, history=history))
+
+        asyncio.run(main())
+    _, first, *rest = served.bodies[0]["messages"]
+    reply = next(each for each in rest if each["role"] == "assistant")
+    assert first["content"].endswith(f"Write {broken} <b>so</b>.\n")
+    assert "click(start_box='<|box_start|>(x1,y1)<|box_end|>')" in first["content"]
+    shown = "" if name == "<|box_start|>" else broken  # OSWorld's agent takes these away
+    assert reply["content"] == f"Thought: {shown}.\nAction: click(start_box='<|box_start|>(3,4)<|box_end|>')"
+
+
 def test_a_key_of_the_environment_is_sent_and_shown_nowhere(fake: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MY_ENDPOINT", "s3cret-key-of-mine")
     with fake.endpoint(lambda messages: CLICK, key="s3cret-key-of-mine") as served:

@@ -190,6 +190,9 @@ def test_options_are_a_command_and_an_environment() -> None:
     assert command[-2:] == ["--max-log-len", "1"]
     with pytest.raises(ConfigError, match=r"vllm\.flags holds --model=other, which other settings decide"):
         EngineOptions(vllm=VllmConfig(python="py", flags=["--model=other"]), model="m")
+    for flag in ("--mm-processor-kwargs", "--mm_processor_kwargs.max_pixels=9"):
+        with pytest.raises(ConfigError, match="which other settings decide"):
+            EngineOptions(vllm=VllmConfig(python="py", flags=[flag]), model="m")
     cpu = EngineOptions(
         vllm=VllmConfig(python="py", transfer="folder"), model="m", environment={"OMP_NUM_THREADS": "3"}
     )

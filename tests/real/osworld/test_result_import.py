@@ -27,7 +27,7 @@ from dartsim.run.learning import learning
 from dartsim.run.prepare import prepare
 
 SIZE = 112
-"""Side of the screen; UI-TARS-1.5 sees it with 280 pixels a side."""
+"""Side of the screen; the model sees it with 280 pixels a side."""
 HEADER = "import pyautogui\nimport time\n'''\nObservation:\n\n\nThought:\nI click.\n'''\n"
 """What OSWorld's agent of UI-TARS puts before its code."""
 SAID = "Thought: I click.\nAction: click(start_box='(140,70)')"
@@ -39,7 +39,7 @@ CLICK = "\npyautogui.click(56.0, 28.0, button='left')"
 def model(qwen: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from dartsim.real.vlm import PromptStyle
 
-    return export(qwen.qwen_model(PromptStyle()), tmp_path_factory.mktemp("import") / "model")
+    return export(qwen.qwen_model(PromptStyle(), min_pixels=280 * 280), tmp_path_factory.mktemp("import") / "model")
 
 
 @pytest.fixture
@@ -170,7 +170,6 @@ def refusal(results: Path, config: Config) -> tuple[str, str]:
         ([row(1, "pyautogui.click(" * 5_000)], "unreadable_action"),
         ([row(1, ["pyautogui.click(1, 2)"])], "unreadable_action"),
         ([row(1, "pyautogui.tripleClick(3, 4)")], "not_expressible"),
-        ([row(1, "WAIT", "Thought: <|im_end|>\nAction: wait()")], "not_expressible"),
         ([row(1, "WAIT", f"Thought: {'a' * 600}\nAction: wait()")], "reply_too_long"),
         ([row(1, "WAIT"), row(3, "WAIT")], "bad_trajectory"),
         ([{**row(1, "WAIT"), "step_num": "1"}], "bad_trajectory"),

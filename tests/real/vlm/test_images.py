@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
@@ -18,6 +19,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (  # noqa
     smart_resize,
 )
 
+from dartsim.core.errors import ConfigError  # noqa: E402
 from dartsim.core.png import Screenshot, encode_png  # noqa: E402
 from dartsim.real.vlm.config import VlmConfig  # noqa: E402
 from dartsim.real.vlm.images import ImageRules, Pictures  # noqa: E402
@@ -47,13 +49,76 @@ def test_patches_are_those_of_the_library(size: tuple[int, int]) -> None:
     assert apart.max() <= (0 if mine.shape(*size) == size else 2)
 
 
-@given(height=st.integers(28, 1200), width=st.integers(28, 2000))
-def test_the_number_of_tokens_follows_from_the_size_alone(height: int, width: int) -> None:
-    mine = rules(min_pixels=100 * 784, max_pixels=1_500 * 784)
-    theirs = smart_resize(height, width, factor=28, min_pixels=mine.min_pixels, max_pixels=mine.max_pixels)
+@given(
+    height=st.integers(1, 1200),
+    width=st.integers(1, 2000),
+    patch=st.integers(8, 18),
+    fewest=st.integers(1, 2000),
+    most=st.integers(2000, 3000),
+)
+def test_the_number_of_tokens_follows_from_the_size_alone(
+    height: int, width: int, patch: int, fewest: int, most: int
+) -> None:
+    assume(max(height, width) <= 200 * min(height, width))
+    mine = rules(patch_size=patch, min_pixels=fewest * 784, max_pixels=most * 784)
+    theirs = smart_resize(height, width, factor=2 * patch, min_pixels=mine.min_pixels, max_pixels=mine.max_pixels)
+    assert mine.resized(width, height) == theirs[::-1]
     picture = mine.picture(np.broadcast_to(np.uint8(0), (height, width, 3)))
-    assert picture.grid == (theirs[0] // 14, theirs[1] // 14)
+    assert picture.grid == (theirs[0] // patch, theirs[1] // patch)
     assert "patches" not in vars(picture), "nothing was cut"
+
+
+def optional(**fields: Any) -> Any:
+    """Draw some of these settings."""
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+pixels = st.integers(1, 20_000_000)
+edges = st.fixed_dictionaries({"shortest_edge": pixels, "longest_edge": pixels})
+sides = st.integers(1, 32)
+settings_of_a_processor = optional(
+    image_processor_type=st.just("Qwen2VLImageProcessorFast"),
+    min_pixels=pixels | st.none(),
+    max_pixels=pixels | st.none(),
+    size=edges | st.none(),
+    patch_size=sides,
+    merge_size=sides,
+)
+
+
+@given(older=settings_of_a_processor, nested=settings_of_a_processor | st.none())
+def test_the_files_of_a_checkpoint_are_read_as_by_the_library(older: Any, nested: Any) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "preprocessor_config.json").write_text(json.dumps({"image_processor_type": "Qwen", **older}))
+        whole = {"processor_class": "Qwen2_5_VLProcessor"} | ({} if nested is None else {"image_processor": nested})
+        (folder / "processor_config.json").write_text(json.dumps(whole))
+        theirs = Qwen2VLImageProcessorPil.from_pretrained(folder)
+        mine = ImageRules.of(VlmConfig(folder=name))
+    assert size_of(mine) == dict(theirs.size)
+    assert (mine.patch_size, mine.merge_size) == (theirs.patch_size, theirs.merge_size)
+    assert (mine.mean, mine.std) == (tuple(theirs.image_mean), tuple(theirs.image_std))
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"processor_config.json": {"processor_class": "Qwen2_5_VLProcessor"}},
+        {"preprocessor_config.json": {"image_processor_type": "LlavaOnevisionImageProcessor"}},
+        {"preprocessor_config.json": {"do_resize": False}},
+        {"preprocessor_config.json": {"size": {"height": 700, "width": 1400}}},
+        {"preprocessor_config.json": {"max_pixels": "many"}},
+        {"preprocessor_config.json": {"patch_size": 14}, "config.json": {"vision_config": {"patch_size": 16}}},
+        {"preprocessor_config.json": {"merge_size": 2}, "config.json": {"vision_config": {"spatial_merge_size": 1}}},
+        {"preprocessor_config.json": []},
+    ],
+)
+def test_rules_that_are_missing_or_contradict_the_model_are_refused(files: dict[str, Any], tmp_path: Path) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    with pytest.raises(ConfigError):
+        ImageRules.of(VlmConfig(folder=str(tmp_path)))
 
 
 @given(height=st.integers(28, 4000), width=st.integers(28, 4000), most=st.integers(200, 4000))

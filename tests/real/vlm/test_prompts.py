@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from dartsim.core.errors import ConfigError  # noqa: E402
 from dartsim.core.types import Observation, Reply, Turn  # noqa: E402
-from dartsim.real.vlm import PromptStyle  # noqa: E402
+from dartsim.real.engines.request_codec import short_tokens  # noqa: E402
+from dartsim.real.vlm import PromptStyle, build, tiny  # noqa: E402
+from dartsim.real.vlm.vocabulary import GROUNDING, SPECIAL  # noqa: E402
 
 
 def history(count: int) -> tuple[Observation, list[Turn]]:
@@ -80,6 +85,70 @@ def test_a_reply_is_remembered_in_the_tokens_that_were_sampled(make_vlm: Any) ->
     sampled = before[0].reply._replace(tokens=np.array([*odd, vlm.vocabulary.end]))
     assert vlm.prompts.reply_tokens(before[0]._replace(reply=sampled)) == odd
     assert vlm.vocabulary.decode(odd) == "click 0 0"
+
+
+CONTROL = [*SPECIAL, *GROUNDING, "<tool_call>", "{instruction}", "Action: ", "start_box='(1,2)'", "<|", "|>", "<|im_"]
+texts = st.lists(st.sampled_from(CONTROL) | st.text(max_size=4), max_size=6).map("".join)
+
+
+def controls(vlm: Any, instruction: str, replies: list[str], *, sampled: bool) -> list[int]:
+    """Return the control tokens of a prompt but for box tokens, and check what an engine makes of it."""
+    vocabulary = vlm.vocabulary
+    now, before = history(len(replies))
+    for place, (turn, text) in enumerate(zip(before, replies, strict=True)):
+        tokens = np.array([*vocabulary.encode(text), vocabulary.end]) if sampled else None
+        before[place] = turn._replace(reply=turn.reply._replace(action=text, tokens=tokens))
+    prompt = vlm.prompts.build(now._replace(instruction=instruction), before)
+    parts = np.split(prompt.tokens, list(prompt.image_starts))
+    assert np.count_nonzero(prompt.tokens == vocabulary.image) == 4 * len(prompt.pictures) == 4 * (len(parts) - 1)
+    short = short_tokens(prompt, vocabulary.image)
+    expanded = [token for each in short for token in [each] * (4 if each == vocabulary.image else 1)]
+    assert expanded == prompt.tokens.tolist()
+    known = vocabulary.tokenizer.get_vocab()
+    names = [*SPECIAL, *GROUNDING[:2], *GROUNDING[4:], "<tool_call>"]
+    ids = {known[name] for name in names if name in known}
+    return [token for token in prompt.tokens.tolist() if token in ids]
+
+
+@pytest.fixture(scope="session")
+def three_styles(qwen: Any) -> list[Any]:
+    """A model with a small vocabulary, terse or not, and one with Qwen's and box tokens."""
+    style = PromptStyle(system="Help.", max_images=2, max_texts=2, task="Do: {instruction}\n")
+    small = [build(replace(tiny(), prompts=replace(style, terse=terse))) for terse in (True, False)]
+    return [*small, qwen.qwen_model(replace(style, box_tokens=True))]
+
+
+@given(instruction=texts, replies=st.lists(texts, max_size=2), sampled=st.booleans(), kind=st.integers(0, 2))
+def test_text_is_text_whatever_it_spells(
+    three_styles: list[Any], instruction: str, replies: list[str], sampled: bool, kind: int
+) -> None:
+    vlm = three_styles[kind]
+    harmless = controls(vlm, "x", ["y"] * len(replies), sampled=False)
+    assert controls(vlm, instruction, replies, sampled=sampled) == harmless
+    for text in (instruction, *replies):
+        assert vlm.vocabulary.decode(vlm.vocabulary.encode(text)) == text
+
+
+@given(text=texts)
+def test_a_demonstration_s_reply_ends_at_its_end_only(qwen: Any, text: str) -> None:
+    vlm = qwen.qwen_model(PromptStyle())
+    tokens = vlm.grammar.tokens(text)
+    assert tokens.index(vlm.vocabulary.end) == len(tokens) - 1
+    assert vlm.vocabulary.decode(tokens) == text
+
+
+def test_a_sampled_reply_stays_as_it_was_sampled_and_is_text_where_it_is_written_anew(qwen: Any) -> None:
+    vlm = qwen.qwen_model(PromptStyle(box_tokens=True))
+    vocabulary = vlm.vocabulary
+    _, (turn,) = history(1)
+    spelled = [*vocabulary.encode("<|im_end|>"), *vocabulary.encode("<tool_call>")]
+    call = vocabulary.tokenizer.convert_tokens_to_ids("<tool_call>")
+    for sampled, shown in (
+        ([*spelled, call], [*spelled, call]),
+        ([*spelled, call, *vocabulary.encode(" ")], [*spelled, *vocabulary.encode("<tool_call>")]),  # trimmed
+    ):
+        reply = turn.reply._replace(tokens=np.array([*sampled, vocabulary.end]))
+        assert list(vlm.prompts.reply_tokens(turn._replace(reply=reply))) == shown
 
 
 def test_prompts_are_equal_only_if_all_is(make_vlm: Any) -> None:

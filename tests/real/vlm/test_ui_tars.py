@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Observation, Reply, Turn
 from dartsim.real.vlm import PromptStyle
-from dartsim.real.vlm.ui_tars import first_message, shown_reply
+from dartsim.real.vlm.ui_tars import first_message, reply_parts, shown_reply
 
 FIRST_MESSAGE = (
     "You are a GUI agent. You are given a task and your action history, with screenshots. You need to perform the next "
@@ -54,7 +54,7 @@ def turns(replies: list[str], qwen: Any = None) -> tuple[Observation, list[Turn]
     history = []
     for observation, text in zip(seen, replies, strict=False):
         vocabulary = qwen and qwen.qwen_vocabulary()
-        tokens = qwen and np.array([*vocabulary.encode(text), vocabulary.end])
+        tokens = qwen and np.array([*vocabulary.spell(reply_parts(text)), vocabulary.end])
         history.append(Turn(observation, Reply(text, 0, 0, 0, 0, 0, tokens)))
     return seen[-1], history
 
@@ -70,9 +70,9 @@ def said(text: str) -> str:
 
 def test_the_special_tokens_are_qwen_s(qwen: Any) -> None:
     vocabulary = qwen.qwen_vocabulary()
-    assert vocabulary.encode("<|box_start|>") == (qwen.BOX_START,) == (151_648,)
-    assert vocabulary.encode("<|box_end|>") == (qwen.BOX_END,) == (151_649,)
-    assert (vocabulary.end, vocabulary.image, vocabulary.size) == (151_645, 151_655, 151_657)
+    assert vocabulary.spell(("", "<|box_start|>", "", "<|box_end|>")) == (qwen.BOX_START, qwen.BOX_END)
+    assert (qwen.BOX_START, qwen.BOX_END) == (151_648, 151_649)
+    assert (vocabulary.end, vocabulary.image, vocabulary.size) == (151_645, 151_655, 151_658)
 
 
 def test_the_first_message_is_the_published_one() -> None:
@@ -145,6 +145,7 @@ def test_positions_are_those_of_the_library(qwen: Any, kind: str) -> None:
         ("Action: click(start_box='(1.5,2)')", "Action: click(start_box='(1.5,2)')"),
         ("click(start_box='(1,2)')", "click(start_box='(1,2)')"),
         ("<|box_start|>(1,2)<|box_end|>", "(1,2)"),
+        ("<|box_<|box_start|>start|>(1,2)", "(1,2)"),
         ("Action: type(content='(1,2)')", "Action: type(content='(1,2)')"),
         # Only the first "Action: " stays.
         (
@@ -160,7 +161,7 @@ def test_a_reply_is_shown_as_osworld_s_agent_shows_it(reply: str, shown: str) ->
 def test_the_sampled_tokens_are_shown_if_they_spell_what_the_agent_shows(qwen: Any) -> None:
     vlm = qwen.qwen_model(style())
     vocabulary = vlm.vocabulary
-    tokens = vocabulary.encode(CLICK)
+    tokens = vocabulary.spell(reply_parts(CLICK))
     reply = Reply("", 0, 0, 0, 0, 0, np.array([*tokens, vocabulary.end]))
     assert vlm.prompts.reply_tokens(Turn(Observation(None, ""), reply)) == list(tokens)
     bare = [token for token in tokens if token not in vocabulary.grounding]
