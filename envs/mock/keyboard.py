@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dartsim.envs.actions.grammar import MODIFIERS
+from dartsim.envs.actions.grammar import MODIFIERS, SHIFTED
 from dartsim.envs.mock.commands import focused_text, menu_key, press_button, press_named
 from dartsim.envs.mock.desktop import VirtualDesktop
 from dartsim.envs.mock.widgets import Button, CheckBox, ListBox, MockWindow, Slider, TextField
 
 
+_CONTROLS = {"\n": "enter", "\r": "enter", "\t": "tab", "\b": "backspace"}
+
+
 def write(desktop: VirtualDesktop, text: str) -> None:
-    """Type characters; line ends and tabulators are keys."""
+    """Type characters; line ends, tabulators and backspaces are keys."""
     run = ""
     for char in text:
-        if char in "\n\r\t":
+        if char in _CONTROLS:
             _insert(desktop, run)
             run = ""
-            tap(desktop, "tab" if char == "\t" else "enter")
+            tap(desktop, _CONTROLS[char])
         else:
             run += char
     _insert(desktop, run)
@@ -24,11 +27,19 @@ def write(desktop: VirtualDesktop, text: str) -> None:
 def _insert(desktop: VirtualDesktop, text: str) -> None:
     if desktop.held - {"shift"}:
         for char in text:
-            tap(desktop, char.lower())
+            tap(desktop, char)
         return
     field = focused_text(desktop.top) if desktop.open_menu is None else None
     if field is not None and text:
-        field.insert(text.upper() if "shift" in desktop.held else text)
+        field.insert("".join(_typed(desktop, char) for char in text))
+
+
+def _typed(desktop: VirtualDesktop, char: str) -> str:
+    """Return what a character's key types; one that needs shift itself releases it afterwards, as in pyautogui."""
+    if "shift" not in desktop.held:
+        return char
+    desktop.held -= {"shift"} if char in SHIFTED.values() else set()
+    return SHIFTED.get(char, char)
 
 
 def chord(desktop: VirtualDesktop, keys: tuple[str, ...]) -> None:
@@ -52,7 +63,7 @@ def tap(desktop: VirtualDesktop, key: str) -> None:
     elif window is None:
         return
     elif "ctrl" in desktop.held:
-        _editing(desktop, window, key)
+        _editing(desktop, window, key.lower())
     elif "alt" in desktop.held:
         if key == "f4":
             desktop.close(window)
@@ -128,7 +139,7 @@ def _text_key(desktop: VirtualDesktop, field: TextField, key: str) -> bool:
         case "space":
             field.insert(" ")
         case _ if len(key) == 1:
-            field.insert(key.upper() if "shift" in desktop.held else key)
+            field.insert(_typed(desktop, key))
         case _:
             return False
     return True

@@ -49,6 +49,28 @@ def test_typing_goes_to_the_caret_and_over_the_selection():
     assert env.desktop.find("w", "g").text == "ABCDe"
 
 
+# What pyautogui 0.9.54 typed into an xterm.
+@pytest.mark.parametrize(
+    ("code", "typed"),
+    [
+        ("press('A')", "A"),
+        ("press(['B', 'c', '!'])", "Bc!"),
+        ("hotkey('G')", "G"),
+        ("hotkey('g', 'H')", "gH"),
+        ("hotkey('shift', '1')", "!"),
+        ("hotkey('shift', 'a', 'b')", "AB"),
+        ("write('xy\\bB')", "xB"),
+        ("write(['B', 'SPACE', 'c'])", "B c"),
+        ("keyDown('A'); pyautogui.keyUp('A'); pyautogui.press('b')", "Ab"),
+        ("keyDown('shift'); pyautogui.write('aBc1'); pyautogui.keyUp('shift')", "ABc1"),
+    ],
+)
+def test_keys_type_what_they_type_on_a_real_desktop(code, typed):
+    env = desktop_with(form(widget("text_field", "f")))
+    do(env, f"click{at(env, 'w', 'f')}", code)
+    assert env.desktop.find("w", "f").text == typed
+
+
 def test_a_click_in_a_text_sets_the_caret():
     env = desktop_with(form(widget("text_field", "f", text="abcdef")))
     owner = env.desktop.window("w")
