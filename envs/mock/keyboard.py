@@ -7,7 +7,6 @@ from dartsim.envs.mock.commands import focused_text, menu_key, press_button, pre
 from dartsim.envs.mock.desktop import VirtualDesktop
 from dartsim.envs.mock.widgets import Button, CheckBox, ListBox, MockWindow, Slider, TextField
 
-
 _CONTROLS = {"\n": "enter", "\r": "enter", "\t": "tab", "\b": "backspace"}
 
 

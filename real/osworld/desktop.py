@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,9 +15,16 @@ from dartsim.core.errors import DartsimError, EnvBroken, EnvFault, ScoreUnavaila
 from dartsim.core.png import Screenshot, encode_png
 from dartsim.core.snapshots import Snapshots
 from dartsim.core.types import Observation, StepResult, Task
-from dartsim.real.osworld.errors import ActionFailed, DesktopLost, ServerRestarted, WrongScreenAtStart, WrongScreenSize
+from dartsim.real.osworld.errors import (
+    ActionFailed,
+    DesktopLost,
+    ServerRestarted,
+    VmBadReply,
+    WrongScreenAtStart,
+    WrongScreenSize,
+)
 from dartsim.real.osworld.frames import Frame, is_black, resized, same
-from dartsim.real.osworld.pyautogui_code import Episode, command
+from dartsim.real.osworld.pyautogui_code import NO_REPEAT, PASTE, Episode, command
 from dartsim.real.osworld.ready import Readiness, ScreenMotion, SettlingRules, settle, wait_booted, wait_set_up
 from dartsim.real.osworld.recycle import check_memory, open_windows, recycle_server
 from dartsim.real.osworld.settings import DesktopSettings
@@ -111,6 +118,8 @@ class OsworldDesktop:
                 self._sized(await wait_booted(self.client, self.settings.booted))
             except WrongScreenSize as fault:
                 raise WrongScreenAtStart(str(fault)) from fault
+            with suppress(VmBadReply):  # a desktop without X
+                await self.client.execute([self.settings.python, "-c", NO_REPEAT], action=False)
         self._booted = True
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
@@ -229,12 +238,25 @@ class OsworldDesktop:
                 if code is None:
                     await asyncio.sleep(settings.wait_seconds)
                     continue
-                done = await self.client.execute(command(code, python=settings.python), seconds=settings.action_seconds)
-                if done.returncode == 0:
+                words = command(code, python=settings.python)
+                if settings.raw_code:
+                    await self._act_raw(episode, words)
                     continue
-                if not settings.raw_code:
-                    raise ActionFailed(f"the desktop could not carry out {code[:200]!r}: {_last_line(done.error)}")
-                episode.action_errors += 1
+                done = await self.client.execute(words, seconds=settings.action_seconds)
+                if done.returncode != 0:
+                    what = code.removeprefix(PASTE).strip()[:200]
+                    raise ActionFailed(f"the desktop could not carry out {what!r}: {_last_line(done.error)}")
+
+    async def _act_raw(self, episode: Episode, words: Sequence[str]) -> None:
+        """Run a policy's own code; its errors, and that it does not end, are the policy's."""
+        try:
+            done = await self.client.execute(words)  # longer than the server's own limit, at which it kills and says so
+        except VmBadReply as fault:
+            if "timed out" not in fault.body:
+                raise
+            episode.action_errors += 1
+        else:
+            episode.action_errors += done.returncode != 0
 
     async def _settled(self) -> Frame:
         with self._timed("settle"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections import defaultdict, deque
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from dartsim.core.png import encode_png
 from dartsim.envs.actions import make_grammar
 from dartsim.envs.actions.grammar import MalformedAction
 from dartsim.envs.actions.model import Click, Drag, Move, TypeText
-from dartsim.real.osworld.pyautogui_code import PREFIX
+from dartsim.real.osworld.pyautogui_code import PASTE, PREFIX
 from dartsim.real.osworld.transport import ServerTraits
 
 PATIENT = ServerTraits(screenshot_budget=None, restart_seconds=8.0)
@@ -194,6 +195,7 @@ class Vm:
 
     def act(self, code):
         self.executed.append(code)
+        code = re.sub(r"(?m)^paste\((.*), restore=\w+\)$", r"pyautogui.write(\1)", code.replace(PASTE, ""))
         try:
             actions = make_grammar("pyautogui", self.width, self.height).parse(code)
         except MalformedAction as exc:
