@@ -57,6 +57,8 @@ class Vm:
         moving: Whether a window shows a video.
         windows: Ids of the open windows.
         windows_die_with_server: Whether a server that dies takes the windows along.
+        splashes: Ids of windows that are splash screens.
+        debug_mode: Whether the server is replaced when its file changes, as OSWorld's.
     """
 
     def __init__(self, *, width=320, height=240, slow_seconds=1.0):
@@ -72,6 +74,8 @@ class Vm:
         self.moving = False
         self.windows = ["0x01000001"]
         self.windows_die_with_server = False
+        self.splashes = set()
+        self.debug_mode = False
         self.requests = []
         self.executed = []
         self.actions = []
@@ -109,6 +113,10 @@ class Vm:
 
     def _rise(self):
         self.up = True
+
+    def _reload(self):
+        self.pid += 1
+        self.screenshots = 0
 
     # ---- requests
 
@@ -183,6 +191,13 @@ class Vm:
                 if self.dies_on_kill:
                     asyncio.get_running_loop().call_later(0.3, self.die, self.restart_seconds)
                 return 200, done("")
+            case ["bash", "-c", text] if "touch" in text:
+                if self.debug_mode:
+                    asyncio.get_running_loop().call_later(0.5, self._reload)
+                return 200, done("", returncode=int(not self.debug_mode))
+            case ["xprop", "-id", window, _]:
+                kind = "SPLASH" if window in self.splashes else "NORMAL"
+                return 200, done(f"_NET_WM_WINDOW_TYPE(ATOM) = _NET_WM_WINDOW_TYPE_{kind}\n")
             case ["wmctrl", "-l"]:
                 return 200, done("".join(f"{window}  0 host title\n" for window in self.windows))
             case ["echo", *rest]:
