@@ -22,6 +22,7 @@ from dartsim.envs.actions.grammar import (
     Inexpressible,
     MalformedAction,
     as_text,
+    can_type,
     hotkey_names,
     key_name,
     limited,
@@ -126,7 +127,7 @@ class Compact(ActionGrammar):
             case act.Scroll() if action in _DIRECTIONS.values():
                 word = next(word for word, meant in _DIRECTIONS.items() if meant == action)
                 return f"scroll {word}" + ("" if start is None else f" {self._cell(start.x, start.y)}")
-            case act.TypeText(text) if text:
+            case act.TypeText(text) if text and can_type(text):
                 return "type " + text.replace("\\", "\\\\").replace("\n", "\\n")
             case act.Press(key):
                 return f"key {key}"

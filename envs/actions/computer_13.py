@@ -17,6 +17,7 @@ from dartsim.envs.actions.grammar import (
     Inexpressible,
     MalformedAction,
     button,
+    can_type,
     clicks,
     hotkey_names,
     key_name,
@@ -99,7 +100,7 @@ class Computer13(ActionGrammar):
             if not value:
                 raise MalformedAction("found an empty list")
             return limited([_action(each) for each in value])
-        return (_action(value),)
+        return limited([_action(value)])
 
     def format(self, actions: Sequence[act.Action]) -> str:
         """Write JSON: an object, or a list of objects where the actions are not exactly one."""
@@ -160,7 +161,7 @@ def _parts(action: act.Action) -> tuple[str, dict[str, Any]]:
             return "MOUSE_UP", {"button": which}
         case act.Scroll(dx, dy):
             return "SCROLL", {"dx": dx, "dy": dy}
-        case act.TypeText(text):
+        case act.TypeText(text) if can_type(text):
             return "TYPING", {"text": text}
         case act.Press(key):
             return "PRESS", {"key": key}

@@ -8,13 +8,25 @@ from __future__ import annotations
 import ast
 import math
 import string
+import unicodedata
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dartsim.envs.actions.model import BUTTONS, MAX_ACTIONS, MAX_CLICKS, MAX_PIXEL, Action, Drag, Move, Scroll
+from dartsim.envs.actions.model import (
+    BUTTONS,
+    MAX_ACTIONS,
+    MAX_CLICKS,
+    MAX_PIXEL,
+    MAX_TYPED,
+    Action,
+    Drag,
+    Move,
+    Scroll,
+    TypeText,
+)
 
 
 class MalformedAction(ValueError):
@@ -82,30 +94,57 @@ def with_starts(actions: Sequence[Action]) -> Iterator[tuple[Action, Move | None
 
 
 def limited(actions: Sequence[Action]) -> tuple[Action, ...]:
-    """Return the actions of one text as a tuple, unless they are too many."""
+    """Return the actions of one text as a tuple, unless a desktop cannot carry them out.
+
+    There may be too many, or texts that are too long or that no keyboard or clipboard can produce.
+    """
     if len(actions) > MAX_ACTIONS:
         raise MalformedAction(f"found {len(actions)} actions in one text, wanted at most {MAX_ACTIONS}")
+    actions = [TypeText(joined(each.text)) if isinstance(each, TypeText) else each for each in actions]
+    texts = [each.text for each in actions if isinstance(each, TypeText)]
+    if sum(map(len, texts)) > MAX_TYPED:
+        raise MalformedAction(f"found {sum(map(len, texts))} characters to type, wanted at most {MAX_TYPED}")
+    if not all(map(can_type, texts)):
+        raise MalformedAction("found a control character, or half of a surrogate pair, in what is typed")
     return tuple(actions)
 
 
+def joined(text: str) -> str:
+    """Return a text with each surrogate pair as the one character that it means; unpaired halves stay."""
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+TYPED_CONTROLS = "\n\r\t\b"
+"""Control characters that a keyboard has: enter (twice), tab and backspace."""
+
+
+def can_type(text: str) -> bool:
+    """Whether a desktop can type each character: no other control character, and no unpaired surrogate."""
+    if text.isascii() and text.isprintable():
+        return True
+    return all(char in TYPED_CONTROLS or unicodedata.category(char) not in ("Cc", "Cs") for char in text)
+
+
 def as_text(text: Any, name: str) -> str:
-    """Return a text unchanged; anything else is malformed."""
+    """Return a text, its surrogate pairs joined; anything else is malformed."""
     if not isinstance(text, str):
         raise MalformedAction(f"{name} wants a text, found {type(text).__name__}")
-    return text
+    return joined(text)
 
 
 _NAMED = [
     *("enter", "tab", "space", "backspace", "delete", "esc", "insert"),
     *("up", "down", "left", "right", "home", "end", "pageup", "pagedown"),
     *("shift", "ctrl", "alt", "win", "capslock", "numlock", "scrolllock", "printscreen", "pause", "menu"),
+    *("help", "select", "execute", "add", "subtract", "multiply", "divide", "decimal", "separator"),
+    *(f"num{i}" for i in range(10)),
+    *(f"f{i}" for i in range(1, 25)),
 ]
-_FUNCTION = [f"f{i}" for i in range(1, 13)]
-_CHARACTERS = set(string.ascii_lowercase + string.digits + string.punctuation)
+_CHARACTERS = set(string.ascii_letters + string.digits + string.punctuation)
 
 MODIFIERS = frozenset({"shift", "ctrl", "alt", "win"})
-KEYS = tuple(sorted({*_NAMED, *_FUNCTION, *_CHARACTERS}))
-"""Every key by its normal name; a character key is the character in lower case."""
+KEYS = tuple(sorted({*_NAMED, *_CHARACTERS}))
+"""Every key by its normal name; a character stands for its key, pressed with shift if it needs that: ``A``, ``!``."""
 
 _ALIASES = {
     alias: name
@@ -113,6 +152,7 @@ _ALIASES = {
         "enter": ("return", "\n", "\r"),
         "tab": ("\t",),
         "space": (" ",),
+        "backspace": ("\b",),
         "esc": ("escape",),
         "delete": ("del",),
         "insert": ("ins",),
@@ -123,7 +163,7 @@ _ALIASES = {
         "alt": ("altleft", "altright", "option"),
         "win": ("winleft", "winright", "super", "meta", "command", "cmd"),
         **{arrow: (f"arrow{arrow}",) for arrow in ("up", "down", "left", "right")},
-        "printscreen": ("prtsc",),
+        "printscreen": ("prtsc", "prtscr", "prntscrn", "print"),
         "menu": ("apps",),
     }.items()
     for alias in aliases
@@ -132,10 +172,10 @@ _KNOWN = frozenset(KEYS)
 
 
 def key_name(name: Any) -> str:
-    """Return the normal name of a key."""
+    """Return the normal name of a key. As in pyautogui, only names longer than a character ignore case."""
     if isinstance(name, str):
-        lower = name.lower()
-        normal = _ALIASES.get(lower, lower)
+        spelled = name if len(name) == 1 else name.lower()
+        normal = _ALIASES.get(spelled, spelled)
         if normal in _KNOWN:
             return normal
     raise UnknownName(f"found no key {str(name)[:40]!r}, wanted a name such as 'enter', 'ctrl' or 'a'")

@@ -14,6 +14,8 @@ MAX_CLICKS = 3
 """Clicks of one ``Click``: single, double, triple."""
 MAX_ACTIONS = 256
 """Actions that one text may hold."""
+MAX_TYPED = 20_000
+"""Characters that one text may have typed."""
 MAX_PIXEL = 1_000_000
 """Largest coordinate and scroll distance, either sign."""
 
@@ -69,7 +71,7 @@ class Scroll:
 
 @dataclass(frozen=True, slots=True)
 class TypeText:
-    r"""Type characters; ``\n`` is the enter key and ``\t`` the tabulator."""
+    r"""Type characters; ``\n`` and ``\r`` are the enter key, ``\t`` the tabulator and ``\b`` backspace."""
 
     text: str
 

@@ -21,6 +21,7 @@ from dartsim.envs.actions.grammar import (
     arguments,
     as_text,
     button,
+    can_type,
     clicks,
     dotted,
     hotkey_names,
@@ -230,7 +231,7 @@ def _written(action: act.Action) -> str:
             return f"pyautogui.scroll({dy})"
         case act.Scroll(dx, 0):
             return f"pyautogui.hscroll({dx})"
-        case act.TypeText(text):
+        case act.TypeText(text) if can_type(text):
             return f"pyautogui.write({text!r})"
         case act.Press(key):
             return f"pyautogui.press({key!r})"

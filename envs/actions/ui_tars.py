@@ -30,6 +30,7 @@ from dartsim.envs.actions.grammar import (
     UnknownName,
     arguments,
     as_text,
+    can_type,
     hotkey_names,
     key_name,
     limited,
@@ -184,7 +185,7 @@ class UiTars(ActionGrammar):
                 direction = next(word for word, meant in _DIRECTIONS.items() if meant == action)
                 box = "" if start is None else f"start_box='{self._box(start.x, start.y)}', "
                 return f"scroll({box}direction='{direction}')"
-            case act.TypeText(text):
+            case act.TypeText(text) if can_type(text):
                 return f"type(content={_quoted(text)})"
             case act.Press(key) | act.Hotkey((key,)):
                 return f"{'press' if isinstance(action, act.Press) else 'hotkey'}(key={_quoted(key)})"

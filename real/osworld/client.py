@@ -22,6 +22,11 @@ from dartsim.real.osworld.transport import OSWORLD_SERVER, ServerTraits, Timeout
 if TYPE_CHECKING:
     import httpx
 
+BUDGET_SHARE = 0.95
+"""Of a server's screenshots: what is left is for one step."""
+FREE_SCREENSHOTS = 40
+"""As many of OSWorld's 200 as leave one for each of 150 steps."""
+
 Command = str | Sequence[str]
 T = TypeVar("T")
 
@@ -42,6 +47,7 @@ class VmClient:
         self.server = server
         self.screenshots = 0
         self.server_starts = 1
+        self.can_reload = True
         self._last: Callable[[], Frame | None] = lambda: None
         self._wire = Transport(base_url, timeouts=timeouts, traits=server, transport=transport)
 
@@ -63,7 +69,12 @@ class VmClient:
     def needs_recycle(self) -> bool:
         """Whether the server has given as many screenshots as it should before a restart."""
         budget = self.server.screenshot_budget
-        return budget is not None and self.screenshots >= budget
+        return budget is not None and self.screenshots >= BUDGET_SHARE * budget
+
+    @property
+    def is_leaking(self) -> bool:
+        """Whether a server that leaks has given so many that it should reload, or be asked for fewer."""
+        return self.server.screenshot_budget is not None and self.screenshots >= FREE_SCREENSHOTS
 
     def forget_requests(self) -> None:
         """Say that no earlier request can be under way, for instance because the desktop was only booting."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,19 +16,36 @@ from dartsim.core.errors import DartsimError, EnvBroken, EnvFault, ScoreUnavaila
 from dartsim.core.png import Screenshot, encode_png
 from dartsim.core.snapshots import Snapshots
 from dartsim.core.types import Observation, StepResult, Task
-from dartsim.real.osworld.errors import ActionFailed, DesktopLost, ServerRestarted, WrongScreenAtStart, WrongScreenSize
+from dartsim.real.osworld.errors import (
+    ActionFailed,
+    DesktopLost,
+    ServerRestarted,
+    VmBadReply,
+    WrongScreenAtStart,
+    WrongScreenSize,
+)
 from dartsim.real.osworld.frames import Frame, is_black, resized, same
-from dartsim.real.osworld.pyautogui_code import Episode, command
-from dartsim.real.osworld.ready import Readiness, ScreenMotion, SettlingRules, settle, wait_booted, wait_set_up
-from dartsim.real.osworld.recycle import check_memory, open_windows, recycle_server
+from dartsim.real.osworld.pyautogui_code import NO_REPEAT, PASTE, Episode, command
+from dartsim.real.osworld.ready import (
+    WINDOW_QUIET_SECONDS,
+    Readiness,
+    ScreenMotion,
+    SettlingRules,
+    settle,
+    wait_booted,
+    wait_opened,
+    wait_set_up,
+)
+from dartsim.real.osworld.recycle import check_memory, open_windows, recycle_server, reload_server
 from dartsim.real.osworld.settings import DesktopSettings
+from dartsim.real.osworld.steps import launched_programs
 
 if TYPE_CHECKING:
     from dartsim.real.osworld.client import VmClient
 
 logger = logging.getLogger(__name__)
 
-OPENS_WINDOW = frozenset({"launch", "open", "chrome_open_tabs"})
+CHANGES_SCREEN = frozenset({"launch", "open", "chrome_open_tabs"})
 """Set-up steps after which the screen is expected to change."""
 
 OnCall = Callable[[str, float], None]
@@ -111,6 +129,8 @@ class OsworldDesktop:
                 self._sized(await wait_booted(self.client, self.settings.booted))
             except WrongScreenSize as fault:
                 raise WrongScreenAtStart(str(fault)) from fault
+            with suppress(VmBadReply):  # a desktop without X
+                await self.client.execute([self.settings.python, "-c", NO_REPEAT], action=False)
         self._booted = True
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
@@ -136,6 +156,8 @@ class OsworldDesktop:
         with self._guarded(f"step {str(action)[:100]!r}"), self._timed("step"):
             if self.client.needs_recycle:
                 await self._recycle_under_way(episode)
+            elif self.client.is_leaking and self.client.can_reload:
+                await self._reloaded()
             code = episode.note(action)
             self._running = not episode.over
             if code is None:
@@ -211,14 +233,19 @@ class OsworldDesktop:
             return before
         if not steps:
             return before
+        ready = self.settings.ready
+        programs = launched_programs(steps) if isinstance(ready, Readiness) else set()
         with self._timed("setup"):
+            windows = await open_windows(self.client) if programs else None
             await self._run_steps(steps, self.client, self._folder)
         with self._timed("ready"):
-            ready = self.settings.ready
             if not isinstance(ready, Readiness):
                 await asyncio.sleep(ready)
                 return self._sized(await self.client.frame())
-            opens = any(step.get("type") in OPENS_WINDOW for step in steps)
+            if programs:
+                await wait_opened(self.client, ready, before=windows, count=len(programs))
+                ready = replace(ready, quiet_seconds=max(ready.quiet_seconds, WINDOW_QUIET_SECONDS))
+            opens = not programs and any(step.get("type") in CHANGES_SCREEN for step in steps)
             before_window = before if opens else None
             return self._sized(await wait_set_up(self.client, ready, before=before_window, motion=self._motion))
 
@@ -229,12 +256,25 @@ class OsworldDesktop:
                 if code is None:
                     await asyncio.sleep(settings.wait_seconds)
                     continue
-                done = await self.client.execute(command(code, python=settings.python), seconds=settings.action_seconds)
-                if done.returncode == 0:
+                words = command(code, python=settings.python)
+                if settings.raw_code:
+                    await self._act_raw(episode, words)
                     continue
-                if not settings.raw_code:
-                    raise ActionFailed(f"the desktop could not carry out {code[:200]!r}: {_last_line(done.error)}")
-                episode.action_errors += 1
+                done = await self.client.execute(words, seconds=settings.action_seconds)
+                if done.returncode != 0:
+                    what = code.removeprefix(PASTE).strip()[:200]
+                    raise ActionFailed(f"the desktop could not carry out {what!r}: {_last_line(done.error)}")
+
+    async def _act_raw(self, episode: Episode, words: Sequence[str]) -> None:
+        """Run a policy's own code; its errors, and that it does not end, are the policy's."""
+        try:
+            done = await self.client.execute(words)  # longer than the server's own limit, at which it kills and says so
+        except VmBadReply as fault:
+            if "timed out" not in fault.body:
+                raise
+            episode.action_errors += 1
+        else:
+            episode.action_errors += done.returncode != 0
 
     async def _settled(self) -> Frame:
         with self._timed("settle"):
@@ -275,6 +315,12 @@ class OsworldDesktop:
         if self._server != self._seen:
             raise ServerRestarted(f"the server at {self.client.base_url} restarted while an attempt used it")
 
+    async def _reloaded(self) -> None:
+        with self._timed("recycle"):
+            self.client.can_reload = await reload_server(self.client)
+        if self.client.can_reload:
+            self._seen = self._server
+
     async def _recycled(self) -> None:
         with self._timed("recycle"):
             await self._recycle(self.client)
@@ -293,7 +339,8 @@ class OsworldDesktop:
         windows = await open_windows(self.client)
         await self._recycled()
         self._seen = self._server
-        lost = windows - await open_windows(self.client)
+        left = await open_windows(self.client)
+        lost = frozenset() if windows is None or left is None else windows - left
         if lost:
             change = f"the windows {', '.join(sorted(lost))} of task {episode.task.id} were gone"
         elif stable and not same(before, await self._look(), still_pixels=still_pixels):

@@ -6,13 +6,17 @@ means the same here and on the mock desktop. (``DesktopSettings.raw_code`` passe
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 from dartsim.core.types import Task
 from dartsim.envs.actions import ending, make_grammar, read
 from dartsim.envs.actions import model as act
+from dartsim.envs.actions.grammar import TYPED_CONTROLS, can_type, joined
 from dartsim.envs.base import DONE, FAIL, WAIT
 from dartsim.real.osworld.settings import DesktopSettings
 
@@ -20,10 +24,24 @@ PREFIX = "import pyautogui; import time; pyautogui.FAILSAFE = False; "
 """What OSWorld puts before each action."""
 DRAG_SECONDS = 0.5
 """A drag that jumps is not seen as one by many programs."""
-PASTE_SECONDS = 0.3
-"""A program takes a moment to fetch what is pasted."""
-UI_TARS_PASTE_SECONDS = 0.5
-"""The same in OSWorld's agent of UI-TARS."""
+KEY_SECONDS = 0.005
+CALL_SECONDS = 0.2
+PASTE_SECONDS = 1.0
+"""What a typed character, another call of pyautogui, and a paste take; on an idle desktop half of it."""
+MAX_KEYS_SECONDS = 10.0
+"""A text that would take longer by keys is pasted."""
+MAX_PART_SECONDS = 15.0
+"""The code of a turn is sent in parts of about that length, far below the time limit of a command."""
+MAX_TURN_SECONDS = 120.0
+"""A turn that takes longer is malformed: an agent could run into the limit of a step with it, and be masked."""
+MAX_NOTCHES = 1_000
+"""The wheel is turned no further at once; each notch is an event of its own."""
+MAX_RAW_BYTES = 100_000
+"""Longest code that is run as it is; Linux takes 128 KiB as one word of a command."""
+PASTE = Path(__file__).with_name("paste.py").read_text(encoding="utf-8")
+"""Defines ``paste`` on the desktop."""
+NO_REPEAT = "from Xlib.display import Display; d = Display(); d.change_keyboard_control(auto_repeat_mode=0); d.sync()"
+"""Run once on a desktop: a key that a busy process releases late would type its character again and again."""
 
 _KEY_NAMES = {"menu": "apps"}
 """Where pyautogui's name is another."""
@@ -58,19 +76,47 @@ def snippets(
     """
     parts: list[str | None] = []
     lines: list[str] = []
-    for action in actions:
-        if isinstance(action, act.Done | act.Fail):
-            break
-        if not isinstance(action, act.Wait):
-            lines += (
-                _pasting(action.text)
-                if paste and isinstance(action, act.TypeText)
-                else _code(action, place, key_seconds)
-            )
+    left = MAX_PART_SECONDS
+    for action in _until_end(actions):
+        seconds = duration(action, key_seconds=key_seconds, paste=paste)
+        waits = isinstance(action, act.Wait)
+        if lines and (waits or seconds > left):
+            parts.append(_joined(lines))
+            lines, left = [], MAX_PART_SECONDS
+        if waits:
+            parts.append(None)
             continue
-        parts += ["; ".join(lines), None] if lines else [None]
-        lines = []
-    return [*parts, "; ".join(lines)] if lines else parts
+        left -= seconds
+        if isinstance(action, act.TypeText):
+            lines += _pasting(action.text) if paste else _typing(action.text, key_seconds)
+        else:
+            lines += _code(action, place)
+    return [*parts, _joined(lines)] if lines else parts
+
+
+def duration(action: act.Action, *, key_seconds: float = 0.0, paste: bool = False, wait_seconds: float = 0.0) -> float:
+    """Return about how many seconds an action takes at most."""
+    match action:
+        case act.TypeText(text):
+            return PASTE_SECONDS + CALL_SECONDS if paste else min(_typing_seconds(text, key_seconds), MAX_KEYS_SECONDS)
+        case act.Drag():
+            return DRAG_SECONDS + CALL_SECONDS
+        case act.Scroll(dx, dy):
+            return CALL_SECONDS + KEY_SECONDS * (min(abs(dx), MAX_NOTCHES) + min(abs(dy), MAX_NOTCHES))
+        case act.Wait():
+            return wait_seconds
+    return CALL_SECONDS
+
+
+def _until_end(actions: Iterable[act.Action]) -> Iterator[act.Action]:
+    return takewhile(lambda action: not isinstance(action, act.Done | act.Fail), actions)
+
+
+def _joined(lines: Sequence[str]) -> str:
+    """Return statements as one piece of code, with what they need."""
+    if not any(line.startswith("paste(") for line in lines):
+        return "; ".join(lines)
+    return "\n".join([PASTE, *lines])
 
 
 def command(code: str, *, python: str = "python") -> list[str]:
@@ -78,7 +124,7 @@ def command(code: str, *, python: str = "python") -> list[str]:
     return [python, "-c", PREFIX + code]
 
 
-def _code(action: act.Action, place: Place, key_seconds: float) -> list[str]:
+def _code(action: act.Action, place: Place) -> list[str]:
     match action:
         case act.Move(x, y):
             return [_call("moveTo", *place(x, y))]
@@ -92,10 +138,8 @@ def _code(action: act.Action, place: Place, key_seconds: float) -> list[str]:
         case act.Up(button):
             return [_call("mouseUp", button=button)]
         case act.Scroll(dx, dy):
-            down, across = _call("scroll", dy), _call("hscroll", dx)
-            return ([down] if dy else []) + ([across] if dx else [])
-        case act.TypeText(text):
-            return list(_typing(text, key_seconds))
+            turns = {"scroll": dy, "hscroll": dx}
+            return [_call(name, max(-MAX_NOTCHES, min(n, MAX_NOTCHES))) for name, n in turns.items() if n]
         case act.Press(key) if key != "<":
             return [_call("press", *_keys(key))]
         case act.Press(key):
@@ -110,44 +154,50 @@ def _code(action: act.Action, place: Place, key_seconds: float) -> list[str]:
 
 
 def _typing(text: str, key_seconds: float) -> Iterator[str]:
-    """Yield calls that type a text: what the keyboard has by keys, the rest through the clipboard."""
-    for how, run in _runs(text):
+    """Yield calls that type a text: by keys; lines with what the keyboard lacks, and long texts, from the clipboard."""
+    runs = list(_runs(text))
+    if _typing_seconds(text, key_seconds) > MAX_KEYS_SECONDS:
+        line = text.removesuffix("\n")
+        runs = [("paste", line), *([("keys", "\n")] if line != text else [])]
+    for how, run in runs:
         if how == "less":
             yield from [_call("hotkey", "shift", ",")] * len(run)
         elif how == "keys":
             yield _call("write", run, **({"interval": key_seconds} if key_seconds else {}))
         else:
-            yield from _paste(run, PASTE_SECONDS)
+            yield f"paste({_literal(run)}, restore=True)"
+
+
+def _typing_seconds(text: str, key_seconds: float) -> float:
+    seconds = {"less": CALL_SECONDS, "keys": KEY_SECONDS + key_seconds}
+    return sum(PASTE_SECONDS if how == "paste" else CALL_SECONDS + seconds[how] * len(run) for how, run in _runs(text))
 
 
 def _pasting(text: str) -> Iterator[str]:
     """Yield calls that paste a text without its last line ends, and press enter if it had some (OSWorld's agent)."""
     line = text.rstrip("\n")
     if line:
-        yield from _paste(line, UI_TARS_PASTE_SECONDS)
+        yield f"paste({_literal(line)}, restore=False)"
     if line != text:
         yield _call("press", "enter")
 
 
-def _paste(text: str, seconds: float) -> Iterator[str]:
-    yield f"import pyperclip; pyperclip.copy({text!r})"
-    yield _call("hotkey", "ctrl", "v")
-    yield f"time.sleep({seconds})"
+def _literal(text: str) -> str:
+    """Return a text as a Python string of at most 4 bytes a character; ``repr`` may need 10."""
+    if text.isprintable():
+        return repr(text)
+    named = {"\n": "n", "\r": "r", "\t": "t"}
+    return "'" + re.sub(r"[\\'\n\r\t]", lambda found: "\\" + named.get(found[0], found[0]), text) + "'"
 
 
 def _runs(text: str) -> Iterator[tuple[str, str]]:
     """Split a text where it has to be typed in another way."""
-    start = 0
-    for at in range(1, len(text) + 1):
-        if at == len(text) or _how(text[at]) != _how(text[start]):
-            yield _how(text[start]), text[start:at]
-            start = at
-
-
-def _how(char: str) -> str:
-    if char == "<":
-        return "less"  # pyautogui finds a key for it that types ">" on a US keyboard
-    return "keys" if " " <= char <= "~" or char in "\n\t\r" else "paste"
+    for line in [text] if text.isascii() else re.split(f"([{TYPED_CONTROLS}]+)", text):
+        if not line.isascii():
+            yield "paste", line
+            continue
+        for run in re.findall("<+|[^<]+", line):
+            yield ("less" if run[0] == "<" else "keys"), run  # pyautogui finds a key for it that types ">"
 
 
 def _keys(key: str) -> tuple[str, ...]:
@@ -180,7 +230,12 @@ class Episode:
 
         Returns None if there is nothing to do: the action makes no sense, or only says that the episode is over.
         """
+        settings = self._settings
+        typing: dict[str, Any] = {"key_seconds": settings.key_seconds, "paste": settings.paste}
         actions = read(self._grammar, action, self._calls)
+        takes = (duration(each, **typing, wait_seconds=settings.wait_seconds) for each in _until_end(actions or ()))
+        if sum(takes) > MAX_TURN_SECONDS:
+            actions = None
         raw = self._raw(action)
         self.turns += 1
         if actions is None and raw is None:
@@ -192,14 +247,14 @@ class Episode:
         self.over = end is not None or (clicked and self._ends_on_click())
         if raw is not None:
             return [raw]
-        settings = self._settings
-        return snippets(self.last_actions, self._place, key_seconds=settings.key_seconds, paste=settings.paste) or None
+        return snippets(self.last_actions, self._place, **typing) or None
 
     def _raw(self, action: str | Mapping[str, Any]) -> str | None:
         """Return the code to run as it is: with ``raw_code``, any text but the common words."""
         if not self._settings.raw_code or not isinstance(action, str) or action.strip() in (WAIT, DONE, FAIL):
             return None
-        return action
+        code = joined(action)
+        return code if can_type(code) and len(code.encode()) <= MAX_RAW_BYTES else None
 
     def _ends_on_click(self) -> bool:
         if self._settings.auto_done is not None:

@@ -1,8 +1,9 @@
 """Restarting the server before it dies of the X clients that it leaks, and checking the memory after an attempt.
 
-OSWorld's server runs as a service that is started again about 5 s after it was killed. The programs it has launched
-belong to that service, and may be killed with it; so a server is best restarted between two attempts. Within one, the
-windows that were open before must be open afterwards.
+OSWorld's server runs in Flask's debug mode: when its file changes, a parent process replaces it, which ends its X
+clients and nothing else (``reload_server``). One without that mode is killed (``recycle_server``); its service starts
+another about 5 s later, and the programs it has launched may be killed with it. So that is best done between two
+attempts. Within one, the windows that were open before must be open afterwards.
 
 When a container runs out of memory it lives on, an application may be gone, and what is left looks like a desktop on
 which nothing was done. A score of that state would say nothing about the policy.
@@ -28,6 +29,32 @@ _WHO = ["bash", "-c", "echo $PPID"]
 _KILL = ["bash", "-c", 'server=$PPID; setsid bash -c "sleep 0.3; kill -9 $server" >/dev/null 2>&1 </dev/null &']
 
 
+_TOUCH = [
+    "bash",
+    "-c",
+    r"""cd /proc/$PPID/cwd && file=$(tr '\0' '\n' < /proc/$PPID/cmdline | grep -m1 '\.py$') && [ -w "$file" ] || exit 1
+tr '\0' '\n' < /proc/$PPID/environ | grep -q ^WERKZEUG_RUN_MAIN=true || exit 1
+setsid bash -c 'sleep 0.3; touch "$1"' touch "$file" >/dev/null 2>&1 </dev/null &""",
+]
+"""Touches the server's file, if it is in debug mode; fails otherwise."""
+
+
+async def reload_server(client: VmClient, *, limit_seconds: float = 20.0) -> bool:
+    """Let the server's debug mode replace it, and return whether it has one; programs live on.
+
+    Raises:
+        VmHung: If no other server answers in time.
+    """
+    try:
+        old = await _server_pid(client)
+        if (await client.execute(_TOUCH, seconds=client.timeouts.other, action=False)).returncode:
+            return False
+    except VmBadReply:
+        return False
+    await _wait_restarted(client, old, "its file was touched", limit_seconds, 0.25)
+    return True
+
+
 async def recycle_server(client: VmClient, *, limit_seconds: float = 30.0, poll_seconds: float = 0.25) -> None:
     """Kill the server and wait until its service has started another.
 
@@ -35,9 +62,13 @@ async def recycle_server(client: VmClient, *, limit_seconds: float = 30.0, poll_
         VmHung: If no other answers in time.
         VmBadReply: If the desktop does not tell which process the server is.
     """
-    loop = asyncio.get_running_loop()
     old = await _server_pid(client)
     await client.execute(_KILL, seconds=client.timeouts.other)
+    await _wait_restarted(client, old, "it was killed", limit_seconds, poll_seconds)
+
+
+async def _wait_restarted(client: VmClient, old: int, why: str, limit_seconds: float, poll_seconds: float) -> None:
+    loop = asyncio.get_running_loop()
     until = loop.time() + limit_seconds
     while True:
         await asyncio.sleep(poll_seconds)
@@ -51,7 +82,7 @@ async def recycle_server(client: VmClient, *, limit_seconds: float = 30.0, poll_
             found = str(fault)
         if loop.time() > until:
             raise VmHung(
-                f"the server at {client.base_url} was killed, and {limit_seconds:g} s later there was no other: {found}"
+                f"the server at {client.base_url}: {why}, and {limit_seconds:g} s later there was no other: {found}"
             )
 
 
@@ -64,15 +95,26 @@ async def _server_pid(client: VmClient) -> int:
     return int(last)
 
 
-async def open_windows(client: VmClient) -> frozenset[str]:
-    """Return the ids of the open windows; none if the desktop cannot list them."""
+async def open_windows(client: VmClient) -> frozenset[str] | None:
+    """Return the ids of the open windows; None if the desktop cannot list them."""
     try:
         # OSWorld's server activates and closes windows by the same program.
         listed = await client.execute(["wmctrl", "-l"], seconds=client.timeouts.other, action=False)
     except VmBadReply as fault:
         logger.warning("%s cannot list its windows: %s", client.base_url, fault)
-        return frozenset()
-    return frozenset(re.findall(r"^(0x[0-9a-f]+) ", listed.output, re.MULTILINE))
+        return None
+    return None if listed.returncode else frozenset(re.findall(r"^(0x[0-9a-f]+) ", listed.output, re.MULTILINE))
+
+
+async def is_application(client: VmClient, window: str) -> bool:
+    """Whether a window is a program's own, not a splash screen; one that cannot be asked is."""
+    words = ["xprop", "-id", window, "_NET_WM_WINDOW_TYPE"]
+    try:
+        told = await client.execute(words, seconds=client.timeouts.other, action=False)
+    except VmBadReply:
+        return True
+    kinds = re.findall(r"_NET_WM_WINDOW_TYPE_(\w+)", told.output)
+    return not kinds or not {"NORMAL", "DIALOG"}.isdisjoint(kinds)
 
 
 COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")

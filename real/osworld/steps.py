@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import logging
 import math
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -184,6 +185,22 @@ async def _launch(client: VmClient, where: TaskFolder, command: Command, shell: 
     if isinstance(command, str) and not shell:
         command = command.split()
     await client.launch(command, shell=shell)
+
+
+WINDOWLESS = frozenset({"socat", "sh", "bash"})
+"""Programs without a window that tasks launch."""
+
+
+def launched_programs(steps: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the programs that set-up steps launch, but for those without a window."""
+    programs = set()
+    for step in steps:
+        if step.get("type") == "launch":
+            command = step["parameters"]["command"]
+            words = command.split() if isinstance(command, str) else command
+            name = next((word for word in words if not re.match(r"\w+=", word)), "")
+            programs.add(name.rpartition("/")[2])
+    return programs - WINDOWLESS
 
 
 async def _execute(

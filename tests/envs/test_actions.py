@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.envs.actions import GRAMMARS, make_grammar
+from dartsim.envs.actions import GRAMMARS, make_grammar, read
 from dartsim.envs.actions.compact import Compact
-from dartsim.envs.actions.grammar import KEYS, Inexpressible, MalformedAction
+from dartsim.envs.actions.grammar import KEYS, Inexpressible, MalformedAction, can_type
 from dartsim.envs.actions.model import (
     Click,
     Done,
@@ -30,7 +30,7 @@ sizes = st.sampled_from(SIZES)
 keys = st.sampled_from(KEYS)
 buttons = st.sampled_from(["left", "right", "middle"])
 notches = st.integers(-20, 20)
-texts = st.text(max_size=30)
+texts = st.text(max_size=30).filter(can_type)
 
 
 @st.composite
@@ -170,6 +170,12 @@ def test_no_dictionary_breaks_computer_13(kind, values):
         ("pyautogui.scroll(-3, 10, 20)", (Move(10, 20), Scroll(0, -3))),
         ("pyautogui.typewrite('hi', interval=0.1); time.sleep(2)", (TypeText("hi"),)),
         ("pyautogui.press('RETURN')", (Press("enter"),)),
+        ("pyautogui.press('A'); pyautogui.press(['B', 'c', '!'])", (Press("A"), Press("B"), Press("c"), Press("!"))),
+        ("pyautogui.hotkey('Ctrl', 'C')", (Hotkey(("ctrl", "C")),)),
+        ("pyautogui.write(['G', 'Enter'])", (Press("G"), Press("enter"))),
+        ("pyautogui.keyDown('F13'); pyautogui.keyUp('A')", (KeyDown("f13"), KeyUp("A"))),
+        (r"pyautogui.write('hi \ud83d\ude00')", (TypeText("hi 😀"),)),
+        ("pyautogui.write('hi \ud83d\ude00')", (TypeText("hi 😀"),)),
         ("import pyperclip\npyperclip.copy('a b')\npyautogui.hotkey('ctrl', 'v')", (TypeText("a b"),)),
         ("pyautogui.hotkey('ctrl', 'v')", (Hotkey(("ctrl", "v")),)),
         ("pyautogui.press(['a', 'b'], presses=2)", (Press("a"), Press("b"), Press("a"), Press("b"))),
@@ -218,6 +224,27 @@ def test_code_that_is_no_action_is_refused_whole(code):
         make_grammar("pyautogui", 640, 480).parse(code)
 
 
+UNTYPABLE = ["\ud83d", "a\ude00b", "\ude00\ud83d", "\0", "\x1b", "\x7f", "\x85", "a" * 20_001]
+
+
+@pytest.mark.parametrize("text", UNTYPABLE)
+def test_what_no_desktop_can_type_is_malformed(text):
+    """Not a fault of the desktop, which would mask the attempt."""
+    replies = {
+        "pyautogui": f"pyautogui.write({text!r})",
+        "computer_13": json.dumps({"action_type": "TYPING", "text": text}),
+        "ui_tars": f"Action: type(content={text!r})",
+        "compact": f"type {text}",
+    }
+    for name, reply in replies.items():
+        grammar = make_grammar(name, 640, 480)
+        assert read(grammar, reply) is None
+        assert read(grammar, {"action_type": "TYPING", "text": text}) is None
+        if len(text) < 5:
+            with pytest.raises(Inexpressible):
+                grammar.format([TypeText(text)])
+
+
 @pytest.mark.parametrize(
     ("value", "meant"),
     [
@@ -227,7 +254,7 @@ def test_code_that_is_no_action_is_refused_whole(code):
         ({"action_type": "RIGHT_CLICK"}, Click(button="right")),
         ({"action_type": "SCROLL", "parameters": {"dx": 0, "dy": -2}}, Scroll(0, -2)),
         ({"action_type": "TYPING", "parameters": {"text": "a"}}, TypeText("a")),
-        ({"action_type": "HOTKEY", "parameters": {"keys": ["ctrl", "C"]}}, Hotkey(("ctrl", "c"))),
+        ({"action_type": "HOTKEY", "parameters": {"keys": ["Ctrl", "C"]}}, Hotkey(("ctrl", "C"))),
         ({"action_type": "DONE"}, Done()),
         ("WAIT", Wait()),
         ('"FAIL"', Fail()),
@@ -251,6 +278,7 @@ def test_computer_13_dictionaries(value, meant):
         ("Action: right_single(start_box='(0,0)')", (Click(0, 0, "right"),)),
         ("Action: drag(start_box='(0,0)', end_box='(500,500)')", (Move(0, 0), Drag(320, 240))),
         ("Action: hotkey(key='ctrl c')", (Hotkey(("ctrl", "c")),)),
+        ("Action: hotkey(key='G')", (Hotkey(("G",)),)),
         (r"Action: type(content='hello\n')", (TypeText("hello\n"),)),
         ("Action: type(content='it's')", (TypeText("it's"),)),
         (r"Action: type(content='it's\n')", (TypeText("it's\n"),)),

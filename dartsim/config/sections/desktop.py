@@ -177,9 +177,9 @@ class DesktopConfig(Section):
         "number of seconds (OSWorld's runner and DART: 60).",
     )
     ready_most_seconds: Seconds = Field(
-        10.0,
-        description="stable: longest wait for the window that a set-up opens; more for emulated machines (60), whose "
-        "programs start slowly.",
+        60.0,
+        description="stable: longest wait for the windows of the programs that a set-up launches; splash screens do "
+        "not count.",
     )
     evaluate_wait_seconds: Seconds = Field(
         0.0,

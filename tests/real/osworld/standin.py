@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections import defaultdict, deque
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from dartsim.core.png import encode_png
 from dartsim.envs.actions import make_grammar
 from dartsim.envs.actions.grammar import MalformedAction
 from dartsim.envs.actions.model import Click, Drag, Move, TypeText
-from dartsim.real.osworld.pyautogui_code import PREFIX
+from dartsim.real.osworld.pyautogui_code import PASTE, PREFIX
 from dartsim.real.osworld.transport import ServerTraits
 
 PATIENT = ServerTraits(screenshot_budget=None, restart_seconds=8.0)
@@ -56,6 +57,8 @@ class Vm:
         moving: Whether a window shows a video.
         windows: Ids of the open windows.
         windows_die_with_server: Whether a server that dies takes the windows along.
+        splashes: Ids of windows that are splash screens.
+        debug_mode: Whether the server is replaced when its file changes, as OSWorld's.
     """
 
     def __init__(self, *, width=320, height=240, slow_seconds=1.0):
@@ -71,6 +74,8 @@ class Vm:
         self.moving = False
         self.windows = ["0x01000001"]
         self.windows_die_with_server = False
+        self.splashes = set()
+        self.debug_mode = False
         self.requests = []
         self.executed = []
         self.actions = []
@@ -108,6 +113,10 @@ class Vm:
 
     def _rise(self):
         self.up = True
+
+    def _reload(self):
+        self.pid += 1
+        self.screenshots = 0
 
     # ---- requests
 
@@ -182,6 +191,13 @@ class Vm:
                 if self.dies_on_kill:
                     asyncio.get_running_loop().call_later(0.3, self.die, self.restart_seconds)
                 return 200, done("")
+            case ["bash", "-c", text] if "touch" in text:
+                if self.debug_mode:
+                    asyncio.get_running_loop().call_later(0.5, self._reload)
+                return 200, done("", returncode=int(not self.debug_mode))
+            case ["xprop", "-id", window, _]:
+                kind = "SPLASH" if window in self.splashes else "NORMAL"
+                return 200, done(f"_NET_WM_WINDOW_TYPE(ATOM) = _NET_WM_WINDOW_TYPE_{kind}\n")
             case ["wmctrl", "-l"]:
                 return 200, done("".join(f"{window}  0 host title\n" for window in self.windows))
             case ["echo", *rest]:
@@ -194,6 +210,7 @@ class Vm:
 
     def act(self, code):
         self.executed.append(code)
+        code = re.sub(r"(?m)^paste\((.*), restore=\w+\)$", r"pyautogui.write(\1)", code.replace(PASTE, ""))
         try:
             actions = make_grammar("pyautogui", self.width, self.height).parse(code)
         except MalformedAction as exc:

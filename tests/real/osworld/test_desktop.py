@@ -500,9 +500,27 @@ async def test_sixty_steps_on_a_moving_screen_need_no_restart(make, video):
 
 
 async def test_a_moving_screen_is_not_compared_after_a_restart(make, video):
-    await play(make(MOVING, server=OSWORLD_SERVER), 150)
+    await play(make(MOVING, server=OSWORLD_SERVER), 200)
     assert video.pid == 101
+    assert len(video.actions) == 200
+
+
+@pytest.mark.parametrize("debug_mode", [True, False])
+@pytest.mark.parametrize("moving", [True, False])
+async def test_150_steps_end_well_on_a_server_that_dies_at_200(make, video, debug_mode, moving):
+    """Whether it can be replaced without an end of its programs or not."""
+    video.max_screenshots = 200
+    video.windows_die_with_server = True
+    video.debug_mode = debug_mode
+    desktop = make(MOVING, server=OSWORLD_SERVER)
+    await desktop.reset(TASK, seed=0)
+    video.moving = moving
+    for _ in range(150):
+        await desktop.step("pyautogui.press('a')")
     assert len(video.actions) == 150
+    assert len(video.windows) == 2
+    assert (video.pid > 101) == debug_mode
+    assert await desktop.evaluate() == 0.0
 
 
 async def test_a_screen_that_changed_since_the_last_step_is_not_compared(make, vm):
@@ -519,7 +537,7 @@ async def test_a_screen_that_changed_since_the_last_step_is_not_compared(make, v
 async def test_a_window_that_dies_with_the_server_is_a_fault_on_a_moving_screen(make, video):
     video.windows_die_with_server = True
     with pytest.raises(ServerRestarted, match="windows 0x01000001, 0x01000002 of task type were gone"):
-        await play(make(MOVING, server=OSWORLD_SERVER), 150)
+        await play(make(MOVING, server=OSWORLD_SERVER), 200)
 
 
 async def test_a_desktop_that_cannot_list_its_windows_is_taken_as_it_is(make, video, standin, monkeypatch):
