@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from dartsim.core.answers import described, score_of
+from dartsim.core.answers import score_of
 from dartsim.core.compiled import mypyc_attr
 from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
 from dartsim.core.types import Observation, StepResult, Task, new_step_result
@@ -62,7 +62,7 @@ class DirectEnv:
         except (DartsimError, ResetNeeded):
             raise
         except Exception as exc:
-            raise EnvBroken(f"the desktop failed in reset for task {task.id}: {described(exc)}") from exc
+            raise EnvBroken(f"the desktop failed in reset for task {task.id}: {exc!r}") from exc
 
     def step_now(self, action: str) -> StepResult:
         """Do as ``step``, in the caller's thread."""
@@ -72,7 +72,7 @@ class DirectEnv:
         except (DartsimError, ResetNeeded):
             raise
         except Exception as exc:
-            raise EnvBroken(f"the desktop failed in step {action!a:.200}: {described(exc)}") from exc
+            raise EnvBroken(f"the desktop failed in step {action!r:.200}: {exc!r}") from exc
 
     def evaluate_now(self) -> float:
         """Do as ``evaluate``, in the caller's thread."""
@@ -81,7 +81,7 @@ class DirectEnv:
         except (DartsimError, ResetNeeded):
             raise
         except Exception as exc:
-            raise ScoreUnavailable(f"the evaluator failed: {described(exc)}") from exc
+            raise ScoreUnavailable(f"the evaluator failed: {exc!r}") from exc
 
     async def close(self) -> None:
         self._desktop.close()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_ERROR_CHARACTERS = 2_000
+MAX_ERROR_CHARACTERS = 500
 """Of the text of a component's error that are kept."""
 MAX_TOKEN = 2**31
 """Stores keep tokens as 32-bit integers."""

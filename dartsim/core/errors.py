@@ -18,7 +18,7 @@ DartsimError
 │   ├── TakenOver          another process opened the same run for writing
 │   ├── TornFile           a file on disk is not what was written
 │   └── TornRecord         a stored trajectory cannot be read back whole
-├── RuleBroken             a rule of the configuration chose what it cannot choose: the run ends
+├── PlugInFailed           the code of a plug-in raised an error, or a rule decided what cannot be done
 ├── NothingCollected       no success was collected: nothing was written
 ├── SimulationError        virtual time cannot go on
 │   ├── Stalled            tasks wait and nothing is left that could wake them
@@ -114,8 +114,8 @@ class UpdateUncertain(LearnerFault):
     """
 
 
-class RuleBroken(DartsimError):
-    """A rule that the configuration chooses, such as a plug-in's, decided what cannot be done; nobody else can."""
+class PlugInFailed(DartsimError):
+    """The code of a plug-in raised an error, or a rule decided what cannot be done; the run ends."""
 
 
 class NothingCollected(DartsimError):

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dartsim.core.answers import check_observation, check_reply, worker_fault
-from dartsim.core.errors import EnvBroken, RuleBroken, WorkerFault
+from dartsim.core.errors import EnvBroken, PlugInFailed, WorkerFault
 from dartsim.core.types import Attempt, Ending, Reply, Request, Turn, Version, new_request, new_turn
 from dartsim.observe.packed_rows import PackedRows
 from dartsim.observe.records import Clock, HotCounts, Track
@@ -159,7 +159,7 @@ class PoolSession:
         """Return the reply of one worker; after a fault another worker that is up is tried.
 
         Raises:
-            RuleBroken: If the router picks a worker that is not up.
+            PlugInFailed: If the router picks a worker that is not up.
         """
         service, router, requests = self._service, self._router, self._requests
         faults = 0
@@ -168,7 +168,7 @@ class PoolSession:
                 await service.wait_until_up(self._track)
             worker = router.other_than(self._last) if faults else router.pick(self._last, self._group)
             if not _is_up(worker):
-                raise RuleBroken(f"the router {type(router).__name__} picked {worker!a:.200}, wanted a routable worker")
+                raise PlugInFailed(f"the router {type(router).__name__} picked {worker!a:.200}, wanted a routable worker")
             assert isinstance(worker, WorkerSlot)
             asked = self._clock() if requests is not None else 0.0
             router.begin(worker)
