@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium.error import ResetNeeded
 
+from dartsim.core.answers import score_of
 from dartsim.core.compiled import mypyc_attr
 from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
 from dartsim.core.types import Observation, StepResult, Task, new_step_result
@@ -70,12 +72,12 @@ class DirectEnv:
         except (DartsimError, ResetNeeded):
             raise
         except Exception as exc:
-            raise EnvBroken(f"the desktop failed in step {action!r}: {exc!r}") from exc
+            raise EnvBroken(f"the desktop failed in step {action!r:.200}: {exc!r}") from exc
 
     def evaluate_now(self) -> float:
         """Do as ``evaluate``, in the caller's thread."""
         try:
-            return float(self._desktop.evaluate())
+            return score_of(self._desktop.evaluate())
         except (DartsimError, ResetNeeded):
             raise
         except Exception as exc:
@@ -106,7 +108,7 @@ class WrappedDesktop:
     def __init__(self, env: gymnasium.Env[Any, str]) -> None:
         self._env = env
         self._shown = Observation(None, "")
-        self._reward = 0.0
+        self._reward: Any = 0.0
         self._evaluate: Callable[[], float] | None = getattr(env.unwrapped, "evaluate", None)
         if isinstance(env.unwrapped, GuiEnv):
             env.unwrapped.score_on_end = False  # scoring takes time of its own
@@ -118,18 +120,15 @@ class WrappedDesktop:
 
     def act(self, action: str) -> bool:
         observation, reward, terminated, truncated, _ = self._env.step(action)
-        self._reward = float(reward)
+        self._reward = reward
         self._shown = _as_observation(observation, self._shown.instruction)
-        return terminated or truncated or action in (DONE, FAIL)
+        return bool(terminated) or bool(truncated) or action in (DONE, FAIL)
 
     def observe(self) -> Observation:
         return self._shown
 
     def evaluate(self) -> float:
-        score = self._reward if self._evaluate is None else float(self._evaluate())
-        if not 0.0 <= score <= 1.0:
-            raise ScoreUnavailable(f"the environment's score is {score}, wanted a number in [0, 1]")
-        return score
+        return score_of(self._reward if self._evaluate is None else self._evaluate())
 
     def close(self) -> None:
         self._env.close()
@@ -137,7 +136,10 @@ class WrappedDesktop:
 
 def _as_observation(shown: Any, instruction: str) -> Observation:
     """Read a screenshot, or a dictionary with one; the task's instruction stands in for a missing one."""
-    if not isinstance(shown, dict):
-        return Observation(shown, instruction)
-    tree = shown.get("accessibility_tree")
-    return Observation(shown["screenshot"], shown.get("instruction", instruction), tree)
+    shown = shown if isinstance(shown, dict) else {"screenshot": shown}
+    screen = shown["screenshot"]
+    if screen is None:
+        raise EnvBroken("the environment shows no screenshot")
+    if isinstance(screen, np.ndarray) and screen.flags.writeable:
+        screen = screen.copy()  # it may be painted over for the next turn
+    return Observation(screen, shown.get("instruction", instruction), shown.get("accessibility_tree"))

@@ -16,7 +16,8 @@ from PIL import Image
 
 from dartsim.config.sections.gym import GymConfig
 from dartsim.config.sections.policy import PolicyConfig
-from dartsim.core.errors import ConfigError
+from dartsim.core.answers import check_task
+from dartsim.core.errors import ConfigError, TaskFileError
 from dartsim.core.registry import import_module_here
 from dartsim.core.types import Observation, Task
 from dartsim.envs.actions import ending, make_grammar, read
@@ -112,10 +113,14 @@ def gym_tasks(config: GymConfig, count: int) -> Sequence[Task]:
 def _tasks(config_json: str, count: int) -> Sequence[Task]:
     config = GymConfig.model_validate_json(config_json)
     env = make_env(config)
-    own = getattr(env.unwrapped, "tasks", None)
-    listed = own() if callable(own) else own
     name = str(config.env).rpartition(":")[2].rpartition(".")[2]
-    env.close()
+    try:
+        own = getattr(env.unwrapped, "tasks", None)
+        listed = own() if callable(own) else own
+        listed = listed if listed is None else list(listed)
+        env.close()
+    except Exception as error:
+        raise ConfigError(f"gym.env = {config.env!r} does not say its tasks: {type(error).__name__}: {error}") from error
     if listed is None:
         return [Task(f"{name}-{n}", f"Task {n} of {name}", "gym", {RESET_SEED: n}) for n in range(count)]
     tasks = [_task(name, number, item) for number, item in enumerate(listed)]
@@ -125,13 +130,13 @@ def _tasks(config_json: str, count: int) -> Sequence[Task]:
 
 
 def _task(name: str, number: int, item: Any) -> Task:
-    if isinstance(item, Task):
-        return item
     fields = item if isinstance(item, Mapping) else {"instruction": str(item)}
     try:
-        return Task(**{"id": f"{name}-{number}", "domain": "gym", **fields})
-    except TypeError as error:
-        raise ConfigError(f"task {number} of gym.env is {item!r}: {error}; wanted a dartsim.envs.Task") from None
+        task = item if isinstance(item, Task) else Task(**{"id": f"{name}-{number}", "domain": "gym", **fields})
+        check_task(task)
+    except (TypeError, TaskFileError) as error:
+        raise ConfigError(f"task {number} of gym.env is {item!a:.200}: {error}; wanted a dartsim.envs.Task") from None
+    return task
 
 
 def gym_desktop_maker(config: GymConfig, policy: PolicyConfig) -> Callable[[], GymDesktop]:

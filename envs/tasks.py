@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from dartsim.core.answers import check_task
 from dartsim.core.errors import ConfigError, TaskFileError
 from dartsim.core.types import Task
 
@@ -140,7 +141,12 @@ def load_task(path: Path | str, *, domain: str | None = None) -> Task:
         raise TaskFileError(f"{path}: {_describe(exc)}") from None
     if checked.id != path.stem:
         raise TaskFileError(f"{path}: id is {checked.id!r}, but the file is {path.name!r}; they must agree")
-    return Task(checked.id, checked.instruction, domain or path.resolve().parent.name, data)
+    task = Task(checked.id, checked.instruction, domain or path.resolve().parent.name, data)
+    try:
+        check_task(task)
+    except TaskFileError as problem:
+        raise TaskFileError(f"{path}: {problem}") from None
+    return task
 
 
 def load_suite(

@@ -18,6 +18,7 @@ DartsimError
 │   ├── TakenOver          another process opened the same run for writing
 │   ├── TornFile           a file on disk is not what was written
 │   └── TornRecord         a stored trajectory cannot be read back whole
+├── PlugInFailed           the code of a plug-in raised an error, or a rule decided what cannot be done
 ├── NothingCollected       no success was collected: nothing was written
 ├── SimulationError        virtual time cannot go on
 │   ├── Stalled            tasks wait and nothing is left that could wake them
@@ -29,6 +30,10 @@ DartsimError
 from collections.abc import Awaitable, Callable, Iterable
 from difflib import get_close_matches
 
+from dartsim.core.words import clean
+
+MAX_CAUSE_CHARACTERS = 200
+
 
 class DartsimError(Exception):
     """Base of every error this package raises on purpose."""
@@ -36,7 +41,7 @@ class DartsimError(Exception):
 
 def cause_of(fault: BaseException) -> str:
     """Return the name of a fault's kind, by which causes are counted."""
-    return str(getattr(fault, "cause", None) or type(fault).__name__)
+    return clean(str(getattr(fault, "cause", None) or type(fault).__name__)[:MAX_CAUSE_CHARACTERS])
 
 
 class ConfigError(DartsimError):
@@ -107,6 +112,10 @@ class UpdateUncertain(LearnerFault):
     It is requested again with the same batch: a learner knows an update by its number, and returns a finished one
     without repeating it.
     """
+
+
+class PlugInFailed(DartsimError):
+    """The code of a plug-in raised an error, or a rule decided what cannot be done; the run ends."""
 
 
 class NothingCollected(DartsimError):

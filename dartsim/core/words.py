@@ -1,4 +1,4 @@
-"""Numbers in sentences."""
+"""Numbers in sentences, and texts that can be encoded."""
 
 from __future__ import annotations
 
@@ -11,3 +11,19 @@ def plural(count: int, noun: str) -> str:
 def significant(value: float, digits: int, *, signed: bool = False) -> str:
     """Return a number with so many significant digits, written out: ``310``, where ``.2g`` writes ``3.1e+02``."""
     return f"{float(f'{value:.{digits}g}'):{'+' if signed else ''}.10g}"
+
+
+def is_clean(text: str) -> bool:
+    """Return whether a text can be encoded: it holds no half of a surrogate pair."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def clean(text: str) -> str:
+    """Return a text with its surrogate pairs joined and with U+FFFD for each half of one."""
+    return text if is_clean(text) else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Literal
+from typing import Any, Literal
 
+from dartsim.core.errors import PlugInFailed
 from dartsim.core.types import Attempt
 from dartsim.curation.attempt_ledger import AttemptLedger
 from dartsim.curation.open_groups import OpenGroups
@@ -200,7 +201,15 @@ class AdmissionControl:
 
     def adjust(self) -> bool:
         """Let the rule adjust its bound on attempts; return whether to withdraw the youngest groups."""
-        return self._rules.admission.adjust(asyncio.get_running_loop().time(), len(self._ledger.running))
+        rule = self._rules.admission
+        withdraws: Any = rule.adjust(asyncio.get_running_loop().time(), len(self._ledger.running))
+        limit: Any = rule.max_running
+        if not isinstance(withdraws, bool) or not (limit is None or (isinstance(limit, int) and limit >= 1)):
+            raise PlugInFailed(
+                f"{type(rule).__name__}.adjust returned {withdraws!a:.200} and left max_running at {limit!a:.200}, "
+                "wanted a bool, and at least 1 or None"
+            )
+        return withdraws
 
     def too_many(self) -> bool:
         """Return whether more attempts run than may, apart from those being withdrawn."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dartsim.core.errors import InvariantViolated
+from dartsim.core.errors import InvariantViolated, PlugInFailed
 from dartsim.core.types import Attempt, Task, Trajectory, Version
 from dartsim.curation.rules.attempts import AttemptsRule
 from dartsim.curation.rules.batches import RunningGroup
@@ -143,8 +143,9 @@ class OpenGroups:
             overtaken = self._begun - lacking[0].id > 2 * self._max_filling
             if overtaken or not may_begin or len(lacking) >= self._max_filling:
                 return lacking[0]
-        task = self._again.popleft() if self._again else self._order.next()
-        attempts, turn_limit = self._attempts.attempts(task.id), self._turn_limits.limit(task.id)
+        task = self._again.popleft() if self._again else self._next_task()
+        attempts = _count(self._attempts, "attempts", self._attempts.attempts(task.id))
+        turn_limit = _count(self._turn_limits, "limit", self._turn_limits.limit(task.id))
         group = OpenGroup(self._begun, task, attempts, turn_limit=turn_limit)
         self._filling = [*lacking, group]
         self._begun += 1
@@ -159,11 +160,17 @@ class OpenGroups:
         begun = 0
         while len(tasks) < number:
             if begun == len(self._again):
-                self._again.append(self._order.next())
+                self._again.append(self._next_task())
             task = self._again[begun]
-            tasks += [task] * self._attempts.attempts(task.id)
+            tasks += [task] * _count(self._attempts, "attempts", self._attempts.attempts(task.id))
             begun += 1
         return tasks[:number]
+
+    def _next_task(self) -> Task:
+        task: Any = self._order.next()
+        if not isinstance(task, Task):
+            raise PlugInFailed(f"{type(self._order).__name__}.next returned {task!a:.200}, wanted a task")
+        return task
 
     def replace(self, group: OpenGroup) -> None:
         group.replaced += 1
@@ -269,3 +276,14 @@ def read_open(saved: Mapping[str, Any], task: Task, trajectories: Mapping[int, T
         repeated=saved["repeated"],
         extra=saved["extra"],
     )
+
+
+def _count(rule: object, method: str, value: Any) -> int:
+    """Return a number that a rule chose.
+
+    Raises:
+        PlugInFailed: If it is none, or less than 1.
+    """
+    if not isinstance(value, int) or value < 1:
+        raise PlugInFailed(f"{type(rule).__name__}.{method} returned {value!a:.200}, wanted a number of at least 1")
+    return value

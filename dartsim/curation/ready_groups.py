@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dartsim.core.errors import PlugInFailed
 from dartsim.core.types import Batch, Drop, Group, StoredSuccess, Task, Trajectory
 from dartsim.curation.attempt_ledger import AttemptLedger
 from dartsim.curation.open_groups import OpenGroup
@@ -110,7 +111,17 @@ class ReadyGroups:
 
     def select(self, running: Iterable[RunningGroup]) -> tuple[Group, ...]:
         """Return the groups of the next batch, given the groups that still run; none if it has to wait."""
-        return tuple(self._rules.batch_rule.select(self.groups, running, self._ledger.trainer_version))
+        rule = self._rules.batch_rule
+        chosen: Any = rule.select(self.groups, running, self._ledger.trainer_version)
+        try:
+            groups = tuple(chosen)
+            taken = {group.id for group in groups}
+        except (TypeError, AttributeError):
+            raise PlugInFailed(f"{type(rule).__name__}.select returned {chosen!a:.200}, wanted groups") from None
+        if groups and (len(taken) < len(groups) or not taken <= {group.id for group in self.groups}):
+            numbers = ", ".join(str(group.id) for group in groups)
+            raise PlugInFailed(f"{type(rule).__name__}.select chose the groups {numbers}, wanted eligible ones, once each")
+        return groups
 
     def lease(self, groups: tuple[Group, ...]) -> Batch:
         """Lease groups that ``select`` just returned to the next update, as a batch."""

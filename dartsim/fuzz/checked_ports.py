@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import override
 
 from dartsim.config import Config
-from dartsim.core.errors import InvariantViolated
+from dartsim.core.errors import DartsimError, InvariantViolated
 from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker
 from dartsim.core.snapshots import Snapshots, WrappedSnapshots, snapshots_of
 from dartsim.core.sync_modes import SyncMode
@@ -64,10 +64,13 @@ class PortCall:
         monitor.note("call", name=self.name)
         NODE.set(self._node)
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         NODE.set(None)
         del self._monitor.calls[self._key]
         self._monitor.note("back", name=self.name)
+        if isinstance(error, Exception) and not isinstance(error, (DartsimError, TimeoutError)):
+            # The control plane masks it as a fault; of components that are ours it is a bug.
+            self._monitor.fail(type(error).__name__, f"{self.name} raised {error!r}")
 
 
 class PortMonitor:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from math import inf
+from math import inf, isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from dartsim.core.types import Batch, Drop, Score, Trajectory
+from dartsim.core.words import clean
 from dartsim.observe.alarm import Alarm
 from dartsim.observe.packed_rows import PackedRows
 from dartsim.observe.records import (
@@ -195,10 +196,13 @@ class Recorder:
     def start_failed(self, cause: str, reason: str) -> None:
         self.counts["fault/start"] += 1
         self.counts[f"start_cause/{cause}"] += 1
-        self.fault_reasons[cause] = reason[:MAX_REASON]
+        self.attempt_failed(cause, reason)
 
     def attempt_failed(self, cause: str, reason: str) -> None:
-        self.fault_reasons[cause] = reason[:MAX_REASON]
+        self.fault_reasons[cause] = clean(reason[:MAX_REASON])
+
+    def engine_failed(self, index: int, reason: str) -> None:
+        self.engine_faults[index] = clean(reason[:MAX_REASON])
 
     def attempt_finished(self, trajectory: Trajectory) -> None:
         self.domain_hash.attempt_ended(trajectory)
@@ -265,7 +269,8 @@ class Recorder:
             self.batches[-1].trained = self.clock()
         self.counts["updates"] += 1
         self.counts["trained_turns"] += num_turns
-        self.counts["computed_tokens"] += int(metrics.get("computed_tokens", metrics.get("learner/computed_tokens", 0)))
+        computed_tokens = metrics.get("computed_tokens", metrics.get("learner/computed_tokens", 0))
+        self.counts["computed_tokens"] += int(computed_tokens) if isfinite(computed_tokens) else 0
         self.counts["signal_turns"] += sum(
             own.num_turns
             for own, group in zip(batch.groups, (rescued or batch).groups, strict=True)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from dartsim.config.sections.rollout import RolloutConfig
+from dartsim.core.answers import closed, started, text_of
 from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import EnvStartFailed, EnvStartTimedOut, InvariantViolated, cause_of
 from dartsim.core.ports import AsyncEnv, EnvProvider
@@ -59,6 +60,8 @@ class EnvCluster:
         self.num_envs = config.num_envs
         self.leases: dict[int, Attempt] = {}
         """The attempt that each leased slot serves."""
+        self._lent: set[int] = set()
+        """Ids of the desktops that slots use."""
         self._failed: dict[int, int] = {}
         """How often in a row all starts for an attempt failed, by slot."""
 
@@ -86,6 +89,7 @@ class EnvCluster:
                 self._failed[slot] = self._failed.get(slot, 0) + 1
             raise
         self._failed.pop(slot, None)
+        self._lent.add(id(env))
         return env
 
     async def close(self, slot: int, env: AsyncEnv) -> None:
@@ -93,6 +97,7 @@ class EnvCluster:
         try:
             await self._close(env, self._recorder.desktops.tracks[slot])
         finally:
+            self._lent.discard(id(env))
             del self.leases[slot]
 
     async def rest(self, slot: int) -> None:
@@ -112,12 +117,15 @@ class EnvCluster:
                 with TimeLimit(seconds):
                     if isinstance(self.provider, WarmProvider):
                         return await self.provider.start_for(slot, task)
-                    return await self.provider.start(slot)
+                    env = await started(self.provider, slot)
+                if id(env) in self._lent:
+                    raise EnvStartFailed("the start returned a desktop that another slot uses")
+                return env
             except EnvStartFailed as fault:
                 last: EnvStartFailed = fault
             except TimeoutError:
                 last = EnvStartTimedOut(f"not ready after {seconds:g} s")
-            self._recorder.start_failed(cause_of(last), str(last))
+            self._recorder.start_failed(cause_of(last), text_of(last))
             logger.debug("slot %d: start %d of %d failed: %s", slot, number, config.start_tries, last)
             if number == config.start_tries:
                 raise EnvStartFailed(f"slot {slot}: {number} starts failed, the last one: {last}") from last
@@ -127,8 +135,4 @@ class EnvCluster:
 
     async def _close(self, env: AsyncEnv, track: Track) -> None:
         track.enter(DesktopState.CLOSING)
-        try:
-            with TimeLimit(self._config.limits.close_seconds):
-                await env.close()
-        except TimeoutError:
-            self._recorder.counts["fault/close"] += 1
+        await closed(env, self._config.limits.close_seconds, self._recorder.counts)

@@ -96,6 +96,15 @@ class Deadlines:
             lane.due += waited
         self.arm(min(lane.due for lane in self._lanes))
 
+    def in_progress(self, label: str) -> bool:
+        """Return whether a call of a lane is in progress."""
+        return any(lane.due < NEVER for lane in self._lanes if lane.label == label)
+
+    def check(self) -> None:
+        """Raise ``TimeoutError`` if a call has expired that answers all the same."""
+        if self.expired is not None:
+            raise TimeoutError(f"{self.expired.label} timed out, and answered then")
+
     def _check(self) -> None:
         """End the attempt if a call is overdue; else wait for the one that is due first."""
         self._handle = None

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dartsim.core.errors import DartsimError, EnvFault, ScoreUnavailable, WorkerFault, cause_of
+from dartsim.core.answers import described, is_own, score_of, text_of
+from dartsim.core.errors import DartsimError, EnvBroken, EnvFault, ScoreUnavailable, WorkerFault, cause_of
 from dartsim.core.types import Attempt, Ending, Trajectory, Turn
 from dartsim.core.waiting import pausable
 from dartsim.observe.records import Track
@@ -49,12 +50,23 @@ async def play(
             deadlines.lane("lease", limits.lease_seconds).begin()
             try:
                 ending = await take_turns(attempt, env, session, track, limits, deadlines, turns, fail_at_limit)
+            except BaseException as error:
+                if is_own(error) and not isinstance(error, TimeoutError) and not deadlines.in_progress("request"):
+                    raise EnvBroken(f"the desktop failed: {described(error)}") from error
+                raise
             finally:
                 session.close()
             track.enter(DesktopState.EVALUATING)
             deadlines.lane("evaluate", limits.evaluate_seconds).begin()
             with pausable(_ScoringQueue(deadlines, track)):
-                reward = await env.evaluate()
+                try:
+                    score: Any = await env.evaluate()
+                except BaseException as error:
+                    if is_own(error) and not isinstance(error, TimeoutError):
+                        raise ScoreUnavailable(f"the evaluator failed: {described(error)}") from error
+                    raise
+            deadlines.check()
+            reward = score_of(score)
     except TimeoutError:
         expired = deadlines.expired
         ending, cause = Ending.TIMED_OUT, f"{expired.label if expired else 'call'} timed out"
@@ -67,7 +79,7 @@ async def play(
     if failure is not None:
         cause = cause_of(failure)
         if on_fault is not None:
-            on_fault(cause, str(failure))
+            on_fault(cause, text_of(failure))
     now = asyncio.get_running_loop().time()
     return Trajectory(attempt, tuple(turns), ending, reward, cause, started, now)
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from dartsim.config.sections.desktop import DesktopConfig
 from dartsim.config.sections.rollout import LimitsConfig
+from dartsim.core.answers import closed, is_own, started
 from dartsim.core.errors import EnvFault, EnvStartTimedOut, ScoreUnavailable
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.snapshots import REVERT_KEY, snapshot_key, snapshots_of
@@ -123,7 +124,7 @@ class RevertingDesktop:
         seconds = self._owner.start_seconds
         try:
             with TimeLimit(seconds):
-                self.env = await self._owner.inner.start(self._slot)
+                self.env = await started(self._owner.inner, self._slot)
         except TimeoutError:
             raise EnvStartTimedOut(f"a desktop was not ready after {seconds} s") from None
         self._fresh = True
@@ -162,13 +163,8 @@ class RevertingDesktop:
 
     async def _discard(self) -> None:
         env, self.env, self._good = self.env, None, False
-        if env is None:
-            return
-        try:
-            with TimeLimit(self._owner.close_seconds):
-                await env.close()
-        except TimeoutError:
-            self._owner.counts["fault/close"] += 1
+        if env is not None:
+            await closed(env, self._owner.close_seconds, self._owner.counts)
 
     async def _begin(self, task: Task, seed: int) -> Observation:
         """Begin an attempt in the best state that there is for it."""
@@ -230,7 +226,9 @@ class RevertingDesktop:
                 await snapshots.restore(state.name)
                 sets_up = state.shown is None
                 shown = await self._set_up(task, seed)
-        except EnvFault:
+        except BaseException as error:
+            if not isinstance(error, EnvFault) and not is_own(error):
+                raise
             counts["revert/failed"] += 1
             if sets_up:
                 self._suspected = library, state
@@ -255,7 +253,9 @@ class RevertingDesktop:
             return True  # another desktop was booted meanwhile, on another host
         try:
             await library.save(place, snapshots, shown)
-        except EnvFault:
+        except BaseException as error:
+            if not isinstance(error, EnvFault) and not is_own(error):
+                raise
             self._owner.counts["revert/failed"] += 1
             self._fresh = False
             return False

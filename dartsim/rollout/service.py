@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol
 
 from dartsim.config.sections.rollout import RolloutConfig
+from dartsim.core.answers import text_of, worker_fault
 from dartsim.core.errors import WorkerFault, WorkerRestarted
 from dartsim.core.ports import PolicyWorker
 from dartsim.core.types import Attempt, Version, Weights
@@ -50,6 +51,7 @@ class RolloutService:
             for index, engine in enumerate(engines)
         ]
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._retry_seconds = config.sync.retry_seconds
         self._stopped = False
         self._returns: asyncio.TaskGroup | None = None
         for worker in self.workers:
@@ -73,17 +75,27 @@ class RolloutService:
         if fault.back is None or not worker.routable or self._returns is None:
             return
         self.recorder.counts["fault/engine_down"] += 1
-        self.recorder.engine_faults[worker.index] = str(fault)
+        self.recorder.engine_failed(worker.index, text_of(fault))
         self.router.remove(worker)
         worker.track.enter(EngineState.DOWN)
         worker.apart = True
         self._returns.create_task(self._bring_back(worker, fault.back))
 
     async def _bring_back(self, worker: WorkerSlot, back: Callable[[], Awaitable[None]]) -> None:
-        await back()
+        try:
+            await back()
+        except BaseException as error:
+            fault = worker_fault(error)  # it is asked again, and set apart again if it is still down
+            self.recorder.engine_failed(worker.index, text_of(fault))
+            await asyncio.sleep(self._retry_seconds)
         worker.apart = False
         self.bring_up(worker)
         await self.sync.look_again()  # it may have missed a publication
+
+    @property
+    def published(self) -> Collection[Version]:
+        """The versions that a worker may serve."""
+        return self.sync.published
 
     @property
     def waiting(self) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from dartsim.config.sections.rollout import SyncConfig
+from dartsim.core.answers import text_of, worker_fault
 from dartsim.core.errors import WorkerFault, cause_of
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.time_limit import TimeLimit
@@ -67,6 +68,8 @@ class WeightSync:
         self._mode = config.sync_mode
         self._load_seconds = load_seconds
         self._target = weights
+        self.published = {weights.version}
+        """Versions of weights that workers were, or may be, told to load."""
         self.since = service.recorder.clock()
         """When it began to wait, or to sync; loop time."""
         self._published = asyncio.Event()
@@ -80,6 +83,7 @@ class WeightSync:
         if weights.version <= self._target.version:
             return
         self._target = weights
+        self.published.add(weights.version)
         self.since = self._service.recorder.clock()
         self._published.set()
 
@@ -188,13 +192,13 @@ class WeightSync:
         try:
             with TimeLimit(self._load_seconds):
                 await worker.engine.load(weights, mode)
-        except (WorkerFault, TimeoutError) as error:
-            fault = error if isinstance(error, WorkerFault) else LoadTimedOut(self._load_seconds)
+        except BaseException as error:
+            fault = LoadTimedOut(self._load_seconds) if isinstance(error, TimeoutError) else worker_fault(error)
             logger.warning("worker %d, version %d: %s", worker.index, weights.version, fault)
             counts = self._service.recorder.counts
             counts["fault/load"] += 1
             counts[f"load_cause/{cause_of(fault)}"] += 1
-            self._service.recorder.engine_faults[worker.index] = str(fault)
+            self._service.recorder.engine_failed(worker.index, text_of(fault))
             worker.track.enter(EngineState.DOWN)
             if fault.back is None:
                 self._refused = max(self._refused, weights.version)

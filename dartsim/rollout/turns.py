@@ -6,9 +6,11 @@ Compiled in wheels. mypyc's coroutines lose an exception that is being handled w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from dartsim.core.errors import WorkerFault
+from dartsim.core.answers import check_observation, check_reply, worker_fault
+from dartsim.core.errors import EnvBroken, PlugInFailed, WorkerFault
 from dartsim.core.types import Attempt, Ending, Reply, Request, Turn, Version, new_request, new_turn
 from dartsim.observe.packed_rows import PackedRows
 from dartsim.observe.records import Clock, HotCounts, Track
@@ -56,7 +58,11 @@ async def take_turns(
     turns: list[Turn],
     fail_at_limit: bool,
 ) -> Ending:
-    """Set up the task and append turns to ``turns`` until the episode is over."""
+    """Set up the task and append turns to ``turns`` until the episode is over.
+
+    Raises:
+        TimeoutError: If a call went on when its time was up, and answered after all.
+    """
     setup = deadlines.lane("setup", limits.setup_seconds)
     request = deadlines.lane("request", limits.request_seconds)
     step = deadlines.lane("step", limits.step_seconds)
@@ -64,6 +70,9 @@ async def take_turns(
     setup.begin()
     observation = await env.reset(attempt.task, seed=attempt.seed)
     setup.end()
+    first = seen = observation
+    check_observation(observation, first, attempt.task.instruction)
+    deadlines.check()
     for number in range(attempt.turn_limit):
         track.enter(GENERATING)
         request.begin()
@@ -74,8 +83,15 @@ async def take_turns(
         step.begin()
         observation, over = await env.step(reply.action)
         step.due = NEVER
-        if over:
+        if observation is not seen:  # what simulated desktops show is one object
+            check_observation(observation, first, attempt.task.instruction)
+            seen = observation
+        if deadlines.expired is not None:
+            deadlines.check()
+        if over is True:
             return Ending.FAIL if reply.action == FAIL_ACTION else Ending.DONE
+        if over is not False:
+            raise EnvBroken(f"whether the episode is over is {over!a:.200}, wanted a bool")
     if fail_at_limit:
         step.begin()
         await env.step(FAIL_ACTION)
@@ -91,9 +107,11 @@ class WorkerSlot(Routed):
 
     Attributes:
         apart: Whether it is down and comes back by itself; weight syncs skip it until then.
+        trusted: Whether its class says that what it answers needs no check, and what it raises is a bug: a simulated
+            engine, whose turns take microseconds.
     """
 
-    __slots__ = ("apart", "drained", "engine", "track", "version")
+    __slots__ = ("apart", "drained", "engine", "track", "trusted", "version")
 
     def __init__(self, index: int, engine: PolicyWorker, track: Track, version: Version) -> None:
         super().__init__(index)
@@ -102,6 +120,7 @@ class WorkerSlot(Routed):
         self.version = version
         self.drained: asyncio.Future[None] | None = None
         self.apart = False
+        self.trusted = "trusted" in type(engine).__dict__  # not inherited
 
 
 class SessionPool(Protocol):
@@ -110,6 +129,9 @@ class SessionPool(Protocol):
     recorder: Recorder
     router: Router
     max_tries: int
+
+    @property
+    def published(self) -> Collection[Version]: ...
 
     async def wait_until_up(self, track: Track) -> None: ...
     def count_fault(self, fault: WorkerFault) -> None: ...
@@ -134,13 +156,19 @@ class PoolSession:
         self._last: Routed | None = None
 
     async def generate(self, request: Request) -> Reply:
-        """Return the reply of one worker; after a fault another worker that is up is tried."""
+        """Return the reply of one worker; after a fault another worker that is up is tried.
+
+        Raises:
+            PlugInFailed: If the router picks a worker that is not up.
+        """
         service, router, requests = self._service, self._router, self._requests
         faults = 0
         while True:
             if not router.num_routable:
                 await service.wait_until_up(self._track)
             worker = router.other_than(self._last) if faults else router.pick(self._last, self._group)
+            if not _is_up(worker):
+                raise PlugInFailed(f"the router {type(router).__name__} picked {worker!a:.200}, wanted a routable worker")
             assert isinstance(worker, WorkerSlot)
             asked = self._clock() if requests is not None else 0.0
             router.begin(worker)
@@ -148,13 +176,20 @@ class PoolSession:
                 worker.track.enter(BUSY)
             reply: Reply | None = None
             try:
-                reply = await worker.engine.generate(request)
-            except WorkerFault as fault:
+                if worker.trusted:
+                    reply = await worker.engine.generate(request)
+                else:
+                    answer: Any = await worker.engine.generate(request)
+                    reply = check_reply(answer, service.published)
+            except BaseException as error:
+                if worker.trusted and not isinstance(error, WorkerFault):
+                    raise
+                fault = worker_fault(error)
                 service.count_fault(fault)
                 service.set_apart(worker, fault)
                 faults += 1
                 if faults >= service.max_tries:
-                    raise
+                    raise fault from fault.__cause__
             finally:
                 self._last = worker
                 router.end(worker)
@@ -174,3 +209,7 @@ class PoolSession:
 
     def close(self) -> None:
         """Do nothing: the pool keeps no state of a session."""
+
+
+def _is_up(worker: object) -> bool:
+    return isinstance(worker, WorkerSlot) and worker.routable

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 from dartsim.config.sections.rollout import RolloutConfig
+from dartsim.core.answers import closed, described, is_own, started, text_of
 from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import EnvBroken, EnvFault, EnvStartFailed, EnvStartTimedOut, cause_of
 from dartsim.core.ports import AsyncEnv, EnvProvider
@@ -197,7 +198,7 @@ class WarmProvider:
                     await self._prepare(desktop, self._upcoming, track)
             except EnvFault as fault:
                 if isinstance(fault, EnvStartFailed):
-                    self._recorder.start_failed(cause_of(fault), str(fault))
+                    self._recorder.start_failed(cause_of(fault), text_of(fault))
                 else:
                     self._recorder.counts["warm/failed"] += 1
                 logger.debug("a spare did not get ready: %s", fault)
@@ -227,8 +228,10 @@ class WarmProvider:
         except TimeoutError:
             self.take_back(desktop)
             raise EnvBroken(f"task {task.id} was not set up after {self._limits.setup_seconds:g} s") from None
-        except BaseException:
+        except BaseException as error:
             self.take_back(desktop)
+            if is_own(error):
+                raise EnvBroken(f"task {task.id} was not set up: {described(error)}") from error
             raise
         finally:
             self._preparing[task.id] -= 1
@@ -289,7 +292,7 @@ class WarmProvider:
     async def _boot(self, place: Place) -> LentDesktop:
         try:
             with TimeLimit(self._limits.start_seconds):
-                return LentDesktop(self, place, await self.inner.start(place))
+                return LentDesktop(self, place, await started(self.inner, place))
         except TimeoutError:
             self._free_place(place)
             raise EnvStartTimedOut(f"a desktop was not ready after {self._limits.start_seconds:g} s") from None
@@ -299,9 +302,6 @@ class WarmProvider:
 
     async def _close(self, desktop: LentDesktop) -> None:
         try:
-            with TimeLimit(self._limits.close_seconds):
-                await desktop.env.close()
-        except TimeoutError:
-            self._recorder.counts["fault/close"] += 1
+            await closed(desktop.env, self._limits.close_seconds, self._recorder.counts)
         finally:
             self._free_place(desktop.place)

@@ -11,13 +11,16 @@ import numpy as np
 
 from dartsim.config import Config
 from dartsim.config.schema import FaultWindow
+from dartsim.core.errors import PlugInFailed
 from dartsim.core.ports import ContentModel, Learner
 from dartsim.core.rng import Streams
-from dartsim.core.types import Version
+from dartsim.core.types import Request, Version
+from dartsim.core.words import clean
 from dartsim.curation import CachePressure, EngineCaches
 from dartsim.envs.simulated import SimDesktop
 from dartsim.envs.timed import TimedProvider
 from dartsim.rollout import Service
+from dartsim.run.policies import Policy
 from dartsim.run.prepare import PreparedRun, hosts
 from dartsim.sim import SimEnvironment
 from dartsim.sim.control_loop import ControlLoop
@@ -113,6 +116,8 @@ def workers(
     config = prepared.config
     engine = config.cluster.engine
     acting = prepared.config.policy.agent.build(prepared=prepared, rng=streams.rng("policy"))
+    if not type(acting).__module__.startswith("dartsim."):
+        acting = _PlugInPolicy(acting)
     control = control or control_loop(config, env)
     simulated: list[SimWorker] = []
     for index in range(config.rollout.num_workers):
@@ -201,3 +206,16 @@ def learner(prepared: PreparedRun, inner: Learner | None, control: ControlLoop |
         kilotoken_seconds=speed.kilotoken_seconds,
         control=control,
     )
+
+
+class _PlugInPolicy:
+    """A policy whose actions are checked: what it writes may be malformed, but is a text."""
+
+    def __init__(self, inner: Policy) -> None:
+        self._inner = inner
+
+    def act(self, request: Request) -> str:
+        action: Any = self._inner.act(request)
+        if not isinstance(action, str):
+            raise PlugInFailed(f"{type(self._inner).__name__}.act returned {action!a:.200}, wanted the text of an action")
+        return clean(action)

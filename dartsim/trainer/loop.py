@@ -12,8 +12,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from math import isfinite, nan
 
 from dartsim.config.sections.trainer import RetryConfig
+from dartsim.core.answers import check_update, described, is_own
 from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import LearnerFault, UpdateUncertain
 from dartsim.core.ports import BatchSource, Learner, Publisher
@@ -96,8 +98,8 @@ class Trainer:
             self._source.release(batch)
             raise
         for name in COUNTED.values():
-            if name in result.metrics:
-                self._recorder.counts[name] += int(result.metrics[name])
+            if isfinite(value := result.metrics.get(name, nan)):
+                self._recorder.counts[name] += int(value)
         if result.metrics.get(MISMATCH_ALARM):
             self._recorder.counts[MISMATCH_ALARM] += 1
         self._source.trained(batch, result)
@@ -116,11 +118,17 @@ class Trainer:
         """Ask for an update until its outcome is known."""
         while True:
             try:
-                return await self.learner.update(batch)
-            except UpdateUncertain as fault:
-                self.failures += 1
-                await self._after_failure(fault, self.failures)
-                self._track.enter(TrainerState.TRAINING)
+                return check_update(await self.learner.update(batch), batch.update)
+            except BaseException as error:
+                if is_own(error):
+                    fault = UpdateUncertain(f"update {batch.update} failed: {described(error)}")
+                elif isinstance(error, UpdateUncertain):
+                    fault = error
+                else:
+                    raise
+            self.failures += 1
+            await self._after_failure(fault, self.failures)
+            self._track.enter(TrainerState.TRAINING)
 
     async def _after_failure(self, fault: LearnerFault, failures: int) -> None:
         rule = self._retry

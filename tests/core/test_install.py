@@ -39,7 +39,7 @@ def hint_of(tmp_path):
     (site / "dartsim" / "core").mkdir(parents=True)
     for name in ("__init__.py", "core/__init__.py"):
         (site / "dartsim" / name).touch()
-    for name in ("errors.py", "install.py"):
+    for name in ("errors.py", "install.py", "words.py"):
         shutil.copy(ROOT / "dartsim" / "core" / name, site / "dartsim" / "core")
     noted = site / "dartsim-0.1.0.dist-info"
     noted.mkdir()

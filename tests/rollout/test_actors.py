@@ -93,10 +93,10 @@ async def test_the_session_of_a_broken_desktop_is_closed_before_its_tear_down(fa
     assert fakes.now() == 56.0
 
 
-async def test_a_bug_in_one_attempt_ends_the_rollout_and_leaves_no_desktop(fakes):
-    provider = fakes.Provider(faults={"step": ZeroDivisionError()})
-    source = fakes.Source(6)
-    rollout, cluster, _ = make(fakes, source, provider, num_envs=3)
+async def test_a_bug_in_the_pool_ends_the_rollout_and_leaves_no_desktop(fakes):
+    provider, source = fakes.Provider(), fakes.Source(6)
+    service = fakes.Sessions(actions=["act", ZeroDivisionError()])
+    rollout, cluster, _ = make(fakes, source, provider, num_envs=3, service=service)
     with pytest.raises(ExceptionGroup):
         await rollout.run()
     assert (provider.live, cluster.leases) == (0, {})

@@ -167,11 +167,11 @@ async def test_the_session_is_closed_before_scoring(fakes):
     assert (session.closed_at, trajectory.finished) == (8.0, 28.0)
 
 
-async def test_a_bug_is_no_fault(fakes):
-    session = fakes.Session()
+async def test_a_bug_of_the_pool_is_no_fault(fakes):
+    session = fakes.Session(["act", ZeroDivisionError()])
     with pytest.raises(ZeroDivisionError):
-        await run(fakes, fakes.Desktop(faults={"step": ZeroDivisionError()}), session)
-    assert session.closed_at == 8.0
+        await run(fakes, fakes.Desktop(), session)
+    assert session.closed_at == 11.0
 
 
 @given(st.floats(0.0, 14.5))
