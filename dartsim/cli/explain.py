@@ -56,26 +56,29 @@ def explain(
     from dartsim.core.errors import ConfigError
     from dartsim.lab.virtual import as_virtual, changed
     from dartsim.observe.idle import ranking
+    from dartsim.observe.rundir import reading
 
     config, idle = _idle_of(run, on, hours)
     if idle is None:
         raise ConfigError(f"{run} kept no segments to explain; run it again with recorder.max_segments above 0")
-    rows = ranking(idle)
-    explained: dict[str, Any] = {
-        "run_dir": run,
-        "from_hours": idle["start_seconds"] / 3600.0,
-        "to_hours": idle["end_seconds"] / 3600.0,
-        "causes": rows,
-        "at_work": _at_work(idle),
-    }
+    with reading(Path(run)):
+        rows = ranking(idle)
+        explained: dict[str, Any] = {
+            "run_dir": run,
+            "from_hours": idle["start_seconds"] / 3600.0,
+            "to_hours": idle["end_seconds"] / 3600.0,
+            "causes": rows,
+            "at_work": _at_work(idle),
+        }
     gains: Gains | None = None
     if gain:
-        simulated = as_virtual(config)
+        simulated = as_virtual(config or load_config(_simulated_file(run)))
         length = {"run.hours": hours or min(simulated.run.hours, MAX_HOURS), "run.updates": None}
         gains = _gains(changed(simulated, length), rows, seeds, processes, ray)
         explained["gains"] = {"base": dict(gains.base), "without": [asdict(item) for item in gains.gains]}
     if json_file != "-":
-        _show(explained, run, gains)
+        with reading(Path(run)):
+            _show(explained, run, gains)
     if json_file is not None:
         write_json(explained, json_file)
 
@@ -91,23 +94,27 @@ def _at_work(idle: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _idle_of(run: str, on: str | None, hours: float | None) -> tuple[Config, Mapping[str, Any] | None]:
-    """Return the configuration (of a real run, its twin) and the idle causes of a run, or of a simulated scheduler."""
+def _simulated_file(run: str) -> str:
+    """Return what to simulate in place of a run: the twin of a real one, or else its own configuration."""
     from dartsim.cli.measure import TWIN
-    from dartsim.config import load, presets
+    from dartsim.core.files import below
+
+    return str(below(Path(run), TWIN)) if (Path(run) / TWIN).is_file() else run
+
+
+def _idle_of(run: str, on: str | None, hours: float | None) -> tuple[Config | None, Mapping[str, Any] | None]:
+    """Return the idle causes of a run, or of a simulated scheduler with its configuration."""
+    from dartsim.config import presets
     from dartsim.config.sections.run import RecorderConfig
     from dartsim.lab.virtual import as_virtual, changed
     from dartsim.observe.idle import idle
-    from dartsim.observe.rundir import CONFIG, read_run
+    from dartsim.observe.rundir import read_run
     from dartsim.run.prepare import prepare
     from dartsim.run.simulation import run_simulation
 
-    folder, is_scheduler = Path(run), run.endswith(".toml") or run in presets()
-    twin = folder / TWIN
-    if on is None and not is_scheduler:
-        found = read_run(folder)
-        return load(twin if twin.is_file() else folder / CONFIG), found.idle
-    config = load_config(str(twin) if twin.is_file() else run, on=on)
+    if on is None and not run.endswith(".toml") and run not in presets():
+        return None, read_run(Path(run)).idle
+    config = load_config(_simulated_file(run), on=on)
     simulated = as_virtual(config)
     length = {"run.hours": hours or min(config.run.hours, MAX_HOURS), "run.updates": None}
     simulated = changed(simulated, {**length, "recorder.max_segments": RecorderConfig().max_segments})

@@ -45,14 +45,16 @@ def report(
         raise ConfigError(f"{'--best' if best else '--out'} is about a GIF; name its task with --episode")
     from dartsim.cli.console import figure_table
     from dartsim.observe.report import render_report
-    from dartsim.observe.rundir import read_run
+    from dartsim.observe.rundir import read_run, reading
 
     run = read_run(folder)
-    page = render_report(run)
+    with reading(folder):
+        table = figure_table([(run.name, run.summary)])
+        page = render_report(run)
     if json_file is not None:
         write_json(dict(run.summary), json_file)
     if json_file != "-":
-        out.print(figure_table([(run.name, run.summary)]))
+        out.print(table)
         out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
 
 
@@ -60,7 +62,7 @@ def _film(folder: Path, episode: int, best: bool, target: Path, json_file: str |
     from dartsim.observe.rundir import read_run
     from dartsim.run.resume import resumed
 
-    if read_run(folder).summary["surrogate"]:
+    if read_run(folder).summary.get("surrogate", True):
         raise ConfigError(f"{folder} was run with a surrogate policy: it has no model to film")
     prepared, learning = resumed(folder, [f"tasks.held_out={episode + 1}"], best=best)
     trajectory = learning.film(prepared.held_out[episode], target)
@@ -79,9 +81,11 @@ def rescore(folder: Folder, json_file: Json = None) -> None:
     from dataclasses import asdict
 
     from dartsim.cli.console import out, plain_table
+    from dartsim.observe.rundir import reading
     from dartsim.run.rescore import rescore as score_again
 
-    scores = score_again(folder)
+    with reading(folder):
+        scores = score_again(folder)
     compared = [score for score in scores if score.score is not None]
     differing = [score for score in compared if not score.same]
     if json_file is not None:

@@ -52,16 +52,17 @@ def measure(
     from dartsim.lab.verdict import run_figures
     from dartsim.lab.virtual import as_json, compare
     from dartsim.lab.virtual import twin as twin_of
-    from dartsim.observe.rundir import CONFIG, read_run, write_text
+    from dartsim.observe.rundir import CONFIG, read_run, reading, write_text
     from dartsim.observe.timings import TIMINGS, read_timings
     from dartsim.run.execute import execute
 
     summary = read_run(run).summary
     config = load(run / CONFIG)
-    measured = measured_by(config, read_timings(run))
     profile = out_file or run / PROFILE
-    write_text(profile, profile_toml(measured, _about(run, measured)))
-    twin = twin_of(config, measured, summary, run / TIMINGS)
+    with reading(run):
+        measured = measured_by(config, read_timings(run))
+        write_text(profile, profile_toml(measured, _about(run, measured)))
+        twin = twin_of(config, measured, summary, run / TIMINGS)
     write_text(run / TWIN, to_toml(twin))
     written: dict[str, Any] = {
         "profile": str(profile),

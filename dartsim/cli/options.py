@@ -285,6 +285,7 @@ def load_config(
     """
     from dartsim.config import load
     from dartsim.config.load import PROFILE
+    from dartsim.core.files import below
     from dartsim.observe.rundir import CONFIG
     from dartsim.sim.env_profiles import PROFILES
 
@@ -292,7 +293,7 @@ def load_config(
     given = list(overrides)
     file = None if scheduler is None else Path(scheduler)
     if file is not None and (file / CONFIG).is_file():
-        file = file / CONFIG
+        file = below(file, CONFIG)
     if profile is not None:
         path = Path(profile)
         if profile in PROFILES:
@@ -300,9 +301,9 @@ def load_config(
         elif profile and path.is_file():
             measured = path
         elif profile and (path / PROFILE).is_file():
-            measured = path / PROFILE
+            measured = below(path, PROFILE)
         elif profile and file is None and (path / CONFIG).is_file():
-            file = path / CONFIG
+            file = below(path, CONFIG)
         else:
             raise ConfigError(
                 f"there is no profile, run or file {profile!r}; profiles: {', '.join(PROFILES)}; a run's folder, or a "

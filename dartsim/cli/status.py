@@ -42,6 +42,13 @@ def status(
 
     It reads the status file that the run writes, and does not disturb the run.
     """
+    from dartsim.observe.rundir import reading
+
+    with reading(folder):
+        _status(folder, json_file, follow=follow, each=each)
+
+
+def _status(folder: Path, json_file: str | None, *, follow: bool, each: bool) -> None:
     if not follow:
         current = read_status(folder)
         if json_file is not None:
@@ -66,20 +73,23 @@ def read_status(folder: Path) -> dict[str, Any]:
         ConfigError: If there is none, or it cannot be read.
     """
     from dartsim.core.errors import ConfigError
+    from dartsim.core.files import below
     from dartsim.observe.rundir import CONFIG, SUMMARY, is_held
     from dartsim.run.watch import STATUS
 
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
     running = is_held(folder)  # before reading the file, which a run that ends meanwhile has updated
-    path = folder / STATUS
+    path = below(folder, STATUS)
     try:
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{path} is not a file")
         status = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         if (folder / CONFIG).is_file() and not (folder / SUMMARY).is_file():
             return _begun(folder)
         raise ConfigError(f"{folder} has no {STATUS}; a run's folder is wanted, as `dartsim run` prints it") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read ({error}); the file is the run's own, whole or not there") from None
     if not isinstance(status, dict) or not isinstance(status.get("components"), list):
         raise ConfigError(f"{path} is no status of a run; the file is the run's own")
@@ -101,18 +111,22 @@ def _silent_since(path: Path) -> str | None:
 
 def _begun(folder: Path) -> dict[str, Any]:
     """Return the status of a run that has started and has no status file yet."""
-    from dartsim.config import load
+    from dartsim.config.load import NONE, read_tree
+    from dartsim.core.files import below
     from dartsim.observe.rundir import CONFIG, is_held
 
-    config, held = load(folder / CONFIG), is_held(folder)
+    # As text: its plug-ins are not imported.
+    config, held = read_tree(below(folder, CONFIG)), is_held(folder)
+    run, backend = config["run"], config["backend"]
+    simulated = not backend["real_time"] and {backend[part] for part in ("desktops", "workers", "learner")} == {"sim"}
     return {
         "state": "starting" if held else "crashed",
-        "name": config.name,
-        "preset": config.preset,
-        "seed": config.run.seed,
-        "clock": "virtual" if config.backend.virtual else "real",
+        "name": config["preset"] if run["name"] == NONE else run["name"],
+        "preset": config["preset"],
+        "seed": run["seed"],
+        "clock": "virtual" if simulated else "real",
         "run_seconds": 0.0,
-        "of_seconds": config.run.hours * 3600.0,
+        "of_seconds": run["hours"] * 3600.0,
         "error": None if held else f"it ended before anything had happened; `dartsim resume {folder}` begins it",
         "alarms": [],
         "counts": {},

@@ -16,7 +16,16 @@ from pydantic.fields import FieldInfo
 from dartsim.config.rules import check
 from dartsim.config.schema import AttemptsConfig, BatchConfig, Config, RolloutConfig
 from dartsim.core.errors import ConfigError, did_you_mean, no_such
-from dartsim.core.registry import TAG, Choice, PluginTables, use_plugins, used_plugins
+from dartsim.core.files import below
+from dartsim.core.registry import (
+    TAG,
+    Choice,
+    PluginTables,
+    check_plugins,
+    trust_module,
+    use_plugin,
+    used_plugins,
+)
 
 Tree = dict[str, Any]
 
@@ -106,7 +115,7 @@ def _workload(name: str) -> Tree:
             "(`dartsim presets`), a TOML file or the folder of a run are taken, too"
         )
     if path.is_dir() and not is_preset:
-        path = next((path / file for file in (PROFILE, "config.toml") if (path / file).is_file()), path / PROFILE)
+        path = next((below(path, file) for file in (PROFILE, "config.toml") if (path / file).is_file()), path / PROFILE)
     own = {} if is_preset else _read(path)
     if not is_preset and "preset" not in own:
         if is_file and own.keys() - {"about"} == {"cluster"} and own["cluster"].keys() == {"env"}:
@@ -206,6 +215,7 @@ def load(
     given: Tree = {}
     for override in overrides:
         given = merge(given, parse_override(override))
+    _trust(given)
     name = {**own, **given}.get("preset", "dart") if preset_name is None else preset_name
     if not isinstance(name, str):
         raise ConfigError(f"preset must be the name of a preset, got {name!r}; there are: {', '.join(presets())}")
@@ -240,7 +250,7 @@ def from_tree(tree: Mapping[str, Any]) -> Config:
     Raises:
         ConfigError: As ``load``.
     """
-    use_plugins(tree, "")
+    check_plugins(tree, "")
     tree = {**_nulled(tree, Config), "plugin_modules": used_plugins()}
     unknown = list(_unknown_keys(tree, Config, ()))
     if unknown:
@@ -303,6 +313,22 @@ def parse_override(text: str) -> Tree:
     return _tree(".".join(parts), _value(value.strip()))
 
 
+def _trust(given: Tree) -> None:
+    """Trust the code that overrides name: unlike those of a file, they are the caller's own."""
+    modules = given.get("plugin_modules", [])
+    for module in modules if isinstance(modules, list) else ():
+        use_plugin(str(module))
+    for module in _env_modules(given):
+        trust_module(module)
+
+
+def _env_modules(tree: Tree) -> list[str]:
+    """Return the modules of the environment and of the adapter that settings name (``gym``)."""
+    gym = tree.get("gym", {})
+    names = [gym.get(key) for key in ("env", "wrapper")] if isinstance(gym, Mapping) else []
+    return [name.partition(":")[0] for name in names if isinstance(name, str) and ":" in name]
+
+
 def _tree(key: str, value: Any) -> Tree:
     """Return one setting as a tree."""
     for part in reversed(key.split(".")):
@@ -360,11 +386,11 @@ def _value(text: str) -> Any:
         return text
 
 
-def _read(file: Path) -> Tree:
-    """Return a file's settings, without its ``about`` table.
+def read_tree(file: Path) -> Tree:
+    """Return a file's settings as they are written, without its ``about`` table.
 
     Raises:
-        ConfigError: If it cannot be read, is not TOML, or has a key that the schema does not have.
+        ConfigError: If it cannot be read or is not TOML.
     """
     try:
         tree = tomllib.loads(file.read_text("utf-8"))
@@ -374,10 +400,20 @@ def _read(file: Path) -> Tree:
         raise ConfigError(f"there is no configuration file {file}{hint}") from None
     except OSError as error:
         raise ConfigError(f"the configuration file {file} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
     tree.pop("about", None)  # of a preset's file that was copied, or of a profile
-    use_plugins(tree, f"{file}: ")  # they have keys
+    return tree
+
+
+def _read(file: Path) -> Tree:
+    """Return a file's settings.
+
+    Raises:
+        ConfigError: As ``read_tree``, if it names code that nobody asked for, or has a key that the schema does not.
+    """
+    tree = read_tree(file)
+    check_plugins(tree, f"{file}: ", others=_env_modules(tree))
     unknown = list(_unknown_keys(tree, Config, (), partial=True))
     if unknown:
         raise ConfigError("\n".join(f"{file}: {sentence}" for sentence in unknown))

@@ -28,7 +28,7 @@ from __future__ import annotations
 import os
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -256,8 +256,7 @@ def use_plugin(module: str, named_by: str = "--plugin") -> None:
     Raises:
         ConfigError: If it cannot be imported.
     """
-    if not all(part.isidentifier() for part in module.split(".")):
-        raise ConfigError(f"{named_by} {module!r}: wanted a module's name, such as package.module")
+    check_module_name(module, named_by)
     try:
         import_module_here(module)
     except ImportError as error:
@@ -272,17 +271,49 @@ def used_plugins() -> list[str]:
     return [name for name in os.environ.get(VARIABLE, "").split(",") if name]
 
 
-def use_plugins(tree: Mapping[str, Any], where: str) -> None:
-    """Import the modules that a tree of settings names as ``plugin_modules``; ``where`` it is from, for errors.
+_trusted: set[str] = set()
+
+
+def trust_module(module: str) -> None:
+    """Let files name a module that the command line or a program has named, and that is imported later."""
+    _trusted.add(module)
+
+
+def check_plugins(tree: Mapping[str, Any], where: str, *, others: Iterable[str] = ()) -> None:
+    """Refuse settings that name modules which nobody else has named: they may be from a stranger's file.
+
+    Args:
+        tree: Settings, with the modules of ``plugin_modules``.
+        where: Their file, for errors.
+        others: Further modules that the settings name.
 
     Raises:
-        ConfigError: If that is no list of modules, or one cannot be imported.
+        ConfigError: If ``plugin_modules`` is no list of modules, or one of all these would have to be imported.
     """
     modules = tree.get("plugin_modules", [])
     if not isinstance(modules, list) or not all(isinstance(module, str) for module in modules):
         raise ConfigError(f"{where}plugin_modules = {modules!r}: wanted a list of modules' names")
     for module in modules:
-        use_plugin(module, f"{where}plugin_modules:")
+        check_module_name(module, f"{where}plugin_modules:")
+        if module in sys.modules:  # nothing is run by naming it; processes that this one starts import it, too
+            use_plugin(module)
+    known = _trusted.union(used_plugins())
+    if unknown := [module for module in dict.fromkeys([*modules, *others]) if module not in known]:
+        options = " ".join(f"--plugin {module}" for module in unknown)
+        raise ConfigError(
+            f"{where}names code that would be imported: {', '.join(unknown)}; no file is trusted with that. If you "
+            f"trust this code, give {options}"
+        )
+
+
+def check_module_name(module: str, named_by: str) -> None:
+    """Refuse a text that names no module.
+
+    Raises:
+        ConfigError: If it does not.
+    """
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise ConfigError(f"{named_by} {module!r}: wanted a module's name, such as package.module")
 
 
 def import_module_here(module: str) -> ModuleType:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError, NothingCollected
+from dartsim.core.files import refuse_links
 from dartsim.core.ports import ContentModel
 from dartsim.core.types import Trajectory, Weights
 from dartsim.real.evaluate import attempts_at, play
@@ -135,6 +136,7 @@ def from_model(
 
 def from_run(run: Path, config: Config) -> Collected:
     """Return the successes that a finished run kept, for a configuration's tasks."""
+    refuse_links(run)
     if not (run / SUCCESSES).is_dir():
         raise ConfigError(
             f"{run} kept no successes: that takes curation.pool.enabled = true, curation.pool.keep_per_task of at "

@@ -157,11 +157,13 @@ def _make_here(run: ComparedRun, report: Report) -> EndedRun | None:
 
 
 def _read(path: Path) -> EndedRun:
-    from dartsim.observe.rundir import read_run
+    from dartsim.observe.rundir import read_run, reading
     from dartsim.run.resume_point import METRICS
 
-    lines = (path / METRICS).read_text("utf-8").splitlines()
-    return EndedRun(read_run(path).summary, [json.loads(line)["time"] / 3600.0 for line in lines])
+    summary = read_run(path).summary
+    with reading(path):
+        lines = (path / METRICS).read_text("utf-8").splitlines()
+        return EndedRun(summary, [json.loads(line)["time"] / 3600.0 for line in lines])
 
 
 def make_archive(run: ComparedRun, report: Report) -> bytes:

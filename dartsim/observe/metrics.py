@@ -6,6 +6,7 @@ Times are seconds of the run, so that the same run writes the same bytes.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -72,8 +73,8 @@ class JsonlWriter(UpdateWriter):
         self._file.close()
 
 
-def read_updates(path: Path, *, last: int) -> list[UpdateRecord]:
-    """Return the updates up to ``last`` from a file of ``JsonlWriter``, without truncated lines."""
+def read_updates(path: Path, *, last: float = math.inf) -> list[UpdateRecord]:
+    """Return the updates, up to ``last``, from a file of ``JsonlWriter``, without truncated lines."""
     records = {record.update: record for record in _read_lines(path, UpdateRecord)}  # the last line of each
     return [record for number, record in sorted(records.items()) if number <= last]
 

@@ -17,6 +17,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from dartsim.core.files import below
 from dartsim.observe import charts
 from dartsim.observe.alarm import hours
 from dartsim.observe.bias import BAND, JUDGED, ByClass, class_shares, judged, least, usable
@@ -242,7 +243,7 @@ def _samples(run: RunDir) -> list[dict[str, str]]:
     return [
         {
             "caption": sample["caption"],
-            "source": "data:image/png;base64," + b64encode((run.path / sample["file"]).read_bytes()).decode(),
+            "source": "data:image/png;base64," + b64encode(below(run.path, sample["file"]).read_bytes()).decode(),
         }
         for sample in run.summary.get("samples", ())
     ]
@@ -350,7 +351,7 @@ def _number(summary: Mapping[str, Any], name: str) -> str:
 def _cards(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     cards = []
     warm = " after the warm-up" if summary.get("warmup_hours") else ""
-    for name, (below, phrase) in CARDS.items():
+    for name, (beneath, phrase) in CARDS.items():
         style = FIGURES[name]
         value, unit = figure_parts(name, summary.get(name))
         cards.append(
@@ -359,7 +360,7 @@ def _cards(summary: Mapping[str, Any]) -> list[dict[str, str]]:
                 "label": style.label,
                 "value": value,
                 "unit": unit,
-                "below": phrase.format(_number(summary, below)) + (warm if below == "num_updates" else ""),
+                "below": phrase.format(_number(summary, beneath)) + (warm if beneath == "num_updates" else ""),
                 "definition": style.definition,
             }
         )

@@ -16,7 +16,6 @@ from __future__ import annotations
 import fcntl
 import gzip
 import json
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,8 +23,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dartsim.core.errors import ConfigError
-from dartsim.core.registry import use_plugins
+from dartsim.core.errors import ConfigError, DartsimError
+from dartsim.core.files import below, refuse_links
 from dartsim.observe.figures import series
 from dartsim.observe.idle import idle
 from dartsim.observe.perfetto import perfetto
@@ -137,13 +136,25 @@ def read_run(path: Path) -> RunDir:
         raise ConfigError(
             f"{path} is not a finished run: it has no {', '.join(missing)}; name a folder that `dartsim run` wrote"
         )
+    refuse_links(path)
     run = RunDir(path)
-    try:
-        use_plugins(tomllib.loads(run.config_toml), f"{path / CONFIG}: ")  # for their figures
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path / CONFIG} is not TOML ({error}); the run has to be repeated") from None
     _ = run.summary, run.series, run.timeline, run.idle
     return run
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Say in one sentence that a run's files are not what a run writes, whatever that makes fail.
+
+    Raises:
+        ConfigError: If something fails, other than an error of our own or of the system.
+    """
+    try:
+        yield
+    except (DartsimError, OSError):
+        raise
+    except Exception as error:
+        raise ConfigError(f"{path} holds something else than a run writes: {type(error).__name__}: {error}") from error
 
 
 def _refuse_unfinished(path: Path) -> None:
@@ -168,7 +179,9 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file whole or not at all."""
     unfinished = path.with_name(path.name + ".part")
-    unfinished.write_bytes(data)
+    unfinished.unlink(missing_ok=True)
+    with unfinished.open("xb") as file:  # a new file: a link of this name is not followed
+        file.write(data)
     unfinished.replace(path)
 
 
@@ -188,7 +201,7 @@ def _text(folder: Path, name: str) -> str:
 def _object(folder: Path, name: str) -> dict[str, Any]:
     try:
         value = json.loads(_text(folder, name))
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{folder / name} is not JSON ({error}); the run has to be repeated") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{folder / name} holds a {type(value).__name__}, a JSON object is wanted")
@@ -248,8 +261,10 @@ def _lines(value: Any, indent: str, *, top: bool = False) -> Iterator[str]:
 def is_held(folder: Path) -> bool:
     """Return whether a process holds a run directory now; never, on a file system without locks."""
     try:
-        lock = (folder / LOCK).open("rb")
-    except OSError:
+        lock = below(folder, LOCK).open("rb") if (folder / LOCK).is_file() else None
+    except (OSError, ConfigError):
+        return False
+    if lock is None:
         return False
     with lock, suppress(OSError):
         try:
@@ -276,10 +291,11 @@ def held(folder: Path) -> Iterator[None]:
     """Hold a run directory, which is made if it is missing.
 
     Raises:
-        ConfigError: If another process holds it, or it cannot be made.
+        ConfigError: If another process holds it, it cannot be made, or it has links in it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        refuse_links(folder)
         lock = (folder / LOCK).open("ab")
     except OSError as error:
         raise ConfigError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from dartsim.real.ray_cluster.backend import session
 from dartsim.run.prepare import PreparedRun, prepare_run
 from dartsim.run.realtime import run_realtime
 from dartsim.run.results import RunResult, Samples, learning_curve
-from dartsim.run.resume_point import FIRST, METRICS, SEGMENTS, SNAPSHOTS, ResumePoint
+from dartsim.run.resume_point import FIRST, METRICS, SEGMENTS, SETTINGS, SNAPSHOTS, ResumePoint
 from dartsim.run.simulation import run_simulation
 from dartsim.run.watch import Watch
 from dartsim.store.backends import open_store, store_backend
@@ -37,6 +36,9 @@ if TYPE_CHECKING:
 TENSORBOARD = "tensorboard"
 BEST, SUCCESSES = "best", "successes"
 """Folders of a run whose model learned: promoted weights, and the successes that it keeps."""
+
+OWN = (DATABASE_FILE, METRICS, SNAPSHOTS, SEGMENTS, BEST, SUCCESSES, CHECKPOINTS_FOLDER, SCREENS_FOLDER)
+"""What a run needs to find missing where it begins."""
 
 MoreFigures = Callable[[PreparedRun, Mapping[str, Any], Sequence[Snapshot]], Mapping[str, Any]]
 """Returns further figures of a run, given its configuration, its figures and its snapshots."""
@@ -71,14 +73,14 @@ def begin(
     instruments: Sequence[Instrument] = (),
     more_figures: MoreFigures | None = None,
 ) -> tuple[RunDir, RunResult]:
-    """Start a run in an empty run directory that this process has locked; otherwise as ``execute``."""
-    claim(path)
+    """Start a run in a run directory that this process has locked and that holds none; otherwise as ``execute``."""
     write_text(path / CONFIG, to_toml(prepared.config))
     store = stored(prepared.config, path)
     with closing(store):
         refuse_stored(store, path)
         first = trained.evaluate(Weights(0, trained.newest.source)) if trained else None
-        store.save({FIRST: first})
+        # First of all: what the run writes from now on belongs to a database that has begun.
+        store.save({FIRST: first, SETTINGS: prepared.config.model_dump(mode="json")})
         parts = Parts(prepared, path, store, trained, first=first)
         return run_parts(parts, instruments, more_figures)
 
@@ -242,14 +244,8 @@ def refuse_used(path: Path, *, ours: bool = False) -> None:
             f"{path} holds a run that did not come to its end; go on with `dartsim resume {path}`, give another folder "
             "with --out, or remove it"
         )
-
-
-def claim(path: Path) -> None:
-    """Remove what a run that never started left in its directory."""
-    for leftover in (DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm", METRICS, SNAPSHOTS, SEGMENTS):
-        (path / leftover).unlink(missing_ok=True)
-    for folder in (BEST, SUCCESSES, CHECKPOINTS_FOLDER, SCREENS_FOLDER):
-        shutil.rmtree(path / folder, ignore_errors=True)
+    if found := next((name for name in OWN if (path / name).exists()), None):
+        raise ConfigError(f"{path} holds {found}, which a run writes itself; give another folder with --out")
 
 
 def meta(config: Config, result: RunResult) -> dict[str, Any]:

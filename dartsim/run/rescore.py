@@ -46,7 +46,10 @@ def rescore(folder: Path) -> list[Rescored]:
     stored = store_backend(where).scores(where, folder)
     if not stored:
         raise ConfigError(f"{folder} has no attempt that was scored on a real desktop")
-    return asyncio.run(_rescore(stored, ScoreArchive(folder / SCORES), config.desktop.scoring))
+    settings = config.desktop.scoring
+    if settings.sandbox == "process":  # the run may be somebody else's, and its answers were not looked at
+        settings = settings.replace(sandbox="auto")
+    return asyncio.run(_rescore(stored, ScoreArchive(folder / SCORES), settings))
 
 
 async def _rescore(stored: list[StoredScore], archive: ScoreArchive, settings: ScoringConfig) -> list[Rescored]:

@@ -6,24 +6,50 @@ run.lock -> config.toml -> store.recover -> checkpoint -> scheduler and measurem
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dartsim.config import Config, load, to_toml
-from dartsim.core.errors import ConfigError
+from dartsim.core.errors import ConfigError, StoreFault
+from dartsim.core.files import refuse_links
+from dartsim.curation.scheduler_state import RECORDER, SCHEDULER
 from dartsim.observe import Instrument
 from dartsim.observe.metrics import read_updates
 from dartsim.observe.records import HELD_OUT
-from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, held, read_run, write_text
+from dartsim.observe.rundir import (
+    CONFIG,
+    LOCK,
+    SERIES,
+    SUMMARY,
+    RunDir,
+    held,
+    is_held,
+    read_run,
+    refuse_held,
+    write_text,
+)
 from dartsim.real.ray_cluster.backend import session
-from dartsim.run.execute import BEST, MoreFigures, Parts, begin, learned, run_parts, stored
+from dartsim.run.execute import (
+    BEST,
+    SUCCESSES,
+    TENSORBOARD,
+    MoreFigures,
+    Parts,
+    begin,
+    learned,
+    run_parts,
+    stored,
+)
 from dartsim.run.prepare import PreparedRun, prepare, prepare_run
 from dartsim.run.results import RunResult
-from dartsim.run.resume_point import LIVES, METRICS, ResumePoint, read_resume_point
+from dartsim.run.resume_point import LIVES, METRICS, SETTINGS, ResumePoint, read_resume_point
+from dartsim.run.watch import STATUS
 from dartsim.store.backends import store_backend
+from dartsim.store.checkpoints import checkpoint_folders
+from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE
 
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning
@@ -49,32 +75,32 @@ def resume(
         more_figures: As for ``execute``.
 
     Raises:
-        ConfigError: If there is no run, it has finished, its store was in memory, or another process runs it.
+        ConfigError: If there is no run, it has finished, its store was in memory or is not whole, a setting changed
+            that must not (``CHANGEABLE``), its configuration names code (``--plugin``), or another process runs it.
         StoreFault: If its database does not answer.
     """
     config = resumable(path, hours=hours, updates=updates)
     with session(config):
         prepared = prepare_run(config)
-        planned = load(path / CONFIG).run.hours
         with held(path):
+            # Again: another process may have run it meanwhile.
+            config = _resumable(path, hours=hours, updates=updates)
             store = stored(config, path)
             with closing(store):
                 resume_point = read_resume_point(store, path)
-                if resume_point is not None and hours is not None:
-                    refuse_hours(path, hours, resume_point.seconds / 3600.0, planned)
                 if on_resume is not None:
                     on_resume(config, resume_point)
                 if resume_point is not None:
                     resume_point = replace(resume_point, longer=hours is not None or updates is not None)
                     write_text(path / CONFIG, to_toml(config))
                     # Before the model is read, which takes minutes: a process killed meanwhile counts as a life.
-                    store.save({LIVES: [*resume_point.lives, resume_point.as_json()]})
+                    lives = [*resume_point.lives, resume_point.as_json()]
+                    store.save({LIVES: lives, SETTINGS: config.model_dump(mode="json")})
                     trained = learned(prepared, path, instruments, restore=resume_point.recovered.checkpoint)
                     parts = Parts(prepared, path, store, trained, first=resume_point.first, resume_point=resume_point)
                     return run_parts(parts, instruments, more_figures)
-                store.clear()
+                store.clear()  # of the documents of a run in which nothing happened
             # The configuration stays: a model's warm start takes minutes, and the process may be killed.
-            (path / SUMMARY).unlink(missing_ok=True)
             trained = learned(prepared, path, instruments)
             return begin(prepared, path, trained, instruments, more_figures)
 
@@ -113,11 +139,18 @@ def stored_config(path: Path, changes: Sequence[str] = ()) -> Config:
     """
     if not (path / CONFIG).is_file():
         raise ConfigError(f"{path} is no run's folder: it has no {CONFIG}; name a folder that `dartsim run` made")
+    refuse_links(path)
     return load(path / CONFIG, overrides=changes)
 
 
 def resumable(path: Path, *, hours: float | None = None, updates: int | None = None) -> Config:
     """Return the configuration of a run, or refuse one that cannot be resumed."""
+    if is_held(path):
+        refuse_held(path)
+    return _resumable(path, hours=hours, updates=updates)
+
+
+def _resumable(path: Path, *, hours: float | None, updates: int | None) -> Config:
     changes = [] if hours is None else [f"run.hours={float(hours)}"]
     changes += [] if updates is None else [f"run.updates={updates}"]
     config = stored_config(path, changes)
@@ -126,6 +159,16 @@ def resumable(path: Path, *, hours: float | None = None, updates: int | None = N
             f'{path} was run with curation.store = "{config.curation.store}", of which nothing is left; run it again, '
             'with "sqlite"'
         )
+    documents = _documents(config, path)
+    refuse_changes(config, path, documents.get(SETTINGS))
+    if SCHEDULER in documents:
+        planned = documents.get(SETTINGS, {}).get("run", {}).get("hours", config.run.hours)
+        changed = hours is not None or planned != config.run.hours
+        if changed:
+            refuse_hours(path, config.run.hours, documents[RECORDER]["time"] / 3600.0, planned)
+        done = documents[SCHEDULER]["update"]
+        if config.run.updates is not None and config.run.updates < done:
+            raise ConfigError(f"{path} has {done} updates already; run.updates = {config.run.updates} is too few")
     summary = _summary(path)
     if summary is None or summary.get("interrupted", False):
         return config
@@ -155,6 +198,100 @@ def resumable(path: Path, *, hours: float | None = None, updates: int | None = N
             f"found there again, say how many updates or hours it shall have at most in all: --updates {2 * finished}"
         )
     return config
+
+
+CHANGEABLE = (
+    *("run.hours", "run.updates", "run.target_success", "run.name", "run.fail_on_alarm"),
+    *("trainer.evaluation.every_updates", "storage.checkpoint_every_updates"),
+    *("storage.keep_checkpoints", "storage.max_disk_gib", "storage.durability"),
+    *("alarms", "plugin_modules", "curation.store", "desktop.hosts", "vllm.addresses", "ray.address"),
+)
+"""Settings and sections that may change between a run and its resume: length, alarms, disk, addresses."""
+
+
+def refuse_changes(config: Config, path: Path, before: Mapping[str, Any] | None) -> None:
+    """Refuse settings that the stored state of a run does not fit.
+
+    Args:
+        config: The configuration to resume with.
+        path: The run directory.
+        before: The configuration that it ran with last; None: unknown.
+
+    Raises:
+        ConfigError: With the key, the old and the new value.
+    """
+    if before is None:
+        return
+    now = dict(_leaves(json.loads(json.dumps(config.model_dump(mode="json")))))
+    old = dict(_leaves(before))
+    for key in sorted(now.keys() | old.keys()):
+        may_change = any(key == own or key.startswith(f"{own}.") for own in CHANGEABLE)
+        if not may_change and now.get(key) != old.get(key):
+            raise ConfigError(
+                f"{path / CONFIG} sets {key} = {now.get(key)!r}, and the run began with {old.get(key)!r}: set it back, "
+                f"or begin another run. A resume may change {', '.join(CHANGEABLE)}"
+            )
+
+
+def _leaves(tree: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each setting with its dotted key."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{place}{name}.")
+        else:
+            yield f"{place}{name}", value
+
+
+UNWRITTEN = (CONFIG, LOCK, STATUS, DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm", TENSORBOARD)
+"""What a run directory may have before anything has happened."""
+
+
+def _documents(config: Config, path: Path) -> Mapping[str, Any]:
+    """Return the documents of the run's store; empty if it never began.
+
+    Raises:
+        ConfigError: If the store is not there, is damaged or lacks the newest transactions.
+    """
+    where = config.curation.store
+    backend = store_backend(where)
+    name = "its schema in the database" if backend.by_url else f"{DATABASE_FILE} (with {DATABASE_FILE}-wal)"
+    remedy = f"put {name} back as the run left it; nothing was changed"
+    try:
+        documents = backend.documents(where, path)
+    except StoreFault as fault:
+        if backend.by_url:  # it may answer later
+            raise
+        raise ConfigError(f"{path / DATABASE_FILE} is not what a run wrote: {fault}; {remedy}") from None
+    if documents and SCHEDULER in documents:
+        _refuse_older(path, documents[SCHEDULER]["update"], remedy)
+        return documents
+    begun = (METRICS, CHECKPOINTS_FOLDER, SUMMARY, SERIES, BEST, SUCCESSES)
+    names = begun if documents else sorted({entry.name for entry in path.iterdir()}.difference(UNWRITTEN))
+    if written := [own for own in names if _has_content(path / own)]:
+        raise ConfigError(
+            f"{path} holds what a run has written ({', '.join(written[:3])}), and {name} holds nothing of it: {remedy}"
+        )
+    return documents or {}
+
+
+def _refuse_older(path: Path, stored: int, remedy: str) -> None:
+    """Refuse a database that is older than the files: a crash costs the update that was under way, at most."""
+    updates = {"metrics": max((record.update for record in read_updates(path / METRICS)), default=0)}
+    folders = checkpoint_folders(path / CHECKPOINTS_FOLDER)
+    updates["checkpoints"] = max((int(folder.name.split("-")[1].partition(".")[0]) for folder in folders), default=0)
+    for name, newest in updates.items():
+        if newest > stored + 1:
+            raise ConfigError(
+                f"{path} has {name} of update {newest}, and its database ends at update {stored}: {remedy}. To go on "
+                f"from update {stored}, move the newer ones elsewhere"
+            )
+
+
+def _has_content(path: Path) -> bool:
+    """Whether a path is a file with bytes in it, or a folder with such a file at any depth."""
+    if path.is_dir():
+        return any(map(_has_content, path.iterdir()))
+    return path.is_file() and path.stat().st_size > 0
 
 
 def _last_rate(path: Path, finished: int) -> float:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LIVES, FIRST = "lives", "first_success_rate"
-"""Names of documents: how each life of the run resumed, and the success rate of its first weights."""
+LIVES, FIRST, SETTINGS = "lives", "first_success_rate", "config"
+"""Names of documents: how each life of the run resumed, the success rate of its first weights, its configuration."""
 METRICS, SNAPSHOTS, SEGMENTS = "metrics.jsonl", "snapshots.jsonl", "segments.bin"
 
 

@@ -135,13 +135,19 @@ class BlobStore:
             self._path(name).unlink(missing_ok=True)
 
     def names(self) -> Iterator[str]:
-        for path in self.folder.glob("??/*"):
+        for path in self._files():
             if not path.name.endswith(PARTIAL):
                 yield path.name
 
+    def _files(self) -> Iterator[Path]:
+        """Yield the files of the store, and half-written ones, through no link."""
+        for part in self.folder.glob("??"):
+            if not part.is_symlink():
+                yield from (path for path in part.glob("*") if _NAME.match(path.name) or path.suffix == PARTIAL)
+
     def sweep(self, keep: Collection[str]) -> int:
-        """Remove all other files, and half-written ones, while nothing writes; return how many."""
-        unwanted = [path for path in self.folder.glob("??/*") if path.name not in keep]
+        """Remove all other files of a store, and half-written ones, while nothing writes; return how many."""
+        unwanted = [path for path in self._files() if path.name not in keep]
         for path in unwanted:
             path.unlink()
         return len(unwanted)
@@ -225,6 +231,8 @@ class BlobStore:
     def _path(self, name: str) -> Path:
         if not _NAME.fullmatch(name):  # names may come from a file that somebody else made
             raise TornFile(f"{self.folder} has no file {name!r}: files are named by hashes")
+        if (self.folder / name[:2]).is_symlink():
+            raise TornFile(f"{self.folder / name[:2]} is a link")
         return self.folder / name[:2] / name
 
 

@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import file_digest, sha256
 from pathlib import Path
 
-from dartsim.core.errors import TornFile
+from dartsim.core.errors import ConfigError, TornFile
+from dartsim.core.files import below
 from dartsim.store.blobs import sync_folder
 
 MANIFEST = "manifest.json"
 PREFIX = "update-"
 PARTIAL = ".partial"
+_NAME = re.compile(rf"{PREFIX}\d{{8,}}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +66,9 @@ def read_checkpoint(folder: Path, *, check_files: bool = True) -> Checkpoint:
         data = (folder / MANIFEST).read_bytes()
         manifest = json.loads(data)
         update, files = int(manifest["update"]), dict(manifest["files"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        for name in files:
+            below(folder, name)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, ConfigError) as error:
         raise TornFile(f"{folder} is no whole checkpoint: its {MANIFEST} cannot be read ({error})") from None
     for name, expected in files.items():
         path = folder / name
@@ -76,9 +81,24 @@ def read_checkpoint(folder: Path, *, check_files: bool = True) -> Checkpoint:
     return Checkpoint(update=update, folder=folder, digest=sha256(data).hexdigest(), num_bytes=num_bytes)
 
 
+def checkpoint_folder(root: Path, name: str) -> Path:
+    """Return the folder of a checkpoint by its name, which may come from a file that somebody else made.
+
+    Raises:
+        TornFile: If no checkpoint has such a name, or it is a link.
+    """
+    folder = root / name
+    if not _NAME.fullmatch(name) or root.is_symlink() or folder.is_symlink():
+        raise TornFile(f"{root} has no checkpoint {name!r}")
+    return folder
+
+
 def checkpoint_folders(root: Path) -> list[Path]:
     """Return the folders of checkpoints, whole or partial, oldest first; none if there is no root."""
-    return sorted(path for path in root.glob(f"{PREFIX}*") if path.is_dir())
+    if root.is_symlink():
+        return []
+    found = (path for path in root.glob(f"{PREFIX}*") if _NAME.fullmatch(path.name.removesuffix(PARTIAL)))
+    return sorted(path for path in found if path.is_dir() and not path.is_symlink())
 
 
 def _files(folder: Path) -> Iterator[Path]:

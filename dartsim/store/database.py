@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from sqlalchemy import create_engine, event, inspect, select
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
-from sqlalchemy.pool import StaticPool
+from sqlalchemy.pool import NullPool, StaticPool
 
-from dartsim.core.errors import ConfigError, LayoutUnknown
+from dartsim.core.errors import ConfigError, LayoutUnknown, StoreFault
 from dartsim.core.install import install_command
-from dartsim.store.tables import LAYOUT, LAYOUT_KEY, META, METADATA
+from dartsim.store.tables import DOCUMENTS, LAYOUT, LAYOUT_KEY, META, METADATA
 from dartsim.store.transactions import fault_of
 
 LOCK_SECONDS = 30
@@ -38,10 +44,53 @@ def open_sqlite(path: Path, *, durable: bool = False) -> Engine:
             transaction. It survives the end of the process, however that comes, in any case.
     """
     return _with_transactions(
-        create_engine(f"sqlite:///{path}", connect_args={"timeout": LOCK_SECONDS}),
+        # Not as text: a path may have ? or % in it.
+        create_engine(URL.create("sqlite", database=str(path)), connect_args={"timeout": LOCK_SECONDS}),
         journal="WAL",
         synchronous="FULL" if durable else "NORMAL",
     )
+
+
+@contextmanager
+def reading_sqlite(path: Path) -> Iterator[Engine]:
+    """Open a SQLite file for reading; neither it nor what is beside it changes."""
+    log = path.with_name(f"{path.name}-wal")
+    with TemporaryDirectory(prefix="dartsim-") as folder:
+        options = "immutable=1"
+        if log.is_file() and log.stat().st_size:
+            # SQLite would write an index beside its log, and removes the log of an empty file.
+            path, options = Path(shutil.copy(path, folder)), "mode=ro"
+            shutil.copy(log, folder)
+        address = f"{path.absolute().as_uri()}?{options}"
+        engine = create_engine(
+            "sqlite://", creator=lambda: sqlite3.connect(address, uri=True, timeout=LOCK_SECONDS), poolclass=NullPool
+        )
+        try:
+            yield engine
+        finally:
+            engine.dispose()
+
+
+def stored_documents(engine: Engine, schema: str | None = None) -> dict[str, Any] | None:
+    """Return the documents of a run; None if the database, or its schema, has no tables of a run.
+
+    Raises:
+        LayoutUnknown: If the tables are another version's.
+        StoreFault: If it does not answer, or is damaged.
+    """
+    try:
+        with engine.connect() as connection:
+            if not inspect(connection).has_table(META.name, schema=schema):
+                return None
+            connection = connection.execution_options(schema_translate_map={None: schema})
+            layout = connection.scalar(select(META.c.value).where(META.c.key == LAYOUT_KEY))
+            if layout != LAYOUT:
+                raise _unknown_layout(f"layout {layout}")
+            return {
+                name: json.loads(text) for name, text in connection.execute(select(DOCUMENTS.c.name, DOCUMENTS.c.text))
+            }
+    except DBAPIError as error:
+        raise StoreFault(f"the database cannot be read ({error.orig}); nothing was changed") from error
 
 
 def open_in_memory() -> Engine:
@@ -145,8 +194,13 @@ def prepare(engine: Engine) -> None:
     except DBAPIError as error:
         raise fault_of(error) from error
     if layout != LAYOUT:
-        what = f"layout {layout}" if layout else f"tables of another program ({', '.join(sorted(tables)[:3])})"
-        raise LayoutUnknown(
-            f"the database holds {what}, and this dartsim reads layout {LAYOUT} only; give the run another folder or "
-            "database"
+        raise _unknown_layout(
+            f"layout {layout}" if layout else f"tables of another program ({', '.join(sorted(tables)[:3])})"
         )
+
+
+def _unknown_layout(what: str) -> LayoutUnknown:
+    return LayoutUnknown(
+        f"the database holds {what}, and this dartsim reads layout {LAYOUT} only; give the run another folder or "
+        "database"
+    )

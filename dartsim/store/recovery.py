@@ -20,7 +20,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from dartsim.core.errors import TornFile
 from dartsim.core.types import Recovered, TrajectoryState
-from dartsim.store.checkpoints import checkpoint_folders, read_checkpoint
+from dartsim.store.checkpoints import checkpoint_folder, checkpoint_folders, read_checkpoint
 from dartsim.store.tables import BATCH_MEMBERS, BATCHES, CHECKPOINTS, TRAJECTORIES, UPDATES, VERSIONS
 from dartsim.store.transactions import Step, reading
 
@@ -85,11 +85,14 @@ def _usable(connection: Connection, root: Path | None) -> tuple[dict[int, Path],
     torn: list[str] = []
     rows = connection.execute(select(CHECKPOINTS).order_by(CHECKPOINTS.c.update.desc())).all()
     for row in rows:
-        folder = (root or Path()) / row.folder
-        if kept or root is None:
-            kept[row.update] = folder
+        if root is None:
+            kept[row.update] = Path(row.folder)
             continue
         try:
+            folder = checkpoint_folder(root, row.folder)
+            if kept:
+                kept[row.update] = folder
+                continue
             checkpoint = read_checkpoint(folder)
             if (checkpoint.update, checkpoint.digest) != (row.update, row.digest):
                 raise TornFile(f"{folder} is another checkpoint than that of update {row.update}")

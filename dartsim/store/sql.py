@@ -17,6 +17,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +26,7 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 from sqlalchemy.engine import Engine
 from typing_extensions import override
 
-from dartsim.core.errors import InvariantViolated
+from dartsim.core.errors import InvariantViolated, TornFile
 from dartsim.core.ports import Resumable, Store
 from dartsim.core.types import (
     LIVE,
@@ -40,7 +41,7 @@ from dartsim.core.types import (
     Version,
 )
 from dartsim.store.blobs import BlobStore, StoredFile
-from dartsim.store.checkpoints import Checkpoint
+from dartsim.store.checkpoints import Checkpoint, checkpoint_folder
 from dartsim.store.database import prepare
 from dartsim.store.disk_usage import AT_ONCE, LOW_WATER, DiskUsage
 from dartsim.store.load import Torn, load_successes, load_trajectories
@@ -445,7 +446,11 @@ class SqlStore(Store):
             insert(CHECKPOINTS).values(values),
         )
         self._safe = checkpoint.update
-        return [checkpoint.folder.parent / folder for _, folder in old]
+        outdated = []
+        for _, folder in old:
+            with suppress(TornFile):  # whatever else the row names is not ours to remove
+                outdated.append(checkpoint_folder(checkpoint.folder.parent, folder))
+        return outdated
 
     def _add_success(self, entry: StoredSuccess) -> None:
         trajectory = entry.trajectory

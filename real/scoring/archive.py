@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ SCORES = "scores"
 """The archive's folder in a run directory."""
 MAX_FILE_BYTES = 16 * 2**20
 MAX_BYTES = 4 * 2**30
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 Content = Path | bytes | str
 Call = tuple[str, list[Any], dict[str, Any]]
@@ -107,6 +109,8 @@ class ScoreArchive:
 
     def _path(self, digest: str) -> Path:
         assert self._folder is not None, "nothing is kept without a folder"
+        if not _DIGEST.fullmatch(digest):  # a database that somebody else made may name another file
+            raise FileNotFoundError(f"{self._folder} has no file {digest!r}: files are named by hashes")
         return self._folder / digest
 
 

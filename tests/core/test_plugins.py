@@ -211,20 +211,26 @@ class Twos(dartsim.Figure):
 """
 
 
-def test_a_run_keeps_the_modules_of_its_plug_ins(install, tmp_path):
+def test_a_run_names_its_plug_ins_and_none_is_imported_unasked(install, tmp_path):
     run = install(ROUTER, "")
     short, one = ("--on", "laptop", "--hours", "0.1", "--set", "rollout.routing.rule=least"), ("--processes", "1")
     made = run("-m", "dartsim", "run", "dart", "--plugin", "ours", *short, "--out", "made")
     assert made.returncode == 0, made.stderr
-    for command in (("report", "made"), ("explain", "made"), ("resume", "made", "--hours", "0.2")):
+    asked = ("--plugin", "ours")
+    for command in (("report", "made"), ("resume", "made", "--hours", "0.2")):
+        done = run("-m", "dartsim", *command, *asked)
+        assert done.returncode == 0, done.stderr
+        assert "Twos" in done.stdout
+    compared = ("compare", "made", "dart", *short[:4], "--seeds", "2", *one, "--fail-if", "twos > 1")
+    gate = run("-m", "dartsim", *compared, *asked)
+    assert "dartsim run made --plugin ours --on laptop --set run.hours=0.1 --seed 1" in gate.stderr
+    (tmp_path / "ours.py").write_text("raise SystemExit('imported')")
+    for command in (("report", "made"), ("explain", "made")):
         done = run("-m", "dartsim", *command)
         assert done.returncode == 0, done.stderr
-        assert "Twos" in done.stdout or command[0] == "explain"
-    gate = run("-m", "dartsim", "compare", "made", "dart", *short[:4], "--seeds", "2", *one, "--fail-if", "twos > 1")
-    assert "dartsim run made --plugin ours --on laptop --set run.hours=0.1 --seed 1" in gate.stderr
-    (tmp_path / "ours.py").unlink()
-    done = run("-m", "dartsim", "report", "made")
-    assert (done.returncode, "plugin_modules: ours: No module named 'ours'" in done.stderr) == (2, True), done.stderr
+    for command in (compared, ("resume", "made", "--hours", "0.3"), ("explain", "made", "--gain")):
+        done = run("-m", "dartsim", *command)
+        assert (done.returncode, "If you trust this code, give --plugin ours" in done.stderr) == (2, True), done.stderr
 
 
 @pytest.mark.parametrize("modules", ['"ours"', "[1]", '["ours.py/"]', '[""]'])

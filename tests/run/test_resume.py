@@ -11,6 +11,7 @@ import pytest
 from dartsim.config import from_tree, load, merge, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.lab.verdict import run_figures
+from dartsim.lab.virtual import changed
 from dartsim.observe import ticker
 from dartsim.observe.rundir import held
 from dartsim.run.execute import execute, stored
@@ -85,10 +86,10 @@ def test_a_crashed_run_is_refused_fewer_hours_than_it_has(tmp_path):
 
 @pytest.mark.parametrize("text", ['{"seed": 0}', '{"simulated_hours": null, "total_updates": 3}'])
 def test_a_summary_without_figures_is_refused(tmp_path, text):
-    (tmp_path / "config.toml").write_text(to_toml(small()))
-    (tmp_path / "summary.json").write_text(text)
+    execute(small(), tmp_path / "run")
+    (tmp_path / "run" / "summary.json").write_text(text)
     with pytest.raises(ConfigError, match="does not say how far the run came"):
-        resumable(tmp_path, hours=2.0)
+        resumable(tmp_path / "run", hours=2.0)
 
 
 def test_a_run_in_memory_leaves_nothing(tmp_path):
@@ -130,6 +131,139 @@ def test_a_crash_before_anything_happened_again_leaves_the_run_as_it_was(tmp_pat
             resume(tmp_path)
     run, _ = resume(tmp_path)
     assert run.summary["total_updates"] > 0
+
+
+@pytest.fixture(scope="module")
+def killed_run(tmp_path_factory):
+    """The folder of a run as a kill after its third update leaves it."""
+    folder = tmp_path_factory.mktemp("killed")
+
+    def kill(now):
+        updates = (folder / "alive" / "metrics.jsonl").read_text().count("\n")
+        if updates == 3 and not (folder / "run").exists():
+            shutil.copytree(folder / "alive", folder / "run")
+
+    execute(small(run={"hours": 1.5}), folder / "alive", [ticker(kill, 1.0)])
+    assert (folder / "run" / "run.db-wal").stat().st_size > 0
+    return folder / "run"
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def without(*names):
+    def lose(folder):
+        for name in names:
+            (folder / name).unlink()
+
+    return lose
+
+
+def older(folder):
+    """The file is that of a life long ago."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    last = json.loads(lines[-1])
+    later = [json.dumps({**last, "update": last["update"] + n}) for n in (1, 2)]
+    (folder / "metrics.jsonl").write_text("\n".join([*lines, *later, ""]))
+
+
+@pytest.mark.parametrize(
+    "lose",
+    [
+        without("run.db", "run.db-wal", "run.db-shm"),
+        without("run.db-wal"),
+        without("run.db-wal", "run.db-shm"),
+        without("run.db"),
+        lambda folder: [path.write_bytes(b"") for path in folder.glob("run.db*")],
+        lambda folder: (folder / "run.db").write_bytes(b""),
+        lambda folder: [path.write_bytes(b"no database " * 999) for path in folder.glob("run.db*")],
+        older,
+    ],
+    ids=["all", "wal", "wal and shm", "db", "empty", "empty db", "garbage", "older"],
+)
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_run_whose_database_is_lost_is_refused_and_stays_as_it_is(killed_run, tmp_path, lose, ended):
+    folder = Path(shutil.copytree(killed_run, tmp_path / "run"))
+    if ended:
+        (folder / "summary.json").write_text(json.dumps({"interrupted": True}))
+    lose(folder)
+    before = contents(folder)
+    with pytest.raises(ConfigError, match="nothing was changed"):
+        resume(folder, hours=2.0)
+    with pytest.raises(ConfigError):
+        execute(small(), folder)
+    assert contents(folder) == before
+
+
+def test_where_a_run_begins_nothing_of_another_is_removed(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "mine").write_text("kept")
+    with pytest.raises(ConfigError, match="holds checkpoints, which a run writes itself"):
+        execute(small(), tmp_path)
+    assert contents(tmp_path) == {"checkpoints/mine": b"kept"}
+
+
+REFUSED = {
+    "run.seed": 7,
+    "rollout.num_envs": 3,
+    "rollout.num_workers": 3,
+    "rollout.routing.rule": "round_robin",
+    "tasks.count": 4,
+    "curation.attempts.group_size": 3,
+    "policy.max_images": 2,
+    "cluster.env.profile": "osworld",
+}
+
+
+@pytest.mark.parametrize(("key", "value"), REFUSED.items())
+def test_a_setting_that_the_stored_state_does_not_fit_is_refused_at_once(killed_run, tmp_path, key, value):
+    folder = Path(shutil.copytree(killed_run, tmp_path / "run"))
+    change(folder, {key: value})
+    before = contents(folder)
+    with pytest.raises(ConfigError, match=rf"sets {key} = {value!r}, and the run began with .*A resume may change"):
+        resume(folder)
+    assert contents(folder) == before
+
+
+def change(folder, settings):
+    (folder / "config.toml").write_text(to_toml(changed(load(folder / "config.toml"), settings)))
+
+
+ALLOWED = [
+    {"run.hours": 1.4},
+    {"run.hours": 1.6},
+    {"run.updates": 4},
+    {"run.name": "another"},
+    {"run.fail_on_alarm": True},
+    {"storage.max_disk_gib": 0.001},
+    {"storage.max_disk_gib": 10.0},
+    {"storage.durability": "each"},
+    {"storage.keep_checkpoints": 1},
+    {"alarms.starved_seconds": 60.0, "alarms.disk_share": 0.5},
+]
+
+
+@pytest.mark.parametrize("settings", ALLOWED, ids=str)
+def test_a_setting_that_may_change_takes_effect(killed_run, tmp_path, settings):
+    folder = Path(shutil.copytree(killed_run, tmp_path / "run"))
+    change(folder, settings)
+    wanted = load(folder / "config.toml")
+    run, result = resume(folder)
+    assert load(folder / "config.toml") == wanted
+    assert run.name == wanted.name
+    if wanted.run.updates is not None:
+        assert run.summary["total_updates"] == wanted.run.updates
+    elif result.alarm is None:
+        assert run.summary["simulated_hours"] == pytest.approx(wanted.run.hours, rel=0.02)
+
+
+@pytest.mark.parametrize("settings", [{"run.hours": 0.01}, {"run.updates": 1}], ids=str)
+def test_a_run_is_not_resumed_to_a_time_that_is_over(killed_run, tmp_path, settings):
+    folder = Path(shutil.copytree(killed_run, tmp_path / "run"))
+    change(folder, settings)
+    with pytest.raises(ConfigError, match=r"must be above|too few|has finished"):
+        resume(folder)
 
 
 def test_a_life_that_was_killed_before_it_went_on_is_told_of(tmp_path, monkeypatch):

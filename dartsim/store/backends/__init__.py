@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
 from dartsim.core.errors import ConfigError
+from dartsim.core.files import below
 from dartsim.core.ports import Store
 from dartsim.core.registry import NamedComponent, component, names, register
 
@@ -28,6 +31,15 @@ class StoreBackend(NamedComponent):
 
     def open(self, where: str, folder: Path, **options: Any) -> Store:
         raise NotImplementedError
+
+    def documents(self, where: str, folder: Path) -> Mapping[str, Any] | None:
+        """Return the documents that a run saved, without changing anything; None if the store has nothing of it.
+
+        Raises:
+            StoreFault: If the database does not answer, or is damaged.
+        """
+        with closing(self.open(where, folder)) as store:
+            return store.documents() or None
 
     def scores(self, where: str, folder: Path) -> list[StoredScore]:
         """Return how the rewards of a run were computed; a process that writes the store is not disturbed.
@@ -82,15 +94,28 @@ class SqlBackend(StoreBackend):
             **options,
         )
 
+    @contextmanager
+    def reading(self, where: str, folder: Path) -> Iterator[Engine]:
+        """Open the database for reading."""
+        engine = self.engine(where, folder, durable=False)
+        try:
+            yield engine
+        finally:
+            engine.dispose()
+
+    @override
+    def documents(self, where: str, folder: Path) -> Mapping[str, Any] | None:
+        from dartsim.store.database import stored_documents
+
+        with self.reading(where, folder) as engine:
+            return stored_documents(engine)
+
     @override
     def scores(self, where: str, folder: Path) -> list[StoredScore]:
         from dartsim.store.load import load_scores
 
-        engine = self.engine(where, folder, durable=False)
-        try:
+        with self.reading(where, folder) as engine:
             return load_scores(engine)
-        finally:
-            engine.dispose()
 
 
 @register("store", "sqlite")
@@ -103,6 +128,21 @@ class SqliteBackend(SqlBackend):
         from dartsim.store.sql import DATABASE_FILE
 
         return open_sqlite(folder / DATABASE_FILE, durable=durable)
+
+    @override
+    @contextmanager
+    def reading(self, where: str, folder: Path) -> Iterator[Engine]:
+        from dartsim.store.database import reading_sqlite
+        from dartsim.store.sql import DATABASE_FILE
+
+        with reading_sqlite(below(folder, DATABASE_FILE)) as engine:
+            yield engine
+
+    @override
+    def documents(self, where: str, folder: Path) -> Mapping[str, Any] | None:
+        from dartsim.store.sql import DATABASE_FILE
+
+        return super().documents(where, folder) if (folder / DATABASE_FILE).is_file() else None
 
     @override
     def scores(self, where: str, folder: Path) -> list[StoredScore]:
@@ -124,6 +164,16 @@ class PostgresBackend(SqlBackend):
         from dartsim.store.database import open_url, schema_name
 
         return open_url(where, schema=schema_name(folder.resolve().name))
+
+    @override
+    def documents(self, where: str, folder: Path) -> Mapping[str, Any] | None:
+        from dartsim.store.database import open_url, schema_name, stored_documents
+
+        engine = open_url(where)  # the schema is not made
+        try:
+            return stored_documents(engine, schema_name(folder.resolve().name))
+        finally:
+            engine.dispose()
 
 
 def store_backend(where: str) -> StoreBackend:
