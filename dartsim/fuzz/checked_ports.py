@@ -259,9 +259,13 @@ class CheckedWorker:
         return reply
 
     def _check(self, request: Request, reply: Reply, asked: Version) -> None:
-        """Compare a reply with the worker's versions; delayed messages may cross a load."""
+        """Compare a reply with the worker's versions; delayed messages may cross a load.
+
+        An engine may serve new weights before the call that loads them has returned.
+        """
         monitor = self._monitor
-        first, last = (asked, self._newest) if monitor.late else (self.version, self.version)
+        first = asked if monitor.late else self.version
+        last = self._newest if monitor.late or self._loading else self.version
         if reply.worker != self.index or not first <= reply.version <= last:
             monitor.fail(
                 "I7", f"worker {self.index} of version {self.version} answered as {reply.worker}: {reply.version}"

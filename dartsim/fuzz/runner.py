@@ -197,7 +197,8 @@ class _CaseRun:
             store.suspend()
 
         def kill(fault: FaultWindow) -> None:
-            checks.at_rest()
+            if not database.failed:  # its last transaction may be refused: then the run is about to end
+                checks.at_rest()
             with suppress(ProcessKilled):
                 database.kill(fault)
             raise SystemExit  # leaves the loop immediately, without cancelling tasks

@@ -87,6 +87,21 @@ FOUND = {
         },
         (fault_window("store_error", 55, 1),),
     ),
+    "an engine served new weights before the answer to their load had arrived": Case(
+        "drawn",
+        2126766680,
+        {"bound": 0, "envs": 6, "latencies": "desktop-small", "sync": "keep", "update_seconds": 5.0},
+        (fault_window("load_slow", 55, 5, 0),),
+    ),
+    "the process was killed while the run ended after the store had refused an update": Case(
+        "drawn",
+        1,
+        {
+            **{"attempts": 3, "bound": 0, "envs": 3, "hop_seconds": 1.0, "latencies": "desktop-small"},
+            **{"reload_seconds": 30.0, "turns": 1, "warm": 1, "sync": "keep"},
+        },
+        (fault_window("killed", 40, 1), fault_window("store_error", 108, 5), fault_window("killed", 113, 1)),
+    ),
 }
 
 # A planted bug may keep a run's tasks from ending; what they say when they are thrown away matters to nobody.
