@@ -101,10 +101,10 @@ def _code(desktop: OsworldDesktop, action: str) -> list[str]:
     return command(code, python=desktop.settings.python)
 
 
-async def one_desktop(shape: Shape, host: DockerHost, *, shots: int, steps: int, root: Path) -> dict[str, Any]:
+async def one_desktop(shape: Shape, host: DockerHost, *, shots: int, steps: int) -> dict[str, Any]:
     """Measure screenshots and steps on one desktop that shows a panel."""
     settings = shape.settings(settle=0.0)
-    desktop = await start_desktop(host, shape.spec(), Usage(settings=settings, root=root))
+    desktop = await start_desktop(host, shape.spec(), Usage(settings=settings))
     try:
         await desktop.reset(panel_tasks(1)[0], seed=0)
         await asyncio.sleep(1.0)
@@ -155,7 +155,7 @@ def measured(image: str, options: Options) -> Figures:
     load = os.getloadavg()
     with tempfile.TemporaryDirectory(prefix="dartsim-desktop-") as name:
         folder = Path(name)
-        found: Figures = _in_real_time(lambda: _calls(image, plan, folder))
+        found: Figures = _in_real_time(lambda: _calls(image, plan))
         say("calls of one desktop: done", style="dim")
         found["revert_gap_seconds"] = _gap(image, plan, folder, warm_envs=plan["gap_warm_envs"])
         found["revert_gap_without_warm_pool_seconds"] = _gap(image, plan, folder, warm_envs=0)
@@ -189,12 +189,12 @@ def _in_real_time(work: Callable[[], Awaitable[T]]) -> T:
         return runner.run(main())
 
 
-async def _calls(image: str, plan: dict[str, Any], folder: Path) -> Figures:
+async def _calls(image: str, plan: dict[str, Any]) -> Figures:
     shape = Shape(image=image, num_envs=1)
     async with DockerHost(engine(1), run="experiment") as host:
         return {
             "start_to_screenshot_seconds": await starts(shape, host, plan["starts"]),
-            **await one_desktop(shape, host, shots=plan["shots"], steps=plan["steps"], root=folder),
+            **await one_desktop(shape, host, shots=plan["shots"], steps=plan["steps"]),
         }
 
 

@@ -94,7 +94,7 @@ def check(
     result = coverage(listed.tasks, facts)
     other = "" if facts is None else other_version(folder, facts.scorer)
     if json_file is not None:
-        write_json({**_figures(result, facts, listed), "scorer_differs": other}, json_file)
+        write_json(_figures(result, facts, listed) | ({"scorer_differs": other} if other else {}), json_file)
     if json_file != "-":
         _show(result, facts, listed)
         if other:

@@ -12,7 +12,6 @@ import shutil
 import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from dartsim.core.types import Task
 from dartsim.real.osworld.client import VmClient
@@ -28,11 +27,11 @@ from dartsim.real.scratch import scratch
 class AttemptFolders:
     """Makes a folder for each attempt on one desktop."""
 
-    def __init__(self, desk: Desk, *, root: Path | None = None, downloads: Downloads | None = None) -> None:
+    def __init__(self, desk: Desk, *, downloads: Downloads | None = None) -> None:
         self.desk = desk
-        self.root = scratch("desktop") if root is None else root
+        self.root = scratch("desktop")
         # A desktop whose closing is cancelled leaves nothing either.
-        self._removal = weakref.finalize(self, shutil.rmtree, self.root, ignore_errors=True) if root is None else None
+        self.remove = weakref.finalize(self, shutil.rmtree, self.root, ignore_errors=True)
         self.downloads = downloads or Downloads(self.root / "downloads")
         self._count = 0
 
@@ -41,10 +40,6 @@ class AttemptFolders:
         self._count += 1
         name = re.sub(r"[^\w.-]", "_", task.id)[:80]
         return TaskFolder(self.root / f"{self._count:04d}-{name}", desk=self.desk, downloads=self.downloads)
-
-    def remove(self) -> None:
-        if self._removal is not None:
-            self._removal()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +50,7 @@ class Usage:
         settings: How it is shown; its screen is also its ``Desk``'s.
         server: What is known of the server inside.
         timeouts: Of calls.
-        root: Folder for the files of attempts; by default a temporary one.
-        downloads: Of task files, shared by desktops; by default a folder under ``root``.
+        downloads: Of task files, shared by desktops; by default a temporary folder.
         scorer: Scores states; by default with our own metrics only.
         on_call: Told the slot, what was done and how many seconds it took.
     """
@@ -64,7 +58,6 @@ class Usage:
     settings: DesktopSettings = field(default_factory=DesktopSettings)
     server: ServerTraits = OWN_SERVER
     timeouts: Timeouts = field(default_factory=Timeouts)
-    root: Path | None = None
     downloads: Downloads | None = None
     scorer: Scores | None = None
     on_call: Callable[[int, str, float], None] | None = None
@@ -82,7 +75,7 @@ def connect(
     width, height = usage.settings.screen
     known = Desk(server_url=desk) if isinstance(desk, str) else desk
     found = replace(known, width=width, height=height, token=usage.server.token)
-    folders = AttemptFolders(found, root=usage.root, downloads=usage.downloads)
+    folders = AttemptFolders(found, downloads=usage.downloads)
 
     def client() -> VmClient:
         return VmClient(folders.desk.server_url, timeouts=usage.timeouts, server=usage.server)

@@ -31,6 +31,9 @@ from typing import ClassVar
 
 from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
 
+TOO_LARGE = 413
+"""Status of a reply that is larger than is read: what it says may be an agent's."""
+
 
 class NotReady(EnvStartFailed):
     """The desktop did not show a good screen in time; the message says what it did instead."""
@@ -90,7 +93,10 @@ class VmBadReply(EnvBroken):
 
     @property
     def refused(self) -> bool:
-        """Whether the server says in its own words, not by an error page, that it cannot do what it was asked for."""
+        """Whether the server says in its own words, not by an error page, that it cannot do what it was asked for.
+
+        So it does with a reply that is too large.
+        """
         return self.status is not None and self.status >= 400 and not self.body.lstrip().startswith("<")
 
 

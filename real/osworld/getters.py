@@ -137,12 +137,12 @@ async def _from_vm(client: VmClient, where: TaskFolder, path: str, dest: str, pl
         return None
     except VmLost:
         raise
-    except VmBadReply:
+    except VmBadReply as fault:
         # A folder in its place, or what nobody could take, is the agent's doing, whatever the server says of it.
         done = await client.execute(["python3", "-c", CAN_BE_SENT, path, str(MAX_BYTES)])
         if done.output.split()[-1:] == ["False"]:
             return None
-        raise
+        raise VmBadReply(f"{fault}, although the desktop can read the file") from fault
     return FileInput(await where.write(place, data), dest)
 
 

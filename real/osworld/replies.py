@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dartsim.real.osworld.errors import VmBadReply, VmMissing
+from dartsim.real.osworld.errors import TOO_LARGE, VmBadReply, VmMissing
 from dartsim.real.osworld.frames import check_screenshot
 
 if TYPE_CHECKING:
@@ -136,11 +136,18 @@ def wrong(response: httpx.Response, found: Any, wanted: str) -> VmBadReply:
 
 
 def _json(response: httpx.Response) -> Any:
-    if len(response.content) > MAX_JSON_BYTES:
-        raise VmBadReply(f"{_what(response)}: found {len(response.content):,} bytes, wanted {MAX_JSON_BYTES:,} at most")
+    size = len(response.content)
+    if size > MAX_JSON_BYTES:
+        raise VmBadReply(
+            f"{_what(response)}: found {size:,} bytes, wanted {MAX_JSON_BYTES:,} at most", status=TOO_LARGE
+        )
     try:
-        return response.json() if len(response.content) <= MAX_TREE_BYTES else _flat(response.content.decode())
+        return response.json() if size <= MAX_TREE_BYTES else _flat(response.content.decode())
     except (ValueError, RecursionError):
+        if size > MAX_TREE_BYTES:
+            raise VmBadReply(
+                f"{_what(response)}: found {size:,} bytes with lists or objects", status=TOO_LARGE
+            ) from None
         raise wrong(response, response.text[:2000], "JSON") from None
 
 

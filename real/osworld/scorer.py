@@ -247,11 +247,14 @@ class Scorer:
 
     async def _postconfig(self, evaluator: Config, client: VmClient, where: TaskFolder) -> bool:
         """Carry out the steps before scoring; return whether the agent has left nothing to do them with."""
+        import httpx
+
         try:
             await run_steps(evaluator.get("postconfig") or (), client, where)
         except SetupFailed as fault:
-            no_chrome = fault.cause == "setup_tabs_failed" and where.desk.chromium_url is not None
-            undone = no_chrome or isinstance(fault.__cause__, VmMissing) or "No space left on device" in str(fault)
+            why = fault.__cause__
+            no_chrome = isinstance(why, SetupFailed) and isinstance(why.__cause__, httpx.TransportError)
+            undone = no_chrome or isinstance(why, VmMissing) or "No space left on device" in str(fault)
             if not undone or not await _works(client):
                 raise
             logger.info("scored 0, because a step before scoring failed: %s", fault)

@@ -17,6 +17,7 @@ import httpx
 
 from dartsim.real.http_reply import ReplyCheck, hung_up, watch
 from dartsim.real.osworld.errors import (
+    TOO_LARGE,
     ActionUncertain,
     HostUnreachable,
     VmBadReply,
@@ -72,7 +73,7 @@ class _Stream(httpx.AsyncByteStream):
         async for chunk in self._inner:
             size += len(chunk)
             if size > self._max_bytes:
-                raise VmBadReply(f"{self._what} answered with more than is taken from a desktop")
+                raise VmBadReply(f"{self._what} answered with more than is taken from a desktop", status=TOO_LARGE)
             yield chunk
         if self._check.closes:
             await hung_up(self._response)

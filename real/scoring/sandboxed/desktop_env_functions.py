@@ -18,7 +18,6 @@ import json
 import os
 import sys
 import tarfile
-import time
 import types
 import urllib.error
 import urllib.parse
@@ -255,14 +254,6 @@ class SetupController(Offered):
 
     def _execute_setup(self, command: str | list[str], shell: bool = False) -> None:
         self._send("/execute", command=command, shell=shell)
-
-    _command_setup = _execute_setup
-
-    def _open_setup(self, path: str) -> None:
-        self._send("/setup/open_file", path=path)
-
-    def _sleep_setup(self, seconds: float) -> None:
-        time.sleep(seconds)
 
     def _send(self, route: str, **data: Any) -> None:
         # As desktop-env, which does not look at what became of it: the window may be gone.

@@ -1,10 +1,12 @@
 import asyncio
 from itertools import product
 
+import httpx
 import pytest
 
 from dartsim.core.errors import EnvBroken, ScoreUnavailable, TaskFileError, cause_of
 from dartsim.core.types import Task
+from dartsim.real.osworld import steps
 from dartsim.real.osworld.errors import SetupFailed, Unscored, VmBadReply, VmHung, VmLost, VmMissing
 from dartsim.real.osworld.replies import Executed
 from dartsim.real.osworld.scorer import Scorer
@@ -382,6 +384,41 @@ def test_a_folder_in_place_of_a_file_scores_0_and_a_broken_server_does_not(fakes
     else:
         with pytest.raises((ScoreUnavailable, EnvBroken)):
             score(fakes, tmp_path, given, client)
+
+
+@pytest.mark.parametrize(
+    ("fault", "value"),
+    [
+        (VmBadReply("x", status=500, body="timed out after 120 seconds"), 0.0),
+        (VmBadReply("x", status=500, body="[Errno 13] Permission denied: '/home/user/a.sh'"), 0.0),
+        (VmBadReply("found 9,000,000 bytes", status=413), 0.0),
+        (VmBadReply("x", status=500, body="<!doctype html>"), None),
+        (VmBadReply("junk", status=200, body="junk"), None),
+    ],
+)
+def test_a_command_that_cannot_be_run_scores_0_and_a_broken_server_does_not(fakes, tmp_path, fault, value):
+    if value is not None:
+        assert score(fakes, tmp_path, task(**YES), client_that_says(fakes, fault)) == value
+    else:
+        with pytest.raises(ScoreUnavailable):
+            score(fakes, tmp_path, task(**YES), client_that_says(fakes, fault))
+
+
+@pytest.mark.parametrize(
+    ("fault", "value"),
+    [(httpx.ConnectError("refused"), 0.0), (httpx.RemoteProtocolError("hung up"), 0.0), (None, None)],
+)
+def test_tabs_before_scoring_fail_by_a_closed_chrome_or_by_the_network(fakes, tmp_path, monkeypatch, fault, value):
+    async def tabs(client, where, urls_to_open):
+        raise SetupFailed("no tabs", cause="setup_tabs_failed") from fault
+
+    monkeypatch.setitem(steps.STEPS, "chrome_open_tabs", tabs)
+    given = task(**YES, postconfig=[{"type": "chrome_open_tabs", "parameters": {"urls_to_open": ["https://a"]}}])
+    if value is not None:
+        assert score(fakes, tmp_path, given) == value
+    else:
+        with pytest.raises(SetupFailed):
+            score(fakes, tmp_path, given)
 
 
 def test_a_file_that_postconfig_cannot_open_because_it_was_removed_scores_0(fakes, tmp_path):

@@ -114,7 +114,15 @@ def test_evaluators_of_a_checkout_are_named_by_its_commit_and_compared_with_that
     assert not (tmp_path / "ran").exists(), "the checkout's own program was run"
 
 
-def test_only_a_checkout_with_evaluators_is_installed_from(tmp_path):
+def test_only_a_checkout_with_evaluators_is_installed_from(checkout, tmp_path):
+    python = tmp_path / "python"
+    python.write_text(
+        '#!/bin/sh\ntest "$2" = pip || mkdir -p "$4/bin" "$4/lib/python3.11/site-packages"\n'
+        'test "$2" = pip || cp "$0" "$4/bin/python"\n'
+    )
+    python.chmod(0o755)
+    install(tmp_path / "home", light=True, python=str(python), source=checkout)
+    assert (tmp_path / "home/lib/python3.11/site-packages/desktop_env/evaluators/metrics/__init__.py").is_file()
     with pytest.raises(ConfigError, match="has no desktop_env/evaluators"):
         install(tmp_path / "new", light=True, source=tmp_path)
     assert not (tmp_path / "new").exists()
