@@ -26,7 +26,7 @@ from dartsim.envs.actions import make_grammar, read
 from dartsim.envs.actions.model import Done, Fail, Wait
 from dartsim.observe.success import success_figures
 from dartsim.real.loop import RunLoop
-from dartsim.real.osworld.pyautogui_code import snippets
+from dartsim.real.osworld.pyautogui_code import plain, snippets
 from dartsim.real.ray_cluster.backend import session
 from dartsim.run.backends import BackendContext
 from dartsim.run.evaluation_results import AttemptKey, AttemptResult, EvaluationFolder
@@ -315,7 +315,7 @@ def osworld_code(config: Config, text: str) -> str:
             return "DONE"
         case (*_, Fail()):
             return "FAIL"
-    return "; ".join(part or "time.sleep(1)" for part in snippets(actions, lambda x, y: (x, y)))
+    return "; ".join(plain(part) if part else "time.sleep(1)" for part in snippets(actions, lambda x, y: (x, y)))
 
 
 def evaluation_figures(

@@ -119,10 +119,12 @@ TYPED_CONTROLS = "\n\r\t\b"
 
 
 def can_type(text: str) -> bool:
-    """Whether a desktop can type each character: no other control character, and no unpaired surrogate."""
+    """Whether a desktop can type each character: no other control character, and nothing in place of half of one."""
     if text.isascii() and text.isprintable():
         return True
-    return all(char in TYPED_CONTROLS or unicodedata.category(char) not in ("Cc", "Cs") for char in text)
+    return "\ufffd" not in text and all(
+        char in TYPED_CONTROLS or unicodedata.category(char) not in ("Cc", "Cs") for char in text
+    )
 
 
 def as_text(text: Any, name: str) -> str:

@@ -207,7 +207,7 @@ def base_url(url: str) -> str:
 
 
 def message(url: str, answer: Mapping[str, Any]) -> str:
-    """Return the text of an answer's first choice; empty if it has none.
+    """Return the text of an answer's first choice, halves of surrogate pairs replaced; empty if it has none.
 
     Raises:
         EngineBadReply: If the answer is not a chat completion.
@@ -218,7 +218,9 @@ def message(url: str, answer: Mapping[str, Any]) -> str:
         raise EngineBadReply(f"{url} answered {str(answer)[:200]}, wanted a chat completion ({error!r})") from error
     if isinstance(content, list):  # of parts
         content = "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
-    return content if isinstance(content, str) else ""
+    if not isinstance(content, str):
+        return ""
+    return content.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _count(value: Any) -> int:

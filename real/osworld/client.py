@@ -26,6 +26,8 @@ BUDGET_SHARE = 0.95
 """Of a server's screenshots: what is left is for one step."""
 FREE_SCREENSHOTS = 40
 """As many of OSWorld's 200 as leave one for each of 150 steps."""
+SAFE_SCREENSHOTS = 120
+"""The same for a server that is known to reload."""
 
 Command = str | Sequence[str]
 T = TypeVar("T")
@@ -47,7 +49,7 @@ class VmClient:
         self.server = server
         self.screenshots = 0
         self.server_starts = 1
-        self.can_reload = True
+        self.can_reload: bool | None = None
         self._last: Callable[[], Frame | None] = lambda: None
         self._wire = Transport(base_url, timeouts=timeouts, traits=server, transport=transport)
 
@@ -74,7 +76,8 @@ class VmClient:
     @property
     def is_leaking(self) -> bool:
         """Whether a server that leaks has given so many that it should reload, or be asked for fewer."""
-        return self.server.screenshot_budget is not None and self.screenshots >= FREE_SCREENSHOTS
+        free = SAFE_SCREENSHOTS if self.can_reload else FREE_SCREENSHOTS
+        return self.server.screenshot_budget is not None and self.screenshots >= free
 
     def forget_requests(self) -> None:
         """Say that no earlier request can be under way, for instance because the desktop was only booting."""

@@ -156,7 +156,7 @@ class OsworldDesktop:
         with self._guarded(f"step {str(action)[:100]!r}"), self._timed("step"):
             if self.client.needs_recycle:
                 await self._recycle_under_way(episode)
-            elif self.client.is_leaking and self.client.can_reload:
+            elif self.client.is_leaking and self.client.can_reload is not False:
                 await self._reloaded()
             code = episode.note(action)
             self._running = not episode.over
@@ -266,9 +266,9 @@ class OsworldDesktop:
                     raise ActionFailed(f"the desktop could not carry out {what!r}: {_last_line(done.error)}")
 
     async def _act_raw(self, episode: Episode, words: Sequence[str]) -> None:
-        """Run a policy's own code; its errors, and that it does not end, are the policy's."""
+        """Run a policy's own code; its errors are the policy's, and so is that the server had to end it."""
         try:
-            done = await self.client.execute(words)  # longer than the server's own limit, at which it kills and says so
+            done = await self.client.execute(words, seconds=self.settings.action_seconds)
         except VmBadReply as fault:
             if "timed out" not in fault.body:
                 raise

@@ -86,11 +86,12 @@ class _Owner:
 
     def _class(self) -> str:
         window = self.focus
-        while hasattr(window, "get_wm_class"):
-            found = window.get_wm_class()
-            if found:
-                return ".".join(found)
-            window = window.query_tree().parent
+        with contextlib.suppress(Exception):  # it may close just now
+            while hasattr(window, "get_wm_class"):
+                found = window.get_wm_class()
+                if found:
+                    return ".".join(found)
+                window = window.query_tree().parent
         return ""
 
     def owns(self, selection: int) -> bool:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from dartsim.real.osworld.client import VmClient
 
 
+BLACK_POLL_SECONDS = 5.0
+"""Of a desktop that starts with a black screen for long: each look is one of the few that OSWorld's server survives."""
 CHANGE_SECONDS = 10.0
 WINDOW_QUIET_SECONDS = 1.0
 """A program's first window may rest empty for a moment before it is painted."""
@@ -107,21 +109,24 @@ async def wait_booted(client: VmClient, rules: Readiness) -> Frame:
     loop = asyncio.get_running_loop()
     until = loop.time() + rules.limit_seconds
     found = "nothing"
+    poll_seconds = rules.poll_seconds
     while True:
         try:
             frame = await client.frame(patient=False)
             if not is_black(frame, lit_share=rules.lit_share):
                 return await _still(client, frame, rules)
             found = "a black screen"
+            poll_seconds = min(1.2 * poll_seconds, BLACK_POLL_SECONDS)
         except EnvBroken as fault:
             found = str(fault)
             if isinstance(fault, VmHung):
                 client.forget_requests()  # a port may take connections long before there is a server behind it
-        if loop.time() + rules.poll_seconds > until:
+        left = until - loop.time() - rules.poll_seconds
+        if left < 0:
             raise NotReady(
                 f"{client.base_url} showed no good screen within {rules.limit_seconds:g} s; the last try found {found}"
             )
-        await asyncio.sleep(rules.poll_seconds)
+        await asyncio.sleep(min(poll_seconds, max(left, rules.poll_seconds)))
 
 
 async def wait_opened(client: VmClient, rules: Readiness, *, before: frozenset[str] | None, count: int) -> None:

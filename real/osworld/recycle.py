@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ setsid bash -c 'sleep 0.3; touch "$1"' touch "$file" >/dev/null 2>&1 </dev/null 
 """Touches the server's file, if it is in debug mode; fails otherwise."""
 
 
-async def reload_server(client: VmClient, *, limit_seconds: float = 20.0) -> bool:
+async def reload_server(client: VmClient, *, limit_seconds: float = 30.0) -> bool:
     """Let the server's debug mode replace it, and return whether it has one; programs live on.
 
     Raises:
@@ -51,8 +52,7 @@ async def reload_server(client: VmClient, *, limit_seconds: float = 20.0) -> boo
             return False
     except VmBadReply:
         return False
-    await _wait_restarted(client, old, "its file was touched", limit_seconds, 0.25)
-    return True
+    return await _is_replaced(client, old, "its file was touched", limit_seconds, 0.25, same_seconds=5.0)
 
 
 async def recycle_server(client: VmClient, *, limit_seconds: float = 30.0, poll_seconds: float = 0.25) -> None:
@@ -64,10 +64,13 @@ async def recycle_server(client: VmClient, *, limit_seconds: float = 30.0, poll_
     """
     old = await _server_pid(client)
     await client.execute(_KILL, seconds=client.timeouts.other)
-    await _wait_restarted(client, old, "it was killed", limit_seconds, poll_seconds)
+    await _is_replaced(client, old, "it was killed", limit_seconds, poll_seconds)
 
 
-async def _wait_restarted(client: VmClient, old: int, why: str, limit_seconds: float, poll_seconds: float) -> None:
+async def _is_replaced(
+    client: VmClient, old: int, why: str, limit_seconds: float, poll_seconds: float, *, same_seconds: float = math.inf
+) -> bool:
+    """Wait for another server; return False if the same one still answers after so many seconds."""
     loop = asyncio.get_running_loop()
     until = loop.time() + limit_seconds
     while True:
@@ -75,8 +78,10 @@ async def _wait_restarted(client: VmClient, old: int, why: str, limit_seconds: f
         try:
             if await _server_pid(client) != old:
                 client.server_restarted()
-                return
+                return True
             found = "the same one"
+            if loop.time() > until - limit_seconds + same_seconds:
+                return False
         except EnvBroken as fault:
             client.forget_requests()
             found = str(fault)

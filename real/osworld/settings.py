@@ -28,7 +28,8 @@ class DesktopSettings:
         booted: When the desktop is ready after its start.
         wait_seconds: What the action WAIT waits.
         evaluate_wait_seconds: Sleep before scoring (OSWorld's runners: 20).
-        action_seconds: Longest time the code of one turn may run.
+        action_seconds: Longest time the code of one turn may run. With ``raw_code`` more than the 120 s after which the
+            server ends it by itself: then code that does not end is the policy's failure, not the desktop's.
         key_seconds: Between two typed characters.
         paste: Whether texts are pasted rather than typed.
         python: The desktop's interpreter that has pyautogui.

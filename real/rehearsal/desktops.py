@@ -68,7 +68,7 @@ class StandInDesktop:
             output = str(self._scores.integers(2))
         elif "echo $PPID" in text:
             output = f"{self._pid}\n"
-        elif "kill -9" in text:
+        elif "kill -9" in text or "touch" in text:
             self._pid += 1  # another server was started
         return _json({"status": "success", "output": output, "error": "", "returncode": 0})
 

@@ -20,7 +20,7 @@ pytest.importorskip("aiohttp")
 from PIL import Image
 
 from dartsim.real.engines import endpoint as module
-from dartsim.real.engines.endpoint import EndpointRefused, EndpointWorker, base_url
+from dartsim.real.engines.endpoint import EndpointRefused, EndpointWorker, base_url, message
 from dartsim.real.engines.errors import EngineBadReply
 
 CLICK = "Thought: so.\nAction: click(start_box='(3,4)')"
@@ -209,3 +209,8 @@ def test_a_run_cannot_train_an_endpoint(tmp_path: Path):
 def test_an_address_without_a_path_is_openai_s():
     assert base_url("http://host:8000/") == base_url("http://host:8000/v1/") == "http://host:8000/v1"
     assert base_url("https://host/proxy/openai/v1") == "https://host/proxy/openai/v1"
+
+
+def test_half_a_surrogate_pair_in_an_answer_is_replaced():
+    answer = {"choices": [{"message": {"content": "hi \ud83d\ude00 \ud83d!"}}]}
+    assert message("http://model", answer) == "hi 😀 \ufffd!"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import threading
 from collections import defaultdict, deque
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from dartsim.core.png import encode_png
 from dartsim.envs.actions import make_grammar
 from dartsim.envs.actions.grammar import MalformedAction
 from dartsim.envs.actions.model import Click, Drag, Move, TypeText
-from dartsim.real.osworld.pyautogui_code import PASTE, PREFIX
+from dartsim.real.osworld.pyautogui_code import PREFIX, plain
 from dartsim.real.osworld.transport import ServerTraits
 
 PATIENT = ServerTraits(screenshot_budget=None, restart_seconds=8.0)
@@ -210,9 +209,8 @@ class Vm:
 
     def act(self, code):
         self.executed.append(code)
-        code = re.sub(r"(?m)^paste\((.*), restore=\w+\)$", r"pyautogui.write(\1)", code.replace(PASTE, ""))
         try:
-            actions = make_grammar("pyautogui", self.width, self.height).parse(code)
+            actions = make_grammar("pyautogui", self.width, self.height).parse(plain(code))
         except MalformedAction as exc:
             return 200, done("", f"Traceback\nNameError: {exc}\n", 1)
         if self.returncode:

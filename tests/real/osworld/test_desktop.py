@@ -182,6 +182,37 @@ async def test_a_malformed_action_changes_nothing(make, vm):
     assert desktop.episode.malformed == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "typed"),
+    [
+        (r"pyautogui.write('hi \ud83d\ude00')", "hi 😀"),
+        (f"pyautogui.write({'aé' * 130!r})", "aé" * 130),
+        (r"pyautogui.write('hi \ud83d')", ""),
+        (r"pyautogui.write('hi \x00')", ""),
+        ("pyautogui.write('hi \ud83d')", ""),
+        ("pyautogui.press(['B', 'c'])", ""),
+    ],
+)
+async def test_what_an_agent_types_never_breaks_the_desktop(make, vm, text, typed):
+    for settings in (QUICK, replace(QUICK, paste=True)):
+        vm.typed = ""
+        desktop = make(settings)
+        await desktop.reset(PLAIN, seed=0)
+        await desktop.step(text)
+        assert vm.typed == typed
+        assert desktop.episode.malformed == (not typed and "press" not in text)
+
+
+async def test_code_as_it_is_written_that_does_not_end_is_the_policy_s_own_failure(make, vm, standin, monkeypatch):
+    message = "Command '['python', '-c', '...']' timed out after 120 seconds"
+    monkeypatch.setitem(standin.ROUTES, "/execute", ("POST", lambda *_: (500, {"status": "error", "message": message})))
+    desktop = make(replace(QUICK, raw_code=True))
+    await desktop.reset(PLAIN, seed=0)
+    await desktop.step("while True: pass")
+    await desktop.step("pyautogui.write('\ud83d')")
+    assert (desktop.episode.action_errors, desktop.episode.malformed) == (1, 1)
+
+
 async def test_wait_waits(make, vm):
     desktop = make(replace(QUICK, wait_seconds=5.0, settle=SettlingRules(poll_seconds=0.1)))
     await desktop.reset(PLAIN, seed=0)
@@ -406,6 +437,71 @@ async def test_a_close_that_is_cancelled_removes_the_container(make, monkeypatch
     assert closed == [1]
     with pytest.raises(DesktopLost, match="is closed"):
         await desktop.reset(PLAIN, seed=0)
+
+
+# ---- the windows of launched programs
+
+
+def launching(*programs):
+    return replace(TASK, spec={"config": [{"type": "launch", "parameters": {"command": each}} for each in programs]})
+
+
+@pytest.fixture
+def slow_start(vm):
+    """Each launched program has a splash screen at once, which stands still, and its window after 8 s, and 8 s more."""
+
+    def later(seconds, level, window, splash):
+        left = 40 * len(vm.launched)
+
+        def show():
+            vm.paint(level, left=left)
+            vm.windows.append(window)
+            vm.splashes |= {window} if splash else set()
+
+        asyncio.get_running_loop().call_later(seconds, show)
+
+    def launch():
+        count = len(vm.launched)
+        if "socat" not in vm.launched[-1]:
+            later(0.2, 90, f"0x0a00000{count}", splash=True)
+            later(8.0 * count, 200 + count, f"0x0b00000{count}", splash=False)
+
+    vm.on_launch = launch
+    return vm
+
+
+@pytest.mark.parametrize(
+    ("programs", "seconds", "levels"),
+    [
+        (["gimp"], 8, (201,)),
+        (["VLC_VERBOSE=-1 vlc"], 8, (201,)),
+        ([["/usr/bin/google-chrome", "--x"], ["socat", "tcp-listen:9222"]], 8, (201,)),
+        (["thunar", "gimp"], 16, (201, 202)),
+    ],
+)
+async def test_the_first_observation_has_the_launched_programs_windows(make, slow_start, programs, seconds, levels):
+    shown = await make().reset(launching(*programs), seed=0)
+    pixels = shown.screenshot.pixels
+    assert tuple(pixels[0, 40 * number, 0] for number in range(1, 1 + len(levels))) == levels
+    assert seconds < now() < seconds + 3
+
+
+async def test_a_desktop_that_lists_no_windows_is_waited_for_as_by_osworld(make, slow_start, monkeypatch, standin):
+    def execute(vm, values):
+        return (500, {"status": "error"}) if values["command"] == ["wmctrl", "-l"] else vm.execute(values)
+
+    monkeypatch.setitem(standin.ROUTES, "/execute", ("POST", execute))
+    await make().reset(launching("gimp"), seed=0)
+    assert 60 < now() < 63
+
+
+async def test_a_set_up_that_launches_nothing_asks_for_no_window(make, vm):
+    desktop = make()
+    await desktop.boot()
+    asked = vm.requests.count("/execute")
+    await desktop.reset(replace(TASK, spec={"config": []}), seed=0)
+    assert vm.requests.count("/execute") == asked
+    assert now() < 2
 
 
 # ---- more than one attempt

@@ -27,7 +27,7 @@ from dartsim.envs.actions.model import (
     Up,
     Wait,
 )
-from dartsim.real.osworld.pyautogui_code import PASTE, PREFIX, Episode, command, placing, snippets
+from dartsim.real.osworld.pyautogui_code import PASTE, PREFIX, Episode, command, placing, plain, snippets
 from dartsim.real.osworld.settings import DesktopSettings
 
 
@@ -57,9 +57,11 @@ ALL = (
 
 
 def test_what_is_written_means_what_was_read():
-    (text,) = code(*ALL)
-    assert make_grammar("pyautogui", 100, 100).parse(text) == ALL
-    ast.parse(text)
+    pasted = TypeText("é'\\\n'\u2028, restore=True)")
+    for actions, paste in ((ALL, False), ((pasted, Press("a")), True)):
+        (text,) = code(*actions, paste=paste)
+        ast.parse(text)
+        assert make_grammar("pyautogui", 100, 100).parse(plain(text)) == actions
 
 
 def test_the_command_is_osworlds():

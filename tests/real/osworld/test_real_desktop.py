@@ -98,6 +98,37 @@ def test_an_episode_in_an_application(small_desktop):
     with_desktop(small_desktop, use)
 
 
+TERMINAL = {
+    "type": "launch",
+    "parameters": {"command": f"xterm -u8 -e sh -c 'stty raw -echo; touch {NOTE}; cat > {NOTE}'", "shell": True},
+}
+
+
+@pytest.mark.parametrize("step", [LAUNCH, TERMINAL])
+@pytest.mark.parametrize("paste", [False, True])
+def test_typed_text_is_exact_on_a_busy_desktop(small_desktop, step, paste):
+    texts = ["Grüße, 世界 0 ", "plain <ASCII> ~", "aé" * 130, "a😀", "ß", "x" * 3_000]
+
+    async def use(desktop, _):
+        await desktop.reset(replace(TASK, spec={**TASK.spec, "config": [step]}), seed=0)
+        # Busy, and with something in the user's clipboard.
+        load = "printf mine | xsel -b -i; for i in 1 2 3 4 5 6; do timeout 60 sh -c 'while :; do :; done' & done"
+        await desktop.client.execute(load, shell=True)
+        await desktop.step("pyautogui.click(200, 200)")
+        await desktop.step("; ".join(f"pyautogui.write({text!r})" for text in texts[:3]))
+        for text in texts[3:]:
+            await desktop.step(f"pyautogui.write({text!r})")
+        await desktop.step("pyautogui.press(['B', 'c', '!'])")
+        if step is LAUNCH:
+            await desktop.step("pyautogui.hotkey('ctrl', 's')")
+            await asyncio.sleep(2.0)
+        assert (await desktop.client.file(NOTE)).decode().rstrip("\n") == "".join(texts) + "Bc!"
+        clipboard = await desktop.client.execute(["xsel", "-b", "-o"])
+        assert clipboard.output == (texts[-1] if paste else "mine")
+
+    with_desktop(small_desktop, use, settings=replace(SETTINGS, paste=paste, action_seconds=60.0))
+
+
 async def kill_x(container):
     await container.exec(["pkill", "-9", "Xvfb"])
 
