@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dartsim.core.types import Version, Weights
 from dartsim.real.engines.client import EngineClient, PauseMode
-from dartsim.real.engines.errors import EngineStartFailed, EngineUnloaded, WeightsUnconfirmed
+from dartsim.real.engines.errors import EngineBadReply, EngineStartFailed, EngineUnloaded, WeightsUnconfirmed
 from dartsim.real.engines.launcher import Engine
 from dartsim.real.engines.ledger import FolderFacts, Held, WeightsLedger
 from dartsim.real.engines.options import WorkerSettings
@@ -138,7 +138,10 @@ class EngineWeights:
         if before is None and self._settings.confirm:
             # It may hold these very weights, or some that it would keep: nothing is left that a load could keep.
             await client.reset_weights()
-            before = Held.nothing(facts, await client.checksums())
+            try:
+                before = Held.nothing(facts, await client.checksums())
+            except EngineBadReply:  # vLLM has no weights at all after a reload that failed
+                before = Held.nothing(facts, {})
         await self._transfer.put(client, facts.path, version)
         await client.reset_caches(running=self._settings.recompute)
         await self._confirm(version, facts, before)
