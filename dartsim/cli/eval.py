@@ -104,7 +104,9 @@ def evaluate(
     if run is not None and preset is not None:
         raise ConfigError(f"{run.path} has its own configuration; leave --preset out")
     file = target if run is None else run.path / CONFIG
-    changes = [*backend_overrides(backend, workers, False), *(overrides or ()), *_neutral()]
+    # The preset's model is not the endpoint's; --set may name that one's folder.
+    unset = ["policy.model=none"] if endpoint is not None else []
+    changes = [*unset, *backend_overrides(backend, workers, False), *(overrides or ()), *_neutral()]
     given = {
         "tasks.held_out": tasks,
         "policy.temperature": None if temperature is None else float(temperature),

@@ -160,7 +160,7 @@ def read_shape(folder: Path) -> ModelShape:
         config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{str(folder)!r} has no readable config.json: {error}") from None
-    family = config.get("model_type")
+    family = str(config.get("model_type"))
     if family not in OF_FAMILY:
         raise ConfigError(f"{str(folder)!r} contains a {family!r}; wanted one of {', '.join(OF_FAMILY)}")
     text, vision = config.get("text_config", config), config["vision_config"]

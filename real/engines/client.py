@@ -258,6 +258,10 @@ class EngineClient:
     async def labelled(self) -> str:
         return str((await self._ask("GET", "/weight_info")).get("weight_version"))
 
+    async def reset_weights(self) -> None:
+        """Set all weights to zero."""
+        await self._ask("POST", "/weight_checker", seconds=self.load_seconds, json={"action": "reset"}, empty=True)
+
     async def checksums(self) -> dict[str, str]:
         answer = await self._ask("POST", "/weight_checker", seconds=self.load_seconds, json={"action": "checksum"})
         checksums = answer.get("checksums")

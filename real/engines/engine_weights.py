@@ -12,9 +12,9 @@ from pathlib import Path
 
 from dartsim.core.types import Version, Weights
 from dartsim.real.engines.client import EngineClient, PauseMode
-from dartsim.real.engines.errors import EngineStartFailed, EngineUnloaded, WeightsUnconfirmed
+from dartsim.real.engines.errors import EngineBadReply, EngineStartFailed, EngineUnloaded, WeightsUnconfirmed
 from dartsim.real.engines.launcher import Engine
-from dartsim.real.engines.ledger import FolderFacts, WeightsLedger
+from dartsim.real.engines.ledger import FolderFacts, Held, WeightsLedger
 from dartsim.real.engines.options import WorkerSettings
 from dartsim.real.engines.weights import FolderReload, Spool, Transfer
 
@@ -37,6 +37,8 @@ class EngineWeights:
         self._ledger = ledger or WeightsLedger()
         self._spool = spool
         self._settings = settings or WorkerSettings()
+        self._held: Held | None = None
+        """What the engine holds; None if that is unknown."""
 
     async def read(self, weights: Weights) -> FolderFacts:
         """Inspect the folder of weights; tensors are written to one first.
@@ -123,7 +125,7 @@ class EngineWeights:
         await self._transfer.prepare(self.client)
 
     async def _disconnect(self) -> None:
-        client, self.client = self.client, None
+        client, self.client, self._held = self.client, None, None
         if client is not None:
             await client.close()
 
@@ -132,14 +134,25 @@ class EngineWeights:
         client = self.connected()
         await self._transfer.look(facts.path)
         await client.pause(pause)
+        before, self._held = self._held, None
+        if before is None and self._settings.confirm:
+            # It may hold these very weights, or some that it would keep: nothing is left that a load could keep.
+            await client.reset_weights()
+            try:
+                before = Held.nothing(facts, await client.checksums())
+            except EngineBadReply:  # vLLM has no weights at all after a reload that failed
+                before = Held.nothing(facts, {})
         await self._transfer.put(client, facts.path, version)
         await client.reset_caches(running=self._settings.recompute)
-        await self._confirm(version, facts)
+        await self._confirm(version, facts, before)
 
-    async def _confirm(self, version: Version, facts: FolderFacts) -> None:
+    async def _confirm(self, version: Version, facts: FolderFacts, before: Held | None = None) -> None:
         client = self.connected()
         label = await client.labelled()
         if label != str(version):
             raise WeightsUnconfirmed(f"{self.engine.name} names its weights {label!r}, wanted {str(version)!r}")
         if self._settings.confirm:
-            self._ledger.confirm(version, facts, await client.checksums())
+            checksums = await client.checksums()
+            foreign = not self.engine.can_restart
+            self._ledger.confirm(version, facts, checksums, before=before, foreign=foreign)
+            self._held = Held(checksums, facts.digests)

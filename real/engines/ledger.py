@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -50,11 +51,29 @@ def file_state(file: Path) -> FileState:
 
 @dataclass(frozen=True, slots=True)
 class FolderFacts:
-    """A folder of weights, or a single file."""
+    """A folder of weights, or a single file; ``digests`` are those of small tensors, ``zeros`` holds nothing but 0."""
 
     path: Path
     shapes: Shapes
     digests: Mapping[str, str]
+    zeros: frozenset[str] = frozenset()
+
+
+class Held(NamedTuple):
+    """What an engine held before a load.
+
+    ``sources`` are digests of tensors that its parameters were made of; ``reset`` says that all were set to zero.
+    """
+
+    checksums: Mapping[str, str]
+    sources: Mapping[str, str | None]
+    reset: bool = False
+
+    @classmethod
+    def nothing(cls, facts: FolderFacts, checksums: Mapping[str, str]) -> Held:
+        """Return what an engine holds whose parameters were set to zero before a folder is loaded."""
+        zeros = {name: facts.digests[name] if name in facts.zeros else "" for name in facts.shapes}
+        return cls(checksums, zeros, reset=True)
 
 
 def read_folder(path: Path) -> FolderFacts:
@@ -83,15 +102,18 @@ def _torn(file: Path, error: Exception) -> WeightsTorn:
 def _read_files(path: Path, files: tuple[FileState, ...]) -> FolderFacts:
     shapes: dict[str, tuple[str, tuple[int, ...]]] = {}
     digests: dict[str, str] = {}
+    zeros: set[str] = set()
     for file, *_ in files:
         try:
-            _read_file(file, shapes, digests)
+            _read_file(file, shapes, digests, zeros)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _torn(file, error) from error
-    return FolderFacts(path, shapes, digests)
+    return FolderFacts(path, shapes, digests, frozenset(zeros))
 
 
-def _read_file(file: Path, shapes: dict[str, tuple[str, tuple[int, ...]]], digests: dict[str, str]) -> None:
+def _read_file(
+    file: Path, shapes: dict[str, tuple[str, tuple[int, ...]]], digests: dict[str, str], zeros: set[str]
+) -> None:
     """Read one file. Its first 8 bytes are the header's length; source: the safetensors format."""
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
@@ -108,16 +130,21 @@ def _read_file(file: Path, shapes: dict[str, tuple[str, tuple[int, ...]]], diges
             shapes[name] = (entry["dtype"], tuple(entry["shape"]))
             if stop - begin <= _HASHED_BYTES:
                 stream.seek(8 + length + begin)
-                digests[name] = hashlib.sha256(stream.read(stop - begin)).hexdigest()
+                content = stream.read(stop - begin)
+                digests[name] = hashlib.sha256(content).hexdigest()
+                if content.count(0) == len(content):
+                    zeros.add(name)
 
 
 class WeightsLedger:
     """What the engines of one pool should hold, by version; they share one ledger.
 
     An engine's checksums are over its own parameters: some are the checkpoint's tensors byte by byte (norms, biases,
-    embeddings), others are fused from several or repacked. So they are confirmed in three ways: the checkpoint's
-    tensors that the first engine held verbatim must be there after every load; the checksums change if the folder's
-    did; and engines with equal weights have equal checksums.
+    embeddings), others are fused from several or repacked. So they are confirmed in four ways: a parameter that did
+    not change in a load must be a tensor of the folder, or be made of tensors that did not change either; the
+    checkpoint's tensors that the first engine held verbatim must be there after every load; the checksums change if
+    the folder's did; and engines with equal weights have equal checksums. An engine that somebody else runs has to hold
+    its first weights tensor by tensor, as far as it holds them under the checkpoint's names.
 
     Limits: vLLM's CPU build repacks the matrices of linear layers and reports the checksum of an empty tensor for
     them. There, norms, biases, embeddings and the output matrix are compared; our file transfer also checks that every
@@ -147,22 +174,48 @@ class WeightsLedger:
             )
         return facts
 
-    def confirm(self, version: Version, facts: FolderFacts, checksums: Mapping[str, str]) -> None:
+    def confirm(
+        self,
+        version: Version,
+        facts: FolderFacts,
+        checksums: Mapping[str, str],
+        *,
+        before: Held | None = None,
+        foreign: bool = False,
+    ) -> None:
         """Check what an engine holds after it loaded a version, and remember it.
+
+        Args:
+            version: The version.
+            facts: The folder of its weights.
+            checksums: The engine's.
+            before: What the engine held before the load; None if it was started with the weights.
+            foreign: Somebody else runs the engine, so that its weights may be any.
 
         Raises:
             WeightsUnconfirmed: If it holds something else.
         """
         in_engine = set(checksums.values())
         found = frozenset(name for name, digest in facts.digests.items() if digest in in_engine)
+        if before is not None:
+            _refuse_unloaded(version, facts, checksums, before)
         if self._verbatim is None:
-            self._verbatim = found
-            if not found:
+            if foreign:
+                _refuse_others(version, facts, checksums, found)
+            elif not found:
                 logger.warning(
                     "no tensor of %s is in the engine as it is, so that only changes are compared: is vllm.dtype the "
                     "type of these weights?",
                     facts.path,
                 )
+            # A tensor that equals another one, such as a bias of zeros, may only seem to be there.
+            counts = Counter(facts.digests.values())
+            named = {(_plain(name), digest) for name, digest in checksums.items()}
+            self._verbatim = frozenset(
+                name
+                for name in found
+                if counts[facts.digests[name]] == 1 or (_plain(name), facts.digests[name]) in named
+            )
         if missing := sorted(self._verbatim - found):
             raise WeightsUnconfirmed(
                 f"version {version}: {len(missing)} of {len(self._verbatim)} tensors of {str(facts.path)!r} are not in "
@@ -193,3 +246,70 @@ class WeightsLedger:
                 f"version {version}: the engine's checksums are those of version {other}, whose weights were others; "
                 "nothing was loaded"
             )
+
+
+_FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+"""Parameters of vLLM's classes, and the checkpoint's tensors that they are made of."""
+_PADDED = 64
+"""vLLM adds rows to embeddings and outputs up to a multiple of that."""
+
+
+def _plain(name: str) -> str:
+    """Return the name of a tensor or parameter without the parts in which checkpoints, transformers and vLLM differ."""
+    return ".".join(part for part in name.rpartition(":")[2].split(".") if part not in ("model", "language_model"))
+
+
+def _sources(parameter: str, tensors: Mapping[str, str]) -> list[str]:
+    """Return the tensors that a parameter is made of, by plain names; none if that is unknown."""
+    path = _plain(parameter).split(".")
+    module = path[-2] if len(path) > 1 else ""
+    names = [".".join([*path[:-2], part, path[-1]]) for part in _FUSED.get(module, (module,))] if module else path
+    return [tensors[name] for name in names if name in tensors]
+
+
+def _refuse_unloaded(version: Version, facts: FolderFacts, checksums: Mapping[str, str], before: Held) -> None:
+    """Check that a load reached every parameter.
+
+    Raises:
+        WeightsUnconfirmed: If one did not change although what it is made of did.
+    """
+    in_folder = {_BLANK, *facts.digests.values()}
+    tensors = {_plain(name): name for name in facts.shapes}
+    stale = []
+    for parameter, digest in checksums.items():
+        if digest in in_folder or digest != before.checksums.get(parameter):
+            continue
+        sources = _sources(parameter, tensors)
+        same = all(facts.digests.get(name) == before.sources.get(name) for name in sources)
+        if not same or (before.reset and not sources):
+            stale.append(parameter)
+    if stale:
+        raise WeightsUnconfirmed(
+            f"version {version}: {len(stale)} of {len(checksums)} parameters of {str(facts.path)!r} are not in the "
+            f"engine, which has them as before the load, first {min(stale)}"
+        )
+
+
+def _refuse_others(version: Version, facts: FolderFacts, checksums: Mapping[str, str], found: frozenset[str]) -> None:
+    """Check the first weights of an engine that may hold any.
+
+    Raises:
+        WeightsUnconfirmed: If a tensor is missing that it has a parameter for, or no tensor is there.
+    """
+    tensors = {_plain(name): name for name in facts.shapes}
+    # Parts of tensors and quantized ones differ from the folder's; norms are always whole.
+    whole = not any(":tp1:" in name or name.endswith("_scale") for name in checksums)
+    there = (tensors.get(_plain(name)) for name, digest in checksums.items() if digest != _BLANK)
+    wanted = {name for name in there if name in facts.digests and (whole or "norm" in str(name))}
+    wanted -= {name for name in wanted if _may_be_padded(str(name), facts.shapes[str(name)][1])}
+    missing = sorted(str(name) for name in wanted - found)
+    if missing or not found:
+        first = f"first {missing[0]}" if missing else "nor can any other be found there"
+        raise WeightsUnconfirmed(
+            f"version {version}: {len(missing)} of {len(wanted)} tensors of {str(facts.path)!r} are not in the engine, "
+            f"{first}; does it read this folder, and is vllm.dtype the type of these weights?"
+        )
+
+
+def _may_be_padded(name: str, shape: tuple[int, ...]) -> bool:
+    return ("embed_tokens" in name or "lm_head" in name) and shape[0] % _PADDED != 0

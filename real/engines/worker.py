@@ -22,7 +22,7 @@ from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Attempt, Observation, Reply, Request, Task, Version, Weights
 from dartsim.real.engines.client import EngineClient
 from dartsim.real.engines.engine_weights import EngineWeights
-from dartsim.real.engines.errors import EngineHung, EngineRestarted, EngineUnloaded
+from dartsim.real.engines.errors import EngineBadReply, EngineHung, EngineRestarted, EngineUnloaded
 from dartsim.real.engines.in_flight import InFlight
 from dartsim.real.engines.launcher import Engine
 from dartsim.real.engines.ledger import WeightsLedger
@@ -146,7 +146,16 @@ class VllmWorker:
         settings, tries = self._settings, 1
         while True:
             sent_at = self.version
-            decoded = self._codec.decode(await self._in_flight.send(encoded.body, encoded.pictures), encoded)
+            answer = await self._in_flight.send(encoded.body, encoded.pictures)
+            try:
+                decoded = self._codec.decode(answer, encoded)
+                if self.state is EngineHealth.UP and decoded.newest > self.version:
+                    raise EngineBadReply(
+                        f"{self.engine.name} answered from version {decoded.newest}, which it was not given"
+                    )
+            except EngineBadReply:
+                await self._check_name()
+                raise
             if tries >= settings.tries or settings.readable is None or settings.readable(decoded.action):
                 return encoded, decoded, sent_at
             self.counts["malformed"] += 1
@@ -187,6 +196,12 @@ class VllmWorker:
         """Return the client to ask and the salt of the prefix cache."""
         # While weights change, it is unknown which ones will make the cache's entry, so no other request may use it.
         return self._engine_weights.connected(), str(self.version) if self.state is EngineHealth.UP else None
+
+    async def _check_name(self) -> None:
+        """Have the weights of an engine confirmed or loaded again that names them otherwise: it was started anew."""
+        if self.state is EngineHealth.UP and await self._engine_weights.connected().labelled() != str(self.version):
+            self._refused()
+            await asyncio.sleep(self._settings.retry_seconds)  # the supervisor notices
 
     def _refused(self) -> None:
         if self.state is EngineHealth.UP:  # else a load or a start finds out

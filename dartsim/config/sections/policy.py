@@ -129,10 +129,10 @@ class PolicyConfig(Section):
     warm_start_steps: int = Field(0, ge=0, description="vlm: supervised steps on the oracle's actions before the run.")
 
     @property
-    def model_family(self) -> str:
-        """The class of the checkpoint in ``model``, or ``family`` if there is none yet."""
+    def model_family(self) -> Literal["qwen2_5_vl", "qwen3_vl"]:
+        """The class of the checkpoint in ``model``, or ``family`` if none of these is there."""
         found = None if self.model is None else checkpoint_family(Path(self.model))
-        return found or self.family
+        return "qwen2_5_vl" if found == "qwen2_5_vl" else "qwen3_vl" if found == "qwen3_vl" else self.family
 
     @property
     def action_grammar(self) -> tuple[str, dict[str, Any]]:

@@ -23,6 +23,8 @@ import numpy as np
 
 GRAMMAR_FILE, GRAMMAR_KEY, PREFIX, BLOCK = "dartsim_grammar.npz", "dartsim_grammar", "generate-tokens-", 32
 MASKED = -9999.0
+FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+"""Parameters that vLLM makes of several tensors."""
 
 
 @dataclass
@@ -35,6 +37,9 @@ class Faults:
         drop: So many requests lose their connection before an answer.
         refuse_loads: So many loads fail with 500.
         silent_loads: So many loads say that they worked, and change nothing.
+        partial_loads: So many loads say that they worked, and change about half of the tensors.
+        wrong_loads: So many loads read ``elsewhere`` instead.
+        elsewhere: A folder.
         lie: Tokens are not those that were allowed.
         forgetful: So many images are kept at most.
     """
@@ -44,6 +49,9 @@ class Faults:
     drop: int = 0
     refuse_loads: int = 0
     silent_loads: int = 0
+    partial_loads: int = 0
+    wrong_loads: int = 0
+    elsewhere: Path = Path()
     lie: bool = False
     forgetful: int = 1_000
 
@@ -100,6 +108,8 @@ class StandIn:
         """Tokens of the next replies; the requests after them are answered by chance."""
         self.paused: str | None = None
         self.version = "default"
+        self.fused = False
+        """Whether checksums are over vLLM's parameters, or over the tensors of the files."""
         self.updating = False
         self.root = Path("/")
         self.cache: set[bytes] = set()
@@ -408,10 +418,16 @@ class StandIn:
         if self.faults.silent_loads:
             self.faults.silent_loads -= 1
             return
+        if self.faults.wrong_loads:
+            self.faults.wrong_loads -= 1
+            path = self.faults.elsewhere
         try:
             found = read_tensors(path)
         except (OSError, ValueError) as error:
             raise HttpError(500, f"Worker failed with error '{error}'", type="InternalServerError") from error
+        if self.faults.partial_loads:
+            self.faults.partial_loads -= 1
+            found = dict(list(found.items())[::2])
         self.tensors = self.tensors | found
 
     async def _rpc(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
@@ -463,7 +479,15 @@ class StandIn:
         return {"weight_version": self.version}
 
     async def _check(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
-        return {"checksums": {f"dp0:pp0:pcp0:tp0:{name}": value for name, value in self.tensors.items()}}
+        if body["action"] == "reset":
+            self.tensors = dict.fromkeys(self.tensors, "zeros")
+            return {"status": "reset"}
+        values = dict(self.tensors)
+        for whole, parts in FUSED.items() if self.fused else ():
+            for name in [name for name in values if f".{parts[0]}." in name]:
+                made = [values.pop(name.replace(parts[0], part)) for part in parts]
+                values[name.replace(parts[0], whole)] = hashlib.sha256("".join(made).encode()).hexdigest()
+        return {"checksums": {f"dp0:pp0:pcp0:tp0:{name}": value for name, value in values.items()}}
 
     async def _metrics(self, query: dict[str, str], body: dict[str, Any]) -> str:
         waiting = sum(not live.tokens for live in self.live.values()) if self.paused else 0

@@ -24,7 +24,7 @@ pytest.importorskip("httpx")
 pytest.importorskip("torch")
 
 from dartsim.real.engines.client import EngineClient
-from dartsim.real.engines.errors import EngineAborted, EngineBadReply, EngineHung, WeightsRefused
+from dartsim.real.engines.errors import EngineAborted, EngineBadReply, EngineHung, WeightsRefused, WeightsUnconfirmed
 from dartsim.real.engines.launcher import AttachedEngine
 from dartsim.real.engines.options import WorkerSettings
 from dartsim.real.engines.request_codec import RequestCodec
@@ -38,7 +38,7 @@ SETTINGS = WorkerSettings(request_seconds=60.0, patience_seconds=0.05, retry_sec
 
 def worker_at(server: Any, models: Any, **more: Any) -> VllmWorker:
     codec = more.pop("codec", None) or RequestCodec(models.vlms[0], top_logprobs=8)
-    weights = Weights(0, str(models.folders[0]))
+    weights = more.pop("weights", Weights(0, str(models.folders[0])))
     settings = more.pop("settings", SETTINGS)
     return VllmWorker(3, AttachedEngine(server.url), codec, weights=weights, settings=settings, **more)
 
@@ -319,6 +319,47 @@ def test_a_load_that_fails_in_the_engine_leaves_nothing_served_until_a_good_one(
             assert reply.version == 2
             if server.real:
                 vlm, request = models.vlms[2], request_of(1)
+                scored = score_reply(vlm, vlm.prompts.build(request.observation, request.history), reply.tokens)
+                assert np.abs(scored.logprobs - reply.logprobs).max() < 1e-4
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("transfer", ["folder", "file"])
+def test_the_first_load_into_an_engine_of_unknown_weights_is_proven(
+    server: Any, models: Any, request_of: Any, transfer: str
+) -> None:
+    """Also if it holds these very weights already, so that nothing seems to change."""
+
+    class Idle:
+        def __init__(self, way: Any) -> None:
+            self.way, self.idle = way, True
+
+        async def prepare(self, client: Any) -> None:
+            await self.way.prepare(client)
+
+        async def look(self, folder: Path) -> None:
+            await self.way.look(folder)
+
+        async def put(self, client: Any, folder: Path, version: int) -> None:
+            if self.idle:
+                await client.label(version)
+            else:
+                await self.way.put(client, folder, version)
+
+    async def main() -> None:
+        way = Idle(FolderReload() if transfer == "folder" else file_transfer(Path("/")))
+        async with worker_at(server, models, transfer=way, weights=Weights(0)) as worker:
+            first = Weights(0, str(models.folders[0]))
+            with pytest.raises(WeightsUnconfirmed):
+                await worker.load(first, SyncMode.DRAIN)
+            way.idle = False
+            await worker.load(first, SyncMode.DRAIN)
+            request = request_of(1)
+            reply = await worker.generate(request)
+            assert reply.version == 0
+            if server.real:
+                vlm = models.vlms[0]
                 scored = score_reply(vlm, vlm.prompts.build(request.observation, request.history), reply.tokens)
                 assert np.abs(scored.logprobs - reply.logprobs).max() < 1e-4
 

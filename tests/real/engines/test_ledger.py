@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from dartsim.real.engines.errors import WeightsTorn, WeightsUnconfirmed
-from dartsim.real.engines.ledger import WeightsLedger, read_folder
+from dartsim.real.engines.ledger import Held, WeightsLedger, read_folder
 
 BLANK = hashlib.sha256(b"").hexdigest()
 
@@ -105,3 +105,40 @@ def test_repacked_matrices_say_nothing(models: Any) -> None:
     first, second = models.folders[:2]
     ledger.confirm(0, ledger.inspect(first), {"a": BLANK})
     ledger.confirm(1, ledger.inspect(second), {"a": BLANK})
+
+
+def test_a_fused_parameter_must_change_with_what_it_is_made_of(models: Any, tmp_path: Path) -> None:
+    """And only then: of LoRA on the queries' matrices, all that is made of others stays as it was."""
+    name = "model.layers.0.mlp.gate_proj.weight"
+    fused = "tp0:language_model.model.layers.0.mlp.gate_up_proj.weight"
+    folder = models.folders[0]
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | {name: tensors[name] + 1}, tmp_path / "model.safetensors")
+
+    def held(path: Path, digest: str) -> dict[str, str]:
+        parts = ("gate_proj.weight", "up_proj.weight")
+        kept = {key: value for key, value in checksums_of(path).items() if not key.endswith(parts) or "visual" in key}
+        return {**kept, fused: digest}
+
+    ledger = WeightsLedger()
+    first, second = ledger.inspect(folder), ledger.inspect(tmp_path)
+    ledger.confirm(0, first, held(folder, "1" * 64))
+    before = Held(held(folder, "1" * 64), first.digests)
+    ledger.confirm(1, first, held(folder, "1" * 64), before=before)
+    with pytest.raises(WeightsUnconfirmed, match=r"1 of .* first tp0.*gate_up_proj"):
+        ledger.confirm(2, second, held(tmp_path, "1" * 64), before=before)
+    ledger.confirm(2, second, held(tmp_path, "2" * 64), before=before)
+
+
+def test_a_bias_of_zeros_that_equals_another_is_not_taken_for_one_that_is_there(models: Any, tmp_path: Path) -> None:
+    """It is part of a fused parameter, and may become another one."""
+    name = "model.layers.0.self_attn.q_proj.bias"
+    folder = models.folders[0]
+    tensors = load_file(folder / "model.safetensors")
+    assert not tensors[name].any()
+    save_file(tensors | {name: tensors[name] + 1}, tmp_path / "model.safetensors")
+    ledger = WeightsLedger()
+    for version, path in enumerate((folder, tmp_path)):
+        held = checksums_of(path)
+        fused = {"tp0:layers.0.self_attn.qkv_proj.bias": str(version) * 64}
+        ledger.confirm(version, ledger.inspect(path), {k: v for k, v in held.items() if k != f"tp0:{name}"} | fused)

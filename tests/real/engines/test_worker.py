@@ -34,7 +34,7 @@ QUICK = WorkerSettings(request_seconds=5.0, patience_seconds=0.05, pause_seconds
 
 
 def worker_at(server: Any, models: Any, **more: Any) -> VllmWorker:
-    weights = Weights(0, str(models.folders[0]))
+    weights = more.pop("weights", Weights(0, str(models.folders[0])))
     settings = more.pop("settings", QUICK)
     return VllmWorker(
         0, AttachedEngine(server.url), RequestCodec(models.vlms[0]), weights=weights, settings=settings, **more
@@ -206,6 +206,79 @@ def test_a_load_that_did_nothing_is_found_out(standin: Any, models: Any, request
         await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
         assert server.paused is None
         assert worker.state is EngineHealth.UP
+
+    run(standin, models, test)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("held", [0, 1])
+@pytest.mark.parametrize("fault", ["none", "silent_loads", "partial_loads", "wrong_loads"])
+def test_the_first_load_into_an_engine_of_somebody_else_is_confirmed_or_refused(
+    standin: Any, models: Any, request_of: Any, fault: str, held: int, fused: bool
+) -> None:
+    """It holds the very weights or those of the last run, and does nothing, half of it, or reads another folder."""
+
+    async def main() -> None:
+        async with standin.StandIn(models.folders[held]) as server:
+            server.version, server.fused = "0", fused
+            server.faults.elsewhere = models.folders[2]
+            async with worker_at(server, models, weights=Weights(0)) as worker:
+                first = Weights(0, str(models.folders[0]))
+                if fault != "none":
+                    setattr(server.faults, fault, 1)
+                    with pytest.raises(WeightsUnconfirmed):
+                        await worker.load(first, SyncMode.DRAIN)
+                    assert worker.state is EngineHealth.UNLOADED
+                    assert server.paused is not None
+                await worker.load(first, SyncMode.DRAIN)
+                assert (await worker.generate(request_of())).version == 0
+                assert server.tensors == standin.read_tensors(models.folders[0])
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("fault", ["silent_loads", "partial_loads", "wrong_loads"])
+def test_a_later_load_of_fused_parameters_is_confirmed_or_refused(
+    standin: Any, models: Any, request_of: Any, fault: str
+) -> None:
+    async def main() -> None:
+        async with standin.StandIn(models.folders[0]) as server:
+            server.fused, server.faults.elsewhere = True, models.folders[2]
+            async with worker_at(server, models) as worker:
+                await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
+                setattr(server.faults, fault, 1)
+                with pytest.raises(WeightsUnconfirmed):
+                    await worker.load(Weights(2, str(models.folders[0])), SyncMode.KEEP)
+                await worker.load(Weights(2, str(models.folders[0])), SyncMode.KEEP)
+                await worker.load(Weights(3, str(models.folders[0])), SyncMode.KEEP)  # nothing has to change
+                assert (await worker.generate(request_of())).version == 3
+
+    asyncio.run(main())
+
+
+def test_an_attached_engine_that_holds_other_weights_than_it_was_said_to_is_refused(standin: Any, models: Any) -> None:
+    async def main() -> None:
+        async with standin.StandIn(models.folders[1]) as server:
+            with pytest.raises(WeightsUnconfirmed, match="are not in the engine"):
+                await worker_at(server, models).start()
+
+    asyncio.run(main())
+
+
+def test_an_engine_that_was_started_anew_within_a_moment_gets_its_weights_again(
+    standin: Any, models: Any, request_of: Any
+) -> None:
+    """No connection was refused meanwhile: only the name of its weights shows it."""
+
+    async def test(server: Any, worker: VllmWorker) -> None:
+        await worker.load(Weights(1, str(models.folders[1])), SyncMode.DRAIN)
+        for name in ("default", "7"):
+            server.version, server.tensors = name, standin.read_tensors(models.folders[0])
+            with pytest.raises(EngineBadReply):
+                await worker.generate(request_of())
+            await until(lambda: worker.state is EngineHealth.UP and server.version == "1")
+            assert (await worker.generate(request_of())).version == 1
+            assert server.tensors == standin.read_tensors(models.folders[1])
 
     run(standin, models, test)
 
