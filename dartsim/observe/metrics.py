@@ -113,7 +113,7 @@ def read_snapshots(path: Path, *, until: float) -> list[Snapshot]:
 def _read_lines(path: Path, kind: type[R]) -> Iterator[R]:
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     for line in lines:
-        with suppress(ValueError, TypeError):
+        with suppress(ValueError, TypeError, RecursionError):
             yield kind(**json.loads(line))
 
 
