@@ -19,7 +19,7 @@ Parameters of these, and of backends, are in tables by kind and name (``[plugins
 
 Packages are imported when a name of their kind is first looked up, so that importing this module, or the schema, loads
 no component. Plug-ins add components in modules of their own, which are imported before names are looked up: those of
-``dartsim --plugin``, and what an installed distribution names as entry points: a component in the group of its kind
+``dartsim --plugin`` (never those that only a file names), and what an installed distribution names as entry points: a component in the group of its kind
 (``[project.entry-points."dartsim.router"]``), or a module that registers several in the group ``dartsim.plugins``.
 """
 
