@@ -54,7 +54,7 @@ def test_a_run_whose_schema_has_another_name_is_refused(postgres, tmp_path):
     execute(from_tree(merge(merge(preset("dart"), SMALL), tables)), tmp_path / "named-before")
     moved = (tmp_path / "named-before").rename(tmp_path / "named-after")
     before = {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()}
-    with pytest.raises(ConfigError, match="its schema in the database holds nothing of it: .*nothing was changed"):
+    with pytest.raises(ConfigError, match=r"its schema in the database holds nothing of it: .*nothing was changed"):
         resume(moved, hours=0.2)
     assert {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()} == before
     again = moved.rename(tmp_path / "named-before")
