@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from rich.console import Console, ConsoleDimensions
 from rich.table import Table
+from rich.text import Text
 
 from dartsim.core.errors import ConfigError
 from dartsim.core.registry import names
@@ -159,7 +160,7 @@ def plain_table(*columns: str, numbers: Sequence[str] = (), after: Sequence[str]
     """Return a table without a frame: columns of text, right-aligned columns of numbers, and text after them."""
     table = Table(show_edge=False, pad_edge=False, header_style="bold", title_justify="left", **options)
     for name in (*columns, *numbers, *after):
-        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+        table.add_column(Text(printable(name)), justify="right" if name in numbers else "left", overflow="fold")
     return table
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from dartsim.cli.console import errors, out, plain_table, write_json
+from dartsim.cli.console import errors, out, plain_table, printable, write_json
 from dartsim.cli.options import Json, OnOption, load_config
 from dartsim.cli.progress import RunBar, bars
 from dartsim.cli.signals import report_interrupt
@@ -143,7 +143,7 @@ def _show(explained: Mapping[str, Any], name: str, gains: Gains | None) -> None:
     from dartsim.observe.states import CAUSES, POPULATIONS
 
     hours = f"hours {explained['from_hours']:.1f} to {explained['to_hours']:.1f}"
-    out.print(f"{Path(name).name}, {hours} (the part that was recorded in full)")
+    out.print(printable(f"{Path(name).name}, {hours} (the part that was recorded in full)"), markup=False)
     for name, share in explained["at_work"].items():
         population = POPULATIONS[name]
         table = plain_table(

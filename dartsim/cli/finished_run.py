@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dartsim.cli.console import out, write_json
+from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import Json, file_target
 from dartsim.core.errors import ConfigError
 
@@ -50,12 +50,17 @@ def report(
     run = read_run(folder)
     with reading(folder):
         table = figure_table([(run.name, run.summary)])
-        page = render_report(run)
+        try:
+            page = render_report(run)
+        except OSError as error:  # of a run that may only be read
+            page = None
+            errors.print(f"{run.report} cannot be written: {error.strerror}", markup=False, soft_wrap=True)
     if json_file is not None:
         write_json(dict(run.summary), json_file)
     if json_file != "-":
         out.print(table)
-        out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
+        if page is not None:
+            out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
 
 
 def _film(folder: Path, episode: int, best: bool, target: Path, json_file: str | None) -> None:
@@ -80,7 +85,9 @@ def rescore(folder: Folder, json_file: Json = None) -> None:
     """Score a run's stored attempts again, and exit with 1 if a score differs from the stored one."""
     from dataclasses import asdict
 
-    from dartsim.cli.console import out, plain_table
+    from rich.text import Text
+
+    from dartsim.cli.console import out, plain_table, printable
     from dartsim.observe.rundir import reading
     from dartsim.run.rescore import rescore as score_again
 
@@ -93,7 +100,8 @@ def rescore(folder: Folder, json_file: Json = None) -> None:
     if json_file != "-":
         table = plain_table("attempt", "task", "metric", numbers=["stored", "now"])
         for score in differing:
-            table.add_row(str(score.attempt), score.task, score.metric, f"{score.stored:g}", f"{score.score:g}")
+            names = (Text(printable(name)) for name in (score.task, score.metric))
+            table.add_row(str(score.attempt), *names, f"{score.stored:g}", f"{score.score:g}")
         if differing:
             out.print(table)
         out.print(f"{len(compared)} of {len(scores)} metrics scored again, {len(differing)} differ")

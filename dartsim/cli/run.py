@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -147,7 +148,7 @@ def run(
         estimate(resolved)  # refuses what cannot fit on its GPUs
     path = out_folder or new_folder(f"{resolved.name}-seed{resolved.run.seed}")
     where = f"run: {path} (while it runs: dartsim status {path})"
-    announced = Listener(run_started=lambda _: errors.print(where, soft_wrap=True, highlight=False))
+    announced = Listener(run_started=lambda _: errors.print(where, soft_wrap=True, highlight=False, markup=False))
     execute_with_progress(
         resolved, path, json_file, lambda bar: execute(resolved, path, [bar, announced], more_figures=run_figures)
     )
@@ -163,7 +164,7 @@ def execute_with_progress(
 
     def message() -> str:
         if (folder / CONFIG).is_file():
-            return f"interrupted; this run has no report yet\nresume it with: dartsim resume {folder}"
+            return f"interrupted; this run has no report yet\nresume it with: dartsim resume {quote(str(folder))}"
         return "interrupted before the run began: nothing was written; the same command starts it again"
 
     with report_interrupt(message), bars() as progress:
@@ -217,7 +218,8 @@ def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float
         errors.print(f"alarm: {alarm_text(alarm)}", highlight=False, markup=False, soft_wrap=True)
     if result.interrupted:
         errors.print(f"interrupted after {run_dir.summary['simulated_hours']:.1f} hours of the run's time")
-        errors.print(f"resume it with: dartsim resume {run_dir.path}", soft_wrap=True, highlight=False)
+        again = f"resume it with: dartsim resume {quote(str(run_dir.path))}"
+        errors.print(again, soft_wrap=True, highlight=False, markup=False)
         raise typer.Exit(130)
     if result.alarm is not None:
         raise typer.Exit(KINDS[result.alarm].code)
@@ -289,4 +291,4 @@ def _show_resume(config: Config, resume_point: ResumePoint | None) -> None:
         text += f"; {facts['undone_updates']} updates that no checkpoint contains are repeated"
     errors.print(text, highlight=False)
     for why in facts["torn_checkpoints"]:
-        errors.print(f"[yellow]a checkpoint is incomplete, using the previous one:[/yellow] {why}", highlight=False)
+        errors.print(f"a checkpoint is incomplete, using the previous one: {why}", style="yellow", markup=False)

@@ -13,7 +13,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from dartsim.config.rules import check
+from dartsim.config.rules import check, refuse_secrets
 from dartsim.config.schema import AttemptsConfig, BatchConfig, Config, RolloutConfig
 from dartsim.core.errors import ConfigError, did_you_mean, no_such
 from dartsim.core.files import below
@@ -250,6 +250,7 @@ def from_tree(tree: Mapping[str, Any]) -> Config:
     Raises:
         ConfigError: As ``load``.
     """
+    refuse_secrets(tree)  # before an error quotes one
     check_plugins(tree, "")
     tree = {**_nulled(tree, Config), "plugin_modules": used_plugins()}
     unknown = list(_unknown_keys(tree, Config, ()))

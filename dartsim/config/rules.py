@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from dartsim.config.schema import Config
 from dartsim.config.secrets import secret_settings
@@ -322,12 +323,16 @@ def ray_rules(config: Config) -> Iterator[str]:
         )
 
 
-def security_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for every setting that holds a secret."""
-    for key in secret_settings(config.model_dump(mode="json")):
-        yield (
-            f"{key} holds a password or a token, which would be written to config.toml and reports. Leave it out; "
-            "secrets come from the environment (PGPASSWORD, HF_TOKEN, VLLM_API_KEY)."
+def refuse_secrets(tree: Mapping[str, Any]) -> None:
+    """Refuse settings that hold a secret.
+
+    Raises:
+        ConfigError: With their keys.
+    """
+    if keys := secret_settings(tree):
+        raise ConfigError(
+            f"{', '.join(keys)} holds a password or a token, which would be written to config.toml and reports. Leave "
+            "it out; secrets come from the environment (PGPASSWORD, HF_TOKEN, VLLM_API_KEY)."
         )
 
 
@@ -344,7 +349,6 @@ def check(config: Config) -> Config:
         *backend_rules(config),
         *revert_rules(config),
         *ray_rules(config),
-        *security_rules(config),
     ]
     if broken:
         raise ConfigError("the configuration cannot work:\n" + "\n".join(f"  - {rule}" for rule in broken))

@@ -71,8 +71,8 @@ class Config(Section):
     alarms: AlarmsConfig = Field(default_factory=AlarmsConfig, description="Alarms.")
     plugin_modules: list[str] = Field(
         default_factory=list,
-        description="Modules that register components of your own; imported when the configuration is read. "
-        "`config.toml` of a run lists those of --plugin.",
+        description="Modules that register components of your own, which --plugin has to name, too: no "
+        "file is trusted to import code. `config.toml` of a run lists them.",
     )
     plugins: Annotated[dict[str, dict[str, ComponentSection]], PluginTables()] = Field(
         default_factory=dict,

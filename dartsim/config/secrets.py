@@ -10,41 +10,69 @@ import os
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote, quote_plus, unquote
 
 HIDDEN = "***"
-_NAME = re.compile(r"(?i)(^|_)(token|password|passwd|pgpassword|secrets?|api_?keys?|credentials?)($|_)")
-_IN_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<user>[^\s/:@'\"]*):(?P<password>[^\s/@'\"]+)@")
+_NAME = re.compile(
+    r"(?i)(^|_|-)(token|password|sslpassword|passfile|passwd|pgpassword|secrets?|api[_-]?keys?|credentials?)($|_|-)"
+)
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"<>]+")
+_USER = re.compile(r"(?P<before>://[^/:@?]*:)(?P<password>.+)@")
+"""A password in a URL: up to the last ``@``, with whatever is in it, as a database's URL allows."""
+_PORT = re.compile(r"://[^/:@?]*:\d{0,5}([^\w.@%~+-]|$)")
+"""What follows the colon is a port, and an ``@`` after it is in the path."""
+_QUERY = re.compile(r"(?P<name>(?<=[?&;])[^=&;\s]+)=(?P<value>[^&;\s]*)")
 _SHAPES = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|glpat-[A-Za-z0-9_-]{16,}|AKIA[A-Z0-9]{16})\b"
 )
 _ASSIGNED = re.compile(
-    r"(?i)(?P<name>\b[A-Za-z0-9_]*(?:_|\b)(?:token|password|secret|api[_-]?key)|--api-key|--token)"
-    r"(?P<middle>\s*[=:]\s*|(?<=-key)\s+|(?<=--token)\s+)(?P<value>[^\s,;&'\"]+)"
+    r"(?i)(?P<name>\b[A-Za-z0-9_]*(?:_|\b)(?:token|(?:ssl)?password|passfile|secret|api[_-]?key)|--api-key|--token)"
+    r"(?P<middle>\s*[=:]\s*|(?<=-key)\s+|(?<=--token)\s+)(?P<value>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s,;&'\"]+)"
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
+_PAIR = r"\w+\s*=\s*(?:'(?:[^'\\]|\\.)*'|[^\s']+)"
+_DSN = re.compile(rf"\s*{_PAIR}(?:\s+{_PAIR})*\s*")
+"""How libpq takes the parameters of a connection, instead of a URL."""
 _SHORTEST = 6
 """Shorter values may be ordinary words."""
+_given: set[str] = set()
+
+
+def keep_secret(value: str) -> None:
+    """Hide a value from now on that no name or shape tells to be a secret."""
+    if len(value) >= _SHORTEST:
+        _given.add(value)
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable or a setting of this name holds a secret."""
-    return bool(_NAME.search(name)) or name.upper() in ("HF_TOKEN", "PGPASSWORD")
+    """Whether a variable, a setting or a key of a URL's query of this name holds a secret."""
+    return bool(_NAME.search(unquote(name))) or name.upper() in ("HF_TOKEN", "PGPASSWORD")
 
 
 def hidden(text: str) -> str:
     """Return a text without secrets of the environment, or anything that looks like a secret."""
-    for name, value in os.environ.items():
-        if is_secret_name(name) and len(value) >= _SHORTEST:
-            text = text.replace(value, HIDDEN)
-    text = _IN_URL.sub(rf"\g<scheme>\g<user>:{HIDDEN}@", text)
+    named = {value for name, value in os.environ.items() if is_secret_name(name) and len(value) >= _SHORTEST}
+    for value in sorted(named | _given, key=len, reverse=True):
+        for form in (value, quote(value, safe=""), quote_plus(value)):
+            text = text.replace(form, HIDDEN)
+    text = _URL.sub(lambda found: _without_secrets(found[0]), text)
     text = _SHAPES.sub(HIDDEN, text)
     text = _BEARER.sub(rf"\1 {HIDDEN}", text)
     return _ASSIGNED.sub(rf"\g<name>\g<middle>{HIDDEN}", text)
 
 
+def _without_secrets(url: str) -> str:
+    """Return a URL without its password, and without the secrets of its query."""
+    if url.startswith("postgres") or not _PORT.search(url):
+        url = _USER.sub(rf"\g<before>{HIDDEN}@", url, count=1)
+    return _QUERY.sub(lambda part: f"{part['name']}={HIDDEN}" if is_secret_name(part["name"]) else part[0], url)
+
+
 def has_secret(text: str) -> bool:
     """Whether a text holds a password in a URL, or a token of a known shape."""
-    return bool(_IN_URL.search(text) or _SHAPES.search(text))
+    if _SHAPES.search(text) or any(_without_secrets(url) != url for url in _URL.findall(text)):
+        return True
+    return bool(_DSN.fullmatch(text) and _ASSIGNED.search(text))
 
 
 def hidden_tree(tree: Any) -> Any:
@@ -68,7 +96,13 @@ def secret_settings(tree: Any, path: str = "") -> list[str]:
     if isinstance(tree, str):
         return [path] if has_secret(tree) else []
     if isinstance(tree, (list, tuple)):
-        return [key for value in tree for key in secret_settings(value, path)]
-    if isinstance(tree, Mapping):
-        return [key for name, value in tree.items() for key in secret_settings(value, f"{path}.{name}".lstrip("."))]
-    return []
+        hides = hidden_tree(tree) != list(tree) and any(str(word).startswith("--") for word in tree)  # options
+        return [path] if hides else [key for value in tree for key in secret_settings(value, path)]
+    if not isinstance(tree, Mapping):
+        return []
+    keys: list[str] = []
+    for name, value in tree.items():
+        place = f"{path}.{name}".lstrip(".")
+        named = is_secret_name(str(name)) and isinstance(value, str)
+        keys += [place] if named else secret_settings(value, place)
+    return keys

@@ -19,8 +19,9 @@ Parameters of these, and of backends, are in tables by kind and name (``[plugins
 
 Packages are imported when a name of their kind is first looked up, so that importing this module, or the schema, loads
 no component. Plug-ins add components in modules of their own, which are imported before names are looked up: those of
-``dartsim --plugin``, and what an installed distribution names as entry points: a component in the group of its kind
-(``[project.entry-points."dartsim.router"]``), or a module that registers several in the group ``dartsim.plugins``.
+``dartsim --plugin`` (never those that only a file names), and what an installed distribution names as entry points: a
+component in the group of its kind (``[project.entry-points."dartsim.router"]``), or a module that registers several in
+the group ``dartsim.plugins``.
 """
 
 from __future__ import annotations
@@ -295,10 +296,9 @@ def check_plugins(tree: Mapping[str, Any], where: str, *, others: Iterable[str] 
         raise ConfigError(f"{where}plugin_modules = {modules!r}: wanted a list of modules' names")
     for module in modules:
         check_module_name(module, f"{where}plugin_modules:")
-        if module in sys.modules:  # nothing is run by naming it; processes that this one starts import it, too
-            use_plugin(module)
     known = _trusted.union(used_plugins())
-    if unknown := [module for module in dict.fromkeys([*modules, *others]) if module not in known]:
+    new = [module for module in modules if module not in sys.modules]  # of the others nothing is run
+    if unknown := [module for module in dict.fromkeys([*new, *others]) if module not in known]:
         options = " ".join(f"--plugin {module}" for module in unknown)
         raise ConfigError(
             f"{where}names code that would be imported: {', '.join(unknown)}; no file is trusted with that. If you "

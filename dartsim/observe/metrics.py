@@ -113,7 +113,7 @@ def read_snapshots(path: Path, *, until: float) -> list[Snapshot]:
 def _read_lines(path: Path, kind: type[R]) -> Iterator[R]:
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     for line in lines:
-        with suppress(ValueError, TypeError):
+        with suppress(ValueError, TypeError, RecursionError):
             yield kind(**json.loads(line))
 
 
@@ -149,7 +149,8 @@ class TensorBoardWriter(UpdateWriter):
 
         folder.mkdir(parents=True, exist_ok=True)
         self._event = Event
-        self._writer: Any = RecordWriter(str(folder / f"events.out.tfevents.{life - 1:010d}.dartsim"))
+        # Absolute: it takes what precedes a colon for a service, such as s3.
+        self._writer: Any = RecordWriter(str(folder.absolute() / f"events.out.tfevents.{life - 1:010d}.dartsim"))
         self._write(Event(wall_time=0.0, file_version="brain.Event:2"))
         if life > 1:  # TensorBoard then ignores later steps in earlier files
             self._write(Event(step=after + 1, session_log=SessionLog(status=SessionLog.START)))

@@ -28,6 +28,7 @@ from dartsim.observe.rundir import (
     held,
     is_held,
     read_run,
+    reading,
     refuse_held,
     write_text,
 )
@@ -87,7 +88,8 @@ def resume(
             config = _resumable(path, hours=hours, updates=updates)
             store = stored(config, path)
             with closing(store):
-                resume_point = read_resume_point(store, path)
+                with reading(path):
+                    resume_point = read_resume_point(store, path)
                 if on_resume is not None:
                     on_resume(config, resume_point)
                 if resume_point is not None:
@@ -147,7 +149,8 @@ def resumable(path: Path, *, hours: float | None = None, updates: int | None = N
     """Return the configuration of a run, or refuse one that cannot be resumed."""
     if is_held(path):
         refuse_held(path)
-    return _resumable(path, hours=hours, updates=updates)
+    with reading(path):
+        return _resumable(path, hours=hours, updates=updates)
 
 
 def _resumable(path: Path, *, hours: float | None, updates: int | None) -> Config:
@@ -316,7 +319,7 @@ def refuse_hours(path: Path, hours: float, done: float, planned: float) -> None:
 
 
 def _summary(path: Path) -> dict[str, Any] | None:
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RecursionError):
         summary: Any = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
         return summary if isinstance(summary, dict) else None
     return None

@@ -22,6 +22,7 @@ import httpx
 import numpy as np
 
 from dartsim.config.schema import Config
+from dartsim.config.secrets import keep_secret
 from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import ConfigError, DartsimError, WorkerFault
 from dartsim.core.png import png_of
@@ -63,6 +64,7 @@ class EndpointWorker:
         limit = {} if "max_completion_tokens" in endpoint.options else {"max_tokens": policy.max_new_tokens}
         self._body = {"model": endpoint.model, "temperature": policy.temperature, **limit, **endpoint.options}
         self._key = os.environ.get(endpoint.variable, "")
+        keep_secret(self._key)  # the variable may have any name
         self._client = httpx.AsyncClient(
             timeout=httpx.Timeout(None, connect=min(30.0, endpoint.request_seconds)),
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},

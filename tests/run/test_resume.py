@@ -13,7 +13,8 @@ from dartsim.core.errors import ConfigError
 from dartsim.lab.verdict import run_figures
 from dartsim.lab.virtual import changed
 from dartsim.observe import ticker
-from dartsim.observe.rundir import held
+from dartsim.observe.report import render_report
+from dartsim.observe.rundir import held, read_run
 from dartsim.run.execute import execute, stored
 from dartsim.run.resume import resumable, resume
 from dartsim.run.resume_point import read_resume_point
@@ -256,6 +257,26 @@ def test_a_setting_that_may_change_takes_effect(killed_run, tmp_path, settings):
         assert run.summary["total_updates"] == wanted.run.updates
     elif result.alarm is None:
         assert run.summary["simulated_hours"] == pytest.approx(wanted.run.hours, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("x?y", "p%41q", "a#b", "it's", 'q"uote', "sp ace ", "ünï 世界", "-dash", "s3:x", "file:y?mode=ro"),
+        *(":memory:", "o[b]x", "$HOME", "a\\b", "new\nline", "l" * 200),
+    ],
+)
+def test_a_folder_may_have_any_name(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    for folder in (Path(name), Path("runs") / name):
+        execute(small(run={"hours": 0.05}), folder)
+        run, _ = resume(folder, hours=0.1)
+        assert run.summary["simulated_hours"] == pytest.approx(0.1, rel=0.1)
+        assert render_report(read_run(folder)).is_file()
+        assert {path.name for path in folder.iterdir()} >= {"run.db", "tensorboard", "report.html"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["runs", name])
+    assert [path.name for path in Path("runs").iterdir()] == [name]
 
 
 @pytest.mark.parametrize("settings", [{"run.hours": 0.01}, {"run.updates": 1}], ids=str)

@@ -10,7 +10,7 @@ import pytest
 
 from dartsim.cli.console import hide_secrets_in_logs
 from dartsim.config import load
-from dartsim.config.secrets import HIDDEN, has_secret, hidden, hidden_tree, is_secret_name, secret_settings
+from dartsim.config.secrets import HIDDEN, has_secret, hidden, hidden_tree, is_secret_name, keep_secret, secret_settings
 from dartsim.core.errors import ConfigError
 
 SECRETS = {
@@ -49,6 +49,15 @@ def leaks(text):
         ("serve --api-key=topsecret99", "topsecret99"),
         ("HF_TOKEN=verysecretvalue", "verysecretvalue"),
         ("password: verysecretvalue", "verysecretvalue"),
+        ("postgresql://dart:pa/ss'w@rd1@db/runs", "pa/ss'w@rd1"),
+        ("could not open 'postgresql://dart:1234/5@db/runs'", "1234/5"),
+        ("postgres://dart@db/runs?sslmode=require&password=hunter22", "hunter22"),
+        ("postgresql://dart@db/runs?sslpassword=hunter22;application_name=a", "hunter22"),
+        ("postgresql://dart@db/runs?%70assword=hunter22", "hunter22"),
+        ("postgresql://dart@db/runs?passfile=/home/me/hunter22", "hunter22"),
+        ("https://host:8000/v1?api_key=hunter22", "hunter22"),
+        ("host=db user=dart password='hun ter22' dbname=runs", "hun ter22"),
+        ("host=db sslpassword=hunter22", "hunter22"),
         ("token ghp_abcdefghijklmnopqrstuvwx", "ghp_abcdefghijklmnopqrstuvwx"),
         ("key hf_ZyXwVuTsRqPoNmLkJi", "hf_ZyXwVuTsRqPoNmLkJi"),
         (f"something quotes {SECRETS['PGPASSWORD']} in the middle", SECRETS["PGPASSWORD"]),
@@ -65,6 +74,8 @@ def test_what_looks_like_a_secret_is_hidden(text, secret):
     [
         "http://127.0.0.1:8000/v1",
         "3000 prompt tokens, max_tokens=512, num_tokens: 7",
+        "http://127.0.0.1:8000/a@b, http://[::1]:80/c@d and {'a':'http://h:80','b':'me@x'}",
+        "postgresql://dart@db/runs?sslmode=require&application_name=dart",
         "ssh://user@host:22",
         "the tokenizer has 151,936 tokens",
         "docs/reference.md#trainer_starved",
@@ -73,6 +84,13 @@ def test_what_looks_like_a_secret_is_hidden(text, secret):
 )
 def test_what_is_none_is_left_alone(text):
     assert hidden(text) == text
+
+
+def test_a_secret_is_hidden_as_a_url_spells_it(monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", "ho/rse +stap@le")
+    assert hidden("refused: u ho%2Frse%20%2Bstap%40le, ho%2Frse+%2Bstap%40le") == f"refused: u {HIDDEN}, {HIDDEN}"
+    keep_secret("of no known form")
+    assert hidden("key of no known form") == f"key {HIDDEN}"
 
 
 def test_names_of_secrets_are_known():
@@ -99,6 +117,12 @@ def test_trees_lose_their_secrets_and_nothing_else():
         'vllm.addresses=["http://me:hunter22@host:8000"]',
         'tasks.folder="https://me:hunter22@host/tasks"',
         'trainer.fsdp.folder="hf_AbCdEfGhIjKlMnOpQrSt"',
+        'curation.store="postgresql://me@host/runs?password=hunter22"',
+        """curation.store="postgresql://me:hun/t'er@hunter22@host/runs\"""",
+        'vllm.flags=["--api-key", "hunter22"]',
+        'gym.arguments={password="hunter22"}',
+        'ray.address="ray://me:hunter22@host:10001"',
+        'curation.store="host=db password=hunter22"',
     ],
 )
 def test_a_configuration_that_holds_a_secret_is_refused_and_not_quoted(dartsim, capsys, setting):

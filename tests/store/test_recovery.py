@@ -8,6 +8,7 @@ from dartsim.curation.success_pool import SuccessPool
 from dartsim.store.blobs import BlobStore
 from dartsim.store.checkpoints import write_checkpoint
 from dartsim.store.load import load_trajectories
+from dartsim.store.tables import CHECKPOINTS
 
 
 def checkpoint(place, update):
@@ -152,3 +153,21 @@ def test_screenshots_without_a_row_are_removed(place, made):
     again = place.store(blobs=blobs)
     assert again.recover().orphans == 2
     assert len(list(load_trajectories(again.engine, blobs=blobs))) == 1
+
+
+@pytest.mark.parametrize("out", ["{}", "../outside", "..", ".", ""])
+def test_a_row_that_names_another_folder_than_a_checkpoints_removes_nothing(place, made, out):
+    outside = place.folder / "outside"
+    (outside / "kept").mkdir(parents=True)
+    store = opened(place)
+    for update in (1, 2):
+        train(place, store, made, update)
+    with store.engine.begin() as connection:
+        connection.execute(CHECKPOINTS.update().where(CHECKPOINTS.c.update == 1).values(folder=out.format(outside)))
+    train(place, store, made, 3)  # the first one is outdated
+    with store.engine.begin() as connection:
+        connection.execute(CHECKPOINTS.update().where(CHECKPOINTS.c.update == 3).values(folder=out.format(outside)))
+    recovered = opened(place).recover()
+    assert (recovered.update, len(recovered.torn)) == (2, 1)
+    assert (outside / "kept").is_dir()
+    assert (place.folder / "checkpoints" / "update-00000002").is_dir()

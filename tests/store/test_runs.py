@@ -47,3 +47,15 @@ def test_a_run_goes_on_in_each_database(where, tmp_path, monkeypatch):
     assert {row.state for row in rows} == {"trained", "dropped"}
     assert len(rows) == run.summary["attempts"]
     assert sorted(row.attempt for row in rows) == list(range(len(rows)))
+
+
+def test_a_run_whose_schema_has_another_name_is_refused(postgres, tmp_path):
+    tables = {"curation": {"store": postgres.url}, "run": {"hours": 0.1}}
+    execute(from_tree(merge(merge(preset("dart"), SMALL), tables)), tmp_path / "named-before")
+    moved = (tmp_path / "named-before").rename(tmp_path / "named-after")
+    before = {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match=r"its schema in the database holds nothing of it: .*nothing was changed"):
+        resume(moved, hours=0.2)
+    assert {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()} == before
+    again = moved.rename(tmp_path / "named-before")
+    assert resume(again, hours=0.2)[0].summary["simulated_hours"] >= 0.2
