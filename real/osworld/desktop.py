@@ -243,8 +243,8 @@ class OsworldDesktop:
                 await asyncio.sleep(ready)
                 return self._sized(await self.client.frame())
             if programs:
-                await wait_opened(self.client, ready, before=windows, count=len(programs))
-                ready = replace(ready, quiet_seconds=max(ready.quiet_seconds, WINDOW_QUIET_SECONDS))
+                waited = await wait_opened(self.client, ready, before=windows, count=len(programs))
+                ready = replace(ready, quiet_seconds=max(ready.quiet_seconds, min(waited, WINDOW_QUIET_SECONDS)))
             opens = not programs and any(step.get("type") in CHANGES_SCREEN for step in steps)
             before_window = before if opens else None
             return self._sized(await wait_set_up(self.client, ready, before=before_window, motion=self._motion))

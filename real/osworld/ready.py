@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 BLACK_POLL_SECONDS = 5.0
 """Of a desktop that starts with a black screen for long: each look is one of the few that OSWorld's server survives."""
 CHANGE_SECONDS = 10.0
-WINDOW_QUIET_SECONDS = 1.0
-"""A program's first window may rest empty for a moment before it is painted."""
+WINDOW_QUIET_SECONDS = 2.0
+"""A program's first window may rest empty before it is painted: for as long as the window took, this at most."""
 QUICK_POLLS = 4
 """So many changes in a row leave the polls as they are: most screens rest by then."""
 
@@ -129,8 +129,8 @@ async def wait_booted(client: VmClient, rules: Readiness) -> Frame:
         await asyncio.sleep(min(poll_seconds, max(left, rules.poll_seconds)))
 
 
-async def wait_opened(client: VmClient, rules: Readiness, *, before: frozenset[str] | None, count: int) -> None:
-    """Wait until so many programs have a window of their own; splash screens do not count.
+async def wait_opened(client: VmClient, rules: Readiness, *, before: frozenset[str] | None, count: int) -> float:
+    """Wait until so many programs have a window of their own, and return for how long; splash screens do not count.
 
     Args:
         client: Of the desktop.
@@ -139,20 +139,23 @@ async def wait_opened(client: VmClient, rules: Readiness, *, before: frozenset[s
         count: How many programs were started.
     """
     loop = asyncio.get_running_loop()
-    until = loop.time() + rules.change_seconds
+    began = loop.time()
+    until, poll_seconds = began + rules.change_seconds, rules.poll_seconds
     ours: set[str] = set()
     while (left := until - loop.time()) > 0:
         windows = None if before is None else await open_windows(client)
         if before is None or windows is None:
             await asyncio.sleep(left)
-            return
+            break
         ours &= windows
         for window in sorted(windows - before - ours):
             if await is_application(client, window):
                 ours.add(window)
         if len(ours) >= count:
-            return
-        await asyncio.sleep(min(rules.max_poll_seconds, left))
+            break
+        await asyncio.sleep(min(poll_seconds, left))
+        poll_seconds = min(1.2 * poll_seconds, rules.max_poll_seconds)
+    return loop.time() - began
 
 
 async def wait_set_up(
