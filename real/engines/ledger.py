@@ -255,8 +255,12 @@ _PADDED = 64
 
 
 def _plain(name: str) -> str:
-    """Return the name of a tensor or parameter without the parts in which checkpoints, transformers and vLLM differ."""
-    return ".".join(part for part in name.rpartition(":")[2].split(".") if part not in ("model", "language_model"))
+    """Return the name of a tensor or parameter without the parts in which checkpoints, transformers and vLLM differ.
+
+    ``base_layer`` is a layer of an engine that can have adapters.
+    """
+    other = ("model", "language_model", "base_layer")
+    return ".".join(part for part in name.rpartition(":")[2].split(".") if part not in other)
 
 
 def _sources(parameter: str, tensors: Mapping[str, str]) -> list[str]:
