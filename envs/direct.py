@@ -100,6 +100,7 @@ class DirectProvider:
             raise EnvStartFailed(f"the desktop of slot {slot} could not be made: {exc!r}") from exc
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class WrappedDesktop:
     """A gymnasium environment behind its dictionaries, with ``GuiEnv``'s plain calls."""
 

@@ -219,8 +219,8 @@ def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float
         errors.print(f"interrupted after {run_dir.summary['simulated_hours']:.1f} hours of the run's time")
         errors.print(f"resume it with: dartsim resume {run_dir.path}", soft_wrap=True, highlight=False)
         raise typer.Exit(130)
-    if result.alarm is not None:
-        raise typer.Exit(KINDS[result.alarm].code)
+    if result.failure is not None:
+        raise typer.Exit(KINDS[result.alarm or "nothing_trained"].code)
 
 
 def _learned(summary: dict[str, Any]) -> str:

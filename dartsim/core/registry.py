@@ -63,6 +63,27 @@ PACKAGES: Mapping[str, str | None] = {
 }
 """Where the built-in components of each kind are: every module of the package is imported; None: only plug-ins."""
 
+BUILT_IN_TABLES: Mapping[str, tuple[str, str]] = {
+    "fault": ("dartsim.sim.faults.kinds", "KINDS"),
+    "figure": ("dartsim.observe.figures", "BUILT_IN"),
+}
+"""Module and variable with the built-in ones, by name, of kinds whose built-in ones are no classes."""
+
+METHODS: Mapping[str, tuple[str, str]] = {
+    "router": ("Router", "pick"),
+    "task_order": ("TaskOrder", "next"),
+    "attempts": ("AttemptsRule", "size_at"),
+    "turn_limit": ("TurnLimitRule", "limit"),
+    "admission": ("", "blocked_by"),
+    "batch": ("BatchRule", "order"),
+    "selection": ("TurnSelection", "select"),
+    "advantage": ("AdvantageRule", "advantages"),
+    "store": ("StoreBackend", "open"),
+    "policy": ("Policy", "act"),
+    "figure": ("Figure", "value"),
+}
+"""The base class of a kind, and the method that it leaves to its components: a compiled base cannot say so itself."""
+
 TABLES = ("desktops", "engine", "learner", "fault", "figure")
 """Kinds whose parameters are in ``[plugins.KIND.NAME]``, for no table chooses one of them."""
 
@@ -119,11 +140,19 @@ def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
         name: What a configuration calls it.
 
     Raises:
-        ValueError: If there is no such kind, or another class has the name.
+        ValueError: If there is no such kind, or another component has the name.
+        TypeError: If the class lacks the method that its kind calls.
     """
     known = _of_kind(kind)
 
     def add(component: type[C]) -> type[C]:
+        if not component.__module__.startswith("dartsim."):
+            taken = _load_built_in(kind)
+            if name in taken:
+                raise ValueError(
+                    f"there is a built-in component of kind {kind} named {name!r}; rename {_path(component)}"
+                )
+            _check_method(kind, component)
         before = known.get(name)
         if before is not None and _path(before) != _path(component):
             raise ValueError(f"there are two components of kind {kind} named {name!r}: {before}, {component}")
@@ -135,6 +164,15 @@ def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
         return component
 
     return add
+
+
+def _check_method(kind: str, component: type) -> None:
+    """Refuse a class that does not define the method that its kind calls."""
+    base, method = METHODS.get(kind, ("", ""))
+    owner = next((owner for owner in component.__mro__ if method in vars(owner)), None)
+    abstract = owner is None or (owner.__name__ == base and owner.__module__.startswith("dartsim."))
+    if method and abstract:
+        raise TypeError(f"{_path(component)} does not define the method {method}, which every {kind} has")
 
 
 def _path(component: type) -> str:
@@ -198,12 +236,21 @@ def _load(kind: str) -> None:
     """Import every module of a kind's package, and the plug-ins, once."""
     if kind in _loaded:
         return
-    if (built_in := PACKAGES[kind]) is not None:
-        package = import_module(built_in)
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            import_module(module.name)
+    _load_built_in(kind)
     load_plugins()
     _loaded.add(kind)
+
+
+@cache
+def _load_built_in(kind: str) -> frozenset[str]:
+    """Import every module of a kind's package; return the names of the built-in components."""
+    if (built_in := PACKAGES[kind]) is None:
+        module, variable = BUILT_IN_TABLES[kind]
+        return frozenset(getattr(import_module(module), variable))
+    package = import_module(built_in)
+    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        import_module(found.name)
+    return frozenset(name for name, item in _of_kind(kind).items() if item.__module__.startswith("dartsim."))
 
 
 @cache
@@ -231,14 +278,15 @@ def load_plugins() -> None:
 
 def _register_entry(kind: str, plugin: EntryPoint, loaded: Any) -> None:
     """Register the class of an entry point under its name, unless its module did."""
+    built_in = _load_built_in(kind)
     known = _of_kind(kind).get(plugin.name)
     if known is loaded:
         return
     where = f"the entry point {plugin.name} = {plugin.value!r} (dartsim.{kind}) of {_distribution(plugin)}"
     if not isinstance(loaded, type):
         raise ConfigError(f"{where} names {loaded!r}, wanted a class")
-    if known is not None:
-        raise ConfigError(f"{where} has the name of another component, {_path(known)}")
+    if known is not None or plugin.name in built_in:
+        raise ConfigError(f"{where} has the name of another component, {_path(known) if known else plugin.name}")
     if other := next((name for name, item in _of_kind(kind).items() if item is loaded), None):
         raise ConfigError(f"{where} is registered as {other!r}; give both the same name")
     register(kind, plugin.name)(loaded)

@@ -142,6 +142,8 @@ class System(ActingSystem):
     ) -> None:
         self.end = RunEnd(config.run)
         self.data = _data_manager(config, tasks, store, recorder, streams, successes, caches)
+        self.last_status = self.data.status()
+        """What admission and the next batch waited for; at the end of a run, as of that moment."""
         forks = config.desktop.revert == "fork"
         super().__init__(
             config,
@@ -211,6 +213,7 @@ class System(ActingSystem):
                 self.data.suspend(failed=any(map(_failed, tasks)))
                 raise
             finally:
+                self.last_status = self.data.status()
                 # Before anything is cancelled: a slot that ends must not admit another attempt.
                 self.data.end_admission()
                 if self._held_out is not None:
