@@ -19,6 +19,7 @@ DartsimError
 │   ├── TornFile           a file on disk is not what was written
 │   └── TornRecord         a stored trajectory cannot be read back whole
 ├── NothingCollected       no success was collected: nothing was written
+├── NothingTrained         a simulated run trained nothing
 ├── SimulationError        virtual time cannot go on
 │   ├── Stalled            tasks wait and nothing is left that could wake them
 │   ├── LimitReached       a virtual-time or event limit was hit
@@ -111,6 +112,16 @@ class UpdateUncertain(LearnerFault):
 
 class NothingCollected(DartsimError):
     """No success was collected, so nothing was written."""
+
+
+class NothingTrained(DartsimError):
+    """A simulated run trained nothing; the message names the cause.
+
+    Attributes:
+        result: The run's ``dartsim.api.Result`` all the same, where one run was simulated.
+    """
+
+    result: object = None
 
 
 class SimulationError(DartsimError):

@@ -192,6 +192,8 @@ def means(by_seed: Sequence[Mapping[str, Any]]) -> Figures:
         values = [figures.get(name) for figures in by_seed]
         if isinstance(first, Mapping):
             result[name] = means([value or {} for value in values])
+        elif name == "failure":  # a run that trained nothing is no part of a mean
+            result[name] = next((value for value in values if value), None)
         elif name == "staleness_max":
             result[name] = max(value for value in values if value is not None)
         elif any(isinstance(value, int | float) for value in values):
