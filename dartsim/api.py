@@ -17,6 +17,7 @@ from typing_extensions import Unpack
 
 from dartsim.config import Config, presets, to_toml
 from dartsim.core.errors import ConfigError, NothingTrained
+from dartsim.core.plugin_errors import plugin_errors
 from dartsim.core.registry import ComponentSection, name_of, names
 from dartsim.lab.compared_runs import ComparedRun, EndedRun, Scheduler, make_runs, named, resolved
 from dartsim.lab.gate import Comparison, data_frame
@@ -218,16 +219,18 @@ def simulate(
 
     Raises:
         ConfigError: As ``load``, or if components are real or a model learns: ``dartsim run`` is for those.
+        PlugInFailed: If a rule of one's own raises an error.
         NothingTrained: If it trained nothing; its ``result`` is what would have been returned.
     """
     resolved_config = load(config, on=on, overrides=overrides, **rules)
     if seed is not None:
         resolved_config = changed(resolved_config, {"run.seed": seed})
-    prepared = prepare(_simulated(resolved_config))
-    result = run_simulation(prepared)
-    if result.interrupted:
-        raise KeyboardInterrupt
-    summary = run_summary(prepared, result, run_figures)
+    with plugin_errors():
+        prepared = prepare(_simulated(resolved_config))
+        result = run_simulation(prepared)
+        if result.interrupted:
+            raise KeyboardInterrupt
+        summary = run_summary(prepared, result, run_figures)
     known = {item.name: summary[item.name] for item in fields(Result) if item.name in summary and item.name != "config"}
     found = Result(**known, config=resolved_config, summary=summary, _run=result)
     if result.failure is not None:

@@ -17,6 +17,7 @@ from PIL import Image
 from dartsim.config.sections.gym import GymConfig
 from dartsim.config.sections.policy import PolicyConfig
 from dartsim.core.errors import ConfigError
+from dartsim.core.plugin_errors import described
 from dartsim.core.registry import import_module_here
 from dartsim.core.types import Observation, Task
 from dartsim.envs.actions import ending, make_grammar, read
@@ -55,7 +56,7 @@ def make_env(config: GymConfig) -> gymnasium.Env[Any, Any]:
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(f"gym.env = {name!r} cannot be made: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"gym.env = {name!r} cannot be made: {described(error)}") from error
     check_spaces(env, name)
     return env
 

@@ -126,7 +126,7 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="CONDITION",
-            help="Exit with 1 if this holds of the first scheduler: 'FIGURE < FACTOR * SCHEDULER' or 'FIGURE > NUMBER'. "
+            help="Exit with 1 if this holds of the first scheduler: 'FIGURE < FACTOR * SCHEDULER', 'FIGURE > NUMBER'. "
             "Adds seeds until it is decided, wrongly with a chance of 5 % at most; exit with 3 if it stays undecided. "
             "Repeatable.",
         ),

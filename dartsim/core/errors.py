@@ -20,6 +20,7 @@ DartsimError
 │   └── TornRecord         a stored trajectory cannot be read back whole
 ├── NothingCollected       no success was collected: nothing was written
 ├── NothingTrained         a simulated run trained nothing
+├── PlugInFailed           the code of a plug-in raised an error
 ├── SimulationError        virtual time cannot go on
 │   ├── Stalled            tasks wait and nothing is left that could wake them
 │   ├── LimitReached       a virtual-time or event limit was hit
@@ -122,6 +123,10 @@ class NothingTrained(DartsimError):
     """
 
     result: object = None
+
+
+class PlugInFailed(DartsimError):
+    """The code of a plug-in raised an error; the message has its line."""
 
 
 class SimulationError(DartsimError):

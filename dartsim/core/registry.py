@@ -128,6 +128,8 @@ class NamedComponent:
 
 _components: dict[str, dict[str, Any]] = {kind: {} for kind in PACKAGES}
 _loaded: set[str] = set()
+_named: set[str] = set()
+"""Modules that were imported because a user named them."""
 
 
 def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
@@ -312,6 +314,10 @@ def use_plugin(module: str, named_by: str = "--plugin") -> None:
         raise ConfigError(
             f"{named_by} {module}: {error}; wanted a module that Python can import: install it, or start in its folder"
         ) from None
+    except Exception as error:
+        from dartsim.core.plugin_errors import described
+
+        raise ConfigError(f"{named_by} {module} cannot be imported: {described(error)}") from error
     os.environ[VARIABLE] = ",".join(dict.fromkeys([*used_plugins(), module]))
 
 
@@ -333,8 +339,15 @@ def use_plugins(tree: Mapping[str, Any], where: str) -> None:
         use_plugin(module, f"{where}plugin_modules:")
 
 
+def plugin_modules() -> set[str]:
+    """Return the names of the modules of plug-ins: those that registered components, and those that were named."""
+    registered = {item.__module__ for known in _components.values() for item in known.values()}
+    return _named | {module for module in registered if not module.startswith("dartsim.")}
+
+
 def import_module_here(module: str) -> ModuleType:
-    """Import a module, which may be in the working directory."""
+    """Import a module that a user names, which may be in the working directory."""
+    _named.add(module)
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)
     return import_module(module)

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from typing import Literal
 
+from dartsim.core.errors import PlugInFailed
 from dartsim.core.types import Attempt
 from dartsim.curation.attempt_ledger import AttemptLedger
 from dartsim.curation.open_groups import OpenGroups
@@ -192,13 +193,13 @@ class AdmissionControl:
         """Return what the rule says.
 
         Raises:
-            TypeError: If that is no sentence: a rule that returns True would never admit anything.
+            PlugInFailed: If that is no sentence: a rule that returns True would never admit anything.
         """
         rule, counts = self._rules.admission, self._counts()
         blocked = rule.blocked_by(counts)
         if blocked is not None and not isinstance(blocked, str):
             name = f"{type(rule).__module__}.{type(rule).__qualname__}"
-            raise TypeError(f"{name}.blocked_by({counts}) returned {blocked!r}, wanted a sentence or None")
+            raise PlugInFailed(f"{name}.blocked_by({counts}) returned {blocked!r}, wanted a sentence or None")
         return blocked
 
     def spare(self, slots: int) -> int:

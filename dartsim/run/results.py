@@ -92,6 +92,7 @@ def _failure(system: System, figures: dict[str, Any]) -> str | None:
     if ended_by is not None:
         return f"The alarm {ended_by.name} ended it: {ended_by.found}."
     last = system.last_status
+    assert last is not None, "it was not interrupted"
     why = why_nothing_trained(
         figures,
         admission=last.admission(),
