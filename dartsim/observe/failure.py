@@ -67,10 +67,10 @@ def _without_an_update(figures: Mapping[str, Any], hours: str, batch: str, faile
     if failed_updates:
         return f"no update finished, and {failed_updates} failed; the log has their errors."
     if 2 * sum(lost.values()) > ended:
-        reasons = ", ".join(f"{number} {reason}" for reason, number in lost.items())
+        reasons = ", ".join(f"{number:,} {reason}" for reason, number in lost.items())
         masked = f" (masked: {_causes(figures)})" if Drop.MASKED in lost else ""
         return (
-            f"of {plural(ended, 'attempt')} that ended, {sum(lost.values())} were dropped ({reasons}){masked}. "
+            f"of {plural(ended, 'attempt')} that ended, {sum(lost.values()):,} were dropped ({reasons}){masked}. "
             f"{REMEDIES[next(iter(lost))]}"
         )
     if not figures["dropped"].get(Drop.UNUSED, 0) or not batch:
@@ -87,6 +87,6 @@ def _causes(figures: Mapping[str, Any]) -> str:
         del counts["EnvStartFailed"]  # of the attempt, beside those of its starts
     reasons = figures["fault_reasons"]
     return ", ".join(
-        f"{number} {cause}{f': {reasons[cause]}' if cause in reasons else ''}"
+        f"{number:,} {cause}{f': {reasons[cause]}' if cause in reasons else ''}"
         for cause, number in counts.most_common(MOST)
     )
