@@ -196,11 +196,11 @@ class AdmissionControl:
             PlugInFailed: If that is no sentence: a rule that returns True would never admit anything.
         """
         rule, counts = self._rules.admission, self._counts()
-        blocked = rule.blocked_by(counts)
-        if blocked is not None and not isinstance(blocked, str):
-            name = f"{type(rule).__module__}.{type(rule).__qualname__}"
-            raise PlugInFailed(f"{name}.blocked_by({counts}) returned {blocked!r}, wanted a sentence or None")
-        return blocked
+        blocked: object = rule.blocked_by(counts)
+        if blocked is None or isinstance(blocked, str):
+            return blocked
+        name = f"{type(rule).__module__}.{type(rule).__qualname__}"
+        raise PlugInFailed(f"{name}.blocked_by({counts}) returned {blocked!r}, wanted a sentence or None")
 
     def spare(self, slots: int) -> int:
         """Return how many of these slots could start an attempt at once, though no group may begin for them."""

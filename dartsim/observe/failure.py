@@ -26,14 +26,17 @@ CANCELED = ("run ended", "withdrawn", "interrupted")
 """Causes of attempts that the run itself ended."""
 
 
-def why_nothing_trained(figures: Mapping[str, Any], *, admission: str, batch: str, failed_updates: int) -> str | None:
+def why_nothing_trained(
+    figures: Mapping[str, Any], *, admission: str, batch: str, failed_updates: int, updating: bool
+) -> str | None:
     """Return why a run trained nothing, as sentences; None if it trained something.
 
     Args:
         figures: As ``dartsim.observe.figures.summary``.
         admission: Why no other attempt began at its end.
         batch: What the next batch lacked then.
-        failed_updates: Updates that did not finish.
+        failed_updates: Updates that failed before.
+        updating: Whether an update ran then.
     """
     if figures["num_updates"] and figures["trained_turns_per_minute"]:
         return None
@@ -47,11 +50,15 @@ def why_nothing_trained(figures: Mapping[str, Any], *, admission: str, batch: st
         return f"Nothing was trained: {plural(figures['total_updates'], 'update')} had no turn to train on."
     if not figures["attempts"]:
         return f"Nothing was trained: no attempt was admitted in {hours}. Admission says: {admission}."
-    return f"Nothing was trained: {_without_an_update(figures, hours, batch, failed_updates)}"
+    if failed_updates:
+        return f"Nothing was trained: {plural(failed_updates, 'update')} failed, none finished; the log has the errors."
+    if updating:
+        return f"Nothing was trained: the run of {hours} is too short: its first update had not finished."
+    return f"Nothing was trained: {_without_an_update(figures, hours, batch)}"
 
 
-def _without_an_update(figures: Mapping[str, Any], hours: str, batch: str, failed_updates: int) -> str:
-    """Return why no update finished, although attempts began."""
+def _without_an_update(figures: Mapping[str, Any], hours: str, batch: str) -> str:
+    """Return why no batch was taken, although attempts began."""
     canceled = figures["endings"].get(Ending.CANCELLED, 0)
     ended = sum(figures["endings"].values()) - canceled
     dropped = Counter(figures["dropped"])
@@ -64,8 +71,6 @@ def _without_an_update(figures: Mapping[str, Any], hours: str, batch: str, faile
         return f"the run of {hours} is too short: none of its {plural(figures['attempts'], 'attempt')} ended."
     if lost.get(Drop.MASKED, 0) >= ended:
         return f"all {plural(ended, 'attempt')} that ended were masked ({_causes(figures)})."
-    if failed_updates:
-        return f"no update finished, and {failed_updates} failed; the log has their errors."
     if 2 * sum(lost.values()) > ended:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in lost.items())
         masked = f" (masked: {_causes(figures)})" if Drop.MASKED in lost else ""
@@ -73,8 +78,6 @@ def _without_an_update(figures: Mapping[str, Any], hours: str, batch: str, faile
             f"of {plural(ended, 'attempt')} that ended, {sum(lost.values()):,} were dropped ({reasons}){masked}. "
             f"{REMEDIES[next(iter(lost))]}"
         )
-    if not figures["dropped"].get(Drop.UNUSED, 0) or not batch:
-        return f"the run of {hours} is too short: no update had finished by its end."
     return f"the run of {hours} is too short: no batch was full by its end ({batch}). Try more hours."
 
 

@@ -97,7 +97,8 @@ def _failure(system: System, figures: dict[str, Any]) -> str | None:
         figures,
         admission=last.admission(),
         batch=last.batch(),
-        failed_updates=system.recorder.counts["failed_updates"] - bool(last.leased),  # its last one was cut off
+        failed_updates=system.recorder.counts["failed_updates"] - bool(last.leased),
+        updating=bool(last.leased),
     )
     if why is not None:
         alarm = Alarm(name="nothing_trained", found=why.removesuffix("."), since=0.0, raised=system.recorder.now)

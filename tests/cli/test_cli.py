@@ -305,7 +305,7 @@ def test_a_comparison_fails_if_a_condition_holds(dartsim, capsys):
 
 def test_the_folder_of_a_comparison_of_many_presets_has_a_short_name():
     runs = compare.plan(["coupled", "dart", "areal-eta0", "areal-eta4"], [], 1)
-    assert compare.new_or_interrupted(runs) == Path("runs/compare-coupled-dart-2-more")
+    assert compare.new_or_interrupted(runs, 1) == Path("runs/compare-coupled-dart-2-more")
 
 
 def test_a_warning_of_a_comparison_s_run_says_whose_it_is(capsys):

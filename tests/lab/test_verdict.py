@@ -108,7 +108,7 @@ class Never(AdmissionRule):
             {"run.hours": 0.01},
             r"the run of \S+ h is too short: no batch was full by its end \(the batch needs",
         ),
-        ({"cluster.learner.fixed_seconds": 1e6}, r"the run of 1 h is too short: no update had finished"),
+        ({"cluster.learner.fixed_seconds": 1e6}, r"the run of 1 h is too short: its first update had not finished"),
     ],
 )
 def test_the_cause_why_a_run_trained_nothing_is_named(changes, said):
