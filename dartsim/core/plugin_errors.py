@@ -37,7 +37,7 @@ def plugin_error(error: BaseException) -> BaseException | None:
 
 def described(error: BaseException) -> str:
     """Return an error in words, with the line of a plug-in that raised it, if one did."""
-    said = "".join(format_exception_only(error)).strip()
+    said = "".join(format_exception_only(error)).strip().removeprefix(f"{type(error).__module__}.")
     place = _place(error)
     return said if place is None else f"{said}\n{place}"
 
