@@ -19,7 +19,8 @@ from dartsim.config import load, to_toml, valid_keys
 from dartsim.lab.compared_runs import named_handler
 from dartsim.run.execute import execute
 
-SMALL = ("--preset", "dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
+SIZES = ("rollout.num_envs=8", "rollout.num_workers=2", "curation.batch.min_groups=1")  # it trains in half an hour
+SMALL = ("--preset", "dart", "--hours", "0.5", *(word for size in SIZES for word in ("--set", size)))
 
 COMMAND = [sys.executable, "-c", "from dartsim.cli.app import main; main()"]
 

@@ -177,7 +177,8 @@ def test_an_installed_component_of_each_kind_works_in_a_simulated_run(install):
 
 def test_the_command_line_shows_a_plug_ins_figure_and_gates_on_it(install, tmp_path):
     run = install()
-    short, one = ("--hours", "0.5", "--set", "rollout.num_envs=8"), ("--processes", "1")
+    sizes = ("--set", "rollout.num_envs=8", "--set", "curation.batch.min_groups=1")
+    short, one = ("--hours", "0.5", *sizes), ("--processes", "1")
     made = run("-m", "dartsim", "run", "--preset", "dart", *short, "--out", "made")
     assert made.returncode == 0, made.stderr
     assert "Short attempts" in made.stdout
