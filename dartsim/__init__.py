@@ -20,7 +20,7 @@ The public API is ``__all__`` here, in ``dartsim.envs`` and in ``dartsim.testing
              TaskOrder, TurnLimitRule, TurnSelection, SyncMode, Policy, Fault, Figure, Instrument; DesktopBackend,
              EngineBackend, LearnerBackend; they are given Task, Group, Request, Snapshot
     check    check_router, check_rule
-    errors   DartsimError, ConfigError
+    errors   DartsimError, ConfigError, NothingTrained, PlugInFailed
 
 A patch release removes none of these, no setting, no figure and no kind of plug-in; until 1.0 a minor release may, and
 the changelog then says what replaces it. Run directories are read by later releases of the same minor version.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dartsim.api import Comparison, Result, compare, load, presets, simulate
     from dartsim.config.schema import Config
     from dartsim.config.sections.backend import DesktopBackend, EngineBackend, LearnerBackend
-    from dartsim.core.errors import ConfigError, DartsimError
+    from dartsim.core.errors import ConfigError, DartsimError, NothingTrained, PlugInFailed
     from dartsim.core.registry import ComponentSection, register
     from dartsim.core.sync_modes import SyncMode
     from dartsim.core.types import Group, Request, Task
@@ -62,7 +62,7 @@ _HOMES = {
     "dartsim.api": ("Comparison", "Result", "compare", "load", "presets", "simulate"),
     "dartsim.config.schema": ("Config",),
     "dartsim.config.sections.backend": ("DesktopBackend", "EngineBackend", "LearnerBackend"),
-    "dartsim.core.errors": ("ConfigError", "DartsimError"),
+    "dartsim.core.errors": ("ConfigError", "DartsimError", "NothingTrained", "PlugInFailed"),
     "dartsim.core.registry": ("ComponentSection", "register"),
     "dartsim.core.sync_modes": ("SyncMode",),
     "dartsim.core.types": ("Group", "Request", "Task"),
@@ -102,6 +102,8 @@ __all__ = [
     "Group",
     "Instrument",
     "LearnerBackend",
+    "NothingTrained",
+    "PlugInFailed",
     "Policy",
     "Request",
     "Result",

@@ -16,9 +16,10 @@ from rich.console import Console
 from typing_extensions import Unpack
 
 from dartsim.config import Config, presets, to_toml
-from dartsim.core.errors import ConfigError
+from dartsim.core.errors import ConfigError, NothingTrained
+from dartsim.core.plugin_errors import plugin_errors
 from dartsim.core.registry import ComponentSection, name_of, names
-from dartsim.lab.compared_runs import ComparedRun, Scheduler, make_runs, named, resolved
+from dartsim.lab.compared_runs import ComparedRun, EndedRun, Scheduler, make_runs, named, resolved
 from dartsim.lab.gate import Comparison, data_frame
 from dartsim.lab.verdict import run_figures
 from dartsim.lab.virtual import changed
@@ -218,17 +219,25 @@ def simulate(
 
     Raises:
         ConfigError: As ``load``, or if components are real or a model learns: ``dartsim run`` is for those.
+        PlugInFailed: If a rule of one's own raises an error.
+        NothingTrained: If it trained nothing; its ``result`` is what would have been returned.
     """
     resolved_config = load(config, on=on, overrides=overrides, **rules)
     if seed is not None:
         resolved_config = changed(resolved_config, {"run.seed": seed})
-    prepared = prepare(_simulated(resolved_config))
-    result = run_simulation(prepared)
-    if result.interrupted:
-        raise KeyboardInterrupt
-    summary = run_summary(prepared, result, run_figures)
+    with plugin_errors():
+        prepared = prepare(_simulated(resolved_config))
+        result = run_simulation(prepared)
+        if result.interrupted:
+            raise KeyboardInterrupt
+        summary = run_summary(prepared, result, run_figures)
     known = {item.name: summary[item.name] for item in fields(Result) if item.name in summary and item.name != "config"}
-    return Result(**known, config=resolved_config, summary=summary, _run=result)
+    found = Result(**known, config=resolved_config, summary=summary, _run=result)
+    if result.failure is not None:
+        failed = NothingTrained(result.failure)
+        failed.result = found
+        raise failed
+    return found
 
 
 def compare(
@@ -239,7 +248,7 @@ def compare(
     overrides: Mapping[str, Any] | None = None,
     processes: int = 1,
 ) -> Comparison:
-    """Simulate schedulers on one cluster, each with the same seeds.
+    """Simulate schedulers on one cluster, each with the same seeds. ``failures`` of the result says which failed.
 
     Args:
         schedulers: Presets' names, TOML files, configurations (such as ``load("dart", router=MyRouter)``); or a mapping
@@ -252,14 +261,29 @@ def compare(
     Raises:
         ConfigError: As ``simulate``.
     """
-    numbers = range(seeds) if isinstance(seeds, int) else seeds
-    runs: list[ComparedRun] = []
+    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    arms: dict[str, tuple[Config, str]] = {}
     for name, scheduler in named(schedulers).items():
         config = _simulated(changed(resolved(scheduler, on), overrides or {}))
         prepare(config)
-        call = _call(scheduler, config, on, overrides)
-        runs += [ComparedRun(name, changed(config, {"run.seed": seed}), f"{call}, {seed=})") for seed in numbers]
-    return Comparison.of(runs, make_runs(runs, Console(file=StringIO()), processes=processes))
+        arms[name] = config, _call(scheduler, config, on, overrides)
+    ended: dict[tuple[str, int], EndedRun] = {}
+
+    def with_seeds(count: int) -> Comparison:
+        start = max(numbers, default=-1) + 1
+        numbers.extend(range(start, start + count - len(numbers)))
+        runs = [
+            ComparedRun(name, changed(config, {"run.seed": seed}), f"{call}, {seed=})")
+            for name, (config, call) in arms.items()
+            for seed in numbers
+        ]
+        keys = [(run.scheduler, run.config.run.seed) for run in runs]
+        left = [run for run, key in zip(runs, keys, strict=True) if key not in ended]
+        made = make_runs(left, Console(file=StringIO()), processes=processes)
+        ended.update({(run.scheduler, run.config.run.seed): end for run, end in zip(left, made, strict=True)})
+        return Comparison.of(runs, [ended[key] for key in keys], with_seeds=with_seeds)
+
+    return with_seeds(len(numbers))
 
 
 def _call(scheduler: Scheduler, config: Config, on: str | Path | None, overrides: Mapping[str, Any] | None) -> str:

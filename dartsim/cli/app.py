@@ -1,7 +1,8 @@
 """``dartsim``: the command and its sub-commands.
 
 Exit codes: 0 done, 1 the run failed, 2 the request was wrong (configuration, arguments, task files),
-10 to 19 an alarm ended the run (``run.fail_on_alarm``; ``docs/reference.md``), 130 interrupted and 143 terminated (of
+3 a gate is not decided, 10 to 19 an alarm ended the run (``run.fail_on_alarm``; ``docs/reference.md``) or it trained
+nothing (18), 130 interrupted and 143 terminated (of
 `run`, what ran so far is written).
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from traceback import format_exc
+from traceback import format_exception
 from typing import Annotated
 
 import typer
@@ -38,6 +39,7 @@ from dartsim.cli import (
 )
 from dartsim.cli.command_group import RootCommandGroup
 from dartsim.cli.console import (
+    debug,
     drop_output,
     errors,
     flush_output,
@@ -45,9 +47,10 @@ from dartsim.cli.console import (
     is_output_error,
     output_failed,
     printable,
+    set_debug,
 )
 from dartsim.cli.signals import INTERRUPTED, exit_code, sigterm_as_ctrl_c
-from dartsim.core.errors import ConfigError, DartsimError, TaskFileError
+from dartsim.core.errors import ConfigError, DartsimError, PlugInFailed, TaskFileError
 
 app = typer.Typer(
     name="dartsim",
@@ -58,7 +61,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with: [bold]dartsim compare coupled dart-measured[/bold], or [bold]dartsim run[/bold]\n\n"
-    "Exit codes: 0 done, 1 failed, 2 wrong request, 10 to 19 ended by an alarm, 130 interrupted, 143 terminated",
+    "Exit codes: 0 done, 1 failed, 2 wrong request, 3 undecided, 10 to 19 an alarm, 130 interrupted, 143 terminated",
 )
 
 Command = tuple[str, Callable[..., None], str, str]
@@ -160,6 +163,7 @@ def main() -> None:
 
 def _run() -> int:
     """Run the command line and return its exit code."""
+    set_debug(False)
     try:
         app()
     except SystemExit as ended:
@@ -169,7 +173,7 @@ def _run() -> int:
         return 2
     except DartsimError as error:
         errors.print(f"[bold red]{type(error).__name__}:[/bold red] {_plain(error)}", highlight=False)
-        return 1
+        return _failed(error, isinstance(error, PlugInFailed))
     except KeyboardInterrupt:
         errors.print("interrupted: nothing was written")
         return exit_code(INTERRUPTED)
@@ -177,15 +181,38 @@ def _run() -> int:
         if isinstance(error, OSError) and is_output_error(error):
             drop_output()
             return output_failed(error)
-        from dartsim.config.secrets import hidden
-
-        # A bug of ours or of a library: print the traceback, without secrets.
-        sys.stderr.write(hidden(format_exc()))
-        return 1
+        return _unexpected(error)
     return 0
 
 
-def _plain(error: Exception) -> str:
+def _unexpected(error: Exception) -> int:
+    """Print the line of a plug-in that raised an error; else, for a bug of ours, the traceback of the first one."""
+    from dartsim.config.secrets import hidden
+    from dartsim.core.plugin_errors import described, leaves, plugin_error
+
+    if (leaf := plugin_error(error)) is not None:
+        errors.print(f"[bold red]PlugInFailed:[/bold red] {_plain(described(leaf))}", highlight=False)
+        return _failed(error, True)
+    first, *others = leaves(error)
+    if others and not debug():
+        sys.stderr.write(hidden("".join(format_exception(first, chain=False))))
+        return _failed(error, True)
+    sys.stderr.write(hidden("".join(format_exception(error))))
+    return 1
+
+
+def _failed(error: Exception, more: bool) -> int:
+    """Print the whole traceback with ``--debug``, or say that there is more; return the exit code."""
+    from dartsim.config.secrets import hidden
+
+    if debug():
+        sys.stderr.write(hidden("".join(format_exception(error))))
+    elif more:
+        errors.print("(--debug shows the whole traceback)", highlight=False)
+    return 1
+
+
+def _plain(error: Exception | str) -> str:
     """Return an error's text without secrets and with markup escaped."""
     from dartsim.config.secrets import hidden
 

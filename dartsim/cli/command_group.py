@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from dartsim.cli.console import drop_output, errors
+from dartsim.cli.console import drop_output, errors, set_debug
 from dartsim.cli.signals import INTERRUPTED
 from dartsim.core.registry import use_plugin, used_plugins
 
@@ -30,7 +30,7 @@ class CommandGroup(TyperGroup):
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             if cmd_name in CONFIGURED and not any(option.name == "plugin" for option in command.params):
-                command.params.append(_plugin_option())
+                command.params += _plugin_options()
             command.help = unwrap_paragraphs(command.help)
             _shorten_types([*command.params, command.get_help_option(ctx)])
         return command
@@ -103,16 +103,24 @@ Plugins = Annotated[
 ]
 
 
+Debug = Annotated[
+    bool,
+    typer.Option(
+        "--debug", is_eager=True, expose_value=False, callback=set_debug, help="Show the whole traceback of an error."
+    ),
+]
+
+
 @cache
-def _plugin_option() -> Any:
-    """Return the option as typer makes it of a command's parameter."""
+def _plugin_options() -> list[Any]:
+    """Return the options as typer makes them of a command's parameters."""
     app = typer.Typer(add_completion=False)
     app.command()(_with_plugins)
-    return typer.main.get_command(app).params[0]
+    return typer.main.get_command(app).params[:2]
 
 
-def _with_plugins(plugin: Plugins = None) -> None:
-    """Have the option, for ``_plugin_option``."""
+def _with_plugins(plugin: Plugins = None, debug: Debug = False) -> None:
+    """Have the options, for ``_plugin_options``."""
 
 
 def _shorten_types(options: list[Any]) -> list[Any]:

@@ -33,7 +33,8 @@ from dartsim.cli.tune import Processes, RayAddress
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.core.registry import names as registered
-from dartsim.lab.compared_runs import ComparedRun, make_runs, named
+from dartsim.lab.compared_runs import ComparedRun, EndedRun, make_runs, named
+from dartsim.lab.gate import MAX_SEEDS
 from dartsim.observe.bias import BAND, JUDGED, pooled
 from dartsim.observe.figures import FIGURES
 
@@ -57,6 +58,9 @@ PUBLISHED = {
     "dart-measured": {"trained_turns_per_minute": 43.6, "env_utilization": 0.677, "gpu_utilization": 0.467},
 }
 """The efficiency table of DART (arXiv 2509.23866, project page), by the presets that have its run's settings."""
+
+UNDECIDED = 3
+"""Exit code where a condition is not decided."""
 
 BESIDE = 4
 """Largest number of presets in one table."""
@@ -122,11 +126,14 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="CONDITION",
-            help="Exit with 1 if this holds of the first scheduler: 'FIGURE < FACTOR * SCHEDULER' or 'FIGURE > NUMBER' "
-            "with the whole 95 % interval of the difference, seed by seed. With 2 seeds few "
-            "conditions are decided: take --seeds 5 or more. Repeatable.",
+            help="Exit with 1 if this holds of the first scheduler: 'FIGURE < FACTOR * SCHEDULER', 'FIGURE > NUMBER'. "
+            "Adds seeds until it is decided, wrongly with a chance of 5 % at most; exit with 3 if it stays undecided. "
+            "Repeatable.",
         ),
     ] = None,
+    max_seeds: Annotated[
+        int, typer.Option(min=2, help="Seeds of each scheduler, at most, that --fail-if may take.")
+    ] = MAX_SEEDS,
     junit: Annotated[
         Path | None, typer.Option(callback=file_target, help="JUnit file to write, with a test for each --fail-if.")
     ] = None,
@@ -141,24 +148,38 @@ def compare(
     """
     from dartsim.lab.comparison import classes_over_seeds, over_seeds
     from dartsim.lab.gate import Comparison, write_junit
+    from dartsim.observe.alarm import KINDS
     from dartsim.observe.report import render_comparison, surrogates
     from dartsim.observe.rundir import RunDir
 
     given = settings(overrides, hours, None, faults, until_steady=until_steady, precision=precision)
-    runs = plan(schedulers, given, seeds, on, profile)
-    _check_conditions(fail_if or [], runs, seeds, junit)
-    folder = out_folder or new_or_interrupted(runs)
-    runs = runs_in(folder, runs)
-    if not _is_part(folder, runs):
+    possible = plan(schedulers, given, max(seeds, max_seeds if fail_if else 0), on, profile)
+    _check_conditions(fail_if or [], possible, seeds, junit)
+    folder = out_folder or new_or_interrupted(possible, seeds)
+    possible = runs_in(folder, possible)
+    if not _is_part(folder, possible, seeds):
         raise ConfigError(f"{folder} already exists; name another folder with --out")
-    with report_interrupt(lambda: _progress_so_far(runs, folder)):
-        ended = make_runs(runs, errors, ray, processes)
-    updates = updates or min(len(run.update_hours) for run in ended) or None
-    compared = Comparison.of(runs, ended, updates=updates)
-    results = [compared.result(condition) for condition in fail_if or ()]
-    names, by_name = compared.schedulers, compared.figures
+    runs: list[ComparedRun] = []
+    ended: list[EndedRun] = []
+
+    def with_seeds(count: int) -> Comparison:
+        nonlocal runs, ended
+        runs = [run for run in possible if run.config.run.seed < count]
+        with report_interrupt(lambda: _progress_so_far(runs, folder)):
+            ended = make_runs(runs, errors, ray, processes)
+        finished = (len(run.update_hours) for run in ended if not run.summary.get("failure"))
+        shown = updates or min(finished, default=0) or None
+        return Comparison.of(runs, ended, updates=shown, with_seeds=with_seeds)
+
+    compared, results = with_seeds(seeds).decided(fail_if or (), max_seeds)
+    seeds = len(compared.seeds)
+    updates = updates or min((len(run.update_hours) for run in ended if not run.summary.get("failure")), default=0)
+    names, by_name, failures = compared.schedulers, compared.figures, compared.failures
     ranking = compared.ranking()
-    columns = [SchedulerColumn(name, over_seeds(rows), classes_over_seeds(rows)) for name, rows in by_name.items()]
+    columns = [
+        SchedulerColumn(name, over_seeds(rows), classes_over_seeds([] if name in failures else rows))
+        for name, rows in by_name.items()
+    ]
     page = render_comparison(
         [RunDir(run.path) for run in runs if run.path is not None and run.config.run.seed == 0],
         folder / PAGE,
@@ -195,7 +216,10 @@ def compare(
         out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
     if json_file is not None:
         rows = (row for name in names for row in by_name[name])
-        ranks = {rank.scheduler: (place, rank) for place, rank in enumerate(ranking, 1)}
+        ranks = {
+            rank.scheduler: (None if rank.scheduler in failures else place, rank)
+            for place, rank in enumerate(ranking, 1)
+        }
         facts = [
             {
                 "scheduler": run.scheduler,
@@ -212,10 +236,18 @@ def compare(
         write_json([{**fact, **row} for fact, row in zip(facts, rows, strict=True)], json_file)
     if junit is not None:
         write_junit(compared, results, junit)
-    if held := [result for result in results if result.holds]:
-        for result in held:
-            errors.print(f"failed: {compared.explained(result)}", soft_wrap=True, highlight=False, markup=False)
+    for failure in failures.values():
+        errors.print(f"failed: {failure}", soft_wrap=True, highlight=False, markup=False)
+    open_results = [result for result in results if not result.passed]
+    for result in open_results:
+        verdict = "failed" if result.decided else "undecided"
+        errors.print(f"{verdict}: {compared.explained(result)}", soft_wrap=True, highlight=False, markup=False)
+    if any(result.decided for result in open_results):
         raise typer.Exit(1)
+    if failures:
+        raise typer.Exit(KINDS["nothing_trained"].code)
+    if open_results:
+        raise typer.Exit(UNDECIDED)
 
 
 def plan(
@@ -230,10 +262,11 @@ def plan(
 
     runs: list[ComparedRun] = []
     for name, scheduler in named(list(dict.fromkeys(schedulers))).items():
+        first = load_config(str(scheduler), on=on, profile=profile, overrides=[*overrides, "run.seed=0"])
+        prepare(first)
+        _refuse_without_engine(first)
         for seed in range(seeds):
-            config = load_config(str(scheduler), on=on, profile=profile, overrides=[*overrides, f"run.seed={seed}"])
-            prepare(config)
-            _refuse_without_engine(config)
+            config = first.model_copy(update={"run": first.run.model_copy(update={"seed": seed})})
             places = [word for name, at in (("--on", on), ("--profile", profile)) if at for word in (name, at)]
             words = [*plugin_words(), *places, *(word for text in overrides for word in ("--set", text))]
             command = ["dartsim", "run", str(scheduler), *words, "--seed", str(seed)]
@@ -262,24 +295,30 @@ NAMED = 3
 """Largest number of presets in the name of a folder."""
 
 
-def new_or_interrupted(runs: Sequence[ComparedRun]) -> Path:
+def new_or_interrupted(runs: Sequence[ComparedRun], seeds: int) -> Path:
     """Return a new folder in runs/, or that of the same comparison, if that was interrupted."""
     names = list(dict.fromkeys(run.scheduler for run in runs))
     more = [] if len(names) <= NAMED else [f"{len(names) - NAMED + 1}-more"]
     name = "-".join(["compare", *names[: NAMED - len(more)], *more])
-    return new_folder(name, unless=lambda folder: _is_part(folder, runs_in(folder, runs)))
+    return new_folder(name, unless=lambda folder: _is_part(folder, runs_in(folder, runs), seeds))
 
 
-def _is_part(folder: Path, runs: Sequence[ComparedRun]) -> bool:
-    """Return whether a folder is new, or contains nothing but a part of this very comparison, such as fewer seeds."""
+def _is_part(folder: Path, runs: Sequence[ComparedRun], seeds: int) -> bool:
+    """Return whether a folder is new, or contains nothing but a part of this very comparison, such as fewer seeds.
+
+    Args:
+        folder: The folder.
+        runs: All runs that the comparison may need.
+        seeds: The seeds that it needs in any case.
+    """
     from dartsim.observe.rundir import CONFIG
 
     if not folder.exists():
         return True
     paths = [run.path for run in runs if run.path is not None]
     started = [run for run in runs if run.path is not None and (run.path / CONFIG).is_file()]
-    same = all(run.same_config for run in started) and not all(run.finished for run in runs)
-    return same and set(folder.iterdir()) <= {*paths, folder / PAGE}
+    ended = (folder / PAGE).exists() and all(run.finished for run in runs if run.config.run.seed < seeds)
+    return not ended and all(run.same_config for run in started) and set(folder.iterdir()) <= {*paths, folder / PAGE}
 
 
 def _progress_so_far(runs: Sequence[ComparedRun], folder: Path) -> str:
@@ -336,7 +375,8 @@ def ranking_table(ranking: Sequence[SchedulerRank], seeds: int) -> Table:
     table.columns[0].no_wrap = True
     for place, rank in enumerate(ranking, 1):
         trained = _cell({"mean": rank.mean, "half_width": rank.half_width}, 1.0)
-        table.add_row(f"{place}. {rank.scheduler}", trained, _to_best(rank), rank.verdict)
+        number = "–" if rank.verdict.startswith("failed") else f"{place}."
+        table.add_row(f"{number} {rank.scheduler}", trained, _to_best(rank), rank.verdict)
     return table
 
 

@@ -50,6 +50,21 @@ out = _Console()
 errors = _Console(stderr=True)
 
 
+_debug = False
+"""Whether the present command shows whole tracebacks."""
+
+
+def set_debug(on: bool) -> None:
+    """Choose whether errors are shown with their whole traceback."""
+    global _debug  # a command's
+    _debug = on
+
+
+def debug() -> bool:
+    """Return whether errors are shown with their whole traceback."""
+    return _debug
+
+
 def drop_output(file: IO[str] | None = None) -> None:
     """Redirect a stream, by default standard output, to the null device."""
     null = os.open(os.devnull, os.O_WRONLY)

@@ -112,7 +112,7 @@ def plan(
         result = planner.plan()
         counted.done()
     if not result.rate:
-        errors.print("no update was finished; raise --hours", highlight=False)
+        errors.print(f"no plan: {result.figures['failure']}", highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(1)
     bound_checks = checks(prepare(result.config), result.figures)
     machines_text = f"{gpus} GPUs, {count}x{memory_gib:g}GiB"
@@ -245,7 +245,9 @@ def _search_table(result: MachinePlan) -> Table:
     def add(split: MachineSplit, rate: float) -> None:
         against = "" if split == result.split else f"{rate / result.searched - 1.0:+.1%}" if result.searched else "–"
         gpus = f"{split.workers} + {split.trainer}"
-        table.add_row(split.sync, f"{split.num_envs} + {split.spares}", gpus, f"{rate:.1f}", against)
+        table.add_row(
+            split.sync, f"{split.num_envs} + {split.spares}", gpus, f"{rate:.1f}" if rate else "failed", against
+        )
 
     add(result.split, result.searched)
     for sync in result.syncs[1:]:

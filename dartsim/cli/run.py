@@ -221,8 +221,8 @@ def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float
         again = f"resume it with: dartsim resume {quote(str(run_dir.path))}"
         errors.print(again, soft_wrap=True, highlight=False, markup=False)
         raise typer.Exit(130)
-    if result.alarm is not None:
-        raise typer.Exit(KINDS[result.alarm].code)
+    if result.failure is not None:
+        raise typer.Exit(KINDS[result.alarm or "nothing_trained"].code)
 
 
 def _learned(summary: dict[str, Any]) -> str:

@@ -262,14 +262,17 @@ def _show(study: Study, validation: Validation | None) -> None:
     for line in _effects(validation):
         out.print(f"with fresh seeds {line}", soft_wrap=True, highlight=False)
     for broken in validation.broken:
-        out.print(f"[bold red]bound broken[/bold red] with fresh seeds: {broken}; search with more --seeds")
+        out.print(f"[bold red]broken[/bold red] with fresh seeds: {broken}; search with more --seeds", soft_wrap=True)
     if len(spec.objectives) > 1:
         out.print()
         out.print(_front_table(study.front(), spec))
 
 
 def _count_states(trials: Sequence[Trial]) -> dict[str, int]:
-    return {state: sum(trial.state == state for trial in trials) for state in ("finished", "given up", "refused")}
+    counts = {
+        state: sum(trial.state == state for trial in trials) for state in ("finished", "failed", "given up", "refused")
+    }
+    return {state: number for state, number in counts.items() if number or state != "failed"}
 
 
 def _base_settings(spec: StudySpec) -> dict[str, Any]:

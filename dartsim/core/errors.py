@@ -20,6 +20,8 @@ DartsimError
 │   └── TornRecord         a stored trajectory cannot be read back whole
 ├── PlugInFailed           the code of a plug-in raised an error, or a rule decided what cannot be done
 ├── NothingCollected       no success was collected: nothing was written
+├── NothingTrained         a simulated run trained nothing
+├── PlugInFailed           the code of a plug-in raised an error
 ├── SimulationError        virtual time cannot go on
 │   ├── Stalled            tasks wait and nothing is left that could wake them
 │   ├── LimitReached       a virtual-time or event limit was hit
@@ -120,6 +122,20 @@ class PlugInFailed(DartsimError):
 
 class NothingCollected(DartsimError):
     """No success was collected, so nothing was written."""
+
+
+class NothingTrained(DartsimError):
+    """A simulated run trained nothing; the message names the cause.
+
+    Attributes:
+        result: The run's ``dartsim.api.Result`` all the same, where one run was simulated.
+    """
+
+    result: object = None
+
+
+class PlugInFailed(DartsimError):
+    """The code of a plug-in raised an error; the message has its line."""
 
 
 class SimulationError(DartsimError):

@@ -64,6 +64,27 @@ PACKAGES: Mapping[str, str | None] = {
 }
 """Where the built-in components of each kind are: every module of the package is imported; None: only plug-ins."""
 
+BUILT_IN_TABLES: Mapping[str, tuple[str, str]] = {
+    "fault": ("dartsim.sim.faults.kinds", "KINDS"),
+    "figure": ("dartsim.observe.figures", "BUILT_IN"),
+}
+"""Module and variable with the built-in ones, by name, of kinds whose built-in ones are no classes."""
+
+METHODS: Mapping[str, tuple[str, str]] = {
+    "router": ("Router", "pick"),
+    "task_order": ("TaskOrder", "next"),
+    "attempts": ("AttemptsRule", "size_at"),
+    "turn_limit": ("TurnLimitRule", "limit"),
+    "admission": ("", "blocked_by"),
+    "batch": ("BatchRule", "order"),
+    "selection": ("TurnSelection", "select"),
+    "advantage": ("AdvantageRule", "advantages"),
+    "store": ("StoreBackend", "open"),
+    "policy": ("Policy", "act"),
+    "figure": ("Figure", "value"),
+}
+"""The base class of a kind, and the method that it leaves to its components: a compiled base cannot say so itself."""
+
 TABLES = ("desktops", "engine", "learner", "fault", "figure")
 """Kinds whose parameters are in ``[plugins.KIND.NAME]``, for no table chooses one of them."""
 
@@ -108,6 +129,8 @@ class NamedComponent:
 
 _components: dict[str, dict[str, Any]] = {kind: {} for kind in PACKAGES}
 _loaded: set[str] = set()
+_named: set[str] = set()
+"""Modules that were imported because a user named them."""
 
 
 def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
@@ -120,11 +143,19 @@ def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
         name: What a configuration calls it.
 
     Raises:
-        ValueError: If there is no such kind, or another class has the name.
+        ValueError: If there is no such kind, or another component has the name.
+        TypeError: If the class lacks the method that its kind calls.
     """
     known = _of_kind(kind)
 
     def add(component: type[C]) -> type[C]:
+        if not component.__module__.startswith("dartsim."):
+            taken = _load_built_in(kind)
+            if name in taken:
+                raise ValueError(
+                    f"there is a built-in component of kind {kind} named {name!r}; rename {_path(component)}"
+                )
+            _check_method(kind, component)
         before = known.get(name)
         if before is not None and _path(before) != _path(component):
             raise ValueError(f"there are two components of kind {kind} named {name!r}: {before}, {component}")
@@ -136,6 +167,15 @@ def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
         return component
 
     return add
+
+
+def _check_method(kind: str, component: type) -> None:
+    """Refuse a class that does not define the method that its kind calls."""
+    base, method = METHODS.get(kind, ("", ""))
+    owner = next((owner for owner in component.__mro__ if method in vars(owner)), None)
+    abstract = owner is None or (owner.__name__ == base and owner.__module__.startswith("dartsim."))
+    if method and abstract:
+        raise TypeError(f"{_path(component)} does not define the method {method}, which every {kind} has")
 
 
 def _path(component: type) -> str:
@@ -199,12 +239,21 @@ def _load(kind: str) -> None:
     """Import every module of a kind's package, and the plug-ins, once."""
     if kind in _loaded:
         return
-    if (built_in := PACKAGES[kind]) is not None:
-        package = import_module(built_in)
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            import_module(module.name)
+    _load_built_in(kind)
     load_plugins()
     _loaded.add(kind)
+
+
+@cache
+def _load_built_in(kind: str) -> frozenset[str]:
+    """Import every module of a kind's package; return the names of the built-in components."""
+    if (built_in := PACKAGES[kind]) is None:
+        module, variable = BUILT_IN_TABLES[kind]
+        return frozenset(getattr(import_module(module), variable))
+    package = import_module(built_in)
+    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        import_module(found.name)
+    return frozenset(name for name, item in _of_kind(kind).items() if item.__module__.startswith("dartsim."))
 
 
 @cache
@@ -232,14 +281,15 @@ def load_plugins() -> None:
 
 def _register_entry(kind: str, plugin: EntryPoint, loaded: Any) -> None:
     """Register the class of an entry point under its name, unless its module did."""
+    built_in = _load_built_in(kind)
     known = _of_kind(kind).get(plugin.name)
     if known is loaded:
         return
     where = f"the entry point {plugin.name} = {plugin.value!r} (dartsim.{kind}) of {_distribution(plugin)}"
     if not isinstance(loaded, type):
         raise ConfigError(f"{where} names {loaded!r}, wanted a class")
-    if known is not None:
-        raise ConfigError(f"{where} has the name of another component, {_path(known)}")
+    if known is not None or plugin.name in built_in:
+        raise ConfigError(f"{where} has the name of another component, {_path(known) if known else plugin.name}")
     if other := next((name for name, item in _of_kind(kind).items() if item is loaded), None):
         raise ConfigError(f"{where} is registered as {other!r}; give both the same name")
     register(kind, plugin.name)(loaded)
@@ -264,6 +314,10 @@ def use_plugin(module: str, named_by: str = "--plugin") -> None:
         raise ConfigError(
             f"{named_by} {module}: {error}; wanted a module that Python can import: install it, or start in its folder"
         ) from None
+    except Exception as error:
+        from dartsim.core.plugin_errors import described
+
+        raise ConfigError(f"{named_by} {module} cannot be imported: {described(error)}") from error
     os.environ[VARIABLE] = ",".join(dict.fromkeys([*used_plugins(), module]))
 
 
@@ -316,8 +370,15 @@ def check_module_name(module: str, named_by: str) -> None:
         raise ConfigError(f"{named_by} {module!r}: wanted a module's name, such as package.module")
 
 
+def plugin_modules() -> set[str]:
+    """Return the names of the modules of plug-ins: those that registered components, and those that were named."""
+    registered = {item.__module__ for known in _components.values() for item in known.values()}
+    return _named | {module for module in registered if not module.startswith("dartsim.")}
+
+
 def import_module_here(module: str) -> ModuleType:
-    """Import a module, which may be in the working directory."""
+    """Import a module that a user names, which may be in the working directory."""
+    _named.add(module)
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)
     return import_module(module)

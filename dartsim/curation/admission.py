@@ -176,7 +176,7 @@ class AdmissionControl:
 
     def may_begin(self) -> bool:
         """Return whether another group may begin, as far as the rule counts groups."""
-        return not self.holding and self._rules.admission.blocked_by(self._counts()) is None
+        return not self.holding and self._bound() is None
 
     def blocked_by(self) -> str | None:
         """Return why no group may begin, as a sentence; None if one may, or only ``max_ahead`` forbids it."""
@@ -187,7 +187,20 @@ class AdmissionControl:
                 f"{len(self._ledger.running)} attempts run, and the engines' caches allow at most "
                 f"{self._rules.admission.max_running}"
             )
-        return self._rules.admission.blocked_by(self._counts())
+        return self._bound()
+
+    def _bound(self) -> str | None:
+        """Return what the rule says.
+
+        Raises:
+            PlugInFailed: If that is no sentence: a rule that returns True would never admit anything.
+        """
+        rule, counts = self._rules.admission, self._counts()
+        blocked: object = rule.blocked_by(counts)
+        if blocked is None or isinstance(blocked, str):
+            return blocked
+        name = f"{type(rule).__module__}.{type(rule).__qualname__}"
+        raise PlugInFailed(f"{name}.blocked_by({counts}) returned {blocked!r}, wanted a sentence or None")
 
     def spare(self, slots: int) -> int:
         """Return how many of these slots could start an attempt at once, though no group may begin for them."""

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from dartsim.config.schema import FaultWindow
 from dartsim.core.errors import ConfigError, StoreFault
+from dartsim.core.plugin_errors import described, leaves, plugin_error
 from dartsim.core.ports import Store
 from dartsim.core.rng import Streams
 from dartsim.core.types import Weights
@@ -119,7 +120,7 @@ class _CaseRun:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            refused = database is not None and database.failed and isinstance(_first(error), StoreFault)
+            refused = database is not None and database.failed and isinstance(next(leaves(error)), StoreFault)
             if database is None or not (database.dead or refused):
                 raise
             ended = False
@@ -299,19 +300,12 @@ def run_case(case: Case, *, mutation: Mutation | None = None, keep: bool = False
     )
 
 
-def _first(error: BaseException) -> BaseException:
-    """Return the first error of nested groups."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
 def _named(error: BaseException) -> tuple[str, str]:
     """Return the rule of an error, or its name; and its text."""
-    error = _first(error)
+    error = plugin_error(error) or next(leaves(error))
     if isinstance(error, RuleViolated):
         return error.rule, str(error)
-    return type(error).__name__, f"{type(error).__name__}: {error}"
+    return type(error).__name__, described(error)
 
 
 def _patience(prepared: PreparedRun, settings: CaseSettings) -> float:

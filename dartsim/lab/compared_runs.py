@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dartsim.config import Config, from_tree, load, merge, to_toml
 from dartsim.config.load import lay_workload, parse_override
 from dartsim.core.errors import ConfigError
+from dartsim.core.plugin_errors import plugin_errors
 from dartsim.lab.sweep import InProcess, Report, WithProgress, executor_for, progress_bar
 
 if TYPE_CHECKING:
@@ -146,14 +147,14 @@ def _make_here(run: ComparedRun, report: Report) -> EndedRun | None:
     from dartsim.run.simulation import run_simulation
 
     progress = ticker(lambda now: report(now / 3600.0 / run.config.run.hours))
-    if run.path is not None:
-        execute(run.config, run.path, [progress], more_figures=run_figures)
-        return None
-    prepared = prepare(run.config)
-    result = run_simulation(prepared, instruments=[progress])
-    return EndedRun(
-        run_summary(prepared, result, run_figures), [update.time / 3600.0 for update in result.recorder.updates]
-    )
+    with plugin_errors(f"{run.name}: "):
+        if run.path is not None:
+            execute(run.config, run.path, [progress], more_figures=run_figures)
+            return None
+        prepared = prepare(run.config)
+        result = run_simulation(prepared, instruments=[progress])
+        summary = run_summary(prepared, result, run_figures)
+    return EndedRun(summary, [update.time / 3600.0 for update in result.recorder.updates])
 
 
 def _read(path: Path) -> EndedRun:

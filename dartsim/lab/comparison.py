@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import sqrt
+from functools import cache
+from math import cos, pi, sin, sqrt, tan
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
@@ -55,20 +56,22 @@ def compared(
     (``least_ratio_by_…``), are relative to what the group filter leaves (``dartsim.observe.bias``).
     """
     rollout = summary["config"]["rollout"]
-    per_minute = summary["trained_turns_per_minute"]
+    failure = summary.get("failure")
+    per_minute = None if failure else summary["trained_turns_per_minute"]
     hours_per_1000 = 1000.0 / per_minute / 60.0 if per_minute else None
-    bias = summary.get("bias", {})
+    bias = {} if failure else summary.get("bias", {})
     ratios, classes = class_ratios(bias.get(BY_LENGTH, {})), judged(bias)
     reached = updates is not None and 1 <= updates <= len(update_hours)
     desktops = rollout["num_envs"] + rollout["warm_envs"]
     values = {
-        **summary,
+        **({} if failure else summary),
         "hours_to_updates": update_hours[updates - 1] if reached and updates is not None else None,
         "desktop_hours_per_1000_turns": None if hours_per_1000 is None else desktops * hours_per_1000,
         "gpu_hours_per_1000_turns": None if hours_per_1000 is None else rollout["num_workers"] * hours_per_1000,
         "long_tasks_ratio": ratios.get("long"),
     }
     return {
+        "failure": failure,
         **{name: values.get(name) for name in comparable()},
         **{f"least_ratio_by_{by}": own[least(own)].ratio if (own := classes.get(by)) else None for by in JUDGED},
         "staleness_histogram": summary.get("staleness_histogram", {}),
@@ -140,6 +143,8 @@ class Change(NamedTuple):
 
 def change(objective: StudyObjective, base: Outcome, other: Outcome) -> Change:
     """Return the change of the mean from ``base`` to ``other``, over their shared first seeds, seed by seed."""
+    if any(outcome.figures.get("failure") for outcome in (base, other)):
+        return Change(None, None)
     values = [(objective.of(old), objective.of(new)) for old, new in zip(base.by_seed, other.by_seed, strict=False)]
     known = [(old, new) for old, new in values if old is not None and new is not None]
     reference = sum(old for old, _ in known)
@@ -147,6 +152,26 @@ def change(objective: StudyObjective, base: Outcome, other: Outcome) -> Change:
         return Change(None, None)
     width = half_width([new / old - 1.0 for old, new in known if old])
     return Change(sum(new for _, new in known) / reference - 1.0, width)
+
+
+@cache
+def student_t(level: float, freedom: int) -> float:
+    """Return Student's t, two-sided: the t that is exceeded in size with a chance of ``level``, in (0, 1).
+
+    Source: the chance in closed form, Abramowitz & Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
+    """
+    low, high = 0.0, pi / 2.0  # of atan(t / sqrt(freedom))
+    for _ in range(60):
+        angle = (low + high) / 2.0
+        term = total = cos(angle) if freedom % 2 else 1.0
+        for factor in range(3 if freedom % 2 else 2, freedom - 1, 2):
+            term *= cos(angle) ** 2 * (factor - 1) / factor
+            total += term
+        inside = total * sin(angle)
+        if freedom % 2:
+            inside = 2.0 / pi * (angle + (inside if freedom > 1 else 0.0))
+        low, high = (angle, high) if 1.0 - inside > level else (low, angle)
+    return sqrt(freedom) * tan(low)
 
 
 def half_width(values: Sequence[float]) -> float | None:

@@ -1,25 +1,35 @@
 """``Comparison``: figures of schedulers with the same seeds, their ranking, and conditions for continuous integration.
 
-A condition is a sentence such as ``trained_turns_per_minute < 0.95 * areal-eta4``: it holds of the first scheduler if
-the 95 % interval of the paired difference, seed by seed, lies on that side of 0 as a whole. So chance rarely fails a
-build, and a small loss needs more seeds to be seen.
+A condition is a sentence such as ``trained_turns_per_minute < 0.95 * areal-eta4``. It is about the mean of the paired
+difference, seed by seed, and is decided by a sequential test: a two-sided t-test after each stage of seeds, until one
+decides or ``max_seeds`` are simulated. The stages share ``ERROR``, each by the seeds that it adds, so that a decision
+is wrong with a chance of at most ``ERROR``, on each side half of that, however often one looks (Bonferroni's
+inequality, with the linear spending function of Lan and DeMets, Biometrika 70 (1983), 659; exact for differences that
+are normal). A condition that is not decided then is no pass, nor is one about a run that failed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import inf
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, inf, sqrt
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 from xml.etree import ElementTree
 
-from dartsim.core.errors import ConfigError, no_such
+from dartsim.core.errors import ConfigError, NothingTrained, no_such
 from dartsim.core.words import plural, significant
 from dartsim.lab.compared_runs import ComparedRun, EndedRun
-from dartsim.lab.comparison import Change, comparable, compared, half_width, over_seeds, seeds_to_tell
+from dartsim.lab.comparison import Change, comparable, compared, half_width, over_seeds, seeds_to_tell, student_t
+
+ERROR = 0.05
+"""Chance of a wrong decision of a condition, at most."""
+MAX_SEEDS = 20
+"""Seeds after which a condition stays undecided, by default."""
+GROWTH = 1.6
+"""How many times as many seeds the next stage has."""
 
 CONDITION = re.compile(
     r"^\s*(?P<figure>\w+)\s*(?P<sign>[<>])\s*(?:(?P<factor>[\d.eE+-]+)\s*\*\s*)?(?P<base>[^\s*]+)\s*$"
@@ -79,30 +89,66 @@ def _number(text: str, condition: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ConditionResult:
-    """Whether a condition holds."""
+    """Whether a condition holds.
+
+    Attributes:
+        condition: The condition.
+        differences: By seed.
+        mean: Of these.
+        half_width: Half of the mean's interval of confidence 1 - ``level``.
+        level: Chance of a wrong decision at this stage.
+        failure: Why it cannot be judged: a run failed. None if none did.
+    """
 
     condition: Condition
     differences: Mapping[int, float]
-    mean: float
-    half_width: float
+    mean: float = 0.0
+    half_width: float = 0.0
+    level: float = ERROR
+    failure: str | None = None
 
     @property
     def holds(self) -> bool:
         """Whether the whole interval is on the condition's side of 0."""
         sign = 1.0 if self.condition.less else -1.0
-        return sign * self.mean + self.half_width < 0.0
+        return self.failure is None and sign * self.mean + self.half_width < 0.0
+
+    @property
+    def decided(self) -> bool:
+        """Whether more seeds would change nothing."""
+        return self.failure is not None or not 0.0 < self.half_width >= abs(self.mean)
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is decided that the condition does not hold."""
+        return self.decided and not self.holds and self.failure is None
 
     def __str__(self) -> str:
+        if self.failure is not None:
+            return f"{self.condition.text} cannot be judged: {self.failure}"
         seeds = ", ".join(
             f"seed {seed}: {significant(value, 4, signed=True)}" for seed, value in self.differences.items()
         )
         verdict = "does not hold"
         if self.holds:
             verdict = "holds"
-        elif 0.0 < self.half_width >= abs(self.mean):
-            verdict = "is not decided (the interval includes 0; more seeds would tell)"
+        elif not self.decided:
+            verdict = (
+                f"is not decided by {len(self.differences)} seeds (the interval includes 0; raise the largest number)"
+            )
         difference = f"{significant(self.mean, 4, signed=True)} ± {significant(self.half_width, 2)}"
-        return f"{self.condition.text} {verdict}: difference {difference} at 95 % ({seeds})"
+        return (
+            f"{self.condition.text} {verdict}: difference {difference} at {100.0 - 100.0 * self.level:.3g} % ({seeds})"
+        )
+
+
+def stages(first: int, most: int) -> list[int]:
+    """Return the seeds of each look of the sequential test; the last are ``most``, or ``first`` if that is more."""
+    sizes = [first]
+    while sizes[-1] < most:
+        size = ceil(GROWTH * sizes[-1])
+        sizes.append(min(size, most))
+    return sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +160,8 @@ class SchedulerRank:
         mean: Its figure, over seeds; None if a run has none.
         half_width: Half of the mean's 95 % interval; None with one seed.
         to_best: Difference to the best one, relative to that; ``half_width`` is of the differences, seed by seed.
-        verdict: "best", "differs", "identical in every run", or "could be chance" with the least number of seeds that
-            would tell.
+        verdict: "best", "failed" with the cause, "differs", "identical in every run", or "could be chance" with the
+            least number of seeds that would tell.
     """
 
     scheduler: str
@@ -134,25 +180,53 @@ class Comparison:
         seeds: The seeds.
         figures: By scheduler, the figures of each seed (``dartsim.lab.comparison.compared``).
         replay: What repeats the run of a scheduler and a seed.
+        with_seeds: Returns the comparison with so many seeds in all; None if there can be no more.
     """
 
     schedulers: tuple[str, ...]
     seeds: tuple[int, ...]
     figures: Mapping[str, Sequence[Mapping[str, Any]]]
     replay: Mapping[tuple[str, int], str]
+    with_seeds: Callable[[int], Comparison] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, runs: Sequence[ComparedRun], ended: Sequence[EndedRun], *, updates: int | None = None) -> Comparison:
+    def of(
+        cls,
+        runs: Sequence[ComparedRun],
+        ended: Sequence[EndedRun],
+        *,
+        updates: int | None = None,
+        with_seeds: Callable[[int], Comparison] | None = None,
+    ) -> Comparison:
         """Return the comparison of finished runs; arguments as ``dartsim.lab.comparison.compared``."""
         names = tuple(dict.fromkeys(run.scheduler for run in runs))
         figures: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
         for run, made in zip(runs, ended, strict=True):
             figures[run.scheduler].append(compared(made.summary, made.update_hours, updates=updates))
         replay = {(run.scheduler, run.config.run.seed): run.replay for run in runs}
-        return cls(names, tuple(dict.fromkeys(run.config.run.seed for run in runs)), figures, replay)
+        return cls(names, tuple(dict.fromkeys(run.config.run.seed for run in runs)), figures, replay, with_seeds)
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Why schedulers failed: with which seed a run trained nothing, and the cause. They have no figures."""
+        found: dict[str, str] = {}
+        for name in self.schedulers:
+            for seed, row in zip(self.seeds, self.figures[name], strict=True):
+                if row.get("failure"):
+                    found.setdefault(name, f"{name}, seed {seed}: {row['failure']}")
+        return found
 
     def mean(self, scheduler: str, figure: str) -> float | None:
-        """Return the mean of a figure over seeds; None if a run has none."""
+        """Return the mean of a figure over seeds; None if a run has none.
+
+        Raises:
+            NothingTrained: If a run of the scheduler failed.
+        """
+        if scheduler in self.failures:
+            raise NothingTrained(self.failures[scheduler])
+        return self._mean(scheduler, figure)
+
+    def _mean(self, scheduler: str, figure: str) -> float | None:
         found = over_seeds(self.figures[scheduler], [figure])
         return found[figure]["mean"] if found else None
 
@@ -164,7 +238,7 @@ class Comparison:
             lowest: Whether the lowest figure is the best.
         """
         sign = 1.0 if lowest else -1.0
-        means = {name: self.mean(name, figure) for name in self.schedulers}
+        means = {name: self._mean(name, figure) for name in self.schedulers}
         order = sorted(self.schedulers, key=lambda name: inf if (mean := means[name]) is None else sign * mean)
         best, ranks = order[0], []
         for name in order:
@@ -175,8 +249,10 @@ class Comparison:
 
     def _to_best(self, name: str, best: str, figure: str) -> tuple[Change, str]:
         """Return the difference of a scheduler to the best one, and what it says."""
-        reference = self.mean(best, figure)
-        if self.mean(name, figure) is None or not reference:
+        if name in self.failures:
+            return Change(None, None), f"failed: {self.failures[name]}"
+        reference = self._mean(best, figure)
+        if self._mean(name, figure) is None or not reference:
             return Change(None, None), "unknown: no update finished; simulate more hours"
         if name == best:
             return Change(0.0, None), "best"
@@ -197,8 +273,36 @@ class Comparison:
         more = max(1, wanted - len(self.seeds))
         return change, f"could be chance: at least {plural(more, 'more seed')} would tell"
 
-    def result(self, condition: str) -> ConditionResult:
-        """Return whether a condition holds.
+    def decided(
+        self, conditions: Iterable[str], max_seeds: int = MAX_SEEDS
+    ) -> tuple[Comparison, list[ConditionResult]]:
+        """Simulate more seeds until every condition is decided, at most ``max_seeds`` in all.
+
+        Returns:
+            The comparison with all seeds, and the result of each condition at the stage that decided it.
+
+        Raises:
+            ConfigError: As ``result``.
+        """
+        texts, found, now, before = tuple(dict.fromkeys(conditions)), dict[str, ConditionResult](), self, 0
+        sizes = stages(len(self.seeds), max_seeds if self.with_seeds is not None else 0)
+        for size in sizes:
+            if self.with_seeds is not None and size > len(now.seeds):
+                now = self.with_seeds(size)
+            level, before = ERROR * (size - before) / sizes[-1], size
+            for text in texts:
+                if text not in found or not found[text].decided:
+                    found[text] = now.result(text, level)
+            if all(result.decided for result in found.values()):
+                break
+        return now, list(found.values())
+
+    def result(self, condition: str, level: float = ERROR) -> ConditionResult:
+        """Return whether a condition holds, by the seeds so far; ``decided`` simulates more.
+
+        Args:
+            condition: The condition.
+            level: Chance of a wrong decision, if there is no other look.
 
         Raises:
             ConfigError: If it cannot be decided: it is wrong, there is one seed, or a run has no such figure.
@@ -207,12 +311,14 @@ class Comparison:
         if len(self.seeds) < 2:
             raise ConfigError(f"{condition!r} needs two seeds or more: with one, chance cannot be told from a loss")
         first, *_ = self.schedulers
+        for name in (first, known.base):
+            if name in self.failures:
+                return ConditionResult(known, {}, failure=self.failures[name])
         others = [known.factor] * len(self.seeds) if known.base is None else self._values(known.base, known.figure)
         factor = 1.0 if known.base is None else known.factor
         values = [own - factor * other for own, other in zip(self._values(first, known.figure), others, strict=True)]
-        width = half_width(values)
-        assert width is not None, "there are two seeds"
-        return ConditionResult(known, dict(zip(self.seeds, values, strict=True)), fmean(values), width)
+        width = student_t(level, len(values) - 1) * stdev(values) / sqrt(len(values))
+        return ConditionResult(known, dict(zip(self.seeds, values, strict=True)), fmean(values), width, level)
 
     def _values(self, scheduler: str, figure: str) -> list[float]:
         values = [row[figure] for row in self.figures[scheduler]]
@@ -221,16 +327,19 @@ class Comparison:
             raise ConfigError(f"{scheduler}, seed {seed}, has no {figure}: no update finished; simulate more hours")
         return values
 
-    def fail_if(self, *conditions: str) -> None:
-        """Fail a test if a condition holds of the first scheduler.
+    def fail_if(self, *conditions: str, max_seeds: int = MAX_SEEDS) -> None:
+        """Fail a test unless it is decided that no condition holds of the first scheduler.
+
+        Simulates more seeds until that is decided, at most ``max_seeds`` in all.
 
         Raises:
-            AssertionError: Naming each, with its difference by seed and the commands that repeat the runs.
+            AssertionError: Naming each that holds, or is not decided, with its difference by seed and the commands that
+                repeat the runs.
             ConfigError: As ``result``.
         """
-        held = [result for result in map(self.result, conditions) if result.holds]
-        if held:
-            raise AssertionError("\n".join(self.explained(result) for result in held))
+        comparison, results = self.decided(conditions, max_seeds)
+        if failed := [result for result in results if not result.passed]:
+            raise AssertionError("\n".join(comparison.explained(result) for result in failed))
 
     def explained(self, result: ConditionResult) -> str:
         """Return a result with the commands that repeat its runs."""
@@ -279,12 +388,20 @@ def _cell(figure: Mapping[str, float | None] | None) -> str:
 
 
 def write_junit(comparison: Comparison, results: Sequence[ConditionResult], path: Path) -> None:
-    """Write a JUnit file with a test for each condition, which fails if that holds."""
-    failed = sum(result.holds for result in results)
-    suite = ElementTree.Element("testsuite", name="dartsim compare", tests=str(len(results)), failures=str(failed))
+    """Write a JUnit file: a test for each condition, which fails unless that is decided and does not hold.
+
+    There is another one for each scheduler that failed.
+    """
+    failures = comparison.failures
+    failed = sum(not result.passed for result in results) + len(failures)
+    number = str(len(results) + len(failures))
+    suite = ElementTree.Element("testsuite", name="dartsim compare", tests=number, failures=str(failed))
+    for name, why in failures.items():
+        test = ElementTree.SubElement(suite, "testcase", classname=name, name="trains")
+        ElementTree.SubElement(test, "failure", message=why).text = why
     for result in results:
         test = ElementTree.SubElement(suite, "testcase", classname=comparison.schedulers[0], name=result.condition.text)
-        if result.holds:
+        if not result.passed:
             ElementTree.SubElement(test, "failure", message=str(result)).text = comparison.explained(result)
         else:
             ElementTree.SubElement(test, "system-out").text = str(result)

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from dartsim.config import Config
 from dartsim.core.errors import DartsimError
+from dartsim.core.plugin_errors import plugin_errors
 from dartsim.lab.bounds import bounds
 from dartsim.lab.sweep import Executor, Report
 from dartsim.lab.virtual import changed
@@ -102,7 +103,9 @@ def run_job(job: Job, report: Report | None = None) -> Outcome:
     rungs = _RungChecks(job)
     try:
         for number, seed in enumerate(job.seeds):
-            by_seed.append(simulated(changed(job.config, {"run.seed": seed}), job.prices, None if number else rungs))
+            with plugin_errors():
+                config = changed(job.config, {"run.seed": seed})
+                by_seed.append(simulated(config, job.prices, None if number else rungs))
             if report is not None:
                 report((number + 1) / len(job.seeds))
     except _GivenUp:
@@ -192,6 +195,8 @@ def means(by_seed: Sequence[Mapping[str, Any]]) -> Figures:
         values = [figures.get(name) for figures in by_seed]
         if isinstance(first, Mapping):
             result[name] = means([value or {} for value in values])
+        elif name == "failure":  # a run that trained nothing is no part of a mean
+            result[name] = next((value for value in values if value), None)
         elif name == "staleness_max":
             result[name] = max(value for value in values if value is not None)
         elif any(isinstance(value, int | float) for value in values):

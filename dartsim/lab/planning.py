@@ -369,8 +369,12 @@ def planned(config: Config, plan: MachinePlan) -> Config:
 
 
 def trained_rate(figures: Mapping[str, Any]) -> float:
-    """Return the trained turns per minute, over whole updates where there are two."""
-    return float(figures.get("steady_turns_per_minute") or figures["trained_turns_per_minute"])
+    """Return the trained turns per minute, over whole updates where there are two; 0 if a run failed."""
+    return (
+        0.0
+        if figures.get("failure")
+        else float(figures.get("steady_turns_per_minute") or figures["trained_turns_per_minute"])
+    )
 
 
 def _counts(gpus: int) -> list[int]:

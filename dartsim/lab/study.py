@@ -4,8 +4,8 @@ Trials come in batches of a fixed size. All settings of a batch are proposed bef
 seeded with the study's seed and the trial's number, and a trial is compared only with those of earlier batches. So a
 study has the same trials on one core and on a hundred, interrupted or not.
 
-States of a trial: proposed > finished, given up at a rung (its figure was below the median of earlier trials), or
-refused (an invalid or too expensive configuration; nothing is simulated).
+States of a trial: proposed > finished, failed (a run trained nothing), given up at a rung (its figure was below the
+median of earlier trials), or refused (an invalid or too expensive configuration; nothing is simulated).
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 NAME = "dartsim"
 RUNG_SHARES = (0.25, 0.5)
 """Shares of the simulated hours at which a trial is compared with earlier ones."""
+TOO_FEW_UPDATES = "fewer than two updates after the warm-up of its simulated hours; raise --hours"
+"""Why a run that trained something has no value for an objective."""
 FEWEST = 8
 """Earlier trials that a rung needs before it stops any."""
 
@@ -251,7 +253,7 @@ class Study:
         values = [objective.of(outcome.figures) for objective in spec.objectives]
         if outcome.given_up or any(value is None for value in values):
             if not outcome.given_up:
-                trial.set_user_attr("refused", _why_no_value(outcome))
+                trial.set_user_attr("failed", outcome.figures["failure"] or TOO_FEW_UPDATES)
             self._study.tell(trial, state=TrialState.PRUNED if self._single else TrialState.FAIL)
             return
         plain = {
@@ -292,16 +294,16 @@ class Study:
     def _converted(self, trial: optuna.trial.FrozenTrial) -> Trial:
         from optuna.trial import TrialState
 
-        reason = str(trial.user_attrs.get("refused", ""))
+        refused, failed = (str(trial.user_attrs.get(name, "")) for name in ("refused", "failed"))
         finished = trial.state is TrialState.COMPLETE
         return Trial(
             number=trial.number,
             settings=dict(trial.params),
-            state="finished" if finished else "refused" if reason else "given up",
+            state="finished" if finished else "refused" if refused else "failed" if failed else "given up",
             values=tuple(trial.values) if finished and trial.values is not None else (),
             figures=trial.user_attrs.get("figures", {}),
             feasible=finished and all(value <= 0.0 for value in trial.constraints.values()),
-            reason=reason,
+            reason=refused or failed,
         )
 
     def best(self) -> Trial | None:
@@ -340,13 +342,6 @@ class Study:
             except (RuntimeError, ValueError):  # all values are equal
                 return {}
         return {key: round(float(value), 4) for key, value in importances.items()}
-
-
-def _why_no_value(outcome: Outcome) -> str:
-    """Return why a finished run has no value for an objective."""
-    if outcome.figures["num_updates"]:
-        return "fewer than two updates after the warm-up of its simulated hours; raise --hours"
-    return "nothing was trained in its simulated hours; raise --hours"
 
 
 def _storage(database: Path) -> optuna.storages.RDBStorage:

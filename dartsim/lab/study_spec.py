@@ -52,7 +52,7 @@ class StudyObjective:
         return "maximize" if self.sign > 0 else "minimize"
 
     def of(self, figures: Mapping[str, Any]) -> float | None:
-        value = figures.get(self.figure)
+        value = None if figures.get("failure") else figures.get(self.figure)
         return None if value is None else float(value)
 
 

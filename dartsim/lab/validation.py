@@ -181,6 +181,8 @@ def _mean(objective: StudyObjective, outcome: Outcome) -> tuple[float | None, fl
 
 
 def _broken(spec: StudySpec, best: Outcome) -> tuple[str, ...]:
+    if failure := best.figures.get("failure"):
+        return (str(failure),)
     staleness = best.figures["staleness_max"]
     if spec.max_staleness is None or staleness <= spec.max_staleness:
         return ()

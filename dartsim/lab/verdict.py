@@ -7,13 +7,11 @@ know, and of real components, the line says that this is unknown.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from dartsim.core.errors import DartsimError
-from dartsim.core.types import Drop, Ending
 from dartsim.lab.analytic_model import generated_turns, one_batch_at_a_time, predict, unknown_rules
 from dartsim.lab.bounds import alone_seconds, bounds
 from dartsim.observe.records import Snapshot
@@ -36,17 +34,6 @@ SAME = 0.95
 SPARE = 0.9
 """At most this share of what there is must suffice, or nothing is said."""
 
-REMEDIES: Mapping[str, str] = {
-    Drop.ALL_FAILED: "Every attempt of a group failed: check that the evaluator can return more than 0, take easier "
-    "tasks, or raise curation.attempts.group_size.",
-    Drop.ALL_SOLVED: "Every attempt of a group succeeded: check that the evaluator can return less than 1, or take "
-    "harder tasks.",
-    Drop.NO_SIGNAL: "All rewards of a group are equal: check that the evaluator tells better attempts from worse ones.",
-    Drop.TOO_SMALL: "Faults left too few attempts in a group: the report has their causes.",
-    Drop.MASKED: "Attempts ended by faults: the report has their causes.",
-}
-"""What to do if most attempts were dropped for a reason."""
-
 WITHOUT_ATTEMPT = ("wait_admission", "wait_unit")
 
 
@@ -63,8 +50,10 @@ def verdict(prepared: PreparedRun, figures: Mapping[str, Any]) -> str:
         prepared: The configuration and what it names.
         figures: Of the run, with those of ``dartsim.lab.bounds.bounds``.
     """
+    if figures["failure"]:
+        return str(figures["failure"])
     if not figures["num_updates"] or not figures["generated_turns_per_minute"]:
-        return _without_an_update(figures)
+        return "What limits it is unknown: nothing was generated and trained after the warm-up. Try more hours."
     trainer, desktops = figures["trainer_shares"], figures["desktop_shares"]
     trained = trainer["training"]
     syncing = trainer["wait_sync"] + trainer["wait_publish"]
@@ -87,21 +76,6 @@ def verdict(prepared: PreparedRun, figures: Mapping[str, Any]) -> str:
             f"{trained:.0%}. Try more batches ahead (curation.admission, curation.max_ahead), or fewer desktops."
         )
     return _for_the_supply(prepared, figures, trained, free)
-
-
-def _without_an_update(figures: Mapping[str, Any]) -> str:
-    """Return why nothing was trained: what most attempts were dropped for, or that the run was too short."""
-    ended, dropped = sum(figures["endings"].values()), Counter(figures["dropped"])
-    canceled = figures["endings"].get(Ending.CANCELLED, 0)
-    dropped[Drop.MASKED] -= canceled
-    lost = {reason: number for reason, number in dropped.most_common() if reason in REMEDIES and number > 0}
-    if figures["total_updates"] or 2 * sum(lost.values()) <= ended - canceled:
-        return "What limits it is unknown: no update finished after the warm-up. Try more hours."
-    reasons = ", ".join(f"{number} {reason}" for reason, number in lost.items())
-    return (
-        f"Limited by what can be trained: of {ended - canceled} attempts that ended, {sum(lost.values())} were dropped "
-        f"({reasons}), and no update finished. {REMEDIES[next(iter(lost))]}"
-    )
 
 
 def _for_the_trainer(prepared: PreparedRun, figures: Mapping[str, Any]) -> str:

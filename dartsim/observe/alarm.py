@@ -61,6 +61,16 @@ KINDS: Mapping[str, Kind] = {
         "the image or its server is broken, settings do not match it, or hosts are overloaded",
         "remove what the reasons name; on overloaded hosts, lower desktop.hosts.NAME.concurrent_starts",
     ),
+    "nothing_trained": Kind(
+        18,
+        "a rule that admits nothing, faults that mask every attempt, groups without a signal, or too short a run",
+        "mend the cause that is named; the run's page and `dartsim explain RUN` show what each component waited for",
+    ),
+    "attempts_masked": Kind(
+        19,
+        "desktops, engines or the evaluator fail, or are slower than their limits",
+        "mend what the causes name, or raise the limit that passes (limits.*, rollout.limits.*)",
+    ),
 }
 """Every alarm by its name."""
 

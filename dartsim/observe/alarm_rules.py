@@ -89,6 +89,7 @@ class Alarms(Instrument):
             "mismatch": self._mismatch,
             "disk_near_full": self._disk_near_full,
             "desktops_failing": self._desktops_failing,
+            "attempts_masked": self._attempts_masked,
         }
         # Alarms that were open when the run crashed are cleared or kept at the first check.
         self._open = {alarm.name: alarm for alarm in recorder.alarms if alarm.cleared is None}
@@ -217,19 +218,29 @@ class Alarms(Instrument):
         )
 
     def _nothing_to_train(self) -> Finding | None:
+        return self._dropped("nothing_to_train", by_faults=False)
+
+    def _attempts_masked(self) -> Finding | None:
+        return self._dropped("attempts_masked", by_faults=True)
+
+    def _dropped(self, name: str, *, by_faults: bool) -> Finding | None:
+        """Return that almost all attempts since the last batch were dropped, if most were, or were not, by faults."""
         drops = Counter(self._drops_since(self._leased))
         # What was canceled, by the run's end or with its group, is masked too.
         drops[Drop.MASKED] -= int(self._increase("ending/cancelled", self._leased))
         lost = sum(number for reason, number in drops.items() if reason not in NOT_BY_GROUP_RULE)
         bound = self._limits.dropped_batches * self._batch_attempts
         judged = lost + self._recorder.kept.total() - self._kept
-        if lost < bound or lost < self._bound_of("nothing_to_train", self._limits.dropped_share) * judged:
+        if lost < bound or lost < self._bound_of(name, self._limits.dropped_share) * judged:
+            return None
+        if (2 * (drops[Drop.MASKED] + drops[Drop.TOO_SMALL]) > lost) is not by_faults:
             return None
         reasons = ", ".join(f"{number} {reason}" for reason, number in drops.items() if number)
+        by = f"faults ({self._causes(self._leased)})" if by_faults else "the group rule"
         return Finding(
             self._leased.time,
-            f"of {judged} attempts judged since the last batch, {lost} were dropped by the group rule (bound "
-            f"{bound:.0f} and {self._limits.dropped_share:.0%}): {reasons}",
+            f"of {judged} attempts judged since the last batch, {lost} were dropped by {by} (bound {bound:.0f} and "
+            f"{self._limits.dropped_share:.0%}): {reasons}",
         )
 
     def _mismatch(self) -> Finding | None:
@@ -268,17 +279,20 @@ class Alarms(Instrument):
         failed, bound = starts + broken, self._limits.failing_share
         if tries < self._limits.failing_least or failed <= bound * tries:
             return None
-        causes = {
-            name.partition("/")[2]: self._recent(name)
-            for name in sorted(self._recorder.counts)
-            if name.startswith(("start_cause/", "cause/"))
-        }
-        said = ", ".join(f"{number:.0f} {cause}" for cause, number in causes.items() if number)
         return Finding(
             self._window[0].time,
             f"{failed:.0f} of {tries:.0f} starts and attempts failed, {failed / tries:.0%} (bound {bound:.0%}), since "
-            f"{hours(self._window[0].time)}; causes: {said or 'unknown'}{self._reasons()}",
+            f"{hours(self._window[0].time)}; causes: {self._causes(self._window[0])}{self._reasons()}",
         )
+
+    def _causes(self, start: Totals) -> str:
+        """Return how often starts and attempts failed since a time, by cause."""
+        causes = {
+            name.partition("/")[2]: self._increase(name, start)
+            for name in sorted(self._recorder.counts)
+            if name.startswith(("start_cause/", "cause/"))
+        }
+        return ", ".join(f"{number:.0f} {cause}" for cause, number in causes.items() if number) or "unknown"
 
     def _reasons(self) -> str:
         """Return the newest message of each cause of recently failed starts and attempts."""

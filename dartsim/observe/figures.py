@@ -10,7 +10,6 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from dartsim.core.errors import ConfigError
 from dartsim.core.registry import names as registered
 from dartsim.core.registry import parameters
 from dartsim.observe.plugin_figure import Figure
@@ -131,15 +130,8 @@ FIGURES: Mapping[str, FigureStyle] = _Figures()
 
 
 def plugin_figures(config: Any) -> dict[str, Figure]:
-    """Return the figures of plug-ins by name, with the parameters of a configuration.
-
-    Raises:
-        ConfigError: If one has the name of a figure of ours.
-    """
-    names = registered("figure")
-    if taken := sorted(BUILT_IN.keys() & names):
-        raise ConfigError(f"the figure {taken[0]!r} of a plug-in has the name of another one; rename it")
-    return {name: config.plugin("figure", name).build() for name in names}
+    """Return the figures of plug-ins by name, with the parameters of a configuration."""
+    return {name: config.plugin("figure", name).build() for name in registered("figure")}
 
 
 def figure_text(name: str, value: float | int | None, *, unit: bool = True) -> str:

@@ -18,7 +18,9 @@ from dartsim.curation.rules.attempts import AttemptsRule
 from dartsim.envs.actions.grammar import ActionGrammar
 from dartsim.envs.render import episode_png
 from dartsim.observe import HELD_OUT, Instrument, Recorder, Snapshot, UpdateRecord
+from dartsim.observe.alarm import Alarm
 from dartsim.observe.bias import BY_DIFFICULTY, BY_DOMAIN, BY_LENGTH, BY_RATE, EASY, HARD
+from dartsim.observe.failure import why_nothing_trained
 from dartsim.observe.figures import by_label, mean_reward, summary
 from dartsim.run.prepare import PreparedRun
 from dartsim.run.system import System
@@ -41,6 +43,7 @@ class RunResult:
         event_hash: Hash of all events, in order; None in real time.
         num_events: Number of events; None in real time.
         alarm: Name of the alarm that ended it (``run.fail_on_alarm``); None if none did.
+        failure: Why it counts as failed: it trained nothing, or an alarm ended it. None if it did not fail.
     """
 
     recorder: Recorder
@@ -50,6 +53,10 @@ class RunResult:
     event_hash: str | None
     num_events: int | None
     alarm: str | None
+
+    @property
+    def failure(self) -> str | None:
+        return self.figures["failure"]  # type: ignore[no-any-return]
 
     @property
     def domain_hash(self) -> str:
@@ -64,6 +71,7 @@ def run_result(
     recorder = system.recorder
     share = prepared.config.run.warmup_share
     figures = summary(recorder, warmup_share=share, peak_tokens_per_second=prepared.peak_tokens_per_second)
+    figures["failure"] = None if interrupted else _failure(system, figures)
     if (steady := system.end.steady) is not None:
         hours = prepared.config.run.hours
         figures["steady"] = steady.as_json(hours=figures["simulated_hours"], planned_hours=hours)
@@ -76,6 +84,27 @@ def run_result(
         num_events=num_events,
         alarm=system.end.alarm,
     )
+
+
+def _failure(system: System, figures: dict[str, Any]) -> str | None:
+    """Return why a run counts as failed, and raise the alarm; None if its figures are those of a run that trains."""
+    ended_by = next((alarm for alarm in system.recorder.alarms if alarm.name == system.end.alarm), None)
+    if ended_by is not None:
+        return f"The alarm {ended_by.name} ended it: {ended_by.found}."
+    last = system.last_status
+    assert last is not None, "it was not interrupted"
+    why = why_nothing_trained(
+        figures,
+        admission=last.admission(),
+        batch=last.batch(),
+        failed_updates=system.recorder.counts["failed_updates"] - bool(last.leased),
+        updating=bool(last.leased),
+    )
+    if why is not None:
+        alarm = Alarm(name="nothing_trained", found=why.removesuffix("."), since=0.0, raised=system.recorder.now)
+        system.recorder.alarms.append(alarm)
+        figures["alarms"].append(alarm.as_json())
+    return why
 
 
 def bias(prepared: PreparedRun, recorder: Recorder) -> dict[str, dict[str, dict[str, float]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from math import inf
 
@@ -12,6 +12,7 @@ from typing_extensions import override
 from dartsim.config import Config
 from dartsim.config.sections.run import RunConfig
 from dartsim.core.errors import DartsimError
+from dartsim.core.plugin_errors import leaves
 from dartsim.core.ports import AttemptSource, EnvProvider, Learner, PolicyWorker, Store
 from dartsim.core.rng import Streams
 from dartsim.core.time_limit import TimeLimit
@@ -28,6 +29,7 @@ from dartsim.curation import (
     TaskFilter,
 )
 from dartsim.curation.rules.task_order import TaskOrder
+from dartsim.curation.status import CurationStatus
 from dartsim.observe import HELD_OUT, Instrument, Recorder, TrainerState, UpdateRecord
 from dartsim.observe.figures import plugin_figures
 from dartsim.observe.records import Clock
@@ -142,6 +144,8 @@ class System(ActingSystem):
     ) -> None:
         self.end = RunEnd(config.run)
         self.data = _data_manager(config, tasks, store, recorder, streams, successes, caches)
+        self.last_status: CurationStatus | None = None
+        """What admission and the next batch waited for when the run ended by itself."""
         forks = config.desktop.revert == "fork"
         super().__init__(
             config,
@@ -207,6 +211,7 @@ class System(ActingSystem):
             ]
             try:
                 await self._until(seconds)
+                self.last_status = self.data.status()
             except BaseException:
                 self.data.suspend(failed=any(map(_failed, tasks)))
                 raise
@@ -301,18 +306,9 @@ def _failed(task: asyncio.Task[None]) -> bool:
 
 def only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the one error of nested task groups, the first of equal ones; the group itself if they differ."""
-    leaves = list(_leaves(group))
-    first = leaves[0]
-    alike = isinstance(first, DartsimError) and all(type(leaf) is type(first) for leaf in leaves)
-    return first if alike or len(leaves) == 1 else group
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for member in error.exceptions:
-            yield from _leaves(member)
-    else:
-        yield error
+    first, *others = leaves(group)
+    alike = isinstance(first, DartsimError) and all(type(leaf) is type(first) for leaf in others)
+    return first if alike or not others else group
 
 
 def _data_manager(

@@ -19,7 +19,8 @@ from dartsim.config import load, to_toml, valid_keys
 from dartsim.lab.compared_runs import named_handler
 from dartsim.run.execute import execute
 
-SMALL = ("--preset", "dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
+SIZES = ("rollout.num_envs=8", "rollout.num_workers=2", "curation.batch.min_groups=1")  # it trains in half an hour
+SMALL = ("--preset", "dart", "--hours", "0.5", *(word for size in SIZES for word in ("--set", size)))
 
 COMMAND = [sys.executable, "-c", "from dartsim.cli.app import main; main()"]
 
@@ -305,7 +306,7 @@ def test_a_comparison_fails_if_a_condition_holds(dartsim, capsys):
 
 def test_the_folder_of_a_comparison_of_many_presets_has_a_short_name():
     runs = compare.plan(["coupled", "dart", "areal-eta0", "areal-eta4"], [], 1)
-    assert compare.new_or_interrupted(runs) == Path("runs/compare-coupled-dart-2-more")
+    assert compare.new_or_interrupted(runs, 1) == Path("runs/compare-coupled-dart-2-more")
 
 
 def test_a_warning_of_a_comparison_s_run_says_whose_it_is(capsys):

@@ -177,7 +177,8 @@ def test_an_installed_component_of_each_kind_works_in_a_simulated_run(install):
 
 def test_the_command_line_shows_a_plug_ins_figure_and_gates_on_it(install, tmp_path):
     run = install()
-    short, one = ("--hours", "0.2", "--set", "rollout.num_envs=4"), ("--processes", "1")
+    sizes = ("--set", "rollout.num_envs=8", "--set", "curation.batch.min_groups=1")
+    short, one = ("--hours", "0.5", *sizes), ("--processes", "1")
     made = run("-m", "dartsim", "run", "--preset", "dart", *short, "--out", "made")
     assert made.returncode == 0, made.stderr
     assert "Short attempts" in made.stdout
@@ -246,8 +247,8 @@ def test_modules_that_are_none_are_refused(tmp_path, modules):
         ("import nothing_of_this_name", "[dartsim.router]\nlast = ours:Last", "cannot be imported"),
         ("Last = 3", "[dartsim.router]\nlast = ours:Last", "wanted a class"),
         (MODULE, "[dartsim.policy]\nlazy = ours:Patient", "is registered as 'patient'; give both the same name"),
-        (MODULE, "[dartsim.figure]\nenv_utilization = ours:ShortAttempts", "has the name of another one"),
-        (MODULE, "[dartsim.fault]\nworker_crash = ours:CablePulled", "has the name of another kind"),
+        (MODULE, "[dartsim.figure]\nenv_utilization = ours:ShortAttempts", "has the name of another component"),
+        (MODULE, "[dartsim.fault]\nworker_crash = ours:CablePulled", "has the name of another component"),
     ],
 )
 def test_a_broken_plug_in_is_named(install, module, entry, said):

@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager
 import pytest
 from pydantic import Field, ValidationError
 
+import dartsim
 from dartsim.config import load
 from dartsim.config.sections.backend import DesktopBackend
 from dartsim.core.errors import ConfigError
-from dartsim.core.registry import ComponentSection, names, parameters, register
+from dartsim.core.registry import PACKAGES, ComponentSection, names, parameters, register
 from dartsim.core.sync_modes import SyncMode
 from dartsim.envs.direct import DirectProvider
 from dartsim.envs.simulated import SimDesktop
@@ -21,6 +22,26 @@ from dartsim.run.realtime import run_realtime
 from dartsim.run.simulation import run_simulation
 from dartsim.store.backends import StoreBackend, open_store, store_backend
 from dartsim.store.memory import MemoryStore
+
+BUILT_IN = {
+    "router": "least_in_flight",
+    "task_order": "shuffled",
+    "attempts": "fixed",
+    "turn_limit": "fixed",
+    "admission": "bounds",
+    "batch": "ready",
+    "selection": "all",
+    "advantage": "group",
+    "sync_mode": "keep",
+    "desktops": "mock",
+    "engine": "sim",
+    "learner": "sim",
+    "store": "memory",
+    "policy": "drawn",
+    "fault": "worker_crash",
+    "figure": "env_utilization",
+}
+"""A built-in component of each kind."""
 
 
 @register("router", "youngest")
@@ -67,12 +88,46 @@ def test_a_component_has_its_name_in_its_parameters():
         Youngest.Parameters(rule="least_in_flight")
 
 
-def test_a_name_is_given_once():
-    with pytest.raises(ValueError, match="two components of kind router named 'round_robin'"):
+def plain_classes():
+    """Return a class without methods of its own for each kind, of the base that a plug-in of the kind inherits from."""
+    bases = {
+        "router": dartsim.Router,
+        "task_order": dartsim.TaskOrder,
+        "attempts": dartsim.AttemptsRule,
+        "turn_limit": dartsim.TurnLimitRule,
+        "admission": object,
+        "batch": dartsim.BatchRule,
+        "selection": dartsim.TurnSelection,
+        "advantage": dartsim.AdvantageRule,
+        "store": StoreBackend,
+        "policy": dartsim.Policy,
+        "figure": dartsim.Figure,
+    }
+    return [(kind, type("Bare", (base,), {"__module__": "plug_in"})) for kind, base in bases.items()]
 
-        @register("router", "round_robin")
-        class Another(Router):
-            """Takes the name of another one."""
+
+@pytest.mark.parametrize(("kind", "component"), plain_classes(), ids=lambda value: str(value))
+def test_a_component_without_the_method_of_its_kind_is_refused_when_it_is_registered(kind, component):
+    with pytest.raises(TypeError, match=rf"plug_in\.Bare does not define the method \w+, which every {kind} has"):
+        register(kind, "bare")(component)
+
+
+def test_no_plug_in_takes_the_name_of_a_built_in_component_of_any_kind():
+    """In a process of its own, in which nothing has looked up a name yet."""
+    assert BUILT_IN.keys() == PACKAGES.keys()
+    program = f"""
+from dartsim.core.registry import register
+class Other:
+    pass
+for kind, name in {BUILT_IN}.items():
+    try:
+        register(kind, name)(Other)
+    except ValueError as error:
+        assert repr(name) in str(error), error
+    else:
+        raise AssertionError(kind)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_kind_that_does_not_exist_is_refused():

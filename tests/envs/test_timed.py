@@ -212,7 +212,7 @@ async def play(env):
     ("part", "error", "message"),
     [
         ("reset", EnvBroken, "failed in reset for task t: OSError"),
-        ("step", EnvBroken, r"failed in step .*: OSError\('step is broken'\)"),
+        ("step", EnvBroken, r"failed in step .*: OSError: step is broken"),
         ("evaluate", ScoreUnavailable, "evaluator failed: OSError"),
         ("range", ScoreUnavailable, "gave 2.0, wanted a number in"),
     ],

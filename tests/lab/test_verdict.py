@@ -5,7 +5,9 @@ import re
 import pytest
 
 from dartsim.api import Result, load, simulate
+from dartsim.core.errors import NothingTrained
 from dartsim.core.registry import register
+from dartsim.curation.rules.admission import AdmissionRule
 from dartsim.lab.bounds import bounds
 from dartsim.lab.verdict import verdict
 from dartsim.rollout.routers.least_in_flight import LeastInFlight
@@ -51,7 +53,6 @@ def test_a_slow_trainer_limits_and_what_suffices_does():
             },
             "Limited by weight sync",
         ),
-        ("areal-eta4", {"run.hours": 0.01}, "What limits it is unknown: no update finished"),
     ],
 )
 def test_what_was_made_the_bottleneck_is_named(scheduler, changes, said):
@@ -74,12 +75,51 @@ class GivesUp(Policy):
     ],
 )
 def test_a_run_without_a_group_to_train_says_why_and_what_to_do(changes, reason):
-    run = told(**changes)
-    said = re.match(r"Limited by what can be trained: of (\d+) attempts that ended, (\d+) were dropped \(", run.verdict)
+    with pytest.raises(NothingTrained) as failed:
+        told(**changes)
+    run = failed.value.result
+    said = re.match(r"Nothing was trained: of ([\d,]+) attempts that ended, ([\d,]+) were dropped \(", run.verdict)
     assert said is not None, run.verdict
-    assert 0 < int(said[2]) <= int(said[1]) <= run.summary["attempts"]
-    assert f"{run.summary['dropped'][reason]} {reason}" in run.verdict
-    assert "no update finished. Every attempt of a group" in run.verdict
+    ended, dropped = (int(number.replace(",", "")) for number in said.groups())
+    assert 0 < dropped <= ended <= run.summary["attempts"]
+    assert f"{run.summary['dropped'][reason]:,} {reason}" in run.verdict
+    assert "). Every attempt of a group" in run.verdict
+    assert run.verdict == run.summary["failure"] == str(failed.value)
+    (alarm,) = (alarm for alarm in run.summary["alarms"] if alarm["name"] == "nothing_trained")
+    assert (alarm["exit_code"], run.verdict) == (18, f"{alarm['found']}.")
+
+
+@register("admission", "verdict-never")
+class Never(AdmissionRule):
+    """Never admits anything."""
+
+    def blocked_by(self, counts):
+        return "the moon is full"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"curation.admission.rule": "verdict-never"}, r"no attempt was admitted in 1 h\. Admission says: the moon"),
+        ({"cluster.env.latency.step": 3200.0}, r"all \d+ attempts that ended were masked \(\d+ step timed out\)"),
+        ({"cluster.env.latency.start": 1e6}, r"\d+ EnvStart|start_timeout: not ready after"),
+        ({"run.hours": 0.005}, r"the run of \S+ h is too short: none of its \d+ attempts ended"),
+        (
+            {"run.hours": 0.01},
+            r"the run of \S+ h is too short: no batch was full by its end \(the batch needs",
+        ),
+        ({"cluster.learner.fixed_seconds": 1e6}, r"the run of 1 h is too short: its first update had not finished"),
+    ],
+)
+def test_the_cause_why_a_run_trained_nothing_is_named(changes, said):
+    with pytest.raises(NothingTrained, match=said) as failed:
+        told(**changes)
+    assert "too hard or too easy" not in str(failed.value)
+
+
+def test_a_rule_of_ones_own_is_asked_although_its_bounds_are_open():
+    with pytest.raises(NothingTrained, match="the moon is full"):
+        told("dart", **{"curation.admission.rule": "verdict-never"})
 
 
 def test_more_desktops_are_named_by_number_where_they_help():

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import dartsim.envs
+import dartsim.testing
+
 ROOT = Path(__file__).parents[2]
 HOOKS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]
 BY_MYPYC = [module for module in HOOKS["custom"]["modules"] if module.endswith(".py")]
@@ -47,6 +50,39 @@ def test_no_compiled_constructor_passes_options_on(module):
     calls = [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "super().__init__"]
     unpacked = [call for call in calls for keyword in call.keywords if keyword.arg is None]
     assert [call.lineno for call in unpacked] == []
+
+
+def classes_in(file):
+    """Yield the classes of a file."""
+    return (node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.ClassDef))
+
+
+def open_to_interpreted(node):
+    """Return whether a class may have interpreted subclasses where it is compiled; a named tuple is no class in C."""
+    allowed = any("allow_interpreted_subclasses=True" in ast.unparse(each) for each in node.decorator_list)
+    return allowed or any(ast.unparse(base).endswith("NamedTuple") for base in node.bases)
+
+
+def test_compiled_classes_allow_the_interpreted_subclasses_that_they_have_and_those_of_plug_ins():
+    """Otherwise "interpreted classes cannot inherit from compiled", and only in the wheel."""
+    closed = {node.name for module in BY_MYPYC for node in classes_in(ROOT / module) if not open_to_interpreted(node)}
+    compiled = {(ROOT / module).resolve() for module in BY_MYPYC}
+    interpreted = [
+        file
+        for folder in ("dartsim", "envs", "real", "tests", "experiments", "docs")
+        for file in (ROOT / folder).rglob("*.py")
+        if file.resolve() not in compiled
+    ]
+    subclassed = {
+        f"{file.relative_to(ROOT)}: {node.name}({base})"
+        for file in interpreted
+        for node in classes_in(file)
+        for base in (ast.unparse(each).rpartition(".")[2] for each in node.bases)
+        if base in closed
+    }
+    assert subclassed == set()
+    public = {*dartsim.__all__, *dartsim.envs.__all__, *dartsim.testing.__all__}
+    assert closed & public == {"Snapshot"}, "what figures are given, and no base"
 
 
 @pytest.mark.parametrize(("variable", "value"), [("CC", "no-such-compiler"), ("DARTSIM_COMPILE", "0")])

@@ -64,9 +64,11 @@ class AlarmsConfig(Section):
         0.8, description="stale_drops: share of stale ones among trained and stale (measured, preset dart: 0.58)."
     )
     dropped_batches: float = Field(
-        4.0, gt=0.0, description="nothing_to_train: attempts dropped since the last batch, in smallest batches."
+        4.0, gt=0.0, description="nothing_to_train, attempts_masked: attempts dropped since the last batch, in batches."
     )
-    dropped_share: Share = Field(0.95, description="nothing_to_train: their share of the attempts that ended.")
+    dropped_share: Share = Field(
+        0.95, description="nothing_to_train, attempts_masked: their share of the attempts that ended."
+    )
     disk_free_gib: float = Field(0.5, ge=0.0, description="disk_near_full: least that the run's disk has free.")
     disk_share: Share = Field(0.95, description="disk_near_full: share of the store's quota in use.")
     failing_share: Share = Field(0.3, description="desktops_failing: share of starts and attempts that fail.")

@@ -91,8 +91,10 @@ class AdmissionRule:
 
     @property
     def unbounded(self) -> bool:
-        """Whether another group may always begin."""
-        return (self.max_ahead, self.max_open, self.max_ready, self.max_waiting) == (None,) * 4
+        """Whether another group may always begin; a rule of its own decides that itself."""
+        return type(self).blocked_by is AdmissionRule.blocked_by and not any(
+            most is not None for most in (self.max_ahead, self.max_open, self.max_ready, self.max_waiting)
+        )
 
     def attempt_ended(self) -> None:
         """Note that an attempt has ended."""

@@ -244,8 +244,6 @@ def fault_kinds(tables: Mapping[str, Any] = MappingProxyType({})) -> dict[str, F
     """
     kinds = dict(KINDS)
     for name in registered("fault"):
-        if name in KINDS:
-            raise ConfigError(f"the fault {name!r} of a plug-in has the name of another kind; rename it")
         section = tables.get(name) or parameters("fault", name)()
         kinds[name] = section.build().kind(name)
     return kinds
