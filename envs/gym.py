@@ -121,7 +121,9 @@ def _tasks(config_json: str, count: int) -> Sequence[Task]:
         listed = listed if listed is None else list(listed)
         env.close()
     except Exception as error:
-        raise ConfigError(f"gym.env = {config.env!r} does not say its tasks: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"gym.env = {config.env!r} does not say its tasks: {type(error).__name__}: {error}"
+        ) from error
     if listed is None:
         return [Task(f"{name}-{n}", f"Task {n} of {name}", "gym", {RESET_SEED: n}) for n in range(count)]
     tasks = [_task(name, number, item) for number, item in enumerate(listed)]

@@ -120,7 +120,9 @@ class ReadyGroups:
             raise PlugInFailed(f"{type(rule).__name__}.select returned {chosen!a:.200}, wanted groups") from None
         if groups and (len(taken) < len(groups) or not taken <= {group.id for group in self.groups}):
             numbers = ", ".join(str(group.id) for group in groups)
-            raise PlugInFailed(f"{type(rule).__name__}.select chose the groups {numbers}, wanted eligible ones, once each")
+            raise PlugInFailed(
+                f"{type(rule).__name__}.select chose the groups {numbers}, wanted eligible ones, once each"
+            )
         return groups
 
     def lease(self, groups: tuple[Group, ...]) -> Batch:

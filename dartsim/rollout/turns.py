@@ -168,7 +168,9 @@ class PoolSession:
                 await service.wait_until_up(self._track)
             worker = router.other_than(self._last) if faults else router.pick(self._last, self._group)
             if not _is_up(worker):
-                raise PlugInFailed(f"the router {type(router).__name__} picked {worker!a:.200}, wanted a routable worker")
+                raise PlugInFailed(
+                    f"the router {type(router).__name__} picked {worker!a:.200}, wanted a routable worker"
+                )
             assert isinstance(worker, WorkerSlot)
             asked = self._clock() if requests is not None else 0.0
             router.begin(worker)

@@ -217,5 +217,7 @@ class _PlugInPolicy:
     def act(self, request: Request) -> str:
         action: Any = self._inner.act(request)
         if not isinstance(action, str):
-            raise PlugInFailed(f"{type(self._inner).__name__}.act returned {action!a:.200}, wanted the text of an action")
+            raise PlugInFailed(
+                f"{type(self._inner).__name__}.act returned {action!a:.200}, wanted the text of an action"
+            )
         return clean(action)

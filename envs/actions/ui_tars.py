@@ -129,7 +129,8 @@ class UiTars(ActionGrammar):
         actions: list[act.Action] = []
         for call in _split(calls.strip()):
             actions += self._call(call)
-        return limited(actions)
+            limited(actions)  # now: a reply of many megabytes would take a minute to read
+        return tuple(actions)
 
     def _call(self, text: str) -> list[act.Action]:
         call = _single_call(text)

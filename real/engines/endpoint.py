@@ -28,6 +28,7 @@ from dartsim.core.errors import ConfigError, DartsimError, WorkerFault
 from dartsim.core.png import png_of
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Attempt, Observation, Reply, Request, Task, Weights
+from dartsim.core.words import clean
 from dartsim.envs.actions.ui_tars import UiTars
 from dartsim.real.engines.client import connection_faults, json_object
 from dartsim.real.engines.errors import EngineBadReply, EngineHung, EngineLost, EngineRefused
@@ -39,6 +40,8 @@ TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """Statuses after which the same request may succeed later."""
 REFUSALS = frozenset({401, 402, 403, 404})
 """Statuses that every further request would get too: no key, no money, no right, no such model."""
+OWN_ENDINGS = frozenset({"stop", "length", "tool_calls", "function_call"})
+"""Reasons for the end of a reply that are the model's: an empty text is then its own failure."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Between two tries of a request, seconds; an endpoint may say how long to wait instead."""
 MAX_CACHED_BYTES = 512 * 2**20
@@ -97,7 +100,7 @@ class EndpointWorker:
         """Answer one request; one that cannot be read is asked again, as often as ``policy.malformed_tries`` says.
 
         Raises:
-            WorkerFault: If there was no answer, or none with a text.
+            WorkerFault: If there was no answer, or none of the model's.
             EndpointRefused: If there will never be one.
         """
         body = {**self._body, "messages": await asyncio.to_thread(self._messages, request)}
@@ -105,7 +108,7 @@ class EndpointWorker:
         while True:
             answer = await self._ask(body)
             text = message(self.url, answer)
-            if not text:
+            if not text and answer["choices"][0].get("finish_reason") not in OWN_ENDINGS:
                 raise EngineBadReply(f"{self.url} answered without a text: {str(answer)[:300]}")
             if tries >= self._tries or self._readable(text):
                 break
@@ -209,7 +212,7 @@ def base_url(url: str) -> str:
 
 
 def message(url: str, answer: Mapping[str, Any]) -> str:
-    """Return the text of an answer's first choice, halves of surrogate pairs replaced; empty if it has none.
+    """Return the text of an answer's first choice, of whole characters; empty if it has none.
 
     Raises:
         EngineBadReply: If the answer is not a chat completion.
@@ -220,13 +223,11 @@ def message(url: str, answer: Mapping[str, Any]) -> str:
         raise EngineBadReply(f"{url} answered {str(answer)[:200]}, wanted a chat completion ({error!r})") from error
     if isinstance(content, list):  # of parts
         content = "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
-    if not isinstance(content, str):
-        return ""
-    return content.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return clean(content) if isinstance(content, str) else ""
 
 
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value >= 0 else 0
+    return int(value) if isinstance(value, int) and value >= 0 else 0
 
 
 def _seconds(text: str | None) -> float:

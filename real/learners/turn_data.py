@@ -32,7 +32,7 @@ class TurnData:
         examples: The prompt and reply of each turn.
         number: [B] int, position of each turn among all turns of the batch; unwritable ones have no row.
         fresh: [B] bool, turns that were sampled by the weights that are trained.
-        unwritable: Turns whose action the grammar cannot write.
+        unwritable: Turns whose action or tokens the grammar cannot write.
     """
 
     examples: list[Example]
@@ -149,19 +149,16 @@ def with_scores(data: TurnData, batch: Batch, entropy_BT: Tensor, logprob_BT: Te
 def _examples(trajectory: Trajectory, vlm: Vlm) -> Iterator[tuple[Example | None, Turn]]:
     """Yield each turn, with its example if the grammar can write it."""
     for number, turn in enumerate(trajectory.turns):
-        tokens = _tokens(turn, vlm.grammar)
-        if tokens is None:
+        try:
+            tokens = _tokens(turn, vlm.grammar)
+            states = np.asarray(vlm.grammar.states(tokens.tolist()), dtype=np.int64)
+        except ValueError:
             yield None, turn
             continue
         prompt = vlm.prompts.build(turn.observation, trajectory.turns[:number])
-        states = np.asarray(vlm.grammar.states(tokens.tolist()), dtype=np.int64)
         yield Example(prompt, tokens, states), turn
 
 
 def _tokens(turn: Turn, grammar: TokenGrammar) -> Any:
-    if turn.reply.tokens is not None:
-        return np.asarray(turn.reply.tokens, dtype=np.int64)
-    try:
-        return np.asarray(grammar.tokens(turn.reply.action), dtype=np.int64)
-    except ValueError:
-        return None
+    tokens = turn.reply.tokens
+    return np.asarray(grammar.tokens(turn.reply.action) if tokens is None else tokens, dtype=np.int64)

@@ -86,7 +86,8 @@ class TokenGrammar:
         state = 0
         states: list[int] = []
         for token in tokens:
-            if state < 0 or self.follows[state, token] == REFUSED:
+            known = 0 <= token < self.follows.shape[1]
+            if state < 0 or not known or self.follows[state, token] == REFUSED:
                 raise ValueError(f"token {token} is not allowed at position {len(states)} of a reply")
             states.append(state)
             state = int(self.follows[state, token])

@@ -48,6 +48,24 @@ async def test_a_lease_is_exclusive(fakes):
         assert provider.live == 1
 
 
+async def test_a_desktop_is_lent_to_one_slot(fakes):
+    desktop = fakes.Desktop()
+
+    class Provider:
+        async def start(self, slot):
+            return desktop
+
+    cluster, recorder = make(fakes, Provider(), num_envs=2, start_tries=1)
+    async with cluster.lease(0, fakes.attempt(7)):
+        with pytest.raises(EnvStartFailed, match="another slot uses"):
+            async with cluster.lease(1, fakes.attempt(8)):
+                pytest.fail("the desktop was lent twice")
+        assert desktop.closed_at is None
+    assert recorder.counts["fault/start"] == 1
+    async with cluster.lease(1, fakes.attempt(8)) as again:
+        assert again is desktop
+
+
 async def test_every_attempt_has_a_fresh_desktop(fakes):
     provider = fakes.Provider()
     cluster, _ = make(fakes, provider)

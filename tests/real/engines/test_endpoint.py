@@ -144,6 +144,16 @@ def test_an_answer_that_makes_no_sense_is_a_fault_of_the_endpoint(fake: Any, gar
             ask(served)
 
 
+@pytest.mark.parametrize(
+    ("content", "said"), [("", ""), (None, ""), ("half \ud83d", "half \ufffd"), ("\ud83d\ude00", "\U0001f600")]
+)
+def test_what_the_model_ended_itself_is_its_own_reply(fake: Any, content: str | None, said: str):
+    choice = {"message": {"role": "assistant", "content": content}, "finish_reason": "stop"}
+    with fake.endpoint(lambda messages: CLICK) as served:
+        served.script.append(json.dumps({"choices": [choice]}).encode())
+        assert ask(served, "policy.malformed_tries=1").action == said
+
+
 def test_an_endpoint_that_stays_away_masks_the_attempt_in_the_end(fake: Any):
     with fake.endpoint(lambda messages: CLICK) as served:
         gone = served.url

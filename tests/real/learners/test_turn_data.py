@@ -77,6 +77,20 @@ def test_turns_that_cannot_be_written_keep_their_place_in_the_selection(make_vlm
     assert selected.tolist() == [n % 4 == 1 for n in data.number.tolist()]
 
 
+def test_tokens_that_are_not_in_the_vocabulary_spoil_one_turn(make_vlm: Any, play_batch: Any) -> None:
+    vlm = make_vlm()
+    batch = play_batch(VlmPolicy(make_vlm()))
+    group = batch.groups[0]
+    first, size = group.trajectories[0], vlm.grammar.follows.shape[1]
+    for wrong in (size, 2**31 - 1, -1):
+        reply = first.turns[0].reply
+        turn = first.turns[0]._replace(reply=reply._replace(tokens=np.full(len(reply.tokens), wrong)))
+        spoiled = replace(first, turns=(turn, *first.turns[1:]))
+        groups = (replace(group, trajectories=(spoiled, *group.trajectories[1:])), *batch.groups[1:])
+        data = read_turns(replace(batch, groups=groups), vlm, ADVANTAGE())
+        assert (data.unwritable, len(data.examples)) == (1, batch.num_turns - 1)
+
+
 def test_rows_are_split_evenly_over_ranks_and_stay_in_order() -> None:
     rows = [PackedRow([], length, [(n, 0)], length) for n, length in enumerate((9, 1, 8, 2, 7, 3))]
     for limit, ranks, lengths in (
