@@ -61,6 +61,11 @@ KINDS: Mapping[str, Kind] = {
         "the image or its server is broken, settings do not match it, or hosts are overloaded",
         "remove what the reasons name; on overloaded hosts, lower desktop.hosts.NAME.concurrent_starts",
     ),
+    "untrainable": Kind(
+        18,
+        "engines report no log-probabilities, all advantages are 0, or loss or gradient are not finite",
+        "read the warnings of the log; check trainer.objective.missing, the group filter and the engines' replies",
+    ),
 }
 """Every alarm by its name."""
 

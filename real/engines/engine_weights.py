@@ -14,7 +14,7 @@ from dartsim.core.types import Version, Weights
 from dartsim.real.engines.client import EngineClient, PauseMode
 from dartsim.real.engines.errors import EngineStartFailed, EngineUnloaded, WeightsUnconfirmed
 from dartsim.real.engines.launcher import Engine
-from dartsim.real.engines.ledger import FolderFacts, WeightsLedger
+from dartsim.real.engines.ledger import FolderFacts, WeightsLedger, is_adapter_folder
 from dartsim.real.engines.options import WorkerSettings
 from dartsim.real.engines.weights import FolderReload, Spool, Transfer
 
@@ -141,5 +141,6 @@ class EngineWeights:
         label = await client.labelled()
         if label != str(version):
             raise WeightsUnconfirmed(f"{self.engine.name} names its weights {label!r}, wanted {str(version)!r}")
-        if self._settings.confirm:
+        # An adapter is not among the weights with checksums; our file transfer compared it with what it loaded.
+        if self._settings.confirm and not is_adapter_folder(facts.path):
             self._ledger.confirm(version, facts, await client.checksums())

@@ -1,4 +1,6 @@
-"""What runs inside vLLM: a weight transfer from files, and token grammars. Imports vLLM only when vLLM asks for it.
+"""What runs inside vLLM: a transfer of weights or adapters from files, and token grammars.
+
+vLLM is imported only when it asks for one of them.
 
 The launcher puts a copy of this file, with its entry points, on the path of the engine's interpreter, so that nothing
 has to be installed there. Written for vLLM 0.32 and 0.33.
@@ -27,7 +29,12 @@ dartsim = {module}:GrammarProcessor
 """
 """The entry points of a copy of this file; see ``dartsim.real.engines.launcher``."""
 
+ADAPTER_FILE = "adapter_model.safetensors"
+"""What an adapter's folder holds in place of a model's files."""
+
 _END, _REFUSED = -1, -2
+_ADAPTER = 1
+"""vLLM's number of the adapter that an engine was started with."""
 
 
 def register() -> None:
@@ -93,7 +100,36 @@ def _file_engine() -> type[Any]:
                 found = digest(next(file for file in files if file.name == name))
                 if found != wanted:
                     raise ValueError(f"{name} has SHA-256 {found}, wanted {wanted}: it was not written whole")
-            self._load(files)
+            if any(file.name == ADAPTER_FILE for file in files):
+                self._adapt(self.root / update_info.path)
+            else:
+                self._load(files)
+
+        def _adapt(self, folder: Path) -> None:
+            """Replace the adapter that the engine was started with, in place: requests under way go on with it."""
+            from vllm.lora.lora_model import LoRAModel
+            from vllm.lora.peft_helper import PEFTHelper
+
+            manager = getattr(self.model, "lora_manager", None)
+            if manager is None or _ADAPTER not in manager.list_adapters():
+                raise ValueError("an adapter cannot be loaded: the engine was not started with one (--lora-modules)")
+            helper = PEFTHelper.from_local_dir(str(folder), None)
+            helper.validate_legal(manager.lora_config)
+            mapper = getattr(self.model, "hf_to_vllm_mapper", None)
+            lora = LoRAModel.from_local_checkpoint(
+                str(folder),
+                {name for names in _packed(manager) for name in names},
+                peft_helper=helper,
+                lora_model_id=_ADAPTER,
+                device="cpu",
+                dtype=manager.lora_config.lora_dtype,
+                weights_mapper=None if mapper is None else mapper.get_rename_mapper(),
+            )
+            wanted = {name: (part.lora_a, part.lora_b) for name, part in lora.loras.items()}
+            manager.remove_adapter(_ADAPTER)
+            manager.add_adapter(lora)
+            manager.activate_adapter(_ADAPTER)
+            _compare(manager, wanted, whole=self.parallel_config.tensor_parallel_size == 1)
 
         def _load(self, files: list[Path]) -> None:
             from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
@@ -112,6 +148,33 @@ def _file_engine() -> type[Any]:
             """Nothing is held."""
 
     return FileEngine
+
+
+def _packed(manager: Any) -> list[list[str]]:
+    """Return for each kind of layer that can have LoRA the names that checkpoints have for its parts."""
+    kinds = {name.rpartition(".")[2] for name in manager.modules}
+    return [list(manager.packed_modules_mapping.get(kind) or [kind]) for kind in sorted(kinds)]
+
+
+def _compare(manager: Any, wanted: dict[str, tuple[Any, Any]], *, whole: bool) -> None:
+    """Check that the engine's layers hold what an adapter's file does; of divided ones, only that there are such.
+
+    Raises:
+        ValueError: If a part has no layer, or another content.
+    """
+    slot, missing = manager.lora_index_to_id.index(_ADAPTER), dict(wanted)
+    for name, module in manager.modules.items():
+        above, _, kind = name.rpartition(".")
+        for number, part in enumerate(manager.packed_modules_mapping.get(kind) or [kind]):
+            pair = missing.pop(f"{above}.{part}", None)
+            held = (module.lora_a_stacked[number], module.lora_b_stacked[number])
+            for tensor, stacked in zip(pair or (), held, strict=False) if whole else ():
+                rows, columns = tensor.shape
+                here = stacked[slot, 0, :rows, :columns]
+                if not bool((here == tensor.to(here.device, here.dtype)).all()):
+                    raise ValueError(f"the engine does not hold the adapter's weights of {above}.{part}")
+    if missing:
+        raise ValueError(f"{len(missing)} parts of the adapter are for no layer, first {sorted(missing)[0]}")
 
 
 def _grammar_processor() -> type[Any]:
