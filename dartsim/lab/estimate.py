@@ -286,8 +286,8 @@ def _notes(config: Config, engine: EngineMemory | None, prompt: int) -> list[str
             notes.append("max_num_seqs x max_model_len exceeds the cache: requests wait when it is full")
     if config.policy.dtype == "bfloat16" and config.trainer.lora.rank is None and config.backend.learner != "sim":
         notes.append(
-            "trained weights in bfloat16 have masters in float32, 20 bytes a weight in all; policy.dtype = float32 takes "
-            "16, and computes alike with trainer.fsdp.precision = bfloat16"
+            "weights trained in bfloat16 have masters in float32, 20 bytes a weight in all; with policy.dtype = float32 "
+            "and trainer.fsdp.precision = bfloat16 they take 16, and compute alike"
         )
     policy = config.policy
     prompted_as_ui_tars = policy.instructions is None and policy.prompt != "plain"

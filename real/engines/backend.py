@@ -15,6 +15,7 @@ from dartsim.core.types import Version, Weights
 from dartsim.curation import TurnSelection
 from dartsim.envs.actions.ui_tars import UiTars
 from dartsim.real.engines.options import (
+    ADAPTER,
     WorkerSettings,
     engine_options,
     refuse_other_numbers,
@@ -66,7 +67,7 @@ async def vllm_workers(
             first = adapter_of(vlm.model) or blank_adapter(vlm.model, config.trainer.lora.rank or 0)
             adapter = save_adapter(first, folder / "adapter", dtype=dtype)
         weights = Weights(version, model)
-        codec = RequestCodec(vlm, top_logprobs=_top_logprobs(config))
+        codec = RequestCodec(vlm, top_logprobs=_top_logprobs(config), model=ADAPTER if adapters else None)
         ledger, spool = WeightsLedger(), Spool(folder / "versions", like=model, dtype=dtype, adapters=adapters)
         settings = WorkerSettings(
             connect_seconds=config.vllm.connect_seconds,

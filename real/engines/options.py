@@ -16,6 +16,8 @@ from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.errors import ConfigError
 from dartsim.real.machine import is_loopback
 
+ADAPTER = "adapter"
+"""Its name, as which requests ask for it."""
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Room for an adapter's rank that vLLM offers (0.32)."""
 HERE = "this machine"
@@ -128,13 +130,11 @@ class EngineOptions:
         """Return the command line of an engine at a port, started from ``model`` if that is another folder."""
         vllm = self.vllm
         assert vllm.python is not None, "engine_options finds it"
-        # Requests name "policy": the adapter where there is one.
-        name = "policy" if self.adapter is None else "base"
-        command = [vllm.python, *self.entry, "--model", model or self.model, "--served-model-name", name]
+        command = [vllm.python, *self.entry, "--model", model or self.model, "--served-model-name", "policy"]
         if self.adapter is not None:
             rank = next(size for size in LORA_RANKS if size >= self.lora_rank)
             command += ["--enable-lora", "--max-loras", "1", "--max-lora-rank", str(rank)]
-            command += ["--lora-modules", json.dumps({"name": "policy", "path": self.adapter})]
+            command += ["--lora-modules", json.dumps({"name": ADAPTER, "path": self.adapter})]
         command += ["--host", self.host, "--port", str(port)]
         command += ["--max-model-len", str(vllm.max_model_len), "--max-num-seqs", str(vllm.max_num_seqs)]
         command += ["--dtype", vllm.dtype, "--logprobs-mode", "processed_logprobs"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -111,25 +112,26 @@ def _file_engine() -> type[Any]:
             from vllm.lora.peft_helper import PEFTHelper
 
             manager = getattr(self.model, "lora_manager", None)
-            if manager is None or _ADAPTER not in manager.list_adapters():
-                raise ValueError("an adapter cannot be loaded: the engine was not started with one (--lora-modules)")
+            if manager is None:
+                raise ValueError("an adapter cannot be loaded: the engine was started without --enable-lora")
             helper = PEFTHelper.from_local_dir(str(folder), None)
             helper.validate_legal(manager.lora_config)
             mapper = getattr(self.model, "hf_to_vllm_mapper", None)
             lora = LoRAModel.from_local_checkpoint(
                 str(folder),
-                {name for names in _packed(manager) for name in names},
+                {part for name in manager.modules for part in _parts(manager, name)},
                 peft_helper=helper,
                 lora_model_id=_ADAPTER,
                 device="cpu",
                 dtype=manager.lora_config.lora_dtype,
                 weights_mapper=None if mapper is None else mapper.get_rename_mapper(),
             )
-            wanted = {name: (part.lora_a, part.lora_b) for name, part in lora.loras.items()}
+            kept = deepcopy(lora)  # the manager merges parts in place
             manager.remove_adapter(_ADAPTER)
             manager.add_adapter(lora)
             manager.activate_adapter(_ADAPTER)
-            _compare(manager, wanted, whole=self.parallel_config.tensor_parallel_size == 1)
+            _compare(manager, kept, whole=self.parallel_config.tensor_parallel_size == 1)
+            _load_from_now_on(kept)
 
         def _load(self, files: list[Path]) -> None:
             from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
@@ -150,31 +152,46 @@ def _file_engine() -> type[Any]:
     return FileEngine
 
 
-def _packed(manager: Any) -> list[list[str]]:
-    """Return for each kind of layer that can have LoRA the names that checkpoints have for its parts."""
-    kinds = {name.rpartition(".")[2] for name in manager.modules}
-    return [list(manager.packed_modules_mapping.get(kind) or [kind]) for kind in sorted(kinds)]
+def _parts(manager: Any, module: str) -> list[str]:
+    """Return the names that checkpoints have for the parts of an engine's layer."""
+    kind = module.rpartition(".")[2]
+    return manager.packed_modules_mapping.get(kind) or [kind]
 
 
-def _compare(manager: Any, wanted: dict[str, tuple[Any, Any]], *, whole: bool) -> None:
+def _compare(manager: Any, lora: Any, *, whole: bool) -> None:
     """Check that the engine's layers hold what an adapter's file does; of divided ones, only that there are such.
 
     Raises:
         ValueError: If a part has no layer, or another content.
     """
-    slot, missing = manager.lora_index_to_id.index(_ADAPTER), dict(wanted)
+    slot, missing = manager.lora_index_to_id.index(_ADAPTER), dict(lora.loras)
     for name, module in manager.modules.items():
-        above, _, kind = name.rpartition(".")
-        for number, part in enumerate(manager.packed_modules_mapping.get(kind) or [kind]):
-            pair = missing.pop(f"{above}.{part}", None)
-            held = (module.lora_a_stacked[number], module.lora_b_stacked[number])
-            for tensor, stacked in zip(pair or (), held, strict=False) if whole else ():
+        for number, part in enumerate(_parts(manager, name)):
+            weights = missing.pop(f"{name.rpartition('.')[0]}.{part}", None)
+            if weights is None or not whole:
+                continue
+            for tensor, stacked in ((weights.lora_a, module.lora_a_stacked), (weights.lora_b, module.lora_b_stacked)):
                 rows, columns = tensor.shape
-                here = stacked[slot, 0, :rows, :columns]
-                if not bool((here == tensor.to(here.device, here.dtype)).all()):
-                    raise ValueError(f"the engine does not hold the adapter's weights of {above}.{part}")
+                held = stacked[number][slot, 0, :rows, :columns]
+                if not bool((held == tensor.to(held.device, held.dtype)).all()):
+                    raise ValueError(f"{name} does not hold the adapter's weights of {part}")
     if missing:
         raise ValueError(f"{len(missing)} parts of the adapter are for no layer, first {sorted(missing)[0]}")
+
+
+def _load_from_now_on(lora: Any) -> None:
+    """Let vLLM take this adapter whenever it loads the one that the engine was started with.
+
+    At the end of every update of weights it forgets all adapters, and loads them again for the next request (0.32).
+    """
+    from vllm.lora.worker_manager import WorkerLoRAManager
+
+    def load(self: Any, request: Any) -> Any:
+        again = deepcopy(lora)
+        again.id = request.lora_int_id
+        return again
+
+    WorkerLoRAManager._load_adapter = load
 
 
 def _grammar_processor() -> type[Any]:

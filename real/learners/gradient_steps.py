@@ -136,10 +136,10 @@ class GradientSteps:
                 losses.append(loss)
                 rows += computed
             if not norms:
-                missing, turns = int(_missing(data).sum()), len(data.examples)
                 raise BatchUntrainable(
-                    f"update {update}: no token of its {turns} turns changes the weights; {missing} turns came without "
-                    f"usable log-probabilities, {int((data.advantage == 0.0).sum())} have an advantage of 0"
+                    f"update {update}: no token of its {len(data.examples)} turns changes the weights; "
+                    f"{int(_missing(data).sum())} turns came without usable log-probabilities, "
+                    f"{int((data.advantage == 0.0).sum())} have an advantage of 0"
                 )
         except BaseException:  # any step may run out of memory
             self._zero_grad()

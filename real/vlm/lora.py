@@ -125,16 +125,18 @@ def merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """
     result = {name: tensor for name, tensor in weights.items() if not name.startswith(PREFIX)}
     arrived = wanted = 0.0
+    dtype = None
     for name, change in _changes(weights):
         before = result[name]
-        after = (before.float() + change).to(before.dtype)
+        dtype = before.dtype
+        after = (before.float() + change).to(dtype)
         arrived += float(((after.float() - before.float()) * change).sum())
         wanted += float(change.square().sum())
         result[name] = after
     if arrived < LEAST_MERGED * wanted:
         logger.warning(
             "merged into weights of %s, %.0f %% of what LoRA changes is left; serve the adapter instead",
-            str(after.dtype).removeprefix("torch."),
+            str(dtype).removeprefix("torch."),
             100.0 * arrived / wanted,
         )
     return result
