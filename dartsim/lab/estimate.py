@@ -286,7 +286,7 @@ def _notes(config: Config, engine: EngineMemory | None, prompt: int) -> list[str
             notes.append("max_num_seqs x max_model_len exceeds the cache: requests wait when it is full")
     if config.policy.dtype == "bfloat16" and config.trainer.lora.rank is None and config.backend.learner != "sim":
         notes.append(
-            "weights trained in bfloat16 have masters in float32, 20 bytes a weight in all; with policy.dtype = float32 "
+            "weights trained in bfloat16 have masters in float32, 20 bytes a weight in all; with policy.dtype float32 "
             "and trainer.fsdp.precision = bfloat16 they take 16, and compute alike"
         )
     policy = config.policy

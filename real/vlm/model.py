@@ -156,7 +156,9 @@ class Vlm:
             model = type(self.model)(config)
         model.to(next(self.model.parameters()).dtype)
         twin = Vlm(self.config, model, self.vocabulary)
-        twin.use(self.snapshot())
+        twin.use(self.snapshot(copy=False))
+        for parameter in model.parameters():
+            parameter.data = parameter.data.clone()
         return twin
 
 
