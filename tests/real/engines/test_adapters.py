@@ -83,7 +83,7 @@ def test_a_pool_takes_adapters_of_one_shape_beside_its_model(low_rank: Any, tmp_
     for version in (1, 2):
         ledger.inspect(asyncio.run(spool.folder(Weights(version, moved(low_rank, version)))))
     other = asyncio.run(spool.folder(Weights(3, blank_adapter(low_rank.model, 5))))
-    with pytest.raises(WeightsTorn, match="differs in 14 of 28 tensors|differs in"):
+    with pytest.raises(WeightsTorn, match="differs in 28 of 28 tensors"):
         ledger.inspect(other)
 
 
