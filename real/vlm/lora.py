@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +52,9 @@ def has_lora(model: Any) -> bool:
     return any(LORA in name for name, _ in model.named_parameters())
 
 
-def is_adapter(names: Iterable[str]) -> bool:
+def is_adapter(names: Collection[str]) -> bool:
     """Return whether tensors with these names are an adapter."""
-    return all(name.startswith(PREFIX) for name in names)
+    return len(names) > 0 and all(name.startswith(PREFIX) for name in names)
 
 
 def rank_of(adapter: Mapping[str, Tensor]) -> int:
@@ -82,7 +82,7 @@ def adapter_of(model: Any) -> dict[str, Tensor]:
 
 
 def blank_adapter(model: nn.Module, rank: int) -> dict[str, Tensor]:
-    """Return an adapter for a model that changes nothing."""
+    """Return an adapter that changes nothing, for a model without LoRA."""
     tensors = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) and re.fullmatch(TARGETS, name):

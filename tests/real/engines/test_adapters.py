@@ -76,13 +76,13 @@ def test_an_adapter_is_passed_on_or_merged_by_those_who_cannot_serve_it(
         assert torch.allclose(tensor.double(), wanted, atol=1e-5)
 
 
-def test_a_pool_takes_adapters_of_one_shape_beside_its_model(low_rank: Any, tmp_path: Path) -> None:
+def test_a_pool_takes_adapters_of_one_shape_beside_its_model(make_vlm: Any, low_rank: Any, tmp_path: Path) -> None:
     ledger = WeightsLedger()
     spool = Spool(tmp_path / "versions")
     ledger.inspect(export(low_rank, tmp_path / "model", merge=False))
     for version in (1, 2):
         ledger.inspect(asyncio.run(spool.folder(Weights(version, moved(low_rank, version)))))
-    other = asyncio.run(spool.folder(Weights(3, blank_adapter(low_rank.model, 5))))
+    other = asyncio.run(spool.folder(Weights(3, blank_adapter(make_vlm().model, 5))))
     with pytest.raises(WeightsTorn, match="differs in 28 of 28 tensors"):
         ledger.inspect(other)
 
