@@ -12,6 +12,7 @@ DartsimError
 ├── WorkerFault            an inference worker failed a request
 │   └── WorkerRestarted    a restart killed the request; retry it on another worker
 ├── LearnerFault           an update failed; its batch goes back
+│   ├── BatchUntrainable   nothing in its batch can change the weights; the batch is dropped
 │   └── UpdateUncertain    it is unknown whether it happened; it is requested again with the same batch
 ├── StoreFault             the store could not keep or return something
 │   ├── StoreFull          no space is left: free some, then resume the run
@@ -106,6 +107,13 @@ class WorkerRestarted(WorkerFault):
 
 class LearnerFault(DartsimError):
     """An update did not finish. Its batch was not trained and is returned."""
+
+
+class BatchUntrainable(LearnerFault):
+    """The weights stay as they are: nothing in the batch can change them, or only to something that is not finite.
+
+    The same batch would fail again, so it is dropped.
+    """
 
 
 class UpdateUncertain(LearnerFault):

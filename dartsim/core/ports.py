@@ -276,8 +276,8 @@ class BatchSource(Protocol):
         """Record that the batch was trained."""
         ...
 
-    def release(self, batch: Batch) -> None:
-        """Return a batch whose update failed; it is eligible again."""
+    def release(self, batch: Batch, *, drop: Drop | None = None) -> None:
+        """Return a batch whose update failed; it is eligible again, or dropped for a reason."""
         ...
 
     def published(self, version: Version) -> None:

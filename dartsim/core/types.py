@@ -57,6 +57,8 @@ class Drop(StrEnum):
     """Older than the staleness bound when a batch was chosen, or of a group that was withdrawn for it."""
     CROWDED = "crowded"
     """Of a group that was cancelled because the engines' caches were too full."""
+    UNTRAINABLE = "untrainable"
+    """Of a batch that could not change the weights: no usable log-probabilities, or no finite gradient but 0."""
     UNUSED = "unused"
     """Eligible, but the run ended before a batch took it."""
     LOST = "lost"

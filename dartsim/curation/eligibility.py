@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dartsim.config.sections.curation import GroupsConfig, StalenessConfig
+from dartsim.core.rewards import all_equal, failed, reaches
 from dartsim.core.types import Drop, Trajectory, Version
 
 
@@ -21,11 +22,12 @@ class GroupFilter:
         if len(rewards) < drop.min_size:
             return Drop.TOO_SMALL
         mean = sum(rewards) / len(rewards)
-        if drop.drop_all_failed and mean <= 0.0:
+        if drop.drop_all_failed and failed(mean):
             return Drop.ALL_FAILED
-        if drop.drop_solved and mean >= drop.max_mean_reward:
+        if drop.drop_solved and reaches(mean, drop.max_mean_reward):
             return Drop.ALL_SOLVED
-        if drop.drop_equal and 0.0 < mean < 1.0 and len(rewards) > 1 and min(rewards) == max(rewards):
+        between = not failed(mean) and not reaches(mean, 1.0)
+        if drop.drop_equal and between and len(rewards) > 1 and all_equal(rewards):
             return Drop.NO_SIGNAL
         return None
 

@@ -269,14 +269,17 @@ class DataManager:
         self._grader.trained(batch.groups)
         self._settle()
 
-    def release(self, batch: Batch) -> None:
+    def release(self, batch: Batch, *, drop: Drop | None = None) -> None:
+        if drop is None and self._closed:
+            drop = Drop.UNUSED
         self.ledger.release(batch)
-        self.ready_groups.release(batch, keep=not self._closed)
-        if self._closed:
-            for group in batch.groups:
-                self.ledger.drop(group.own, Drop.UNUSED)
-        else:
+        self.ready_groups.release(batch, keep=drop is None)
+        if drop is None:
             self._wake_trainer()
+        else:
+            for group in batch.groups:
+                self.ledger.drop(group.own, drop)
+            self._start_attempts()
         self._settle()
 
     def _running_groups(self) -> Iterator[RunningGroup]:

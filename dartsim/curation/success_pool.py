@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dartsim.config.sections.curation import PoolConfig
+from dartsim.core.rewards import failed, reaches
 from dartsim.core.types import Attempt, Group, StoredSuccess, SuccessSource, Trajectory
 
 
@@ -98,7 +99,7 @@ class SuccessPool:
 
         The success replaces one failure, and needs another one to be compared with.
         """
-        solved = sum(t.reward != 0.0 for t in trajectories)
+        solved = sum(not _failed(t) for t in trajectories)
         return solved <= min(self._parameters.max_solved, len(trajectories) - 2)
 
     def rescue(self, trajectories: Sequence[Trajectory]) -> Rescue | None:
@@ -110,7 +111,7 @@ class SuccessPool:
         Raises:
             ValueError: If none of its attempts failed, or more than ``max_solved`` did not.
         """
-        failures = [t for t in trajectories if t.reward == 0.0]
+        failures = [t for t in trajectories if _failed(t)]
         most = self._parameters.max_solved
         if not failures or len(trajectories) - len(failures) > most:
             rewards = [t.reward for t in trajectories]
@@ -146,7 +147,7 @@ class SuccessPool:
 
     def _is_success(self, trajectory: Trajectory) -> bool:
         reward = trajectory.reward
-        return reward is not None and reward >= self._success_reward and bool(trajectory.turns)
+        return reward is not None and reaches(reward, self._success_reward) and bool(trajectory.turns)
 
     def _store(self, entry: StoredSuccess) -> None:
         entries = self._stored.setdefault(entry.trajectory.attempt.task.id, [])
@@ -163,3 +164,7 @@ class SuccessPool:
         if not entries:
             return None
         return entries[0] if self._parameters.choice == "newest" else min(entries, key=lambda entry: entry.uses)
+
+
+def _failed(trajectory: Trajectory) -> bool:
+    return trajectory.reward is not None and failed(trajectory.reward)

@@ -9,6 +9,7 @@ from typing import Any
 from typing_extensions import override
 
 from dartsim.config.sections.curation import TaskFilterConfig
+from dartsim.core.rewards import TOLERANCE
 from dartsim.core.types import Task
 from dartsim.curation.rules.task_order import TaskOrder
 from dartsim.curation.success_pool import SuccessPool
@@ -39,10 +40,10 @@ class TaskFilter:
         if rewards is None or len(rewards) < self._parameters.window:
             return None
         mean = sum(rewards) / len(rewards)
-        if mean > self._parameters.max_mean:
+        if mean > self._parameters.max_mean + TOLERANCE:
             return "too_easy"
-        hard = mean < self._parameters.min_mean and not (self._pool is not None and self._pool.stored(task_id))
-        return "too_hard" if hard else None
+        stored = self._pool is not None and bool(self._pool.stored(task_id))
+        return "too_hard" if mean < self._parameters.min_mean - TOLERANCE and not stored else None
 
     def offer(self, task_id: str) -> bool:
         """Return whether the next task may be offered now, and count why not."""

@@ -11,6 +11,7 @@ from dartsim.config import Config
 from dartsim.core.errors import ConfigError, NothingCollected
 from dartsim.core.files import refuse_links
 from dartsim.core.ports import ContentModel
+from dartsim.core.rewards import reaches
 from dartsim.core.types import Trajectory, Weights
 from dartsim.real.evaluate import attempts_at, play
 from dartsim.real.osworld.result_import import ImportCounts, import_attempts
@@ -220,7 +221,7 @@ def play_tasks(
     for first in range(0, len(tried), len(desktops)):
         wave = tried[first : first + len(desktops)]
         played = play(answers, desktops, wave, version=weights.version)
-        successes.extend(t for t in played if (t.reward or 0.0) >= config.curation.success_reward)
+        successes.extend(t for t in played if reaches(t.reward or 0.0, config.curation.success_reward))
         if on_step is not None:
             on_step(first + len(wave), len(tried))
     return successes, len(tried)

@@ -17,7 +17,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.lab.host_needs import DiskNeeds, HostNeeds, disk_needs, host_needs
 from dartsim.lab.memory import BYTES, GIB, REPLY_TOKENS, EngineMemory, LearnerMemory, engine_memory, learner_memory
 from dartsim.lab.model_shapes import OF_FAMILY, ModelShape, read_shape
-from dartsim.real.engines.options import HERE, engine_places
+from dartsim.real.engines.options import HERE, engine_places, serves_adapters
 
 TASK_TOKENS = 500
 """About the system message and instruction of a prompt (DART's first prompts: 3,036 tokens, 2,691 of them image)."""
@@ -155,6 +155,7 @@ def _engine(config: Config, shape: ModelShape, screen: tuple[int, int], gpu_byte
         weight_bytes=None if vllm.quantization == "none" else 1,
         kv_value_bytes=None if vllm.kv_cache_dtype == "auto" else 1,
         tensor_parallel=vllm.tensor_parallel,
+        lora_rank=config.trainer.lora.rank if serves_adapters(config) else None,
     )
 
 
@@ -284,7 +285,10 @@ def _notes(config: Config, engine: EngineMemory | None, prompt: int) -> list[str
         if engine.wanted > engine.kv:
             notes.append("max_num_seqs x max_model_len exceeds the cache: requests wait when it is full")
     if config.policy.dtype == "bfloat16" and config.trainer.lora.rank is None and config.backend.learner != "sim":
-        notes.append("all weights are trained in bfloat16, which rounds steps of 1e-6 to 0; set policy.dtype")
+        notes.append(
+            "weights trained in bfloat16 have masters in float32, 20 bytes a weight in all; with policy.dtype float32 "
+            "and trainer.fsdp.precision = bfloat16 they take 16, and compute alike"
+        )
     policy = config.policy
     prompted_as_ui_tars = policy.instructions is None and policy.prompt != "plain"
     if policy.grammar == "ui_tars" and policy.model_family == "qwen3_vl" and prompted_as_ui_tars:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dartsim.config import Config
-from dartsim.lab.memory import BYTES, LearnerMemory
+from dartsim.lab.memory import BYTES, MASTER_BYTES, LearnerMemory
 from dartsim.lab.model_shapes import ModelShape
 from dartsim.real.containers.plan import desktop_gib, desktops_by_host, docker_hosts
-from dartsim.real.engines.options import weights_dtype
+from dartsim.real.engines.options import serves_adapters, weights_dtype
 
 PNG_SHARE = 0.2
 """Size of a screenshot's PNG file, as which it is held, of its pixels' bytes: 1.2 MB at 1920 x 1080, a busy screen."""
@@ -72,6 +72,11 @@ def trained_parameters(config: Config, shape: ModelShape) -> int:
     return shape.text.lora_parameters(rank) if rank else shape.parameters
 
 
+def published_bytes(config: Config, shape: ModelShape) -> int:
+    """Return the size of a version of the weights: with LoRA, of the adapter."""
+    return trained_parameters(config, shape) * BYTES[weights_dtype(config) or config.policy.dtype]
+
+
 def takes_several_steps(config: Config) -> bool:
     """Return whether a failed step of an update must be taken back, from a copy of weights and moments."""
     return config.trainer.optimizer.minibatches * config.trainer.optimizer.epochs > 1
@@ -80,8 +85,9 @@ def takes_several_steps(config: Config) -> bool:
 def disk_needs(config: Config, shape: ModelShape, screen: tuple[int, int]) -> DiskNeeds:
     """Estimate the disk space of a run."""
     held = BYTES[config.policy.dtype]
-    served = shape.parameters * BYTES[weights_dtype(config) or config.policy.dtype]
-    state = 3 * trained_parameters(config, shape) * held  # weights and both moments
+    whole = shape.parameters * BYTES[weights_dtype(config) or config.policy.dtype]
+    served = published_bytes(config, shape)
+    state = 3 * trained_parameters(config, shape) * MASTER_BYTES  # weights and both moments
     fsdp, promotes = config.trainer.fsdp, config.trainer.promotion.enabled
     learner = 0
     if config.backend.learner == "fsdp":
@@ -90,8 +96,8 @@ def disk_needs(config: Config, shape: ModelShape, screen: tuple[int, int]) -> Di
     engines = 0
     if config.backend.workers == "vllm":
         spooled = 0 if config.backend.learner == "fsdp" else SPOOLED_VERSIONS + 1
-        engines = (2 + spooled) * served
-    run = (1 + promotes) * (served + state)
+        engines = 2 * whole + spooled * (served if serves_adapters(config) else whole)
+    run = (1 + promotes) * (whole + state)
     if config.storage.checkpoint_every_updates is not None:
         run += (config.storage.keep_checkpoints + 1) * (1 + promotes) * state
     return DiskNeeds(learner=learner, engines=engines, run=run)
@@ -132,9 +138,10 @@ def host_needs(
     start = update = driver
     if learner is not None:
         ranks = config.trainer.fsdp.ranks_per_node
-        served = BYTES[weights_dtype(config) or config.policy.dtype]
-        exported = shape.parameters * (held + (served if served != held else 0))
-        copies = 3 * trained_parameters(config, shape) * held // config.trainer.fsdp.nodes
+        served, trained = BYTES[weights_dtype(config) or config.policy.dtype], trained_parameters(config, shape)
+        gathered = held if config.trainer.lora.rank is None else MASTER_BYTES
+        exported = trained * (gathered + (served if served != gathered else 0))
+        copies = 3 * trained * MASTER_BYTES // config.trainer.fsdp.nodes
         start += ranks * learner.host
         update += exported + (copies if takes_several_steps(config) else 0)
     desktops = desktops_here_bytes(config)

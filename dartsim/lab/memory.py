@@ -3,8 +3,9 @@
 All figures are bytes. The reserves, round numbers of ours, stand for what no formula counts (fragments, libraries).
 
 Sources: keys and values, vLLM's paged cache: 2 x layers x kv heads x head x bytes a token; parts of FSDP2's
-``fully_shard``: parameters, gradients and AdamW's two moments, all in the weights' own type, divided by ranks (16 bytes
-a trained float32 weight), and the units that are gathered; activations with checkpointing: one hidden state a layer,
+``fully_shard``: parameters in their own type, and what is trained in float32: gradients, AdamW's two moments, and a
+master of each weight that is held in less, divided by ranks (16 bytes a trained float32 weight, 20 in bfloat16), and
+the units that are gathered; activations with checkpointing: one hidden state a layer,
 and one layer computed again.
 """
 
@@ -26,6 +27,8 @@ CHUNK_TOKENS = 8_192
 REPLY_TOKENS = 104
 """Mean reply in DART's history, for the logits of a micro-batch."""
 
+MASTER_BYTES = 4
+"""Of each trained weight, its gradient and its moments."""
 BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2, "half": 2, "float": 4, "auto": 2}
 """Bytes of a value; engines take these names too."""
 
@@ -35,7 +38,7 @@ class EngineMemory:
     """One GPU of an engine.
 
     Attributes:
-        weights: Its shard of the model.
+        weights: Its shard of the model, and of an adapter.
         working: Peak while computing: a chunk of tokens, all screenshots of one prompt, logits of all requests; with
             graphs and reserve.
         kv_bytes_per_token: Keys and values of one token.
@@ -69,6 +72,7 @@ def engine_memory(
     weight_bytes: int | None = None,
     kv_value_bytes: int | None = None,
     tensor_parallel: int = 1,
+    lora_rank: int | None = None,
 ) -> EngineMemory:
     """Estimate the memory of one GPU of a vLLM engine.
 
@@ -84,6 +88,7 @@ def engine_memory(
         weight_bytes: Of a weight of the layers, if it is quantized; None: as computed.
         kv_value_bytes: Of a value in the cache; None: as computed.
         tensor_parallel: GPUs of the engine.
+        lora_rank: Rank of the adapter that it serves.
     """
     text, vision = shape.text, shape.vision
     parts = min(tensor_parallel, text.kv_heads)  # fewer key-value heads than GPUs are copied
@@ -96,7 +101,8 @@ def engine_memory(
     working = max(tokens, pictures) + logits + GRAPH_BYTES + GPU_RESERVE_BYTES
     layers = text.layers * text.layer_parameters
     kept = (shape.parameters - layers) * value_bytes
-    weights = (kept + layers * (weight_bytes or value_bytes)) // tensor_parallel
+    adapter = text.lora_parameters(lora_rank) * value_bytes if lora_rank else 0
+    weights = (kept + layers * (weight_bytes or value_bytes) + adapter) // tensor_parallel
     budget = int(gpu_bytes * share)
     return EngineMemory(
         weights=weights,
@@ -115,8 +121,8 @@ class LearnerMemory:
     Attributes:
         parameters: Its shard of the weights.
         reference: Its shard of the initial weights, for the KL term of the objective.
-        gradients: Its shard.
-        optimizer: Its shard of AdamW's two moments.
+        gradients: Its shard, in float32, and as they are computed.
+        optimizer: Its shard of AdamW's two moments and of masters, in float32.
         gathered: Complete units: embeddings and output, and the vision tower or two layers; and the gradient of the
             largest while it is reduced.
         activations: Of a micro-batch.
@@ -164,7 +170,7 @@ def learner_memory(
         images: Screenshots in it.
         replies: Replies in it.
         screen: Width and height of a screenshot, pixels.
-        dtype: Of weights, gradients and moments.
+        dtype: Of weights; LoRA, gradients and moments are in float32.
         compute: Of gathered weights and computations.
         checkpointing: Whether activations are recomputed.
         reference: Whether the initial weights are kept.
@@ -173,12 +179,13 @@ def learner_memory(
     held, small = BYTES[dtype], BYTES[compute]
     additions = shape.text.lora_parameters(lora_rank) if lora_rank else 0
     trained = additions or shape.parameters
-    parameters = (shape.parameters + additions) * held // ranks
+    parameters = (shape.parameters * held + additions * MASTER_BYTES) // ranks
+    rounded = 0 if additions or held == MASTER_BYTES else trained
     state = LearnerMemory(
         parameters=parameters,
         reference=shape.parameters * held // ranks if reference else 0,
-        gradients=trained * held // ranks,
-        optimizer=2 * trained * held // ranks,
+        gradients=(trained * MASTER_BYTES + rounded * held) // ranks,
+        optimizer=(2 * trained + rounded) * MASTER_BYTES // ranks,
         gathered=_gathered(shape, small, trains_all=not additions),
         activations=_activations(shape, tokens, images, screen, small, checkpointing),
         # The head's output; float32 logits, log-probabilities, and the gradients of both.

@@ -19,8 +19,8 @@ from typing_extensions import override
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.lab.estimate import Estimate, estimate
-from dartsim.lab.host_needs import by_disk, largest_update, trained_parameters
-from dartsim.lab.memory import BYTES, GIB
+from dartsim.lab.host_needs import by_disk, largest_update, published_bytes, trained_parameters
+from dartsim.lab.memory import GIB, MASTER_BYTES
 from dartsim.lab.virtual import as_virtual, changed, planned
 from dartsim.observe import Instrument, Recorder
 from dartsim.observe.timings import read_timings
@@ -301,8 +301,8 @@ def _disk_parts(
             name=f"disk space of {folder}", unit="GiB", needed=size / GIB, delivered=free / GIB, note=note
         )
     shape, fsdp = needed.shape, config.trainer.fsdp
-    served = shape.parameters * BYTES[weights_dtype(config) or config.policy.dtype]
-    state = 3 * trained_parameters(config, shape) * BYTES[config.policy.dtype]
+    served = published_bytes(config, shape)
+    state = 3 * trained_parameters(config, shape) * MASTER_BYTES
     every = config.storage.checkpoint_every_updates
     written = served + state * ((1 / fsdp.checkpoint_every_updates) + (1 / every if every else 0))
     interval = 60.0 * (twin["minutes_per_version"] or config.run.hours * 60.0)

@@ -71,6 +71,11 @@ KINDS: Mapping[str, Kind] = {
         "desktops, engines or the evaluator fail, or are slower than their limits",
         "mend what the causes name, or raise the limit that passes (limits.*, rollout.limits.*)",
     ),
+    "untrainable": Kind(
+        20,
+        "engines report no log-probabilities, all advantages are 0, or loss or gradient are not finite",
+        "read the warnings of the log; check trainer.objective.missing, the group filter and the engines' replies",
+    ),
 }
 """Every alarm by its name."""
 

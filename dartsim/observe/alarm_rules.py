@@ -19,7 +19,7 @@ from dartsim.core.types import Drop, Trajectory
 from dartsim.observe import EngineState, Instrument, Recorder, TrainerState
 from dartsim.observe.alarm import Alarm, hours
 from dartsim.observe.recorder import MAX_REASON
-from dartsim.observe.records import MISMATCH_ALARM
+from dartsim.observe.records import MISMATCH_ALARM, UNTRAINABLE
 
 MAX_ALARMS = 200
 """A run with so many alarms raises no more."""
@@ -90,6 +90,7 @@ class Alarms(Instrument):
             "disk_near_full": self._disk_near_full,
             "desktops_failing": self._desktops_failing,
             "attempts_masked": self._attempts_masked,
+            "untrainable": self._untrainable,
         }
         # Alarms that were open when the run crashed are cleared or kept at the first check.
         self._open = {alarm.name: alarm for alarm in recorder.alarms if alarm.cleared is None}
@@ -97,6 +98,7 @@ class Alarms(Instrument):
         self._ended_at = recorder.now
         self._down_since: dict[int, float] = {}
         self._mismatches = float(recorder.counts[MISMATCH_ALARM])
+        self._untrained = float(recorder.counts[UNTRAINABLE])
         self._leased = Totals(recorder.now, dict(recorder.counts))
         """As of the last batch."""
         self._kept = recorder.kept.total()
@@ -254,6 +256,16 @@ class Alarms(Instrument):
             last.time if last else self._now,
             f"worker and learner disagree at equal weights in {self._mismatches:.0f} updates{said} "
             f"(bound trainer.mismatch_bound = {self._mismatch_bound:g} nats)",
+        )
+
+    def _untrainable(self) -> Finding | None:
+        seen, self._untrained = self._untrained, self._recorder.counts[UNTRAINABLE]
+        if self._untrained <= seen:
+            return None
+        attempts = self._recorder.counts[f"{DROPPED}{Drop.UNTRAINABLE}"]
+        return Finding(
+            self._now,
+            f"{self._untrained:.0f} batches could not change the weights; their {attempts:.0f} attempts were dropped",
         )
 
     def _disk_near_full(self) -> Finding | None:

@@ -14,6 +14,7 @@ from math import inf, isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from dartsim.core.rewards import all_equal
 from dartsim.core.types import Batch, Drop, Score, Trajectory
 from dartsim.core.words import clean
 from dartsim.observe.alarm import Alarm
@@ -357,4 +358,4 @@ class Recorder:
 
 def has_signal(group: Sequence[Trajectory]) -> bool:
     """Return whether the rewards of a group differ; otherwise every advantage is 0."""
-    return len({trajectory.reward for trajectory in group}) > 1
+    return not all_equal(t.reward for t in group if t.reward is not None)

@@ -87,6 +87,8 @@ HELD_OUT = "held_out/success_rate"
 """Update metric of evaluations on held-out tasks."""
 MISMATCH_ALARM = "learner/mismatch_alarm"
 """Name of an update metric: 1 if worker and learner disagree at equal weights by more than the bound, else 0."""
+UNTRAINABLE = "untrainable_batches"
+"""Count of batches that were dropped because nothing in them could change the weights."""
 
 
 @dataclass(frozen=True, slots=True)

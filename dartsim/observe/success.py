@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import comb, sqrt
 from typing import Any
 
+from dartsim.core.rewards import reaches
+
 Z95 = 1.959963984540054
 """Quantile of the normal distribution for a two-sided 95 % interval."""
 
@@ -60,7 +62,7 @@ def success_figures(scores: Mapping[str, Sequence[float]], *, success: float = 1
     pass_at = {}
     for k in sorted({1, most, *(2**power for power in range(1, most.bit_length()))}):
         enough = [values for values in played.values() if len(values) >= k]
-        passed = [pass_at_k(len(values), sum(value >= success for value in values), k) for values in enough]
+        passed = [pass_at_k(len(values), sum(reaches(value, success) for value in values), k) for values in enough]
         pass_at[str(k)] = {"value": sum(passed) / len(passed), "tasks": len(passed)}
     return {
         "tasks": len(played),

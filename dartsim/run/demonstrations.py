@@ -12,6 +12,7 @@ import numpy as np
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
+from dartsim.core.rewards import reaches
 from dartsim.core.types import Attempt, Ending, Reply, Task, Trajectory, Turn
 from dartsim.curation import SuccessPool
 from dartsim.envs.actions.model import Click
@@ -41,7 +42,7 @@ def oracle_turns(config: Config, task: Task, seed: int) -> list[Demonstration] |
         observation, action = desktop.observe(), oracle_text(desktop)
         turns.append(Demonstration(observation, _history(turns), action))
         over = desktop.act(action)
-    return turns if desktop.evaluate() >= 1.0 else None
+    return turns if reaches(desktop.evaluate(), 1.0) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

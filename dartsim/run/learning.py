@@ -33,8 +33,10 @@ try:
     from dartsim.real.pool_files import PoolFile, token_meaning, write_pool
     from dartsim.real.ray_cluster.learner import RayLearner
     from dartsim.real.vlm import Vlm, VlmPolicy, build
+    from dartsim.real.vlm.lora import ADAPTER_FILE
     from dartsim.real.vlm.model import one_thread
     from dartsim.real.vlm.plan import vlm_config
+    from dartsim.real.vlm.policy import complete
     from dartsim.run.demonstrations import demonstrate, oracle_turns, pool_figures, read_successes, scored
     from dartsim.run.evaluation import CHECKPOINT, EvaluatedLearner, HeldOut, promoting, promotion_figures, write_state
     from dartsim.run.served_model import ServedModel
@@ -198,10 +200,10 @@ def learning(
 
 
 def _with(vlm: Vlm, weights: Weights) -> Vlm:
-    """Return the model with other weights, from a snapshot or a folder."""
-    if not isinstance(weights.source, dict):
+    """Return the model with other weights, from a snapshot, an adapter or a folder."""
+    if not isinstance(weights.source, dict) and not (Path(weights.source) / ADAPTER_FILE).is_file():
         return build(replace(vlm.config, folder=str(weights.source)))
-    vlm.use(weights.source)
+    vlm.use(complete(weights, vlm.snapshot(copy=False)))
     return vlm
 
 

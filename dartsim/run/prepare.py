@@ -15,6 +15,7 @@ from dartsim.config import Config
 from dartsim.config.rules import SEEN
 from dartsim.core.errors import ConfigError, TaskFileError
 from dartsim.core.install import install_command
+from dartsim.core.rewards import failed
 from dartsim.core.rng import Streams
 from dartsim.core.types import Task
 from dartsim.envs.mock.suites import SUITES, mock_suite, mock_tasks
@@ -359,5 +360,5 @@ def recorded_outcomes(entries: Iterable[Entry]) -> RecordedOutcomes:
     """
     ended = (entry for entry in entries if entry["what"] == "attempt" and entry["reward"] is not None)
     return RecordedOutcomes(
-        RecordedAttempt(each["group"], each["index"], each["turns"], each["reward"] > 0.0) for each in ended
+        RecordedAttempt(each["group"], each["index"], each["turns"], not failed(each["reward"])) for each in ended
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dartsim.config.sections.desktop import ScoringConfig
 from dartsim.core.errors import ConfigError, ScoreUnavailable, cause_of
+from dartsim.core.rewards import all_equal
 from dartsim.core.types import MetricRecord
 from dartsim.real.scoring.archive import SCORES, ScoreArchive
 from dartsim.real.scoring.evaluator_venv import default_home
@@ -31,7 +32,7 @@ class Rescored:
 
     @property
     def same(self) -> bool:
-        return self.score == self.stored
+        return self.score is not None and all_equal((self.score, self.stored))
 
 
 def rescore(folder: Path) -> list[Rescored]:

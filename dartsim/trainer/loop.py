@@ -3,7 +3,7 @@
 next_batch --> update --> trained --> publish --> (wait until settled) --> published
     ^          ^  |
     |          +--+ (the outcome is unknown; wait, then ask again with the same batch)
-    +-- release <-+ (the update failed; wait, then try again)
+    +-- release <-+ (the update failed; wait, then try again; or nothing could be trained: the batch is dropped)
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from math import isfinite, nan
 from dartsim.config.sections.trainer import RetryConfig
 from dartsim.core.answers import check_update, described, is_own
 from dartsim.core.backoff import backoff_seconds
-from dartsim.core.errors import LearnerFault, UpdateUncertain
+from dartsim.core.errors import BatchUntrainable, LearnerFault, UpdateUncertain
 from dartsim.core.ports import BatchSource, Learner, Publisher
-from dartsim.core.types import Batch, UpdateResult
+from dartsim.core.types import Batch, Drop, UpdateResult
 from dartsim.observe import Recorder, TrainerState
-from dartsim.observe.records import MISMATCH_ALARM
+from dartsim.observe.records import MISMATCH_ALARM, UNTRAINABLE
 from dartsim.trainer.promotion import COUNTED
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,8 @@ logger = logging.getLogger(__name__)
 class Trainer:
     """The training loop.
 
-    Invariant: a batch is trained at most once; when its update fails or is cancelled it is released. A batch whose
+    Invariant: a batch is trained at most once; when its update fails or is cancelled it is released, and dropped if
+    nothing in it can be trained: such an update has no version, and its trajectories do not count. A batch whose
     outcome is unknown may have been trained, so the update is asked for again, by the same number, until the outcome is
     known. Such a batch is released only if the run ends first: cancelled, or after ``max_failures``.
 
@@ -83,6 +84,9 @@ class Trainer:
             try:
                 await self._train(batch)
                 self.failures = 0
+            except BatchUntrainable as fault:
+                self._recorder.counts[UNTRAINABLE] += 1
+                logger.warning("a batch was dropped: %s", fault)
             except UpdateUncertain:
                 raise  # it was counted and retried as often as allowed
             except LearnerFault as fault:
@@ -94,6 +98,9 @@ class Trainer:
         self._track.enter(TrainerState.TRAINING)
         try:
             result = await self._update(batch)
+        except BatchUntrainable:
+            self._source.release(batch, drop=Drop.UNTRAINABLE)
+            raise
         except BaseException:
             self._source.release(batch)
             raise

@@ -15,9 +15,11 @@ from dartsim.core.types import Version, Weights
 from dartsim.curation import TurnSelection
 from dartsim.envs.actions.ui_tars import UiTars
 from dartsim.real.engines.options import (
+    ADAPTER,
     WorkerSettings,
     engine_options,
     refuse_other_numbers,
+    serves_adapters,
     transfer_backend,
     weights_dtype,
 )
@@ -32,6 +34,7 @@ try:
     from dartsim.real.scratch import scratch_folder
     from dartsim.real.vlm import Vlm
     from dartsim.real.vlm.export import export
+    from dartsim.real.vlm.lora import adapter_of, blank_adapter, save_adapter
 except ModuleNotFoundError as missing:
     raise ConfigError(f"vLLM workers need {missing.name}: {install_command('train', 'real')}") from None
 
@@ -57,10 +60,15 @@ async def vllm_workers(
         shared = config.ray.folder or shared
     with scratch_folder("engines", shared) as folder:
         dtype = weights_dtype(config)
-        model = export(vlm, folder / "model", dtype=dtype)
+        adapters = serves_adapters(config)
+        model = export(vlm, folder / "model", dtype=dtype, merge=not adapters)
+        adapter = None
+        if adapters:  # one that changes nothing, if the learner's processes alone have LoRA
+            first = adapter_of(vlm.model) or blank_adapter(vlm.model, config.trainer.lora.rank or 0)
+            adapter = save_adapter(first, folder / "adapter", dtype=dtype)
         weights = Weights(version, model)
-        codec = RequestCodec(vlm, top_logprobs=_top_logprobs(config))
-        ledger, spool = WeightsLedger(), Spool(folder / "versions", like=model, dtype=dtype)
+        codec = RequestCodec(vlm, top_logprobs=_top_logprobs(config), model=ADAPTER if adapters else None)
+        ledger, spool = WeightsLedger(), Spool(folder / "versions", like=model, dtype=dtype, adapters=adapters)
         settings = WorkerSettings(
             connect_seconds=config.vllm.connect_seconds,
             request_seconds=config.vllm.request_seconds,
@@ -69,11 +77,11 @@ async def vllm_workers(
         )
         async with AsyncExitStack() as stack:
             if placed(config, "workers"):
-                options = engine_options(config, model)
+                options = engine_options(config, model, adapter)
                 refuse_other_numbers(config, len(options))
                 engines = await stack.enter_async_context(ray_engines(config, options, folder))
             else:
-                engines = _engines(config, model, folder)
+                engines = _engines(config, model, adapter, folder)
             workers = [
                 VllmWorker(
                     index,
@@ -107,7 +115,7 @@ async def vllm_workers(
             yield workers
 
 
-def _engines(config: Config, model: Path, folder: Path) -> list[Engine]:
+def _engines(config: Config, model: Path, adapter: Path | None, folder: Path) -> list[Engine]:
     vllm = config.vllm
     engines: list[Engine]
     if vllm.addresses:
@@ -116,7 +124,7 @@ def _engines(config: Config, model: Path, folder: Path) -> list[Engine]:
     else:
         engines = [
             LocalEngine(options, folder, name=f"engine-{number}", progress=_log_start(number))
-            for number, options in enumerate(engine_options(config, model))
+            for number, options in enumerate(engine_options(config, model, adapter))
         ]
     refuse_other_numbers(config, len(engines))
     return engines

@@ -14,7 +14,7 @@ from dartsim.core.types import Version, Weights
 from dartsim.real.engines.client import EngineClient, PauseMode
 from dartsim.real.engines.errors import EngineBadReply, EngineStartFailed, EngineUnloaded, WeightsUnconfirmed
 from dartsim.real.engines.launcher import Engine
-from dartsim.real.engines.ledger import FolderFacts, Held, WeightsLedger
+from dartsim.real.engines.ledger import FolderFacts, Held, WeightsLedger, is_adapter_folder
 from dartsim.real.engines.options import WorkerSettings
 from dartsim.real.engines.weights import FolderReload, Spool, Transfer
 
@@ -134,24 +134,29 @@ class EngineWeights:
         client = self.connected()
         await self._transfer.look(facts.path)
         await client.pause(pause)
+        before = None if is_adapter_folder(facts.path) else await self._before_load(client, facts)
+        await self._transfer.put(client, facts.path, version)
+        await client.reset_caches(running=self._settings.recompute)
+        await self._confirm(version, facts, before)
+
+    async def _before_load(self, client: EngineClient, facts: FolderFacts) -> Held | None:
+        """Return what the engine holds; nothing that a load could keep, if that is unknown."""
         before, self._held = self._held, None
         if before is None and self._settings.confirm:
-            # It may hold these very weights, or some that it would keep: nothing is left that a load could keep.
             await client.reset_weights()
             try:
                 before = Held.nothing(facts, await client.checksums())
             except EngineBadReply:  # vLLM has no weights at all after a reload that failed
                 before = Held.nothing(facts, {})
-        await self._transfer.put(client, facts.path, version)
-        await client.reset_caches(running=self._settings.recompute)
-        await self._confirm(version, facts, before)
+        return before
 
     async def _confirm(self, version: Version, facts: FolderFacts, before: Held | None = None) -> None:
         client = self.connected()
         label = await client.labelled()
         if label != str(version):
             raise WeightsUnconfirmed(f"{self.engine.name} names its weights {label!r}, wanted {str(version)!r}")
-        if self._settings.confirm:
+        # An adapter is not among the weights with checksums; our file transfer compared it with what it loaded.
+        if self._settings.confirm and not is_adapter_folder(facts.path):
             checksums = await client.checksums()
             foreign = not self.engine.can_restart
             self._ledger.confirm(version, facts, checksums, before=before, foreign=foreign)

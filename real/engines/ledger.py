@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from dartsim.core.types import Version
 from dartsim.real.engines.errors import WeightsTorn, WeightsUnconfirmed
+from dartsim.real.engines.plugin import ADAPTER_FILE
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +75,11 @@ class Held(NamedTuple):
         """Return what an engine holds whose parameters were set to zero before a folder is loaded."""
         zeros = {name: facts.digests[name] if name in facts.zeros else "" for name in facts.shapes}
         return cls(checksums, zeros, reset=True)
+
+
+def is_adapter_folder(path: Path) -> bool:
+    """Return whether a folder holds an adapter (``dartsim.real.vlm.lora``) and no model."""
+    return (path / ADAPTER_FILE).is_file()
 
 
 def read_folder(path: Path) -> FolderFacts:
@@ -152,7 +158,8 @@ class WeightsLedger:
     """
 
     def __init__(self) -> None:
-        self._shapes: Shapes | None = None
+        self._shapes: dict[bool, Shapes] = {}
+        """Of the model's folders and, with key true, of its adapters'."""
         self._verbatim: frozenset[str] | None = None
         self._digests: dict[Version, Mapping[str, str]] = {}
         self._checksums: dict[Version, Mapping[str, str]] = {}
@@ -164,8 +171,8 @@ class WeightsLedger:
             WeightsTorn: If it is incomplete or of another model.
         """
         facts = read_folder(path)
-        wanted, found = self._shapes or facts.shapes, facts.shapes
-        self._shapes = wanted
+        found = facts.shapes
+        wanted = self._shapes.setdefault(is_adapter_folder(path), found)
         if wanted != found:
             odd = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
             raise WeightsTorn(

@@ -16,6 +16,10 @@ from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.errors import ConfigError
 from dartsim.real.machine import is_loopback
 
+ADAPTER = "adapter"
+"""Its name, as which requests ask for it."""
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Room for an adapter's rank that vLLM offers (0.32)."""
 HERE = "this machine"
 TUNNELLED = "the engines' machine"
 """Where an engine is that is reached through a tunnel, so by the loopback."""
@@ -25,13 +29,9 @@ SERVER = ("-m", "vllm.entrypoints.openai.api_server")
 
 OWN_FLAGS = frozenset(
     {
-        "--model",
-        "--host",
-        "--port",
-        "--served-model-name",
-        "--logprobs-mode",
-        "--limit-mm-per-prompt",
+        *("--model", "--host", "--port", "--served-model-name", "--logprobs-mode", "--limit-mm-per-prompt"),
         "--mm-processor-kwargs",  # screenshots would have another size than the coordinates of replies
+        *("--enable-lora", "--lora-modules", "--max-loras", "--max-lora-rank"),
     }
 )
 """Arguments that the worker's protocol relies on."""
@@ -94,6 +94,8 @@ class EngineOptions:
         vllm: Settings of the configuration; ``python`` is the interpreter of the environment that has vLLM.
         model: Checkpoint folder that it starts with.
         max_images: Most screenshots of a prompt.
+        adapter: Folder of the adapter that it starts with; later ones replace it. None: the model has none.
+        lora_rank: Its rank.
         devices: GPUs it may use, by number; none: all.
         host: Address it listens on, and that clients use.
         exposed: ``host`` may be another than the loopback: the network is trusted, because nothing else guards the
@@ -106,6 +108,8 @@ class EngineOptions:
     vllm: VllmConfig
     model: str
     max_images: int = 5
+    adapter: str | None = None
+    lora_rank: int = 0
     devices: tuple[int, ...] = ()
     host: str = "127.0.0.1"
     exposed: bool = False
@@ -133,6 +137,10 @@ class EngineOptions:
         vllm = self.vllm
         assert vllm.python is not None, "engine_options finds it"
         command = [vllm.python, *self.entry, "--model", model or self.model, "--served-model-name", "policy"]
+        if self.adapter is not None:
+            rank = next(size for size in LORA_RANKS if size >= self.lora_rank)
+            command += ["--enable-lora", "--max-loras", "1", "--max-lora-rank", str(rank)]
+            command += ["--lora-modules", json.dumps({"name": ADAPTER, "path": self.adapter})]
         command += ["--host", self.host, "--port", str(port)]
         command += ["--max-model-len", str(vllm.max_model_len), "--max-num-seqs", str(vllm.max_num_seqs)]
         command += ["--dtype", vllm.dtype, "--logprobs-mode", "processed_logprobs"]
@@ -191,8 +199,21 @@ def one_engine_a_gpu(options: EngineOptions, devices: Sequence[int]) -> list[Eng
     return [replace(options, vllm=vllm, devices=group) for group in groups]
 
 
-def engine_options(config: Config, model: Path) -> list[EngineOptions]:
+def serves_adapters(config: Config) -> bool:
+    """Return whether engines get LoRA as adapters: those that the run starts and sends files to.
+
+    For others they are merged into the weights, which loses what their type rounds away.
+    """
+    return config.trainer.lora.rank is not None and config.vllm.transfer == "file" and not config.vllm.addresses
+
+
+def engine_options(config: Config, model: Path, adapter: Path | None = None) -> list[EngineOptions]:
     """Return how each engine of a configuration is started.
+
+    Args:
+        config: The configuration.
+        model: Folder of the model.
+        adapter: Folder of the first adapter, if ``serves_adapters``.
 
     Raises:
         ConfigError: If no interpreter with vLLM is named.
@@ -205,6 +226,8 @@ def engine_options(config: Config, model: Path) -> list[EngineOptions]:
             f"{VARIABLE}, or vllm.addresses to attach to engines that run"
         )
     options = EngineOptions(vllm=vllm.replace(python=python), model=str(model), max_images=config.policy.max_images)
+    if adapter is not None:
+        options = replace(options, adapter=str(adapter), lora_rank=config.trainer.lora.rank or 0)
     if vllm.gpus:
         return one_engine_a_gpu(options, vllm.gpus)
     return [options] * config.rollout.num_workers

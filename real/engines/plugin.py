@@ -1,4 +1,6 @@
-"""What runs inside vLLM: a weight transfer from files, and token grammars. Imports vLLM only when vLLM asks for it.
+"""What runs inside vLLM: a transfer of weights or adapters from files, and token grammars.
+
+vLLM is imported only when it asks for one of them.
 
 The launcher puts a copy of this file, with its entry points, on the path of the engine's interpreter, so that nothing
 has to be installed there. Written for vLLM 0.32 and 0.33.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,12 @@ dartsim = {module}:GrammarProcessor
 """
 """The entry points of a copy of this file; see ``dartsim.real.engines.launcher``."""
 
+ADAPTER_FILE = "adapter_model.safetensors"
+"""What an adapter's folder holds in place of a model's files."""
+
 _END, _REFUSED = -1, -2
+_ADAPTER = 1
+"""vLLM's number of the adapter that an engine was started with."""
 
 
 def register() -> None:
@@ -93,7 +101,37 @@ def _file_engine() -> type[Any]:
                 found = digest(next(file for file in files if file.name == name))
                 if found != wanted:
                     raise ValueError(f"{name} has SHA-256 {found}, wanted {wanted}: it was not written whole")
-            self._load(files)
+            if any(file.name == ADAPTER_FILE for file in files):
+                self._adapt(self.root / update_info.path)
+            else:
+                self._load(files)
+
+        def _adapt(self, folder: Path) -> None:
+            """Replace the adapter that the engine was started with, in place: requests under way go on with it."""
+            from vllm.lora.lora_model import LoRAModel
+            from vllm.lora.peft_helper import PEFTHelper
+
+            manager = getattr(self.model, "lora_manager", None)
+            if manager is None:
+                raise ValueError("an adapter cannot be loaded: the engine was started without --enable-lora")
+            helper = PEFTHelper.from_local_dir(str(folder), None)
+            helper.validate_legal(manager.lora_config)
+            mapper = getattr(self.model, "hf_to_vllm_mapper", None)
+            lora = LoRAModel.from_local_checkpoint(
+                str(folder),
+                {part for name in manager.modules for part in _parts(manager, name)},
+                peft_helper=helper,
+                lora_model_id=_ADAPTER,
+                device="cpu",
+                dtype=manager.lora_config.lora_dtype,
+                weights_mapper=None if mapper is None else mapper.get_rename_mapper(),
+            )
+            kept = deepcopy(lora)  # the manager merges parts in place
+            manager.remove_adapter(_ADAPTER)
+            manager.add_adapter(lora)
+            manager.activate_adapter(_ADAPTER)
+            _compare(manager, kept, whole=self.parallel_config.tensor_parallel_size == 1)
+            _load_from_now_on(kept)
 
         def _load(self, files: list[Path]) -> None:
             from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
@@ -112,6 +150,48 @@ def _file_engine() -> type[Any]:
             """Nothing is held."""
 
     return FileEngine
+
+
+def _parts(manager: Any, module: str) -> list[str]:
+    """Return the names that checkpoints have for the parts of an engine's layer."""
+    kind = module.rpartition(".")[2]
+    return manager.packed_modules_mapping.get(kind) or [kind]
+
+
+def _compare(manager: Any, lora: Any, *, whole: bool) -> None:
+    """Check that the engine's layers hold what an adapter's file does; of divided ones, only that there are such.
+
+    Raises:
+        ValueError: If a part has no layer, or another content.
+    """
+    slot, missing = manager.lora_index_to_id.index(_ADAPTER), dict(lora.loras)
+    for name, module in manager.modules.items():
+        for number, part in enumerate(_parts(manager, name)):
+            weights = missing.pop(f"{name.rpartition('.')[0]}.{part}", None)
+            if weights is None or not whole:
+                continue
+            for tensor, stacked in ((weights.lora_a, module.lora_a_stacked), (weights.lora_b, module.lora_b_stacked)):
+                rows, columns = tensor.shape
+                held = stacked[number][slot, 0, :rows, :columns]
+                if not bool((held == tensor.to(held.device, held.dtype)).all()):
+                    raise ValueError(f"{name} does not hold the adapter's weights of {part}")
+    if missing:
+        raise ValueError(f"{len(missing)} parts of the adapter are for no layer, first {sorted(missing)[0]}")
+
+
+def _load_from_now_on(lora: Any) -> None:
+    """Let vLLM take this adapter whenever it loads the one that the engine was started with.
+
+    At the end of every update of weights it forgets all adapters, and loads them again for the next request (0.32).
+    """
+    from vllm.lora.worker_manager import WorkerLoRAManager
+
+    def load(self: Any, request: Any) -> Any:
+        again = deepcopy(lora)
+        again.id = request.lora_int_id
+        return again
+
+    WorkerLoRAManager._load_adapter = load
 
 
 def _grammar_processor() -> type[Any]:

@@ -107,10 +107,12 @@ class RequestCodec:
             most k tokens (``lower_bound``). It costs the engine little and the reply about 60 bytes a token and entry.
             High-entropy selection keeps every turn whose entropies are None: with that rule, ask for 20, or let the
             learner compute them.
+        model: Name of the adapter that is asked for; None: the model itself.
     """
 
-    def __init__(self, vlm: Vlm, *, top_logprobs: int = 0) -> None:
+    def __init__(self, vlm: Vlm, *, top_logprobs: int = 0, model: str | None = None) -> None:
         self.vlm = vlm
+        self._model: dict[str, Any] = {} if model is None else {"model": model}
         self._top = top_logprobs
         self._sampling = self._sampling_params()
         self._num_allowed = vlm.grammar.allowed.sum(axis=1).tolist()
@@ -119,7 +121,8 @@ class RequestCodec:
     def encode(self, request: Request) -> EncodedRequest:
         prompt = self.vlm.prompts.build(request.observation, request.history)
         key = int(reply_keys([(request.attempt.seed, request.turn)])[0]) >> 1
-        body = {
+        body: dict[str, Any] = {
+            **self._model,
             "token_ids": short_tokens(prompt, self.vlm.vocabulary.image),
             "sampling_params": {**self._sampling, "seed": key},
         }

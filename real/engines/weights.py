@@ -17,7 +17,7 @@ from dartsim.core.errors import ConfigError, WorkerFault
 from dartsim.core.types import Version, Weights
 from dartsim.real.engines.client import EngineClient
 from dartsim.real.engines.errors import EngineBadReply, WeightsRefused, WeightsTorn
-from dartsim.real.engines.ledger import FileState, file_state
+from dartsim.real.engines.ledger import FileState, file_state, is_adapter_folder
 from dartsim.real.engines.plugin import BACKEND, digest
 
 
@@ -150,13 +150,23 @@ class Spool:
         keep: Snapshots kept on disk, at least 1: those that were asked for last. An engine that restarts may ask for
             an older one than all of them.
         dtype: Of the written weights, by torch's name; None: as they are.
+        adapters: Whether engines take adapters; if not, they are merged into the weights of ``like``.
     """
 
-    def __init__(self, folder: Path, *, like: Path | None = None, keep: int = 4, dtype: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        like: Path | None = None,
+        keep: int = 4,
+        dtype: str | None = None,
+        adapters: bool = True,
+    ) -> None:
         self._folder = folder
         self._like = like
         self._keep = keep
         self._dtype = dtype
+        self._adapters = adapters
         self._lock = asyncio.Lock()
         self._written: dict[Version, Path] = {}
         self._starts = itertools.count()
@@ -168,9 +178,9 @@ class Spool:
             WeightsRefused: If there is nothing to load, or it cannot be written.
         """
         source = weights.source
-        if isinstance(source, str | Path):
+        if isinstance(source, str | Path) and (self._adapters or not is_adapter_folder(Path(source))):
             return Path(source)
-        if not isinstance(source, Mapping):
+        if not isinstance(source, str | Path | Mapping):
             raise WeightsRefused(
                 f"version {weights.version} came as {type(source).__name__}; wanted a folder of safetensors, or tensors"
             )
@@ -209,11 +219,16 @@ class Spool:
         finally:
             await asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True)
 
-    def _write(self, version: Version, source: Mapping[str, Any]) -> None:
-        from dartsim.real.vlm.export import export_weights
+    def _write(self, version: Version, source: str | Path | Mapping[str, Any]) -> None:
+        from dartsim.real.vlm.export import export_weights, read_weights, with_adapter
+        from dartsim.real.vlm.lora import is_adapter
 
+        tensors = source if isinstance(source, Mapping) else read_weights(Path(source), ())
+        if not self._adapters and is_adapter(tensors):
+            assert self._like is not None, "adapters are for a model"
+            tensors = with_adapter(self._like, tensors)
         folder = self._folder / f"version-{version:06d}"
-        self._written[version] = export_weights(source, folder, like=self._like, dtype=self._dtype)
+        self._written[version] = export_weights(tensors, folder, like=self._like, dtype=self._dtype)
 
 
 @contextmanager

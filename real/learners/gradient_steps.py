@@ -2,6 +2,10 @@
 
 The shares of tokens, turns and groups are those of the whole batch, however it is split into processes and
 micro-batches, so that the parts of a loss add up to the loss of one process with everything at once.
+
+Weights that the model holds in less than float32 are trained as float32 copies, their masters: bfloat16 rounds a step
+of 1e-6 to nothing. Gradients are added up in float32, and after each step the masters are rounded into the model, which
+is what is computed with and served.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import torch
 from torch import Tensor
 
 from dartsim.config.sections.trainer import ObjectiveConfig, OptimizerConfig, TrainerConfig
-from dartsim.core.errors import LearnerFault
+from dartsim.core.errors import BatchUntrainable
 from dartsim.real.learners.mismatch import Mismatch
 from dartsim.real.learners.turn_data import TurnData
 from dartsim.real.vlm.model import Vlm
@@ -100,14 +104,18 @@ class GradientSteps:
             _scorer(vlm),
             None if reference is None else _scorer(reference),
         )
-        self.parameters: dict[str, Tensor] = {n: p for n, p in vlm.model.named_parameters() if p.requires_grad}
+        trained = {n: p for n, p in vlm.model.named_parameters() if p.requires_grad}
+        self.parameters: dict[str, Tensor] = {n: _master(p) for n, p in trained.items()}
+        """What the optimizer changes, by name: the model's parameters, or masters of those in less than float32."""
+        self._rounded = [(trained[n], master) for n, master in self.parameters.items() if master is not trained[n]]
         self.optimizer = _optimizer(list(self.parameters.values()), config.optimizer)
 
     def fit(self, data: TurnData, update: int) -> dict[str, float]:
         """Train on a batch and return metrics; if that fails, weights and optimizer stay as before.
 
         Raises:
-            LearnerFault: If loss or gradient is not finite.
+            BatchUntrainable: If no step has a token to train or a gradient other than 0, or one is not finite. Even
+                without a gradient, momentum and weight decay would move the weights.
         """
         old_BT = reference_BT = None
         several = self.config.optimizer.minibatches * self.config.optimizer.epochs > 1
@@ -119,13 +127,22 @@ class GradientSteps:
         health, mismatch, norms, losses, rows = Health(), Mismatch(), [], [], []
         try:
             for turns in self._order(data.group, update):
-                more, apart, norm, loss, computed = self._step(data, turns, old_BT, reference_BT)
+                taken = self._step(data, turns, old_BT, reference_BT)
+                if taken is None:
+                    continue
+                more, apart, norm, loss, computed = taken
                 health, mismatch = health + more, mismatch + apart
                 norms.append(norm)
                 losses.append(loss)
                 rows += computed
+            if not norms:
+                raise BatchUntrainable(
+                    f"update {update}: no token of its {len(data.examples)} turns changes the weights; "
+                    f"{int(_missing(data).sum())} turns came without usable log-probabilities, "
+                    f"{int((data.advantage == 0.0).sum())} have an advantage of 0"
+                )
         except BaseException:  # any step may run out of memory
-            self.optimizer.zero_grad()
+            self._zero_grad()
             if before is not None:
                 self._take_back(before)
             raise
@@ -174,7 +191,10 @@ class GradientSteps:
                 parameter.copy_(tensors[f"weight/{name}"])
                 kept = {key: tensors.get(f"{key}/{name}") for key in ("step", "exp_avg", "exp_avg_sq")}
                 if kept["step"] is not None:
-                    self.optimizer.state[parameter] = {key: t.clone() for key, t in kept.items() if t is not None}
+                    moments = {key: t.clone() for key, t in kept.items() if t is not None}
+                    # Checkpoints of other versions may have moments in the model's type.
+                    self.optimizer.state[parameter] = {key: t.to(torch.float32) for key, t in moments.items()}
+        self._round()
         self.updates = int(numbers["updates"])
 
     def _snapshot(self) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
@@ -192,6 +212,7 @@ class GradientSteps:
                 self.optimizer.state.pop(parameter, None)
             for key, value in moments.items():
                 _local(self.optimizer.state[parameter][key]).copy_(value)
+        self._round()
 
     def _order(self, group_B: Tensor, update: int) -> Iterator[Tensor]:
         """Yield the turns of each gradient step; mini-batches consist of whole groups."""
@@ -241,19 +262,25 @@ class GradientSteps:
 
     def _step(
         self, data: TurnData, turns: Tensor, old_BT: Tensor | None, reference_BT: Tensor | None
-    ) -> tuple[Health, Mismatch, float, float, list[PackedRow]]:
-        """Take one gradient step on some turns; return health, mismatch, the gradient's norm, the loss and the rows."""
+    ) -> tuple[Health, Mismatch, float, float, list[PackedRow]] | None:
+        """Take one gradient step on some turns; return health, mismatch, the gradient's norm, the loss and the rows.
+
+        None, and nothing changes, if there is no token to train or the gradient is 0.
+        """
         examples = [data.examples[i] for i in turns.tolist()]
         rows = self._rows(examples)
         whole = data.turns(turns, new_BT=torch.zeros(data.mask[turns].shape))
         shares = token_shares(whole, self.config.objective)
+        if not shares.policy_BT.any():
+            return None
         health, mismatch, loss = Health(), Mismatch(), 0.0
-        self.optimizer.zero_grad()
+        self._zero_grad()
         for micro, counts in self._micro_batches(rows):
             packed = pack(self._vlm, micro, examples)
             logprobs, entropies = self._score(packed)
             if not counts:
                 ((logprobs + entropies) * 0.0).sum().backward()  # type: ignore[no-untyped-call]
+                self._collect_gradients()
                 continue
             here = torch.unique(packed.member)  # sorted
             new_BT, entropy_BT = _spread(packed, here, data.mask.shape[1], logprobs, entropies)
@@ -268,6 +295,7 @@ class GradientSteps:
             of_these = TokenShares(policy_BT=shares.policy_BT[here], kl_BT=shares.kl_BT[here])
             result = objective(inputs, self.config.objective, shares=of_these)
             result.loss.backward()  # type: ignore[no-untyped-call]
+            self._collect_gradients()
             health += result.health
             mismatch += Mismatch.of(
                 new_BT if inputs.old_BT is None else inputs.old_BT,
@@ -279,12 +307,35 @@ class GradientSteps:
         loss = float(self._peers.add(torch.tensor(loss, dtype=torch.float64)))
         norm = self._clip_gradient()
         if not (np.isfinite(norm) and np.isfinite(loss)):
-            raise LearnerFault(f"loss {loss} and gradient norm {norm} after update {self.updates} are not finite")
+            raise BatchUntrainable(f"loss {loss} and gradient norm {norm} after update {self.updates} are not finite")
+        if norm == 0.0:
+            return None
         health, mismatch = self._peers.health(health), self._peers.mismatch(mismatch)
         for group in self.optimizer.param_groups:
             group["lr"] = self._learning_rate()
         self.optimizer.step()  # the last thing that can fail
+        self._round()
         return health, mismatch, norm, loss, rows
+
+    def _zero_grad(self) -> None:
+        self.optimizer.zero_grad()
+        for parameter, _ in self._rounded:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def _collect_gradients(self) -> None:
+        """Add the gradients of a micro-batch to those of the masters."""
+        for parameter, master in self._rounded:
+            if parameter.grad is not None:
+                gradient = parameter.grad.float()
+                master.grad = gradient if master.grad is None else master.grad + gradient
+                parameter.grad = None
+
+    @torch.no_grad()
+    def _round(self) -> None:
+        """Round the masters into the model."""
+        for parameter, master in self._rounded:
+            parameter.copy_(master)
 
     def _clip_gradient(self) -> float:
         """Clip the gradient to ``max_grad_norm`` and return its norm before."""
@@ -309,6 +360,16 @@ def _spread(packed: Packed, here: Tensor, width: int, *values: Tensor) -> tuple[
 
 def _scorer(vlm: Vlm) -> Scorer:
     return lambda packed: score(vlm, packed)
+
+
+def _master(parameter: Tensor) -> Tensor:
+    """Return a parameter, or a float32 copy of one in less."""
+    return parameter if parameter.dtype == torch.float32 else parameter.detach().to(torch.float32)
+
+
+def _missing(data: TurnData) -> Tensor:
+    """Return [B] bool, the turns of which some response token has no log-probability."""
+    return data.turns(torch.arange(len(data.mask)), new_BT=torch.zeros(data.mask.shape)).missing()
 
 
 def _local(tensor: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from dartsim.real.learners.gradient_steps import GradientSteps, State
 from dartsim.real.learners.mismatch import report
 from dartsim.real.learners.turn_data import Selector, TurnData, chosen, lacks_entropies, read_turns
 from dartsim.real.scratch import replaced_folder
-from dartsim.real.vlm.lora import add_lora, merged
+from dartsim.real.vlm.lora import adapter_of, add_lora
 from dartsim.real.vlm.model import Vlm
 
 
@@ -65,8 +65,8 @@ class TorchLearner:
         return UpdateResult(self.weights(), metrics)
 
     def weights(self) -> Weights:
-        """Return the present weights, low-rank additions added in: a copy that nothing changes."""
-        return Weights(self.updates, merged(self.vlm.model))
+        """Return the present weights, with LoRA only the adapter: a copy that nothing changes."""
+        return Weights(self.updates, adapter_of(self.vlm.model) or self.vlm.snapshot())
 
     def keep(self) -> None:
         self._kept = self._state()
@@ -125,7 +125,7 @@ class TorchLearner:
             tensors = load_file(folder / "weights.safetensors") | load_file(folder / "optimizer.safetensors")
             self._restore((tensors, numbers))
         if self._reference is not None and self.updates == 0:
-            self._reference.use(merged(self.vlm.model))
+            self._reference.use(self.vlm.snapshot())
 
     def _state(self) -> State:
         return self._steps.state()

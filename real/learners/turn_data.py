@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dartsim.config.sections.trainer import AdvantageConfig
-from dartsim.core.errors import LearnerFault
+from dartsim.core.errors import BatchUntrainable
 from dartsim.core.types import Batch, Trajectory, Turn
 from dartsim.real.vlm.grammar import TokenGrammar
 from dartsim.real.vlm.images import Picture
@@ -62,7 +62,7 @@ def read_turns(batch: Batch, vlm: Vlm, advantage: AdvantageConfig) -> TurnData:
     """Return a batch as tensors, with all turns selected.
 
     Raises:
-        LearnerFault: If no turn can be trained on.
+        BatchUntrainable: If no turn can be trained on.
     """
     examples, advantages, workers, trajectories, groups, numbers, fresh = [], [], [], [], [], [], []
     turns = 0
@@ -86,13 +86,14 @@ def read_turns(batch: Batch, vlm: Vlm, advantage: AdvantageConfig) -> TurnData:
                 fresh.append(turn.reply.oldest_version == turn.reply.version == batch.version)
     unwritable = turns - len(examples)
     if not examples:
-        raise LearnerFault(f"update {batch.update} has no turn to train on, {unwritable} could not be written")
+        raise BatchUntrainable(f"update {batch.update} has no turn to train on, {unwritable} could not be written")
     shape = (len(examples), max(len(example.tokens) for example in examples))
     mask, reported = np.zeros(shape, dtype=bool), np.full(shape, np.nan, dtype=np.float32)
     for row, (example, worker) in enumerate(zip(examples, workers, strict=True)):
         mask[row, : len(example.tokens)] = True
         if worker is not None:
-            reported[row, : len(worker)] = worker
+            known = worker[: len(example.tokens)]  # what follows is padding
+            reported[row, : len(known)] = known
     return TurnData(
         examples,
         torch.from_numpy(mask),

@@ -104,6 +104,9 @@ def _imitate(vlm: Vlm, episodes: Sequence[list[Example]], steps: int, settings: 
     """Take gradient steps and yield the loss of each."""
     rng = np.random.default_rng(settings.seed)
     parameters = [p for p in vlm.model.parameters() if p.requires_grad]
+    held_in = parameters[0].dtype
+    for parameter in parameters:
+        parameter.data = parameter.data.float()  # in less, small steps would round to nothing
     optimizer = torch.optim.AdamW(
         parameters, lr=settings.learning_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True
     )
@@ -126,6 +129,8 @@ def _imitate(vlm: Vlm, episodes: Sequence[list[Example]], steps: int, settings: 
             group["lr"] = settings.learning_rate * _rate_share(step, steps)
         optimizer.step()
         yield total
+    for parameter in parameters:
+        parameter.data = parameter.data.to(held_in)
 
 
 def _rate_share(step: int, steps: int) -> float:

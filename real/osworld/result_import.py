@@ -27,6 +27,7 @@ from typing import Any
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.core.png import Screenshot, check_png, decode_png
+from dartsim.core.rewards import reaches
 from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
 from dartsim.envs.actions import ending, make_grammar
 from dartsim.envs.actions import model as act
@@ -166,7 +167,7 @@ class _AttemptReader:
         result = _bytes(folder, RESULT, MAX_RESULT_BYTES, "no_score")
         score = _score(result)
         digest.update(result)
-        if score < self._min_score:
+        if not reaches(score, self._min_score):
             raise Refused("score_below_minimum", f"its score is {score:g}, wanted {self._min_score:g}")
         data = _bytes(folder, TRAJECTORY, MAX_TRAJECTORY_BYTES, "bad_trajectory")
         digest.update(data)

@@ -19,6 +19,7 @@ import pickle
 from typing import ClassVar
 
 from dartsim.core.errors import (
+    BatchUntrainable,
     ConfigError,
     DartsimError,
     EnvBroken,
@@ -66,6 +67,7 @@ _KINDS: tuple[type[DartsimError], ...] = (
     ScoreUnavailable,
     WorkerRestarted,
     WorkerFault,
+    BatchUntrainable,
     LearnerFault,
     TaskFileError,
     ConfigError,

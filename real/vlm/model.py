@@ -20,17 +20,28 @@ from transformers import (
     Qwen3VLForConditionalGeneration,
 )
 
+from dartsim.config.sections.trainer import LoraConfig
 from dartsim.core.errors import ConfigError
 from dartsim.real.vlm.config import Decoding, VlmConfig
 from dartsim.real.vlm.grammar import TokenGrammar, action_grammar, compact_grammar, free_grammar
 from dartsim.real.vlm.images import ImageRules, Pictures
-from dartsim.real.vlm.lora import has_lora, merged
+from dartsim.real.vlm.lora import (
+    PREFIX,
+    adapter_of,
+    add_lora,
+    has_lora,
+    merged,
+    own_name,
+    own_weights,
+    rank_of,
+    save_adapter,
+)
 from dartsim.real.vlm.prompts import PromptBuilder
 from dartsim.real.vlm.trunk import Trunk
 from dartsim.real.vlm.vocabulary import Vocabulary, tiny_vocabulary, vocabulary_from
 
 Snapshot = Mapping[str, Tensor]
-"""Weights by their names in the transformers class. Never changed."""
+"""Weights by their names in the transformers class, perhaps with an adapter (``lora.py``). Never changed."""
 
 KEYS = ("enter", "tab", "esc", "backspace", "space", "up", "down", "left", "right")
 """Keys that the compact grammar can press."""
@@ -92,49 +103,63 @@ class Vlm:
         """Return the context in which worker and learner compute: bfloat16 by autocast, if configured."""
         return torch.autocast("cpu", torch.bfloat16) if self.config.autocast else nullcontext()
 
-    def snapshot(self) -> dict[str, Tensor]:
-        return {name: tensor.detach().clone() for name, tensor in self.model.named_parameters()}
+    def snapshot(self, *, copy: bool = True) -> dict[str, Tensor]:
+        """Return the weights, and the adapter if there is one."""
+        return own_weights(self.model, copy=copy)
 
     def use(self, snapshot: Snapshot) -> None:
-        """Use these weights without copying them; the model must not be trained then.
+        """Use these weights, and this adapter, without copying them; the model must not be trained then.
 
         Raises:
             ValueError: If they are not this model's.
         """
-        parameters = dict(self.model.named_parameters())
+        adapter = {name: tensor for name, tensor in snapshot.items() if name.startswith(PREFIX)}
+        if adapter and not has_lora(self.model):
+            rank = rank_of(adapter)
+            add_lora(self.model, LoraConfig(rank=rank, alpha=rank), seed=0)
+            self.model.eval()
+        parameters = {own_name(name): parameter for name, parameter in self.model.named_parameters()}
+        if not adapter:
+            snapshot = {**snapshot, **{n: torch.zeros_like(p) for n, p in parameters.items() if n.startswith(PREFIX)}}
         if parameters.keys() != snapshot.keys():
             odd = sorted(parameters.keys() ^ snapshot.keys())
             raise ValueError(f"these are not the weights of this model; {len(odd)} names differ, first {odd[0]}")
         for name, parameter in parameters.items():
             parameter.data = snapshot[name]
 
-    def save(self, folder: Path, *, dtype: str | None = None) -> None:
-        """Write weights (with LoRA merged in), vocabulary, image rules and configuration as transformers reads them.
+    def save(self, folder: Path, *, dtype: str | None = None, merge: bool = True) -> None:
+        """Write weights, vocabulary, image rules and configuration as transformers reads them.
 
-        ``dtype`` is that of the written weights; None: the model's own.
+        Args:
+            folder: The folder.
+            dtype: Of the written weights; None: the model's own.
+            merge: Whether the adapter is merged in, and written beside the weights in ``adapter/``; or left out.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        more: dict[str, Any] = {"state_dict": merged(self.model)} if has_lora(self.model) else {}
-        if dtype is not None:
-            weights = more.get("state_dict") or dict(self.model.named_parameters())
-            more = {"state_dict": {n: weight.detach().to(getattr(torch, dtype)) for n, weight in weights.items()}}
+        more: dict[str, Any] = {}
+        if dtype is not None or has_lora(self.model):
+            weights = self.snapshot(copy=False)
+            weights = merged(weights) if merge else {n: w for n, w in weights.items() if not n.startswith(PREFIX)}
+            more = {"state_dict": {n: w if dtype is None else w.to(getattr(torch, dtype)) for n, w in weights.items()}}
         with _no_progress_bars():
             self.model.save_pretrained(str(folder), **more)
+        if merge and has_lora(self.model):
+            save_adapter(adapter_of(self.model), folder / "adapter", dtype=dtype)
         self.vocabulary.save(folder)
         text = json.dumps(self.rules.as_json(), indent=1)
         (folder / "preprocessor_config.json").write_text(text + "\n", encoding="utf-8")
 
     def twin(self) -> Vlm:
-        """Return a copy of the model with LoRA merged in; only the vocabulary is shared."""
+        """Return a copy of the model, with its adapter; only the vocabulary is shared."""
         config = self.model.config
         with torch.random.fork_rng(devices=[]):
             model = type(self.model)(config)
         model.to(next(self.model.parameters()).dtype)
-        weights = merged(self.model)
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                parameter.copy_(weights[name])
-        return Vlm(self.config, model, self.vocabulary)
+        twin = Vlm(self.config, model, self.vocabulary)
+        twin.use(self.snapshot(copy=False))
+        for parameter in model.parameters():
+            parameter.data = parameter.data.clone()
+        return twin
 
 
 @contextmanager

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from safetensors.torch import load_file
-
 from dartsim.core.errors import WorkerFault
 from dartsim.core.types import Content, Request, Version, Weights
-from dartsim.real.vlm.export import stored_name
+from dartsim.real.vlm.export import read_weights
+from dartsim.real.vlm.lora import PREFIX, is_adapter
 from dartsim.real.vlm.model import Snapshot, Vlm
 from dartsim.real.vlm.sampling import FirstTokens, sample
 
@@ -43,7 +42,7 @@ class VlmPolicy:
         """
         if weights.version in self._versions:
             return
-        self._versions[weights.version] = _snapshot(weights, self._versions[min(self._versions)])
+        self._versions[weights.version] = complete(weights, self._versions[min(self._versions)])
         while len(self._versions) > self._keep:
             oldest = min(self._versions)
             del self._versions[oldest]
@@ -74,17 +73,23 @@ class VlmPolicy:
         return len(self.vlm.prompts.build(request.observation, request.history).tokens)
 
 
-def _snapshot(weights: Weights, like: Snapshot) -> Snapshot:
-    """Return weights by the names of a snapshot of the same model; folders may have older names."""
+def complete(weights: Weights, like: Snapshot) -> Snapshot:
+    """Return published weights as a snapshot of a model; an adapter is put beside the model's own.
+
+    Args:
+        weights: A snapshot, an adapter, or a path to one of them.
+        like: A snapshot of the model, whose weights the adapter is for.
+
+    Raises:
+        WorkerFault: If there is nothing to load.
+    """
     source = weights.source
-    if isinstance(source, dict):
-        return source
     if source is None:
         raise WorkerFault(f"version {weights.version} came without weights; wanted a snapshot or a path")
-    path = Path(source)
-    file = path / "model.safetensors" if path.is_dir() else path
-    if not file.is_file():
-        raise WorkerFault(f"version {weights.version} should be in {str(file)!r}, where there is no file")
-    tensors = load_file(str(file))
-    names = {stored_name(name, tensors): name for name in like}
-    return {names.get(name, name): tensor for name, tensor in tensors.items()}
+    own = {name: tensor for name, tensor in like.items() if not name.startswith(PREFIX)}
+    if not isinstance(source, dict):
+        try:
+            source = read_weights(Path(source), own)
+        except FileNotFoundError as error:
+            raise WorkerFault(f"version {weights.version} should be where there is no file: {error}") from None
+    return {**own, **source} if is_adapter(source) else source

@@ -20,6 +20,11 @@ RULE = GroupFilter()
         ([0.5, 0.5], Drop.NO_SIGNAL),
         ([0.0, 1.0], None),
         ([0.25, 0.5], None),
+        ([0.3] * 7 + [0.1 + 0.2], Drop.NO_SIGNAL),
+        ([0.3, 0.3 + 3e-8], Drop.NO_SIGNAL),  # as float32 has 0.1 + 0.2
+        ([1e-17, 0.0], Drop.ALL_FAILED),
+        ([sum([0.1] * 10), 1.0], Drop.ALL_SOLVED),
+        ([0.3, 0.301], None),
     ],
 )
 def test_a_group_without_signal_is_dropped_for_a_reason(made, rewards, reason):

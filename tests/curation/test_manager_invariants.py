@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.config.sections.curation import GroupsConfig, PoolConfig
-from dartsim.core.types import Ending, TrajectoryState, UpdateResult, Weights
+from dartsim.core.types import Drop, Ending, TrajectoryState, UpdateResult, Weights
 from dartsim.curation import GroupFilter, SamplingUnit, SuccessPool
 from dartsim.curation.admission import SlotGroup
 from dartsim.sim import run_virtual
@@ -145,7 +145,7 @@ class Cluster:
             self.look_at(batch)
             await asyncio.sleep(int(self.rng.integers(1, 25)))
             if self.chance(self.config["update_faults"]):
-                self.data.release(batch)
+                self.data.release(batch, drop=Drop.UNTRAINABLE if self.chance(0.5) else None)
                 self.look()
                 await asyncio.sleep(2)
                 continue

@@ -188,8 +188,17 @@ def test_ranks_share_state_but_not_activations():
 
 def test_lora_has_moments_of_its_additions_only():
     found = learner(ranks=1, dtype="bfloat16", lora_rank=32)
-    assert found.optimizer == 2 * 2 * QWEN2_5_VL_7B.text.lora_parameters(32)
-    assert found.parameters == 2 * (QWEN2_5_VL_7B.parameters + QWEN2_5_VL_7B.text.lora_parameters(32))
+    additions = QWEN2_5_VL_7B.text.lora_parameters(32)
+    assert found.optimizer == 2 * 4 * additions
+    assert found.gradients == 4 * additions
+    assert found.parameters == 2 * QWEN2_5_VL_7B.parameters + 4 * additions
+
+
+def test_weights_in_bfloat16_have_masters():
+    """Weights, masters, both moments and the sum of gradients; and gradients as they are computed."""
+    full = learner(ranks=1, dtype="bfloat16", lora_rank=None)
+    state = full.parameters + full.optimizer + full.gradients
+    assert state == (2 + 4 + 8 + 4 + 2) * QWEN2_5_VL_7B.parameters
 
 
 def test_checkpointing_keeps_less_and_longer_prompts_take_more():
@@ -266,10 +275,10 @@ def test_the_tiny_model_and_modeled_runs_need_no_estimate():
     assert estimate(load(preset_name="dart")) is None
 
 
-def test_bfloat16_without_lora_is_warned_of():
+def test_bfloat16_without_lora_is_known_to_take_more():
     found = estimate(load(preset_name="osworld-8gpu", overrides=["policy.dtype=bfloat16"]))
     assert found is not None
-    assert any("which rounds" in note for note in found.notes)
+    assert any("20 bytes" in note for note in found.notes)
 
 
 # ---- what else a run needs

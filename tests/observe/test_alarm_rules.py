@@ -2,11 +2,12 @@
 
 import asyncio
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
 from dartsim.config import from_tree, merge, preset
-from dartsim.core.errors import EnvStartFailed, WorkerFault
+from dartsim.core.errors import BatchUntrainable, EnvStartFailed, WorkerFault
 from dartsim.core.types import Attempt, Drop, Ending, Task, Trajectory, UpdateResult
 from dartsim.observe import Recorder
 from dartsim.observe.alarm import KINDS
@@ -326,6 +327,30 @@ def test_worker_and_learner_that_disagree_raise_mismatch():
     found = suffer(spoil, trainer={"mismatch_bound": 0.1})
     assert set(names(found)) == {"mismatch"}
     assert "0.3 nats" in found[0].found
+
+
+class Helpless:
+    """A learner that can train every second batch only."""
+
+    def __init__(self, learner):
+        self._learner, self._batches = learner, count()
+
+    def __getattr__(self, name):
+        return getattr(self._learner, name)
+
+    async def update(self, batch):
+        if next(self._batches) % 2:
+            raise BatchUntrainable("no log-probabilities")
+        return await self._learner.update(batch)
+
+
+def test_batches_that_cannot_be_trained_raise_untrainable():
+    def spoil(system):
+        system.trainer.learner = Helpless(system.trainer.learner)
+
+    found = suffer(spoil)
+    assert "untrainable" in names(found)
+    assert {alarm.kind.code for alarm in found if alarm.name == "untrainable"} == {18}
 
 
 def test_a_disk_that_fills_raises_disk_near_full_once():

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from dartsim.config.sections.trainer import AdvantageConfig
 from dartsim.core.types import Attempt, Ending, Group, Observation, Reply, Task, Trajectory, Turn
-from dartsim.trainer.advantages import advantages_of, group_advantages
+from dartsim.trainer.advantages import AttemptAdvantages, advantages_of, group_advantages
+from dartsim.trainer.advantages.states import StateAdvantages
 
 PAPER = AdvantageConfig()
 RELEASED = AdvantageConfig(spread="unbiased", epsilon=1e-6, lone_sample="reward")
@@ -131,3 +132,12 @@ def test_a_masked_trajectory_has_no_advantage():
     group = Group(3, Task("t", "do it"), (trajectory(0, 1.0, 3), trajectory(1, None, 1)), 1.0)
     with pytest.raises(ValueError, match="group 3 holds a masked trajectory"):
         advantages_of(group, PAPER)
+
+
+@given(st.floats(0.0, 1.0), st.lists(st.floats(-1e-7, 1e-7), min_size=2, max_size=8), configs)
+def test_differences_of_the_last_digits_are_no_advantage(reward, noise, config):
+    trajectories = tuple(trajectory(number, reward + each, 1 + number) for number, each in enumerate(noise))
+    group = Group(0, Task("t", "do it"), trajectories, 1.0)
+    by_state = StateAdvantages.Parameters(**config.model_dump(exclude={"leave_one_out", "rule"}))
+    for rule in (AttemptAdvantages(config), StateAdvantages(by_state)):
+        assert not any(values_T.any() for values_T in rule.advantages(group))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.config.sections.trainer import RetryConfig
-from dartsim.core.errors import LearnerFault, UpdateUncertain
+from dartsim.core.errors import BatchUntrainable, LearnerFault, UpdateUncertain
 from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.observe import Recorder, TrainerState
 from dartsim.sim import run_virtual
@@ -55,9 +55,10 @@ class World:
         assert result.weights.version == batch.update
         self.note("trained", batch.update)
 
-    def release(self, batch):
-        self.note("release", batch.update)
-        self.queue.insert(0, batch)
+    def release(self, batch, *, drop=None):
+        self.note("release" if drop is None else f"drop {drop}", batch.update)
+        if drop is None:
+            self.queue.insert(0, batch)
 
     def published(self, version):
         self.note("published", version)
@@ -250,3 +251,18 @@ async def test_a_publication_waits_for_what_must_end_before():
     await world.trainer.run()
     times = {what: time for time, what, _ in world.events}
     assert times["publish"] - times["trained"] == 7.0
+
+
+async def test_a_batch_that_cannot_be_trained_is_dropped_and_makes_no_version():
+    world = World(2, failing=[True], error=BatchUntrainable("no log-probabilities"))
+    world.queue[1] = Batch(1, 0, ())  # the next batch is for the same update
+    await world.trainer.run()
+    assert [event for event in world.events if event[1] != "published"] == [
+        (0.0, "batch", 1),
+        (100.0, "drop untrainable", 1),
+        (100.0, "batch", 1),
+        (200.0, "trained", 1),
+        (200.0, "publish", 1),
+    ]
+    assert world.recorder.counts["untrainable_batches"] == 1
+    assert world.recorder.counts["fault/update"] == world.trainer.failures == 0

@@ -72,7 +72,9 @@ class PolicyConfig(Section):
         "(Qwen/Qwen3-VL-2B-Instruct), downloaded once; none: tiny random weights.",
     )
     dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="vlm: type of the trained weights and of the optimizer state; bfloat16 is for LoRA."
+        "float32",
+        description="vlm: type of the model's weights; bfloat16 is for LoRA. What is trained (LoRA, or masters of the "
+        "weights), gradients and the optimizer's state are in float32.",
     )
     prompt: Literal["ui_tars_1_5", "dart", "plain"] = Field(
         "ui_tars_1_5",

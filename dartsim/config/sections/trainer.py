@@ -123,7 +123,7 @@ class FsdpConfig(Section):
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: GPUs if there is one per rank.")
     gpus: list[int] = Field(default_factory=list, description="GPUs of a node's ranks, in order; none: the first ones.")
     precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Type of the computation; weights and optimizer state keep the model's type."
+        "float32", description="Type of the computation; trained weights and optimizer state are in float32."
     )
     checkpointing: bool = Field(False, description="Recompute activations instead of storing them.")
     checkpoint_every_updates: Positive = Field(

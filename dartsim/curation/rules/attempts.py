@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from dartsim.config.sections.curation import AttemptsConfig
 from dartsim.core.registry import register
+from dartsim.core.rewards import failed, reaches
 from dartsim.core.section import Positive, Share
 
 
@@ -53,7 +54,7 @@ class AttemptsRule(ABC):
             given: Extra attempts that the group has had.
             slots: Waiting slots that nothing else may use.
         """
-        if not rewards or any(reward > 0.0 for reward in rewards):
+        if not rewards or not all(map(failed, rewards)):
             return 0
         return max(0, min(self.parameters.extra_attempts - given, slots))
 
@@ -109,7 +110,7 @@ class AttemptsBySuccess(AttemptsRule):
         Source: DART (arXiv 2509.23866), dynamic rollout frequency; the formula is the released code's
         (``int(9 / success - 7)``), because the paper draws the curve without giving it.
         """
-        if success_rate < self._threshold:
+        if not reaches(success_rate, self._threshold):
             return self.parameters.group_size
         # 9/0.9 - 7 is 2.9999999999999996 in floats; the slack keeps the table's value.
         return min(self.parameters.group_size, max(self._min_group_size, floor(9.0 / success_rate - 7.0 + 1e-9)))

@@ -11,6 +11,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from dartsim.core.registry import ComponentSection, register
+from dartsim.core.rewards import failed
 from dartsim.core.section import Positive
 from dartsim.core.types import Task
 
@@ -122,7 +123,7 @@ class LearnableTasks(ShuffledTasks):
         if not rewards:
             return 1
         mean, longest = sum(rewards) / len(rewards), self._parameters.max_interval
-        if mean == 0.0:
+        if failed(mean):
             return self._parameters.unsolved_interval
         return 1 + round((longest - 1) * (1.0 - 4.0 * mean * (1.0 - mean)))
 

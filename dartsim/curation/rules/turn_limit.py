@@ -12,6 +12,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from dartsim.core.registry import ComponentSection, register
+from dartsim.core.rewards import reaches
 from dartsim.core.section import Positive
 from dartsim.core.types import Ending, Trajectory
 
@@ -96,7 +97,7 @@ class TurnLimitBySuccess(TurnLimitRule):
             if trajectory.ending is Ending.TURN_LIMIT and trajectory.attempt.turn_limit < self.max_turns:
                 self.counts["cut_short"] += 1
             reward, turns = trajectory.reward, len(trajectory.turns)
-            if reward is not None and reward >= self.success_reward and turns:
+            if reward is not None and reaches(reward, self.success_reward) and turns:
                 self._solved(trajectory.attempt.task.id, turns)
 
     def _solved(self, task_id: str, turns: int) -> None:

@@ -24,6 +24,8 @@ PORT = "PORT"
 """Stands for a free port that is taken at the start."""
 MODEL = "MODEL"
 """Stands for the folder that the model is exported to at the start."""
+ADAPTER = "ADAPTER"
+"""Stands for the folder that the first adapter is written to, with LoRA."""
 SITE = "SITE"
 """Stands for the folder with our plugin for vLLM, which is written at the start."""
 PYTHON = "VLLM_PYTHON"
@@ -52,7 +54,7 @@ class VllmEngines(EngineBackend):
 
     @override
     def plan(self, config: Config) -> dict[str, Any]:
-        from dartsim.real.engines.options import engine_options, refuse_other_numbers
+        from dartsim.real.engines.options import engine_options, refuse_other_numbers, serves_adapters
 
         number = config.rollout.num_workers
         addresses = config.vllm.addresses
@@ -65,7 +67,7 @@ class VllmEngines(EngineBackend):
                 "addresses": list(addresses),
                 "start_there": _attached_plan(named),
             }
-        options = engine_options(named, Path(MODEL))
+        options = engine_options(named, Path(MODEL), Path(ADAPTER) if serves_adapters(config) else None)
         refuse_other_numbers(config, len(options))
         processes = []
         for index, engine in enumerate(options):

@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from dartsim.config.sections.trainer import AdvantageConfig
 from dartsim.core.registry import register
+from dartsim.core.rewards import all_equal
 from dartsim.core.types import Group
 
 
@@ -41,7 +42,8 @@ class GroupAdvantages:
 def group_advantages(rewards: Sequence[float], num_turns: Sequence[int], config: AdvantageConfig) -> GroupAdvantages:
     """Return the advantage of every trajectory of one group, (R - mean) / (std + epsilon).
 
-    A group whose samples all have the same reward carries no signal: its advantages are exactly 0.
+    A group whose samples all have the same reward, within the tolerance, carries no signal: its advantages are exactly
+    0. Divided by their spread, differences of the last digit would be as large as those of success and failure.
 
     Args:
         rewards: [N] rewards of the unmasked trajectories.
@@ -70,7 +72,7 @@ def group_advantages(rewards: Sequence[float], num_turns: Sequence[int], config:
 
     mean = float(samples_N @ reward_N) / num_samples
     counted = reward_N[samples_N > 0]
-    if counted.min() == counted.max():  # exactly equal; their float mean need not be
+    if all_equal(counted.tolist()):
         return GroupAdvantages(values_N=zeros_N, mean=mean, std=0.0, num_samples=num_samples)
     std = _spread(reward_N, samples_N, mean, config.spread)
     baseline_N = _mean_of_others(reward_N, samples_N) if config.leave_one_out else mean

@@ -6,7 +6,8 @@ Its folder on disk (on a disk that all workers see, if they load from it):
 
     model/                     the model with its first weights
     checkpoints/update-000012  where the ranks resume when one of them died
-    weights/version-000012     the newest versions, each a model's folder as transformers and vLLM read it
+    weights/version-000012     the newest versions, each a folder as transformers and vLLM read it: a model's, or with
+                               LoRA an adapter's
     kept/                      the state to go back to
 """
 
@@ -25,13 +26,15 @@ from typing import Any
 from torch import Tensor
 
 from dartsim.config.sections.trainer import TrainerConfig
-from dartsim.core.errors import LearnerFault
+from dartsim.core.errors import BatchUntrainable, LearnerFault
 from dartsim.core.types import Batch, Group, Trajectory, UpdateResult, Version, Weights
 from dartsim.real.learners.fsdp.files import Setup, read_tensor, write_turns
 from dartsim.real.learners.fsdp.group import RankGroup
 from dartsim.real.learners.mismatch import report
 from dartsim.real.learners.turn_data import Selector, TurnData, chosen, lacks_entropies, read_turns, with_scores
 from dartsim.real.scratch import replaced_folder
+from dartsim.real.vlm.export import export_weights, read_weights, with_adapter
+from dartsim.real.vlm.lora import ADAPTER_FILE
 from dartsim.real.vlm.model import Vlm
 
 logger = logging.getLogger(__name__)
@@ -101,7 +104,8 @@ class FsdpLearner:
         """Train on a batch and return the new weights.
 
         Raises:
-            LearnerFault: If loss or gradient was not finite, no turn could be trained, or a rank died.
+            BatchUntrainable: As in ``GradientSteps.fit``, or if no turn can be written.
+            LearnerFault: If a rank died.
         """
         with self._lock:
             self._refuse_closed(batch)
@@ -114,7 +118,7 @@ class FsdpLearner:
             finally:
                 shutil.rmtree(files, ignore_errors=True)
             if "fault" in answer:
-                raise LearnerFault(answer["fault"])
+                raise (BatchUntrainable if answer["untrainable"] else LearnerFault)(answer["fault"])
             self.updates = batch.update
             self._exported[self.updates] = self._weights(self.updates)
             self._prune()
@@ -151,8 +155,14 @@ class FsdpLearner:
         return self.weights()
 
     def save_model(self, folder: Path) -> None:
-        """Write the model with its present weights, ready to be loaded by transformers."""
-        _copy(Path(self.weights().source), folder)
+        """Write the model with its present weights, ready to be loaded by transformers; an adapter is merged in."""
+        newest = Path(self.weights().source)
+        if not (newest / ADAPTER_FILE).is_file():
+            _copy(newest, folder)
+            return
+        weights = with_adapter(self._model, read_weights(newest, ()))
+        export_weights(weights, folder, like=self._model, dtype=self._export_dtype)
+        _copy(newest, folder / "adapter")
 
     def save(self, folder: Path) -> None:
         with self._lock:

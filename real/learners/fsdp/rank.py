@@ -31,14 +31,14 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from dartsim.core.errors import LearnerFault
+from dartsim.core.errors import BatchUntrainable, LearnerFault
 from dartsim.real.learners.fsdp import checkpoint
 from dartsim.real.learners.fsdp.files import Setup, read_turns_from, write_tensor
 from dartsim.real.learners.fsdp.peers import Ranks
 from dartsim.real.learners.fsdp.sharding import gathered, shard
 from dartsim.real.learners.gradient_steps import GradientSteps
 from dartsim.real.vlm.export import export_weights
-from dartsim.real.vlm.lora import add_lora
+from dartsim.real.vlm.lora import add_lora, has_lora
 from dartsim.real.vlm.model import Vlm, build, one_thread
 
 _FOREVER = timedelta(days=365)
@@ -82,7 +82,7 @@ class Rank:
             checkpoint.load(self._steps, paths["folder"])
             if order["version"] is not None:
                 self._steps.updates = order["version"]
-            if self._reference is not None and self._steps.updates == 0:
+            if self._reference is not None and self._steps.updates == 0 and not has_lora(self._vlm.model):
                 self._use_as_reference(self._reference)
             if "weights" in paths:
                 self._export(paths["weights"])
@@ -94,7 +94,7 @@ class Rank:
         try:
             metrics = self._steps.fit(read_turns_from(paths["turns"]), update)
         except LearnerFault as fault:
-            return {"fault": str(fault)}
+            return {"fault": str(fault), "untrainable": isinstance(fault, BatchUntrainable)}
         if "checkpoint" in paths:
             checkpoint.save(self._steps, paths["checkpoint"], self._peers, seed=self._seed)
         self._export(paths["weights"])
@@ -103,7 +103,10 @@ class Rank:
         return {"metrics": metrics, "updates": self._steps.updates}
 
     def _use_as_reference(self, reference: Vlm) -> None:
-        """Give the KL divergence's model the present weights, those of a checkpoint from before the first update."""
+        """Give the KL divergence's model the present weights, those of a checkpoint from before the first update.
+
+        Beside LoRA, which begins at 0, they are the model's own already.
+        """
         whole: dict[str, Any] = gathered(self._vlm.model, keep=self._peers.rank == 0)
         # Not strict: tied weights are a name more in the model's state than in its parameters.
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)

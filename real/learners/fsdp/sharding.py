@@ -20,6 +20,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from dartsim.config.sections.trainer import FsdpConfig
 from dartsim.real.learners.gradient_steps import Scorer
+from dartsim.real.vlm.lora import adapter_of, has_lora
 from dartsim.real.vlm.model import Vlm
 from dartsim.real.vlm.packing import Packed, score
 from dartsim.real.vlm.trunk import Grid, Seen, Trunk
@@ -78,20 +79,16 @@ def shard(vlm: Vlm, mesh: DeviceMesh, settings: FsdpConfig) -> Scorer:
 
 @torch.no_grad()
 def gathered(model: Any, *, keep: bool) -> dict[str, Tensor]:
-    """Return a model's whole weights on the CPU, with LoRA merged in, by the names it has without LoRA.
+    """Return a model's whole weights on the CPU, with LoRA only its adapter.
 
     Every process must call it; only those that ``keep`` the weights need the memory.
     """
+    if has_lora(model):
+        adapter = adapter_of(model)
+        return {name: tensor.cpu() for name, tensor in adapter.items()} if keep else {}
     weights: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
         whole = parameter.full_tensor()
-        if keep and ".lora_" not in name:
-            weights[name.replace(".base_layer.", ".")] = whole.to("cpu", copy=True)
-    for name, module in model.named_modules():
-        if hasattr(module, "get_delta_weight") and hasattr(module, "base_layer"):
-            for adapter in module.active_adapters:
-                first = module.lora_A[adapter].weight.full_tensor()
-                second = module.lora_B[adapter].weight.full_tensor()
-                if keep:
-                    weights[f"{name}.weight"] += ((second @ first) * module.scaling[adapter]).cpu()
+        if keep:
+            weights[name] = whole.to("cpu", copy=True)
     return weights

@@ -76,7 +76,7 @@ def test_low_rank_additions_are_merged_into_the_folder(make_vlm: Any, tmp_path: 
     for name, parameter in vlm.model.named_parameters():
         if ".lora_B" in name:
             torch.nn.init.constant_(parameter, 0.25)  # zero at first, so that nothing would be added
-    wanted = merged(vlm.model)
+    wanted = merged(vlm.snapshot())
     found = build(replace(vlm.config, folder=str(export(vlm, tmp_path / "model")))).snapshot()
     assert found.keys() == wanted.keys()
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)

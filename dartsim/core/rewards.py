@@ -1,0 +1,25 @@
+"""Rewards are floats: two that are equal on paper may differ in their last digits, as 0.1 + 0.2 and 0.3 do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isclose
+
+TOLERANCE = 1e-6
+"""Difference that is no difference, absolute and relative: what sums of a few float32 values are off by."""
+
+
+def all_equal(rewards: Iterable[float]) -> bool:
+    """Return whether rewards are equal within the tolerance; true without any."""
+    known = list(rewards)
+    return not known or isclose(min(known), max(known), rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+
+
+def reaches(reward: float, bound: float) -> bool:
+    """Return whether a reward is at least a bound, within the tolerance."""
+    return reward >= bound or isclose(reward, bound, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+
+
+def failed(reward: float) -> bool:
+    """Return whether a reward is 0 within the tolerance, or less."""
+    return reward <= TOLERANCE
