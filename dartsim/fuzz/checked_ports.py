@@ -130,15 +130,16 @@ class PortMonitor:
         self.time = asyncio.get_running_loop().time
 
     def fail(self, rule: str, text: str) -> None:
-        """Report that a rule was broken.
+        """Report that a rule was broken; nothing is kept, nor checked, of a process that is about to end.
 
         Raises:
-            RuleViolated: Always.
+            RuleViolated: If it is not.
         """
+        if self.dead:
+            return
         error = RuleViolated(rule, text)
-        if not self.dead:
-            self.violated = self.violated or error
-            self.note("violated", rule=rule, text=text)
+        self.violated = self.violated or error
+        self.note("violated", rule=rule, text=text)
         raise error
 
     def note(self, event: str, **facts: Any) -> None:

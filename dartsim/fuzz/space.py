@@ -145,11 +145,11 @@ RULES_SHARE = 0.25
 REVERT_SHARE = 0.2
 """Share of the cases whose desktops return to saved states."""
 
-ENGINES_SHARE = 0.2
+ENGINES_SHARE = 0.25
 """Share of the hostile cases whose engines fail more than others."""
 
-ENGINE_KINDS = ("worker_crash", "load_refused", "weights_torn", "request_failed", "reply_lost")
-"""Their faults."""
+ENGINE_KINDS = ("worker_crash", "worker_crash", "load_refused", "weights_torn", "request_failed", "reply_lost")
+"""Their faults; a crash is as likely as two others."""
 
 ENGINES: Mapping[str, Choice] = {"request_tries": 1, "lockstep": True, "envs": 3}
 """What half of them have: requests are not tried again, and others wait for their replies."""
@@ -325,7 +325,7 @@ def _draw_engines(case: Case, horizon: int) -> Case:
     faults = list(case.faults)
     for _ in range(1 + int(rng.integers(3))):
         kind, start = ENGINE_KINDS[int(rng.integers(len(ENGINE_KINDS)))], int(rng.integers(horizon))
-        seconds = min((5, 20, 60)[int(rng.integers(3))], horizon - start)
+        seconds = min((20, 60)[int(rng.integers(2))], horizon - start)
         faults.append(fault_window(kind, start, seconds, int(rng.integers(MAX_TARGET))))
     return replace(case, choices=choices, faults=in_order(faults))
 
