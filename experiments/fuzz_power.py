@@ -3,7 +3,7 @@
 python -m experiments.fuzz_power            planted bugs with 3 seeds; every preset, drawn cases and 10,000 hours
 python -m experiments.fuzz_power --quick    the same keys in a minute
 
-A full run takes about 15 CPU minutes.
+A full run takes about 30 CPU minutes.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from dartsim.config import Config
-from dartsim.core.errors import InvariantViolated
+from dartsim.core.errors import InvariantViolated, LearnerFault, UpdateUncertain
 from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker
 from dartsim.core.snapshots import Snapshots, WrappedSnapshots, snapshot_key, snapshots_of
 from dartsim.core.sync_modes import SyncMode
@@ -380,6 +380,8 @@ class CheckedLearner:
         self._monitor = monitor
         self._inner = inner
         self._store = store
+        self._uncertain: list[int] | None = None
+        """Attempts of an update whose outcome is unknown."""
         self._node = Node("learner-0")
 
     async def update(self, batch: Batch) -> UpdateResult:
@@ -389,7 +391,15 @@ class CheckedLearner:
                 text = f"update {batch.update} of {len(batch.trajectories)} after version {monitor.updated}"
                 monitor.fail("I6", text)
             self._store.check_update(batch)
-            result = await self._inner.update(batch)
+            ids = [t.attempt.id for t in batch.trajectories]
+            if self._uncertain not in (None, ids):
+                monitor.fail("I4", f"update {batch.update} may have trained {self._uncertain}; now it has {ids}")
+            try:
+                result = await self._inner.update(batch)
+            except LearnerFault as fault:
+                self._uncertain = ids if isinstance(fault, UpdateUncertain) else None
+                raise
+            self._uncertain = None
             monitor.updated = result.weights.version
             monitor.pooled = len(batch.trajectories) - len(batch.own.trajectories)
             return result
@@ -439,6 +449,8 @@ class CheckedService:
     def session(self, attempt: Attempt, track: Track) -> Session:
         monitor = self._monitor
         monitor.slot_began(track.index, attempt)
+        if attempt.turn_limit > monitor.config.rollout.max_turns:
+            monitor.fail("I2", f"attempt {attempt.id} may take {attempt.turn_limit} turns")
         inner = self._inner.session(attempt, track)
         if not monitor.config.rollout.lockstep:
             return inner

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
 from dartsim.config.schema import FaultWindow
-from dartsim.core.types import WAITING, TrajectoryState, Version
+from dartsim.core.types import WAITING, Drop, TrajectoryState, Version
 from dartsim.fuzz.checked_ports import RuleViolated
 from dartsim.fuzz.checked_store import StoreFacts
 from dartsim.store.database import open_in_memory
@@ -144,13 +144,21 @@ class DatabaseChecks:
         if not inspect(engine).has_table(TRAJECTORIES.name):
             return self._compare({})  # it died before it had tables
         with engine.connect() as connection:
-            columns = TRAJECTORIES.c
-            rows = {row.attempt: row.state for row in connection.execute(select(columns.attempt, columns.state))}
+            found = connection.execute(select(TRAJECTORIES)).all()
+            rows = {row.attempt: row.state for row in found}
             updates = list(connection.scalars(select(UPDATES.c.update).order_by(UPDATES.c.update)))
             joined = BATCH_MEMBERS.join(BATCHES, BATCHES.c.batch == BATCH_MEMBERS.c.batch)
             members = select(BATCH_MEMBERS.c.attempt).select_from(joined).where(BATCHES.c.state == "trained")
             times = Counter(connection.scalars(members))
         self._compare(rows)
+        facts = self._told.facts
+        for row in found:
+            told = facts.known[row.attempt]
+            if told != (row.reward, row.num_turns, row.oldest_version, row.newest_version):
+                raise RuleViolated(RULE, f"attempt {row.attempt} was recorded as {told}, and is {row}")
+        reasons = Counter(row.reason for row in found if row.reason is not None)
+        if reasons != {reason: n for reason in Drop if (n := facts.tally[f"dropped/{reason}"])}:
+            raise RuleViolated(RULE, f"dropped are {dict(reasons)}; told were other reasons: {facts.tally}")
         version = self._told.facts.version
         if updates != list(range(1, version + 1)):
             raise RuleViolated(RULE, f"{version} updates were written, the database has {updates}")

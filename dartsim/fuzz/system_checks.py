@@ -265,6 +265,9 @@ class SystemChecks:
         stored, every = self._store.facts.version, self._monitor.config.trainer.publish_every
         if version != stored or version % every:
             self._monitor.fail("I6", f"version {version} is published; {stored} is stored, every {every} are published")
+        data, wait = self._system.data, self._monitor.config.trainer.publish_wait
+        if wait != "nothing" and data.open_groups.groups and not data.ending:
+            self._monitor.fail("I6", f"version {version} is published while {len(data.open_groups.groups)} groups run")
 
     def _check_settled(self, version: Version) -> None:
         """Check, when attempts may begin under a version, that the workers have it if the trainer waits for them."""
