@@ -134,7 +134,6 @@ class CheckedStore(StoreWrapper):
         if (wanted.drop_all_failed and mean <= 0.0) or (wanted.drop_solved and mean >= wanted.max_mean_reward):
             monitor.fail("I13", f"group {group.id} is eligible with rewards {rewards}")
         self.facts.uses.update(t.attempt.id for t in group.pooled)
-        self._check_members((group,))
 
     def lease(self, batch: Batch) -> None:
         """Mark as leased; the batch must not be stale, too large or have duplicates."""
@@ -147,7 +146,6 @@ class CheckedStore(StoreWrapper):
             monitor.fail("I13", f"attempts {early} are leased, and their group was not eligible")
         self._inner.lease(batch)
         self._check_staleness(batch)
-        self._check_members(batch.groups)
         sizes = monitor.config.curation.batch
         if batch.update != facts.version + 1 or batch.version != facts.version:
             monitor.fail("I6", f"update {batch.update} of {batch.version} was leased after version {facts.version}")
