@@ -219,9 +219,9 @@ def _(old: Any, self: Lane) -> None:
 
 
 @_planted("all workers at once", WeightSync, "__init__")
-def _(old: Any, self: WeightSync, service: Any, plan: Any, weights: Any) -> None:
+def _(old: Any, self: WeightSync, service: Any, config: Any, load_seconds: float, weights: Any) -> None:
     """A rolling change of weights takes all workers at once."""
-    old(self, service, replace(plan, workers_at_a_time=None), weights)
+    old(self, service, config.model_copy(update={"workers_at_a_time": "all"}), load_seconds, weights)
 
 
 @_planted("unit never opens", SlotGroup, "end")

@@ -151,8 +151,8 @@ ENGINES_SHARE = 0.25
 ENGINE_KINDS = ("worker_crash", "worker_crash", "load_refused", "weights_torn", "request_failed", "reply_lost")
 """Their faults; a crash is as likely as two others."""
 
-ENGINES: Mapping[str, Choice] = {"request_tries": 1, "lockstep": True, "envs": 3}
-"""What half of them have: requests are not tried again, and others wait for their replies."""
+ENGINES: Mapping[str, Choice] = {"request_tries": 1, "lockstep": True, "envs": 3, "limits": "short request"}
+"""What half of them have: requests are not tried again, and others wait for their replies, but not for long."""
 
 LEARNS: Mapping[str, Choice] = {"pool": True, "attempts_rule": "by_success", "turn_limit": "by_success"}
 """What half of the cases with crashes have: rules that must not forget what they have learned."""
@@ -166,8 +166,8 @@ RATES_SHARE = 0.15
 RATES_SCALE = 10.0
 """Factor of the rates of a fault profile in a run of minutes."""
 
-SLOW = 8.0
-"""Factor of deadlines for slow desktops and lockstep."""
+SLOW, LOCKSTEP = 8.0, 4.0
+"""Factors of deadlines for slow desktops, and for lockstep."""
 
 ROOMY_GIB = 1024.0
 """Memory of a host that fits any desktops of a case."""
@@ -531,8 +531,8 @@ def _deadlines(settings: CaseSettings, lockstep: bool) -> dict[str, Any]:
     if settings["limits"] not in LIMITS:
         return {}
     name, seconds = LIMITS[settings["limits"]]
-    slow = settings["latencies"] == "dart" or lockstep
-    return {"rollout": {"limits": {name: seconds * (SLOW if slow else 1.0)}}}
+    factor = SLOW if settings["latencies"] == "dart" else LOCKSTEP if lockstep else 1.0
+    return {"rollout": {"limits": {name: seconds * factor}}}
 
 
 def _scaled(tree: Mapping[str, Any], settings: CaseSettings) -> dict[str, Any]:

@@ -233,12 +233,15 @@ class SystemChecks:
     def _waits(self, now: float) -> None:
         """Check that no attempt is played, and none waits for a reply, for longer than it may."""
         monitor, limits, leases = self._monitor, self._monitor.config.limits, self._system.cluster.leases
+        asks = limits.request_seconds
+        if monitor.config.rollout.lockstep:  # it waits for the others' replies, acts, perhaps unseen, and asks again
+            asks += limits.step_seconds + limits.request_seconds
         for track in self._system.recorder.desktops.tracks[: self._num_slots]:
             attempt = leases[track.index].id if track.index in leases and track.state in PLAYING else None
             replies = len(monitor.replies.get(attempt, ())) if attempt is not None and track.state in ASKING else None
             for kind, doing, limit in (
                 ("play", attempt, limits.lease_seconds + CLEANUP_SECONDS),
-                ("request", None if replies is None else (attempt, replies), limits.request_seconds),
+                ("request", None if replies is None else (attempt, replies), asks),
             ):
                 before, since = self._since.get((kind, track.index), (None, now))
                 if doing != before:
