@@ -13,23 +13,30 @@ from types import FunctionType
 from typing import Any
 
 from dartsim.core.errors import StoreFault
-from dartsim.core.types import Ending, Trajectory, TrajectoryState, UpdateResult, Weights
+from dartsim.core.types import Drop, Ending, Trajectory, TrajectoryState, UpdateResult, Weights
 from dartsim.curation.admission import SlotGroup
 from dartsim.curation.attempt_ledger import AttemptLedger
 from dartsim.curation.eligibility import StalenessRule
 from dartsim.curation.manager import DataManager
-from dartsim.curation.open_groups import OpenGroup
-from dartsim.curation.ready_groups import ReadyGroups
+from dartsim.curation.open_groups import OpenGroup, OpenGroups
+from dartsim.curation.ready_groups import GroupGrader, ReadyGroups
+from dartsim.curation.rules.attempts import AttemptsBySuccess
+from dartsim.curation.rules.turn_limit import TurnLimitBySuccess
+from dartsim.curation.success_pool import SuccessPool
+from dartsim.observe import Recorder
 from dartsim.rollout import actors
 from dartsim.rollout.cluster import EnvCluster
 from dartsim.rollout.deadlines import Lane
-from dartsim.rollout.lockstep import LockstepSession
+from dartsim.rollout.lockstep import LockstepSession, LockstepTurn
 from dartsim.rollout.revert import RevertingDesktop
 from dartsim.rollout.routing import Router
 from dartsim.rollout.service import RolloutService
+from dartsim.rollout.snapshot_library import SnapshotLibrary
 from dartsim.rollout.sync import WeightSync
 from dartsim.rollout.turns import PoolSession
+from dartsim.rollout.warm import LentDesktop, WarmProvider
 from dartsim.run import resume_point
+from dartsim.run.held_out_attempts import HeldOutAttempts
 from dartsim.store.sql import SqlStore
 from dartsim.store.transactions import Writer
 from dartsim.trainer import Trainer
@@ -212,9 +219,9 @@ def _(old: Any, self: Lane) -> None:
 
 
 @_planted("all workers at once", WeightSync, "__init__")
-def _(old: Any, self: WeightSync, service: Any, plan: Any, weights: Any) -> None:
+def _(old: Any, self: WeightSync, service: Any, config: Any, load_seconds: float, weights: Any) -> None:
     """A rolling change of weights takes all workers at once."""
-    old(self, service, replace(plan, workers_at_a_time=None), weights)
+    old(self, service, config.model_copy(update={"workers_at_a_time": "all"}), load_seconds, weights)
 
 
 @_planted("unit never opens", SlotGroup, "end")
@@ -293,3 +300,271 @@ def _(old: Any, scheduler: Any) -> Any:
     """The batch that was leased when the process died is not eligible again."""
     scheduler["leased"] = []
     return old(scheduler)
+
+
+@_planted("missed while down", RolloutService, "_bring_back")
+async def _(old: Any, self: RolloutService, worker: Any, back: Any) -> None:
+    """An engine that comes back after a crash serves what it had, until something else is published."""
+    await back()
+    worker.apart = False
+    self.bring_up(worker)
+
+
+@_planted("missed while refusing", WeightSync, "look_again")
+async def _(old: Any, self: WeightSync) -> None:
+    """An engine that loads at last, after it was set apart, has missed what was published meanwhile."""
+    await self._tell()
+
+
+@_planted("one pass", WeightSync, "_synchronize")
+async def _(old: Any, self: WeightSync, returns: asyncio.TaskGroup) -> None:
+    """A sync that keeps requests leaves out the last worker."""
+    if not self._mode.keeps_requests:
+        await old(self, returns)
+        return
+    behind = [w for w in self._service.workers if w.version < self._target.version and not w.apart]
+    for worker in behind[:-1] or behind:
+        await self._change([worker], returns)
+
+
+@_planted("apart for good", RolloutService, "_bring_back")
+async def _(old: Any, self: RolloutService, worker: Any, back: Any) -> None:
+    """An engine that is back answers requests, and weight syncs skip it from then on."""
+    await back()
+    self.bring_up(worker)
+
+
+@_planted("settled by one", WeightSync, "_has_settled")
+def _(old: Any, self: WeightSync, version: int) -> bool:
+    """A trainer that waits for all workers goes on when the first of them has the weights."""
+    return any(worker.version >= version for worker in self._service.workers)
+
+
+@_planted("published first", Trainer, "_update")
+async def _(old: Any, self: Trainer, batch: Any) -> UpdateResult:
+    """Weights are published before their update is stored."""
+    result: UpdateResult = await old(self, batch)
+    self._publisher.publish(result.weights)
+    return result
+
+
+@_planted("each one published", Trainer, "__init__")
+def _(old: Any, self: Trainer, *args: Any, **options: Any) -> None:
+    """Every update is published, whatever the interval is."""
+    old(self, *args, **{**options, "publish_every": 1})
+
+
+@_planted("used twice", SuccessPool, "rescue")
+def _(old: Any, self: SuccessPool, trajectories: Any) -> Any:
+    """A stored success counts twice for the group that it was added to."""
+    rescue = old(self, trajectories)
+    if rescue is not None:
+        rescue.success.uses += 1
+    return rescue
+
+
+@_planted("stored twice", SuccessPool, "learn")
+def _(old: Any, self: SuccessPool, trajectories: Any, *, now: float) -> None:
+    """A success is stored again if the pool is full."""
+    old(self, trajectories, now=now)
+    if any(len(entries) > 1 for entries in self._stored.values()):
+        self._known.clear()
+        old(self, trajectories, now=now)
+
+
+@_planted("success of another task", SuccessPool, "_choose")
+def _(old: Any, self: SuccessPool, attempt: Any) -> Any:
+    """A group whose task was never solved gets a stored success of another task."""
+    others = [entry for entry in self.entries() if entry.trajectory.attempt.group != attempt.group]
+    return old(self, attempt) or next(iter(others), None)
+
+
+@_planted("replay not counted", SuccessPool, "trained")
+def _(old: Any, self: SuccessPool, groups: Any) -> None:
+    """Stored successes in finished updates are not recorded."""
+
+
+@_planted("pool forgotten", GroupGrader, "successes")
+def _(old: Any, self: GroupGrader) -> Any:
+    """The success pool is not part of what a crash leaves, but for successes that were used."""
+    return [entry for entry in old(self) if entry.uses]
+
+
+@_planted("rates forgotten", AttemptsBySuccess, "restore")
+def _(old: Any, self: AttemptsBySuccess, state: Any) -> None:
+    """A resumed run has forgotten how often tasks succeed."""
+
+
+@_planted("limits forgotten", TurnLimitBySuccess, "state")
+def _(old: Any, self: TurnLimitBySuccess) -> Any:
+    """The turn limits that were learned are not part of what a crash leaves."""
+    return {**old(self), "lengths": {}}
+
+
+@_planted("same seeds again", OpenGroups, "restore")
+def _(old: Any, self: OpenGroups, saved: Any, tasks: Any, trajectories: Any) -> None:
+    """A resumed run draws the seeds of its first attempts again."""
+    old(self, {**saved, "drawn": 0}, tasks, trajectories)
+
+
+@_planted("seed of the group", OpenGroups, "next_attempt")
+def _(old: Any, self: OpenGroups, *args: Any, **options: Any) -> Any:
+    """A replacement has the seed of the attempt before it."""
+    attempt = old(self, *args, **options)
+    if attempt.index >= self.groups[attempt.group].size:
+        self._drawn -= 1
+    return attempt
+
+
+@_planted("stays in its turn", LockstepSession, "generate")
+async def _(old: Any, self: LockstepSession, request: Any) -> Any:
+    """An attempt whose request failed stays in its lock-step turn."""
+    turn = await self._service.join()
+    reply = await self._inner.generate(request)
+    await turn.finish()
+    return reply
+
+
+@_planted("turn without the last", LockstepTurn, "start_if_full")
+def _(old: Any, self: LockstepTurn, live: int) -> bool:
+    """A lock-step turn of three or more begins without the last one."""
+    return bool(old(self, live - 1 if live > 2 else live))
+
+
+@_planted("member lost", LockstepTurn, "started")
+async def _(old: Any, self: LockstepTurn) -> None:
+    """An attempt that is cancelled before its lock-step turn begins still counts as a member."""
+    await asyncio.shield(self._started)
+
+
+@_planted("newest as oldest", PoolSession, "generate")
+async def _(old: Any, self: PoolSession, request: Any) -> Any:
+    """A turn is recorded with the newest version that generated it only."""
+    reply = await old(self, request)
+    return reply._replace(oldest_version=reply.version)
+
+
+@_planted("no lease", Lane, "begin")
+def _(old: Any, self: Lane) -> None:
+    """The lease of a desktop never expires."""
+    if self.label != "lease":
+        old(self)
+
+
+@_planted("spare lent twice", WarmProvider, "_next")
+async def _(old: Any, self: WarmProvider, task: Any) -> Any:
+    """A spare stays among the ready ones after it was lent."""
+    ready = list(self._ready)
+    spare = await old(self, task)
+    self._ready.extend(pair for pair in ready[:1] if pair[0] is spare and not self._ready)
+    return spare
+
+
+@_planted("place lost", WarmProvider, "_boot")
+async def _(old: Any, self: WarmProvider, place: int) -> LentDesktop:
+    """The place of a spare that did not boot is lost."""
+    return LentDesktop(self, place, await self.inner.start(place))
+
+
+@_planted("spare left", WarmProvider, "take_back")
+def _(old: Any, self: WarmProvider, desktop: LentDesktop) -> None:
+    """A desktop whose attempt was cancelled is not torn down, and its place is free."""
+    task = asyncio.current_task()
+    if desktop.place >= 0 and task is not None and task.cancelling():
+        self._free_place(desktop.place)
+        desktop.place = -1
+    old(self, desktop)
+
+
+@_planted("another task's state", SnapshotLibrary, "find")
+async def _(old: Any, self: SnapshotLibrary, key: str) -> Any:
+    """A desktop forks from the state of another task while there is none of its own."""
+    others = [state for state in self._states.values() if state.settled.is_set() and state.shown is not None]
+    return await old(self, key) or next(iter(others), None)
+
+
+@_planted("stale by one in a batch", DataManager, "_drop_stale")
+def _(old: Any, self: DataManager) -> None:
+    """Staleness is one version more lenient where all slots are one sampling unit."""
+    whole = len(set(map(id, self._unit._group_of))) == 1 and self._unit.num_envs > 1
+    self.ledger.trainer_version -= whole
+    for task in self.ready_groups.drop_stale():
+        if self._rules.staleness.parameters.requeue:
+            self.open_groups.offer_again(task)
+    self.ledger.trainer_version += whole
+    self._start_attempts()
+
+
+@_planted("permit lost", Router, "end")
+def _(old: Any, self: Router, worker: Any) -> None:
+    """A request that is cancelled at a deadline is not counted off."""
+    task = asyncio.current_task()
+    if task is None or not task.cancelling():
+        old(self, worker)
+
+
+@_planted("one of many stale", Recorder, "dropped")
+def _(old: Any, self: Recorder, trajectories: Any, reason: Drop) -> None:
+    """A group that is dropped as stale counts as one attempt."""
+    old(self, trajectories[:1] if reason is Drop.STALE else trajectories, reason)
+
+
+@_planted("turns of the masked", Recorder, "dropped")
+def _(old: Any, self: Recorder, trajectories: Any, reason: Drop) -> None:
+    """The turns of masked attempts count as turns of groups without a signal."""
+    old(self, trajectories, reason)
+    if reason is Drop.MASKED:
+        num_turns = sum(len(trajectory.turns) for trajectory in trajectories)
+        self.counts[f"dropped_turns/{Drop.MASKED}"] -= num_turns
+        self.counts[f"dropped_turns/{Drop.NO_SIGNAL}"] += num_turns
+
+
+@_planted("group short of one", OpenGroup, "planned")
+def _(old: Any, self: OpenGroup) -> int:
+    """A group of three is complete with two."""
+    return int(old(self)) - (self.size == 3)
+
+
+@_planted("unit opens early", SlotGroup, "end")
+def _(old: Any, self: SlotGroup) -> None:
+    """A sampling unit opens again while one of its attempts still runs."""
+    self.running -= 1
+    self.open = self.running <= 1
+
+
+@_planted("late as failed", actors, "play")
+async def _(old: Any, *args: Any, **options: Any) -> Trajectory:
+    """An attempt that ran into a deadline has a reward of 0."""
+    trajectory: Trajectory = await old(*args, **options)
+    if trajectory.ending is Ending.TIMED_OUT:
+        return replace(trajectory, ending=Ending.FAIL, reward=0.0, cause=None)
+    return trajectory
+
+
+@_planted("failure masked", actors, "play")
+async def _(old: Any, *args: Any, **options: Any) -> Trajectory:
+    """An attempt whose agent took too many turns is masked as if its desktop had failed."""
+    trajectory: Trajectory = await old(*args, **options)
+    if trajectory.ending is Ending.TURN_LIMIT and not trajectory.reward:
+        return replace(trajectory, ending=Ending.BROKEN, reward=None, cause="EnvBroken")
+    return trajectory
+
+
+@_planted("masked for nothing", actors, "play")
+async def _(old: Any, *args: Any, **options: Any) -> Trajectory:
+    """An attempt whose desktop broke ends as if its lease had expired."""
+    trajectory: Trajectory = await old(*args, **options)
+    if trajectory.reward is None and trajectory.ending is Ending.BROKEN:
+        return replace(trajectory, ending=Ending.TIMED_OUT, cause="lease timed out")
+    return trajectory
+
+
+@_planted("evaluation trained", HeldOutAttempts, "finish")
+def _(old: Any, self: HeldOutAttempts, trajectory: Trajectory) -> None:
+    """A held-out attempt that succeeds becomes one of the run's own."""
+    data: Any = self.source
+    if trajectory.attempt.id in self._running and trajectory.reward:
+        data.ledger.admitted += 1
+        data.ledger.dropped += 1
+        data.store.record(trajectory)
+    old(self, trajectory)

@@ -35,6 +35,9 @@ EXAMPLES = (
     "dartsim fuzz --seconds 20 --seed 7 --json - | jq .violations\n\n"
     "dartsim fuzz --replay TOKEN --out failure"
 )
+PRESET_RUNS = 10
+"""Runs of a chunk if several presets are searched, so that each of them comes soon."""
+
 SEARCH_OPTIONS = ("scheduler", "on", "seconds", "preset", "faults", "seed", "processes")
 
 
@@ -52,7 +55,10 @@ def fuzz(
     ] = None,
     seconds: Annotated[float, typer.Option(min=1.0, help="How long to search, real seconds.")] = 60.0,
     preset: Annotated[
-        str, typer.Option(help="Without SCHEDULER, drawn: schedulers drawn from all rules; all: each preset in turn.")
+        str,
+        typer.Option(
+            help="Without SCHEDULER, drawn: schedulers drawn from all rules; all: each preset in turn, ordered by seed."
+        ),
     ] = "drawn",
     faults: Annotated[
         FaultProfile, typer.Option(metavar="RATES", help="Fault rates: none, calm, osworld or hostile.")
@@ -78,7 +84,7 @@ def fuzz(
     from dartsim.lab.sweep import executor_for
     from dartsim.real.machine import usable_cores
 
-    presets = _presets(preset if scheduler is None else scheduler)
+    presets = _presets(preset if scheduler is None else scheduler, seed)
     workers = processes or usable_cores()
     began = time.monotonic()
     tally, failures, interrupted = Tally(), list[CaseResult](), False
@@ -153,12 +159,12 @@ def _given(context: typer.Context, option: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _presets(preset: str) -> list[str]:
+def _presets(preset: str, seed: int) -> list[str]:
     """Return the presets to search, checked before anything starts."""
-    from dartsim.fuzz.space import DRAWN, known_presets
+    from dartsim.fuzz.space import DRAWN, known_presets, shuffled_presets
 
     if preset == "all":
-        return known_presets()
+        return shuffled_presets(seed)
     if preset != DRAWN and not preset.endswith(".toml") and preset not in known_presets():
         raise no_such("preset", preset, (DRAWN, "all", *known_presets()))
     return [preset]
@@ -202,11 +208,13 @@ def _search(
 ) -> None:
     """Search until time is up or a rule breaks, adding to the tally and the failures."""
     from dartsim.fuzz import Chunk
+    from dartsim.fuzz.search import CHUNK_RUNS
 
     number, began = 0, time.monotonic()
+    runs = CHUNK_RUNS if len(presets) == 1 else PRESET_RUNS
     while not failures and time.monotonic() < began + seconds:
         numbers = range(number, number + num_chunks)
-        chunks = [Chunk(seed, n, presets[n % len(presets)], faults, cluster) for n in numbers]
+        chunks = [Chunk(seed, n, presets[n % len(presets)], faults, cluster, runs=runs) for n in numbers]
         number += num_chunks
         for _, result in executor.run(partial(_search_chunk, began + seconds), chunks):
             tally.add(result.tally)

@@ -13,6 +13,7 @@ It is the one exception to both rules, and its uses are counted and stored.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -51,6 +52,8 @@ class SuccessPool:
         self._known: set[int] = set()
         """Numbers of the online attempts in the pool."""
         self._collected = 0
+        self._newest = -math.inf
+        """When the newest success was stored."""
         self.counts: Counter[str] = Counter()
         """``stored_collected``, ``stored_online``, ``not_a_success``, ``displaced``, ``rescued``, ``none_stored``,
         and ``trained``: pooled trajectories in finished updates."""
@@ -86,13 +89,17 @@ class SuccessPool:
         return True
 
     def learn(self, trajectories: Sequence[Trajectory], *, now: float) -> None:
-        """Store the successes among finished attempts of the run, if online ones are stored; each at most once."""
+        """Store the successes among finished attempts of the run, if online ones are stored; each at most once.
+
+        No two have the same time, for by their times a resumed run knows their order.
+        """
         if not self._parameters.online:
             return
         for trajectory in trajectories:
             if self._is_success(trajectory) and trajectory.attempt.id not in self._known:
                 self._known.add(trajectory.attempt.id)
-                self._store(StoredSuccess(trajectory=trajectory, origin=SuccessSource.ONLINE, stored=now))
+                stored = max(now, math.nextafter(self._newest, math.inf))
+                self._store(StoredSuccess(trajectory=trajectory, origin=SuccessSource.ONLINE, stored=stored))
 
     def wanted(self, trajectories: Sequence[Trajectory]) -> bool:
         """Return whether a group gets a stored success: at most ``max_solved`` of it are solved, and two failed.
@@ -140,6 +147,7 @@ class SuccessPool:
         kept = self.entries()
         self._known = {entry.trajectory.attempt.id for entry in kept if entry.origin is SuccessSource.ONLINE}
         self._collected = max((0, *(-entry.trajectory.attempt.id for entry in kept)))
+        self._newest = max((entry.stored for entry in kept), default=-math.inf)
         self.counts = Counter(counts)
 
     def trained(self, groups: Sequence[Group]) -> None:
@@ -152,6 +160,7 @@ class SuccessPool:
     def _store(self, entry: StoredSuccess) -> None:
         entries = self._stored.setdefault(entry.trajectory.attempt.task.id, [])
         entries.insert(0, entry)
+        self._newest = max(self._newest, entry.stored)
         self.counts[f"stored_{entry.origin}"] += 1
         if len(entries) > self._parameters.max_per_task:
             self._known.discard(entries.pop().trajectory.attempt.id)

@@ -7,20 +7,39 @@ that the perturbed loop may reorder it with tasks of other nodes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
 from dartsim.config import Config
-from dartsim.core.errors import DartsimError, InvariantViolated
+from dartsim.core.errors import DartsimError, InvariantViolated, LearnerFault, UpdateUncertain
 from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker
-from dartsim.core.snapshots import Snapshots, WrappedSnapshots, snapshots_of
+from dartsim.core.snapshots import Snapshots, WrappedSnapshots, snapshot_key, snapshots_of
 from dartsim.core.sync_modes import SyncMode
-from dartsim.core.types import Batch, Observation, Reply, Request, StepResult, Task, UpdateResult, Version, Weights
+from dartsim.core.types import (
+    Attempt,
+    Batch,
+    Observation,
+    Reply,
+    Request,
+    StepResult,
+    Task,
+    Trajectory,
+    UpdateResult,
+    Version,
+    Weights,
+)
+from dartsim.observe import Track
+from dartsim.rollout import Service, Session
+from dartsim.rollout.snapshot_library import BOOTED
+from dartsim.run.held_out_attempts import FIRST_ID
 from dartsim.sim import Node
 from dartsim.sim.tasks import NODE
 from dartsim.sim.worker import SimWorker
+
+if TYPE_CHECKING:
+    from dartsim.fuzz.checked_store import CheckedStore, StoreFacts
 
 SLACK_SECONDS = 1e-6
 """Tolerance of a deadline, for rounding errors."""
@@ -64,8 +83,10 @@ class PortCall:
         monitor.note("call", name=self.name)
         NODE.set(self._node)
 
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
         NODE.set(None)
+        if kind is not None:
+            self._monitor.strike(self._key, self.name, kind)
         del self._monitor.calls[self._key]
         self._monitor.note("back", name=self.name)
         if isinstance(error, Exception) and not isinstance(error, (DartsimError, TimeoutError)):
@@ -79,6 +100,13 @@ class PortMonitor:
     def __init__(self, config: Config, *, keep_log: bool = False) -> None:
         self.config = config
         self.ending: Callable[[], bool] = lambda: False
+        self.failed: Callable[[], bool] = lambda: False
+        self.admitted: Callable[[], int] = lambda: 0
+        self.running_of: Callable[[int], Sequence[int]] = lambda group: ()
+        """Running attempts of a group, without those that are being withdrawn."""
+        self.tasks: frozenset[str] = frozenset()
+        """Tasks to train on."""
+        self.store: StoreFacts | None = None
         self.dead = self.late = False
         self.violated: RuleViolated | None = None
         self.log: list[tuple[float, str, dict[str, Any]]] | None = [] if keep_log else None
@@ -92,23 +120,63 @@ class PortMonitor:
         """Worker that computes the current turn of each attempt."""
         self.updated: Version = 0
         """Newest version of the learner."""
+        self.pooled = 0
+        """Stored successes in its last update."""
+        self.struck: dict[object, list[str]] = {}
+        """Types of the errors that calls have raised, by the attempt of a worker's, by the task of others."""
+        self.sessions: dict[int, CheckedSession] = {}
+        """Open sessions of lockstep attempts."""
+        rollout, group_size = config.rollout, config.curation.attempts.group_size
+        self._unit_size = {"rollout": 1, "task": group_size, "batch": rollout.num_envs}[rollout.unit]
+        self._units: dict[int, dict[int, int | None]] = {}
+        """Slots of each sampling unit that began together; with how many attempts were admitted when they were back."""
         self.time = asyncio.get_running_loop().time
 
     def fail(self, rule: str, text: str) -> None:
-        """Report that a rule was broken.
+        """Report that a rule was broken; nothing is kept, nor checked, of a process that is about to end.
 
         Raises:
-            RuleViolated: Always.
+            RuleViolated: If it is not.
         """
+        if self.dead:
+            return
         error = RuleViolated(rule, text)
-        if not self.dead:
-            self.violated = self.violated or error
-            self.note("violated", rule=rule, text=text)
+        self.violated = self.violated or error
+        self.note("violated", rule=rule, text=text)
         raise error
 
     def note(self, event: str, **facts: Any) -> None:
         if self.log is not None and not self.dead:
             self.log.append((self.time(), event, facts))
+
+    def is_success(self, trajectory: Trajectory) -> bool:
+        """Return whether the success pool may store a trajectory."""
+        reward = trajectory.reward
+        return reward is not None and reward >= self.config.curation.success_reward and bool(trajectory.turns)
+
+    def strike(self, key: object, name: str, kind: type[BaseException]) -> None:
+        """Note an error of a call; a start that is cut short has failed."""
+        task = asyncio.current_task()
+        of = key[1] if isinstance(key, tuple) and name.startswith("generate") else task.get_name() if task else ""
+        names = [base.__name__ for base in kind.__mro__]
+        self.struck.setdefault(of, []).extend([*names, "EnvFault"] if name.startswith("start") else names)
+
+    def slot_began(self, slot: int, attempt: Attempt) -> None:
+        """Check that no attempt of a sampling unit begins between the first return of a slot and the last one."""
+        if self._unit_size == 1 or attempt.id >= FIRST_ID:
+            return
+        members = self._units.setdefault(slot // self._unit_size, {})
+        busy = [number for number, end in members.items() if end is None]
+        if not busy:
+            members.clear()
+        elif any(end is not None and attempt.id >= end for end in members.values()):
+            self.fail("I13", f"attempt {attempt.id} begins in the sampling unit of slots {busy}, which are still busy")
+        members[slot] = None
+
+    def slot_back(self, slot: int) -> None:
+        members = self._units.get(slot // self._unit_size, {})
+        if slot in members:
+            members[slot] = self.admitted()
 
     def call(self, key: object, name: str, limit: float | None, node: Node) -> PortCall:
         """Return the call of a component, for a ``with`` block."""
@@ -125,6 +193,8 @@ class CheckedEnv:
         self._node = node
         self._limits = monitor.config.limits
         self._seed: int | None = None
+        self._state: str | None = None
+        """The saved state that it is in."""
         self._closed = False
 
     def _call(self, name: str, limit: float) -> PortCall:
@@ -137,9 +207,9 @@ class CheckedEnv:
         inner = snapshots_of(self._inner)
         return None if inner is None else CheckedSnapshots(inner, self)
 
-    def restored(self) -> None:
+    def restored(self, name: str) -> None:
         """Allow another attempt: nothing of the last one is left."""
-        self._seed = None
+        self._seed, self._state = None, name.rpartition("-")[0]
 
     def snapshot_call(self, name: str) -> PortCall:
         return self._call(name, self._limits.setup_seconds)
@@ -148,6 +218,8 @@ class CheckedEnv:
         with self._call("setup", self._limits.setup_seconds):
             if self._seed is not None:
                 self._monitor.fail("I4", f"the desktop of slot {self._slot} was given a second attempt")
+            if self._state not in (None, BOOTED, snapshot_key(task)):
+                self._monitor.fail("I4", f"task {task.id} is set up in slot {self._slot} in the state of another task")
             self._seed = seed
             return await self._inner.reset(task, seed=seed)
 
@@ -190,7 +262,7 @@ class CheckedSnapshots(WrappedSnapshots):
     async def restore(self, key: str) -> None:
         with self._env.snapshot_call("restore"):
             await self._inner.restore(key)
-            self._env.restored()
+            self._env.restored(key)
 
     @override
     async def delete(self, key: str) -> None:
@@ -273,6 +345,8 @@ class CheckedWorker:
         mixes = reply.oldest_version < reply.version and not self._keeps
         if reply.oldest_version > reply.version or (mixes and not monitor.late):
             monitor.fail("I7", f"a reply mixes versions {reply.oldest_version} and {reply.version}")
+        if reply.oldest_version != asked and not (monitor.late or self.engine.engine.atomic):
+            monitor.fail("I7", f"a reply of version {asked} on says that its oldest one is {reply.oldest_version}")
         turns = monitor.replies.setdefault(request.attempt.id, [])
         if request.turn != len(turns):
             monitor.fail("I7", f"attempt {request.attempt.id} asked for turn {request.turn} after {len(turns)} replies")
@@ -286,10 +360,9 @@ class CheckedWorker:
             monitor.fail("I10", f"worker {self.index} was told to load version {version} during another load")
         if version < self.version:
             monitor.fail("I6", f"worker {self.index} was told to go from version {self.version} back to {version}")
-        if version > monitor.updated:
-            monitor.fail(
-                "I6", f"worker {self.index} was told to load version {version}, the learner made {monitor.updated}"
-            )
+        stored = 0 if monitor.store is None else monitor.store.version
+        if version > stored:
+            monitor.fail("I6", f"worker {self.index} was told to load version {version}, {stored} is committed")
         if mode.drains and self.live:
             monitor.fail("I10", f"worker {self.index} was to be drained and loads with {self.live} live requests")
         self._loading, self.usable, self._newest = True, False, version
@@ -306,9 +379,12 @@ class CheckedWorker:
 class CheckedLearner:
     """A learner: one update at a time, with versions in order."""
 
-    def __init__(self, monitor: PortMonitor, inner: Learner) -> None:
+    def __init__(self, monitor: PortMonitor, inner: Learner, store: CheckedStore) -> None:
         self._monitor = monitor
         self._inner = inner
+        self._store = store
+        self._uncertain: list[int] | None = None
+        """Attempts of an update whose outcome is unknown."""
         self._node = Node("learner-0")
 
     async def update(self, batch: Batch) -> UpdateResult:
@@ -317,6 +393,69 @@ class CheckedLearner:
             if not batch.trajectories or batch.update != monitor.updated + 1:
                 text = f"update {batch.update} of {len(batch.trajectories)} after version {monitor.updated}"
                 monitor.fail("I6", text)
-            result = await self._inner.update(batch)
+            self._store.check_update(batch)
+            ids = [t.attempt.id for t in batch.trajectories]
+            if self._uncertain not in (None, ids):
+                monitor.fail("I4", f"update {batch.update} may have trained {self._uncertain}; now it has {ids}")
+            try:
+                result = await self._inner.update(batch)
+            except LearnerFault as fault:
+                self._uncertain = ids if isinstance(fault, UpdateUncertain) else None
+                raise
+            self._uncertain = None
             monitor.updated = result.weights.version
+            monitor.pooled = len(batch.trajectories) - len(batch.own.trajectories)
             return result
+
+
+class CheckedSession:
+    """A session of a lockstep attempt, as the turns see it.
+
+    Attributes:
+        track: Its desktop.
+        opened: When it was opened.
+        asked: When its last request began; None: it has had none.
+        replied: When that one was answered; None: not yet.
+    """
+
+    def __init__(self, monitor: PortMonitor, inner: Session, attempt: int, track: Track) -> None:
+        self._monitor = monitor
+        self._inner = inner
+        self._attempt = attempt
+        self.track = track
+        self.opened = monitor.time()
+        self.asked: float | None = None
+        self.replied: float | None = None
+        self.asking = False
+
+    async def generate(self, request: Request) -> Reply:
+        self.asked, self.replied, self.asking = self._monitor.time(), None, True
+        try:
+            reply = await self._inner.generate(request)
+        finally:
+            self.asking = False
+        self.replied = self._monitor.time()
+        return reply
+
+    def close(self) -> None:
+        self._monitor.sessions.pop(self._attempt, None)
+        self._inner.close()
+
+
+class CheckedService:
+    """The service below the lockstep turns: where attempts begin."""
+
+    def __init__(self, monitor: PortMonitor, inner: Service) -> None:
+        self._monitor = monitor
+        self._inner = inner
+
+    def session(self, attempt: Attempt, track: Track) -> Session:
+        monitor = self._monitor
+        monitor.slot_began(track.index, attempt)
+        if attempt.turn_limit > monitor.config.rollout.max_turns:
+            monitor.fail("I2", f"attempt {attempt.id} may take {attempt.turn_limit} turns")
+        inner = self._inner.session(attempt, track)
+        if not monitor.config.rollout.lockstep:
+            return inner
+        session = monitor.sessions[attempt.id] = CheckedSession(monitor, inner, attempt.id, track)
+        return session

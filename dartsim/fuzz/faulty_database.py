@@ -5,16 +5,16 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from sqlalchemy import event, inspect, select
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
 from dartsim.config.schema import FaultWindow
-from dartsim.core.types import LIVE, WAITING, TrajectoryState, Version
+from dartsim.core.types import WAITING, Drop, TrajectoryState, Version
 from dartsim.fuzz.checked_ports import RuleViolated
+from dartsim.fuzz.checked_store import StoreFacts
 from dartsim.store.database import open_in_memory
 from dartsim.store.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
 
@@ -102,17 +102,12 @@ def _refused(text: str) -> OperationalError:
 RULE = "I3"
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierLives:
-    """What earlier lives left: stored attempts, final states by attempt, masked attempts, and the newest version."""
+class Told(NamedTuple):
+    """What a database was told until a transaction: states by attempt, other facts, what the scheduler has learned."""
 
-    attempts: frozenset[int] = frozenset()
-    ended: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
-    masked: int = 0
-    version: Version = 0
-
-
-NO_LIVES = EarlierLives()
+    states: Mapping[int, str]
+    facts: StoreFacts
+    learned: Any
 
 
 class DatabaseChecks:
@@ -121,14 +116,13 @@ class DatabaseChecks:
     def __init__(self) -> None:
         self.lives = 1
         self.recovering = False
-        self._told: Mapping[int, str] = {}
-        self._updates: Version = 0
-        self.read: Callable[[], tuple[dict[int, str], Version]] | None = None
+        self._told = Told({}, StoreFacts(), None)
+        self.read: Callable[[], Told] | None = None
 
     def commit(self) -> None:
         """Note what a committed transaction contains: everything so far."""
         if self.read is not None:
-            self._told, self._updates = self.read()
+            self._told = self.read()
 
     def at_rest(self) -> None:
         """Check, when the process dies outside of any call, that every finished update is written.
@@ -136,8 +130,9 @@ class DatabaseChecks:
         Raises:
             RuleViolated: If one is not.
         """
-        if self.read is not None and (done := self.read()[1]) != self._updates:
-            raise RuleViolated(RULE, f"{done} updates were done, and {self._updates} are written")
+        told = self._told.facts.version
+        if self.read is not None and (done := self.read().facts.version) != told:
+            raise RuleViolated(RULE, f"{done} updates were done, and {told} are written")
 
     def check(self, engine: Engine) -> None:
         """Compare the database of an ended process with what it was told.
@@ -149,15 +144,24 @@ class DatabaseChecks:
         if not inspect(engine).has_table(TRAJECTORIES.name):
             return self._compare({})  # it died before it had tables
         with engine.connect() as connection:
-            columns = TRAJECTORIES.c
-            rows = {row.attempt: row.state for row in connection.execute(select(columns.attempt, columns.state))}
+            found = connection.execute(select(TRAJECTORIES)).all()
+            rows = {row.attempt: row.state for row in found}
             updates = list(connection.scalars(select(UPDATES.c.update).order_by(UPDATES.c.update)))
             joined = BATCH_MEMBERS.join(BATCHES, BATCHES.c.batch == BATCH_MEMBERS.c.batch)
             members = select(BATCH_MEMBERS.c.attempt).select_from(joined).where(BATCHES.c.state == "trained")
             times = Counter(connection.scalars(members))
         self._compare(rows)
-        if updates != list(range(1, self._updates + 1)):
-            raise RuleViolated(RULE, f"{self._updates} updates were written, the database has {updates}")
+        facts = self._told.facts
+        for row in found:
+            told = facts.known[row.attempt]
+            if told != (row.reward, row.num_turns, row.oldest_version, row.newest_version):
+                raise RuleViolated(RULE, f"attempt {row.attempt} was recorded as {told}, and is {row}")
+        reasons = Counter(row.reason for row in found if row.reason is not None)
+        if reasons != {reason: n for reason in Drop if (n := facts.tally[f"dropped/{reason}"])}:
+            raise RuleViolated(RULE, f"dropped are {dict(reasons)}; told were other reasons: {facts.tally}")
+        version = self._told.facts.version
+        if updates != list(range(1, version + 1)):
+            raise RuleViolated(RULE, f"{version} updates were written, the database has {updates}")
         trained = {attempt for attempt, state in rows.items() if state == TrajectoryState.TRAINED.value}
         if doubled := sorted(attempt for attempt, number in times.items() if number > 1):
             raise RuleViolated(RULE, f"attempts {doubled} are in several updates")
@@ -165,35 +169,30 @@ class DatabaseChecks:
             raise RuleViolated(RULE, f"attempts {apart} are trained without an update, or the other way round")
 
     def _compare(self, rows: Mapping[int, str]) -> None:
-        if lost := sorted(self._told.keys() - rows.keys()):
+        told = self._told.states
+        if lost := sorted(told.keys() - rows.keys()):
             raise RuleViolated(RULE, f"attempts {lost} were written, and are gone")
-        if more := sorted(rows.keys() - self._told.keys()):
+        if more := sorted(rows.keys() - told.keys()):
             raise RuleViolated(RULE, f"attempts {more} are stored, of which nothing was written")
         for attempt, state in rows.items():
-            given_back = self.recovering and self._told[attempt] == TrajectoryState.LEASED.value and state in WAITING
-            if state != self._told[attempt] and not given_back:
-                raise RuleViolated(RULE, f"attempt {attempt} was written as {self._told[attempt]}, and is {state}")
+            given_back = self.recovering and told[attempt] == TrajectoryState.LEASED.value and state in WAITING
+            if state != told[attempt] and not given_back:
+                raise RuleViolated(RULE, f"attempt {attempt} was written as {told[attempt]}, and is {state}")
 
-    def begin(self, engine: Engine, version: Version) -> EarlierLives:
+    def begin(self, engine: Engine, version: Version) -> Told:
         """Return what the next life finds after recovery.
 
         Raises:
             RuleViolated: If an update is lost, or a batch was not returned.
         """
         self.recovering = False
-        if version != self._updates:
-            raise RuleViolated(RULE, f"{self._updates} updates were done, and life {self.lives} begins with {version}")
-        columns = TRAJECTORIES.c
-        query = select(columns.attempt, columns.state, columns.cause)
+        _, facts, learned = self._told
+        if version != facts.version:
+            raise RuleViolated(RULE, f"{facts.version} updates were done, and life {self.lives} begins with {version}")
         with engine.connect() as connection:
-            rows = list(connection.execute(query))
-        leased = [attempt for attempt, state, _ in rows if state == TrajectoryState.LEASED.value]
-        if leased:
+            rows = connection.execute(select(TRAJECTORIES.c.attempt, TRAJECTORIES.c.state))
+            found = {row.attempt: row.state for row in rows}
+        if leased := [attempt for attempt, state in found.items() if state == TrajectoryState.LEASED.value]:
             raise RuleViolated(RULE, f"attempts {leased} are leased to an abandoned update")
-        self._told = {attempt: state for attempt, state, _ in rows}
-        return EarlierLives(
-            attempts=frozenset(self._told),
-            ended={attempt: state for attempt, state in self._told.items() if state not in LIVE},
-            masked=sum(cause is not None for _, _, cause in rows),
-            version=version,
-        )
+        self._told = Told(found, facts.crashed(), None)
+        return Told(found, facts.crashed(), learned)

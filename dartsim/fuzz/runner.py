@@ -16,15 +16,23 @@ from dartsim.core.errors import ConfigError, StoreFault
 from dartsim.core.plugin_errors import described, leaves, plugin_error
 from dartsim.core.ports import Store
 from dartsim.core.rng import Streams
-from dartsim.core.types import Weights
+from dartsim.core.types import Task, Weights
 from dartsim.fuzz.cases import Case, Choice
-from dartsim.fuzz.checked_ports import CheckedLearner, CheckedProvider, CheckedWorker, PortMonitor, RuleViolated
-from dartsim.fuzz.checked_store import CheckedStore
+from dartsim.fuzz.checked_ports import (
+    CheckedLearner,
+    CheckedProvider,
+    CheckedService,
+    CheckedWorker,
+    PortMonitor,
+    RuleViolated,
+)
+from dartsim.fuzz.checked_store import CheckedStore, StoreFacts
 from dartsim.fuzz.faulty_database import KINDS as DATABASE_KINDS
-from dartsim.fuzz.faulty_database import NO_LIVES, DatabaseChecks, EarlierLives, FaultyDatabase, ProcessKilled
+from dartsim.fuzz.faulty_database import DatabaseChecks, FaultyDatabase, ProcessKilled, Told
 from dartsim.fuzz.space import STORED, CaseSettings, config_of
 from dartsim.fuzz.system_checks import NEVER, SystemChecks
 from dartsim.observe import Recorder
+from dartsim.run.held_out_attempts import held_out_attempts
 from dartsim.run.prepare import PreparedRun, prepare
 from dartsim.run.resume_point import LIVES, ResumePoint, read_resume_point
 from dartsim.run.sim_cluster import caches, faulty_cluster, learner, modeled_transport, provider, workers
@@ -152,11 +160,11 @@ class _CaseRun:
             on_end=self.reports.append,
         )
 
-    def _opened(self) -> tuple[Store, ResumePoint | None, EarlierLives]:
+    def _opened(self) -> tuple[Store, ResumePoint | None, Told]:
         """Return the store, where the run goes on, and what it left there; as ``dartsim resume`` does it."""
         database, checks = self.database, self.database_checks
         if database is None:
-            return MemoryStore(), None, NO_LIVES
+            return MemoryStore(), None, Told({}, StoreFacts(), None)
         database.begin(self.reports[-1].virtual_seconds if self.reports else 0.0)
         checks.recovering = True
         settings = self.settings
@@ -169,17 +177,18 @@ class _CaseRun:
             store.save({LIVES: [*resume_point.lives, resume_point.as_json()]})
         return store, resume_point, past
 
-    async def _main(self, store: Store, resume_point: ResumePoint | None, past: EarlierLives) -> None:
+    async def _main(self, store: Store, resume_point: ResumePoint | None, past: Told) -> None:
         """Build the system, run it, and check its end state."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, PerturbedLoop)
         self.monitor = monitor = PortMonitor(self.config, keep_log=self.keep)
         monitor.late = self.case.profile != "none" or any(fault.kind in LATE_KINDS for fault in self.case.faults)
-        checked = CheckedStore(monitor, store, past)
-        monitor.updated = past.version
+        checked = CheckedStore(monitor, store, past.facts)
+        monitor.updated = past.facts.version
+        monitor.tasks = frozenset(task.id for task in self.prepared.tasks)
         if self.database is not None:
             self._connect(self.database, checked, loop)
-        system, faults = self._build(loop, checked, resume_point)
+        system, faults = self._build(loop, checked, resume_point, past.learned)
         if self.healed < NEVER:
             loop.call_at(self.healed, loop.calm)
         assert self.checks is not None
@@ -204,7 +213,11 @@ class _CaseRun:
                 database.kill(fault)
             raise SystemExit  # leaves the loop immediately, without cancelling tasks
 
-        checks.read = lambda: (store.states(), store.version)
+        def read() -> Told:
+            return Told(store.states(), store.facts.copy(), None if self.checks is None else self.checks.learned())
+
+        monitor.failed = lambda: database.failed
+        checks.read = read
         database.now, database.on_commit, database.on_death = loop.time, checks.commit, die
         for fault in database.kills():
             loop.call_at(fault.at_seconds, kill, fault)
@@ -214,12 +227,12 @@ class _CaseRun:
             self.checks.at_rest(now)
 
     def _build(
-        self, loop: PerturbedLoop, store: CheckedStore, resume_point: ResumePoint | None
+        self, loop: PerturbedLoop, store: CheckedStore, resume_point: ResumePoint | None, learned: Any
     ) -> tuple[System, FaultFreeCluster]:
         prepared, config, env, monitor = self.prepared, self.config, loop.env, self.monitor
         assert monitor is not None
         streams = Streams(self.case.seed, life=self.database_checks.lives)
-        version = store.version
+        version = store.facts.version
         rollout = config.rollout
         self.recorder = recorder = Recorder(
             loop.time,
@@ -234,27 +247,30 @@ class _CaseRun:
         desktops = provider(prepared, env, streams)
         sim_workers = workers(prepared, env, streams, None, version=version)
         pairs = zip(faults.workers(sim_workers), sim_workers, strict=True)
+        successes = success_pool(config)
+        trains = CheckedLearner(monitor, faults.learner(learner(prepared, None)), store)
         engines = [CheckedWorker(monitor, inner, engine, version) for inner, engine in pairs]
         system = System(
             config,
             tasks=prepared.tasks,
             provider=CheckedProvider(monitor, faults.provider(desktops)),
             engines=engines,
-            learner=CheckedLearner(monitor, faults.learner(learner(prepared, None))),
+            learner=trains,
+            held_out=held_out_attempts(prepared, trains),
             store=cast("Store", store),
             recorder=recorder,
             streams=streams,
-            transport=lambda pool: faults.transport(modeled_transport(config, env, pool)),
-            successes=success_pool(config),
+            transport=lambda pool: CheckedService(monitor, faults.transport(modeled_transport(config, env, pool))),
+            successes=successes,
             weights=Weights(version),
             resume_point=resume_point,
             caches=caches(prepared, sim_workers),
         )
-        monitor.ending = lambda: system.data.ending
         machines = list(dict.fromkeys(desktops.hosts))
         self.checks = SystemChecks(
-            monitor, system, store, engines, machines, healed=self.healed, patience=self.patience
+            monitor, system, store, engines, machines, successes, healed=self.healed, patience=self.patience
         )
+        self.checks.resumed(learned)
         for fault in windows:
             if fault.kind == "publication_repeated" and fault.at_seconds >= loop.time():
                 loop.call_at(fault.at_seconds, self._publish_again, system, store)
@@ -263,8 +279,8 @@ class _CaseRun:
     def _publish_again(self, system: System, store: CheckedStore) -> None:
         """Deliver earlier publications once more, the older one last."""
         self.counts["fault/publication_repeated"] += 1
-        system.pool.publish(Weights(store.version))
-        system.pool.publish(Weights(max(0, store.version - 1)))
+        for version in (store.facts.version, max(0, store.facts.version - 1)):
+            system.pool.sync.publish(Weights(version))
 
 
 def run_case(case: Case, *, mutation: Mutation | None = None, keep: bool = False) -> CaseResult:
@@ -331,9 +347,10 @@ def _models(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str, 
     """Prepare a case's configuration, with the case's success rate for every task."""
     case = Case(preset, 0, dict(choices), (), profile, cluster)
     prepared = prepare(config_of(case))
-    rate = float(CaseSettings(case.choices)["success"])
-    difficulties = {task.id: TaskDifficulty(rate) for task in prepared.tasks}
-    return replace(prepared, difficulties=difficulties, prompts=_prompts(prepared.prompts))
+    settings = CaseSettings(case.choices)
+    held_out = [Task(f"held-out-{number}", "Do it.") for number in range(settings["held_out"])]
+    difficulties = {task.id: TaskDifficulty(float(settings["success"])) for task in (*prepared.tasks, *held_out)}
+    return replace(prepared, held_out=held_out, difficulties=difficulties, prompts=_prompts(prepared.prompts))
 
 
 @lru_cache(maxsize=8)

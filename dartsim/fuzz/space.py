@@ -96,10 +96,22 @@ STORAGE: Mapping[str, Sequence[Choice]] = {"durability": ("batched", "each"), "k
 REVERT: Mapping[str, Sequence[Choice]] = {"revert": ("boot", "fork", "snapshot")}
 """How desktops get ready for the next attempt."""
 
+EVALUATION: Mapping[str, Sequence[Choice]] = {"held_out": (0, 1, 2)}
+"""Held-out tasks, which are attempted among the others before every update."""
+
 LENGTH: Mapping[str, Sequence[Choice]] = {"hours": (0, 6, 24)}
 """Hours with faults, in place of ``fault_seconds``; see ``long_case``."""
 
-SPACE: Mapping[str, Sequence[Choice]] = {**SHAPE, **SCHEDULER, **SPARE, **RULES, **STORAGE, **REVERT, **LENGTH}
+SPACE: Mapping[str, Sequence[Choice]] = {
+    **SHAPE,
+    **SCHEDULER,
+    **SPARE,
+    **RULES,
+    **STORAGE,
+    **REVERT,
+    **EVALUATION,
+    **LENGTH,
+}
 
 MAX_TARGET = 4
 """Targets of windows, modulo the number of components."""
@@ -133,14 +145,29 @@ RULES_SHARE = 0.25
 REVERT_SHARE = 0.2
 """Share of the cases whose desktops return to saved states."""
 
+ENGINES_SHARE = 0.25
+"""Share of the hostile cases whose engines fail more than others."""
+
+ENGINE_KINDS = ("worker_crash", "worker_crash", "load_refused", "weights_torn", "request_failed", "reply_lost")
+"""Their faults; a crash is as likely as two others."""
+
+ENGINES: Mapping[str, Choice] = {"request_tries": 1, "lockstep": True, "envs": 3, "limits": "short request"}
+"""What half of them have: requests are not tried again, and others wait for their replies, but not for long."""
+
+LEARNS: Mapping[str, Choice] = {"pool": True, "attempts_rule": "by_success", "turn_limit": "by_success"}
+"""What half of the cases with crashes have: rules that must not forget what they have learned."""
+
+EVALUATION_SHARE = 0.1
+"""Share of the cases with held-out tasks."""
+
 RATES_SHARE = 0.15
 """Share of the cases with faults at the rates of a profile, instead of single faults at set times."""
 
 RATES_SCALE = 10.0
 """Factor of the rates of a fault profile in a run of minutes."""
 
-SLOW = 8.0
-"""Factor of deadlines for slow desktops and lockstep."""
+SLOW, LOCKSTEP = 8.0, 4.0
+"""Factors of deadlines for slow desktops, and for lockstep."""
 
 ROOMY_GIB = 1024.0
 """Memory of a host that fits any desktops of a case."""
@@ -169,6 +196,11 @@ class CaseSettings:
 def known_presets() -> list[str]:
     """Return the presets that a case may have."""
     return sorted(presets())
+
+
+def shuffled_presets(seed: int) -> list[str]:
+    """Return the presets in an order drawn by seed, so that short searches do not always begin with the same ones."""
+    return [str(name) for name in np.random.Generator(np.random.PCG64(seed)).permutation(known_presets())]
 
 
 def draw_case(
@@ -201,8 +233,8 @@ def draw_case(
         case = Case(preset, seed, choices, profile=faults, cluster=cluster)
     else:
         case = Case(preset, seed, choices, _draw_faults(rng, horizon, faults), cluster=cluster)
-    case = _draw_revert(_draw_rules(_draw_spare(case)))
-    return _draw_stored(case, horizon) if faults == "hostile" else case
+    case = _draw_evaluation(_draw_revert(_draw_rules(_draw_spare(case))))
+    return _draw_stored(_draw_engines(case, horizon), horizon) if faults == "hostile" else case
 
 
 def long_case(preset: str, seed: int, *, hours: int = 24) -> Case:
@@ -273,6 +305,36 @@ def _draw_revert(case: Case) -> Case:
     return replace(case, choices={**case.choices, "revert": REVERT["revert"][1 + int(rng.integers(2))]})
 
 
+def _draw_evaluation(case: Case) -> Case:
+    """Let a share of the cases evaluate held-out tasks, drawn from the case's own seed."""
+    rng = np.random.Generator(np.random.PCG64([case.seed, 5]))
+    if rng.random() >= EVALUATION_SHARE:
+        return case
+    return replace(case, choices={**case.choices, "held_out": EVALUATION["held_out"][1 + int(rng.integers(2))]})
+
+
+def _draw_engines(case: Case, horizon: int) -> Case:
+    """Let the engines of a share of the cases fail while weights and lockstep turns depend on them.
+
+    They are drawn from the case's own seed, so that they shift no other draw.
+    """
+    rng = np.random.Generator(np.random.PCG64([case.seed, 6]))
+    if rng.random() >= ENGINES_SHARE:
+        return case
+    choices = {**case.choices, "workers": 2 + int(rng.integers(2)), **_some(rng, ENGINES, case.preset)}
+    faults = list(case.faults)
+    for _ in range(1 + int(rng.integers(3))):
+        kind, start = ENGINE_KINDS[int(rng.integers(len(ENGINE_KINDS)))], int(rng.integers(horizon))
+        seconds = min((20, 60)[int(rng.integers(2))], horizon - start)
+        faults.append(fault_window(kind, start, seconds, int(rng.integers(MAX_TARGET))))
+    return replace(case, choices=choices, faults=in_order(faults))
+
+
+def _some(rng: np.random.Generator, wanted: Mapping[str, Choice], preset: str) -> dict[str, Choice]:
+    """Return each of these choices with a chance of one half; a preset has its own scheduler."""
+    return {n: value for n, value in wanted.items() if rng.random() < 0.5 and (preset == DRAWN or n not in SCHEDULER)}
+
+
 def _draw_stored(case: Case, horizon: int) -> Case:
     """Add faults of the process and its store to a share of the cases.
 
@@ -287,6 +349,7 @@ def _draw_stored(case: Case, horizon: int) -> Case:
         seconds = min((1, 5, 20, 60)[int(rng.integers(4))], horizon - start)
         drawn.append(fault_window(kinds[int(rng.integers(len(kinds)))], start, seconds))
     stored: dict[str, Choice] = {name: values[1] for name, values in STORAGE.items() if rng.random() < 0.3}
+    stored |= _some(rng, LEARNS, case.preset)
     return replace(case, choices={**case.choices, **stored}, faults=in_order((*case.faults, *drawn)))
 
 
@@ -378,6 +441,7 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
         "trainer": {
             "retry": {"first_seconds": 5.0, "max_seconds": 40.0, "max_failures": None},
             "promotion": {"enabled": False},
+            "evaluation": {"every_updates": 1 if settings["held_out"] else None},
         },
         "cluster": {
             "env": {"profile": "desktop-small" if even else settings["latencies"], "latency": EVEN if even else {}},
@@ -467,8 +531,8 @@ def _deadlines(settings: CaseSettings, lockstep: bool) -> dict[str, Any]:
     if settings["limits"] not in LIMITS:
         return {}
     name, seconds = LIMITS[settings["limits"]]
-    slow = settings["latencies"] == "dart" or lockstep
-    return {"rollout": {"limits": {name: seconds * (SLOW if slow else 1.0)}}}
+    factor = SLOW if settings["latencies"] == "dart" else LOCKSTEP if lockstep else 1.0
+    return {"rollout": {"limits": {name: seconds * factor}}}
 
 
 def _scaled(tree: Mapping[str, Any], settings: CaseSettings) -> dict[str, Any]:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Awaitable, Mapping, Sequence
 from math import inf
+from typing import Any
 
-from dartsim.core.types import TrajectoryState, Version
+import numpy as np
+
+from dartsim.core.types import Attempt, Drop, Ending, StoredSuccess, Task, TrajectoryState, Version, Weights
+from dartsim.curation import SuccessPool
 from dartsim.fuzz.checked_ports import SLACK_SECONDS, CheckedWorker, PortMonitor
 from dartsim.fuzz.checked_store import CheckedStore
 from dartsim.observe import DesktopState, EngineState, TrainerState
+from dartsim.run.held_out_attempts import FIRST_ID
 from dartsim.run.system import System
 from dartsim.sim.host import SimHost
 from dartsim.sim.tasks import pending_tasks
@@ -25,6 +30,21 @@ FREE = (DesktopState.WAIT_ADMISSION, DesktopState.WAIT_UNIT, DesktopState.OFF)
 GONE = (EngineState.DRAINING, EngineState.LOADING)
 """States of a worker that a weight sync has taken out."""
 
+ASKING = (DesktopState.GENERATING, DesktopState.SYNC_WAIT, DesktopState.TURN_WAIT)
+PLAYING = (*ASKING, DesktopState.SETUP, DesktopState.ACTING, DesktopState.EVALUATING)
+"""States of a desktop whose attempt waits for a reply; whose attempt is played."""
+
+CLEANUP_SECONDS = 10.0
+"""How long a start that was given up may clean up."""
+
+TALLIED = (
+    *("trajectories", "trajectory_turns", "rewarded", "admitted_turns", "failed_updates", "updates"),
+    *("trained_trajectories", "trained_turns"),
+    *(f"ending/{ending}" for ending in Ending),
+    *(f"{kind}/{reason}" for kind in ("dropped", "dropped_turns") for reason in Drop),
+)
+"""Counts of the recorder that the store's transitions determine."""
+
 
 class SystemChecks:
     """Checks of a whole system.
@@ -35,6 +55,7 @@ class SystemChecks:
         store: Its store.
         engines: Its workers.
         hosts: The hosts of its desktops.
+        successes: Its success pool, if there is one.
         healed: Virtual time after which there are no faults, or ``NEVER``.
         patience: Seconds within which every healed component must make progress.
     """
@@ -46,6 +67,7 @@ class SystemChecks:
         store: CheckedStore,
         engines: Sequence[CheckedWorker],
         hosts: Sequence[SimHost],
+        successes: SuccessPool | None = None,
         *,
         healed: float,
         patience: float,
@@ -55,15 +77,44 @@ class SystemChecks:
         self._store = store
         self._engines = engines
         self._hosts = hosts
+        self._successes = successes
         self._healed = healed
         self._patience = patience
         self._check_times: list[float] = []
         self._admitted: list[int] = []
         """Attempts admitted until each check."""
         self._num_slots = system.cluster.num_envs
-        self._target: Version = 0
-        """Newest publication."""
-        self._published_at = 0.0
+        self._targets: deque[tuple[float, Version]] = deque([(0.0, 0)])
+        """When the workers' target changed, and to which version."""
+        self._published_at = -inf
+        self._counted: object = None
+        """What the store had been told when the counts were compared last."""
+        self._since: dict[tuple[str, int], tuple[object, float]] = {}
+        """What each slot does, by kind, and since when."""
+        ledger = system.data.ledger
+        monitor.ending = lambda: system.data.ending
+        monitor.admitted = lambda: ledger.admitted
+        monitor.running_of = lambda group: [
+            a.id for a in ledger.running.values() if a.group == group and a.id not in ledger.withdrawn
+        ]
+        publish, published, admit = system.pool.publish, system.data.published, system.data.admit
+
+        def check_publish(weights: Weights) -> None:
+            self._check_publication(weights.version)
+            publish(weights)
+
+        def check_published(version: Version) -> None:
+            self._check_settled(version)
+            published(version)
+            self._published_at = monitor.time()
+
+        def check_admit(slot: int) -> Awaitable[Attempt | None]:
+            monitor.slot_back(slot)
+            return admit(slot)
+
+        data: Any = system.data
+        data.published, data.admit = check_published, check_admit
+        system.pool.publish = check_publish  # type: ignore[method-assign]
 
     def at_rest(self, now: float) -> None:
         """Check everything; called when nothing is ready and time is about to move to ``now``.
@@ -74,11 +125,14 @@ class SystemChecks:
         if self._monitor.violated is not None:
             raise self._monitor.violated
         self._accounts()
+        self._counts()
         self._slots()
         self._calls(now)
+        self._waits(now)
+        self._lockstep()
         self._workers()
-        if self._system.pool.sync.target > self._target:
-            self._target, self._published_at = self._system.pool.sync.target, now
+        if self._system.pool.sync.target > self._targets[-1][1]:
+            self._targets.append((now, self._system.pool.sync.target))
         reason = self._system.data.idle_without_reason()
         if reason is not None:
             self._monitor.fail("I8", reason)
@@ -97,9 +151,9 @@ class SystemChecks:
                 f"{ledger.leased} leased, {ledger.trained} trained, {ledger.dropped} dropped; the store has {leased}, "
                 f"{trained}, {dropped}",
             )
-        if ledger.admitted - len(ledger.running) != len(self._store.seen):
-            places = f"{len(ledger.running)} running, {len(self._store.seen)} recorded"
-            monitor.fail("I1", f"{ledger.admitted} admitted, {places}")
+        recorded = len(self._store.facts.known)
+        if ledger.admitted - len(ledger.running) != recorded:
+            monitor.fail("I1", f"{ledger.admitted} admitted, {len(ledger.running)} running, {recorded} recorded")
         most = self._monitor.config.curation.max_ahead
         # Counted by the store, from what published weights contain.
         ahead = ledger.admitted - dropped - trained
@@ -111,7 +165,8 @@ class SystemChecks:
     def _slots(self) -> None:
         """Check that a slot serves one attempt, running or recorded, and that free slots have none."""
         monitor, leases = self._monitor, self._system.cluster.leases
-        running = sum(attempt.id not in self._store.seen for attempt in leases.values())
+        known = self._store.facts.known
+        running = sum(attempt.id not in known and attempt.id < FIRST_ID for attempt in leases.values())
         num_running = len(self._system.data.ledger.running)
         if running != num_running:
             monitor.fail("I1", f"{num_running} attempts run, slots serve {running} that have not ended")
@@ -131,6 +186,120 @@ class SystemChecks:
             monitor.fail("I9", f"{len(monitor.desktops)} desktops live for {len(leases)} attempts")
         if len(monitor.desktops) > self._monitor.config.rollout.num_desktops:
             monitor.fail("I9", f"{len(monitor.desktops)} desktops live, more than there are places")
+        warm = self._system.warm
+        if warm is not None and not monitor.ending():
+            free, places = set(warm._free), set(range(self._monitor.config.rollout.num_desktops))
+            starting = {key[1] for key in monitor.calls if isinstance(key, tuple) and key[0] == "start"}
+            if free != places - monitor.desktops.keys() - starting or len(free) != len(warm._free):
+                live = f"desktops live in {sorted(monitor.desktops)} and start in {sorted(starting)}"
+                monitor.fail("I9", f"places {sorted(warm._free)} of {len(places)} are free; {live}")
+
+    def _counts(self) -> None:
+        """Check that the recorder and the success pool have counted what the store was told."""
+        monitor, facts, recorder = self._monitor, self._store.facts, self._system.recorder
+        state = (len(facts.known), len(facts.ended), facts.version, facts.leased is None)
+        if state == self._counted:
+            return
+        self._counted = state
+        counts, tally, pool = recorder.counts, facts.tally, self._successes
+        wrong = {name: (counts[name], tally[name]) for name in TALLIED if counts[name] != tally[name]}
+        pairs = {
+            "attempts": (counts["attempts"], self._system.data.ledger.admitted),
+            "staleness_max": (recorder.staleness_max, tally["staleness_max"]),
+            "staleness": (sum(recorder.staleness.values()), tally["trained_turns"]),
+            "staleness_trajectories": (sum(recorder.staleness_trajectories.values()), tally["trained_trajectories"]),
+        }
+        if pool is not None:
+            rescued = tally[f"dropped/{Drop.REPLACED}"]
+            pairs |= {
+                "rescued": (pool.counts["rescued"], rescued),
+                "pool trained": (pool.counts["trained"], tally["pooled_trained"]),
+            }
+            if monitor.config.curation.pool.online:
+                pairs["stored_online"] = pool.counts["stored_online"], tally["stored_online"]
+            entries = pool.entries()
+            if len({entry.trajectory.attempt.id for entry in entries}) < len(entries):
+                wrong["stored twice"] = (len(entries), 0)
+            if rescued == facts.uses.total():  # else a group was dropped after its rescue
+                pairs |= {
+                    f"uses of {number}": (entry.uses, facts.uses[number])
+                    for entry in entries
+                    if (number := entry.trajectory.attempt.id) in facts.known
+                }
+        wrong |= {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+        if wrong:
+            monitor.fail("I1", f"counted, and true: {wrong}")
+
+    def _waits(self, now: float) -> None:
+        """Check that no attempt is played, and none waits for a reply, for longer than it may."""
+        monitor, limits, leases = self._monitor, self._monitor.config.limits, self._system.cluster.leases
+        asks = limits.request_seconds
+        if monitor.config.rollout.lockstep:  # it waits for the others' replies, acts, perhaps unseen, and asks again
+            asks += limits.step_seconds + limits.request_seconds
+        for track in self._system.recorder.desktops.tracks[: self._num_slots]:
+            attempt = leases[track.index].id if track.index in leases and track.state in PLAYING else None
+            replies = len(monitor.replies.get(attempt, ())) if attempt is not None and track.state in ASKING else None
+            for kind, doing, limit in (
+                ("play", attempt, limits.lease_seconds + CLEANUP_SECONDS),
+                ("request", None if replies is None else (attempt, replies), asks),
+            ):
+                before, since = self._since.get((kind, track.index), (None, now))
+                if doing != before:
+                    self._since[kind, track.index] = doing, monitor.time()
+                elif doing is not None and now > since + limit + SLACK_SECONDS:
+                    monitor.fail("I14", f"{kind} of attempt {attempt} takes since t={since:g}, {limit:g} s are allowed")
+
+    def _lockstep(self) -> None:
+        """Check that a turn goes on when all have asked or left, and that nobody takes a turn without the others."""
+        sessions = self._monitor.sessions.values()
+        if not sessions:
+            return
+        waiting = [session for session in sessions if session.track.state == DesktopState.TURN_WAIT]
+        answered = [s for s in waiting if s.replied is not None and s.track.since <= s.replied]
+        over = answered or (waiting and len(waiting) == len(sessions))
+        if over and not any(session.asking for session in sessions):
+            slots = [session.track.index for session in waiting]
+            self._monitor.fail("I8", f"slots {slots} wait for a lockstep turn in which nobody asks")
+        last = max((session.asked for session in sessions if session.asked is not None), default=-inf)
+        if left := [s.track.index for s in sessions if s.opened < last and s.asked != last]:
+            self._monitor.fail("I8", f"slots {left} were left out of the lockstep turn of t={last:g}")
+
+    def _check_publication(self, version: Version) -> None:
+        stored, every = self._store.facts.version, self._monitor.config.trainer.publish_every
+        if version != stored or version % every:
+            self._monitor.fail("I6", f"version {version} is published; {stored} is stored, every {every} are published")
+        data, wait = self._system.data, self._monitor.config.trainer.publish_wait
+        if wait != "nothing" and data.open_groups.groups and not data.ending:
+            self._monitor.fail("I6", f"version {version} is published while {len(data.open_groups.groups)} groups run")
+
+    def _check_settled(self, version: Version) -> None:
+        """Check, when attempts may begin under a version, that the workers have it if the trainer waits for them."""
+        pool = self._system.pool
+        serving = [worker.version for worker in pool.workers if not worker.apart]
+        waits = self._monitor.config.trainer.wait_for_sync and not pool.sync._held
+        if version > pool.sync.target or (waits and (not serving or min(serving) < version)):
+            self._monitor.fail("I6", f"version {version} counts as published, and the workers serve {serving}")
+
+    def learned(self) -> Any:
+        """Return what a crash must not change: counts, open groups, and what the rules have learned."""
+        data, rules = self._system.data, self._system.data._rules
+        groups = data.open_groups
+        places = {
+            group.id: [group.task.id, group.size, group.planned - group.finished, group.turn_limit, group.extra]
+            + [t.attempt.id for t in group.usable]
+            for group in groups.groups.values()
+        }
+        learned = (rules.order, rules.attempts, rules.turn_limits, rules.task_filter, rules.pool)
+        return _plain([places, data.ledger.admitted, groups._drawn, groups._begun, groups._again, *learned])
+
+    def resumed(self, learned: Any) -> None:
+        """Compare a resumed scheduler with what there was at its last transaction, if anything was.
+
+        Raises:
+            RuleViolated: If something was forgotten.
+        """
+        if learned is not None and (now := self.learned()) != learned:
+            self._monitor.fail("I3", f"the scheduler resumes with {now}, and had {learned}")
 
     def _calls(self, now: float) -> None:
         for call in self._monitor.calls.values():
@@ -152,6 +321,10 @@ class SystemChecks:
                 monitor.fail("I6", f"worker {slot.index} is up as version {slot.version}, and has {engine.version}")
         if routable != pool.router.num_routable:
             monitor.fail("I10", f"{routable} workers are up, {pool.router.num_routable} are counted")
+        moving = [slot.index for slot in pool.workers if not (slot.routable or slot.apart)]
+        behind = [slot.index for slot in pool.workers if slot.routable and slot.version < pool.sync.target]
+        if behind and not moving and not pool.sync._held and pool._returns is not None:
+            monitor.fail("I6", f"workers {behind} are up and lack version {pool.sync.target}, and nobody loads it")
         waiting = [t.index for t in self._system.recorder.desktops.tracks if t.state == DesktopState.SYNC_WAIT]
         if waiting and routable:
             monitor.fail("I8", f"desktops {waiting} wait for a pool that is stopped, and {routable} workers are up")
@@ -175,10 +348,12 @@ class SystemChecks:
         for_data = trainer.state == TrainerState.WAIT_DATA or self._system.data.holds_publication
         if trainer.since < since and not for_data:
             monitor.fail("I11", f"the trainer is {TrainerState(trainer.state).name} since t={trainer.since:g}")
-        if self._published_at < since:
-            behind = [w.index for w in self._system.pool.workers if w.version < self._target or not w.routable]
-            if behind:
-                monitor.fail("I11", f"workers {behind} do not serve version {self._target}")
+        while len(self._targets) > 1 and self._targets[1][0] < since:
+            self._targets.popleft()
+        target = self._targets[0][1]
+        for worker in self._system.pool.workers:
+            if worker.version < target or (not worker.routable and worker.track.since < since):
+                monitor.fail("I11", f"worker {worker.index} does not serve version {target} since t={since:g}")
 
     def at_end(self, seconds: float) -> None:
         """Check the end state of a run, after ``seconds`` of virtual time.
@@ -190,6 +365,7 @@ class SystemChecks:
             raise self._monitor.violated
         self._drained()
         self._terminal()
+        self._counts()
         self._times(seconds)
 
     def _drained(self) -> None:
@@ -215,17 +391,16 @@ class SystemChecks:
     def _terminal(self) -> None:
         ledger, store, monitor = self._system.data.ledger, self._store, self._monitor
         self._system.data.check()
-        counts = self._system.recorder.counts
         if ledger.running or ledger.leased or store.live:
             monitor.fail(
                 "I2", f"{len(ledger.running)} run, {ledger.leased} are leased, {len(store.live)} have no last state"
             )
-        if ledger.trained + ledger.dropped != ledger.admitted or len(store.seen) != ledger.admitted:
+        if ledger.trained + ledger.dropped != ledger.admitted or len(store.facts.known) != ledger.admitted:
             monitor.fail("I2", f"{ledger.admitted} admitted, {ledger.trained} trained, {ledger.dropped} dropped")
-        if sum(n for name, n in counts.items() if name.startswith("ending/")) != ledger.admitted:
-            monitor.fail("I2", "the endings that were counted are not the attempts that were admitted")
-        if sum(n for name, n in counts.items() if name.startswith("cause/")) != store.masked:
-            monitor.fail("I2", f"{store.masked} attempts are masked, but other causes were counted: {Counter(counts)}")
+        causes = {name: n for name, n in self._system.recorder.counts.items() if name.startswith("cause/")}
+        told = {name: n for name, n in store.facts.tally.items() if name.startswith("cause/")}
+        if causes != told:
+            monitor.fail("I2", f"attempts were masked by {told}, and counted were {causes}")
 
     def _times(self, seconds: float) -> None:
         """Check that every component was always in one state, and that no host used more than its cores."""
@@ -244,3 +419,23 @@ class SystemChecks:
 def _is_empty(host: SimHost) -> bool:
     full = host.memory.level == host.memory.capacity and not host.memory.get_queue
     return bool(full and not host.starts.count and not host.starts.queue and not host.cores.num_jobs)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as lists, mappings, numbers and texts, which a crash and a resume must not change."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, StoredSuccess):
+        return [value.trajectory.attempt.id, value.uses, value.origin.value]
+    if isinstance(value, Task):
+        return value.id
+    if isinstance(value, np.random.Generator):
+        return value.bit_generator.state
+    if isinstance(value, Mapping):
+        return {str(key): _plain(value[key]) for key in sorted(value) if value[key] != 0}
+    if isinstance(value, list | tuple | deque):
+        return [_plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    names = getattr(type(value), "__slots__", None) or vars(value)
+    return {name: _plain(getattr(value, name)) for name in names}

@@ -13,7 +13,7 @@ import pytest
 from dartsim.core.errors import ConfigError
 from dartsim.fuzz import Case, Chunk, draw_case, fault_window, from_token, run_case, search, shrink
 from dartsim.fuzz.case_directory import write_case_directory
-from dartsim.fuzz.space import RULES, SPACE, STORED, config_of, drawn_kinds, known_presets, long_case
+from dartsim.fuzz.space import RULES, SPACE, STORED, config_of, drawn_kinds, known_presets, long_case, shuffled_presets
 from experiments.planted_bugs import MUTATIONS
 
 # Found by the search, and mended since: what was wrong, and the case as it was made simple.
@@ -123,6 +123,11 @@ REFUSED = Case(
 WRITTEN = Case("drawn", 1, {"envs": 3, "durability": "each"}, (fault_window("killed_after_commit", 20, 20),))
 """One that dies as soon as a transaction is written, before anything comes after it."""
 
+LEARNED = replace(
+    KILLED, choices={**KILLED.choices, "pool": True, "attempts_rule": "by_success", "turn_limit": "by_success"}
+)
+"""One whose rules learn, and must not forget."""
+
 MORTAL = {
     "trained before commit": KILLED,
     "late state": WRITTEN,
@@ -130,6 +135,10 @@ MORTAL = {
     "forgotten attempts": KILLED,
     "forgotten transaction": REFUSED,
     "rows before state": WRITTEN,
+    "same seeds again": KILLED,
+    "pool forgotten": LEARNED,
+    "rates forgotten": LEARNED,
+    "limits forgotten": LEARNED,
 }
 
 QUICK = (
@@ -140,6 +149,12 @@ QUICK = (
     "reload overlap",
     "unbounded queue",
     "state left behind",
+    "one pass",
+    "settled by one",
+    "stored twice",
+    "seed of the group",
+    "place lost",
+    "unit opens early",
 )
 
 
@@ -220,6 +235,13 @@ def test_slots_to_spare_add_attempts_in_a_share_of_the_cases():
     assert drawn(0, preset="dart").choices.keys().isdisjoint({"admission"})
     played = [run_case(case, keep=True) for case in spare[:4]]
     assert not any(result.failed for result in played)
+
+
+def test_presets_come_in_an_order_drawn_by_seed():
+    orders = [shuffled_presets(seed) for seed in range(3)]
+    assert all(sorted(order) == known_presets() for order in orders)
+    assert len({order[0] for order in orders}) > 1
+    assert shuffled_presets(1) == orders[1]
 
 
 def test_a_share_of_the_drawn_schedulers_has_rules_of_other_systems():

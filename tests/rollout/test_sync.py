@@ -388,6 +388,37 @@ async def test_a_worker_that_is_down_is_asked_nothing_until_it_is_back(fakes):
     assert service.recorder.counts["fault/request_worker"] == 2
 
 
+async def test_a_worker_that_comes_back_loads_what_was_published_meanwhile(fakes):
+    """Worker 0 is down from 10 to 100; version 1 is served by the other one from 53, and nothing is published again."""
+    engines = [Mortal(fakes.Engine(), down=10.0, up=100.0), fakes.Engine(1)]
+    service, _ = service_of(fakes, engines, clients=2)
+    clients = [asyncio.get_running_loop().create_task(asking(fakes, service, n, 20.0)) for n in range(2)]
+    await asyncio.gather(*clients)
+    await asyncio.sleep(40.0 - fakes.now())
+    service.publish(Weights(1))
+    await service.settled(1)
+    await asyncio.sleep(99.0 - fakes.now())
+    assert [(worker.version, worker.apart) for worker in service.workers] == [(0, True), (1, False)]
+    await asyncio.sleep(12.0)
+    assert engines[0].inner.loads == [(100.0, 110.0, 1)]
+    assert [(worker.version, worker.apart, worker.routable) for worker in service.workers] == [(1, False, True)] * 2
+
+
+async def test_a_worker_that_loads_at_last_also_loads_what_was_published_during_that(fakes):
+    """Worker 0 loads version 1 from 180 to 240, in vain before; the others load version 2 meanwhile, until 220."""
+    engines = [fakes.Engine(load_seconds=60.0, load_faults=[True] * 2), fakes.Engine(1), fakes.Engine(2)]
+    service, _ = service_of(fakes, engines, retry_seconds=20.0, tries=2)
+    service.publish(Weights(1))
+    await asyncio.sleep(200.0)
+    assert [worker.apart for worker in service.workers] == [True, False, False]
+    service.publish(Weights(2))
+    await service.settled(2)
+    assert fakes.now() == 220.0
+    await asyncio.sleep(90.0)
+    assert [version for _, _, version in engines[0].loads] == [1, 1, 1, 2]
+    assert [(worker.version, worker.apart) for worker in service.workers] == [(2, False)] * 3
+
+
 async def test_requests_wait_in_the_pool_while_its_only_worker_is_down(fakes):
     engine = Mortal(fakes.Engine(), down=4.0, up=50.0)
     service, _ = service_of(fakes, [engine], clients=2)

@@ -240,6 +240,18 @@ def test_the_success_pool_comes_back(place, made, tmp_path):
     assert [entry.trajectory.attempt.id for entry in load_successes(place.engine(), blobs=blobs)] == [1, 4]
 
 
+def test_successes_of_one_instant_come_back_in_the_order_in_which_they_were_stored(place, made):
+    pool, again, store = SuccessPool(), SuccessPool(), place.store()
+    ended = [made.ended(number) for number in (5, 2, 3)]
+    for trajectory in ended:
+        store.record(trajectory)
+        pool.learn([trajectory], now=80.0)
+    store.keep_successes(pool.entries())
+    again.restore(load_successes(place.engine()), {})
+    assert [entry.trajectory.attempt.id for entry in again.entries()] == [3, 2, 5]
+    assert [entry.stored for entry in again.entries()] == [entry.stored for entry in pool.entries()]
+
+
 def test_only_live_trajectories_keep_their_turns_if_so_asked(place, made, tmp_path):
     blobs = BlobStore(tmp_path / "screens")
     store = place.store(keep="live", blobs=blobs)
