@@ -211,7 +211,7 @@ def test_a_comparison_over_seeds_shows_means_and_on_a_workload_nothing_published
     ("out", "folder"), [(("--out", "both"), "both"), ((), "runs/compare-coupled-dart-measured")], ids=["named", "new"]
 )
 def test_the_same_command_finishes_an_interrupted_comparison(dartsim, monkeypatch, out, folder):
-    arguments = ("compare", "coupled", "dart-measured", "--hours", "0.2", *out, "--json", "rows.json")
+    arguments = ("compare", "coupled", "dart-measured", "--on", "laptop", "--hours", "0.5", *out, "--json", "rows.json")
 
     def first_only(runs, *_):
         execute(runs[0].config, runs[0].path)
@@ -260,7 +260,7 @@ def test_files_are_compared_with_presets_on_the_same_cluster(dartsim, capsys):
     Path("latencies.toml").write_text("[cluster.env.latency]\nstep = 2.5\n")
     arguments = ("--on", "cluster.toml", "--profile", "latencies.toml", "--hours", "0.2")
     arguments += ("--out", "both", "--json", "rows.json")
-    assert dartsim("compare", "mine.toml", "areal-eta4", *arguments) == 0
+    assert dartsim("compare", "mine.toml", "areal-eta4", *arguments) == 18, "too short to train anything"
     assert [row["scheduler"] for row in json.loads(Path("rows.json").read_text())] == ["mine", "areal-eta4"]
     summaries = [json.loads(Path(f"both/{name}-seed0/summary.json").read_text()) for name in ("mine", "areal-eta4")]
     assert [made["config"]["rollout"]["num_envs"] for made in summaries] == [4, 4]
@@ -286,6 +286,8 @@ def test_a_comparison_fails_if_a_condition_holds(dartsim, capsys):
         "--hours",
         "0.5",
         "--seeds",
+        "2",
+        "--max-seeds",
         "2",
         "--junit",
         "gate.xml",
