@@ -290,7 +290,9 @@ class SystemChecks:
             for group in groups.groups.values()
         }
         learned = (rules.order, rules.attempts, rules.turn_limits, rules.task_filter, rules.pool)
-        return _plain([places, data.ledger.admitted, groups._drawn, groups._begun, groups._again, *learned])
+        # Tasks of groups that are stale by then are offered again at once.
+        again = None if self._monitor.config.curation.staleness.requeue else groups._again
+        return _plain([places, data.ledger.admitted, groups._drawn, groups._begun, again, *learned])
 
     def resumed(self, learned: Any) -> None:
         """Compare a resumed scheduler with what there was at its last transaction, if anything was.
