@@ -125,7 +125,7 @@ class UpdateUncertain(LearnerFault):
 
 
 class PlugInFailed(DartsimError):
-    """The code of a plug-in raised an error, or a rule decided what cannot be done; the run ends."""
+    """The code of a plug-in raised an error, of which the message has the line, or decided what cannot be done."""
 
 
 class NothingCollected(DartsimError):
@@ -140,10 +140,6 @@ class NothingTrained(DartsimError):
     """
 
     result: object = None
-
-
-class PlugInFailed(DartsimError):
-    """The code of a plug-in raised an error; the message has its line."""
 
 
 class SimulationError(DartsimError):

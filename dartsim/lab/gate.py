@@ -312,7 +312,7 @@ class Comparison:
             raise ConfigError(f"{condition!r} needs two seeds or more: with one, chance cannot be told from a loss")
         first, *_ = self.schedulers
         for name in (first, known.base):
-            if name in self.failures:
+            if name is not None and name in self.failures:
                 return ConditionResult(known, {}, failure=self.failures[name])
         others = [known.factor] * len(self.seeds) if known.base is None else self._values(known.base, known.figure)
         factor = 1.0 if known.base is None else known.factor
