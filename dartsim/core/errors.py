@@ -22,7 +22,6 @@ DartsimError
 ├── PlugInFailed           the code of a plug-in raised an error, or a rule decided what cannot be done
 ├── NothingCollected       no success was collected: nothing was written
 ├── NothingTrained         a simulated run trained nothing
-├── PlugInFailed           the code of a plug-in raised an error
 ├── SimulationError        virtual time cannot go on
 │   ├── Stalled            tasks wait and nothing is left that could wake them
 │   ├── LimitReached       a virtual-time or event limit was hit

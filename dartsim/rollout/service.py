@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from dartsim.config.sections.rollout import RolloutConfig
@@ -91,11 +91,6 @@ class RolloutService:
         worker.apart = False
         self.bring_up(worker)
         await self.sync.look_again()  # it may have missed a publication
-
-    @property
-    def published(self) -> Collection[Version]:
-        """The versions that a worker may serve."""
-        return self.sync.published
 
     @property
     def waiting(self) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from dartsim.config.sections.rollout import SyncConfig
-from dartsim.core.answers import text_of, worker_fault
+from dartsim.core.answers import text_of
 from dartsim.core.errors import WorkerFault, cause_of
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.time_limit import TimeLimit
@@ -68,8 +68,6 @@ class WeightSync:
         self._mode = config.sync_mode
         self._load_seconds = load_seconds
         self._target = weights
-        self.published = {weights.version}
-        """Versions of weights that workers were, or may be, told to load."""
         self.since = service.recorder.clock()
         """When it began to wait, or to sync; loop time."""
         self._published = asyncio.Event()
@@ -83,7 +81,6 @@ class WeightSync:
         if weights.version <= self._target.version:
             return
         self._target = weights
-        self.published.add(weights.version)
         self.since = self._service.recorder.clock()
         self._published.set()
 
@@ -192,8 +189,8 @@ class WeightSync:
         try:
             with TimeLimit(self._load_seconds):
                 await worker.engine.load(weights, mode)
-        except BaseException as error:
-            fault = LoadTimedOut(self._load_seconds) if isinstance(error, TimeoutError) else worker_fault(error)
+        except (WorkerFault, TimeoutError) as error:
+            fault = error if isinstance(error, WorkerFault) else LoadTimedOut(self._load_seconds)
             logger.warning("worker %d, version %d: %s", worker.index, weights.version, fault)
             counts = self._service.recorder.counts
             counts["fault/load"] += 1

@@ -6,10 +6,9 @@ Compiled in wheels. mypyc's coroutines lose an exception that is being handled w
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from dartsim.core.answers import check_observation, check_reply, worker_fault
+from dartsim.core.answers import check_observation
 from dartsim.core.errors import EnvBroken, PlugInFailed, WorkerFault
 from dartsim.core.types import Attempt, Ending, Reply, Request, Turn, Version, new_request, new_turn
 from dartsim.observe.packed_rows import PackedRows
@@ -107,11 +106,9 @@ class WorkerSlot(Routed):
 
     Attributes:
         apart: Whether it is down and comes back by itself; weight syncs skip it until then.
-        trusted: Whether its class says that what it answers needs no check, and what it raises is a bug: a simulated
-            engine, whose turns take microseconds.
     """
 
-    __slots__ = ("apart", "drained", "engine", "track", "trusted", "version")
+    __slots__ = ("apart", "drained", "engine", "track", "version")
 
     def __init__(self, index: int, engine: PolicyWorker, track: Track, version: Version) -> None:
         super().__init__(index)
@@ -120,7 +117,6 @@ class WorkerSlot(Routed):
         self.version = version
         self.drained: asyncio.Future[None] | None = None
         self.apart = False
-        self.trusted = "trusted" in type(engine).__dict__  # not inherited
 
 
 class SessionPool(Protocol):
@@ -129,9 +125,6 @@ class SessionPool(Protocol):
     recorder: Recorder
     router: Router
     max_tries: int
-
-    @property
-    def published(self) -> Collection[Version]: ...
 
     async def wait_until_up(self, track: Track) -> None: ...
     def count_fault(self, fault: WorkerFault) -> None: ...
@@ -178,20 +171,13 @@ class PoolSession:
                 worker.track.enter(BUSY)
             reply: Reply | None = None
             try:
-                if worker.trusted:
-                    reply = await worker.engine.generate(request)
-                else:
-                    answer: Any = await worker.engine.generate(request)
-                    reply = check_reply(answer, service.published)
-            except BaseException as error:
-                if worker.trusted and not isinstance(error, WorkerFault):
-                    raise
-                fault = worker_fault(error)
+                reply = await worker.engine.generate(request)
+            except WorkerFault as fault:
                 service.count_fault(fault)
                 service.set_apart(worker, fault)
                 faults += 1
                 if faults >= service.max_tries:
-                    raise fault from fault.__cause__
+                    raise
             finally:
                 self._last = worker
                 router.end(worker)

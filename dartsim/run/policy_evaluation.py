@@ -28,6 +28,7 @@ from dartsim.observe.success import success_figures
 from dartsim.real.loop import RunLoop
 from dartsim.real.osworld.pyautogui_code import plain, snippets
 from dartsim.real.ray_cluster.backend import session
+from dartsim.rollout.checked_worker import checked
 from dartsim.run.backends import BackendContext
 from dartsim.run.evaluation_results import AttemptKey, AttemptResult, EvaluationFolder
 from dartsim.run.prepare import PreparedRun
@@ -285,7 +286,8 @@ def evaluate_policy(
                     config,
                     source=source,
                     provider=screens,
-                    engines=faults.workers(cast("Sequence[SimWorker]", engines)),  # they have faults if all is modeled
+                    # They have faults if all is modeled.
+                    engines=checked(faults.workers(cast("Sequence[SimWorker]", engines)), weights.version),
                     recorder=recorder,
                     transport=lambda pool: faults.transport(transport(context, pool)),
                     weights=weights,

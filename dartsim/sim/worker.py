@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from dartsim.core.compiled import mypyc_attr
 from dartsim.core.errors import WorkerFault, WorkerRestarted
@@ -69,8 +69,6 @@ class SimWorker:
         control: The event loop that handles replies and loads, if it is so busy that they wait for it.
         prepare_seconds: Time of a weight sync before the engine is touched, such as writing the weights to a disk.
     """
-
-    trusted: ClassVar[bool] = True  # see ``dartsim.rollout.turns.WorkerSlot``
 
     def __init__(
         self,
