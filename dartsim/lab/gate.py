@@ -311,9 +311,9 @@ class Comparison:
         if len(self.seeds) < 2:
             raise ConfigError(f"{condition!r} needs two seeds or more: with one, chance cannot be told from a loss")
         first, *_ = self.schedulers
-        for name in (first, known.base):
-            if name is not None and name in self.failures:
-                return ConditionResult(known, {}, failure=self.failures[name])
+        for name, failure in self.failures.items():
+            if name in (first, known.base):
+                return ConditionResult(known, {}, failure=failure)
         others = [known.factor] * len(self.seeds) if known.base is None else self._values(known.base, known.figure)
         factor = 1.0 if known.base is None else known.factor
         values = [own - factor * other for own, other in zip(self._values(first, known.figure), others, strict=True)]
