@@ -111,7 +111,7 @@ FILE = ("controller", "get_file")
         OK + b"Content-Length: 3\r\n\r\n" + b"the file",
         OK + b"Content-Length: 99\r\n\r\n" + b"the file",
         OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nthe",
-        OK + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"the file"),
+        OK + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"the file", mtime=0),
         OK + b"Content-Type: text/html\r\n\r\n<p>Bad gateway",
         b"HTTP/1.1 502 Bad gateway\r\n\r\n",
         b"HTTP/1.1 404 Not found\r\n\r\n<!doctype html><p>no such route",
