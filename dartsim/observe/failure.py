@@ -28,7 +28,7 @@ CANCELED = ("run ended", "withdrawn", "interrupted")
 
 
 def why_nothing_trained(
-    figures: Mapping[str, Any], *, admission: str, batch: str, failed_updates: int, updating: bool
+    figures: Mapping[str, Any], *, admission: str, batch: str, batch_attempts: int, failed_updates: int, updating: bool
 ) -> str | None:
     """Return why a run trained nothing, as sentences; None if it trained something.
 
@@ -36,6 +36,7 @@ def why_nothing_trained(
         figures: As ``dartsim.observe.figures.summary``.
         admission: Why no other attempt began at its end.
         batch: What the next batch lacked then.
+        batch_attempts: Attempts of the smallest batch.
         failed_updates: Updates that failed before.
         updating: Whether an update ran then.
     """
@@ -55,10 +56,10 @@ def why_nothing_trained(
         return f"Nothing was trained: {plural(failed_updates, 'update')} failed, none finished; the log has the errors."
     if updating:
         return f"Nothing was trained: the run of {hours} is too short: its first update had not finished."
-    return f"Nothing was trained: {_without_an_update(figures, hours, batch)}"
+    return f"Nothing was trained: {_without_an_update(figures, hours, batch, batch_attempts)}"
 
 
-def _without_an_update(figures: Mapping[str, Any], hours: str, batch: str) -> str:
+def _without_an_update(figures: Mapping[str, Any], hours: str, batch: str, batch_attempts: int) -> str:
     """Return why no batch was taken, although attempts began."""
     canceled = figures["endings"].get(Ending.CANCELLED, 0)
     ended = sum(figures["endings"].values()) - canceled
@@ -72,7 +73,7 @@ def _without_an_update(figures: Mapping[str, Any], hours: str, batch: str) -> st
         return f"the run of {hours} is too short: none of its {plural(figures['attempts'], 'attempt')} ended."
     if lost.get(Drop.MASKED, 0) >= ended:
         return f"all {plural(ended, 'attempt')} that ended were masked ({_causes(figures)})."
-    if 2 * sum(lost.values()) > ended:
+    if ended >= batch_attempts and 2 * sum(lost.values()) > ended:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in lost.items())
         masked = f" (masked: {_causes(figures)})" if Drop.MASKED in lost else ""
         return (

@@ -72,7 +72,7 @@ def run_result(
     recorder = system.recorder
     share = prepared.config.run.warmup_share
     figures = summary(recorder, warmup_share=share, peak_tokens_per_second=prepared.peak_tokens_per_second)
-    figures["failure"] = None if interrupted else _failure(system, figures)
+    figures["failure"] = None if interrupted else _failure(prepared, system, figures)
     if (steady := system.end.steady) is not None:
         hours = prepared.config.run.hours
         figures["steady"] = steady.as_json(hours=figures["simulated_hours"], planned_hours=hours)
@@ -87,7 +87,7 @@ def run_result(
     )
 
 
-def _failure(system: System, figures: dict[str, Any]) -> str | None:
+def _failure(prepared: PreparedRun, system: System, figures: dict[str, Any]) -> str | None:
     """Return why a run counts as failed, and raise the alarm; None if its figures are those of a run that trains."""
     ended_by = next((alarm for alarm in system.recorder.alarms if alarm.name == system.end.alarm), None)
     if ended_by is not None:
@@ -98,6 +98,7 @@ def _failure(system: System, figures: dict[str, Any]) -> str | None:
         figures,
         admission=last.admission(),
         batch=last.batch(),
+        batch_attempts=prepared.config.curation.batch.min_groups * prepared.config.curation.attempts.group_size,
         failed_updates=system.recorder.counts["failed_updates"] - bool(last.leased),
         updating=bool(last.leased),
     )
