@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from traceback import format_exception_only, walk_tb
 
 from dartsim.core.errors import DartsimError, PlugInFailed
-from dartsim.core.registry import plugin_modules
+
+PLUGIN_MODULES: set[str] = set()
+"""The modules of plug-ins: those that registered components, and those that were named."""
 
 
 @contextmanager
@@ -53,11 +55,11 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 def _place(error: BaseException) -> str | None:
     """Return the innermost line of a plug-in that we called, as in a traceback; None if there is none."""
-    known, inside, place = plugin_modules(), False, None
+    inside, place = False, None
     for frame, number in walk_tb(error.__traceback__):
         module = str(frame.f_globals.get("__name__"))
         inside = inside or module.startswith("dartsim.")
-        if inside and module in known:
+        if inside and module in PLUGIN_MODULES:
             code = frame.f_code
             place = f'  File "{code.co_filename}", line {number}, in {code.co_name}'
             if line := linecache.getline(code.co_filename, number).strip():

@@ -42,6 +42,7 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, Validati
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from dartsim.core.errors import ConfigError, did_you_mean
+from dartsim.core.plugin_errors import PLUGIN_MODULES, described
 from dartsim.core.section import Section
 
 PACKAGES: Mapping[str, str | None] = {
@@ -129,8 +130,6 @@ class NamedComponent:
 
 _components: dict[str, dict[str, Any]] = {kind: {} for kind in PACKAGES}
 _loaded: set[str] = set()
-_named: set[str] = set()
-"""Modules that were imported because a user named them."""
 
 
 def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
@@ -156,6 +155,7 @@ def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
                     f"there is a built-in component of kind {kind} named {name!r}; rename {_path(component)}"
                 )
             _check_method(kind, component)
+            PLUGIN_MODULES.add(component.__module__)
         before = known.get(name)
         if before is not None and _path(before) != _path(component):
             raise ValueError(f"there are two components of kind {kind} named {name!r}: {before}, {component}")
@@ -315,8 +315,6 @@ def use_plugin(module: str, named_by: str = "--plugin") -> None:
             f"{named_by} {module}: {error}; wanted a module that Python can import: install it, or start in its folder"
         ) from None
     except Exception as error:
-        from dartsim.core.plugin_errors import described
-
         raise ConfigError(f"{named_by} {module} cannot be imported: {described(error)}") from error
     os.environ[VARIABLE] = ",".join(dict.fromkeys([*used_plugins(), module]))
 
@@ -370,15 +368,9 @@ def check_module_name(module: str, named_by: str) -> None:
         raise ConfigError(f"{named_by} {module!r}: wanted a module's name, such as package.module")
 
 
-def plugin_modules() -> set[str]:
-    """Return the names of the modules of plug-ins: those that registered components, and those that were named."""
-    registered = {item.__module__ for known in _components.values() for item in known.values()}
-    return _named | {module for module in registered if not module.startswith("dartsim.")}
-
-
 def import_module_here(module: str) -> ModuleType:
     """Import a module that a user names, which may be in the working directory."""
-    _named.add(module)
+    PLUGIN_MODULES.add(module)
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)
     return import_module(module)

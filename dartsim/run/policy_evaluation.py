@@ -28,7 +28,7 @@ from dartsim.observe.success import success_figures
 from dartsim.real.loop import RunLoop
 from dartsim.real.osworld.pyautogui_code import plain, snippets
 from dartsim.real.ray_cluster.backend import session
-from dartsim.rollout.checked_worker import checked
+from dartsim.rollout.guarded_worker import guarded
 from dartsim.run.backends import BackendContext
 from dartsim.run.evaluation_results import AttemptKey, AttemptResult, EvaluationFolder
 from dartsim.run.prepare import PreparedRun
@@ -287,7 +287,7 @@ def evaluate_policy(
                     source=source,
                     provider=screens,
                     # They have faults if all is modeled.
-                    engines=checked(faults.workers(cast("Sequence[SimWorker]", engines)), weights.version),
+                    engines=guarded(faults.workers(cast("Sequence[SimWorker]", engines)), weights.version),
                     recorder=recorder,
                     transport=lambda pool: faults.transport(transport(context, pool)),
                     weights=weights,

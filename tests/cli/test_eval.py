@@ -124,7 +124,13 @@ def test_an_evaluation_goes_on_where_it_was_cut_off(served: Any, dartsim: Any, c
 
 def test_masked_attempts_are_named_and_are_the_exit_code(served: Any, dartsim: Any, capsys: Any):
     answer = served.answer
-    served.answer = lambda messages: "" if answer(messages) == DOES_NOTHING else answer(messages)
+
+    def filtered(messages: Any) -> str:
+        text = answer(messages)
+        served.finish_reason = "content_filter" if text == DOES_NOTHING else "stop"
+        return "" if text == DOES_NOTHING else text
+
+    served.answer = filtered
     assert dartsim(*command(served, "--steps", "1", "--json", "-", "--set", "rollout.request_tries=1")) == 1
     captured = capsys.readouterr()
     (budget,) = json.loads(captured.out)["budgets"]

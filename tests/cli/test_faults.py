@@ -32,7 +32,7 @@ def test_the_table_is_to_be_had_as_json(dartsim, capsys):
 
 
 def test_a_profile_strikes_a_run(dartsim, capsys):
-    assert dartsim("run", *SMALL, "--faults", "hostile", "--out", "run") == 0
+    assert dartsim("run", *SMALL, "--hours", "2", "--faults", "hostile", "--out", "run") == 0
     summary = json.loads(Path("run/summary.json").read_text())
     assert set(summary["faults"]) & set(KINDS)
     assert 'profile = "hostile"' in Path("run/config.toml").read_text()

@@ -350,7 +350,7 @@ def test_batches_that_cannot_be_trained_raise_untrainable():
 
     found = suffer(spoil)
     assert "untrainable" in names(found)
-    assert {alarm.kind.code for alarm in found if alarm.name == "untrainable"} == {18}
+    assert {alarm.kind.code for alarm in found if alarm.name == "untrainable"} == {20}
 
 
 def test_a_disk_that_fills_raises_disk_near_full_once():

@@ -23,7 +23,7 @@ from dartsim.core.errors import EnvFault
 from dartsim.core.png import Screenshot, encode_png
 from dartsim.core.types import Ending, Observation, TrajectoryState, UpdateResult, Weights
 from dartsim.observe.recorder import Listener
-from dartsim.rollout.checked_worker import CheckedWorker
+from dartsim.rollout.guarded_worker import GuardedWorker
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build
 from dartsim.sim import run_virtual
@@ -129,7 +129,7 @@ def run(folder: Path, port: str, call: str, wrongs: dict[str, Callable[[Any], An
             system.cluster.provider = LyingProvider(system.cluster.provider, lies)
         elif port == "worker":
             for worker in system.pool.workers:
-                worker.engine = CheckedWorker(Lying(worker.engine, lies), worker.version)
+                worker.engine = GuardedWorker(Lying(worker.engine, lies), worker.version)
         else:
             system.trainer.learner = Lying(system.trainer.learner, lies)
         more = [10]

@@ -90,14 +90,6 @@ def test_it_is_judged_in_real_time_too():
     assert judged["best_version"] >= 2
 
 
-def test_what_an_unfinished_run_promoted_is_removed(tmp_path):
-    (tmp_path / "run" / BEST / "model").mkdir(parents=True)
-    config = load(preset_name="tiny", overrides=[*SMALL, "run.updates=1", "trainer.promotion.max_loss=none"])
-    run, _ = execute(config, tmp_path / "run")
-    assert run.summary["promotion"]["kept"] == 1
-    assert not (tmp_path / "run" / BEST).exists()
-
-
 @pytest.mark.parametrize(
     ("preset", "overrides"), [("dart", []), ("tiny", ["tasks.held_out=7", "run.target_success=none"])]
 )

@@ -25,6 +25,7 @@ class Endpoint:
         script: What happens to the next requests, instead of an answer: a status, a status with headers, raw bytes of
             an answer, or ``close`` (the connection is closed midway).
         answer: The reply to all others.
+        finish_reason: Why replies end.
         broken: The status of all requests from now on.
     """
 
@@ -33,6 +34,7 @@ class Endpoint:
         self.model = model
         self.key = key
         self.answer = answer
+        self.finish_reason = "stop"
         self.bodies: list[dict[str, Any]] = []
         self.script: deque[Any] = deque()
         self.broken: int | None = None
@@ -64,7 +66,7 @@ class Endpoint:
             "completion_tokens": 7,
             "total_tokens": 1007 + len(self.bodies),
         }
-        choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+        choices = [{"index": 0, "message": message, "finish_reason": self.finish_reason}]
         answer = {
             "id": "chatcmpl-1",
             "object": "chat.completion",

@@ -1,4 +1,4 @@
-"""``CheckedWorker``: a worker of anybody's code, whose answers are checked and whose errors are faults."""
+"""``GuardedWorker``: a worker of anybody's code, whose answers are checked and whose errors are faults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Reply, Request, Version, Weights
 
 
-class CheckedWorker:
+class GuardedWorker:
     """Passes on what a worker does; whatever it answers or raises that breaks its port is a ``WorkerFault``.
 
     Args:
@@ -43,6 +43,6 @@ class CheckedWorker:
             raise fault from fault.__cause__
 
 
-def checked(workers: Sequence[PolicyWorker], version: Version) -> list[PolicyWorker]:
+def guarded(workers: Sequence[PolicyWorker], version: Version) -> list[PolicyWorker]:
     """Return workers whose answers are checked."""
-    return [CheckedWorker(worker, version) for worker in workers]
+    return [GuardedWorker(worker, version) for worker in workers]
