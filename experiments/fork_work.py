@@ -39,7 +39,6 @@ from dartsim.rollout.revert import RevertingProvider
 from dartsim.run.execute import execute
 from dartsim.run.prepare import prepare
 from experiments.desktop_cluster import gaps, percentiles
-from experiments.fork import Mode
 from experiments.real_loop import timed
 from experiments.study import Figures
 
@@ -77,7 +76,7 @@ class DesktopRun:
     """A run to make: its desktops, how they revert, and how long it lasts."""
 
     desktop: Kind
-    mode: Mode
+    mode: Literal["boot", "snapshot", "fork"]
     num_desktops: int
     minutes: float
 

@@ -34,7 +34,6 @@ from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.core.registry import names as registered
 from dartsim.lab.compared_runs import ComparedRun, EndedRun, make_runs, named
-from dartsim.lab.gate import MAX_SEEDS
 from dartsim.observe.bias import BAND, JUDGED, pooled
 from dartsim.observe.figures import FIGURES
 
@@ -133,7 +132,7 @@ def compare(
     ] = None,
     max_seeds: Annotated[
         int, typer.Option(min=2, help="Seeds of each scheduler, at most, that --fail-if may take.")
-    ] = MAX_SEEDS,
+    ] = 20,
     junit: Annotated[
         Path | None, typer.Option(callback=file_target, help="JUnit file to write, with a test for each --fail-if.")
     ] = None,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from dartsim.core.ports import Store
 from dartsim.core.types import Batch, Drop, Ending, Group, Trajectory, TrajectoryState, Version
-from dartsim.fuzz.checked_ports import PortMonitor
+from dartsim.fuzz.port_monitor import PortMonitor, StoreFacts
 from dartsim.run.held_out_attempts import FIRST_ID
 from dartsim.store.wrapper import StoreWrapper
 
@@ -18,44 +17,6 @@ MASKED = (Ending.BROKEN, Ending.TIMED_OUT, Ending.WORKER_FAULT, Ending.UNSCORED,
 INTERRUPTED = "interrupted"
 """Cause of attempts that ran when the process died; they are repeated with the same seed."""
 _TRAINED, _DROPPED = TrajectoryState.TRAINED.value, TrajectoryState.DROPPED.value
-
-
-@dataclass
-class StoreFacts:
-    """What a store was told in all lives of a run."""
-
-    known: dict[int, tuple[float | None, int, Version, Version]] = field(default_factory=dict)
-    """Reward, number of turns, oldest and newest version of every recorded attempt."""
-    ended: dict[int, str] = field(default_factory=dict)
-    """Final states, by attempt."""
-    seeds: set[int] = field(default_factory=set)
-    groups: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Unmasked and masked attempts of groups that are not eligible yet, without canceled ones."""
-    uses: Counter[int] = field(default_factory=Counter)
-    """Groups that each stored success was added to."""
-    tally: Counter[str] = field(default_factory=Counter)
-    """Counts that the recorder has, too, by its names."""
-    leased: Batch | None = None
-    version: Version = 0
-    """Newest version that was committed."""
-
-    def copy(self) -> StoreFacts:
-        known, ended, seeds, groups = dict(self.known), dict(self.ended), set(self.seeds), dict(self.groups)
-        return StoreFacts(
-            known, ended, seeds, groups, Counter(self.uses), Counter(self.tally), self.leased, self.version
-        )
-
-    def crashed(self) -> StoreFacts:
-        """Return what the next life begins with: a leased batch is given back."""
-        facts = self.copy()
-        if facts.leased is not None:
-            facts.give_back(facts.leased)
-        return facts
-
-    def give_back(self, batch: Batch) -> None:
-        self.leased = None
-        self.tally["failed_updates"] += 1
-        self.tally["admitted_turns"] -= batch.num_turns
 
 
 class CheckedStore(StoreWrapper):

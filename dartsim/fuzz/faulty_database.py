@@ -13,8 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from dartsim.config.schema import FaultWindow
 from dartsim.core.types import WAITING, Drop, TrajectoryState, Version
-from dartsim.fuzz.checked_ports import RuleViolated
-from dartsim.fuzz.checked_store import StoreFacts
+from dartsim.fuzz.port_monitor import RuleViolated, StoreFacts
 from dartsim.store.database import open_in_memory
 from dartsim.store.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
 

@@ -23,12 +23,11 @@ from dartsim.fuzz.checked_ports import (
     CheckedProvider,
     CheckedService,
     CheckedWorker,
-    PortMonitor,
-    RuleViolated,
 )
-from dartsim.fuzz.checked_store import CheckedStore, StoreFacts
+from dartsim.fuzz.checked_store import CheckedStore
 from dartsim.fuzz.faulty_database import KINDS as DATABASE_KINDS
 from dartsim.fuzz.faulty_database import DatabaseChecks, FaultyDatabase, ProcessKilled, Told
+from dartsim.fuzz.port_monitor import PortMonitor, RuleViolated, StoreFacts
 from dartsim.fuzz.space import STORED, CaseSettings, config_of
 from dartsim.fuzz.system_checks import NEVER, SystemChecks
 from dartsim.observe import Recorder

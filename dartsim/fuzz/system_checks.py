@@ -13,8 +13,9 @@ import numpy as np
 
 from dartsim.core.types import Attempt, Drop, Ending, StoredSuccess, Task, TrajectoryState, Version, Weights
 from dartsim.curation import SuccessPool
-from dartsim.fuzz.checked_ports import SLACK_SECONDS, CheckedWorker, PortMonitor
+from dartsim.fuzz.checked_ports import CheckedWorker
 from dartsim.fuzz.checked_store import CheckedStore
+from dartsim.fuzz.port_monitor import SLACK_SECONDS, PortMonitor
 from dartsim.observe import DesktopState, EngineState, TrainerState
 from dartsim.run.held_out_attempts import FIRST_ID
 from dartsim.run.system import System

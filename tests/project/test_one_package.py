@@ -15,7 +15,18 @@ import pytest
 from hatchling.builders.sdist import SdistBuilder
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = ["--preset", "dart", "--hours", "0.1", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1"]
+SMALL = [
+    "--preset",
+    "dart",
+    "--hours",
+    "1",
+    "--set",
+    "curation.batch.min_groups=1",
+    "--set",
+    "rollout.num_envs=4",
+    "--set",
+    "rollout.num_workers=1",
+]
 
 
 def python(*arguments: str, cwd: Path, path: Path) -> subprocess.CompletedProcess[str]:
