@@ -106,7 +106,7 @@ IDEA_WORKLOADS = ("dart", "osworld")
 WINDOWS = {"slide": "none", "block": "2"}
 """Screenshots after a cut, by how they are dropped."""
 WINDOW_WORKLOAD = "osworld"
-WINDOW_HOURS, WINDOW_QUICK_HOURS = 3.0, 0.25
+WINDOW_HOURS, WINDOW_QUICK_HOURS = 3.0, 1.0
 WINDOW_WORKERS = (2, 4, 8)
 """Engines for the workload's 64 desktops, with which both windows are compared."""
 WINDOW_EXCESS = (1, 1000)

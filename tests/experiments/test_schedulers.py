@@ -39,7 +39,7 @@ def figures(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schedulers, "QUICK", ("areal-eta0", OURS))
         patch.setattr(schedulers, "QUICK_HOURS", {"dart": 1.0, "laptop": 0.1})
-        patch.setattr(schedulers, "WINDOW_QUICK_HOURS", 0.15)
+        patch.setattr(schedulers, "WINDOW_QUICK_HOURS", 0.6)
         patch.setattr(schedulers, "IDEAS", {idea: IDEAS[idea] for idea in SOME_IDEAS})
         patch.setattr(Options, "sweep", lambda self, function, runs: [function(run.spec) for run in runs])
         schedulers.STUDY.run(["--quick", "--json", str(target)])

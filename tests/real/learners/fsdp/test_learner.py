@@ -266,7 +266,9 @@ def test_turns_without_entropies_are_selected_by_the_learners_own(
     for each in (alone, learner):
         monkeypatch.setattr(each, "_select", select)
         assert train(each, [blind(batches[0])])[0]["objective/masked_share"] == 0.5
-    assert apart(learner, alone) < TOLERANCE
+    # Adam's first step turns a gradient of next to nothing into a whole step, of either sign.
+    assert apart(learner, alone) < STEP
+    assert apart(learner, alone, mean=True) < STEP / 10_000
 
 
 def test_stored_successes_are_scored_by_the_ranks(learner_of: Any, batches: list[Batch]) -> None:
