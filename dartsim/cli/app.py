@@ -172,7 +172,7 @@ def _run() -> int:
         errors.print(f"[bold red]error:[/bold red] {_plain(error)}", highlight=False)
         return 2
     except DartsimError as error:
-        errors.print(f"[bold red]{type(error).__name__}:[/bold red] {_plain(error)}", highlight=False)
+        errors.print(f"[bold red]{type(error).__name__}:[/bold red] {_plain(error)}", highlight=False, soft_wrap=True)
         return _failed(error, isinstance(error, PlugInFailed))
     except KeyboardInterrupt:
         errors.print("interrupted: nothing was written")
@@ -191,7 +191,7 @@ def _unexpected(error: Exception) -> int:
     from dartsim.core.plugin_errors import described, leaves, plugin_error
 
     if (leaf := plugin_error(error)) is not None:
-        errors.print(f"[bold red]PlugInFailed:[/bold red] {_plain(described(leaf))}", highlight=False)
+        errors.print(f"[bold red]PlugInFailed:[/bold red] {_plain(described(leaf))}", highlight=False, soft_wrap=True)
         return _failed(error, True)
     first, *others = leaves(error)
     if others and not debug():

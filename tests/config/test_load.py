@@ -345,7 +345,7 @@ def test_parameters_go_with_the_component_that_a_table_chooses():
 
 def test_an_unknown_component_is_refused_with_the_nearest():
     message = refused("rollout.routing.rule=sesion_affine")
-    assert "wanted 'group_round_robin', 'least_in_flight', 'round_robin'" in message
+    assert "'group_round_robin', 'least_in_flight', 'round_robin'" in message
     assert message.endswith("(did you mean 'session_affine'?).")
 
 
