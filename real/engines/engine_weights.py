@@ -136,7 +136,7 @@ class EngineWeights:
         await client.pause(pause)
         before = None if is_adapter_folder(facts.path) else await self._before_load(client, facts)
         await self._transfer.put(client, facts.path, version)
-        await client.reset_caches(running=self._settings.recompute)
+        await client.reset_caches()
         await self._confirm(version, facts, before)
 
     async def _before_load(self, client: EngineClient, facts: FolderFacts) -> Held | None:

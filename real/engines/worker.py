@@ -126,7 +126,7 @@ class VllmWorker:
         return Reply(
             decoded.action,
             decoded.newest,
-            decoded.oldest if self._settings.recompute else min(decoded.oldest, sent_at),
+            min(decoded.oldest, sent_at),
             self.index,
             encoded.prompt_tokens,
             len(decoded.tokens),

@@ -82,24 +82,6 @@ def executed(response: httpx.Response) -> Executed:
     return Executed(output, error, code)
 
 
-def size(response: httpx.Response) -> tuple[int, int]:
-    """Return a width and a height."""
-    found = json_object(response)
-    width, height = found.get("width"), found.get("height")
-    if not (isinstance(width, int) and isinstance(height, int)):
-        raise wrong(response, found, "an object with width and height")
-    return width, height
-
-
-def place(response: httpx.Response) -> tuple[int, int]:
-    """Return a position, which is a list in JSON."""
-    found = _json(ok(response))
-    match found:
-        case [int() | float() as x, int() | float() as y]:
-            return round(x), round(y)
-    raise wrong(response, found, "a list of two numbers")
-
-
 def field(name: str, *kinds: type) -> Callable[[httpx.Response], Any]:
     """Return what reads one field of a JSON object; one that is missing or of another type is a ``VmBadReply``."""
 

@@ -252,8 +252,7 @@ def hidden(vlm: Vlm, inputs: Inputs, attend: Attend = causal) -> Tensor:
 
 def score(vlm: Vlm, packed: Packed) -> tuple[Tensor, Tensor]:
     """Return log-probabilities and entropies [M] of a pack's reply tokens, as sampled, with gradient."""
-    with vlm.computing():
-        logits = vlm.trunk.logits(hidden(vlm, packed.inputs, packed.attend)[packed.pick])
+    logits = vlm.trunk.logits(hidden(vlm, packed.inputs, packed.attend)[packed.pick])
     logprobs_MV, entropies = distribution(logits, vlm.allowed[packed.states], vlm.decoding.temperature)
     return logprobs_MV.gather(1, packed.targets[:, None])[:, 0], entropies
 

@@ -70,7 +70,7 @@ class FakeContainer:
         self.engine.hook("pause", self)
         self.status = "paused"
 
-    def kill(self, signal: str) -> None:
+    def kill(self) -> None:
         self.status = "exited"
 
 

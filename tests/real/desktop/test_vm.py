@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +234,7 @@ async def kill(desktop: Any, container: Any) -> None:
 
 
 async def pause(desktop: Any, container: Any) -> None:
-    await container.pause()
+    await container.engine.call(container.id, methodcaller("pause"))
 
 
 async def power_off(desktop: Any, container: Any) -> None:

@@ -24,7 +24,6 @@ class FakeClient:
         self.outputs = dict(outputs or {})
         self.tree = tree
         self.fails = dict(fails or {})
-        self.windows = {}
         self.terminal_text = None
         self.picture = b"picture"
 
@@ -79,12 +78,6 @@ class FakeClient:
     async def terminal(self):
         self.did("terminal")
         return self.terminal_text
-
-    async def screen_size(self):
-        return 1920, 1080
-
-    async def window_size(self, app_class):
-        return self.windows.get(app_class)
 
     async def wallpaper(self):
         self.did("wallpaper")
