@@ -246,11 +246,6 @@ class Vm:
     def open_file(self, values):
         return (200, "File opened") if values["path"] in self.files else (404, "File not found")
 
-    def run_python(self, values):
-        bad = "raise" in values["code"]
-        status = {"status": "error" if bad else "success", "message": "", "need_more": False}
-        return 200, status | {"output": "" if bad else "out\n", "error": "wrong\n" * bad, "return_code": int(bad)}
-
 
 def done(output, error="", returncode=0):
     return {"status": "success", "output": output, "error": error, "returncode": returncode}
@@ -284,16 +279,11 @@ ROUTES = {
     "/list_directory": ("POST", Vm.list_directory),
     "/file": ("POST", Vm.file),
     "/setup/upload": ("POST", Vm.upload),
-    "/setup/download_file": ("POST", lambda vm, values: (200, f"downloaded {values['url']}")),
     "/setup/open_file": ("POST", Vm.open_file),
     "/setup/launch": ("POST", Vm.launch),
     "/setup/activate_window": ("POST", lambda vm, values: (200, f"Window {values['window_name']} activated")),
     "/setup/close_window": ("POST", lambda vm, values: (200, f"Window {values['window_name']} closed")),
     "/setup/change_wallpaper": ("POST", lambda vm, _: (200, "Wallpaper changed")),
-    "/start_recording": ("POST", lambda vm, _: (200, {"status": "success"})),
-    "/end_recording": ("POST", lambda vm, _: (200, b"mp4")),
-    "/run_python": ("POST", Vm.run_python),
-    "/run_bash_script": ("POST", lambda vm, _: (500, "<title>500 Internal Server Error</title>")),
 }
 
 
