@@ -131,7 +131,6 @@ async def test_nothing_begins_by_itself(make):
     ("grammar", "text"),
     [
         ("pyautogui", "pyautogui.click(160, 120)"),
-        ("computer_13", '{"action_type": "CLICK", "parameters": {"x": 160, "y": 120}}'),
         ("ui_tars", "Thought: there.\nAction: click(start_box='(500,500)')"),
         ("pyautogui", {"action_type": "CLICK", "x": 160, "y": 120}),
     ],
@@ -640,5 +639,5 @@ async def test_a_desktop_with_a_moving_screen_conforms(make, video):
 
 
 def test_the_grammars_are_the_mock_desktops():
-    for name in ("pyautogui", "compact", "ui_tars", "computer_13"):
+    for name in ("pyautogui", "compact", "ui_tars"):
         assert make_grammar(name, 112, 112) == MockDesktop(width=112, height=112, grammar=name).grammar
