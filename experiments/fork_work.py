@@ -49,8 +49,8 @@ SETTINGS = (
     "tasks.count=8",
     "desktop.cpus=1.0",
     # Emulated machines are slow.
-    "desktop.ready_most_seconds=60",
-    "desktop.settle_most_seconds=5",
+    "desktop.max_ready_seconds=60",
+    "desktop.max_settle_seconds=5",
     "desktop.evaluate_wait_seconds=2",
     "rollout.limits.start_seconds=600",
     "rollout.limits.setup_seconds=300",

@@ -138,8 +138,8 @@ def desktop_usage(
         screen=(desktop.width, desktop.height),
         # A model of the field sees the whole screen and speaks of its pixels; the tiny one sees a small square.
         shown=None if grammar == "ui_tars" else (config.policy.screen, config.policy.screen),
-        settle=SettlingRules(cap_seconds=desktop.settle_most_seconds) if settle == "stable" else settle,
-        ready=Readiness(change_seconds=desktop.ready_most_seconds) if desktop.ready == "stable" else desktop.ready,
+        settle=SettlingRules(cap_seconds=desktop.max_settle_seconds) if settle == "stable" else settle,
+        ready=Readiness(change_seconds=desktop.max_ready_seconds) if desktop.ready == "stable" else desktop.ready,
         wait_seconds=desktop.wait_seconds,
         paste=desktop.typing == "paste",
         evaluate_wait_seconds=desktop.evaluate_wait_seconds,
