@@ -43,8 +43,8 @@ class AttemptFolders:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """How a desktop is used once its server comes up.
+class DesktopOptions:
+    """Settings of a desktop after its server has started.
 
     Attributes:
         settings: How it is shown; its screen is also its ``Desk``'s.
@@ -65,22 +65,22 @@ class Usage:
 
 def connect(
     desk: Desk | str,
-    usage: Usage,
+    options: DesktopOptions,
     *,
     close: Callable[[], Awaitable[None]] | None = None,
     revert: Callable[[], Awaitable[Desk]] | None = None,
     on_call: OnCall | None = None,
 ) -> OsworldDesktop:
     """Return a desktop over a server that is up or coming up; nothing is asked of it yet."""
-    width, height = usage.settings.screen
+    width, height = options.settings.screen
     known = Desk(server_url=desk) if isinstance(desk, str) else desk
-    found = replace(known, width=width, height=height, token=usage.server.token)
-    folders = AttemptFolders(found, downloads=usage.downloads)
+    found = replace(known, width=width, height=height, token=options.server.token)
+    folders = AttemptFolders(found, downloads=options.downloads)
 
     def client() -> VmClient:
-        return VmClient(folders.desk.server_url, timeouts=usage.timeouts, server=usage.server)
+        return VmClient(folders.desk.server_url, timeouts=options.timeouts, server=options.server)
 
-    own = Scorer() if usage.scorer is None else None
+    own = Scorer() if options.scorer is None else None
 
     async def remove() -> None:
         if own is not None:
@@ -91,15 +91,15 @@ def connect(
 
     async def afresh() -> VmClient:
         assert revert is not None
-        folders.desk = replace(await revert(), width=width, height=height, token=usage.server.token)
+        folders.desk = replace(await revert(), width=width, height=height, token=options.server.token)
         return client()
 
     return OsworldDesktop(
         client(),
         run_steps=run_steps,
-        scorer=usage.scorer or own or Scorer(),
+        scorer=options.scorer or own or Scorer(),
         where=folders,
-        settings=usage.settings,
+        settings=options.settings,
         close=remove,
         revert=None if revert is None else afresh,
         reconnect=client,

@@ -113,7 +113,7 @@ async def run(num_envs: int, num_attempts: int, image: str, folder: Path) -> tup
     from dartsim.config.schema import DesktopConfig, DockerHostConfig
     from dartsim.real.containers import DesktopFleet, DockerHost
     from dartsim.real.desktop import desktop_spec
-    from dartsim.real.osworld.connect import Usage
+    from dartsim.real.osworld.connect import DesktopOptions
     from dartsim.real.osworld.fetch import Downloads
     from dartsim.real.osworld.provider import DesktopProvider
     from dartsim.real.osworld.ready import Readiness
@@ -145,7 +145,7 @@ async def run(num_envs: int, num_attempts: int, image: str, folder: Path) -> tup
     recorder.instruments.append(Listener(attempt_ended=attempt_ended))
     host = DockerHost(DockerHostConfig(max_desktops=num_envs))
     async with DesktopFleet([host]) as fleet, open_pool(None, limits.replace(sandboxes=2)) as pool:
-        usage = Usage(
+        options = DesktopOptions(
             settings=DesktopSettings(
                 grammar="pyautogui", screen=screen, booted=Readiness(quiet_seconds=0.0), settle=0.0
             ),
@@ -158,7 +158,7 @@ async def run(num_envs: int, num_attempts: int, image: str, folder: Path) -> tup
         system = System(
             config,
             tasks=tasks(),
-            provider=DesktopProvider(fleet, spec, usage),
+            provider=DesktopProvider(fleet, spec, options),
             engines=[agent] * config.rollout.num_workers,
             learner=VersionCounter(),
             store=MemoryStore(),

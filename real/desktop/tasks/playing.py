@@ -20,7 +20,7 @@ from dartsim.core.types import Task
 from dartsim.envs.base import DONE, WAIT, is_infeasible
 from dartsim.real.containers import ContainerSpec, DesktopFleet, DockerHost
 from dartsim.real.desktop.tasks.oracles import ORACLES
-from dartsim.real.osworld.connect import Usage
+from dartsim.real.osworld.connect import DesktopOptions
 from dartsim.real.osworld.fetch import Downloads
 from dartsim.real.osworld.provider import DesktopProvider
 from dartsim.real.osworld.scorer import Scorer
@@ -68,13 +68,13 @@ async def desktops(
     """
     async with DesktopFleet([DockerHost(settings)]) as fleet, Scorer() as scorer:
         with tempfile.TemporaryDirectory(prefix="dartsim-tasks-") as folder:
-            usage = Usage(
+            options = DesktopOptions(
                 settings=DesktopSettings(screen=screen),
                 server=OWN_SERVER,
                 downloads=Downloads(Path(folder)),
                 scorer=scorer,
             )
-            yield DesktopProvider(fleet, spec, usage)
+            yield DesktopProvider(fleet, spec, options)
 
 
 async def try_out(provider: EnvProvider, task: Task, *, slot: int = 0) -> Tried:

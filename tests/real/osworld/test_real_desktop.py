@@ -17,7 +17,7 @@ import dartsim.real  # noqa: F401 - registers the environment
 from dartsim.core.checks import check_env
 from dartsim.core.errors import EnvBroken
 from dartsim.core.types import Task
-from dartsim.real.osworld.connect import Usage
+from dartsim.real.osworld.connect import DesktopOptions
 from dartsim.real.osworld.provider import start_desktop
 from dartsim.real.osworld.ready import Readiness
 from dartsim.real.osworld.recycle import open_windows
@@ -71,7 +71,9 @@ def with_desktop(spec, *uses, settings=SETTINGS):
 
             async def one(use, slot):
                 engine = Container(host)
-                desktop = await start_desktop(engine, spec, Usage(settings=settings, timeouts=TIMEOUTS), slot=slot)
+                desktop = await start_desktop(
+                    engine, spec, DesktopOptions(settings=settings, timeouts=TIMEOUTS), slot=slot
+                )
                 try:
                     await use(desktop, engine)
                 finally:
