@@ -18,7 +18,7 @@ from dartsim.real.containers.spec import ContainerSpec
 from dartsim.real.osworld.connect import DesktopOptions, connect
 from dartsim.real.osworld.desktop import OnCall, OsworldDesktop
 from dartsim.real.osworld.errors import WrongScreenAtStart
-from dartsim.real.osworld.fetch import Desk
+from dartsim.real.osworld.fetch import DesktopAddress
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.snapshots import DesktopSnapshots, SavedStates
 
@@ -39,7 +39,7 @@ _closing: set[asyncio.Task[None]] = set()
 """Clean-ups that go on; asyncio itself does not hold on to its tasks."""
 
 
-def desk_of(container: Container) -> Desk:
+def address_of(container: Container) -> DesktopAddress:
     """Return the addresses of a desktop in a container, by the names of its ports."""
     host = f"[{container.host}]" if ":" in container.host else container.host
 
@@ -49,7 +49,7 @@ def desk_of(container: Container) -> Desk:
     server = url("server")
     if server is None:
         raise ValueError(f"{container} publishes {', '.join(container.ports) or 'no port'}, wanted one named 'server'")
-    return Desk(server_url=server, chromium_url=url("chromium"), vlc_url=url("vlc"))
+    return DesktopAddress(server_url=server, chromium_url=url("chromium"), vlc_url=url("vlc"))
 
 
 async def start_desktop(
@@ -81,13 +81,13 @@ async def start_desktop(
 
     container = await up()
 
-    async def revert() -> Desk:
+    async def revert() -> DesktopAddress:
         nonlocal container
         await container.remove()
         container = await up()
-        return desk_of(container)
+        return address_of(container)
 
-    desktop = connect(desk_of(container), options, close=lambda: container.remove(), revert=revert, on_call=on_call)
+    desktop = connect(address_of(container), options, close=lambda: container.remove(), revert=revert, on_call=on_call)
     if saved is not None and spec.state_command is not None:
         desktop.snapshots = DesktopSnapshots(desktop, lambda: container, saved)
     try:

@@ -236,12 +236,12 @@ class Scorer:
 
     async def _get_inside(self, kind: str, config: Config, where: TaskFolder) -> GetterValue:
         """Run a getter of ``desktop-env`` in a sandbox, which reaches the desktop while it runs."""
-        desk = where.desk
-        ports = {"server": desk.server_url, "chromium": desk.chromium_url, "vlc": desk.vlc_url}
+        address = where.address
+        ports = {"server": address.server_url, "chromium": address.chromium_url, "vlc": address.vlc_url}
 
         async def call(sandbox: SupervisedSandbox) -> GetterValue:
             async with desktop_relay(ports, sandbox.link, sandbox.inside) as sockets:
-                return await sandbox.getter(kind, config, sockets, desk.token)
+                return await sandbox.getter(kind, config, sockets, address.token)
 
         return await self.pool.run(call)
 

@@ -131,10 +131,10 @@ def test_every_osworld_task_is_understood():
 
 @needs_osworld
 def test_every_placeholder_of_osworld_is_filled(fakes, tmp_path):
-    desk = fakes.folder(tmp_path).desk
+    address = fakes.folder(tmp_path).address
     for given in load_suite(OSWORLD, "test_all", missing="skip").tasks:
         for step in [*given.spec.get("config", ()), *given.spec["evaluator"].get("postconfig", ())]:
             if step["type"] == "execute":
-                filled = json.dumps(desk.fill(step["parameters"]["command"]))
+                filled = json.dumps(address.expand_placeholders(step["parameters"]["command"]))
                 assert "{SCREEN" not in filled
                 assert "{CLIENT" not in filled
