@@ -19,9 +19,9 @@ from dartsim.core.types import Weights
 from dartsim.observe import Instrument, Recorder
 from dartsim.observe.recorder import report_preparing, shortest_period
 from dartsim.observe.timings import TimedDesktops, TimedLearner, TimedWorker, Timings
-from dartsim.real.keeping import KeepingDesktops
 from dartsim.real.loop import RunLoop
 from dartsim.real.ray_cluster.backend import placed, ray_desktops, session
+from dartsim.real.screenshot_writer import ScreenshotSavingProvider
 from dartsim.rollout import Service
 from dartsim.rollout.checked_worker import checked
 from dartsim.run.backends import BackendContext
@@ -158,7 +158,7 @@ async def open_desktops(context: BackendContext) -> EnvProvider:
 def with_screenshots(provider: EnvProvider, store: Store, *, boots: bool) -> EnvProvider:
     """Return desktops whose screenshots the store keeps, in threads if desktops are booted: those are large."""
     prepare_files = store.prepare_files
-    return KeepingDesktops(provider, prepare_files) if boots and prepare_files is not None else provider
+    return ScreenshotSavingProvider(provider, prepare_files) if boots and prepare_files is not None else provider
 
 
 def transport(context: BackendContext, pool: Service) -> Service:
