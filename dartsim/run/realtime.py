@@ -114,14 +114,14 @@ async def build(context: BackendContext, store: Store, resume_point: ResumePoint
     everything = replace(context, prepared=replace(prepared, tasks=[*prepared.tasks, *prepared.held_out]))
     provider = with_screenshots(await open_desktops(everything), store, boots=config.backend.boots)
     tasks = prepared.tasks
-    free = config.tasks.do_nothing
-    if free == "auto":
-        free = "report" if config.tasks.source == "osworld" else "ignore"
+    do_nothing = config.tasks.do_nothing
+    if do_nothing == "auto":
+        do_nothing = "report" if config.tasks.source == "osworld" else "ignore"
     # Whoever resumes a run was told when it began.
-    if config.backend.boots and (free == "exclude" or (free == "report" and resume_point is None)):
-        from dartsim.real.desktop.tasks.playing import worth_training
+    if config.backend.boots and (do_nothing == "exclude" or (do_nothing == "report" and resume_point is None)):
+        from dartsim.real.desktop.tasks.playing import trainable_tasks
 
-        tasks = await worth_training(provider, tasks, exclude=free == "exclude", slots=config.rollout.num_envs)
+        tasks = await trainable_tasks(provider, tasks, exclude=do_nothing == "exclude", slots=config.rollout.num_envs)
     engines = await config.backend.engine_backend.open(context)
     learner = config.backend.learner_backend.open(context)
     if timings is not None:
