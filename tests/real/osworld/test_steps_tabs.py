@@ -160,7 +160,7 @@ def test_a_task_opens_tabs_in_a_real_chromium_behind_a_named_host(
         engine.free_ports = iter([server_port, chromium_port])
         spec = ContainerSpec(image="osworld", ports={"server": 5000, "chromium": 9222})
         at = DockerHostConfig(url=f"tcp://{name}:2376", bind="0.0.0.0")
-        async with DockerHost(at, connect=engine.connect, knock=engine.knock) as host:
+        async with DockerHost(at, connect=engine.connect, check_reachable=engine.check_reachable) as host:
             desktop = await start_desktop(host, spec, DesktopOptions(settings=settings, server=ServerTraits()))
             await desktop.reset(task, seed=0)
             await desktop.close()
