@@ -96,7 +96,7 @@ class DesktopRun:
 
 @dataclass
 class ForkAttempts:
-    """What came out of attempts."""
+    """Results of attempts."""
 
     number: int = 0
     wrong_scores: int = 0

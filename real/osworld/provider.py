@@ -99,7 +99,7 @@ async def start_desktop(
 
 
 async def _give_up(desktop: OsworldDesktop) -> None:
-    """Close a desktop that nobody will use; wait for that, but not for ever."""
+    """Close an unused desktop; wait for that, but not forever."""
     closing = asyncio.create_task(desktop.close(), name="close a desktop that did not start")
     _closing.add(closing)
     closing.add_done_callback(_closing.discard)

@@ -127,7 +127,7 @@ COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_co
 
 
 async def check_memory(client: VmClient) -> None:
-    """Refuse a desktop in which programs were killed for want of memory, ever since its container started.
+    """Refuse a desktop in which the kernel, out of memory, has killed programs since its container started.
 
     Raises:
         OutOfMemory: If there were any.

@@ -39,7 +39,7 @@ REFUSED_STEPS = {
 OPEN_SECONDS = 300.0
 """How long a file may take to open; the server itself would wait for 1,800 s."""
 UNTIL_SECONDS = 300.0
-"""How long a command is repeated until its condition is met; OSWorld repeats for ever."""
+"""How long a command is repeated until its condition is met; OSWorld repeats forever."""
 BETWEEN_SECONDS = 0.3
 MAX_FAILURES = 5
 MAX_SLEEP_SECONDS = 600.0

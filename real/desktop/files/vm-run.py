@@ -228,7 +228,7 @@ def restore(key: str) -> None:
 
 
 def go_on(machine: Qemu) -> None:
-    """Let the machine run once QEMU has finished with its state: it still does for a moment after it said so."""
+    """Resume the guest. QEMU reports success slightly before it is done, so wait for its status."""
     while machine("query-status")["status"] in ("inmigrate", "finish-migrate"):
         time.sleep(0.02)
     machine("cont")

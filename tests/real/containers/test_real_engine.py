@@ -158,7 +158,7 @@ def test_a_paused_container_is_removed(real_engine):
 
 
 def test_official_desktops_are_started_under_their_own_name(real_engine, tmp_path):
-    """The image cannot be had without a registry: another one takes its name, and the engine's record is read."""
+    """The image is not available without a registry: another one takes its name, and the engine's record is read."""
     disk = tmp_path / "Ubuntu.qcow2"
     disk.write_bytes(b"QFI\xfb")
     spec = official_spec(disk, kvm=False, image="dartsim-test/osworld-docker")
