@@ -102,7 +102,7 @@ class EngineWeights:
         if folder is None or self._spool is None:
             await self.engine.start(folder)
             return
-        async with self._spool.held(folder) as copy:
+        async with self._spool.stable_copy(folder) as copy:
             await self.engine.start(copy)
 
     async def stop(self) -> None:

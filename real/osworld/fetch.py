@@ -323,18 +323,18 @@ class TaskFolder:
         self.path = path
         self.address = address
         self.downloads = downloads
-        self._apart: list[Path] = []
+        self._separate_folders: list[Path] = []
 
-    def apart(self) -> TaskFolder:
+    def separate_folder(self) -> TaskFolder:
         """Return a new folder beside this one: no file of it meets a file of a step, or of another getter."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._apart.append(Path(tempfile.mkdtemp(prefix=f"{self.path.name}-", dir=self.path.parent)))
-        return TaskFolder(self._apart[-1], address=self.address, downloads=self.downloads)
+        self._separate_folders.append(Path(tempfile.mkdtemp(prefix=f"{self.path.name}-", dir=self.path.parent)))
+        return TaskFolder(self._separate_folders[-1], address=self.address, downloads=self.downloads)
 
-    async def remove_apart(self) -> None:
-        """Remove the folders that ``apart`` made."""
-        while self._apart:
-            await asyncio.to_thread(shutil.rmtree, self._apart.pop(), ignore_errors=True)
+    async def remove_separate_folders(self) -> None:
+        """Remove the folders that ``separate_folder`` made."""
+        while self._separate_folders:
+            await asyncio.to_thread(shutil.rmtree, self._separate_folders.pop(), ignore_errors=True)
 
     def inside(self, name: str) -> Path:
         """Return the path of a file of the folder.

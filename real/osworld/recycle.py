@@ -115,10 +115,10 @@ async def is_application(client: VmClient, window: str) -> bool:
     """Whether a window is a program's own, not a splash screen; one that cannot be asked is."""
     words = ["xprop", "-id", window, "_NET_WM_WINDOW_TYPE"]
     try:
-        told = await client.execute(words, seconds=client.timeouts.other, action=False)
+        done = await client.execute(words, seconds=client.timeouts.other, action=False)
     except VmBadReply:
         return True
-    kinds = re.findall(r"_NET_WM_WINDOW_TYPE_(\w+)", told.output)
+    kinds = re.findall(r"_NET_WM_WINDOW_TYPE_(\w+)", done.output)
     return not kinds or not {"NORMAL", "DIALOG"}.isdisjoint(kinds)
 
 

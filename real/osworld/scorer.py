@@ -83,7 +83,7 @@ class Scorer:
         try:
             value = await self._score(task, client, where, last_action, metrics)
         finally:
-            await where.remove_apart()
+            await where.remove_separate_folders()
         if not (math.isfinite(value) and 0.0 <= value <= 1.0):
             raise Unscored(
                 f"task {task.id}: the evaluator gave {value}, wanted a number in [0, 1]", cause="score_out_of_range"
@@ -212,10 +212,10 @@ class Scorer:
             if fault.cause == "result_missing":
                 return None
             if isinstance(fault, ScoreFault):
-                told = fault.cause not in UNBLAMED and not fault.of_task
+                agents_doing = fault.cause not in UNBLAMED and not fault.of_task
             else:
-                told = isinstance(fault.__cause__, VmBadReply) and fault.__cause__.refused
-            if not told or not await _works(client):
+                agents_doing = isinstance(fault.__cause__, VmBadReply) and fault.__cause__.refused
+            if not agents_doing or not await _works(client):
                 raise
             logger.info("scored 0, because nothing is found: %s", fault)
             return None
@@ -226,7 +226,7 @@ class Scorer:
         if kind not in GETTERS:
             return await self._get_inside(kind, config, where)
         try:
-            return await GETTERS[kind](client, where if kind == "cache_file" else where.apart(), config)
+            return await GETTERS[kind](client, where if kind == "cache_file" else where.separate_folder(), config)
         except FetchFailed as exc:
             raise Unscored(f"getter {kind}: {exc}", cause="gold_download_failed") from exc
         except VmLost:

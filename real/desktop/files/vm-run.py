@@ -69,9 +69,9 @@ class Qemu:
     def wait_for(self, event: str, *statuses: str) -> str:
         """Return the status of the next such event that has one of these."""
         while True:
-            told = self._read()
-            status = str(told.get("data", {}).get("status", ""))
-            if told.get("event") == event and status in statuses:
+            message = self._read()
+            status = str(message.get("data", {}).get("status", ""))
+            if message.get("event") == event and status in statuses:
                 return status
 
     def _read(self) -> dict[str, Any]:
