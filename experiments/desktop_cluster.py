@@ -21,7 +21,7 @@ from dartsim.observe import DesktopState, Listener, Recorder
 from dartsim.real.containers import Container, ContainerSpec, DesktopFleet, DockerHost
 from dartsim.real.desktop import desktop_spec
 from dartsim.real.desktop.tasks.panel import COLUMNS, panel_tasks
-from dartsim.real.osworld.connect import Usage
+from dartsim.real.osworld.connect import DesktopOptions
 from dartsim.real.osworld.fetch import Downloads
 from dartsim.real.osworld.provider import DesktopProvider
 from dartsim.real.osworld.ready import Readiness, SettlingRules
@@ -140,7 +140,7 @@ class DesktopStudyCluster:
             first_spacing_seconds=1.0,
         )
         self.scorer = Scorer()
-        usage = Usage(
+        options = DesktopOptions(
             settings=shape.settings(),
             server=OWN_SERVER,
             downloads=Downloads(folder),
@@ -150,7 +150,7 @@ class DesktopStudyCluster:
         self.system = System(
             config,
             tasks=panel_tasks(64),
-            provider=DesktopProvider(self.fleet, shape.spec(), usage),
+            provider=DesktopProvider(self.fleet, shape.spec(), options),
             engines=[Script(shape)] * config.rollout.num_workers,
             learner=VersionCounter(),
             store=store or MemoryStore(),

@@ -17,7 +17,7 @@ from dartsim.observe.figures import after_warmup, figures
 from dartsim.real.containers import DockerHost
 from dartsim.real.desktop.tasks.panel import panel_tasks
 from dartsim.real.loop import RunLoop
-from dartsim.real.osworld.connect import Usage
+from dartsim.real.osworld.connect import DesktopOptions
 from dartsim.real.osworld.desktop import OsworldDesktop
 from dartsim.real.osworld.provider import start_desktop
 from dartsim.real.osworld.pyautogui_code import command, placing, snippets
@@ -39,7 +39,9 @@ async def starts(shape: Shape, host: DockerHost, number: int) -> dict[str, float
     """Start desktops one after the other; seconds from the call of the engine to a good screenshot."""
     found: list[float] = []
     for _ in range(number):
-        seconds, desktop = await timed(lambda: start_desktop(host, shape.spec(), Usage(settings=shape.settings())))
+        seconds, desktop = await timed(
+            lambda: start_desktop(host, shape.spec(), DesktopOptions(settings=shape.settings()))
+        )
         found.append(seconds)
         await desktop.close()
     return percentiles(found)
@@ -104,7 +106,7 @@ def _code(desktop: OsworldDesktop, action: str) -> list[str]:
 async def one_desktop(shape: Shape, host: DockerHost, *, shots: int, steps: int) -> dict[str, Any]:
     """Measure screenshots and steps on one desktop that shows a panel."""
     settings = shape.settings(settle=0.0)
-    desktop = await start_desktop(host, shape.spec(), Usage(settings=settings))
+    desktop = await start_desktop(host, shape.spec(), DesktopOptions(settings=settings))
     try:
         await desktop.reset(panel_tasks(1)[0], seed=0)
         await asyncio.sleep(1.0)

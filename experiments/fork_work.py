@@ -48,8 +48,8 @@ SETTINGS = (
     "tasks.count=8",
     "desktop.cpus=1.0",
     # Emulated machines are slow.
-    "desktop.ready_most_seconds=60",
-    "desktop.settle_most_seconds=5",
+    "desktop.max_ready_seconds=60",
+    "desktop.max_settle_seconds=5",
     "desktop.evaluate_wait_seconds=2",
     "rollout.limits.start_seconds=600",
     "rollout.limits.setup_seconds=300",
@@ -95,7 +95,7 @@ class DesktopRun:
 
 @dataclass
 class ForkAttempts:
-    """What came out of attempts."""
+    """Results of attempts."""
 
     number: int = 0
     wrong_scores: int = 0

@@ -145,14 +145,14 @@ async def _row(provider: EnvProvider, task: Task, slot: int, gif: Path | None) -
     """Check one task; its row records a fault."""
     from dartsim.envs.render import episode_gif
     from dartsim.real.desktop.tasks.oracles import ORACLES
-    from dartsim.real.desktop.tasks.playing import try_out
+    from dartsim.real.desktop.tasks.playing import check_task
 
     apps, steps = _apps(task), len(ORACLES[task.id])
     try:
-        tried = await try_out(provider, task, slot=slot)
+        checked = await check_task(provider, task, slot=slot)
     except (EnvFault, ScoreUnavailable) as fault:
         return TaskCheckRow(task=task.id, apps=apps, steps=steps, fault=str(fault))
-    oracle = tried.oracle
+    oracle = checked.oracle
     if gif is not None:
         await asyncio.to_thread(
             episode_gif, oracle.frames, oracle.actions, gif / f"{task.id}.gif", end=f"score {oracle.score:g}"
@@ -162,9 +162,9 @@ async def _row(provider: EnvProvider, task: Task, slot: int, gif: Path | None) -
         apps=apps,
         steps=steps,
         oracle=oracle.score,
-        nothing=tried.nothing,
+        nothing=checked.nothing,
         seconds=round(oracle.seconds, 2),
-        passed=tried.passed,
+        passed=checked.passed,
     )
 
 

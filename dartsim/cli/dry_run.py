@@ -102,8 +102,6 @@ def show(plan: dict[str, Any], console: Console) -> None:
 def _show_part(part: dict[str, Any], console: Console) -> None:
     for process in part.get("processes", ()):
         _show_process(process, console)
-    if (command := part.get("command")) is not None:
-        console.print(shlex.join(command), highlight=False, markup=False, soft_wrap=True)
     for address in part.get("addresses", ()):
         console.print(f"  {address}", highlight=False, markup=False)
     for host in part.get("hosts", ()):

@@ -118,9 +118,9 @@ def _facts(home: Path) -> ScorerFacts:
 
 
 def _show(result: Coverage, facts: ScorerFacts | None, listed: TaskSuite) -> None:
-    from dartsim.real.osworld.coverage import By
+    from dartsim.real.osworld.coverage import ScoredBy
 
-    table = plain_table("tasks", numbers=list(By))
+    table = plain_table("tasks", numbers=list(ScoredBy))
     for domain in result.domains():
         table.add_row(domain, *(str(count) for count in result.counts(domain).values()))
     table.add_row("all", *(str(count) for count in result.counts().values()), style="bold")
@@ -133,19 +133,19 @@ def _show(result: Coverage, facts: ScorerFacts | None, listed: TaskSuite) -> Non
         out.print(f"{len(listed.missing)} tasks of the list have no file")
     for name, why in listed.bad.items():
         out.print(f"{name} cannot be read: {why}", highlight=False, markup=False, soft_wrap=True)
-    for why, count in result.reasons(By.NOBODY).items():
+    for why, count in result.reasons(ScoredBy.UNSUPPORTED).items():
         out.print(f"unsupported, {count}: {why}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _figures(result: Coverage, facts: ScorerFacts | None, listed: TaskSuite) -> dict[str, object]:
-    from dartsim.real.osworld.coverage import By
+    from dartsim.real.osworld.coverage import ScoredBy
 
     return {
         "counts": {str(by): count for by, count in result.counts().items()},
         "domains": {
             domain: {str(by): count for by, count in result.counts(domain).items()} for domain in result.domains()
         },
-        "reasons": {str(by): result.reasons(by) for by in (By.DESKTOP_ENV, By.NOBODY)},
+        "reasons": {str(by): result.reasons(by) for by in (ScoredBy.DESKTOP_ENV, ScoredBy.UNSUPPORTED)},
         "scorer": None if facts is None else facts.scorer,
         "missing": list(listed.missing),
         "unreadable": dict(listed.bad),

@@ -19,7 +19,7 @@ from dartsim.core.install import install_command
 from dartsim.lab.estimate import Estimate
 from dartsim.lab.host_needs import by_disk
 from dartsim.lab.memory import GIB
-from dartsim.real.containers.engine import knock
+from dartsim.real.containers.engine import check_reachable
 from dartsim.real.containers.errors import missing
 from dartsim.real.containers.official import SCREEN
 from dartsim.real.containers.plan import skeleton_problem
@@ -90,7 +90,7 @@ def _desktops(config: Config) -> Iterator[DoctorCheck]:
     for name, host in desktop.hosts.items():
         try:
             if host.url is not None:
-                knock(host)
+                check_reachable(host)
         except OSError as error:
             found, _, advice = missing(host.target, error).rpartition(": ")
             yield _missing(f"host {name}", found, advice)

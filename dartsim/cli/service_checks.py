@@ -25,7 +25,7 @@ from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
 
-KNOCK_SECONDS = 5
+CONNECT_SECONDS = 5
 PROBE_SECONDS = 30
 """Another interpreter on a cold disk takes seconds to start."""
 OLDEST_FSDP2 = (2, 6)
@@ -150,7 +150,7 @@ def _engine_version(url: str) -> str:
 def _get(url: str, path: str) -> str:
     # Proxies do not matter to engines: they are on this machine or in this cluster.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url.rstrip("/") + path, timeout=KNOCK_SECONDS) as response:
+    with opener.open(url.rstrip("/") + path, timeout=CONNECT_SECONDS) as response:
         text: str = response.read(65_536).decode("utf-8", "replace")
         return text
 
@@ -192,12 +192,12 @@ def check_ray(address: str | None) -> DoctorCheck:
 
 
 def _cluster_problem(address: str) -> str:
-    from dartsim.real.ray_cluster.session import knock
+    from dartsim.real.ray_cluster.session import check_reachable
 
     if address == "auto" and not RAY_HERE.is_file():
         return f"no cluster runs on this machine (there is no {RAY_HERE})"
     try:
-        knock(address)
+        check_reachable(address)
     except (ConfigError, ValueError) as error:
         return str(error).partition(";")[0]
     return ""
@@ -253,7 +253,7 @@ def _ask_database(store: str) -> tuple[str, bool]:
         url = make_url(store.replace("postgres://", "postgresql://", 1))
         if url.get_backend_name() != "postgresql":
             return f"{store} is not a PostgreSQL database", False
-        engine = open_url(url.update_query_dict({"connect_timeout": str(KNOCK_SECONDS)}).render_as_string(False))
+        engine = open_url(url.update_query_dict({"connect_timeout": str(CONNECT_SECONDS)}).render_as_string(False))
     except (ArgumentError, ConfigError, ValueError) as error:
         return str(error), False
     try:

@@ -115,7 +115,7 @@ class RevertingDesktop:
             self._good = True
 
     async def boot(self) -> None:
-        """Close what there is, and start another desktop.
+        """Close the present desktop, and start another one.
 
         Raises:
             EnvStartFailed: If it did not start, or not in time.

@@ -20,7 +20,7 @@ BOOTED = "booted"
 MAX_FAULTS = 2
 """Failures in a row, to save the state of a key or to return to it, after which it is deleted and its key rests."""
 REST_SECONDS = 600.0
-"""How long a key rests, during which its state is not saved: desktops boot then, which must not last for ever after an
+"""How long a key rests, during which its state is not saved: desktops boot then, which must not last forever after an
 outage of a host."""
 
 

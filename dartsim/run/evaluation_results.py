@@ -40,8 +40,8 @@ MEASURED = {
         *("max_new_tokens", "temperature", "call_user_waits", "max_images", "images_after_cut", "max_texts"),
     ),
     "desktop": (
-        *("width", "height", "action_pause_seconds", "settle", "settle_most_seconds", "wait_seconds", "ready"),
-        *("ready_most_seconds", "evaluate_wait_seconds", "typing"),
+        *("width", "height", "action_pause_seconds", "settle", "max_settle_seconds", "wait_seconds", "ready"),
+        *("max_ready_seconds", "evaluate_wait_seconds", "typing"),
     ),
 }
 """Settings that change what is measured; the others say where it runs. Tasks and weights are compared by themselves."""

@@ -46,6 +46,6 @@ def model_folder(name: str) -> Path:
     except Exception as error:  # of the network, of HTTP, of the disk: the client has no common class
         reason = str(error).partition("\n")[0]
         raise ConfigError(
-            f"policy.model = {name!r} is no folder here, and cannot be had from the Hugging Face hub ({reason}). "
+            f"policy.model = {name!r} is no folder here, and is not available from the Hugging Face hub ({reason}). "
             f"Give a folder; or, where there is a network: hf download {name} --local-dir FOLDER"
         ) from None

@@ -163,7 +163,7 @@ class EvaluationSource:
     def _masked(self, planned: tuple[AttemptKey, Task, int], cause: str) -> None:
         if self._tries[planned[0]] < self._plan.tries:
             self._waiting.append(planned)
-        if self._tries[planned[0]] > 1:  # what is left in the end may well be masked for ever
+        if self._tries[planned[0]] > 1:  # what is left in the end may well be masked forever
             return
         self._causes.append(cause)
         if len(self._causes) >= self._limit and self._failure is None:

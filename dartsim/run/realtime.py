@@ -19,9 +19,9 @@ from dartsim.core.types import Weights
 from dartsim.observe import Instrument, Recorder
 from dartsim.observe.recorder import report_preparing, shortest_period
 from dartsim.observe.timings import TimedDesktops, TimedLearner, TimedWorker, Timings
-from dartsim.real.keeping import KeepingDesktops
 from dartsim.real.loop import RunLoop
 from dartsim.real.ray_cluster.backend import placed, ray_desktops, session
+from dartsim.real.screenshot_writer import ScreenshotSavingProvider
 from dartsim.rollout import Service
 from dartsim.rollout.guarded_worker import guarded
 from dartsim.run.backends import BackendContext
@@ -114,14 +114,14 @@ async def build(context: BackendContext, store: Store, resume_point: ResumePoint
     everything = replace(context, prepared=replace(prepared, tasks=[*prepared.tasks, *prepared.held_out]))
     provider = with_screenshots(await open_desktops(everything), store, boots=config.backend.boots)
     tasks = prepared.tasks
-    free = config.tasks.do_nothing
-    if free == "auto":
-        free = "report" if config.tasks.source == "osworld" else "ignore"
+    do_nothing = config.tasks.do_nothing
+    if do_nothing == "auto":
+        do_nothing = "report" if config.tasks.source == "osworld" else "ignore"
     # Whoever resumes a run was told when it began.
-    if config.backend.boots and (free == "exclude" or (free == "report" and resume_point is None)):
-        from dartsim.real.desktop.tasks.playing import worth_training
+    if config.backend.boots and (do_nothing == "exclude" or (do_nothing == "report" and resume_point is None)):
+        from dartsim.real.desktop.tasks.playing import trainable_tasks
 
-        tasks = await worth_training(provider, tasks, exclude=free == "exclude", slots=config.rollout.num_envs)
+        tasks = await trainable_tasks(provider, tasks, exclude=do_nothing == "exclude", slots=config.rollout.num_envs)
     engines = await config.backend.engine_backend.open(context)
     learner = config.backend.learner_backend.open(context)
     if timings is not None:
@@ -158,7 +158,7 @@ async def open_desktops(context: BackendContext) -> EnvProvider:
 def with_screenshots(provider: EnvProvider, store: Store, *, boots: bool) -> EnvProvider:
     """Return desktops whose screenshots the store keeps, in threads if desktops are booted: those are large."""
     prepare_files = store.prepare_files
-    return KeepingDesktops(provider, prepare_files) if boots and prepare_files is not None else provider
+    return ScreenshotSavingProvider(provider, prepare_files) if boots and prepare_files is not None else provider
 
 
 def transport(context: BackendContext, pool: Service) -> Service:

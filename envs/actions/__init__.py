@@ -1,8 +1,9 @@
-"""Action grammars: four ways to write the same mouse and keyboard actions, each with a parser and a formatter.
+"""Action grammars: three ways to write the same mouse and keyboard actions, each with a parser and a formatter.
 
-``model`` has the actions; ``pyautogui``, ``computer_13``, ``ui_tars`` and ``compact`` the grammars, which
-``make_grammar`` makes by name. Coordinates of an action are always whole pixels of the screen, from the upper left
-corner; each grammar documents what it writes instead (shares of 1000, pixels of a resized picture, cells of a grid).
+``model`` has the actions; ``pyautogui``, ``ui_tars`` and ``compact`` the grammars, which ``make_grammar`` makes by
+name; ``computer_13`` reads OSWorld's dictionaries. Coordinates of an action are always whole pixels of the screen, from
+the upper left corner; each grammar documents what it writes instead (shares of 1000, pixels of a resized picture, cells
+of a grid).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from dartsim.envs.actions.compact import Compact
-from dartsim.envs.actions.computer_13 import Computer13
+from dartsim.envs.actions.computer_13 import read_dictionary
 from dartsim.envs.actions.grammar import ActionGrammar, MalformedAction
 from dartsim.envs.actions.model import Action, CallUser, Done, Fail, Wait
 from dartsim.envs.actions.pyautogui import PyAutoGui
@@ -28,7 +29,6 @@ def _compact(width: int, height: int, columns: int | None = None, rows: int | No
 
 GRAMMARS: dict[str, Callable[..., ActionGrammar]] = {
     "pyautogui": PyAutoGui,
-    "computer_13": Computer13,
     "ui_tars": UiTars,
     "ui_tars_absolute": lambda width, height, **options: UiTars(width, height, absolute=True, **options),
     "compact": _compact,
@@ -67,7 +67,7 @@ def read(
         return _ENDINGS[action]
     try:
         if isinstance(action, Mapping):
-            return make_grammar("computer_13", grammar.width, grammar.height).parse(action)
+            return read_dictionary(action)
         actions = grammar.parse(action)
     except MalformedAction:
         return None

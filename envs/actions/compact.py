@@ -12,9 +12,9 @@ typed, ``\n`` is the enter key and ``\\`` a backslash.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dartsim.envs.actions import model as act
 from dartsim.envs.actions.grammar import (
@@ -59,7 +59,7 @@ class Compact(ActionGrammar):
                 f"on {self.width} × {self.height} pixels"
             )
 
-    def parse(self, text: str | Mapping[str, Any]) -> tuple[act.Action, ...]:
+    def parse(self, text: str) -> tuple[act.Action, ...]:
         """Read one action a line."""
         lines = as_text(text, self.name).strip("\n").split("\n")
         actions: list[act.Action] = []

@@ -1,23 +1,17 @@
-"""computer_13, OSWorld's dictionaries: ``{"action_type": "CLICK", "parameters": {"x": 12, "y": 34}}``.
+"""computer_13, OSWorld's dictionaries: ``{"action_type": "CLICK", "parameters": {"x": 12, "y": 34}}``; only read.
 
-Positions are pixels of the screen. Parameters may also stand beside the type. A JSON list holds several
-actions, which is an extension: OSWorld takes one a turn.
+Positions are pixels of the screen. Parameters may also stand beside the type.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from dartsim.envs.actions import model as act
 from dartsim.envs.actions.grammar import (
-    ActionGrammar,
-    Inexpressible,
     MalformedAction,
     button,
-    can_type,
     clicks,
     hotkey_names,
     key_name,
@@ -85,43 +79,12 @@ _KINDS: dict[str, tuple[frozenset[str], Callable[[Values], act.Action]]] = {
 """Type -> (its parameters, what it means)."""
 
 
-@dataclass(frozen=True)
-class Computer13(ActionGrammar):
-    """The grammar; see the module."""
+def read_dictionary(value: Mapping[str, Any]) -> tuple[act.Action, ...]:
+    """Return the one action of a dictionary.
 
-    name: ClassVar[str] = "computer_13"
-
-    def parse(self, text: str | Mapping[str, Any]) -> tuple[act.Action, ...]:
-        """Read a dictionary, or JSON of one or of a list of them, or a bare word such as ``WAIT``."""
-        value: Any = text
-        if isinstance(text, str):
-            value = _json(text)
-        if isinstance(value, list):
-            if not value:
-                raise MalformedAction("found an empty list")
-            return limited([_action(each) for each in value])
-        return limited([_action(value)])
-
-    def format(self, actions: Sequence[act.Action]) -> str:
-        """Write JSON: an object, or a list of objects where the actions are not exactly one."""
-        written = [_written(action) for action in actions]
-        return json.dumps(written[0] if len(written) == 1 else written)
-
-
-def _json(text: str) -> Any:
-    if text.strip() in ("WAIT", "DONE", "FAIL"):
-        return {"action_type": text.strip()}
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise MalformedAction(f"wanted JSON, found {text[:60]!r}") from None
-
-
-def _action(value: Any) -> act.Action:
-    if isinstance(value, str):
-        value = {"action_type": value}
-    if not isinstance(value, Mapping):
-        raise MalformedAction(f"wanted an object, found {type(value).__name__}")
+    Raises:
+        MalformedAction: If it is none.
+    """
     kind = value.get("action_type")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise MalformedAction(f"action_type: found {str(kind)[:40]!r}, wanted one of {', '.join(_KINDS)}")
@@ -133,48 +96,4 @@ def _action(value: Any) -> act.Action:
     values = {**beside, **nested}
     if not values.keys() <= known:
         raise MalformedAction(f"{kind}: found the parameters {sorted(map(str, values))}")
-    return read(values)
-
-
-def _written(action: act.Action) -> dict[str, Any]:
-    kind, values = _parts(action)
-    return {"action_type": kind, "parameters": values} if values else {"action_type": kind}
-
-
-def _parts(action: act.Action) -> tuple[str, dict[str, Any]]:
-    match action:
-        case act.Click(None, None, which, count):
-            return "CLICK", {"button": which, "num_clicks": count}
-        case act.Click(x, y, "right", 1):
-            return "RIGHT_CLICK", {"x": x, "y": y}
-        case act.Click(x, y, "left", 2):
-            return "DOUBLE_CLICK", {"x": x, "y": y}
-        case act.Click(x, y, which, count):
-            return "CLICK", {"x": x, "y": y, "button": which, "num_clicks": count}
-        case act.Move(x, y):
-            return "MOVE_TO", {"x": x, "y": y}
-        case act.Drag(x, y, "left"):
-            return "DRAG_TO", {"x": x, "y": y}
-        case act.Down(which):
-            return "MOUSE_DOWN", {"button": which}
-        case act.Up(which):
-            return "MOUSE_UP", {"button": which}
-        case act.Scroll(dx, dy):
-            return "SCROLL", {"dx": dx, "dy": dy}
-        case act.TypeText(text) if can_type(text):
-            return "TYPING", {"text": text}
-        case act.Press(key):
-            return "PRESS", {"key": key}
-        case act.Hotkey(keys):
-            return "HOTKEY", {"keys": list(keys)}
-        case act.KeyDown(key):
-            return "KEY_DOWN", {"key": key}
-        case act.KeyUp(key):
-            return "KEY_UP", {"key": key}
-        case act.Wait():
-            return "WAIT", {}
-        case act.Done():
-            return "DONE", {}
-        case act.Fail():
-            return "FAIL", {}
-    raise Inexpressible(f"computer_13 cannot write {action}")
+    return limited([read(values)])

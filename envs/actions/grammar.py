@@ -11,7 +11,7 @@ import string
 import unicodedata
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -57,7 +57,7 @@ class ActionGrammar(ABC):
     """How often in an attempt ``CallUser`` waits; see ``read``."""
 
     @abstractmethod
-    def parse(self, text: str | Mapping[str, Any]) -> tuple[Action, ...]:
+    def parse(self, text: str) -> tuple[Action, ...]:
         """Read a text.
 
         Raises:

@@ -9,7 +9,7 @@ constants. ``import``, ``time.sleep``, assignments to pyautogui's settings and b
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -134,7 +134,7 @@ class PyAutoGui(ActionGrammar):
 
     name: ClassVar[str] = "pyautogui"
 
-    def parse(self, text: str | Mapping[str, Any]) -> tuple[act.Action, ...]:
+    def parse(self, text: str) -> tuple[act.Action, ...]:
         code = as_text(text, self.name).strip()
         if code in _WORDS:
             return (_WORDS[code],)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -90,7 +90,7 @@ class UiTars(ActionGrammar):
             return smart_resize(self.width, self.height, factor=self.factor, **bounds)
         return 1000, 1000
 
-    def parse(self, text: str | Mapping[str, Any]) -> tuple[act.Action, ...]:
+    def parse(self, text: str) -> tuple[act.Action, ...]:
         """Read a reply: what follows the last ``Action:``; or a bare ``WAIT``, ``DONE`` or ``FAIL``."""
         reply = as_text(text, self.name)
         if reply.strip() in _BARE:

@@ -1,6 +1,6 @@
 """The mock desktop: a small deterministic desktop with real state, real pixels, and tasks to learn on.
 
-From the bottom up: ``geometry``, ``widgets``, ``layout`` (what there is and where); ``desktop`` (all state);
+From the bottom up: ``geometry``, ``widgets``, ``layout`` (the widgets and their places); ``desktop`` (all state);
 ``perform`` (what actions do); ``font``, ``colors``, ``scene``, ``paint`` (pixels); ``tree``
 (accessibility); ``evaluators`` (scores); ``families``, ``suites`` (tasks); ``oracle`` (solves them); ``env`` (the
 gymnasium environment).

@@ -6,12 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from dartsim.real.containers.launch import published_ports
 from dartsim.real.containers.spec import ContainerSpec
 
 T = TypeVar("T")
-
-_BRIDGE = "bridge"
 
 
 class ContainerHost(Protocol):
@@ -55,14 +52,8 @@ class Container:
         """
         await self.engine.remove(self.name)
 
-    async def pause(self) -> None:
-        await self._call(lambda container: container.pause())
-
-    async def unpause(self) -> None:
-        await self._call(lambda container: container.unpause())
-
-    async def kill(self, signal: str = "SIGKILL") -> None:
-        await self._call(lambda container: container.kill(signal=signal))
+    async def kill(self) -> None:
+        await self._call(lambda container: container.kill())
 
     async def exec(self, argv: Sequence[str]) -> tuple[int, bytes]:
         def run(container: Any) -> tuple[int, bytes]:
@@ -86,20 +77,6 @@ class Container:
         A desktop may be dead while this says ``running``; only a good screenshot proves that it lives.
         """
         return await self._call(lambda container: dict(container.attrs["State"]))
-
-    async def disconnect(self) -> None:
-        """Disconnect it from the engine's network: its published ports then refuse connections."""
-        await self._call(lambda container: container.client.networks.get(_BRIDGE).disconnect(container.id))
-
-    async def connect(self) -> None:
-        """Connect it to the engine's network again. The engine chooses new ports, which update ``ports``."""
-
-        def join(container: Any) -> Mapping[str, int]:
-            container.client.networks.get(_BRIDGE).connect(container.id)
-            container.reload()
-            return published_ports(container.attrs, self.spec.ports) or self.ports
-
-        self.ports = await self._call(join)
 
     async def _call(self, function: Callable[[Any], T]) -> T:
         return await self.engine.call(self.id, function)

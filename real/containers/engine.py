@@ -27,9 +27,6 @@ from dartsim.real.containers.errors import (
 Connect = Callable[[DockerHostConfig], Any]
 """Opens a client of the ``docker`` package, or a fake."""
 
-Knock = Callable[[DockerHostConfig], None]
-"""Raises an OSError if nothing listens at the engine's address."""
-
 
 def connect(settings: DockerHostConfig) -> Any:
     """Return a connected client of the ``docker`` package.
@@ -47,7 +44,7 @@ def connect(settings: DockerHostConfig) -> Any:
     if settings.url is not None:
         environment["DOCKER_HOST"] = settings.url
     try:
-        knock(settings)
+        check_reachable(settings)
         return docker.from_env(
             environment=environment,
             timeout=settings.call_seconds,
@@ -93,7 +90,7 @@ def _problem(image: str, settings: DockerHostConfig) -> ContainerStartFailed | N
     return None
 
 
-def knock(settings: DockerHostConfig) -> None:
+def check_reachable(settings: DockerHostConfig) -> None:
     """Check that something listens at the engine's address; what ``ssh://`` reaches is left to ssh.
 
     Takes some 50 µs on this machine; the ``docker`` package leaks a socket each time nothing answers. It also waits

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from dartsim.config.schema import DockerHostConfig
 from dartsim.real.containers.container import Container
-from dartsim.real.containers.engine import Connect, EngineInfo, Knock, connect, describe, knock
+from dartsim.real.containers.engine import Connect, EngineInfo, check_reachable, connect, describe
 from dartsim.real.containers.errors import DockerHung, DockerLost, HostClosed, call_fault, start_fault
 from dartsim.real.containers.launch import Launch, Started
 from dartsim.real.containers.leases import EngineClock, LeaseRecord, container_labels
@@ -42,7 +42,7 @@ class DockerHost:
         settings: The engine and its limits.
         run: Name of the run, a label of every container.
         connect: Opens a client of the ``docker`` package.
-        knock: Checks before every call whether the engine still listens.
+        check_reachable: Checks before every call whether the engine still listens.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class DockerHost:
         *,
         run: str = "",
         connect: Connect = connect,
-        knock: Knock = knock,
+        check_reachable: Callable[[DockerHostConfig], None] = check_reachable,
     ) -> None:
         self.settings = settings or DockerHostConfig()
         _ = self.settings.client_address  # refuses settings under which no port could be reached
@@ -60,7 +60,7 @@ class DockerHost:
         self.freed = asyncio.Event()
         """Set whenever a place may have become free; cleared by those who wait for one."""
         self._connect = connect
-        self._knock = knock
+        self._check_reachable = check_reachable
         self._client: Any = None
         self._connect_lock = threading.Lock()
         self._renew_lock = threading.Lock()
@@ -217,7 +217,7 @@ class DockerHost:
             if self._client is None:
                 self._client = self._connect(self.settings)
                 return self._client
-        self._knock(self.settings)
+        self._check_reachable(self.settings)
         return self._client
 
     def _labels(self, client: Any, slot: int) -> Mapping[str, str]:

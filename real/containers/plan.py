@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -69,9 +68,8 @@ def desktop_plan(config: Config) -> dict[str, Any]:
     ports = ", ".join(f"{name} {port}" for name, port in spec["ports"].items())
     each = desktop_gib(config)
     return {
-        "what": f"{config.rollout.num_desktops} containers, on one port each of the host's choice for: {ports}",
+        "what": f"{config.rollout.num_desktops} containers of {spec['image']}, on free ports of the host for: {ports}",
         "container": spec,
-        "command": docker_command(spec, str(hosts[0]["bind"])),
         "addresses": [f"{host['url']}: at most {host['most']}, ports on {host['bind']}" for host in hosts],
         "hosts": [
             {
@@ -110,27 +108,3 @@ def desktops_by_host(config: Config) -> dict[str, int]:
         freest = max(hosts, key=lambda name: 1.0 - dealt[name] / hosts[name].max_desktops)
         dealt[freest] += 1
     return dict(dealt)
-
-
-def docker_command(spec: Mapping[str, Any], bind: str) -> list[str]:
-    """Return the ``docker`` command line for the same container; we use the API and add our labels."""
-    limits = spec["limits"]
-    words = ["docker", "run", "--detach"]
-    words += [f"--env={name}={value}" for name, value in spec["environment"].items()]
-    words += [f"--publish={bind}::{port}" for port in spec["ports"].values()]
-    words += [f"--volume={source}:{target}" for source, target in spec["volumes"].items()]
-    words += [f"--volume=dartsim-{short}:{path}" for short, path in spec["shared"].items()]
-    words += [f"--device={device}" for device in spec["devices"]]
-    words += [f"--cap-add={name}" for name in spec["cap_add"]]
-    words += [f"--cap-drop={name}" for name in spec["cap_drop"]]
-    words += [f"--security-opt={option}" for option in spec["security_opt"]]
-    words += [f"--tmpfs={path}:{options}" for path, options in spec["tmpfs"].items()]
-    words += ["--init"] * spec["init"] + ["--read-only"] * spec["read_only"]
-    words += [f"--user={spec['user']}"] if spec["user"] else []
-    words += [f"--network={spec['network']}"] if spec["network"] else []
-    if limits["memory_mib"]:
-        words += [f"--memory={limits['memory_mib']}m", f"--memory-swap={limits['memory_mib']}m"]
-    words += [f"--cpus={limits['cpus']:g}"] if limits["cpus"] else []
-    words += [f"--pids-limit={limits['pids']}"] if limits["pids"] else []
-    words += [f"--shm-size={limits['shm_mib']}m"] if limits["shm_mib"] else []
-    return [*words, spec["image"], *(spec["command"] or ())]

@@ -38,9 +38,6 @@ PACKAGES = (
 VIEWER_PACKAGES = ("novnc", "websockify", "x11vnc")
 """What ``vnc=True`` needs besides."""
 
-RECORDING_PACKAGES = ("ffmpeg",)
-"""What the two routes of the recording need; without it they answer 500 and say so."""
-
 VM_PACKAGES = ("busybox-static", "linux-image-cloud-amd64", "qemu-system-x86", "qemu-utils")
 """What ``vm`` needs besides: one Debian serves as the guest's and as the container's."""
 
@@ -117,9 +114,9 @@ def own_entries(variant: Variant = "full") -> list[Entry]:
 def all_packages(variant: Variant = "full", *, office: bool = False) -> tuple[str, ...]:
     """Return every Debian package of an image with a Debian of its own.
 
-    A virtual machine has neither viewer nor recording, which are half of it.
+    A virtual machine has no viewer.
     """
-    more = VM_PACKAGES if variant == "vm" else (*VIEWER_PACKAGES, *RECORDING_PACKAGES)
+    more = VM_PACKAGES if variant == "vm" else VIEWER_PACKAGES
     return (*PACKAGES, *more, *(OFFICE_PACKAGES if office else ()))
 
 

@@ -230,16 +230,14 @@ class EngineClient:
     async def paused(self) -> bool:
         return bool((await self._ask("GET", "/is_paused")).get("is_paused"))
 
-    async def reset_caches(self, *, running: bool = False) -> bool:
+    async def reset_caches(self) -> bool:
         """Forget keys, values and image embeddings; return whether the prefix cache could be reset.
 
-        It cannot be while requests hold blocks of it, unless ``running``: then requests under way compute their prompts
-        and tokens again and go on from there. The cache of preprocessed images is kept: pixels do not depend on
-        weights, and resetting it under live requests would make its two halves disagree.
+        It cannot be while requests hold blocks of it. The cache of preprocessed images is kept: pixels do not depend
+        on weights, and resetting it under live requests would make its two halves disagree.
         """
         await self._ask("POST", "/reset_encoder_cache", empty=True)
-        params = {"reset_running_requests": "true" if running else "false"}
-        answer = await self._ask("POST", "/reset_prefix_cache", params=params, empty=True)
+        answer = await self._ask("POST", "/reset_prefix_cache", empty=True)
         return bool(answer.get("success", True))
 
     async def rpc(self, method: str, **kwargs: str) -> Any:

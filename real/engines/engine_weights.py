@@ -102,7 +102,7 @@ class EngineWeights:
         if folder is None or self._spool is None:
             await self.engine.start(folder)
             return
-        async with self._spool.held(folder) as copy:
+        async with self._spool.stable_copy(folder) as copy:
             await self.engine.start(copy)
 
     async def stop(self) -> None:
@@ -136,7 +136,7 @@ class EngineWeights:
         await client.pause(pause)
         before = None if is_adapter_folder(facts.path) else await self._before_load(client, facts)
         await self._transfer.put(client, facts.path, version)
-        await client.reset_caches(running=self._settings.recompute)
+        await client.reset_caches()
         await self._confirm(version, facts, before)
 
     async def _before_load(self, client: EngineClient, facts: FolderFacts) -> Held | None:

@@ -66,10 +66,10 @@ class Engine(Protocol):
         """End it. Never raises."""
 
     async def ended(self) -> int | None:
-        """Wait until its process has ended by itself and return the exit status; None: it was ``lost``."""
+        """Wait until its process has ended by itself and return the exit status; None: its server did not answer."""
 
-    def lost(self) -> None:
-        """Note that nothing listens at its address, unless its process is watched."""
+    def mark_unreachable(self) -> None:
+        """Record that the server did not answer. No effect if we watch its process."""
 
 
 class AttachedEngine:
@@ -83,7 +83,7 @@ class AttachedEngine:
         self.name = self.url.partition("//")[2]
         self._start_seconds = start_seconds
         self._connect_seconds = connect_seconds
-        self._lost = asyncio.Event()
+        self._unreachable = asyncio.Event()
 
     async def start(self, model: Path | None = None) -> None:
         """Wait until it is healthy; its own weights stay."""
@@ -113,11 +113,11 @@ class AttachedEngine:
         """Leave it alone."""
 
     async def ended(self) -> None:
-        await self._lost.wait()
-        self._lost.clear()
+        await self._unreachable.wait()
+        self._unreachable.clear()
 
-    def lost(self) -> None:
-        self._lost.set()
+    def mark_unreachable(self) -> None:
+        self._unreachable.set()
 
 
 class LocalEngine:
@@ -191,7 +191,7 @@ class LocalEngine:
                     return status
             await asyncio.sleep(_HEALTH_SECONDS)
 
-    def lost(self) -> None:
+    def mark_unreachable(self) -> None:
         """Its process is watched."""
 
     async def _spawn(self, model: Path | None) -> None:

@@ -60,9 +60,6 @@ class WorkerSettings:
             (vLLM 0.33 in modes ``abort`` and ``wait``; in 0.32 they wait in the engine).
         retry_seconds: Between two tries at a paused engine, and between starts of one that does not come up; the
             latter doubles, up to 16-fold.
-        recompute: After a weight sync in mode ``KEEP``, requests under way compute their prompts again. Without it
-            they go on with keys and values of the older weights, as in most systems: their log-probabilities are
-            those they were sampled with, and no single model has them.
         confirm: Compare checksums after every load. It reads all weights in the engine: about a second a gigabyte.
         warm_up: Answer one request at the start; the first one of an engine takes seconds.
         readable: Whether an action can be read; a reply whose action cannot be is sampled again.
@@ -74,7 +71,6 @@ class WorkerSettings:
     patience_seconds: float = 2.0
     pause_seconds: float = 60.0
     retry_seconds: float = 0.25
-    recompute: bool = False
     confirm: bool = True
     warm_up: bool = True
     readable: Callable[[str], bool] | None = None

@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 _DOWN = (EngineRefused, EngineLost, EngineHung, EngineStartFailed)
 """Faults of a load that mean that the engine is not there, rather than that it does not accept these weights."""
 _WEIGHTS_GONE = (WeightsTorn, WeightsRefused, WeightsUnconfirmed, EngineUnloaded)
-"""Faults of a restart that mean that the last weights cannot be had, so that other weights may help."""
+"""Faults of a restart that mean that the last weights are not available, so that other weights may help."""
 
 
 class EngineHealth(StrEnum):

@@ -198,7 +198,7 @@ class Spool:
             return folder
 
     @asynccontextmanager
-    async def held(self, folder: Path) -> AsyncIterator[Path]:
+    async def stable_copy(self, folder: Path) -> AsyncIterator[Path]:
         """Provide a copy of a folder (hard links) that stays when newer versions replace the folder.
 
         A starting engine reads its folder only after half a minute or more.

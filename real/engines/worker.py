@@ -126,7 +126,7 @@ class VllmWorker:
         return Reply(
             decoded.action,
             decoded.newest,
-            decoded.oldest if self._settings.recompute else min(decoded.oldest, sent_at),
+            min(decoded.oldest, sent_at),
             self.index,
             encoded.prompt_tokens,
             len(decoded.tokens),
@@ -205,7 +205,7 @@ class VllmWorker:
 
     def _refused(self) -> None:
         if self.state is EngineHealth.UP:  # else a load or a start finds out
-            self.engine.lost()
+            self.engine.mark_unreachable()
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
         """Put new weights into the engine, confirm them, and serve them.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import ceil
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -82,6 +82,16 @@ class Alone:
         return mismatch
 
 
+class GradientStep(NamedTuple):
+    """What one gradient step reports."""
+
+    health: Health
+    mismatch: Mismatch
+    grad_norm: float
+    loss: float
+    rows: list[PackedRow]
+
+
 class GradientSteps:
     """Takes the gradient steps of an update."""
 
@@ -127,14 +137,13 @@ class GradientSteps:
         health, mismatch, norms, losses, rows = Health(), Mismatch(), [], [], []
         try:
             for turns in self._order(data.group, update):
-                taken = self._step(data, turns, old_BT, reference_BT)
-                if taken is None:
+                step = self._step(data, turns, old_BT, reference_BT)
+                if step is None:
                     continue
-                more, apart, norm, loss, computed = taken
-                health, mismatch = health + more, mismatch + apart
-                norms.append(norm)
-                losses.append(loss)
-                rows += computed
+                health, mismatch = health + step.health, mismatch + step.mismatch
+                norms.append(step.grad_norm)
+                losses.append(step.loss)
+                rows += step.rows
             if not norms:
                 raise BatchUntrainable(
                     f"update {update}: no token of its {len(data.examples)} turns changes the weights; "
@@ -144,7 +153,7 @@ class GradientSteps:
         except BaseException:  # any step may run out of memory
             self._zero_grad()
             if before is not None:
-                self._take_back(before)
+                self._roll_back(before)
             raise
         self.updates = update
         turn_tokens = self.config.optimizer.epochs * sum(example.length for example in data.examples)
@@ -204,7 +213,7 @@ class GradientSteps:
         return weights, [{key: _on_host(value) for key, value in state.items()} for state in moments]
 
     @torch.no_grad()
-    def _take_back(self, before: tuple[list[Tensor], list[dict[str, Tensor]]]) -> None:
+    def _roll_back(self, before: tuple[list[Tensor], list[dict[str, Tensor]]]) -> None:
         """Return to the weights and moments of ``_snapshot``."""
         for parameter, weights, moments in zip(self.parameters.values(), *before, strict=True):
             _local(parameter).copy_(weights)
@@ -262,8 +271,8 @@ class GradientSteps:
 
     def _step(
         self, data: TurnData, turns: Tensor, old_BT: Tensor | None, reference_BT: Tensor | None
-    ) -> tuple[Health, Mismatch, float, float, list[PackedRow]] | None:
-        """Take one gradient step on some turns; return health, mismatch, the gradient's norm, the loss and the rows.
+    ) -> GradientStep | None:
+        """Take one gradient step on some turns.
 
         None, and nothing changes, if there is no token to train or the gradient is 0.
         """
@@ -315,7 +324,7 @@ class GradientSteps:
             group["lr"] = self._learning_rate()
         self.optimizer.step()  # the last thing that can fail
         self._round()
-        return health, mismatch, norm, loss, rows
+        return GradientStep(health, mismatch, norm, loss, rows)
 
     def _zero_grad(self) -> None:
         self.optimizer.zero_grad()

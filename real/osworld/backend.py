@@ -22,7 +22,7 @@ try:
     from dartsim.real.containers.errors import ContainerStartFailed, ImageMissing
     from dartsim.real.containers.spec import with_token
     from dartsim.real.machine import is_loopback
-    from dartsim.real.osworld.connect import Usage
+    from dartsim.real.osworld.connect import DesktopOptions
     from dartsim.real.osworld.coverage import check_task, needs_desktop_env
     from dartsim.real.osworld.fetch import Downloads
     from dartsim.real.osworld.provider import DesktopProvider
@@ -77,8 +77,8 @@ async def open_desktops(
         archive = None if folder is None else ScoreArchive(folder / SCORES)
         with scratch_folder("states") as states:
             async with open_scorer_pool(config, tasks) as pool:
-                usage = desktop_usage(config, cache or cache_folder(), Scorer(pool, archive), on_call, token)
-                provider = DesktopProvider(fleet, spec, usage, saved=SavedStates(states))
+                options = desktop_options(config, cache or cache_folder(), Scorer(pool, archive), on_call, token)
+                provider = DesktopProvider(fleet, spec, options, saved=SavedStates(states))
                 async with provider.checked(config.rollout.limits.start_seconds):
                     yield provider
 
@@ -125,9 +125,9 @@ async def open_scorer_pool(config: Config, tasks: Sequence[Task]) -> AsyncIterat
         yield pool
 
 
-def desktop_usage(
+def desktop_options(
     config: Config, cache: Path, scorer: Scorer, on_call: Callable[[int, str, float], None] | None, token: str = ""
-) -> Usage:
+) -> DesktopOptions:
     """Return how the configured desktops are used; ``token`` is what their servers require."""
     desktop, own = config.desktop, config.backend.desktops == "desktop"
     settle = desktop.settle
@@ -138,8 +138,8 @@ def desktop_usage(
         screen=(desktop.width, desktop.height),
         # A model of the field sees the whole screen and speaks of its pixels; the tiny one sees a small square.
         shown=None if grammar == "ui_tars" else (config.policy.screen, config.policy.screen),
-        settle=SettlingRules(cap_seconds=desktop.settle_most_seconds) if settle == "stable" else settle,
-        ready=Readiness(change_seconds=desktop.ready_most_seconds) if desktop.ready == "stable" else desktop.ready,
+        settle=SettlingRules(cap_seconds=desktop.max_settle_seconds) if settle == "stable" else settle,
+        ready=Readiness(change_seconds=desktop.max_ready_seconds) if desktop.ready == "stable" else desktop.ready,
         wait_seconds=desktop.wait_seconds,
         paste=desktop.typing == "paste",
         evaluate_wait_seconds=desktop.evaluate_wait_seconds,
@@ -148,7 +148,7 @@ def desktop_usage(
     )
     # Task files may name files that lie beside them.
     sources = (Path(config.tasks.folder),) if config.tasks.folder is not None else ()
-    return Usage(
+    return DesktopOptions(
         settings=settings,
         server=replace(OWN_SERVER, token=token) if own else OSWORLD_SERVER,
         downloads=Downloads(cache, sources=sources, allowed=desktop.download_hosts),

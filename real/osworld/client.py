@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import ref
 
 from dartsim.real.osworld import replies
-from dartsim.real.osworld.errors import BadScreenshot, VmBadReply
+from dartsim.real.osworld.errors import BadScreenshot
 from dartsim.real.osworld.frames import Frame, decode_screenshot
 from dartsim.real.osworld.replies import Executed
 from dartsim.real.osworld.transport import OSWORLD_SERVER, ServerTraits, Timeouts, Transport
@@ -125,27 +125,6 @@ class VmClient:
         return str(
             await self._read("GET", "/accessibility", replies.field("AT", str), seconds=self.timeouts.accessibility)
         )
-
-    async def screen_size(self) -> tuple[int, int]:
-        return await self._read("POST", "/screen_size", replies.size)
-
-    async def window_size(self, app_class: str) -> tuple[int, int] | None:
-        """Return width and height of the window of a class, pixels; None if there is none.
-
-        OSWorld's server answers with an internal error for a class without a window.
-        """
-        try:
-            return await self._read("POST", "/window_size", replies.size, data={"app_class_name": app_class})
-        except VmBadReply as fault:
-            if fault.status in (404, 500):
-                return None
-            raise
-
-    async def cursor_position(self) -> tuple[int, int]:
-        return await self._read("GET", "/cursor_position", replies.place)
-
-    async def platform(self) -> str:
-        return (await self._read("GET", "/platform", replies.text)).strip()
 
     async def execute(
         self, command: Command, *, shell: bool = False, seconds: float | None = None, action: bool = True

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from dartsim.core.types import Task
 from dartsim.real.osworld.client import VmClient
 from dartsim.real.osworld.desktop import OnCall, OsworldDesktop, Scores
-from dartsim.real.osworld.fetch import Desk, Downloads, TaskFolder
+from dartsim.real.osworld.fetch import DesktopAddress, Downloads, TaskFolder
 from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.steps import run_steps
@@ -27,8 +27,8 @@ from dartsim.real.scratch import scratch
 class AttemptFolders:
     """Makes a folder for each attempt on one desktop."""
 
-    def __init__(self, desk: Desk, *, downloads: Downloads | None = None) -> None:
-        self.desk = desk
+    def __init__(self, address: DesktopAddress, *, downloads: Downloads | None = None) -> None:
+        self.address = address
         self.root = scratch("desktop")
         # A desktop whose closing is cancelled leaves nothing either.
         self.remove = weakref.finalize(self, shutil.rmtree, self.root, ignore_errors=True)
@@ -39,15 +39,15 @@ class AttemptFolders:
         """Return the folder of the next attempt."""
         self._count += 1
         name = re.sub(r"[^\w.-]", "_", task.id)[:80]
-        return TaskFolder(self.root / f"{self._count:04d}-{name}", desk=self.desk, downloads=self.downloads)
+        return TaskFolder(self.root / f"{self._count:04d}-{name}", address=self.address, downloads=self.downloads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """How a desktop is used once its server comes up.
+class DesktopOptions:
+    """Settings of a desktop after its server has started.
 
     Attributes:
-        settings: How it is shown; its screen is also its ``Desk``'s.
+        settings: How it is shown; its screen is also its ``DesktopAddress``'s.
         server: What is known of the server inside.
         timeouts: Of calls.
         downloads: Of task files, shared by desktops; by default a temporary folder.
@@ -64,23 +64,23 @@ class Usage:
 
 
 def connect(
-    desk: Desk | str,
-    usage: Usage,
+    address: DesktopAddress | str,
+    options: DesktopOptions,
     *,
     close: Callable[[], Awaitable[None]] | None = None,
-    revert: Callable[[], Awaitable[Desk]] | None = None,
+    revert: Callable[[], Awaitable[DesktopAddress]] | None = None,
     on_call: OnCall | None = None,
 ) -> OsworldDesktop:
     """Return a desktop over a server that is up or coming up; nothing is asked of it yet."""
-    width, height = usage.settings.screen
-    known = Desk(server_url=desk) if isinstance(desk, str) else desk
-    found = replace(known, width=width, height=height, token=usage.server.token)
-    folders = AttemptFolders(found, downloads=usage.downloads)
+    width, height = options.settings.screen
+    known = DesktopAddress(server_url=address) if isinstance(address, str) else address
+    found = replace(known, width=width, height=height, token=options.server.token)
+    folders = AttemptFolders(found, downloads=options.downloads)
 
     def client() -> VmClient:
-        return VmClient(folders.desk.server_url, timeouts=usage.timeouts, server=usage.server)
+        return VmClient(folders.address.server_url, timeouts=options.timeouts, server=options.server)
 
-    own = Scorer() if usage.scorer is None else None
+    own = Scorer() if options.scorer is None else None
 
     async def remove() -> None:
         if own is not None:
@@ -91,15 +91,15 @@ def connect(
 
     async def afresh() -> VmClient:
         assert revert is not None
-        folders.desk = replace(await revert(), width=width, height=height, token=usage.server.token)
+        folders.address = replace(await revert(), width=width, height=height, token=options.server.token)
         return client()
 
     return OsworldDesktop(
         client(),
         run_steps=run_steps,
-        scorer=usage.scorer or own or Scorer(),
+        scorer=options.scorer or own or Scorer(),
         where=folders,
-        settings=usage.settings,
+        settings=options.settings,
         close=remove,
         revert=None if revert is None else afresh,
         reconnect=client,

@@ -25,12 +25,12 @@ IGNORED_OPTIONS: Mapping[str, frozenset[str]] = {
 OWN = ScorerFacts("our own metrics", metrics=dict.fromkeys(METRICS, ()), options=OPTIONS)
 
 
-class By(StrEnum):
+class ScoredBy(StrEnum):
     """Who can score a task."""
 
     BUILTIN = "builtin"
     DESKTOP_ENV = "desktop-env"
-    NOBODY = "unsupported"
+    UNSUPPORTED = "unsupported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class CoverageVerdict:
     """What is known of one task."""
 
     task: Task
-    by: By
+    by: ScoredBy
     why: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -66,23 +66,23 @@ class Coverage:
 
     verdicts: tuple[CoverageVerdict, ...]
 
-    def counts(self, domain: str | None = None) -> dict[By, int]:
+    def counts(self, domain: str | None = None) -> dict[ScoredBy, int]:
         """Return how many tasks each can score, of one domain or of all."""
         counted = Counter(verdict.by for verdict in self.verdicts if domain in (None, verdict.task.domain))
-        return {by: counted[by] for by in By}
+        return {by: counted[by] for by in ScoredBy}
 
     def domains(self) -> list[str]:
         return sorted({verdict.task.domain for verdict in self.verdicts})
 
     def unsupported(self) -> dict[str, str]:
         """Return why tasks cannot be set up or scored, by ``domain/id``."""
-        return {verdict.name: "; ".join(verdict.why) for verdict in self.verdicts if verdict.by is By.NOBODY}
+        return {verdict.name: "; ".join(verdict.why) for verdict in self.verdicts if verdict.by is ScoredBy.UNSUPPORTED}
 
     def notes(self) -> dict[str, str]:
         """Return what is ignored of tasks, by ``domain/id``."""
         return {verdict.name: "; ".join(verdict.notes) for verdict in self.verdicts if verdict.notes}
 
-    def reasons(self, by: By) -> dict[str, int]:
+    def reasons(self, by: ScoredBy) -> dict[str, int]:
         """Return what stands in the way, the most frequent first, with the number of tasks."""
         reasons = (why for verdict in self.verdicts if verdict.by is by for why in verdict.why)
         return dict(Counter(reasons).most_common())
@@ -101,9 +101,9 @@ def check_task(task: Task, facts: ScorerFacts | None = None) -> None:
         ConfigError: If it needs ``desktop-env``, and our own metrics score.
     """
     verdict = _verdict(task, facts)
-    if verdict.by is By.NOBODY:
+    if verdict.by is ScoredBy.UNSUPPORTED:
         raise TaskFileError(f"task {task.id} ({task.domain}): {'; '.join(verdict.why)}")
-    if verdict.by is By.DESKTOP_ENV and facts is None:
+    if verdict.by is ScoredBy.DESKTOP_ENV and facts is None:
         raise ConfigError(
             f"task {task.id} ({task.domain}) needs {', '.join(verdict.why)} of desktop-env; install it with "
             "`dartsim osworld install`"
@@ -112,14 +112,14 @@ def check_task(task: Task, facts: ScorerFacts | None = None) -> None:
 
 def needs_desktop_env(task: Task) -> bool:
     """Whether our own metrics and the driver's getters are not enough for a task."""
-    return _verdict(task, None).by is By.DESKTOP_ENV
+    return _verdict(task, None).by is ScoredBy.DESKTOP_ENV
 
 
 def _verdict(task: Task, facts: ScorerFacts | None) -> CoverageVerdict:
     try:
         outside = _check(task)
     except TaskFileError as exc:
-        return CoverageVerdict(task, By.NOBODY, (str(exc),))
+        return CoverageVerdict(task, ScoredBy.UNSUPPORTED, (str(exc),))
     notes = tuple(
         f"OSWorld ignores the option {option} of {part}"
         for part in outside
@@ -127,8 +127,8 @@ def _verdict(task: Task, facts: ScorerFacts | None) -> CoverageVerdict:
     )
     lacking = () if facts is None else tuple(f"{part}: {lacks}" for part in outside if (lacks := _lacks(part, facts)))
     if lacking:
-        return CoverageVerdict(task, By.NOBODY, lacking, notes)
-    return CoverageVerdict(task, By.DESKTOP_ENV if outside else By.BUILTIN, tuple(map(str, outside)), notes)
+        return CoverageVerdict(task, ScoredBy.UNSUPPORTED, lacking, notes)
+    return CoverageVerdict(task, ScoredBy.DESKTOP_ENV if outside else ScoredBy.BUILTIN, tuple(map(str, outside)), notes)
 
 
 def _check(task: Task) -> list[EvaluatorPart]:

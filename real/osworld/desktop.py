@@ -257,24 +257,10 @@ class OsworldDesktop:
                     await asyncio.sleep(settings.wait_seconds)
                     continue
                 words = command(code, python=settings.python)
-                if settings.raw_code:
-                    await self._act_raw(episode, words)
-                    continue
                 done = await self.client.execute(words, seconds=settings.action_seconds)
                 if done.returncode != 0:
                     what = code.removeprefix(PASTE).strip()[:200]
                     raise ActionFailed(f"the desktop could not carry out {what!r}: {_last_line(done.error)}")
-
-    async def _act_raw(self, episode: Episode, words: Sequence[str]) -> None:
-        """Run a policy's own code; its errors are the policy's, and so is that the server had to end it."""
-        try:
-            done = await self.client.execute(words, seconds=self.settings.action_seconds)
-        except VmBadReply as fault:
-            if "timed out" not in fault.body:
-                raise
-            episode.action_errors += 1
-        else:
-            episode.action_errors += done.returncode != 0
 
     async def _settled(self) -> Frame:
         with self._timed("settle"):

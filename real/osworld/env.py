@@ -20,7 +20,7 @@ from dartsim.core.errors import EnvBroken, EnvFault
 from dartsim.core.types import Observation, Task
 from dartsim.envs.actions import make_grammar
 from dartsim.envs.base import GuiEnv
-from dartsim.real.osworld.connect import Usage, connect
+from dartsim.real.osworld.connect import DesktopOptions, connect
 from dartsim.real.osworld.desktop import OsworldDesktop, Scores
 from dartsim.real.osworld.provider import Starter
 from dartsim.real.osworld.settings import DesktopSettings
@@ -116,14 +116,14 @@ class OSWorldEnv(GuiEnv):
         self._shown: Observation | None = None
         ended = None
         if base_url is not None:
-            usage = Usage(server=server or OSWORLD_SERVER, timeouts=timeouts, scorer=scorer)
+            options = DesktopOptions(server=server or OSWORLD_SERVER, timeouts=timeouts, scorer=scorer)
 
             async def start(settings: DesktopSettings) -> OsworldDesktop:
-                return connect(base_url, replace(usage, settings=settings))
+                return connect(base_url, replace(options, settings=settings))
 
         elif container is not None:
-            usage = Usage(server=server or OWN_SERVER, timeouts=timeouts, scorer=scorer)
-            start = starter = Starter(container, engine=engine, usage=usage)
+            options = DesktopOptions(server=server or OWN_SERVER, timeouts=timeouts, scorer=scorer)
+            start = starter = Starter(container, engine=engine, options=options)
             ended = starter.close
         assert start is not None
         self._life = _DesktopThread(start, self.settings, ended)

@@ -15,7 +15,7 @@ EnvBroken
 ├── ActionFailed         the desktop could not carry out an action that makes sense
 ├── BlackScreen          the server answers, the screen shows nothing
 ├── WrongScreenSize      the screen is not as large as configured
-├── OutOfMemory          the kernel killed programs of the desktop for want of memory
+├── OutOfMemory          out of memory, the kernel killed programs of the desktop
 ├── ServerRestarted      the server restarted under an attempt, and what it had started may be gone
 ├── SnapshotFailed       the state of a virtual machine was not saved or restored
 ├── DesktopLost          an earlier fault of the same desktop: it takes no more calls

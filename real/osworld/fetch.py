@@ -277,8 +277,8 @@ def task_urls(task: Task) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
-    """What there is to know of a desktop beside its server.
+class DesktopAddress:
+    """Addresses, screen size and passwords of one desktop.
 
     Attributes:
         server_url: Of the server in the desktop, ``http://host:port``.
@@ -300,10 +300,10 @@ class Desk:
     vlc_password: str = "password"
     token: str = field(default="", repr=False)
 
-    def fill(self, command: str | Sequence[str]) -> str | list[str]:
+    def expand_placeholders(self, command: str | Sequence[str]) -> str | list[str]:
         """Return a command with OSWorld's placeholders replaced."""
         if not isinstance(command, str):
-            return [str(self.fill(part)) for part in command]
+            return [str(self.expand_placeholders(part)) for part in command]
         values = {
             "CLIENT_PASSWORD": self.password,
             "SCREEN_WIDTH_HALF": self.width // 2,
@@ -319,22 +319,22 @@ class Desk:
 class TaskFolder:
     """The files of one attempt."""
 
-    def __init__(self, path: Path, *, desk: Desk, downloads: Downloads) -> None:
+    def __init__(self, path: Path, *, address: DesktopAddress, downloads: Downloads) -> None:
         self.path = path
-        self.desk = desk
+        self.address = address
         self.downloads = downloads
-        self._apart: list[Path] = []
+        self._separate_folders: list[Path] = []
 
-    def apart(self) -> TaskFolder:
+    def separate_folder(self) -> TaskFolder:
         """Return a new folder beside this one: no file of it meets a file of a step, or of another getter."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._apart.append(Path(tempfile.mkdtemp(prefix=f"{self.path.name}-", dir=self.path.parent)))
-        return TaskFolder(self._apart[-1], desk=self.desk, downloads=self.downloads)
+        self._separate_folders.append(Path(tempfile.mkdtemp(prefix=f"{self.path.name}-", dir=self.path.parent)))
+        return TaskFolder(self._separate_folders[-1], address=self.address, downloads=self.downloads)
 
-    async def remove_apart(self) -> None:
-        """Remove the folders that ``apart`` made."""
-        while self._apart:
-            await asyncio.to_thread(shutil.rmtree, self._apart.pop(), ignore_errors=True)
+    async def remove_separate_folders(self) -> None:
+        """Remove the folders that ``separate_folder`` made."""
+        while self._separate_folders:
+            await asyncio.to_thread(shutil.rmtree, self._separate_folders.pop(), ignore_errors=True)
 
     def inside(self, name: str) -> Path:
         """Return the path of a file of the folder.

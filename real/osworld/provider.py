@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from dartsim.core.errors import ConfigError, EnvStartFailed
 from dartsim.real.containers.fleet import DesktopFleet
 from dartsim.real.containers.spec import ContainerSpec
-from dartsim.real.osworld.connect import Usage, connect
+from dartsim.real.osworld.connect import DesktopOptions, connect
 from dartsim.real.osworld.desktop import OnCall, OsworldDesktop
 from dartsim.real.osworld.errors import WrongScreenAtStart
-from dartsim.real.osworld.fetch import Desk
+from dartsim.real.osworld.fetch import DesktopAddress
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.snapshots import DesktopSnapshots, SavedStates
 
@@ -39,7 +39,7 @@ _closing: set[asyncio.Task[None]] = set()
 """Clean-ups that go on; asyncio itself does not hold on to its tasks."""
 
 
-def desk_of(container: Container) -> Desk:
+def address_of(container: Container) -> DesktopAddress:
     """Return the addresses of a desktop in a container, by the names of its ports."""
     host = f"[{container.host}]" if ":" in container.host else container.host
 
@@ -49,13 +49,13 @@ def desk_of(container: Container) -> Desk:
     server = url("server")
     if server is None:
         raise ValueError(f"{container} publishes {', '.join(container.ports) or 'no port'}, wanted one named 'server'")
-    return Desk(server_url=server, chromium_url=url("chromium"), vlc_url=url("vlc"))
+    return DesktopAddress(server_url=server, chromium_url=url("chromium"), vlc_url=url("vlc"))
 
 
 async def start_desktop(
     host: DockerHost | DesktopFleet,
     spec: ContainerSpec,
-    usage: Usage,
+    options: DesktopOptions,
     *,
     slot: int = 0,
     on_call: OnCall | None = None,
@@ -81,13 +81,13 @@ async def start_desktop(
 
     container = await up()
 
-    async def revert() -> Desk:
+    async def revert() -> DesktopAddress:
         nonlocal container
         await container.remove()
         container = await up()
-        return desk_of(container)
+        return address_of(container)
 
-    desktop = connect(desk_of(container), usage, close=lambda: container.remove(), revert=revert, on_call=on_call)
+    desktop = connect(address_of(container), options, close=lambda: container.remove(), revert=revert, on_call=on_call)
     if saved is not None and spec.state_command is not None:
         desktop.snapshots = DesktopSnapshots(desktop, lambda: container, saved)
     try:
@@ -99,7 +99,7 @@ async def start_desktop(
 
 
 async def _give_up(desktop: OsworldDesktop) -> None:
-    """Close a desktop that nobody will use; wait for that, but not for ever."""
+    """Close an unused desktop; wait for that, but not forever."""
     closing = asyncio.create_task(desktop.close(), name="close a desktop that did not start")
     _closing.add(closing)
     closing.add_done_callback(_closing.discard)
@@ -139,11 +139,11 @@ class Starter:
     """Starts one desktop after the other on an engine, which it opens when first called."""
 
     def __init__(
-        self, spec: ContainerSpec, *, engine: DockerHostConfig | None = None, usage: Usage | None = None
+        self, spec: ContainerSpec, *, engine: DockerHostConfig | None = None, options: DesktopOptions | None = None
     ) -> None:
         self._spec = spec
         self._engine = engine
-        self._usage = usage or Usage()
+        self._options = options or DesktopOptions()
         self._host: DockerHost | None = None
 
     async def __call__(self, settings: DesktopSettings) -> OsworldDesktop:
@@ -152,7 +152,7 @@ class Starter:
 
         if self._host is None:
             self._host = DockerHost(self._engine, run="gymnasium")
-        return await start_desktop(self._host, self._spec, replace(self._usage, settings=settings))
+        return await start_desktop(self._host, self._spec, replace(self._options, settings=settings))
 
     async def close(self) -> None:
         if self._host is not None:
@@ -171,11 +171,11 @@ class DesktopProvider:
     """Starts desktops; implements ``dartsim.core.ports.EnvProvider``."""
 
     def __init__(
-        self, fleet: DesktopFleet, spec: ContainerSpec, usage: Usage, *, saved: SavedStates | None = None
+        self, fleet: DesktopFleet, spec: ContainerSpec, options: DesktopOptions, *, saved: SavedStates | None = None
     ) -> None:
         self._fleet = fleet
         self._spec = spec
-        self._usage = usage
+        self._options = options
         self._saved = saved
         self._first: tuple[_Slot, OsworldDesktop] | None = None
 
@@ -212,10 +212,10 @@ class DesktopProvider:
         return await self._start(_Slot(slot))
 
     async def _start(self, slot: _Slot) -> OsworldDesktop:
-        usage = self._usage
+        options = self._options
 
         def tell(what: str, seconds: float) -> None:
-            if usage.on_call is not None:
-                usage.on_call(slot.number, what, seconds)
+            if options.on_call is not None:
+                options.on_call(slot.number, what, seconds)
 
-        return await start_desktop(self._fleet, self._spec, usage, slot=slot.number, on_call=tell, saved=self._saved)
+        return await start_desktop(self._fleet, self._spec, options, slot=slot.number, on_call=tell, saved=self._saved)

@@ -1,7 +1,7 @@
 """Actions as pyautogui code that the desktop runs, one new interpreter a turn, as OSWorld does it; ``Episode``.
 
 The code is written from actions that a grammar has read, never passed on as a model wrote it, so that the same text
-means the same here and on the mock desktop. (``DesktopSettings.raw_code`` passes it on.)
+means the same here and on the mock desktop.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import Any
 from dartsim.core.types import Task
 from dartsim.envs.actions import ending, make_grammar, read
 from dartsim.envs.actions import model as act
-from dartsim.envs.actions.grammar import TYPED_CONTROLS, can_type, joined
-from dartsim.envs.base import DONE, FAIL, WAIT
+from dartsim.envs.actions.grammar import TYPED_CONTROLS
 from dartsim.real.osworld.settings import DesktopSettings
 
 PREFIX = "import pyautogui; import time; pyautogui.FAILSAFE = False; "
@@ -36,8 +35,6 @@ MAX_TURN_SECONDS = 120.0
 """A turn that takes longer is malformed: an agent could run into the limit of a step with it, and be masked."""
 MAX_NOTCHES = 1_000
 """The wheel is turned no further at once; each notch is an event of its own."""
-MAX_RAW_BYTES = 100_000
-"""Longest code that is run as it is; Linux takes 128 KiB as one word of a command."""
 PASTE = Path(__file__).with_name("paste.py").read_text(encoding="utf-8")
 """Defines ``paste`` on the desktop."""
 NO_REPEAT = "from Xlib.display import Display; d = Display(); d.change_keyboard_control(auto_repeat_mode=0); d.sync()"
@@ -225,7 +222,6 @@ class Episode:
         self.task = task
         self.turns = 0
         self.malformed = 0
-        self.action_errors = 0
         self.last_actions: tuple[act.Action, ...] = ()
         self.last_action: str | None = None
         self.over = False
@@ -245,25 +241,15 @@ class Episode:
         takes = (duration(each, **typing, wait_seconds=settings.wait_seconds) for each in _until_end(actions or ()))
         if sum(takes) > MAX_TURN_SECONDS:
             actions = None
-        raw = self._raw(action)
         self.turns += 1
-        if actions is None and raw is None:
+        if actions is None:
             self.malformed += 1
         self.last_actions = actions or ()
         end = ending(self.last_actions)
         self.last_action = end or str(action)  # evaluators know the common words, whatever the grammar's own are
         clicked = any(isinstance(each, act.Click) for each in self.last_actions)
         self.over = end is not None or (clicked and self._ends_on_click())
-        if raw is not None:
-            return [raw]
         return snippets(self.last_actions, self._place, **typing) or None
-
-    def _raw(self, action: str | Mapping[str, Any]) -> str | None:
-        """Return the code to run as it is: with ``raw_code``, any text but the common words."""
-        if not self._settings.raw_code or not isinstance(action, str) or action.strip() in (WAIT, DONE, FAIL):
-            return None
-        code = joined(action)
-        return code if can_type(code) and len(code.encode()) <= MAX_RAW_BYTES else None
 
     def _ends_on_click(self) -> bool:
         if self._settings.auto_done is not None:

@@ -2,7 +2,7 @@
 
 OSWorld's runners take the first HTTP 200 for ready, and sleep 60 s after a set-up and 0 to 10 s after an action. A
 200 may come with a black screen, or before an application has painted; most sleeps are too long. Here a screen
-counts once it shows something and stays the same. The fixed sleeps can be had for comparison: a number of seconds
+counts once it shows something and stays the same. Fixed sleeps are available for comparison: a number of seconds
 in place of the rules.
 
 A screen that keeps moving is polled less and less, because OSWorld's server survives only so many screenshots.

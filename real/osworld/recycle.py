@@ -115,10 +115,10 @@ async def is_application(client: VmClient, window: str) -> bool:
     """Whether a window is a program's own, not a splash screen; one that cannot be asked is."""
     words = ["xprop", "-id", window, "_NET_WM_WINDOW_TYPE"]
     try:
-        told = await client.execute(words, seconds=client.timeouts.other, action=False)
+        done = await client.execute(words, seconds=client.timeouts.other, action=False)
     except VmBadReply:
         return True
-    kinds = re.findall(r"_NET_WM_WINDOW_TYPE_(\w+)", told.output)
+    kinds = re.findall(r"_NET_WM_WINDOW_TYPE_(\w+)", done.output)
     return not kinds or not {"NORMAL", "DIALOG"}.isdisjoint(kinds)
 
 
@@ -127,7 +127,7 @@ COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_co
 
 
 async def check_memory(client: VmClient) -> None:
-    """Refuse a desktop in which programs were killed for want of memory, ever since its container started.
+    """Refuse a desktop in which the kernel, out of memory, has killed programs since its container started.
 
     Raises:
         OutOfMemory: If there were any.

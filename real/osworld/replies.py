@@ -39,10 +39,10 @@ def ok(response: httpx.Response) -> httpx.Response:
     """
     if response.status_code == 200:
         return response
-    said = said_by(response)
+    said = message_of(response)
     kind = VmMissing if response.status_code == 404 and not _is_page(response) else VmBadReply
     raise kind(
-        f"{_what(response)}: found status {response.status_code} ({said[:300]}), wanted 200",
+        f"{_request_line(response)}: found status {response.status_code} ({said[:300]}), wanted 200",
         status=response.status_code,
         body=said,
     )
@@ -57,7 +57,7 @@ def content(response: httpx.Response) -> bytes:
     """Return an answer as bytes: a file, never a page in its place."""
     named = "Content-Disposition" in ok(response).headers
     if "text/html" in response.headers.get("Content-Type", "") and not named:
-        raise wrong(response, "a page", "a file")
+        raise bad_reply(response, "a page", "a file")
     return response.content
 
 
@@ -78,26 +78,8 @@ def executed(response: httpx.Response) -> Executed:
     code = found.get("returncode", found.get("return_code"))
     output, error = found.get("output") or "", found.get("error") or ""
     if isinstance(code, bool) or not isinstance(code, int) or not isinstance(output, str) or not isinstance(error, str):
-        raise wrong(response, found, "an object with output, error and returncode")
+        raise bad_reply(response, found, "an object with output, error and returncode")
     return Executed(output, error, code)
-
-
-def size(response: httpx.Response) -> tuple[int, int]:
-    """Return a width and a height."""
-    found = json_object(response)
-    width, height = found.get("width"), found.get("height")
-    if not (isinstance(width, int) and isinstance(height, int)):
-        raise wrong(response, found, "an object with width and height")
-    return width, height
-
-
-def place(response: httpx.Response) -> tuple[int, int]:
-    """Return a position, which is a list in JSON."""
-    found = _json(ok(response))
-    match found:
-        case [int() | float() as x, int() | float() as y]:
-            return round(x), round(y)
-    raise wrong(response, found, "a list of two numbers")
 
 
 def field(name: str, *kinds: type) -> Callable[[httpx.Response], Any]:
@@ -106,7 +88,7 @@ def field(name: str, *kinds: type) -> Callable[[httpx.Response], Any]:
     def read(response: httpx.Response) -> Any:
         found = json_object(response)
         if name not in found or not isinstance(found[name], kinds):
-            raise wrong(response, found, f"an object with {name!r}")
+            raise bad_reply(response, found, f"an object with {name!r}")
         return found[name]
 
     return read
@@ -115,12 +97,12 @@ def field(name: str, *kinds: type) -> Callable[[httpx.Response], Any]:
 def as_object(response: httpx.Response, found: Any) -> dict[str, Any]:
     """Return what is a JSON object."""
     if not isinstance(found, dict):
-        raise wrong(response, found, "an object")
+        raise bad_reply(response, found, "an object")
     return found
 
 
-def said_by(response: httpx.Response) -> str:
-    """Return what an answer says: the message in its JSON, or its beginning."""
+def message_of(response: httpx.Response) -> str:
+    """Return the message of an answer: the text in its JSON, or its beginning."""
     try:
         found = response.json() if len(response.content) <= MAX_TREE_BYTES else None
     except (ValueError, RecursionError):
@@ -130,25 +112,27 @@ def said_by(response: httpx.Response) -> str:
     return str(found)
 
 
-def wrong(response: httpx.Response, found: Any, wanted: str) -> VmBadReply:
+def bad_reply(response: httpx.Response, found: Any, wanted: str) -> VmBadReply:
     """Return the error for an answer of the wrong shape."""
-    return VmBadReply(f"{_what(response)}: found {str(found)[:200]}, wanted {wanted}", status=200, body=response.text)
+    return VmBadReply(
+        f"{_request_line(response)}: found {str(found)[:200]}, wanted {wanted}", status=200, body=response.text
+    )
 
 
 def _json(response: httpx.Response) -> Any:
     size = len(response.content)
     if size > MAX_JSON_BYTES:
         raise VmBadReply(
-            f"{_what(response)}: found {size:,} bytes, wanted {MAX_JSON_BYTES:,} at most", status=TOO_LARGE
+            f"{_request_line(response)}: found {size:,} bytes, wanted {MAX_JSON_BYTES:,} at most", status=TOO_LARGE
         )
     try:
         return response.json() if size <= MAX_TREE_BYTES else _flat(response.content.decode())
     except (ValueError, RecursionError):
         if size > MAX_TREE_BYTES:
             raise VmBadReply(
-                f"{_what(response)}: found {size:,} bytes with lists or objects", status=TOO_LARGE
+                f"{_request_line(response)}: found {size:,} bytes with lists or objects", status=TOO_LARGE
             ) from None
-        raise wrong(response, response.text[:2000], "JSON") from None
+        raise bad_reply(response, response.text[:2000], "JSON") from None
 
 
 def _flat(text: str) -> dict[str, Any]:
@@ -186,5 +170,5 @@ def _is_page(response: httpx.Response) -> bool:
     return start.startswith((b"<!doctype", b"<html"))
 
 
-def _what(response: httpx.Response) -> str:
+def _request_line(response: httpx.Response) -> str:
     return f"{response.request.method} {response.request.url.path}"

@@ -31,6 +31,7 @@ from dartsim.core.rewards import reaches
 from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
 from dartsim.envs.actions import ending, make_grammar
 from dartsim.envs.actions import model as act
+from dartsim.envs.actions.computer_13 import read_dictionary
 from dartsim.envs.actions.grammar import ActionGrammar, Inexpressible, MalformedAction
 from dartsim.envs.actions.ui_tars import SCROLL_NOTCHES, UiTars
 from dartsim.envs.base import FAIL
@@ -158,7 +159,6 @@ class _AttemptReader:
         self._min_score = min_score
         self._writer = writer
         self._code = make_grammar("pyautogui", *self._size)
-        self._dictionary = make_grammar("computer_13", *self._size)
         name, options = config.policy.action_grammar
         self._grammar: ActionGrammar = make_grammar(name, *self._size, **options)
 
@@ -213,7 +213,7 @@ class _AttemptReader:
             action = action["command"]
         try:
             if isinstance(action, Mapping):
-                return self._dictionary.parse(action)
+                return read_dictionary(action)
             if isinstance(action, str):
                 return self._code.parse(action)
         except (MalformedAction, RecursionError, MemoryError) as error:

@@ -83,7 +83,7 @@ class Scorer:
         try:
             value = await self._score(task, client, where, last_action, metrics)
         finally:
-            await where.remove_apart()
+            await where.remove_separate_folders()
         if not (math.isfinite(value) and 0.0 <= value <= 1.0):
             raise Unscored(
                 f"task {task.id}: the evaluator gave {value}, wanted a number in [0, 1]", cause="score_out_of_range"
@@ -212,10 +212,10 @@ class Scorer:
             if fault.cause == "result_missing":
                 return None
             if isinstance(fault, ScoreFault):
-                told = fault.cause not in UNBLAMED and not fault.of_task
+                agents_doing = fault.cause not in UNBLAMED and not fault.of_task
             else:
-                told = isinstance(fault.__cause__, VmBadReply) and fault.__cause__.refused
-            if not told or not await _works(client):
+                agents_doing = isinstance(fault.__cause__, VmBadReply) and fault.__cause__.refused
+            if not agents_doing or not await _works(client):
                 raise
             logger.info("scored 0, because nothing is found: %s", fault)
             return None
@@ -226,7 +226,7 @@ class Scorer:
         if kind not in GETTERS:
             return await self._get_inside(kind, config, where)
         try:
-            return await GETTERS[kind](client, where if kind == "cache_file" else where.apart(), config)
+            return await GETTERS[kind](client, where if kind == "cache_file" else where.separate_folder(), config)
         except FetchFailed as exc:
             raise Unscored(f"getter {kind}: {exc}", cause="gold_download_failed") from exc
         except VmLost:
@@ -236,12 +236,12 @@ class Scorer:
 
     async def _get_inside(self, kind: str, config: Config, where: TaskFolder) -> GetterValue:
         """Run a getter of ``desktop-env`` in a sandbox, which reaches the desktop while it runs."""
-        desk = where.desk
-        ports = {"server": desk.server_url, "chromium": desk.chromium_url, "vlc": desk.vlc_url}
+        address = where.address
+        ports = {"server": address.server_url, "chromium": address.chromium_url, "vlc": address.vlc_url}
 
         async def call(sandbox: SupervisedSandbox) -> GetterValue:
             async with desktop_relay(ports, sandbox.link, sandbox.inside) as sockets:
-                return await sandbox.getter(kind, config, sockets, desk.token)
+                return await sandbox.getter(kind, config, sockets, address.token)
 
         return await self.pool.run(call)
 

@@ -20,16 +20,13 @@ class DesktopSettings:
         shown: Width and height of the picture the policy gets and speaks of; by default the screen's.
         accessibility: Observe the accessibility tree too.
         auto_done: Whether the first click ends the episode; by default as the task says.
-        raw_code: Run what the policy writes as it is, as OSWorld does, not what it was read as; for the grammar
-            ``pyautogui`` without ``shown``. Python's errors are then counted, as the policy's.
         settle: When the screen has settled after an action; a number of seconds is slept instead (OSWorld's
             runners: 0 to 10).
         ready: When the desktop is ready after a set-up; a number of seconds is slept instead (OSWorld: 60).
         booted: When the desktop is ready after its start.
         wait_seconds: What the action WAIT waits.
         evaluate_wait_seconds: Sleep before scoring (OSWorld's runners: 20).
-        action_seconds: Longest time the code of one turn may run. With ``raw_code`` more than the 120 s after which the
-            server ends it by itself: then code that does not end is the policy's failure, not the desktop's.
+        action_seconds: Longest time the code of one turn may run.
         key_seconds: Between two typed characters.
         paste: Whether texts are pasted rather than typed.
         python: The desktop's interpreter that has pyautogui.
@@ -41,7 +38,6 @@ class DesktopSettings:
     shown: tuple[int, int] | None = None
     accessibility: bool = False
     auto_done: bool | None = None
-    raw_code: bool = False
     settle: SettlingRules | float = field(default_factory=SettlingRules)
     ready: Readiness | float = field(default_factory=Readiness)
     booted: Readiness = field(default_factory=Readiness)
@@ -51,12 +47,6 @@ class DesktopSettings:
     key_seconds: float = 0.0
     paste: bool = False
     python: str = "python"
-
-    def __post_init__(self) -> None:
-        if self.raw_code and (self.grammar != "pyautogui" or self.shown not in (None, self.screen)):
-            raise ValueError(
-                f"raw_code wants the grammar pyautogui and the screen's own size, found {self.grammar!r}, {self.shown}"
-            )
 
     @property
     def size(self) -> tuple[int, int]:

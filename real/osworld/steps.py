@@ -39,7 +39,7 @@ REFUSED_STEPS = {
 OPEN_SECONDS = 300.0
 """How long a file may take to open; the server itself would wait for 1,800 s."""
 UNTIL_SECONDS = 300.0
-"""How long a command is repeated until its condition is met; OSWorld repeats for ever."""
+"""How long a command is repeated until its condition is met; OSWorld repeats forever."""
 BETWEEN_SECONDS = 0.3
 MAX_FAILURES = 5
 MAX_SLEEP_SECONDS = 600.0
@@ -212,7 +212,7 @@ async def _execute(
     shell: bool = False,
     until: Mapping[str, Any] | None = None,
 ) -> None:
-    filled = where.desk.fill(command)
+    filled = where.address.expand_placeholders(command)
     loop = asyncio.get_running_loop()
     give_up = loop.time() + UNTIL_SECONDS
     failures = 0
@@ -258,7 +258,7 @@ async def _execute_with_verification(
     shell: bool = False,
 ) -> None:
     await client.execute_with_verification(
-        where.desk.fill(command),
+        where.address.expand_placeholders(command),
         verification=dict(verification or {}),
         shell=shell,
         max_wait_seconds=max_wait_time,
@@ -296,11 +296,11 @@ async def _chrome_close_tabs(client: VmClient, where: TaskFolder, urls_to_close:
 
 
 def _tabs(where: TaskFolder) -> Tabs:
-    if where.desk.chromium_url is None:
+    if where.address.chromium_url is None:
         raise SetupFailed(
             "the desktop publishes no debugging port of Chrome; publish its port 9222", cause="setup_tabs_failed"
         )
-    return Tabs(where.desk.chromium_url)
+    return Tabs(where.address.chromium_url)
 
 
 async def _update_browse_history(client: VmClient, where: TaskFolder, history: list[dict[str, Any]]) -> None:

@@ -93,7 +93,7 @@ class RayEngine:
         self.running = False
         return status
 
-    def lost(self) -> None:
+    def mark_unreachable(self) -> None:
         """Its process is watched."""
 
     async def _until_up(self) -> None:

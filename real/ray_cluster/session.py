@@ -25,7 +25,7 @@ LOCAL = "local"
 NAMESPACE = "dartsim"
 
 _LOOPBACK = "127.0.0.1"
-_KNOCK_SECONDS = 10.0
+_REACH_SECONDS = 10.0
 
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
 
@@ -46,7 +46,7 @@ def connected(address: str, *, cpus: float = 0.0, resources: Mapping[str, float]
     if ray.is_initialized():
         yield
         return
-    knock(address)
+    check_reachable(address)
     folder = str(scratch("ray", "/tmp")) if address == LOCAL else None  # sockets: short paths
     try:
         try:
@@ -90,7 +90,7 @@ def _ray(*, local: bool) -> Any:
     return ray
 
 
-def knock(address: str) -> None:
+def check_reachable(address: str) -> None:
     """Check that a cluster listens at an address: Ray itself would try for minutes.
 
     Raises:
@@ -100,7 +100,7 @@ def knock(address: str) -> None:
     if not port.isdecimal():
         return  # local, auto, or a name that Ray may know
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_SECONDS):
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SECONDS):
             pass
     except OSError as error:
         raise ConfigError(_no_cluster(address, error)) from error

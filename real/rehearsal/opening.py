@@ -13,8 +13,8 @@ from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Task, Version
 from dartsim.real.engines.backend import vllm_workers
 from dartsim.real.engines.worker import VllmWorker
-from dartsim.real.osworld.backend import cache_folder, desktop_usage, open_scorer_pool
-from dartsim.real.osworld.connect import Usage, connect
+from dartsim.real.osworld.backend import cache_folder, desktop_options, open_scorer_pool
+from dartsim.real.osworld.connect import DesktopOptions, connect
 from dartsim.real.osworld.desktop import OsworldDesktop
 from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.rehearsal.desktops import SCORE
@@ -38,18 +38,18 @@ TASK: dict[str, Any] = {
 class StandInDesktops:
     """Desktops whose servers run already; implements ``dartsim.core.ports.EnvProvider``."""
 
-    def __init__(self, addresses: Sequence[str], usage: Usage) -> None:
+    def __init__(self, addresses: Sequence[str], options: DesktopOptions) -> None:
         self._free = list(addresses)
-        self._usage = usage
+        self._options = options
 
     async def start(self, slot: int) -> OsworldDesktop:
-        usage, address = self._usage, self._free.pop()
-        on_call = None if usage.on_call is None else partial(usage.on_call, slot)
+        options, address = self._options, self._free.pop()
+        on_call = None if options.on_call is None else partial(options.on_call, slot)
 
         async def let_go() -> None:
             self._free.append(address)
 
-        desktop = connect(address, usage, close=let_go, on_call=on_call)
+        desktop = connect(address, options, close=let_go, on_call=on_call)
         try:
             await desktop.boot()
         except BaseException:
@@ -68,7 +68,7 @@ async def open_stand_ins(
         stand_in("desktops", *size, "--ports", *["0"] * config.rollout.num_desktops) as addresses,
         open_scorer_pool(config, tasks) as pool,
     ):
-        yield StandInDesktops(addresses, desktop_usage(config, cache_folder(), Scorer(pool), on_call))
+        yield StandInDesktops(addresses, desktop_options(config, cache_folder(), Scorer(pool), on_call))
 
 
 @asynccontextmanager

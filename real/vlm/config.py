@@ -107,7 +107,6 @@ class VlmConfig:
         actions: Whole actions that are single tokens.
         columns: Cells across, of the compact grammar.
         rows: Cells down.
-        autocast: Compute in bfloat16 over weights of ``dtype``, in worker and learner alike.
     """
 
     family: Family = "qwen2_5_vl"
@@ -137,7 +136,6 @@ class VlmConfig:
     prompts: PromptStyle = field(default_factory=PromptStyle)
     decoding: Decoding = field(default_factory=Decoding)
     dtype: Literal["float32", "bfloat16"] = "float32"
-    autocast: bool = False
 
     def __post_init__(self) -> None:
         if self.decoding.grammar == "actions" and not self.actions:

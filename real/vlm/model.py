@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -98,10 +98,6 @@ class Vlm:
     @property
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.model.parameters())
-
-    def computing(self) -> AbstractContextManager[Any]:
-        """Return the context in which worker and learner compute: bfloat16 by autocast, if configured."""
-        return torch.autocast("cpu", torch.bfloat16) if self.config.autocast else nullcontext()
 
     def snapshot(self, *, copy: bool = True) -> dict[str, Tensor]:
         """Return the weights, and the adapter if there is one."""

@@ -252,8 +252,7 @@ def hidden(vlm: Vlm, inputs: Inputs, attend: Attend = causal) -> Tensor:
 
 def score(vlm: Vlm, packed: Packed) -> tuple[Tensor, Tensor]:
     """Return log-probabilities and entropies [M] of a pack's reply tokens, as sampled, with gradient."""
-    with vlm.computing():
-        logits = vlm.trunk.logits(hidden(vlm, packed.inputs, packed.attend)[packed.pick])
+    logits = vlm.trunk.logits(hidden(vlm, packed.inputs, packed.attend)[packed.pick])
     logprobs_MV, entropies = distribution(logits, vlm.allowed[packed.states], vlm.decoding.temperature)
     return logprobs_MV.gather(1, packed.targets[:, None])[:, 0], entropies
 
@@ -340,21 +339,20 @@ def _rows(tree: _Node, max_tokens: int, token_pairs: float) -> Iterator[PackedRo
     pending = [([tree], list(tree.children.values()))]
     while pending:
         path, nodes = pending.pop()
-        path = path.copy()
-        others = []
+        path, shared = path.copy(), len(path) - 1
+        siblings_at: dict[int, list[_Node]] = {}
         while nodes:
             path.append(max(nodes, key=lambda node: node.reach))
-            others.append([node for node in nodes if node is not path[-1]])
+            siblings_at[len(path) - 1] = [node for node in nodes if node is not path[-1]]
             nodes = list(path[-1].children.values())
-        row = _Row(path[1:])
-        first = len(path) - len(others)
-        for depth in range(len(path) - 1, first - 1, -1):
-            cut = []
-            for node in others[depth - first]:
+        row = _Row(path[1:], shared)
+        for depth in reversed(siblings_at):
+            parent_segment, cut = depth - 2, []  # the root has no segment
+            for node in siblings_at[depth]:
                 length = row.length + node.size
                 cheap = node.size * length <= node.start * token_pairs
                 if cheap and length - row.trunk <= MAX_BRANCH_TOKENS and length <= max_tokens:
-                    row.add(node, depth - 2)
+                    row.add(node, parent_segment)
                 else:
                     cut.append(node)
             if cut:
@@ -363,26 +361,26 @@ def _rows(tree: _Node, max_tokens: int, token_pairs: float) -> Iterator[PackedRo
 
 
 class _Row:
-    """A row being built of a path of a tree."""
+    """A row being built of a path of a tree, whose first ``shared`` nodes another row scores."""
 
-    def __init__(self, path: Sequence[_Node]) -> None:
+    def __init__(self, path: Sequence[_Node], shared: int) -> None:
         self.segments: list[Segment] = []
         self.members: list[tuple[int, int]] = []
         for number, node in enumerate(path):
-            self._add(node, number - 1)
+            self._add(node, number - 1, score=number >= shared)
         self.trunk = self.length = path[-1].stop
 
     def add(self, node: _Node, parent: int) -> None:
         """Add a node and those below it as a branch."""
         number = len(self.segments)
-        self._add(node, parent)
+        self._add(node, parent, score=True)
         self.length += node.stop - node.start
         for child in node.children.values():
             self.add(child, number)
 
-    def _add(self, node: _Node, parent: int) -> None:
-        self.members += [(member, len(self.segments)) for member in node.members]
-        node.members = []  # a row that shares the node does not score them again
+    def _add(self, node: _Node, parent: int, *, score: bool) -> None:
+        if score:
+            self.members += [(member, len(self.segments)) for member in node.members]
         self.segments.append(Segment(node.example, node.start, node.stop, parent))
 
 

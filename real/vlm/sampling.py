@@ -62,10 +62,9 @@ def sample(
         return firsts.sample(vlm, prompts, keys, greedy=greedy, max_tokens=max_tokens)
     replies: list[Sampled | None] = [None] * len(prompts)
     for rows in prompt_rows(prompts, max_tokens=max_tokens):
-        with vlm.computing():
-            members = [member for row in rows for member in row.members]
-            for member, reply in zip(members, _Decoder(vlm, rows, keys[members], greedy).run(), strict=True):
-                replies[member] = reply
+        members = [member for row in rows for member in row.members]
+        for member, reply in zip(members, _Decoder(vlm, rows, keys[members], greedy).run(), strict=True):
+            replies[member] = reply
     return [reply for reply in replies if reply is not None]
 
 
@@ -126,8 +125,7 @@ class FirstTokens:
         """Return a reply to each prompt; only new prompts are computed."""
         new = [prompt for prompt in prompts if prompt.key not in self._logits]
         for rows in prompt_rows(new, max_tokens=max_tokens):
-            with vlm.computing():
-                logits = vlm.trunk.logits(last_hidden(vlm, [row.prompt for row in rows]))
+            logits = vlm.trunk.logits(last_hidden(vlm, [row.prompt for row in rows]))
             self._logits.update((row.prompt.key, logit) for row, logit in zip(rows, logits, strict=True))
         logits = torch.stack([self._logits[prompt.key] for prompt in prompts])
         while len(self._logits) > self._max_prompts:

@@ -136,11 +136,10 @@ def test_a_real_run_is_told_on_a_machine_that_has_nothing_of_it(name):
     missing = {one["name"] for one in found["missing"]}
     assert {"model", "tasks"} <= missing
     assert ("vLLM's interpreter" in missing) == (not name.endswith("16gpu"))
-    command = found["desktops"]["command"]
-    assert command[:3] == ["docker", "run", "--detach"]
-    assert command[-1] == "happysixd/osworld-docker"
-    assert "--volume=/data/Ubuntu.qcow2:/System.qcow2:ro" in command
-    assert "--device=/dev/kvm" in command
+    container = found["desktops"]["container"]
+    assert container["image"] == "happysixd/osworld-docker"
+    assert container["volumes"] == {"/data/Ubuntu.qcow2": "/System.qcow2:ro"}
+    assert container["devices"] == ["/dev/kvm"]
     ranks = found["learner"]["processes"][0]
     assert f"--nproc-per-node={len(ranks['environment']['CUDA_VISIBLE_DEVICES'].split(','))}" in ranks["command"]
     desktops = {"osworld-16gpu": 180, "osworld-dartsim-16gpu": 80}.get(name, 38)
@@ -193,12 +192,12 @@ def test_containers_are_told_by_image_ports_and_limits():
 def test_packages_that_a_desktop_image_needs_are_told_and_do_not_stop_the_answer(monkeypatch):
     monkeypatch.setattr("dartsim.real.desktop.skeleton.missing_packages", lambda **_: ["xterm", "xvfb"])
     told = as_json("--preset", "desktop")
-    assert told["desktops"]["command"][-1] == "IMAGE"
+    assert told["desktops"]["container"]["image"] == "IMAGE"
     (image,) = (one for one in told["missing"] if one["name"] == "desktop image")
     assert "xterm, xvfb are missing" in image["found"]
     assert "apt-get install" in image["fix"]
     named = as_json("--preset", "desktop", sets=('desktop.image="mine:1"',))
-    assert named["desktops"]["command"][-1] == "mine:1"
+    assert named["desktops"]["container"]["image"] == "mine:1"
     assert "desktop image" not in {one["name"] for one in named["missing"]}
 
 
@@ -241,7 +240,7 @@ def test_a_bare_machine_tells_every_real_preset():
         text = text[end:].lstrip()
     assert [one["preset"] for one in told] == ["tiny", *real, "osworld-8gpu"]
     for one in told[1:-1]:
-        assert one["desktops"]["command"][:2] == ["docker", "run"]
+        assert one["desktops"]["container"]["image"]
     assert "engine" in {missing["name"] for missing in told[1]["missing"]}  # the package `docker` is missing
 
 

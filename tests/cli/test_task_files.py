@@ -1,4 +1,4 @@
-"""The files of a list's tasks are fetched before a run, and what cannot be had is named with its tasks."""
+"""The files of a list's tasks are fetched before a run, and what is not available is named with its tasks."""
 
 import json
 import threading

@@ -552,7 +552,7 @@ class Full(MemoryStore):
 
 
 async def test_a_store_that_fails_keeps_nothing_from_then_on(made):
-    """What failed is recorded nowhere: a later transaction would make its group wait for it for ever."""
+    """What failed is recorded nowhere: a later transaction would make its group wait for it forever."""
     store = Full(0)
     data = made.make(num_envs=2, store=store)
     attempts = await admitted(data, range(2))

@@ -24,7 +24,6 @@ from dartsim.envs.mock.suites import mock_suite, mock_tasks
 ROOT = Path(__file__).resolve().parents[2]
 DONE_WORDS = {
     "pyautogui": ("DONE", "FAIL"),
-    "computer_13": ('{"action_type": "DONE"}', '{"action_type": "FAIL"}'),
     "ui_tars": ("Thought: so.\nAction: finished(content='x')", "Action: call_user()"),
     "ui_tars_absolute": ("Action: finished()", "Action: call_user()"),
     "compact": ("done", "fail"),

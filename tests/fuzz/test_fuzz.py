@@ -371,7 +371,7 @@ def test_every_kind_of_fault_is_injected_and_heals(kind):
 
 @LEFT_BEHIND
 def test_a_failure_is_made_simple():
-    """A group waits for ever for an attempt that a fault spoilt: one fault is enough, on the simplest cluster."""
+    """A group waits forever for an attempt that a fault spoilt: one fault is enough, on the simplest cluster."""
     bug = MUTATIONS["missing requeue"].apply
     failure = search(Chunk(8, 0, mutation=bug, runs=100)).failure
     assert failure is not None

@@ -442,7 +442,7 @@ async def test_a_worker_that_is_down_when_the_run_ends_is_left(fakes):
 
 
 async def test_a_slice_of_all_that_serves_changes_one_by_one_while_another_worker_refuses(fakes):
-    """With two at a time, the last two would otherwise wait for the one that refuses, for ever."""
+    """With two at a time, the last two would otherwise wait for the one that refuses, forever."""
     engines = fakes.engines(3)
     service, _ = service_of(fakes, engines, workers_at_a_time=2)
 

@@ -58,5 +58,5 @@ def test_a_model_is_taken_from_the_hubs_cache_or_refused_in_one_sentence(tmp_pat
     assert done.returncode == 0, done.stderr
     cached, refused = done.stdout.strip().split("\n")
     assert cached == str(kept / "snapshots/abc")
-    assert "'owner/other' is no folder here, and cannot be had from the Hugging Face hub" in refused
+    assert "'owner/other' is no folder here, and is not available from the Hugging Face hub" in refused
     assert "hf download owner/other --local-dir FOLDER" in refused

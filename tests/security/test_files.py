@@ -9,7 +9,7 @@ import pytest
 
 from dartsim.core.errors import TaskFileError, TornFile
 from dartsim.envs.tasks import load_suite
-from dartsim.real.osworld.fetch import Desk, Downloads, TaskFolder, check_name
+from dartsim.real.osworld.fetch import DesktopAddress, Downloads, TaskFolder, check_name
 from dartsim.real.osworld.steps import STEPS, check_steps, run_steps
 from dartsim.store.blobs import BlobStore
 
@@ -70,7 +70,9 @@ def test_lists_that_are_nonsense_are_told_so(tmp_path, text):
 
 @pytest.mark.parametrize("name", OUT)
 def test_no_file_name_of_a_task_leads_out_of_its_folder(tmp_path, name):
-    where = TaskFolder(tmp_path / "t", desk=Desk(server_url="http://vm"), downloads=Downloads(tmp_path / "d"))
+    where = TaskFolder(
+        tmp_path / "t", address=DesktopAddress(server_url="http://vm"), downloads=Downloads(tmp_path / "d")
+    )
     for attempt in (check_name, where.inside):
         with pytest.raises(TaskFileError):
             attempt(name)
@@ -81,7 +83,9 @@ def test_no_file_name_of_a_task_leads_out_of_its_folder(tmp_path, name):
 
 
 def test_a_link_left_in_the_folder_is_replaced_not_followed(tmp_path):
-    where = TaskFolder(tmp_path / "t", desk=Desk(server_url="http://vm"), downloads=Downloads(tmp_path / "d"))
+    where = TaskFolder(
+        tmp_path / "t", address=DesktopAddress(server_url="http://vm"), downloads=Downloads(tmp_path / "d")
+    )
     where.path.mkdir()
     (where.path / "real").write_text("mine")
     (where.path / "link").symlink_to(where.path / "real")
@@ -200,7 +204,9 @@ def test_commands_of_task_files_reach_the_desktop_and_nothing_of_the_host(tmp_pa
     canary = tmp_path / "canary"
     steps = json.loads(json.dumps(COMMANDS).replace("{canary}", str(canary)))
     client = Recorder()
-    where = TaskFolder(tmp_path / "t", desk=Desk(server_url="http://vm"), downloads=Downloads(tmp_path / "d"))
+    where = TaskFolder(
+        tmp_path / "t", address=DesktopAddress(server_url="http://vm"), downloads=Downloads(tmp_path / "d")
+    )
     asyncio.run(run_steps(steps, client, where))
     told = [name for name, _, _ in client.told]
     assert told.count("execute") == 3

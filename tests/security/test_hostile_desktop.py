@@ -28,7 +28,7 @@ pytest.importorskip("httpx", reason="needs the extra `real`")
 
 from dartsim.config.sections.desktop import ScoringConfig
 from dartsim.real.osworld.client import VmClient
-from dartsim.real.osworld.fetch import Desk, Downloads, TaskFolder
+from dartsim.real.osworld.fetch import DesktopAddress, Downloads, TaskFolder
 from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.osworld.transport import OWN_SERVER, Timeouts
 from dartsim.real.scoring import SandboxPool
@@ -173,8 +173,8 @@ class RedTeam:
     async def score(self, getter: str, server: Attack) -> float | str:
         """Return the score of a task with this getter, or why there is none."""
         folder = self._folder / f"{getter}-{server.server_address[1]}"
-        desk = Desk(server_url=server.url, chromium_url=server.url, vlc_url=server.url)
-        where = TaskFolder(folder, desk=desk, downloads=Downloads(folder / "downloads"))
+        address = DesktopAddress(server_url=server.url, chromium_url=server.url, vlc_url=server.url)
+        where = TaskFolder(folder, address=address, downloads=Downloads(folder / "downloads"))
         result = {**CONFIG, "type": getter}
         expected = {"type": "rule", "rules": {"expected": "solved"}}
         task = Task("t", "do it", "os", {"evaluator": {"func": "exact_match", "result": result, "expected": expected}})

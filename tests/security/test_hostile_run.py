@@ -94,6 +94,13 @@ def tasks() -> list[Task]:
     return found
 
 
+def run_as_written(episode: Any, code: str) -> list[str]:
+    """Stand in for ``Episode.note``: run the agent's code itself, as if the desktop's grammar were harmful."""
+    episode.turns += 1
+    guarded = f"try: exec({code!r})\nexcept BaseException: pass"
+    return [f"exec({guarded!r})"]
+
+
 def host_files() -> dict[str, float]:
     """Return the times of files that an escape could have changed."""
     folders = (Path(__file__).parents[2] / "real", Path.home(), Path("/etc"))
@@ -106,7 +113,7 @@ async def run(num_envs: int, num_attempts: int, image: str, folder: Path) -> tup
     from dartsim.config.schema import DesktopConfig, DockerHostConfig
     from dartsim.real.containers import DesktopFleet, DockerHost
     from dartsim.real.desktop import desktop_spec
-    from dartsim.real.osworld.connect import Usage
+    from dartsim.real.osworld.connect import DesktopOptions
     from dartsim.real.osworld.fetch import Downloads
     from dartsim.real.osworld.provider import DesktopProvider
     from dartsim.real.osworld.ready import Readiness
@@ -138,9 +145,9 @@ async def run(num_envs: int, num_attempts: int, image: str, folder: Path) -> tup
     recorder.instruments.append(Listener(attempt_ended=attempt_ended))
     host = DockerHost(DockerHostConfig(max_desktops=num_envs))
     async with DesktopFleet([host]) as fleet, open_pool(None, limits.replace(sandboxes=2)) as pool:
-        usage = Usage(
+        options = DesktopOptions(
             settings=DesktopSettings(
-                grammar="pyautogui", raw_code=True, screen=screen, booted=Readiness(quiet_seconds=0.0), settle=0.0
+                grammar="pyautogui", screen=screen, booted=Readiness(quiet_seconds=0.0), settle=0.0
             ),
             server=OWN_SERVER,
             downloads=Downloads(folder),
@@ -151,7 +158,7 @@ async def run(num_envs: int, num_attempts: int, image: str, folder: Path) -> tup
         system = System(
             config,
             tasks=tasks(),
-            provider=DesktopProvider(fleet, spec, usage),
+            provider=DesktopProvider(fleet, spec, options),
             engines=[agent] * config.rollout.num_workers,
             learner=VersionCounter(),
             store=MemoryStore(),
@@ -202,6 +209,7 @@ def test_a_hostile_agent_on_every_slot_changes_no_score_and_no_file(
     if missing := missing_packages():
         pytest.skip(f"packages of a skeleton desktop are missing: {', '.join(missing)}")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("dartsim.real.osworld.pyautogui_code.Episode.note", run_as_written)
     (tmp_path / "downloads").mkdir()
     before, children, containers = host_files(), set(_children()), _containers(client)
     image = asyncio.run(build("skeleton"))

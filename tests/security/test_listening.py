@@ -168,7 +168,7 @@ def test_the_client_sends_the_token_and_the_desks_text_hides_it(desktop_server):
     import asyncio
 
     from dartsim.real.osworld.client import VmClient
-    from dartsim.real.osworld.fetch import Desk
+    from dartsim.real.osworld.fetch import DesktopAddress
     from dartsim.real.osworld.transport import OWN_SERVER
 
     port, asked = desktop_server
@@ -181,7 +181,7 @@ def test_the_client_sends_the_token_and_the_desks_text_hides_it(desktop_server):
     assert asyncio.run(go("s3cret-token")) == 200
     assert asyncio.run(go("")) == 401
     assert len(asked) == 1
-    assert "s3cret" not in repr(Desk(server_url=url, token="s3cret-token"))
+    assert "s3cret" not in repr(DesktopAddress(server_url=url, token="s3cret-token"))
 
 
 def test_few_files_name_an_address_beyond_loopback():

@@ -165,7 +165,7 @@ class DesktopConfig(Section):
         description="Pause between an action and its screenshot: until two frames are equal (stable), or a fixed "
         "number of seconds (OSWorld: 2, its runner of UI-TARS-1.5: 3; DART: 5, later 2).",
     )
-    settle_most_seconds: Seconds = Field(2.0, description="stable: longest wait for two equal frames.")
+    max_settle_seconds: Seconds = Field(2.0, description="stable: longest wait for two equal frames.")
     wait_seconds: Seconds = Field(
         1.0,
         description="Duration of the action wait(), before that pause (UI-TARS-1.5 is told 5; OSWorld: as long as the "
@@ -176,7 +176,7 @@ class DesktopConfig(Section):
         description="Wait after a task's set-up: until the screen shows the task and rests (stable), or a fixed "
         "number of seconds (OSWorld's runner and DART: 60).",
     )
-    ready_most_seconds: Seconds = Field(
+    max_ready_seconds: Seconds = Field(
         60.0,
         description="stable: longest wait for the windows of the programs that a set-up launches; splash screens do "
         "not count.",

@@ -28,7 +28,7 @@ def obey(order: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Answer orders for ever."""
+    """Answer requests forever."""
     Path("/proc/self/oom_score_adj").write_text("-1000")
     port = os.open(PORT, os.O_RDWR | os.O_NOCTTY)
     tty.setraw(port)

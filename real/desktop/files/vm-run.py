@@ -69,9 +69,9 @@ class Qemu:
     def wait_for(self, event: str, *statuses: str) -> str:
         """Return the status of the next such event that has one of these."""
         while True:
-            told = self._read()
-            status = str(told.get("data", {}).get("status", ""))
-            if told.get("event") == event and status in statuses:
+            message = self._read()
+            status = str(message.get("data", {}).get("status", ""))
+            if message.get("event") == event and status in statuses:
                 return status
 
     def _read(self) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def restore(key: str) -> None:
 
 
 def go_on(machine: Qemu) -> None:
-    """Let the machine run once QEMU has finished with its state: it still does for a moment after it said so."""
+    """Resume the guest. QEMU reports success slightly before it is done, so wait for its status."""
     while machine("query-status")["status"] in ("inmigrate", "finish-migrate"):
         time.sleep(0.02)
     machine("cont")

@@ -5,17 +5,16 @@ from there. ``app``, ``commands``, ``files`` and ``warm`` need Flask at most.
 
     __main__.py        the table of routes, and the program
     app.py             the Flask application: who may call, error pages
-    commands.py        programs: execute, launch, run_python, run_bash_script
+    commands.py        programs: execute, launch
     actions.py         warm interpreters for ``python -c "import pyautogui …"``; warm.py is their parent process
-    files.py           directories, files, uploads, downloads
+    files.py           directories, files, uploads
     desktop.py         screenshot, sizes, cursor, windows, wallpaper, accessibility, terminal
     x11.py             the one X connection, screenshots, and the windows as the window manager reports them
     accessibility.py   the AT-SPI tree as XML, in an interpreter of its own
-    recording.py       ffmpeg
 
 Departures from OSWorld's server, all of them on purpose:
-- ``/run_bash_script`` answers after running the script (the original's newest trees fail with 500 after running it).
-- The recording takes the display the desktop has, not ``:0.0``.
+- Recordings, ``/run_python``, ``/run_bash_script`` and ``/setup/download_file`` are missing: nothing here calls them,
+  nor does an evaluator of desktop-env.
 - The cursor is drawn with its hot spot at the pointer; the original draws the picture's corner there.
 - A screenshot is never written to a file, so concurrent callers get whole PNGs; no X client is left behind.
 - A command has ended when its program has: one that left something running in the background (an application, a

@@ -16,12 +16,11 @@ from dartsim.real.desktop.server.actions import WarmPythons
 from dartsim.real.desktop.server.app import View, make_app, serve
 from dartsim.real.desktop.server.commands import CommandRoutes
 from dartsim.real.desktop.server.desktop import DesktopRoutes
-from dartsim.real.desktop.server.recording import Recording
 from dartsim.real.desktop.server.x11 import Screen, Windows, XConnection
 
 
-def routes(desktop: DesktopRoutes, commands: CommandRoutes, recording: Recording) -> dict[tuple[str, str], View]:
-    """Return the function of every (method, path): OSWorld's 26."""
+def routes(desktop: DesktopRoutes, commands: CommandRoutes) -> dict[tuple[str, str], View]:
+    """Return the function of every (method, path): those of OSWorld's that a client calls."""
     return {
         ("GET", "/screenshot"): desktop.screenshot,
         ("POST", "/execute"): commands.execute,
@@ -40,15 +39,10 @@ def routes(desktop: DesktopRoutes, commands: CommandRoutes, recording: Recording
         ("POST", "/list_directory"): files.list_directory,
         ("POST", "/file"): files.read,
         ("POST", "/setup/upload"): files.upload,
-        ("POST", "/setup/download_file"): files.download,
         ("POST", "/setup/open_file"): desktop.open_file,
         ("POST", "/setup/activate_window"): desktop.activate_window,
         ("POST", "/setup/close_window"): desktop.close_window,
         ("POST", "/setup/change_wallpaper"): desktop.change_wallpaper,
-        ("POST", "/start_recording"): recording.start,
-        ("POST", "/end_recording"): recording.end,
-        ("POST", "/run_python"): commands.run_python,
-        ("POST", "/run_bash_script"): commands.run_bash_script,
     }
 
 
@@ -65,7 +59,7 @@ def main() -> None:
     commands = CommandRoutes(lambda: [window.title for window in windows.all()], warm)
     desktop = DesktopRoutes(connection, screen, windows, commands)
     desktop.show_background()
-    views = routes(desktop, commands, Recording(screen))
+    views = routes(desktop, commands)
     app = make_app(views, siblings=setting("SIBLINGS", "0") != "0", token=token)
     serve(app, "0.0.0.0", int(setting("PORT", "5000"))).run()
 

@@ -85,7 +85,7 @@ def _within(node: Any, depth: int = 0) -> Iterator[Any]:
 
 
 def _children(node: Any) -> Iterator[Any]:
-    """Yield what can be had of a node's children; one that vanished or hangs is left out."""
+    """Yield a node's available children; one that vanished or hangs is left out."""
     try:
         count = min(node.get_child_count(), MAX_WIDTH)
     except GLib.Error:

@@ -7,10 +7,8 @@ import shlex
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     from flask.typing import ResponseReturnValue
 
 EXECUTE_SECONDS = 120.0
-PYTHON_SECONDS = 30.0
-BASH_SECONDS = 100.0
 CHECK_SECONDS = 5.0
 _KILL_WAIT_SECONDS = 5.0
 
@@ -52,8 +48,6 @@ def run(
     *,
     shell: bool = False,
     seconds: float = EXECUTE_SECONDS,
-    merge: bool = False,
-    folder: str | None = None,
 ) -> CommandResult:
     """Run a program to its end.
 
@@ -67,10 +61,9 @@ def run(
         process = subprocess.Popen(
             command,
             shell=shell,
-            cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=output,
-            stderr=output if merge else errors,
+            stderr=errors,
             start_new_session=True,
         )
         try:
@@ -173,52 +166,6 @@ class CommandRoutes:
         # Without this its entry would stay in the process table until the next launch.
         threading.Thread(target=process.wait, daemon=True).start()
 
-    def run_python(self) -> ResponseReturnValue:
-        """``/run_python``: run a program text, at most 30 s; its failure is a success of the route."""
-        code = json_body().get("code")
-        if not code:
-            return failed("Code not supplied!", 400)
-        path = _script(str(code), ".py")
-        try:
-            done = run(["/usr/bin/python3", path], seconds=PYTHON_SECONDS)
-        except subprocess.TimeoutExpired:
-            return _python_failed("Execution timeout: Code took too long to execute", "TimeoutExpired")
-        except OSError as exc:
-            return _python_failed(f"Execution error: {exc}", traceback.format_exc())
-        finally:
-            Path(path).unlink(missing_ok=True)
-        error = done.error or (f"Process exited with code {done.returncode}" if done.returncode else "")
-        return {
-            "status": "error" if done.returncode else "success",
-            "message": "\n".join(part for part in (done.output, error) if part),
-            "need_more": False,
-            "output": done.output,
-            "error": error,
-            "return_code": done.returncode,
-        }
-
-    def run_bash_script(self) -> ResponseReturnValue:
-        """``/run_bash_script``: run a script, errors merged into its output."""
-        data = json_body()
-        script, folder = data.get("script"), data.get("working_dir")
-        if not script:
-            return _bash("error", "Script not supplied!", -1, 400)
-        if folder:
-            folder = str(Path(folder).expanduser())
-            if not Path(folder).exists():
-                return _bash("error", f"Working directory does not exist: {folder}", -1, 400)
-        path = _script(str(script), ".sh")
-        try:
-            seconds = float(data.get("timeout", BASH_SECONDS))
-            done = run(["/bin/bash", path], seconds=seconds, merge=True, folder=folder or None)
-        except subprocess.TimeoutExpired:
-            return _bash("error", f"Script execution timed out after {data.get('timeout', 100)} seconds", -1, 500)
-        except (OSError, TypeError, ValueError) as exc:
-            return _bash("error", f"Failed to execute script: {exc}", -1, 500)
-        finally:
-            Path(path).unlink(missing_ok=True)
-        return _bash("error" if done.returncode else "success", done.output, done.returncode, 200)
-
     def _run(self, data: Mapping[str, Any]) -> CommandResult:
         command, shell = words_of(data)
         if not command:
@@ -254,17 +201,3 @@ class CommandRoutes:
 
 def _success(done: CommandResult) -> dict[str, Any]:
     return {"status": "success", "output": done.output, "error": done.error, "returncode": done.returncode}
-
-
-def _python_failed(message: str, error: str) -> ResponseReturnValue:
-    return {"status": "error", "message": message, "error": error, "need_more": False, "output": None}, 500
-
-
-def _bash(status: str, output: str, returncode: int, code: int) -> ResponseReturnValue:
-    return {"status": status, "output": output, "error": "", "returncode": returncode}, code
-
-
-def _script(text: str, suffix: str) -> str:
-    with tempfile.NamedTemporaryFile("w", suffix=suffix, delete=False) as file:
-        file.write(text)
-    return file.name

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import sys
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +14,6 @@ from dartsim.real.desktop.server.app import json_body
 
 if TYPE_CHECKING:
     from flask.typing import ResponseReturnValue
-
-_DOWNLOAD_TRIES = 3
-_DOWNLOAD_SECONDS = 300.0
 
 
 def expand(path: str) -> Path:
@@ -82,36 +77,6 @@ def upload() -> ResponseReturnValue:
         _remove(path)
         return {"error": f"Failed to upload file: {exc}"}, 500
     return f"File Uploaded: {num_bytes} bytes"
-
-
-def download() -> ResponseReturnValue:
-    """``/setup/download_file``: fetch a URL into a file; three tries."""
-    data = json_body()
-    url, path = data.get("url"), data.get("path")
-    if not url or not path:
-        return "Path or URL not supplied!", 400
-    target = expand(str(path))
-    error: Exception | None = None
-    for _ in range(_DOWNLOAD_TRIES):
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            num_bytes = _fetch(str(url), target)
-        except (OSError, ValueError) as exc:
-            error = exc
-            _remove(target)
-        else:
-            return f"File downloaded successfully: {num_bytes} bytes"
-    return f"Failed to download {url}. No retries left. Error: {error}", 500
-
-
-def _fetch(url: str, target: Path) -> int:
-    with urllib.request.urlopen(url, timeout=_DOWNLOAD_SECONDS) as response, target.open("wb") as file:
-        shutil.copyfileobj(response, file)
-        expected = response.headers.get("Content-Length")
-    num_bytes = target.stat().st_size
-    if expected is not None and int(expected) != num_bytes:
-        raise OSError(f"Download incomplete. Expected {expected} bytes, got {num_bytes} bytes")
-    return num_bytes
 
 
 def _remove(path: Path) -> None:

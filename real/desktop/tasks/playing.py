@@ -20,7 +20,7 @@ from dartsim.core.types import Task
 from dartsim.envs.base import DONE, WAIT, is_infeasible
 from dartsim.real.containers import ContainerSpec, DesktopFleet, DockerHost
 from dartsim.real.desktop.tasks.oracles import ORACLES
-from dartsim.real.osworld.connect import Usage
+from dartsim.real.osworld.connect import DesktopOptions
 from dartsim.real.osworld.fetch import Downloads
 from dartsim.real.osworld.provider import DesktopProvider
 from dartsim.real.osworld.scorer import Scorer
@@ -36,8 +36,8 @@ STILL_PIXELS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """One attempt."""
+class ScriptedAttempt:
+    """One attempt of given actions."""
 
     score: float
     seconds: float
@@ -46,10 +46,10 @@ class Played:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """What came out of trying a task."""
+class TaskCheck:
+    """The scores of a task's oracle and of doing nothing."""
 
-    oracle: Played
+    oracle: ScriptedAttempt
     nothing: float
 
     @property
@@ -68,22 +68,22 @@ async def desktops(
     """
     async with DesktopFleet([DockerHost(settings)]) as fleet, Scorer() as scorer:
         with tempfile.TemporaryDirectory(prefix="dartsim-tasks-") as folder:
-            usage = Usage(
+            options = DesktopOptions(
                 settings=DesktopSettings(screen=screen),
                 server=OWN_SERVER,
                 downloads=Downloads(Path(folder)),
                 scorer=scorer,
             )
-            yield DesktopProvider(fleet, spec, usage)
+            yield DesktopProvider(fleet, spec, options)
 
 
-async def try_out(provider: EnvProvider, task: Task, *, slot: int = 0) -> Tried:
+async def check_task(provider: EnvProvider, task: Task, *, slot: int = 0) -> TaskCheck:
     """Play a task's oracle, then do nothing, each on a fresh desktop."""
     oracle = await play(provider, task, ORACLES[task.id], slot=slot)
-    return Tried(oracle, await do_nothing(provider, task, slot=slot))
+    return TaskCheck(oracle, await do_nothing(provider, task, slot=slot))
 
 
-async def play(provider: EnvProvider, task: Task, actions: Sequence[str], *, slot: int = 0) -> Played:
+async def play(provider: EnvProvider, task: Task, actions: Sequence[str], *, slot: int = 0) -> ScriptedAttempt:
     """Start a desktop, set the task up on it, carry the actions out, and score what they led to.
 
     Like a person, it waits a moment if an action has not changed the screen: a busy machine is slow to open a window.
@@ -105,7 +105,7 @@ async def play(provider: EnvProvider, task: Task, actions: Sequence[str], *, slo
         score = await desktop.evaluate()
     finally:
         await desktop.close()
-    return Played(score, loop.time() - begun, tuple(frames), tuple(done))
+    return ScriptedAttempt(score, loop.time() - begun, tuple(frames), tuple(done))
 
 
 def _changed(before: Any, after: Any) -> bool:
@@ -125,7 +125,7 @@ async def do_nothing(provider: EnvProvider, task: Task, *, slot: int = 0) -> flo
         await desktop.close()
 
 
-async def worth_training(provider: EnvProvider, tasks: Sequence[Task], *, exclude: bool, slots: int) -> Sequence[Task]:
+async def trainable_tasks(provider: EnvProvider, tasks: Sequence[Task], *, exclude: bool, slots: int) -> Sequence[Task]:
     """Report the tasks that score above 0 if nothing is done, and return those to train on.
 
     Each task is set up once. One that cannot be set up or scored is kept: the run itself will show that.
@@ -133,7 +133,7 @@ async def worth_training(provider: EnvProvider, tasks: Sequence[Task], *, exclud
     Raises:
         ConfigError: If none is left.
     """
-    free: dict[str, float] = {}
+    score_without_action: dict[str, float] = {}
     left = iter([task for task in tasks if not is_infeasible(task)])
 
     async def try_some(slot: int) -> None:
@@ -144,13 +144,13 @@ async def worth_training(provider: EnvProvider, tasks: Sequence[Task], *, exclud
                 logger.warning("task %s could not be tried without an action: %s", task.id, fault)
                 continue
             if score > 0.0:
-                free[task.id] = score
+                score_without_action[task.id] = score
 
     await asyncio.gather(*map(try_some, range(slots)))
-    for name, score in sorted(free.items()):
+    for name, score in sorted(score_without_action.items()):
         logger.warning("task %s scores %g if nothing is done%s", name, score, "; it is left out" if exclude else "")
-    if not exclude or not free:
+    if not exclude or not score_without_action:
         return tasks
-    if len(free) == len(tasks):
+    if len(score_without_action) == len(tasks):
         raise ConfigError("every task scores above 0 if nothing is done: there is nothing to train on")
-    return [task for task in tasks if task.id not in free]
+    return [task for task in tasks if task.id not in score_without_action]

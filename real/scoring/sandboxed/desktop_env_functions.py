@@ -140,14 +140,6 @@ class Controller(Offered):
             found["output"] = found["output"].strip().rpartition("\n")[2] + "\n"
         return dict(found)
 
-    def run_python_script(self, script: str) -> Any:
-        return self._json("/run_python", dict, data={"code": script})
-
-    def run_bash_script(self, script: str, timeout: int = 30, working_dir: str | None = None) -> Any:
-        return self._json(
-            "/run_bash_script", dict, data={"script": script, "timeout": timeout, "working_dir": working_dir}
-        )
-
     def get_vm_platform(self) -> str:
         return str((self._call("/platform") or b"").decode().strip())
 

@@ -70,7 +70,7 @@ class FakeContainer:
         self.engine.hook("pause", self)
         self.status = "paused"
 
-    def kill(self, signal: str) -> None:
+    def kill(self) -> None:
         self.status = "exited"
 
 
@@ -93,7 +93,7 @@ class FakeEngine:
         self.hook("connect", settings)
         return self
 
-    def knock(self, settings: Any) -> None:
+    def check_reachable(self, settings: Any) -> None:
         """Somebody is always there."""
 
     def hook(self, call: str, about: Any) -> None:

@@ -28,7 +28,7 @@ def fleet_of(engines: list[Any], *capacities: int, **settings: Any) -> DesktopFl
             DockerHost(
                 DockerHostConfig(url=f"unix:///fake{n}", max_desktops=capacity, **settings),
                 connect=engine.connect,
-                knock=engine.knock,
+                check_reachable=engine.check_reachable,
             )
             for n, (engine, capacity) in enumerate(zip(engines, capacities, strict=True))
         ]

@@ -31,7 +31,10 @@ SPEC = ContainerSpec(image="desktop", ports={"server": 5000, "vnc": 8006})
 
 def host_of(engine: Any, **settings: Any) -> DockerHost:
     return DockerHost(
-        DockerHostConfig(url="unix:///fake", **settings), run="r", connect=engine.connect, knock=engine.knock
+        DockerHostConfig(url="unix:///fake", **settings),
+        run="r",
+        connect=engine.connect,
+        check_reachable=engine.check_reachable,
     )
 
 

@@ -27,7 +27,10 @@ def call(engine: Any, spec: ContainerSpec) -> dict[str, Any]:
 
     async def main() -> None:
         async with DockerHost(
-            DockerHostConfig(url="unix:///fake"), run="demo", connect=engine.connect, knock=engine.knock
+            DockerHostConfig(url="unix:///fake"),
+            run="demo",
+            connect=engine.connect,
+            check_reachable=engine.check_reachable,
         ) as host:
             container = await host.start(spec, slot=4)
             assert set(container.ports) == {"vnc", "server", "chromium", "vlc"}

@@ -31,7 +31,7 @@ def broken() -> Any:
 def caller(make_caller: Any) -> Any:
     routes = {("POST", "/echo"): echo, ("POST", "/form"): form, ("GET", "/broken"): broken}
     routes |= {("POST", "/file"): files.read, ("POST", "/setup/upload"): files.upload}
-    routes |= {("POST", "/list_directory"): files.list_directory, ("POST", "/setup/download_file"): files.download}
+    routes |= {("POST", "/list_directory"): files.list_directory}
     server = serve(make_app(routes), "127.0.0.1", 0)
     threading.Thread(target=server.run, daemon=True).start()
     return make_caller("127.0.0.1", server.effective_port)
@@ -119,7 +119,6 @@ def test_files_tell_what_is_missing(caller: Any, tmp_path: Path) -> None:
     assert caller.upload("/proc/nowhere/file", b"x")[0] == 500
     assert caller.post("/list_directory", {}) == (400, {"error": "Missing 'path' parameter"})
     assert caller.post("/list_directory", {"path": "/none"})[0] == 400
-    assert caller.post("/setup/download_file", {"url": "x"}) == (400, "Path or URL not supplied!")
 
 
 def test_home_and_variables_are_replaced(caller: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,17 +136,6 @@ def test_a_folder_is_listed_as_a_tree_without_going_round_in_circles(caller: Any
     sub = {"type": "directory", "name": "sub", "children": [{"type": "file", "name": "file"}]}
     tree = {"type": "directory", "name": tmp_path.name, "children": [sub, {"type": "file", "name": "up"}]}
     assert caller.post("/list_directory", {"path": str(tmp_path)}) == (200, {"directory_tree": tree})
-
-
-def test_a_file_is_fetched_or_nothing_is_left(caller: Any, tmp_path: Path) -> None:
-    (tmp_path / "from").write_bytes(b"1234")
-    target = tmp_path / "new" / "to"
-    told = caller.post("/setup/download_file", {"url": f"file://{tmp_path}/from", "path": str(target)})
-    assert told == (200, "File downloaded successfully: 4 bytes")
-    status, text = caller.post("/setup/download_file", {"url": f"file://{tmp_path}/none", "path": str(target)})
-    assert status == 500
-    assert text.startswith(f"Failed to download file://{tmp_path}/none. No retries left.")
-    assert not target.exists()
 
 
 TABLE = """Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT

@@ -129,27 +129,3 @@ def test_launch_does_not_wait(server: CommandRoutes, tmp_path: Path) -> None:
     assert ask(server.launch, {"command": "sleep 0.01", "shell": True}) == (200, "sleep 0.01 launched successfully")
     status, told = ask(server.launch, {"command": ["no-such-program"]})
     assert (status, told["status"]) == (500, "error")
-
-
-def test_python_text_is_run(server: CommandRoutes) -> None:
-    status, told = ask(server.run_python, {"code": "import sys; print(1); print(2, file=sys.stderr); sys.exit(3)"})
-    wanted = {"status": "error", "output": "1\n", "error": "2\n", "return_code": 3, "need_more": False}
-    assert (status, told) == (200, wanted | {"message": "1\n\n2\n"})
-    assert ask(server.run_python, {"code": "exit(2)"})[1]["error"] == "Process exited with code 2"
-    assert ask(server.run_python, {}) == (400, {"status": "error", "message": "Code not supplied!"})
-
-
-def test_a_script_answers_after_running_once(server: CommandRoutes, tmp_path: Path) -> None:
-    script = f"echo ran >> {tmp_path}/log; pwd; echo bad >&2; exit 4"
-    told = ask(server.run_bash_script, {"script": script, "working_dir": str(tmp_path)})
-    assert told == (200, {"status": "error", "output": f"{tmp_path}\nbad\n", "error": "", "returncode": 4})
-    assert (tmp_path / "log").read_text() == "ran\n"
-
-
-def test_a_script_tells_what_is_wrong(server: CommandRoutes) -> None:
-    wrong = {"status": "error", "error": "", "returncode": -1}
-    assert ask(server.run_bash_script, {}) == (400, wrong | {"output": "Script not supplied!"})
-    told = ask(server.run_bash_script, {"script": "true", "working_dir": "/none"})
-    assert told == (400, wrong | {"output": "Working directory does not exist: /none"})
-    told = ask(server.run_bash_script, {"script": "sleep 9", "timeout": 0.1})
-    assert told == (500, wrong | {"output": "Script execution timed out after 0.1 seconds"})

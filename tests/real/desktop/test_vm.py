@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from dartsim.real.containers import ContainerLimits, DesktopFleet, DockerHost, o
 from dartsim.real.containers.engine import connect
 from dartsim.real.desktop import desktop_spec
 from dartsim.real.desktop.images import image_name
-from dartsim.real.osworld.connect import Usage
+from dartsim.real.osworld.connect import DesktopOptions
 from dartsim.real.osworld.errors import ActionUncertain, OutOfMemory
 from dartsim.real.osworld.frames import Frame, same
 from dartsim.real.osworld.provider import DesktopProvider, start_desktop
@@ -94,7 +95,7 @@ def with_machines(spec: Any, folder: Path, use: Use, count: int = 1) -> None:
     async def main() -> None:
         saved = SavedStates(folder)
         async with DockerHost(run="test") as host:
-            usage = Usage(settings=SETTINGS, timeouts=TIMEOUTS)
+            options = DesktopOptions(settings=SETTINGS, timeouts=TIMEOUTS)
             containers: list[Any] = []
 
             class Engine:
@@ -103,7 +104,7 @@ def with_machines(spec: Any, folder: Path, use: Use, count: int = 1) -> None:
                     return containers[-1]
 
             desktops = [
-                await start_desktop(Engine(), spec, usage, slot=slot, saved=saved)  # type: ignore[arg-type]
+                await start_desktop(Engine(), spec, options, slot=slot, saved=saved)  # type: ignore[arg-type]
                 for slot in range(count)
             ]
             try:
@@ -233,7 +234,7 @@ async def kill(desktop: Any, container: Any) -> None:
 
 
 async def pause(desktop: Any, container: Any) -> None:
-    await container.pause()
+    await container.engine.call(container.id, methodcaller("pause"))
 
 
 async def power_off(desktop: Any, container: Any) -> None:
@@ -303,8 +304,8 @@ def test_machines_fulfill_the_contract_of_saved_states(machine: Any, tmp_path: P
 
     async def main() -> None:
         async with DesktopFleet([DockerHost(run="test")]) as fleet:
-            usage = Usage(settings=SETTINGS, timeouts=TIMEOUTS)
-            provider = DesktopProvider(fleet, machine, usage, saved=SavedStates(tmp_path))
+            options = DesktopOptions(settings=SETTINGS, timeouts=TIMEOUTS)
+            provider = DesktopProvider(fleet, machine, options, saved=SavedStates(tmp_path))
             await check_snapshots(provider, TASK, other, act=act, same=near)
             assert fleet.num_held == 0
 
@@ -333,7 +334,7 @@ def test_osworlds_layout_runs_with_a_disk_of_the_hosts(machine: Any, tmp_path: P
 
     async def main() -> None:
         async with DockerHost(run="test") as host:
-            desktop = await start_desktop(host, spec, Usage(timeouts=TIMEOUTS))
+            desktop = await start_desktop(host, spec, DesktopOptions(timeouts=TIMEOUTS))
             try:
                 assert (await desktop.reset(TASK, seed=1)).screenshot.shape == (1080, 1920, 3)
             finally:

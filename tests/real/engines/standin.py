@@ -404,7 +404,7 @@ class StandIn:
         return {"is_paused": self.paused is not None}
 
     async def _reset_prefix(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
-        held = any(live.tokens for live in self.live.values()) and query.get("reset_running_requests") != "true"
+        held = any(live.tokens for live in self.live.values())
         if not held:
             self.cache.clear()
         return {"success": not held}

@@ -75,7 +75,7 @@ class Process:
             raise self.lies.pop(0)
         return -9
 
-    def lost(self) -> None:
+    def mark_unreachable(self) -> None:
         """Its end is watched."""
 
 

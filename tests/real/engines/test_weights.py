@@ -71,10 +71,10 @@ def test_a_folder_can_be_held_only_while_it_is_there(tmp_path: Path) -> None:
         spool = Spool(tmp_path / "spool")
         (tmp_path / "weights").write_text("not in a folder")
         with pytest.raises(WeightsTorn, match="is gone"):
-            async with spool.held(tmp_path / "gone"):
+            async with spool.stable_copy(tmp_path / "gone"):
                 raise AssertionError("it is not there")
         with pytest.raises(WeightsRefused, match="cannot be kept"):
-            async with spool.held(tmp_path / "weights"):
+            async with spool.stable_copy(tmp_path / "weights"):
                 raise AssertionError("it is no folder")
         assert not names(tmp_path / "spool")
 

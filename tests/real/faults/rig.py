@@ -21,7 +21,7 @@ from dartsim.real.containers import DesktopFleet, DockerHost
 from dartsim.real.desktop import desktop_spec
 from dartsim.real.desktop.tasks.panel import COLUMNS, panel_tasks
 from dartsim.real.loop import RunLoop
-from dartsim.real.osworld.connect import Usage
+from dartsim.real.osworld.connect import DesktopOptions
 from dartsim.real.osworld.fetch import Downloads
 from dartsim.real.osworld.provider import DesktopProvider
 from dartsim.real.osworld.ready import Readiness, SettlingRules
@@ -148,7 +148,7 @@ class Rig:
                 self.system = System(
                     config,
                     tasks=panel_tasks(16),
-                    provider=DesktopProvider(self, spec, self._usage(stack)),
+                    provider=DesktopProvider(self, spec, self._options(stack)),
                     engines=[self] * config.rollout.num_workers,
                     learner=self,
                     store=plan.store or MemoryStore(),
@@ -163,9 +163,9 @@ class Rig:
         self._check()
         return self.system.recorder.counts
 
-    def _usage(self, stack):
+    def _options(self, stack):
         folder = stack.enter_context(_folder())
-        return Usage(
+        return DesktopOptions(
             settings=DESKTOP, server=OWN_SERVER, downloads=Downloads(folder), scorer=self.scorer, timeouts=TIMEOUTS
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dartsim.real.osworld.errors import VmBadReply, VmMissing
-from dartsim.real.osworld.fetch import Desk, Downloads, TaskFolder
+from dartsim.real.osworld.fetch import DesktopAddress, Downloads, TaskFolder
 from dartsim.real.osworld.replies import Executed
 
 
@@ -24,7 +24,6 @@ class FakeClient:
         self.outputs = dict(outputs or {})
         self.tree = tree
         self.fails = dict(fails or {})
-        self.windows = {}
         self.terminal_text = None
         self.picture = b"picture"
 
@@ -80,12 +79,6 @@ class FakeClient:
         self.did("terminal")
         return self.terminal_text
 
-    async def screen_size(self):
-        return 1920, 1080
-
-    async def window_size(self, app_class):
-        return self.windows.get(app_class)
-
     async def wallpaper(self):
         self.did("wallpaper")
         return self.picture
@@ -101,7 +94,9 @@ class FakeClient:
         return {"type": "directory", "name": "there", "children": [{"type": "file", "name": "a.jpg"}]}
 
 
-def folder(path, *, sources=(), transport=None, **desk):
+def folder(path, *, sources=(), transport=None, **address):
     """Return the folder of an attempt below ``path``."""
     downloads = Downloads(path / "downloads", sources=sources, transport=transport)
-    return TaskFolder(path / "attempt", desk=Desk(server_url="http://127.0.0.1:5000", **desk), downloads=downloads)
+    return TaskFolder(
+        path / "attempt", address=DesktopAddress(server_url="http://127.0.0.1:5000", **address), downloads=downloads
+    )

@@ -22,7 +22,7 @@ import numpy as np
 from dartsim.core.png import encode_png
 from dartsim.envs.actions import make_grammar
 from dartsim.envs.actions.grammar import MalformedAction
-from dartsim.envs.actions.model import Click, Drag, Move, TypeText
+from dartsim.envs.actions.model import TypeText
 from dartsim.real.osworld.pyautogui_code import PREFIX, plain
 from dartsim.real.osworld.transport import ServerTraits
 
@@ -78,7 +78,6 @@ class Vm:
         self.requests = []
         self.executed = []
         self.actions = []
-        self.cursor = (0, 0)
         self.typed = ""
         self.files = {}
         self.launched = []
@@ -217,8 +216,6 @@ class Vm:
             return 200, done("", "Traceback\nXlib.error.DisplayConnectionError: no display\n", self.returncode)
         self.actions += actions
         for action in actions:
-            if isinstance(action, Click | Move | Drag) and action.x is not None:
-                self.cursor = (action.x, action.y)
             if isinstance(action, TypeText):
                 self.typed += action.text
         if self.on_actions is not None:
@@ -249,11 +246,6 @@ class Vm:
     def open_file(self, values):
         return (200, "File opened") if values["path"] in self.files else (404, "File not found")
 
-    def run_python(self, values):
-        bad = "raise" in values["code"]
-        status = {"status": "error" if bad else "success", "message": "", "need_more": False}
-        return 200, status | {"output": "" if bad else "out\n", "error": "wrong\n" * bad, "return_code": int(bad)}
-
 
 def done(output, error="", returncode=0):
     return {"status": "success", "output": output, "error": error, "returncode": returncode}
@@ -282,32 +274,16 @@ ROUTES = {
     ),
     "/accessibility": ("GET", lambda vm, _: (200, {"AT": TREE})),
     "/terminal": ("GET", lambda vm, _: (200, {"output": None, "status": "success"})),
-    "/screen_size": ("POST", lambda vm, _: (200, {"width": vm.width, "height": vm.height})),
-    "/window_size": (
-        "POST",
-        lambda vm, values: (
-            (200, {"width": 50, "height": 40})
-            if values["app_class_name"] == "there"
-            else (500, "<title>500 Internal Server Error</title>")
-        ),
-    ),
-    "/cursor_position": ("GET", lambda vm, _: (200, list(vm.cursor))),
-    "/platform": ("GET", lambda vm, _: (200, "Linux")),
     "/desktop_path": ("POST", lambda vm, _: (200, {"desktop_path": "/home/user/Desktop"})),
     "/wallpaper": ("POST", lambda vm, _: (200, b"picture")),
     "/list_directory": ("POST", Vm.list_directory),
     "/file": ("POST", Vm.file),
     "/setup/upload": ("POST", Vm.upload),
-    "/setup/download_file": ("POST", lambda vm, values: (200, f"downloaded {values['url']}")),
     "/setup/open_file": ("POST", Vm.open_file),
     "/setup/launch": ("POST", Vm.launch),
     "/setup/activate_window": ("POST", lambda vm, values: (200, f"Window {values['window_name']} activated")),
     "/setup/close_window": ("POST", lambda vm, values: (200, f"Window {values['window_name']} closed")),
     "/setup/change_wallpaper": ("POST", lambda vm, _: (200, "Wallpaper changed")),
-    "/start_recording": ("POST", lambda vm, _: (200, {"status": "success"})),
-    "/end_recording": ("POST", lambda vm, _: (200, b"mp4")),
-    "/run_python": ("POST", Vm.run_python),
-    "/run_bash_script": ("POST", lambda vm, _: (500, "<title>500 Internal Server Error</title>")),
 }
 
 

@@ -131,7 +131,6 @@ async def test_nothing_begins_by_itself(make):
     ("grammar", "text"),
     [
         ("pyautogui", "pyautogui.click(160, 120)"),
-        ("computer_13", '{"action_type": "CLICK", "parameters": {"x": 160, "y": 120}}'),
         ("ui_tars", "Thought: there.\nAction: click(start_box='(500,500)')"),
         ("pyautogui", {"action_type": "CLICK", "x": 160, "y": 120}),
     ],
@@ -203,16 +202,6 @@ async def test_what_an_agent_types_never_breaks_the_desktop(make, vm, text, type
         assert desktop.episode.malformed == (not typed and "press" not in text)
 
 
-async def test_code_as_it_is_written_that_does_not_end_is_the_policy_s_own_failure(make, vm, standin, monkeypatch):
-    message = "Command '['python', '-c', '...']' timed out after 120 seconds"
-    monkeypatch.setitem(standin.ROUTES, "/execute", ("POST", lambda *_: (500, {"status": "error", "message": message})))
-    desktop = make(replace(QUICK, raw_code=True))
-    await desktop.reset(PLAIN, seed=0)
-    await desktop.step("while True: pass")
-    await desktop.step("pyautogui.write('\ud83d')")
-    assert (desktop.episode.action_errors, desktop.episode.malformed) == (1, 1)
-
-
 async def test_wait_waits(make, vm):
     desktop = make(replace(QUICK, wait_seconds=5.0, settle=SettlingRules(poll_seconds=0.1)))
     await desktop.reset(PLAIN, seed=0)
@@ -238,20 +227,6 @@ async def test_the_accessibility_tree_is_shown_if_asked_for(make):
     assert (await make().reset(PLAIN, seed=0)).accessibility_tree is None
     tree = (await make(replace(QUICK, accessibility=True)).reset(PLAIN, seed=0)).accessibility_tree
     assert tree.startswith("<desktop-frame")
-
-
-async def test_code_as_it_is_written(make, vm):
-    desktop = make(replace(QUICK, raw_code=True))
-    await desktop.reset(PLAIN, seed=0)
-    await desktop.step("pyautogui.click(1, 2, duration=0.5)")
-    await desktop.step("x = undefined")
-    assert vm.executed == ["pyautogui.click(1, 2, duration=0.5)", "x = undefined"]
-    assert desktop.episode.action_errors == 1
-    assert desktop.episode.malformed == 0
-    assert (await desktop.step("DONE")).over
-    for wrong in ({"grammar": "compact"}, {"shown": (32, 24)}):
-        with pytest.raises(ValueError, match="raw_code wants"):
-            replace(QUICK, raw_code=True, **wrong)
 
 
 async def test_the_originals_fixed_sleeps(make, vm):
@@ -664,5 +639,5 @@ async def test_a_desktop_with_a_moving_screen_conforms(make, video):
 
 
 def test_the_grammars_are_the_mock_desktops():
-    for name in ("pyautogui", "compact", "ui_tars", "computer_13"):
+    for name in ("pyautogui", "compact", "ui_tars"):
         assert make_grammar(name, 112, 112) == MockDesktop(width=112, height=112, grammar=name).grammar

@@ -11,7 +11,7 @@ from dartsim.core.types import Task
 
 pytest.importorskip("httpx", reason="needs the extra `real`")
 
-from dartsim.real.desktop.tasks.playing import worth_training
+from dartsim.real.desktop.tasks.playing import trainable_tasks
 
 EVALUATOR = {"func": "exact_match"}
 
@@ -46,7 +46,7 @@ def tasks(*names):
 async def test_a_task_that_is_solved_by_doing_nothing_is_reported(caplog):
     offered = tasks("honest", "free", "broken")
     with caplog.at_level(logging.WARNING):
-        assert await worth_training(FreeProvider(), offered, exclude=False, slots=2) == offered
+        assert await trainable_tasks(FreeProvider(), offered, exclude=False, slots=2) == offered
     assert "task free scores 0.5 if nothing is done" in caplog.text
     assert "task broken could not be tried" in caplog.text
     assert "honest" not in caplog.text
@@ -54,12 +54,12 @@ async def test_a_task_that_is_solved_by_doing_nothing_is_reported(caplog):
 
 async def test_it_can_be_left_out(caplog):
     offered = tasks("honest", "free", "broken")
-    kept = await worth_training(FreeProvider(), offered, exclude=True, slots=2)
+    kept = await trainable_tasks(FreeProvider(), offered, exclude=True, slots=2)
     assert [task.id for task in kept] == ["honest", "broken"]
     with pytest.raises(ConfigError, match="nothing to train on"):
-        await worth_training(FreeProvider(), tasks("free"), exclude=True, slots=1)
+        await trainable_tasks(FreeProvider(), tasks("free"), exclude=True, slots=1)
 
 
 async def test_an_infeasible_task_is_not_tried():
     offered = [Task("free", "do it", "os", {"evaluator": {"func": "infeasible"}})]
-    assert await worth_training(FreeProvider(), offered, exclude=True, slots=1) == offered
+    assert await trainable_tasks(FreeProvider(), offered, exclude=True, slots=1) == offered

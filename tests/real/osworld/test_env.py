@@ -158,7 +158,7 @@ def test_a_desktop_that_is_not_there(standin, vm):
 
 
 def test_a_desktop_is_started_and_given_back(make, standin, vm, url):
-    from dartsim.real.osworld.connect import Usage, connect
+    from dartsim.real.osworld.connect import DesktopOptions, connect
 
     started, closed = [], []
 
@@ -167,7 +167,7 @@ def test_a_desktop_is_started_and_given_back(make, standin, vm, url):
             closed.append(len(started))
 
         started.append(settings)
-        return connect(url, Usage(settings=settings, server=ServerTraits()), close=close)
+        return connect(url, DesktopOptions(settings=settings, server=ServerTraits()), close=close)
 
     env = OSWorldEnv(start=start, settings=SETTINGS, grammar="ui_tars")
     assert started == []
@@ -188,7 +188,7 @@ def test_a_desktop_is_started_and_given_back(make, standin, vm, url):
 
 
 def test_an_environment_that_nobody_closes_gives_its_desktop_back(url):
-    from dartsim.real.osworld.connect import Usage, connect
+    from dartsim.real.osworld.connect import DesktopOptions, connect
 
     closed = []
 
@@ -196,7 +196,7 @@ def test_an_environment_that_nobody_closes_gives_its_desktop_back(url):
         async def close():
             closed.append(True)
 
-        return connect(url, Usage(settings=settings, server=ServerTraits()), close=close)
+        return connect(url, DesktopOptions(settings=settings, server=ServerTraits()), close=close)
 
     env = OSWorldEnv(start=start, settings=SETTINGS)
     env.reset()

@@ -9,7 +9,7 @@ import pytest
 from dartsim.core.errors import ConfigError, TaskFileError
 from dartsim.core.types import Task
 from dartsim.envs.tasks import load_suite
-from dartsim.real.osworld.coverage import By, check_task, coverage, needs_desktop_env
+from dartsim.real.osworld.coverage import ScoredBy, check_task, coverage, needs_desktop_env
 from dartsim.real.scoring import ScorerFacts
 
 OSWORLD = Path(os.environ.get("DARTSIM_OSWORLD_TASKS", Path(__file__).parents[4] / "shared/data/osworld_tasks"))
@@ -32,14 +32,18 @@ def verdict(given, facts=None):
 @pytest.mark.parametrize(
     ("evaluator", "by", "why"),
     [
-        (GOOD, By.BUILTIN, ()),
-        ({"func": "infeasible"}, By.BUILTIN, ()),
-        (GOOD | {"func": "compare_pdfs"}, By.DESKTOP_ENV, ("metric compare_pdfs",)),
-        (GOOD | {"result": {"type": "history", "dest": "h"}}, By.DESKTOP_ENV, ("getter history",)),
-        (GOOD | {"func": "compare_text_file", "options": {"strict": 1}}, By.DESKTOP_ENV, ("metric compare_text_file",)),
+        (GOOD, ScoredBy.BUILTIN, ()),
+        ({"func": "infeasible"}, ScoredBy.BUILTIN, ()),
+        (GOOD | {"func": "compare_pdfs"}, ScoredBy.DESKTOP_ENV, ("metric compare_pdfs",)),
+        (GOOD | {"result": {"type": "history", "dest": "h"}}, ScoredBy.DESKTOP_ENV, ("getter history",)),
+        (
+            GOOD | {"func": "compare_text_file", "options": {"strict": 1}},
+            ScoredBy.DESKTOP_ENV,
+            ("metric compare_text_file",),
+        ),
         (
             {"func": ["exact_match", "compare_pdfs"], "result": [SAYS, SAYS], "options": [None, {}]},
-            By.DESKTOP_ENV,
+            ScoredBy.DESKTOP_ENV,
             ("metric compare_pdfs",),
         ),
     ],
@@ -51,15 +55,15 @@ def test_who_can_score_a_task(evaluator, by, why):
 def test_an_environment_may_lack_something():
     facts = ScorerFacts("desktop-env 9", "3.11", {"compare_pdfs": ["fitz"], "compare_audios": []})
     assert verdict(task(GOOD | {"func": "compare_pdfs"}), facts) == (
-        By.NOBODY,
+        ScoredBy.UNSUPPORTED,
         ("metric compare_pdfs: fitz is not installed",),
     )
-    assert verdict(task(GOOD | {"func": "compare_audios"}), facts)[0] is By.DESKTOP_ENV
+    assert verdict(task(GOOD | {"func": "compare_audios"}), facts)[0] is ScoredBy.DESKTOP_ENV
     weights = ScorerFacts("desktop-env 9", "3.11", {"compare_image_text": ["english_g2.pth"]})
     assert verdict(task(GOOD | {"func": "compare_image_text"}), weights)[1] == (
         "metric compare_image_text: english_g2.pth is not installed (`dartsim osworld install --ocr`)",
     )
-    assert verdict(task(), facts)[0] is By.BUILTIN
+    assert verdict(task(), facts)[0] is ScoredBy.BUILTIN
     assert verdict(task(GOOD | {"func": "compare_cats"}), facts)[1] == (
         "metric compare_cats: desktop-env 9 does not have it",
     )
@@ -102,9 +106,9 @@ def test_a_task_that_needs_the_evaluator_says_so():
 def test_counts_by_domain():
     found = coverage([task(), task({"func": "infeasible"}, domain="vlc"), task(GOOD | {"func": "compare_pdfs"})])
     assert found.domains() == ["os", "vlc"]
-    assert found.counts() == {By.BUILTIN: 2, By.DESKTOP_ENV: 1, By.NOBODY: 0}
-    assert found.counts("vlc") == {By.BUILTIN: 1, By.DESKTOP_ENV: 0, By.NOBODY: 0}
-    assert found.reasons(By.DESKTOP_ENV) == {"metric compare_pdfs": 1}
+    assert found.counts() == {ScoredBy.BUILTIN: 2, ScoredBy.DESKTOP_ENV: 1, ScoredBy.UNSUPPORTED: 0}
+    assert found.counts("vlc") == {ScoredBy.BUILTIN: 1, ScoredBy.DESKTOP_ENV: 0, ScoredBy.UNSUPPORTED: 0}
+    assert found.reasons(ScoredBy.DESKTOP_ENV) == {"metric compare_pdfs": 1}
 
 
 def test_an_option_that_osworld_ignores_is_noted():
@@ -121,20 +125,20 @@ def test_an_option_that_osworld_ignores_is_noted():
 def test_every_osworld_task_is_understood():
     suite = load_suite(OSWORLD, "test_all", missing="skip")
     found = coverage(suite.tasks)
-    refused = found.reasons(By.NOBODY)
+    refused = found.reasons(ScoredBy.UNSUPPORTED)
     assert [why for why in refused if "Google account" not in why and "proxy" not in why] == []
     if len(suite.tasks) == 268:
         # Those of the multi_apps domain are not among them.
-        assert found.counts()[By.NOBODY] == 0
+        assert found.counts()[ScoredBy.UNSUPPORTED] == 0
         assert len(suite.missing) == 101
 
 
 @needs_osworld
 def test_every_placeholder_of_osworld_is_filled(fakes, tmp_path):
-    desk = fakes.folder(tmp_path).desk
+    address = fakes.folder(tmp_path).address
     for given in load_suite(OSWORLD, "test_all", missing="skip").tasks:
         for step in [*given.spec.get("config", ()), *given.spec["evaluator"].get("postconfig", ())]:
             if step["type"] == "execute":
-                filled = json.dumps(desk.fill(step["parameters"]["command"]))
+                filled = json.dumps(address.expand_placeholders(step["parameters"]["command"]))
                 assert "{SCREEN" not in filled
                 assert "{CLIENT" not in filled

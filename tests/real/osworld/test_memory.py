@@ -1,4 +1,4 @@
-"""A desktop in which the kernel has killed programs for want of memory has no score."""
+"""A desktop in which the kernel, out of memory, has killed programs has no score."""
 
 import asyncio
 import re

@@ -9,7 +9,7 @@ pytest.importorskip("httpx")
 
 from dartsim.core.errors import ConfigError
 from dartsim.real.osworld import provider as provider_module
-from dartsim.real.osworld.connect import Usage
+from dartsim.real.osworld.connect import DesktopOptions
 from dartsim.real.osworld.provider import DesktopProvider, start_desktop
 from dartsim.real.osworld.ready import Readiness
 from dartsim.real.osworld.settings import DesktopSettings
@@ -47,7 +47,7 @@ def test_a_start_that_is_cancelled_waits_for_the_removal_of_its_container_only_s
 
     async def main():
         container = Container(hangs)
-        starting = asyncio.create_task(start_desktop(Host(container), None, Usage()))
+        starting = asyncio.create_task(start_desktop(Host(container), None, DesktopOptions()))
         await asyncio.sleep(0.05)
         starting.cancel()
         await asyncio.wait({starting})
@@ -81,14 +81,14 @@ async def with_screens(standin, act, *, screen=(320, 240)):
     told = []
     async with standin.Sockets(standin.Vm()) as server:
         host = Screens(int(server.base_url.rsplit(":", 1)[1]))
-        usage = Usage(
+        options = DesktopOptions(
             settings=DesktopSettings(screen=screen, booted=Readiness(quiet_seconds=0.0, poll_seconds=0.01)),
             server=standin.PATIENT,
             downloads=None,
             scorer=None,
             on_call=lambda slot, what, seconds: told.append((slot, what)),
         )
-        async with DesktopProvider(host, None, usage).checked(30.0) as provider:
+        async with DesktopProvider(host, None, options).checked(30.0) as provider:
             await act(provider, host, told)
     return host
 

@@ -138,7 +138,7 @@ def test_a_task_opens_tabs_in_a_real_chromium_behind_a_named_host(
     pytest.importorskip("docker")
     from dartsim.config.schema import DockerHostConfig
     from dartsim.real.containers import ContainerSpec, DockerHost
-    from dartsim.real.osworld.connect import Usage
+    from dartsim.real.osworld.connect import DesktopOptions
     from dartsim.real.osworld.provider import start_desktop
 
     name, look_up = "gpu-1.desktops.test", socket.getaddrinfo
@@ -160,8 +160,8 @@ def test_a_task_opens_tabs_in_a_real_chromium_behind_a_named_host(
         engine.free_ports = iter([server_port, chromium_port])
         spec = ContainerSpec(image="osworld", ports={"server": 5000, "chromium": 9222})
         at = DockerHostConfig(url=f"tcp://{name}:2376", bind="0.0.0.0")
-        async with DockerHost(at, connect=engine.connect, knock=engine.knock) as host:
-            desktop = await start_desktop(host, spec, Usage(settings=settings, server=ServerTraits()))
+        async with DockerHost(at, connect=engine.connect, check_reachable=engine.check_reachable) as host:
+            desktop = await start_desktop(host, spec, DesktopOptions(settings=settings, server=ServerTraits()))
             await desktop.reset(task, seed=0)
             await desktop.close()
 

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from dartsim.core.errors import ConfigError
-from dartsim.real.ray_cluster.session import connected, knock
+from dartsim.real.ray_cluster.session import check_reachable, connected
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
@@ -14,7 +14,7 @@ def test_an_address_where_nobody_listens_is_refused_at_once(scheme):
         taken.bind(("127.0.0.1", 0))
         address = f"{scheme}127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConfigError, match=rf"no Ray cluster answers at '{address}'"):
-            knock(address)
+            check_reachable(address)
 
 
 def test_a_connection_inside_another_one_leaves_it_open(local_ray):

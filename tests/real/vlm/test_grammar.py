@@ -73,7 +73,7 @@ def test_whatever_it_allows_parses(writer: Any) -> None:
         state, tokens = 0, []
         while state != END:
             choices = np.flatnonzero(grammar.allowed[state])
-            # The end now and then, so that what is typed does not go on for ever.
+            # The end now and then, so that typing ends.
             ends = writer.vocabulary.end in choices and (len(tokens) > 20 or rng.random() < 0.1)
             tokens.append(writer.vocabulary.end if ends else int(rng.choice(choices)))
             state = int(grammar.follows[state, tokens[-1]])

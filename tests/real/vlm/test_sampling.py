@@ -66,7 +66,7 @@ def test_a_given_reply_is_scored_as_if_it_were_sampled(make_vlm: Any, prompts_of
 
 
 def test_in_bfloat16_they_agree_to_its_rounding(make_vlm: Any, prompts_of: Any) -> None:
-    exact, rounded = (make_vlm(grammar="free", max_new_tokens=8, autocast=autocast) for autocast in (False, True))
+    exact, rounded = (make_vlm(grammar="free", max_new_tokens=8, dtype=dtype) for dtype in ("float32", "bfloat16"))
     prompts = prompts_of(rounded)
     replies = sample(rounded, prompts, SEEDS)
     in_bfloat16, in_float32 = scored(rounded, prompts, replies), scored(exact, prompts, replies)

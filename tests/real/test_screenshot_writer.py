@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dartsim.core.types import Observation, StepResult
-from dartsim.real.keeping import KeepingDesktops
+from dartsim.real.screenshot_writer import ScreenshotSavingProvider
 from dartsim.store.blobs import BlobStore
 
 
@@ -49,7 +49,7 @@ class Provider:
 
 async def played(keep):
     provider = Provider()
-    desktop = await KeepingDesktops(provider, keep).start(0)
+    desktop = await ScreenshotSavingProvider(provider, keep).start(0)
     await desktop.reset("task", seed=0)
     while not (await desktop.step("act")).over:
         pass
@@ -94,7 +94,7 @@ def test_the_desktop_does_not_wait_for_it():
     provider.desktop = Scored()
 
     async def main():
-        desktop = await KeepingDesktops(provider, keep).start(0)
+        desktop = await ScreenshotSavingProvider(provider, keep).start(0)
         await desktop.reset("task", seed=0)
         await desktop.step("act")
         await desktop.evaluate()

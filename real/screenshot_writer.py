@@ -15,16 +15,16 @@ from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.snapshots import snapshots_of
 from dartsim.core.types import Observation, StepResult, Task
 
-Keep = Callable[[Any, str | None], None]
-"""Keeps a screenshot and its accessibility tree; may be called from any thread, and takes its time."""
+SaveScreenshot = Callable[[Any, str | None], None]
+"""Saves a screenshot and its accessibility tree. Blocking; thread-safe."""
 
 
-class KeepingDesktop:
-    """A desktop whose screenshots are kept in threads; implements ``dartsim.core.ports.AsyncEnv``."""
+class ScreenshotSavingEnv:
+    """A desktop whose screenshots are saved in threads; implements ``dartsim.core.ports.AsyncEnv``."""
 
-    def __init__(self, inner: AsyncEnv, keep: Keep) -> None:
+    def __init__(self, inner: AsyncEnv, save: SaveScreenshot) -> None:
         self._inner = inner
-        self._keep = keep
+        self._save = save
         self.snapshots = snapshots_of(inner)
         self._under_way: set[asyncio.Future[None]] = set()
 
@@ -52,7 +52,7 @@ class KeepingDesktop:
         if shown.screenshot is None:
             return
         loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(None, self._keep, shown.screenshot, shown.accessibility_tree)
+        future = loop.run_in_executor(None, self._save, shown.screenshot, shown.accessibility_tree)
         self._under_way.add(future)
         future.add_done_callback(self._ended)
 
@@ -62,12 +62,12 @@ class KeepingDesktop:
             future.exception()  # looked at, so that asyncio does not complain
 
 
-class KeepingDesktops:
+class ScreenshotSavingProvider:
     """A provider of such desktops; implements ``dartsim.core.ports.EnvProvider``."""
 
-    def __init__(self, inner: EnvProvider, keep: Keep) -> None:
+    def __init__(self, inner: EnvProvider, save: SaveScreenshot) -> None:
         self._inner = inner
-        self._keep = keep
+        self._save = save
 
-    async def start(self, slot: int) -> KeepingDesktop:
-        return KeepingDesktop(await self._inner.start(slot), self._keep)
+    async def start(self, slot: int) -> ScreenshotSavingEnv:
+        return ScreenshotSavingEnv(await self._inner.start(slot), self._save)
