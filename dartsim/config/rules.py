@@ -237,15 +237,6 @@ def policy_rules(config: Config) -> Iterator[str]:
             f'curation.pool.file = "{pool.file}" would never be used: it needs curation.pool.enabled = true and '
             'policy.kind = "vlm".'
         )
-    promotion = config.trainer.promotion
-    num_held_out = config.tasks.held_out
-    if promotion.enabled and (policy != "vlm" or source != "mock" or num_held_out < promotion.min_tasks):
-        yield (
-            'trainer.promotion.enabled can judge nothing: it needs policy.kind = "vlm", the mock desktop (tasks.source '
-            '= "mock"; two versions cannot play the same attempts on real desktops while the run trains), and at least '
-            f"{promotion.min_tasks} held-out tasks (trainer.promotion.min_tasks), and there are {num_held_out}. "
-            "Raise tasks.held_out, or set trainer.promotion.enabled = false and compare models by `dartsim eval`."
-        )
 
 
 def backend_rules(config: Config) -> Iterator[str]:

@@ -440,7 +440,6 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
         },
         "trainer": {
             "retry": {"first_seconds": 5.0, "max_seconds": 40.0, "max_failures": None},
-            "promotion": {"enabled": False},
             "evaluation": {"every_updates": 1 if settings["held_out"] else None},
         },
         "cluster": {
