@@ -285,7 +285,7 @@ class SystemChecks:
         data, rules = self._system.data, self._system.data._rules
         groups = data.open_groups
         places = {
-            group.id: [group.task.id, group.size, group.planned - group.finished, group.turn_limit, group.extra]
+            group.id: [group.task.id, group.size, group.planned - group.finished, group.turn_limit]
             + [t.attempt.id for t in group.usable]
             for group in groups.groups.values()
         }
