@@ -26,111 +26,97 @@ A patch release removes none of these, no setting, no figure and no kind of plug
 the changelog then says what replaces it. Run directories are read by later releases of the same minor version.
 """
 
+import ast
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dartsim.core.compiled import choose
 
 if TYPE_CHECKING:
-    from dartsim.api import Comparison, Result, compare, load, presets, simulate
-    from dartsim.config.schema import Config
-    from dartsim.config.sections.backend import DesktopBackend, EngineBackend, LearnerBackend
-    from dartsim.core.errors import ConfigError, DartsimError, NothingTrained, PlugInFailed
-    from dartsim.core.registry import ComponentSection, register
-    from dartsim.core.sync_modes import SyncMode
-    from dartsim.core.types import Group, Request, Task
-    from dartsim.curation.rules.admission import AdmissionRule
-    from dartsim.curation.rules.attempts import AttemptsRule
-    from dartsim.curation.rules.batches import BatchRule
-    from dartsim.curation.rules.selection import TurnSelection
-    from dartsim.curation.rules.task_order import TaskOrder
-    from dartsim.curation.rules.turn_limit import TurnLimitRule
-    from dartsim.observe.plugin_figure import Figure
-    from dartsim.observe.recorder import Instrument
-    from dartsim.observe.records import Snapshot
-    from dartsim.rollout.routers import Routed, Router
-    from dartsim.run.policies import Policy
-    from dartsim.run.router_check import check_router
-    from dartsim.run.rule_check import check_rule
-    from dartsim.sim.faults.kinds import Fault
-    from dartsim.sim.run_virtual import run_virtual
-    from dartsim.trainer.advantages import AdvantageRule
+    from dartsim.api import (
+        Comparison as Comparison,
+    )
+    from dartsim.api import (
+        Result as Result,
+    )
+    from dartsim.api import (
+        compare as compare,
+    )
+    from dartsim.api import (
+        load as load,
+    )
+    from dartsim.api import (
+        presets as presets,
+    )
+    from dartsim.api import (
+        simulate as simulate,
+    )
+    from dartsim.config.schema import Config as Config
+    from dartsim.config.sections.backend import (
+        DesktopBackend as DesktopBackend,
+    )
+    from dartsim.config.sections.backend import (
+        EngineBackend as EngineBackend,
+    )
+    from dartsim.config.sections.backend import (
+        LearnerBackend as LearnerBackend,
+    )
+    from dartsim.core.errors import (
+        ConfigError as ConfigError,
+    )
+    from dartsim.core.errors import (
+        DartsimError as DartsimError,
+    )
+    from dartsim.core.errors import (
+        NothingTrained as NothingTrained,
+    )
+    from dartsim.core.errors import (
+        PlugInFailed as PlugInFailed,
+    )
+    from dartsim.core.registry import ComponentSection as ComponentSection
+    from dartsim.core.registry import register as register
+    from dartsim.core.sync_modes import SyncMode as SyncMode
+    from dartsim.core.types import Group as Group
+    from dartsim.core.types import Request as Request
+    from dartsim.core.types import Task as Task
+    from dartsim.curation.rules.admission import AdmissionRule as AdmissionRule
+    from dartsim.curation.rules.attempts import AttemptsRule as AttemptsRule
+    from dartsim.curation.rules.batches import BatchRule as BatchRule
+    from dartsim.curation.rules.selection import TurnSelection as TurnSelection
+    from dartsim.curation.rules.task_order import TaskOrder as TaskOrder
+    from dartsim.curation.rules.turn_limit import TurnLimitRule as TurnLimitRule
+    from dartsim.observe.plugin_figure import Figure as Figure
+    from dartsim.observe.recorder import Instrument as Instrument
+    from dartsim.observe.records import Snapshot as Snapshot
+    from dartsim.rollout.routers import Routed as Routed
+    from dartsim.rollout.routers import Router as Router
+    from dartsim.run.policies import Policy as Policy
+    from dartsim.run.router_check import check_router as check_router
+    from dartsim.run.rule_check import check_rule as check_rule
+    from dartsim.sim.faults.kinds import Fault as Fault
+    from dartsim.sim.run_virtual import run_virtual as run_virtual
+    from dartsim.trainer.advantages import AdvantageRule as AdvantageRule
 
 choose()
 
 _HOMES = {
-    "dartsim.api": ("Comparison", "Result", "compare", "load", "presets", "simulate"),
-    "dartsim.config.schema": ("Config",),
-    "dartsim.config.sections.backend": ("DesktopBackend", "EngineBackend", "LearnerBackend"),
-    "dartsim.core.errors": ("ConfigError", "DartsimError", "NothingTrained", "PlugInFailed"),
-    "dartsim.core.registry": ("ComponentSection", "register"),
-    "dartsim.core.sync_modes": ("SyncMode",),
-    "dartsim.core.types": ("Group", "Request", "Task"),
-    "dartsim.observe.records": ("Snapshot",),
-    "dartsim.curation.rules.admission": ("AdmissionRule",),
-    "dartsim.curation.rules.attempts": ("AttemptsRule",),
-    "dartsim.curation.rules.batches": ("BatchRule",),
-    "dartsim.curation.rules.selection": ("TurnSelection",),
-    "dartsim.curation.rules.task_order": ("TaskOrder",),
-    "dartsim.curation.rules.turn_limit": ("TurnLimitRule",),
-    "dartsim.observe.recorder": ("Instrument",),
-    "dartsim.observe.plugin_figure": ("Figure",),
-    "dartsim.run.policies": ("Policy",),
-    "dartsim.run.rule_check": ("check_rule",),
-    "dartsim.sim.faults.kinds": ("Fault",),
-    "dartsim.run.router_check": ("check_router",),
-    "dartsim.rollout.routers": ("Routed", "Router"),
-    "dartsim.sim.run_virtual": ("run_virtual",),
-    "dartsim.trainer.advantages": ("AdvantageRule",),
+    alias.name: str(node.module)
+    for node in ast.walk(ast.parse(Path(__file__).read_text(encoding="utf-8")))
+    if isinstance(node, ast.ImportFrom)
+    for alias in node.names
+    if alias.asname
 }
-"""Where each public name is: imported when first used, for most of these modules take long."""
+"""The module of each public name: those imported ``as`` themselves above, for type checkers. A name is imported when it
+is first used, for most of these modules take long."""
 
-__all__ = [
-    "AdmissionRule",
-    "AdvantageRule",
-    "AttemptsRule",
-    "BatchRule",
-    "Comparison",
-    "ComponentSection",
-    "Config",
-    "ConfigError",
-    "DartsimError",
-    "DesktopBackend",
-    "EngineBackend",
-    "Fault",
-    "Figure",
-    "Group",
-    "Instrument",
-    "LearnerBackend",
-    "NothingTrained",
-    "PlugInFailed",
-    "Policy",
-    "Request",
-    "Result",
-    "Routed",
-    "Router",
-    "Snapshot",
-    "SyncMode",
-    "Task",
-    "TaskOrder",
-    "TurnLimitRule",
-    "TurnSelection",
-    "check_router",
-    "check_rule",
-    "compare",
-    "load",
-    "presets",
-    "register",
-    "run_virtual",
-    "simulate",
-]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(module), name)
-    raise AttributeError(f"module 'dartsim' has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'dartsim' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -262,20 +264,20 @@ def compare(
         ConfigError: As ``simulate``.
     """
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    arms: dict[str, tuple[Config, str]] = {}
+    arms: dict[str, tuple[Scheduler, Config]] = {}
     for name, scheduler in named(schedulers).items():
         config = _simulated(changed(resolved(scheduler, on), overrides or {}))
         prepare(config)
-        arms[name] = config, _call(scheduler, config, on, overrides)
+        arms[name] = scheduler, config
     ended: dict[tuple[str, int], EndedRun] = {}
 
     def with_seeds(count: int) -> Comparison:
         start = max(numbers, default=-1) + 1
         numbers.extend(range(start, start + count - len(numbers)))
         runs = [
-            ComparedRun(name, changed(config, {"run.seed": seed}), f"{call}, {seed=})")
-            for name, (config, call) in arms.items()
-            for seed in numbers
+            ComparedRun(name, seeded, _replay(name, scheduler, seeded, on, overrides or {}))
+            for name, (scheduler, config) in arms.items()
+            for seeded in (changed(config, {"run.seed": seed}) for seed in numbers)
         ]
         keys = [(run.scheduler, run.config.run.seed) for run in runs]
         left = [run for run, key in zip(runs, keys, strict=True) if key not in ended]
@@ -286,28 +288,25 @@ def compare(
     return with_seeds(len(numbers))
 
 
-def _call(scheduler: Scheduler, config: Config, on: str | Path | None, overrides: Mapping[str, Any] | None) -> str:
-    """Return Python that simulates a scheduler as ``config``, without the seed and the last bracket."""
-    start, settings = repr(str(scheduler)), dict(overrides or {})
+def _replay(
+    name: str, scheduler: Scheduler, config: Config, on: str | Path | None, overrides: Mapping[str, Any]
+) -> str:
+    """Return the command that repeats a run; for a configuration, which only the caller's Python has, the call."""
+    seed = config.run.seed
     if isinstance(scheduler, Config):
-        base = resolved(config.preset, on)
-        start, settings = repr(config.preset), dict(_differing(base.model_dump(), config.model_dump()))
-        settings.pop("run.seed", None)
-        if changed(base, {**settings, "run.seed": config.run.seed}) != config:  # it lacks settings of the preset
-            start, on, settings = f"dartsim.Config.model_validate({config.model_dump()!r})", None, {}
-    given = (("on", on and str(on)), ("overrides", settings))
-    options = "".join(f", {name}={value!r}" for name, value in given if value)
-    modules = ", ".join(["dartsim", *sorted(set(_plugin_modules(config)))])
-    return f"import {modules}; dartsim.simulate({start}{options}"
+        return f"dartsim.simulate({name}, {on=}, {overrides=}, {seed=})"
+    places = ["--on", str(on)] if on else []
+    modules = [word for module in sorted(set(_plugin_modules(config))) for word in ("--plugin", module)]
+    return shlex.join(["dartsim", "run", str(scheduler), *places, *modules, *_set(overrides), "--seed", str(seed)])
 
 
-def _differing(base: Mapping[str, Any], tree: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the settings of a tree that differ from those of another, by dotted key."""
+def _set(tree: Mapping[str, Any], place: str = "") -> Iterator[str]:
+    """Yield the words that set settings on a command line."""
     for key, value in tree.items():
-        if isinstance(value, Mapping) and isinstance(base.get(key), Mapping):
-            yield from _differing(base[key], value, f"{place}{key}.")
-        elif key not in base or base[key] != value:
-            yield f"{place}{key}", value
+        if isinstance(value, Mapping):
+            yield from _set(value, f"{place}{key}.")
+        else:
+            yield from ("--set", f"{place}{key}={'none' if value is None else json.dumps(value, default=str)}")
 
 
 def _plugin_modules(section: BaseModel) -> Iterator[str]:

@@ -22,7 +22,7 @@ from dartsim.curation import TurnSelection
 from dartsim.envs.mock.suites import mock_tasks
 from dartsim.lab.sweep import Report
 from dartsim.observe import HELD_OUT, Instrument, Recorder, TrainerState, UpdateRecord, ticker
-from dartsim.real.evaluate import evaluate
+from dartsim.real.evaluate import HeldOutRewards, evaluate
 from dartsim.real.learners.torch_learner import TorchLearner
 from dartsim.real.learners.warm_start import Demonstration, WarmStart, warm_start
 from dartsim.real.scratch import replaced_folder
@@ -35,7 +35,6 @@ from dartsim.run.learning import learning
 from dartsim.run.prepare import PreparedRun, prepare
 from dartsim.run.sim_cluster import desktop_maker
 from dartsim.run.simulation import run_simulation
-from dartsim.trainer.promotion import HeldOutRewards
 from experiments.learning_suites import KINDS, LearningRun, Teacher
 
 FINAL_ATTEMPTS = 4

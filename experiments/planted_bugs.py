@@ -310,10 +310,10 @@ async def _(old: Any, self: RolloutService, worker: Any, back: Any) -> None:
     self.bring_up(worker)
 
 
-@_planted("missed while refusing", WeightSync, "look_again")
+@_planted("missed while refusing", WeightSync, "retry_missed")
 async def _(old: Any, self: WeightSync) -> None:
     """An engine that loads at last, after it was set apart, has missed what was published meanwhile."""
-    await self._tell()
+    await self._notify()
 
 
 @_planted("one pass", WeightSync, "_synchronize")

@@ -69,7 +69,6 @@ QUICK_HOURS: Mapping[str, float] = {"dart": 4.0, "laptop": 0.5}
 SCHEDULING = (
     "curation.task_filter.max_mean=1.0",
     "curation.task_filter.min_mean=0.0",
-    "curation.attempts.extra_attempts=0",
     "curation.pool.enabled=false",
     "policy.images_after_cut=none",
     "trainer.optimizer.pack=turns",
@@ -94,9 +93,8 @@ IDEAS: Mapping[str, tuple[str, ...]] = {
     "half as far ahead": ("curation.admission.ready_batches=1.0",),
     "ready first, not begun first": ("curation.batch.rule=ready",),
     "tasks that teach nothing are offered too": SCHEDULING[:2],
-    "with spare slots on hard tasks": ("curation.attempts.extra_attempts=8",),
 }
-"""Our preset with one idea taken out or done otherwise, or the one that it leaves out put in.
+"""Our preset with one idea taken out or done otherwise.
 
 Spares go with ``without_spares``.
 """

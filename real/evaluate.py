@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from dartsim.core.ports import ContentModel
 from dartsim.core.types import Attempt, Ending, Observation, Reply, Request, Task, Trajectory, Turn, Version
 from dartsim.envs.base import DONE, FAIL, GuiEnv
-from dartsim.trainer.promotion import HeldOutRewards
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutRewards:
+    """The rewards of one version on held-out tasks; masked attempts have none."""
+
+    version: Version
+    rewards: Mapping[str, Sequence[float]]
+
+    @classmethod
+    def of(cls, version: Version, trajectories: Iterable[Trajectory]) -> HeldOutRewards:
+        rewards: dict[str, list[float]] = {}
+        for trajectory in trajectories:
+            if trajectory.reward is not None:
+                rewards.setdefault(trajectory.attempt.task.id, []).append(trajectory.reward)
+        return cls(version=version, rewards=rewards)
+
+    def task_means(self) -> dict[str, float]:
+        """Return the mean reward of each task that has an unmasked attempt."""
+        return {task: sum(rs) / len(rs) for task, rs in self.rewards.items() if rs}
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over tasks of their mean rewards; None without tasks."""
+        means = self.task_means().values()
+        return sum(means) / len(means) if means else None
 
 
 def play(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from pydantic import Field
 
 import dartsim
+from dartsim.cli.options import load_config
 from dartsim.core.errors import ConfigError
 from dartsim.lab.analytic_model import checks, predict
 from dartsim.lab.bounds import bounds
@@ -125,13 +128,21 @@ def test_schedulers_are_compared_with_the_same_seeds():
     comparison.fail_if("generated_turns_per_minute < 0.1 * same")
     with pytest.raises(AssertionError, match=r"minute > 0\.1 \* same holds: difference \+") as failed:
         comparison.fail_if("generated_turns_per_minute > 0.1 * same")
-    assert "dartsim.simulate('areal-eta4', on='laptop', overrides={'run.hours': 0.5}, seed=1)" in str(failed.value)
     assert comparison.result("staleness_max > 100").holds is False
-    (replay,) = re.findall(r"import dartsim, .*'two_choices'.*seed=1\)", str(failed.value))
-    imports, _, call = replay.partition("; ")
-    scope: dict[str, Any] = {}
-    exec(imports, scope)
-    assert eval(call, scope).generated_turns_per_minute == comparison.figures["mine"][1]["generated_turns_per_minute"]
+    assert f"dartsim.simulate(mine, on='laptop', overrides={SHORT}, seed=1)" in str(failed.value)
+    assert "dartsim run areal-eta4 --on laptop --set run.hours=0.5 --seed 1" in str(failed.value)
+
+
+def test_the_command_that_repeats_a_compared_run_has_its_settings():
+    changes = {"run.hours": 0.1, "run.target_success": None, "curation": {"store": "memory", "max_ahead": None}}
+    changes["trainer.wait_for_sync"] = True
+    ((_, replay),) = dartsim.compare(["coupled"], on="laptop", seeds=[3], overrides=changes).replay.items()
+    command, run, preset, *words = shlex.split(replay)
+    overrides = [word for flag, word in pairwise(words) if flag == "--set"]
+    assert (command, run, words[:2], words[-2:]) == ("dartsim", "run", ["--on", "laptop"], ["--seed", "3"])
+    assert load_config(preset, on="laptop", profile=None, overrides=overrides) == dartsim.load(
+        "coupled", on="laptop", overrides=changes
+    )
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,6 @@ def collect(
         ),
     ] = None,
     attempts: Annotated[int, typer.Option(min=1, help="With --model: attempts at each task.")] = 4,
-    best: Annotated[bool, typer.Option("--best", help="With --model: its promoted weights, not its last.")] = False,
     preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim presets`.")] = None,
     overrides: Overrides = None,
     out_folder: Out = None,
@@ -88,7 +87,7 @@ def collect(
         if oracle is not None:
             collected = from_oracle(resolved, oracle, on_step)
         elif model is not None:
-            collected = from_model(model, attempts, config=resolved if configured else None, best=best, on_step=on_step)
+            collected = from_model(model, attempts, config=resolved if configured else None, on_step=on_step)
         elif results:
             collected = from_results(resolved, results, min_score=min_score, on_step=on_step)
         else:

@@ -15,7 +15,6 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from dartsim.cli.console import errors, out, plain_table, printable, write_json
-from dartsim.cli.finished_run import Best
 from dartsim.cli.options import Backend, Json, Out, Overrides, Workers, backend_overrides, new_folder
 from dartsim.cli.signals import report_interrupt
 from dartsim.core.errors import ConfigError
@@ -59,7 +58,6 @@ def evaluate(
             metavar="URL", help="An OpenAI-compatible endpoint; its key is in OPENAI_API_KEY (endpoint.variable)."
         ),
     ] = None,
-    best: Best = False,
     task_list: Annotated[
         Path | None, typer.Option(metavar="FILE", help="An OSWorld list, beside its folder examples/.")
     ] = None,
@@ -115,7 +113,7 @@ def evaluate(
     }
     changes += [f"{key}={value}" for key, value in given.items() if value is not None]
     changes += _task_list(task_list) if task_list is not None else []
-    policy = _policy(run, model, endpoint, best=best)
+    policy = _policy(run, model, endpoint)
     config = _load(file, preset, [*changes, *(policy.overrides if policy is not None else ())])
     policy = policy or _configured(config)
     prepared = prepare_run(config, trains=False)
@@ -221,10 +219,7 @@ def _load(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Co
 
 def _neutral() -> list[str]:
     """Return overrides for what an evaluation does not do."""
-    return [
-        *("trainer.promotion.enabled=false", "run.target_success=none", "curation.pool.file=none"),
-        "policy.warm_start_steps=0",
-    ]
+    return ["run.target_success=none", "curation.pool.file=none", "policy.warm_start_steps=0"]
 
 
 def _task_list(file: Path) -> list[str]:
@@ -233,10 +228,8 @@ def _task_list(file: Path) -> list[str]:
     return ["tasks.source=osworld", f"tasks.folder={file.parent}", f"tasks.list_name={file.name.removesuffix('.json')}"]
 
 
-def _policy(run: RunDir | None, model: str | None, endpoint: str | None, *, best: bool) -> EvaluatedPolicy | None:
+def _policy(run: RunDir | None, model: str | None, endpoint: str | None) -> EvaluatedPolicy | None:
     """Return what the command line says is evaluated; None: what the configuration names."""
-    if best and run is None:
-        raise ConfigError("--best takes the promoted weights of a run; name a run's folder")
     if endpoint is not None:
         if run is not None or model is None:
             raise ConfigError("--endpoint URL needs --model NAME, and no run: its model is not the run's")
@@ -244,7 +237,7 @@ def _policy(run: RunDir | None, model: str | None, endpoint: str | None, *, best
     if run is not None:
         if model is not None:
             raise ConfigError(f"{run.path} has a model of its own; leave --model out, or name a configuration")
-        return _of_run(run, best=best)
+        return _of_run(run)
     return None if model is None else _of_folder(Path(model))
 
 
@@ -256,19 +249,11 @@ def _endpoint(url: str, model: str) -> list[str]:
     ]
 
 
-def _of_run(run: RunDir, *, best: bool) -> EvaluatedPolicy:
-    from dartsim.run.execute import BEST
-
+def _of_run(run: RunDir) -> EvaluatedPolicy:
     if "learning" not in run.summary:
         raise ConfigError(f"{run.path} was run with a surrogate policy: it has no model to evaluate")
-    folder = run.path / BEST if best else run.path
-    if not folder.is_dir():
-        raise ConfigError(
-            f"{run.path} has no {BEST}/: it promoted no weights (trainer.promotion); leave --best out for its last ones"
-        )
-    version = run.summary["promotion"]["best_version"] if best else run.summary["total_updates"]
-    name = f"{run.path.resolve().name}{'-best' * best}"
-    return _of_folder(folder / "model")._replace(name=name, version=version)
+    policy = _of_folder(run.path / "model")
+    return policy._replace(name=run.path.resolve().name, version=run.summary["total_updates"])
 
 
 def _of_folder(folder: Path) -> EvaluatedPolicy:

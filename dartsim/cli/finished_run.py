@@ -17,7 +17,6 @@ REPORT_EXAMPLES = (
 )
 
 Folder = Annotated[Path, typer.Argument(help="A run's folder, as `dartsim run` printed it.", metavar="RUN")]
-Best = Annotated[bool, typer.Option("--best", help="Take the promoted weights, not the last ones.")]
 
 
 def report(
@@ -31,7 +30,6 @@ def report(
             help="Instead, let the run's last weights try this held-out task, and write the episode as a GIF.",
         ),
     ] = None,
-    best: Best = False,
     out_file: Annotated[
         Path | None, typer.Option("--out", callback=file_target, help="GIF to write; default: in the run's folder.")
     ] = None,
@@ -39,10 +37,10 @@ def report(
 ) -> None:
     """Draw report.html of a finished run again, and print its figures; or write one episode of its model as a GIF."""
     if episode is not None:
-        _film(folder, episode, best, out_file or folder / f"episode-{episode}.gif", json_file)
+        _film(folder, episode, out_file or folder / f"episode-{episode}.gif", json_file)
         return
-    if best or out_file is not None:
-        raise ConfigError(f"{'--best' if best else '--out'} is about a GIF; name its task with --episode")
+    if out_file is not None:
+        raise ConfigError("--out is about a GIF; name its task with --episode")
     from dartsim.cli.console import figure_table
     from dartsim.observe.report import render_report
     from dartsim.observe.rundir import read_run, reading
@@ -63,13 +61,13 @@ def report(
             out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
 
 
-def _film(folder: Path, episode: int, best: bool, target: Path, json_file: str | None) -> None:
+def _film(folder: Path, episode: int, target: Path, json_file: str | None) -> None:
     from dartsim.observe.rundir import read_run
     from dartsim.run.resume import resumed
 
     if read_run(folder).summary.get("surrogate", True):
         raise ConfigError(f"{folder} was run with a surrogate policy: it has no model to film")
-    prepared, learning = resumed(folder, [f"tasks.held_out={episode + 1}"], best=best)
+    prepared, learning = resumed(folder, [f"tasks.held_out={episode + 1}"])
     trajectory = learning.film(prepared.held_out[episode], target)
     actions = [turn.reply.action for turn in trajectory.turns]
     instruction = trajectory.attempt.task.instruction

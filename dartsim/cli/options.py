@@ -221,7 +221,7 @@ def env_overrides(env: str | None) -> list[str]:
     """Return the overrides for ``--env``: nothing that only tasks of our own have."""
     if env is None:
         return []
-    without = ("tasks.held_out=0", "run.target_success=none", "trainer.promotion.enabled=false")
+    without = ("tasks.held_out=0", "run.target_success=none")
     return ["tasks.source=gym", f"gym.env={json.dumps(env)}", *without, "curation.pool.collected_per_task=0"]
 
 

@@ -237,14 +237,7 @@ def _learned(summary: dict[str, Any]) -> str:
     held_out = summary["learning"]["held_out"]["success_rate"]
     if not held_out:
         return f"{done}; nothing was measured on held-out tasks (tasks.held_out, trainer.evaluation)"
-    learned = f"success on held-out tasks: {held_out[0]:.1%} -> {held_out[-1]:.1%}, in {done}"
-    judged = summary.get("promotion")
-    if judged is None:
-        return learned
-    return (
-        f"{learned}; {judged['promoted']} promoted, {judged['rolled_back']} rolled back, "
-        f"best version {judged['best_version']}"
-    )
+    return f"success on held-out tasks: {held_out[0]:.1%} -> {held_out[-1]:.1%}, in {done}"
 
 
 def resume(

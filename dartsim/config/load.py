@@ -32,7 +32,7 @@ Tree = dict[str, Any]
 NONE = "none"
 """Value of a setting that is absent; TOML has no null."""
 
-LIKE = 0.55
+SIMILARITY = 0.55
 """Similarity (``difflib``) of the last parts of two names from which one is suggested for the other."""
 
 
@@ -252,7 +252,7 @@ def from_tree(tree: Mapping[str, Any]) -> Config:
     """
     refuse_secrets(tree)  # before an error quotes one
     check_plugins(tree, "")
-    tree = {**_nulled(tree, Config), "plugin_modules": used_plugins()}
+    tree = {**_with_nulls(tree, Config), "plugin_modules": used_plugins()}
     unknown = list(_unknown_keys(tree, Config, ()))
     if unknown:
         raise ConfigError("\n".join(unknown))
@@ -275,13 +275,13 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], section: type[BaseMo
         if not isinstance(old, dict) or not isinstance(value, dict):
             merged[key] = value
         elif (choice := _choice(field)) is not None:
-            merged[key] = {**_without_gone(old, value, choice), **value}
+            merged[key] = {**_kept_parameters(old, value, choice), **value}
         else:
             merged[key] = merge(old, value, _section(field, value))
     return merged
 
 
-def _without_gone(old: Tree, new: Tree, choice: Choice) -> Tree:
+def _kept_parameters(old: Tree, new: Tree, choice: Choice) -> Tree:
     """Return a component's table without parameters that only it has, if the new table chooses another component."""
     before, after = old.get(TAG, choice.default), new.get(TAG, old.get(TAG, choice.default))
     sections = choice.sections()
@@ -346,7 +346,7 @@ def check_setting(key: str, value: Any) -> None:
     tree: Any = {**_component_with(key), key.rpartition(".")[2]: value}
     for part in reversed(key.split(".")[:-1]):
         tree = {part: tree}
-    tree = _nulled(tree, Config)
+    tree = _with_nulls(tree, Config)
     unknown = list(_unknown_keys(tree, Config, ()))
     if unknown:
         raise ConfigError("\n".join(unknown))
@@ -376,7 +376,7 @@ def _sections() -> set[str]:
 
 def to_toml(config: Config) -> str:
     """Return the resolved configuration as TOML, which ``load`` reads back."""
-    return tomli_w.dumps(_replace(config.model_dump(), None, NONE))
+    return tomli_w.dumps(_swap(config.model_dump(), None, NONE))
 
 
 def _value(text: str) -> Any:
@@ -570,7 +570,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     by_last: dict[str, list[str]] = {}
     for key in known:
         by_last.setdefault(key.rsplit(".", 1)[-1], []).append(key)
-    like = [key for part in get_close_matches(last, by_last, len(by_last) or 1, LIKE) for key in by_last[part]]
+    like = [key for part in get_close_matches(last, by_last, len(by_last) or 1, SIMILARITY) for key in by_last[part]]
     close = get_close_matches(name, by_last.get(last) or like, 1, 0.0)
     return f"; did you mean {close[0]!r}?" if close else ""
 
@@ -601,32 +601,32 @@ def _key(location: tuple[int | str, ...]) -> str:
     return ".".join(parts)
 
 
-def _nulled(tree: Mapping[str, Any], model: type[BaseModel]) -> Tree:
+def _with_nulls(tree: Mapping[str, Any], model: type[BaseModel]) -> Tree:
     """Return a tree with None in place of ``NONE``, except where that is a value of its own."""
-    nulled: Tree = {}
+    found: Tree = {}
     for key, value in tree.items():
         if not isinstance(value, (list, Mapping)) and value != NONE:  # most settings
-            nulled[key] = value
+            found[key] = value
             continue
         field = model.model_fields.get(key)
         section = _section(field, value)
         by_name = field is not None and get_origin(field.annotation) is dict
         if section is not None and isinstance(value, Mapping) and not by_name:
-            nulled[key] = _nulled(value, section)
+            found[key] = _with_nulls(value, section)
         else:
-            nulled[key] = value if field is not None and _names_none(field.annotation) else _replace(value, NONE, None)
-    return nulled
+            found[key] = value if field is not None and _has_value_none(field.annotation) else _swap(value, NONE, None)
+    return found
 
 
-def _names_none(annotation: Any) -> bool:
+def _has_value_none(annotation: Any) -> bool:
     """Whether a setting has the word ``NONE`` among its literal values."""
-    return NONE in get_args(annotation) or any(map(_names_none, get_args(annotation)))
+    return NONE in get_args(annotation) or any(map(_has_value_none, get_args(annotation)))
 
 
-def _replace(tree: Any, old: Any, new: Any) -> Any:
+def _swap(tree: Any, old: Any, new: Any) -> Any:
     """Return the tree with every leaf ``old`` replaced."""
     if isinstance(tree, Mapping):
-        return {key: _replace(value, old, new) for key, value in tree.items()}
+        return {key: _swap(value, old, new) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [_replace(value, old, new) for value in tree]
+        return [_swap(value, old, new) for value in tree]
     return new if tree == old and type(tree) is type(old) else tree

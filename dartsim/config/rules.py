@@ -49,7 +49,7 @@ def broken_rules(config: Config) -> Iterator[str]:
     yield from publication_rules(config)
     bound = curation.staleness.max_staleness
     if bound is not None and curation.max_ahead is not None:
-        largest = largest_group(config)
+        largest = config.curation.attempts.group_size
         admits = (bound + 1) * batch.max_groups * largest
         if curation.max_ahead > admits:
             yield (
@@ -97,7 +97,7 @@ def publication_rules(config: Config) -> Iterator[str]:
     curation, trainer = config.curation, config.trainer
     updates, ahead, bound = trainer.publish_every, curation.max_ahead, curation.staleness.max_staleness
     groups = groups_of_publication(config)
-    largest, more = largest_group(config), curation.attempts.extra_attempts
+    largest = curation.attempts.group_size
     wanted = groups * largest
     if ahead is not None and trainer.publish_wait != "nothing":
         yield (
@@ -107,9 +107,8 @@ def publication_rules(config: Config) -> Iterator[str]:
         )
     elif ahead is not None and ahead < wanted:
         yield (
-            f"a {'batch' if updates == 1 else 'publication'} needs {wanted} attempts ({groups} groups of {largest}"
-            f"{f', {more} of them curation.attempts.extra_attempts' if more else ''}, by curation.batch and "
-            f"trainer.publish_every = {updates}), but "
+            f"a {'batch' if updates == 1 else 'publication'} needs {wanted} attempts ({groups} groups of {largest}, by "
+            f"curation.batch and trainer.publish_every = {updates}), but "
             f"curation.max_ahead = {ahead} admits fewer before the next version: the trainer would wait forever. Set "
             f"curation.max_ahead to at least {wanted}."
         )
@@ -125,12 +124,6 @@ def publication_rules(config: Config) -> Iterator[str]:
 def groups_of_publication(config: Config) -> int:
     """Return how many groups updates may take before a publication: large batches, and a small one at last."""
     return (config.trainer.publish_every - 1) * largest_batch(config) + config.curation.batch.min_groups
-
-
-def largest_group(config: Config) -> int:
-    """Return how many attempts a group may have, with extra ones."""
-    attempts = config.curation.attempts
-    return attempts.group_size + attempts.extra_attempts
 
 
 def largest_batch(config: Config) -> int:
@@ -236,15 +229,6 @@ def policy_rules(config: Config) -> Iterator[str]:
         yield (
             f'curation.pool.file = "{pool.file}" would never be used: it needs curation.pool.enabled = true and '
             'policy.kind = "vlm".'
-        )
-    promotion = config.trainer.promotion
-    num_held_out = config.tasks.held_out
-    if promotion.enabled and (policy != "vlm" or source != "mock" or num_held_out < promotion.min_tasks):
-        yield (
-            'trainer.promotion.enabled can judge nothing: it needs policy.kind = "vlm", the mock desktop (tasks.source '
-            '= "mock"; two versions cannot play the same attempts on real desktops while the run trains), and at least '
-            f"{promotion.min_tasks} held-out tasks (trainer.promotion.min_tasks), and there are {num_held_out}. "
-            "Raise tasks.held_out, or set trainer.promotion.enabled = false and compare models by `dartsim eval`."
         )
 
 

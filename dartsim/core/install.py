@@ -68,7 +68,8 @@ def _from_folder(folder: Path, extras: tuple[str, ...], *, editable: bool) -> st
     if not set(extras) & set(ENGINES):
         if (folder / CONSTRAINTS).is_file():
             words += ["-c", CONSTRAINTS if here else str(folder / CONSTRAINTS)]
-        words += ["-e"] * editable
+        if editable:
+            words.append("-e")
     return shlex.join([*words, f"{'.' if here else folder}{_bracketed(extras)}"])
 
 

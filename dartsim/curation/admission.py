@@ -132,10 +132,6 @@ class AdmissionQueue:
                 waiter.set_result(None)
         self._waiters.clear()
 
-    def startable(self) -> list[int]:
-        """Return the slots that wait for admission and whose slot group is open."""
-        return [slot for slot in self._ready if self._unit.slot_group(slot).open]
-
     def overlooked(self) -> list[int]:
         """Return every slot that waits although its slot group is open."""
         waiting = [slot for slot, waiter in self._waiters.items() if not waiter.done()]
@@ -201,13 +197,6 @@ class AdmissionControl:
             return blocked
         name = f"{type(rule).__module__}.{type(rule).__qualname__}"
         raise PlugInFailed(f"{name}.blocked_by({counts}) returned {blocked!r}, wanted a sentence or None")
-
-    def spare(self, slots: int) -> int:
-        """Return how many of these slots could start an attempt at once, though no group may begin for them."""
-        if self.holding or self._at_max_running() or self.allows():
-            return 0
-        max_ahead = self._rules.max_ahead
-        return slots if max_ahead is None else min(slots, max_ahead - self._ledger.ahead)
 
     def attempt_ended(self) -> None:
         self._rules.admission.attempt_ended()

@@ -38,7 +38,7 @@ from dartsim.core.types import (
 from dartsim.curation.admission import AdmissionControl, AdmissionQueue, SamplingUnit
 from dartsim.curation.attempt_ledger import AttemptLedger
 from dartsim.curation.open_groups import OpenGroup, OpenGroups
-from dartsim.curation.ready_groups import GroupGrader, ReadyGroups, rewards_of
+from dartsim.curation.ready_groups import GroupGrader, ReadyGroups
 from dartsim.curation.rules import Rules
 from dartsim.curation.rules.batches import RunningGroup
 from dartsim.curation.scheduler_state import (
@@ -196,20 +196,8 @@ class DataManager:
                 self.open_groups.replace(group)
         else:
             group.usable.append(trajectory)
-        if group.complete and not self._extend(group):
+        if group.complete:
             self._complete(group)
-
-    def _extend(self, group: OpenGroup) -> bool:
-        """Give extra attempts to a group in which all failed, if slots wait for admission; return whether it did."""
-        attempts = self._rules.attempts
-        if not attempts.parameters.extra_attempts:
-            return False
-        slots = 0 if self._ending else self._admission.spare(len(self._queue.startable()))
-        number = attempts.num_extra(rewards_of(group.usable), given=group.extra, slots=slots)
-        if number:
-            self.open_groups.extend(group, number)
-            self.recorder.counts["further"] += number
-        return number > 0
 
     def _complete(self, opened: OpenGroup) -> None:
         self.open_groups.remove(opened)

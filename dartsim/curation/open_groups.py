@@ -31,14 +31,13 @@ class OpenGroup:
     turn_limit: int = 0
     again: list[tuple[int, int]] = field(default_factory=list)
     repeated: int = 0
-    extra: int = 0
     hosts: set[str] = field(default_factory=set)
     """Hosts that its attempts were given to, where its task's set-up is saved."""
 
     @property
     def planned(self) -> int:
         """Attempts it will have when complete."""
-        return self.size + self.replaced + self.extra
+        return self.size + self.replaced
 
     @property
     def lacking(self) -> bool:
@@ -177,12 +176,6 @@ class OpenGroups:
         if group not in self._filling:
             self._replace.append(group)
 
-    def extend(self, group: OpenGroup, number: int) -> None:
-        if group in self._filling:
-            self._filling.remove(group)
-        group.extra += number
-        self._replace.extend([group] * number)
-
     def remove(self, group: OpenGroup) -> None:
         del self.groups[group.id]
         if group in self._filling:
@@ -257,7 +250,6 @@ def save_open(group: OpenGroup) -> dict[str, Any]:
         "usable": [trajectory.attempt.id for trajectory in group.usable],
         "again": [list(place) for place in group.again],
         "repeated": group.repeated,
-        "extra": group.extra,
     }
 
 
@@ -274,7 +266,6 @@ def read_open(saved: Mapping[str, Any], task: Task, trajectories: Mapping[int, T
         usable=[trajectories[number] for number in saved["usable"] if number in trajectories],
         again=[(index, seed) for index, seed in saved["again"]],
         repeated=saved["repeated"],
-        extra=saved["extra"],
     )
 
 

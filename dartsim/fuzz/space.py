@@ -76,8 +76,8 @@ SCHEDULER: Mapping[str, Sequence[Choice]] = {
 }
 """The scheduler, unless a preset has it."""
 
-SPARE: Mapping[str, Sequence[Choice]] = {"admission": (None, "open", "ready", "waiting", "ahead"), "further": (0, 1, 3)}
-"""A tight admission rule, which leaves slots idle; and the attempts that these add to groups in which all failed."""
+SPARE: Mapping[str, Sequence[Choice]] = {"admission": (None, "open", "ready", "waiting", "ahead")}
+"""A tight admission rule, which leaves slots idle."""
 
 RULES: Mapping[str, Sequence[Choice]] = {
     "in_turn": (None, "round_robin", "group_round_robin"),
@@ -279,12 +279,11 @@ def in_order(faults: Iterable[FaultWindow]) -> tuple[FaultWindow, ...]:
 
 
 def _draw_spare(case: Case) -> Case:
-    """Let idle slots add attempts in a share of the cases, drawn from the case's own seed."""
+    """Give a share of the drawn schedulers a tight admission rule, drawn from the case's own seed."""
     rng = np.random.Generator(np.random.PCG64([case.seed, 2]))
-    if rng.random() >= SPARE_SHARE:
+    if case.preset != DRAWN or rng.random() >= SPARE_SHARE:
         return case
-    names = SPARE if case.preset == DRAWN else ("further",)
-    spare = {name: SPARE[name][1 + int(rng.integers(len(SPARE[name]) - 1))] for name in names}
+    spare = {name: values[1 + int(rng.integers(len(values) - 1))] for name, values in SPARE.items()}
     return replace(case, choices={**case.choices, **spare})
 
 
@@ -431,7 +430,6 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
         "curation": {
             "attempts": {
                 "group_size": settings["attempts"],
-                "extra_attempts": settings["further"],
             },
             "groups": {"min_size": 1},
             "batch": {"min_groups": groups, "max_groups": groups + settings["more_groups"]},
@@ -440,7 +438,6 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
         },
         "trainer": {
             "retry": {"first_seconds": 5.0, "max_seconds": 40.0, "max_failures": None},
-            "promotion": {"enabled": False},
             "evaluation": {"every_updates": 1 if settings["held_out"] else None},
         },
         "cluster": {
@@ -548,7 +545,7 @@ def _max_ahead(settings: CaseSettings, bound: int | None, more: int | None) -> i
     """Return the attempts of a batch plus ``more``, at most what the staleness bound allows."""
     if more is None:
         return None
-    attempts = int(settings["attempts"] + settings["further"])
+    attempts = int(settings["attempts"])
     largest, every = int(settings["groups"] + settings["more_groups"]), int(settings["publish_every"])
     ahead = (int(settings["groups"]) + (every - 1) * largest) * attempts + more
     return ahead if bound is None else min(ahead, (bound + 1) * largest * attempts)

@@ -277,7 +277,7 @@ class SystemChecks:
         """Check, when attempts may begin under a version, that the workers have it if the trainer waits for them."""
         pool = self._system.pool
         serving = [worker.version for worker in pool.workers if not worker.apart]
-        waits = self._monitor.config.trainer.wait_for_sync and not pool.sync._held
+        waits = self._monitor.config.trainer.wait_for_sync and not pool.sync._torn
         if version > pool.sync.target or (waits and (not serving or min(serving) < version)):
             self._monitor.fail("I6", f"version {version} counts as published, and the workers serve {serving}")
 
@@ -286,7 +286,7 @@ class SystemChecks:
         data, rules = self._system.data, self._system.data._rules
         groups = data.open_groups
         places = {
-            group.id: [group.task.id, group.size, group.planned - group.finished, group.turn_limit, group.extra]
+            group.id: [group.task.id, group.size, group.planned - group.finished, group.turn_limit]
             + [t.attempt.id for t in group.usable]
             for group in groups.groups.values()
         }
@@ -326,7 +326,7 @@ class SystemChecks:
             monitor.fail("I10", f"{routable} workers are up, {pool.router.num_routable} are counted")
         moving = [slot.index for slot in pool.workers if not (slot.routable or slot.apart)]
         behind = [slot.index for slot in pool.workers if slot.routable and slot.version < pool.sync.target]
-        if behind and not moving and not pool.sync._held and pool._returns is not None:
+        if behind and not moving and not pool.sync._torn and pool._returns is not None:
             monitor.fail("I6", f"workers {behind} are up and lack version {pool.sync.target}, and nobody loads it")
         waiting = [t.index for t in self._system.recorder.desktops.tracks if t.state == DesktopState.SYNC_WAIT]
         if waiting and routable:

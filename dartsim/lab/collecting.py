@@ -103,16 +103,14 @@ def from_oracle(config: Config, per_task: int, on_step: Progress | None = None) 
     )
 
 
-def from_model(
-    run: Path, attempts: int, *, config: Config | None = None, best: bool = False, on_step: Progress | None = None
-) -> Collected:
+def from_model(run: Path, attempts: int, *, config: Config | None = None, on_step: Progress | None = None) -> Collected:
     """Let the model of a finished run try every task, and return its successes, with their log-probabilities.
 
     Raises:
         ConfigError: If there is no such model, or its tokens have another meaning in the configuration.
         NothingCollected: If it solved none.
     """
-    prepared, learning = resumed(run, best=best)
+    prepared, learning = resumed(run)
     writes = token_meaning(learning.vlm, prepared.config.policy.screen)
     if config is not None:
         check_meaning(run, writes, token_meaning(first_model(config), config.policy.screen))

@@ -34,8 +34,8 @@ class DiskNeeds:
     """Disk space by folder.
 
     Attributes:
-        learner: The first model, published weights, checkpoints of the ranks, the turns of an update, and the state to
-            return to if weights are promoted: ``trainer.fsdp.folder``.
+        learner: The first model, published weights, checkpoints of the ranks, the turns of an update:
+            ``trainer.fsdp.folder``.
         engines: The model that engines start with, versions written for them, and one that a start still reads: beside
             the learner's.
         run: Checkpoints of the run, and at its end the model and the learner's state: the run directory. Without the
@@ -88,18 +88,17 @@ def disk_needs(config: Config, shape: ModelShape, screen: tuple[int, int]) -> Di
     whole = shape.parameters * BYTES[weights_dtype(config) or config.policy.dtype]
     served = published_bytes(config, shape)
     state = 3 * trained_parameters(config, shape) * MASTER_BYTES  # weights and both moments
-    fsdp, promotes = config.trainer.fsdp, config.trainer.promotion.enabled
     learner = 0
     if config.backend.learner == "fsdp":
-        learner = shape.parameters * held + (fsdp.keep_weights + 1 + promotes) * served
-        learner += (2 + promotes) * state + largest_update(config) * _picture_bytes(shape, screen)
+        learner = shape.parameters * held + (config.trainer.fsdp.keep_weights + 1) * served
+        learner += 2 * state + largest_update(config) * _picture_bytes(shape, screen)
     engines = 0
     if config.backend.workers == "vllm":
         spooled = 0 if config.backend.learner == "fsdp" else SPOOLED_VERSIONS + 1
         engines = 2 * whole + spooled * (served if serves_adapters(config) else whole)
-    run = (1 + promotes) * (whole + state)
+    run = whole + state
     if config.storage.checkpoint_every_updates is not None:
-        run += (config.storage.keep_checkpoints + 1) * (1 + promotes) * state
+        run += (config.storage.keep_checkpoints + 1) * state
     return DiskNeeds(learner=learner, engines=engines, run=run)
 
 

@@ -3,8 +3,7 @@
 A group in which all attempts succeed or all fail is dropped. A task filter skips such tasks, but only after the first
 pass over the tasks, so that its effect depends on the number of groups in a run.
 
-Ignored: stored successes, turn limits that successes shorten, and ``curation.attempts.extra_attempts``, which only
-matter where slots wait.
+Ignored: stored successes, and turn limits that successes shorten.
 """
 
 from __future__ import annotations

@@ -56,7 +56,6 @@ def as_virtual(config: Config) -> Config:
             "tasks.source": "generated",
             "tasks.held_out": 0,
             "curation.pool.file": None,
-            "trainer.promotion.enabled": False,
         }
     return changed(config, changes)
 
@@ -86,7 +85,6 @@ _VIRTUAL: Tree = {
     },
     "curation": {"pool": {"file": None, "collected_per_task": 0}},
     "run": {"target_success": None},
-    "trainer": {"promotion": {"enabled": False}},
 }
 """Everything modeled, with a surrogate policy."""
 

@@ -156,8 +156,9 @@ class Recorder:
         """Trained trajectories by the same, over all of their turns."""
         self.offered: Counter[str] = Counter()
         self.judged: Counter[str] = Counter()
-        """Trajectories by task whose group was checked for a signal; ``kept``: those whose group has one."""
+        """Trajectories by task whose group was checked for a signal."""
         self.kept: Counter[str] = Counter()
+        """Trajectories by task whose group had a signal."""
         self.trained: Counter[str] = Counter()
         self.trained_groups: Counter[str] = Counter()
         self.staleness_max = 0

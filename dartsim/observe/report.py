@@ -82,7 +82,6 @@ def render_report(run: RunDir) -> Path:
         idle=run.idle,
         populations=TITLES,
         curve=curve,
-        promotion=summary.get("promotion"),
         samples=_samples(run),
         facts=_facts(summary),
         alarms=_alarms(summary),

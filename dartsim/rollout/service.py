@@ -90,7 +90,7 @@ class RolloutService:
             await asyncio.sleep(self._retry_seconds)
         worker.apart = False
         self.bring_up(worker)
-        await self.sync.look_again()  # it may have missed a publication
+        await self.sync.retry_missed()  # it may have missed a publication
 
     @property
     def waiting(self) -> int:

@@ -71,10 +71,10 @@ class WeightSync:
         self.since = service.recorder.clock()
         """When it began to wait, or to sync; loop time."""
         self._published = asyncio.Event()
-        self._settled = asyncio.Condition()
-        self._refusing = 0  # workers whose loads keep failing
-        self._refused: Version = -1  # newest version that could not be loaded somewhere
-        self._held = False  # whether a sync waits because its weights may be torn
+        self._progress = asyncio.Condition()
+        self._failing_workers = 0  # their loads keep failing
+        self._newest_failed: Version = -1  # newest version that could not be loaded somewhere
+        self._torn = False  # whether a sync waits because its weights may be torn
 
     def publish(self, weights: Weights) -> None:
         """Make these the target, unless the present target is newer."""
@@ -89,22 +89,22 @@ class WeightSync:
         """The version that every worker has to load."""
         return self._target.version
 
-    async def look_again(self) -> None:
+    async def retry_missed(self) -> None:
         """Load the target into workers that missed it while they were down."""
         self._published.set()
-        await self._tell()
+        await self._notify()
 
     async def settled(self, version: Version) -> None:
         """Wait until every worker that is not set apart, and at least one, serves ``version`` or a newer one.
 
-        Returns early if workers refused that version and none has loaded it: it may be torn, and only the caller can
-        make a newer one.
+        Returns early if that version failed to load somewhere and no worker has it: it may be torn, and only the caller
+        can make a newer one.
         """
-        async with self._settled:
-            await self._settled.wait_for(lambda: self._has_settled(version))
+        async with self._progress:
+            await self._progress.wait_for(lambda: self._has_settled(version))
 
     def _has_settled(self, version: Version) -> bool:
-        if self._held and self._refused >= version:
+        if self._torn and self._newest_failed >= version:
             return True
         serving = [worker.version >= version for worker in self._service.workers if not worker.apart]
         return bool(serving) and all(serving)
@@ -127,26 +127,26 @@ class WeightSync:
 
     async def _change(self, members: Sequence[WorkerSlot], returns: asyncio.TaskGroup) -> None:
         """Load the newest weights into one slice."""
-        if len(members) > 1 and not self._may_take(members):
+        if len(members) > 1 and not self._keeps_pool_serving(members):
             for worker in members:  # one goes first while the rest serve; together they would wait forever
                 await self._change([worker], returns)
             return
-        async with self._settled:
-            while not self._may_take(members):
-                if not self._held:
-                    self._held = True
-                    self._settled.notify_all()
-                await self._settled.wait()
-            self._held = False
+        async with self._progress:
+            while not self._keeps_pool_serving(members):
+                if not self._torn:
+                    self._torn = True
+                    self._progress.notify_all()
+                await self._progress.wait()
+            self._torn = False
         async with asyncio.TaskGroup() as slice_tasks:
             for worker in members:
                 slice_tasks.create_task(self._refresh(worker, returns))
 
-    def _may_take(self, members: Sequence[WorkerSlot]) -> bool:
+    def _keeps_pool_serving(self, members: Sequence[WorkerSlot]) -> bool:
         """Return whether the pool still serves if these workers cannot load the newest weights either."""
         workers = self._service.workers
         proven = any(worker.version >= self._target.version for worker in workers)
-        return proven or not self._refusing or any(w.routable and w not in members for w in workers)
+        return proven or not self._failing_workers or any(w.routable and w not in members for w in workers)
 
     async def _refresh(self, worker: WorkerSlot, returns: asyncio.TaskGroup) -> None:
         """Take a worker down, load the newest weights, and bring it up; or set it apart if loads fail."""
@@ -163,25 +163,25 @@ class WeightSync:
         while fault := await self._load(worker, mode):
             if fault.back is not None or number == self._config.tries:
                 worker.apart = True
-                self._refusing += fault.back is None
-                returns.create_task(self._load_apart(worker, number, refusing=fault.back is None))
+                self._failing_workers += fault.back is None
+                returns.create_task(self._load_apart(worker, number, failing=fault.back is None))
                 break
             await self._wait(worker, number)
             number += 1
-        await self._tell()
+        await self._notify()
 
-    async def _load_apart(self, worker: WorkerSlot, number: int, *, refusing: bool) -> None:
+    async def _load_apart(self, worker: WorkerSlot, number: int, *, failing: bool) -> None:
         """Retry a worker that is set apart until it has loaded weights."""
         # This may take long: a restart ends the requests that are kept in it, and they are retried elsewhere.
         mode = SyncMode.RESTART if self._mode.keeps_requests else self._mode
         await self._wait(worker, number)
         while await self._load(worker, mode):
-            await self._tell()  # the weights that were newest then may be torn as well
+            await self._notify()  # the weights that were newest then may be torn as well
             number += 1
             await self._wait(worker, number)
         worker.apart = False
-        self._refusing -= refusing
-        await self.look_again()
+        self._failing_workers -= failing
+        await self.retry_missed()
 
     async def _load(self, worker: WorkerSlot, mode: SyncMode) -> WorkerFault | None:
         """Try to load and serve the newest weights; return why it failed, or None."""
@@ -198,7 +198,7 @@ class WeightSync:
             self._service.recorder.engine_failed(worker.index, text_of(fault))
             worker.track.enter(EngineState.DOWN)
             if fault.back is None:
-                self._refused = max(self._refused, weights.version)
+                self._newest_failed = max(self._newest_failed, weights.version)
             return fault
         worker.version = weights.version
         self._service.bring_up(worker)
@@ -209,6 +209,6 @@ class WeightSync:
         await asyncio.sleep(self._config.retry_seconds * 2 ** min(number - 1, 4))
         worker.track.enter(EngineState.LOADING)
 
-    async def _tell(self) -> None:
-        async with self._settled:
-            self._settled.notify_all()
+    async def _notify(self) -> None:
+        async with self._progress:
+            self._progress.notify_all()

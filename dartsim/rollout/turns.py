@@ -14,7 +14,7 @@ from dartsim.core.types import Attempt, Ending, Reply, Request, Turn, Version, n
 from dartsim.observe.packed_rows import PackedRows
 from dartsim.observe.records import Clock, HotCounts, Track
 from dartsim.observe.states import DesktopState, EngineState
-from dartsim.rollout.deadlines import NEVER, Deadlines
+from dartsim.rollout.deadlines import Deadlines
 from dartsim.rollout.routing import Routed, Router
 
 if TYPE_CHECKING:
@@ -76,12 +76,12 @@ async def take_turns(
         track.enter(GENERATING)
         request.begin()
         reply = await session.generate(new_request((attempt, number, observation, turns)))
-        request.due = NEVER  # as end() does, without a call
+        request.end()
         turns.append(new_turn((observation, reply)))
         track.enter(ACTING)
         step.begin()
         observation, over = await env.step(reply.action)
-        step.due = NEVER
+        step.end()
         if observation is not seen:  # what simulated desktops show is one object
             check_observation(observation, first, attempt.task.instruction)
             seen = observation

@@ -1,25 +1,20 @@
-"""Evaluation of a model in training on held-out tasks, and promotion of its best weights."""
+"""Evaluation of a model in training on held-out tasks."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from dartsim.core.ports import Learner
-from dartsim.core.rng import Streams
 from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.observe.records import HELD_OUT
-from dartsim.real.evaluate import evaluate
+from dartsim.real.evaluate import HeldOutRewards, evaluate
 from dartsim.real.learners.backend import RealLearner
 from dartsim.real.vlm import Vlm, VlmPolicy
 from dartsim.run.prepare import PreparedRun
 from dartsim.run.sim_cluster import desktop_maker
 from dartsim.trainer.loop import IdempotentUpdate
-from dartsim.trainer.promoted import PromotedLearner
-from dartsim.trainer.promotion import Decision, HeldOutRewards, Promotions, Verdict
 
 MODEL, CHECKPOINT = "model", "checkpoint"
 """Folders of a state: the model as transformers reads it, and the learner's whole state."""
@@ -28,8 +23,7 @@ MODEL, CHECKPOINT = "model", "checkpoint"
 class Trials:
     """Evaluates weights on the held-out tasks, without a cluster, with desktops and a model of its own.
 
-    It runs in a thread while another model serves the run. That one knows weights by version, and a candidate that is
-    rolled back has the version of weights that are published later.
+    It runs in a thread while another model serves the run. Every version plays the same attempts with the same seeds.
     """
 
     def __init__(self, prepared: PreparedRun, vlm: Vlm, attempts: int) -> None:
@@ -40,8 +34,7 @@ class Trials:
         maker = desktop_maker(prepared.config)
         self._desktops = [maker() for _ in range(min(64, len(self._tasks) * attempts))]
 
-    def __call__(self, weights: Weights, seed: int = 0) -> HeldOutRewards:
-        """Return the success of weights in the attempts of a seed."""
+    def __call__(self, weights: Weights) -> HeldOutRewards:
         policy = VlmPolicy(self._vlm, keep_versions=2)
         policy.add(Weights(1, weights.source))
         evaluation = evaluate(
@@ -51,7 +44,6 @@ class Trials:
             version=1,
             turn_limit=self._turn_limit,
             attempts=self._attempts,
-            seed=seed,
         )
         return replace(evaluation, version=weights.version)
 
@@ -96,50 +88,7 @@ class EvaluatedLearner:
             return replace(result, metrics={**result.metrics, HELD_OUT: evaluation.mean or 0.0})
 
 
-def promoting(prepared: PreparedRun, vlm: Vlm, trainer: RealLearner, folder: Path | None) -> PromotedLearner | None:
-    """Return the learner with the configured promotion; None if nothing is promoted."""
-    settings = prepared.config.trainer.promotion
-    if not settings.enabled:
-        return None
-
-    def keep(weights: Weights) -> None:
-        if folder is not None:
-            write_state(folder, trainer)
-
-    return PromotedLearner(
-        trainer,
-        Trials(prepared, vlm, settings.attempts_per_task),
-        Promotions(rule=settings, rng=Streams(prepared.config.run.seed).rng("trainer/promotion")),
-        every_updates=settings.every_updates,
-        on_promoted=keep,
-    )
-
-
 def write_state(folder: Path, trainer: RealLearner) -> None:
     """Write the model as transformers reads it, and the learner's state, to continue from."""
     trainer.save_model(folder / MODEL)
     trainer.save(folder / CHECKPOINT)
-
-
-def promotion_figures(decisions: Sequence[Decision], best: Weights) -> dict[str, Any]:
-    """Return what a run's summary says about promotion."""
-    verdicts = [decision.verdict for decision in decisions]
-    return {
-        "promoted": verdicts.count(Verdict.PROMOTE),
-        "kept": verdicts.count(Verdict.KEEP),
-        "rolled_back": verdicts.count(Verdict.ROLL_BACK),
-        "best_version": best.version,
-        "decisions": [_row(decision) for decision in decisions],
-    }
-
-
-def _row(decision: Decision) -> dict[str, Any]:
-    compared = decision.comparison
-    bounds = {} if compared is None else {"gain": compared.gain, "low": compared.low, "high": compared.high}
-    return {
-        "version": decision.version,
-        "verdict": decision.verdict.value,
-        "reason": decision.reason,
-        "promoted": decision.promoted,
-        **bounds,
-    }

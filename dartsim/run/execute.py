@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from dartsim.run.learning import Learning
 
 TENSORBOARD = "tensorboard"
-BEST, SUCCESSES = "best", "successes"
-"""Folders of a run whose model learned: promoted weights, and the successes that it keeps."""
+SUCCESSES = "successes"
+"""Folder of the successes that a run whose model learned keeps."""
 
-OWN = (DATABASE_FILE, METRICS, SNAPSHOTS, SEGMENTS, BEST, SUCCESSES, CHECKPOINTS_FOLDER, SCREENS_FOLDER)
+OWN = (DATABASE_FILE, METRICS, SNAPSHOTS, SEGMENTS, SUCCESSES, CHECKPOINTS_FOLDER, SCREENS_FOLDER)
 """What a run needs to find missing where it begins."""
 
 MoreFigures = Callable[[PreparedRun, Mapping[str, Any], Sequence[Snapshot]], Mapping[str, Any]]
@@ -230,7 +230,7 @@ def learned(
 
     resumable = store_backend(prepared.config.curation.store).resumable
     checkpoints = path / CHECKPOINTS_FOLDER if resumable else None
-    return learning(prepared, report_preparing(instruments), best=path / BEST, checkpoints=checkpoints, restore=restore)
+    return learning(prepared, report_preparing(instruments), checkpoints=checkpoints, restore=restore)
 
 
 def refuse_used(path: Path, *, ours: bool = False) -> None:

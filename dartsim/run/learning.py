@@ -23,7 +23,6 @@ from dartsim.envs.actions.grammar import ActionGrammar
 from dartsim.envs.render import episode_gif
 from dartsim.run.prepare import PreparedRun
 from dartsim.run.sim_cluster import desktop_maker
-from dartsim.trainer.promoted import PromotedLearner
 
 try:
     from dartsim.real.evaluate import play
@@ -38,9 +37,10 @@ try:
     from dartsim.real.vlm.plan import vlm_config
     from dartsim.real.vlm.policy import complete
     from dartsim.run.demonstrations import demonstrate, oracle_turns, pool_figures, read_successes, scored
-    from dartsim.run.evaluation import CHECKPOINT, EvaluatedLearner, HeldOut, promoting, promotion_figures, write_state
+    from dartsim.run.evaluation import CHECKPOINT, EvaluatedLearner, HeldOut, write_state
     from dartsim.run.served_model import ServedModel
-    from dartsim.trainer.checkpointed import CheckpointedLearner, LearnerCheckpoints
+    from dartsim.store.checkpoints import Checkpoint, write_checkpoint
+    from dartsim.trainer.checkpointed import CheckpointedLearner
 except ModuleNotFoundError as missing:
     raise torch_missing(missing) from None
 
@@ -56,7 +56,6 @@ class Learning(ServedModel):
     learner: EvaluatedLearner
     held_out: HeldOut
     trainer: RealLearner
-    promoted: PromotedLearner | None
     collected: PoolFile | None
     prepared: PreparedRun
     successes: SuccessPool | None = None
@@ -91,8 +90,6 @@ class Learning(ServedModel):
     def figures(self) -> dict[str, Any]:
         """Return what a run's summary says about it, beside its success rates."""
         figures: dict[str, Any] = {}
-        if self.promoted is not None:
-            figures["promotion"] = promotion_figures(self.promoted.promotions.decisions, self.promoted.incumbent)
         if self.successes is not None:
             figures["pool"] = pool_figures(self.successes, self.collected)
         return figures
@@ -152,7 +149,6 @@ def learning(
     on_step: Callable[[str, int, int], None] | None = None,
     *,
     resume: Path | None = None,
-    best: Path | None = None,
     checkpoints: Path | None = None,
     restore: Path | None = None,
 ) -> Learning:
@@ -172,17 +168,15 @@ def learning(
             vlm = _with(vlm, trainer.weights())
     model = VlmPolicy(vlm.twin(), keep_versions=config.rollout.num_workers + 4)
     held_out = HeldOut(prepared, vlm)
-    promoted = promoting(prepared, vlm, trainer, best)
-    checkpointer = LearnerCheckpoints(trainer, promoted)
     if restore is not None:
-        checkpointer.read(restore)
+        trainer.load(restore / CHECKPOINT)
         model.add(trainer.weights())
         if isinstance(trainer, FsdpLearner | RayLearner):  # engines are started with them
             vlm = _with(vlm, trainer.weights())
-    inner: Learner = promoted or trainer
+    inner: Learner = trainer
     every_checkpoint = config.storage.checkpoint_every_updates
     if checkpoints is not None and every_checkpoint is not None:
-        inner = CheckpointedLearner(inner, partial(checkpointer.write, checkpoints), every_updates=every_checkpoint)
+        inner = CheckpointedLearner(trainer, partial(_checkpoint, trainer, checkpoints), every_updates=every_checkpoint)
     file = config.curation.pool.file if resume is None else None
     collected = None if file is None else read_successes(Path(file), prepared, vlm)
     every_updates = config.trainer.evaluation.every_updates
@@ -193,10 +187,13 @@ def learning(
         learner=evaluated,
         held_out=held_out,
         trainer=trainer,
-        promoted=promoted,
         collected=collected,
         prepared=prepared,
     )
+
+
+def _checkpoint(trainer: RealLearner, root: Path, update: int) -> Checkpoint:
+    return write_checkpoint(root, update, lambda folder: trainer.save(folder / CHECKPOINT))
 
 
 def _with(vlm: Vlm, weights: Weights) -> Vlm:

@@ -34,7 +34,6 @@ from dartsim.observe.rundir import (
 )
 from dartsim.real.ray_cluster.backend import session
 from dartsim.run.execute import (
-    BEST,
     SUCCESSES,
     TENSORBOARD,
     MoreFigures,
@@ -107,30 +106,23 @@ def resume(
             return begin(prepared, path, trained, instruments, more_figures)
 
 
-def resumed(folder: Path, changes: Sequence[str] = (), *, best: bool = False) -> tuple[PreparedRun, Learning]:
+def resumed(folder: Path, changes: Sequence[str] = ()) -> tuple[PreparedRun, Learning]:
     """Return a finished run's configuration and its model.
 
     Raises:
-        ConfigError: If the run has not finished, had no model, or promoted no weights.
+        ConfigError: If the run has not finished or had no model.
     """
     read_run(folder)
-    # Nothing is promoted any more.
-    changes = [*changes, "trainer.promotion.enabled=false"]
     config = load(folder / CONFIG, overrides=changes)
     if config.backend.learner_backend.starts_processes:  # nothing is trained
         config = load(folder / CONFIG, overrides=[*changes, "backend.learner=local"])
     if config.policy.kind != "vlm":
         raise ConfigError(f"{folder} was run with a surrogate policy: it has no model to evaluate")
-    state = folder / BEST if best else folder
-    if not state.is_dir():
-        raise ConfigError(
-            f"{folder} has no {BEST}/: it promoted no weights (trainer.promotion); leave --best out for its last ones"
-        )
     # Imported here: it needs torch, and names the extra that is missing.
     from dartsim.run.learning import learning
 
     prepared = prepare(config)
-    return prepared, learning(prepared, resume=state)
+    return prepared, learning(prepared, resume=folder)
 
 
 def stored_config(path: Path, changes: Sequence[str] = ()) -> Config:
@@ -268,7 +260,7 @@ def _documents(config: Config, path: Path) -> Mapping[str, Any]:
     if documents and SCHEDULER in documents:
         _refuse_older(path, documents[SCHEDULER]["update"], remedy)
         return documents
-    begun = (METRICS, CHECKPOINTS_FOLDER, SUMMARY, SERIES, BEST, SUCCESSES)
+    begun = (METRICS, CHECKPOINTS_FOLDER, SUMMARY, SERIES, SUCCESSES)
     names = begun if documents else sorted({entry.name for entry in path.iterdir()}.difference(UNWRITTEN))
     if written := [own for own in names if _has_content(path / own)]:
         raise ConfigError(

@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from math import isfinite, nan
 
 from dartsim.config.sections.trainer import RetryConfig
 from dartsim.core.answers import check_update, described, is_own
@@ -22,7 +21,6 @@ from dartsim.core.ports import BatchSource, Learner, Publisher
 from dartsim.core.types import Batch, Drop, UpdateResult
 from dartsim.observe import Recorder, TrainerState
 from dartsim.observe.records import MISMATCH_ALARM, UNTRAINABLE
-from dartsim.trainer.promotion import COUNTED
 
 logger = logging.getLogger(__name__)
 
@@ -104,9 +102,6 @@ class Trainer:
         except BaseException:
             self._source.release(batch)
             raise
-        for name in COUNTED.values():
-            if isfinite(value := result.metrics.get(name, nan)):
-                self._recorder.counts[name] += int(value)
         if result.metrics.get(MISMATCH_ALARM):
             self._recorder.counts[MISMATCH_ALARM] += 1
         self._source.trained(batch, result)
@@ -151,9 +146,9 @@ class Trainer:
 class IdempotentUpdate:
     """Remembers what an update made until everything that follows it is done too.
 
-    update --> done --> judged, checkpointed, evaluated --> answered
-                 ^                    |
-                 +-- UpdateUncertain -+ (asked again with the same batch: only what failed is repeated)
+    update --> done --> checkpointed, evaluated --> answered
+                 ^                |
+                 +-- UpdateUncertain (asked again with the same batch: only what failed is repeated)
     """
 
     def __init__(self, learner: Learner) -> None:

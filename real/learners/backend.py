@@ -24,7 +24,7 @@ from dartsim.real.vlm.model import one_thread
 from dartsim.real.vlm.plan import vlm_config
 
 RealLearner = TorchLearner | FsdpLearner | RayLearner
-"""A learner whose state can be kept, gone back to and written."""
+"""A learner whose state can be written and read."""
 
 _FIRST = "first.safetensors"
 """Weights that a learner on another node begins with."""

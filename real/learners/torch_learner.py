@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dartsim.config.sections.trainer import TrainerConfig
-from dartsim.core.types import Batch, UpdateResult, Version, Weights
+from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.real.learners.gradient_steps import GradientSteps, State
 from dartsim.real.learners.mismatch import report
 from dartsim.real.learners.turn_data import Selector, TurnData, chosen, lacks_entropies, read_turns
@@ -41,7 +41,6 @@ class TorchLearner:
         self.config = config
         self.seed = seed
         self._select = select
-        self._kept: State | None = None
         self._reference = vlm.twin() if self.config.objective.kl_coefficient else None
         if config.lora.rank is not None:
             add_lora(vlm.model, self.config.lora, seed=seed)
@@ -68,16 +67,6 @@ class TorchLearner:
         """Return the present weights, with LoRA only the adapter: a copy that nothing changes."""
         return Weights(self.updates, adapter_of(self.vlm.model) or self.vlm.snapshot())
 
-    def keep(self) -> None:
-        self._kept = self._state()
-
-    def go_back(self, version: Version) -> Weights:
-        if self._kept is None:
-            raise ValueError("there is nothing to go back to; wanted a call of keep() before")
-        self._restore(self._kept)
-        self._steps.updates = version
-        return self.weights()
-
     def _read(self, batch: Batch) -> TurnData:
         data = read_turns(batch, self.vlm, self.config.objective.advantage)
         if self._select is None:
@@ -90,15 +79,7 @@ class TorchLearner:
 
     def save(self, folder: Path) -> None:
         """Write weights, optimizer and progress, so that ``load`` goes on exactly; a folder appears whole or not."""
-        self._write(folder, self._state())
-
-    def save_kept(self, folder: Path) -> None:
-        if self._kept is None:
-            raise ValueError("there is nothing to write; wanted a call of keep() before")
-        self._write(folder, self._kept)
-
-    def _write(self, folder: Path, state: State) -> None:
-        tensors, numbers = state
+        tensors, numbers = self._state()
         with replaced_folder(folder) as partial:
             save_file({k: v for k, v in tensors.items() if k.startswith("weight/")}, partial / "weights.safetensors")
             rest = {k: v for k, v in tensors.items() if not k.startswith("weight/")}

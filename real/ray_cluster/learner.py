@@ -21,18 +21,16 @@ from dartsim.core.errors import ConfigError, LearnerFault
 from dartsim.core.types import Batch, UpdateResult, Version, Weights
 from dartsim.real.ray_cluster.errors import LearnerLost, PartLost
 from dartsim.real.ray_cluster.parts import Part
-from dartsim.trainer.promoted import Restorable
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_KEPT = "kept"
 _NAME = "update-{:06d}"
 _CHECKPOINTS = 2
 
 
-class Checkpointed(Restorable, Protocol):
+class Checkpointed(Protocol):
     """A learner whose state can be saved and loaded, such as ``TorchLearner`` and ``FsdpLearner``."""
 
     @property
@@ -41,6 +39,9 @@ class Checkpointed(Restorable, Protocol):
 
     def train(self, batch: Batch) -> UpdateResult:
         """Train on a batch and return the new weights."""
+
+    def weights(self) -> Weights:
+        """Return the present weights."""
 
     def save_model(self, folder: Path) -> None:
         """Write the model for transformers."""
@@ -60,14 +61,13 @@ class LearnerHost:
         self._folder = Path(folder)
         self._every = every
         self._learner: Checkpointed | None = None
-        self._has_kept = False
         self._lock = threading.Lock()  # a canceled call may still compute
 
     async def update(self, batch: Batch, base: Version) -> UpdateResult:
         return await asyncio.to_thread(self._update, batch, base)
 
     async def do(self, what: str, base: Version, *args: Any) -> Any:
-        """Call ``weights``, ``keep``, ``go_back``, ``load``, ``save`` or ``save_model``."""
+        """Call ``weights``, ``load``, ``save`` or ``save_model``."""
         return await asyncio.to_thread(self._do, what, base, *args)
 
     def _update(self, batch: Batch, base: Version) -> UpdateResult:
@@ -81,13 +81,6 @@ class LearnerHost:
     def _do(self, what: str, base: Version, *args: Any) -> Any:
         with self._lock:
             learner = self._at(base)
-            if what == "keep":
-                learner.keep()
-                learner.save(self._folder / _KEPT)
-                self._has_kept = True
-                return None
-            if what == "go_back":
-                return self._go_back(learner, args[0])
             result = getattr(learner, what)(*args)
             if what == "load":
                 for later in self.checkpoints():  # of updates that are undone
@@ -96,15 +89,6 @@ class LearnerHost:
                 self._checkpoint(learner)
                 return learner.weights()
             return result
-
-    def _go_back(self, learner: Checkpointed, version: Version) -> Weights:
-        if not self._has_kept:  # an earlier actor kept it
-            learner.load(self._folder / _KEPT)
-            learner.keep()
-            self._has_kept = True
-        weights = learner.go_back(version)
-        self._checkpoint(learner)
-        return weights
 
     def _at(self, base: Version) -> Checkpointed:
         """Return the learner as it was after update ``base``, or after the last checkpoint before."""
@@ -117,7 +101,7 @@ class LearnerHost:
                 f"{self._every}: the folder was changed, or is not of a disk that all nodes share (ray.folder)"
             )
         if self._learner is None or not earlier:
-            self._learner, self._has_kept = self._make(), False
+            self._learner = self._make()
         if earlier:
             self._learner.load(earlier[-1])
         if self._learner.updates != base:
@@ -139,7 +123,7 @@ def _number(path: Path) -> int:
 
 
 class RayLearner:
-    """A learner on some node; implements ``core.ports.Learner``, and what promotion and checkpoints need."""
+    """A learner on some node; implements ``core.ports.Learner``, and what checkpoints need."""
 
     def __init__(
         self, part: Part, *, first: Weights, ready_seconds: float = 120.0, call_seconds: float = 3600.0
@@ -185,13 +169,6 @@ class RayLearner:
         return result
 
     def weights(self) -> Weights:
-        return self._weights
-
-    def keep(self) -> None:
-        self._do("keep")
-
-    def go_back(self, version: Version) -> Weights:
-        self._received(self._do("go_back", version))
         return self._weights
 
     def save_model(self, folder: Path) -> None:

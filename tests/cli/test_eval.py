@@ -147,7 +147,6 @@ def test_masked_attempts_are_named_and_are_the_exit_code(served: Any, dartsim: A
         (("--task-list", "nowhere/test_all.json"), "there is no such file"),
         (("--task-list", "figures.json", "--backend", "desktop"), "wanted an object"),
         (("--split", "held-out", "--set", "tasks.held_out=0"), "no tasks are held out"),
-        (("--best",), "name a run's folder"),
     ],
 )
 def test_what_cannot_work_is_one_sentence_before_anything_is_written(

@@ -111,7 +111,7 @@ def test_a_json_file_that_cannot_be_written_after_all_is_one_message(tmp_path):
         (("compare", "desktop"), "preset 'desktop' needs real desktops"),
         (("fuzz", "--replay", "nonsense"), "'nonsense' is not a token of `dartsim fuzz`; give"),
         (("fuzz", "--replay", "nonsense", "--seed", "3"), "--seed is about a search"),
-        (("report", "folder", "--best"), "--best is about a GIF; name its task with --episode"),
+        (("report", "folder", "--out", "x.gif"), "--out is about a GIF; name its task with --episode"),
         (("status", "file"), "file is not a folder"),
         (("fuzz", "--out", "file"), "file is not a folder"),
         (("fuzz", "--out", "file/below"), "file is not a folder"),

@@ -78,11 +78,6 @@ BROKEN = [
         ["trainer.publish_every = 2", "wait forever", "at least 2"],
     ),
     (
-        ["curation.attempts.extra_attempts=1", "curation.max_ahead=53"],
-        "needs 54 attempts (6 groups of 9, 1 of them curation.attempts.extra_attempts",
-        ["admits fewer before the next version", "at least 54"],
-    ),
-    (
         ["rollout.lockstep=true"],
         "weights cannot change under it worker by worker",
         ['workers_at_a_time = "all"', "trainer.wait_for_sync = true"],
@@ -155,8 +150,6 @@ def test_a_combination_that_cannot_work_is_refused(overrides, found, more):
         ["curation.groups.min_size=2", "curation.attempts.rule=by_success"],
         ["curation.groups.max_mean_reward=0.0", "curation.groups.drop_solved=false"],
         ["curation.max_ahead=48"],
-        ["curation.attempts.extra_attempts=1", "curation.max_ahead=54"],
-        ["curation.attempts.extra_attempts=1", "curation.max_ahead=144"],
         ["curation.max_ahead=128"],
         ["curation.max_ahead=112", "trainer.publish_every=2"],
         ["trainer.publish_every=2"],

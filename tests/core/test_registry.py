@@ -204,7 +204,7 @@ def test_a_store_that_does_not_exist_is_refused(where):
 def test_names_of_backends_load_nothing_that_is_heavy():
     program = (
         "import sys; from dartsim.config import load; load(preset_name='tiny', overrides=['backend.desktops=desktop',"
-        "'backend.workers=vllm', 'backend.learner=fsdp', 'tasks.source=desktop', 'trainer.promotion.enabled=false']);"
+        "'backend.workers=vllm', 'backend.learner=fsdp', 'tasks.source=desktop']);"
         "print(sorted({'docker', 'ray', 'torch', 'transformers', 'simpy'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

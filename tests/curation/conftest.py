@@ -103,7 +103,6 @@ def make(
     attempts=2,
     rule=None,
     max_replacements=2,
-    extra_attempts=0,
     bound=None,
     batch=(1, 1),
     store=None,
@@ -113,10 +112,9 @@ def make(
     **options,
 ):
     """A data manager that trains on everything, one group of two at a time, unless told otherwise."""
-    several = {"max_replacements": max_replacements, "extra_attempts": extra_attempts}
     rules = {
         "order": order(tasks),
-        "attempts": rule or attempts_rule(group_size=attempts, **several),
+        "attempts": rule or attempts_rule(group_size=attempts, max_replacements=max_replacements),
         "admission": admission(),
         "group_filter": GroupFilter(
             GroupsConfig(min_size=1, drop_all_failed=False, drop_solved=False, drop_equal=False)

@@ -95,7 +95,6 @@ def test_alone_ours_offers_all_tasks_alike_with_the_prompts_of_others():
         assert config.policy == Cluster("trl", 1.0, workload="dart").config.policy
         assert config.trainer.optimizer.pack == "turns"
         assert (curation.task_filter.min_mean, curation.task_filter.max_mean) == (0.0, 1.0)
-        assert curation.attempts.extra_attempts == 0
         assert curation.pool.enabled == Cluster("trl", 1.0, workload="dart").config.curation.pool.enabled
     assert [Cluster(OURS, 1.0, 0, own, "dart").config.curation.staleness.max_staleness for own in BOUNDS.values()] == [
         *BOUNDS

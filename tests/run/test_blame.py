@@ -355,9 +355,7 @@ def test_what_can_be_tried_again_or_left_masks_nothing(tmp_path, port, call):
 
 def test_a_metric_that_is_no_number_spoils_no_update(tmp_path):
     lies = {
-        repr(value): lambda right, value=value: UpdateResult(
-            right.weights, {"loss": value, "computed_tokens": value, "promotion/kept": value}
-        )
+        repr(value): lambda right, value=value: UpdateResult(right.weights, {"loss": value, "computed_tokens": value})
         for value in (float("nan"), "x", None, HALF)
     }
     recorder, _, _ = run(tmp_path, "learner", "update", lies)

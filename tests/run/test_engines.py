@@ -170,7 +170,7 @@ def test_an_engine_of_the_run_s_own_is_started_again_when_it_is_killed(interpret
 
 def test_engines_start_with_the_weights_that_ranks_go_on_with(monkeypatch, tmp_path):
     """The control plane's own copy of the model is that of the beginning: ranks train another one."""
-    config = configured("backend.learner=fsdp", "trainer.promotion.enabled=false", "rollout.num_workers=1")
+    config = configured("backend.learner=fsdp", "rollout.num_workers=1")
     trained = export(build(vlm_config(config), seed=1), tmp_path / "trained")
 
     def load_checkpoint(learner, folder):

@@ -14,12 +14,12 @@ from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.curation import SuccessPool
 from dartsim.observe import Listener
 from dartsim.observe.records import HELD_OUT
+from dartsim.real.evaluate import HeldOutRewards
 from dartsim.run.demonstrations import oracle_turns
 from dartsim.run.evaluation import EvaluatedLearner
 from dartsim.run.learning import learning
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
-from dartsim.trainer.promotion import HeldOutRewards
 
 SMALL = (
     "tasks.count=16", "tasks.held_out=8", "rollout.num_envs=8", "run.updates=2", "recorder.max_segments=0",
@@ -69,7 +69,7 @@ def test_a_sentence_grammar_runs_many_turns():
         "policy.grammar=compact", "policy.grid=8", "policy.max_texts=4", "tasks.mock=pages",
         "rollout.max_turns=4", "curation.selection.rule=high_entropy", "curation.turn_limit.rule=by_success",
         "run.updates=1", "run.hours=0.2", "curation.groups.drop_all_failed=false", "rollout.num_envs=4",
-        "tasks.held_out=2", "trainer.promotion.enabled=false",
+        "tasks.held_out=2",
     )  # fmt: skip
     result = run_simulation(found, learning=learned)
     assert result.figures["total_updates"] == 1

@@ -26,8 +26,6 @@ TINY = [
     "run.hours=3",
     "tasks.held_out=8",
     "tasks.count=64",
-    "trainer.promotion.every_updates=2",
-    "trainer.promotion.min_tasks=1",
     "trainer.evaluation.every_updates=none",
     "trainer.evaluation.attempts_per_task=1",
     "curation.batch.min_groups=2",
@@ -398,7 +396,7 @@ def test_an_alarm_of_an_earlier_life_ends_a_strict_run_only_if_it_still_holds(tm
 @pytest.mark.parametrize(("desktops", "synchronous"), [("sim", 1), ("mock", 1), ("desktop", 2)])
 def test_only_what_booted_desktops_did_is_written_through_to_the_disk(tmp_path, desktops, synchronous):
     tasks = "mock" if desktops == "sim" else desktops
-    wanted = [f"backend.desktops={desktops}", f"tasks.source={tasks}", "trainer.promotion.enabled=false"]
+    wanted = [f"backend.desktops={desktops}", f"tasks.source={tasks}"]
     config = load(preset_name="tiny", overrides=[*wanted, "tasks.held_out=0", "run.target_success=none"])
     with closing(store := stored(config, tmp_path)), store.engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == synchronous
@@ -431,7 +429,6 @@ def test_a_model_goes_on_from_its_checkpoint(stopped, tmp_path):
     assert sorted(path.name for path in (run.path / "checkpoints").iterdir()) == ["update-00000003", "update-00000004"]
     learner = json.loads((run.path / "checkpoints" / "update-00000004" / "checkpoint" / "learner.json").read_text())
     assert learner["updates"] == 4
-    assert [decision["version"] for decision in run.summary["promotion"]["decisions"]] == [2, 4]
     assert [record.update for record in result.recorder.updates] == [1, 2, 3, 4]
 
 

@@ -158,7 +158,7 @@ def test_a_run_goes_from_folder_to_low_rank_updates(folder: Path, tmp_path: Path
     from dartsim.run.execute import execute
 
     changes = ["run.updates=2", "run.hours=2.0", "run.target_success=none", "tasks.held_out=0", "tasks.count=8"]
-    changes += ["trainer.promotion.enabled=false", "trainer.lora.rank=2", "curation.groups.drop_all_failed=false"]
+    changes += ["trainer.lora.rank=2", "curation.groups.drop_all_failed=false"]
     changes += ["trainer.objective.advantage.spread=none", "curation.batch.min_groups=1", "curation.batch.max_groups=1"]
     changes += ["curation.pool.enabled=false", "rollout.num_envs=4", "trainer.evaluation.every_updates=none"]
     done, _ = execute(config(folder, *changes), tmp_path / "run")

@@ -76,7 +76,7 @@ def links(run, mark, outside):
     for name in ("report.html", "metrics.jsonl", "status.json", "run.lock", "twin.toml", "run.db-wal"):
         (run / name).unlink(missing_ok=True)
         (run / name).symlink_to(outside / "file")
-    for name in ("screens", "checkpoints", "tensorboard", "samples", "successes", "model", "best", "scores"):
+    for name in ("screens", "checkpoints", "tensorboard", "samples", "successes", "model", "scores"):
         shutil.rmtree(run / name, ignore_errors=True)
         (run / name).symlink_to(outside / "folder")
 

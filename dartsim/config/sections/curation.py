@@ -22,9 +22,6 @@ class AttemptsConfig(ComponentSection):
 
     group_size: Positive = Field(8, description="Attempts at a task, which form a group (DART: 8).")
     max_replacements: int = Field(2, ge=0, description="How many masked attempts of a group are repeated.")
-    extra_attempts: int = Field(
-        0, ge=0, description="Most attempts added to a group in which all failed, on slots that wait for admission."
-    )
 
     @property
     def smallest_group(self) -> int:

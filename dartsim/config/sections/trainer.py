@@ -1,4 +1,4 @@
-"""The training loop: objective, optimizer, evaluation, promotion, several processes."""
+"""The training loop: objective, optimizer, evaluation, several processes."""
 
 from __future__ import annotations
 
@@ -96,21 +96,6 @@ class EvaluationConfig(Section):
     attempts_per_task: Positive = Field(1, description="Attempts at each held-out task, of `dartsim eval` too.")
 
 
-class PromotionConfig(Section):
-    """Promotion of better weights on held-out tasks, and the way back from worse ones."""
-
-    enabled: bool = Field(False, description="Compare new weights with the promoted ones on held-out tasks.")
-    every_updates: Positive = Field(20, description="Updates between comparisons.")
-    attempts_per_task: Positive = Field(2, description="Attempts of each version at each held-out task.")
-    confidence: float = Field(0.95, gt=0.5, lt=1.0, description="Confidence of each one-sided bound of the gain.")
-    min_gain: float = Field(0.0, description="Promote if the lower bound of the gain is above this.")
-    max_loss: Annotated[float, Field(ge=0.0)] | None = Field(
-        0.0, description="Roll back if the upper bound of the gain is below minus this; none: never."
-    )
-    min_tasks: Positive = Field(8, description="Smallest number of held-out tasks for a decision.")
-    resamples: int = Field(4_000, ge=100, description="Resamples of the bootstrap over tasks.")
-
-
 class FsdpConfig(Section):
     """The learner of several processes (torch FSDP2)."""
 
@@ -156,7 +141,6 @@ class TrainerConfig(Section):
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="Optimizer.")
     lora: LoraConfig = Field(default_factory=LoraConfig, description="LoRA.")
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig, description="Evaluation on held-out tasks.")
-    promotion: PromotionConfig = Field(default_factory=PromotionConfig, description="Promotion and rollback.")
     fsdp: FsdpConfig = Field(default_factory=FsdpConfig, description="Learner of several processes (torch FSDP2).")
     mismatch_bound: float | None = Field(
         None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import floor
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from dartsim.config.sections.curation import AttemptsConfig
 from dartsim.core.registry import register
-from dartsim.core.rewards import failed, reaches
+from dartsim.core.rewards import reaches
 from dartsim.core.section import Positive, Share
 
 
@@ -40,23 +40,6 @@ class AttemptsRule(ABC):
 
     def restore(self, state: Any) -> None:
         return
-
-    def num_extra(self, rewards: Sequence[float], *, given: int, slots: int) -> int:
-        """Return how many extra attempts to start now for a group in which all failed.
-
-        Most groups of a hard task fail as a whole and are dropped: no signal, and all of their desktop time lost. Where
-        the trainer limits a run, slots wait; one more attempt is then free, and a single success makes the group worth
-        training on. Whether a group is extended depends on its outcomes, so its mean reward is no longer an unbiased
-        estimate of the task's success rate, as with a stored success from a pool.
-
-        Args:
-            rewards: Of the group's unmasked attempts, all of which have ended.
-            given: Extra attempts that the group has had.
-            slots: Waiting slots that nothing else may use.
-        """
-        if not rewards or not all(map(failed, rewards)):
-            return 0
-        return max(0, min(self.parameters.extra_attempts - given, slots))
 
 
 @register("attempts", "fixed")

@@ -8,7 +8,6 @@ Its folder on disk (on a disk that all workers see, if they load from it):
     checkpoints/update-000012  where the ranks resume when one of them died
     weights/version-000012     the newest versions, each a folder as transformers and vLLM read it: a model's, or with
                                LoRA an adapter's
-    kept/                      the state to go back to
 """
 
 from __future__ import annotations
@@ -80,9 +79,7 @@ class FsdpLearner:
         self._export_dtype = export_dtype
         self._lock = threading.Lock()
         self._checkpoint: Path | None = None
-        self._kept: Path | None = None
         self._exported: dict[Version, Path] = {0: self._model}
-        self._pinned: Version | None = None
         self._closed = False
         self._folder.mkdir(parents=True, exist_ok=True)
         self.group = group(self._folder, settings=config.fsdp, prepare=self._write_setup)
@@ -142,18 +139,6 @@ class FsdpLearner:
     def weights(self) -> Weights:
         return Weights(self.updates, self._exported[self.updates])
 
-    def keep(self) -> None:
-        with self._lock:
-            self._kept = self._saved(self._folder / "kept")
-            self._pinned = self.updates
-
-    def go_back(self, version: Version) -> Weights:
-        if self._kept is None:
-            raise ValueError("there is nothing to go back to; wanted a call of keep() before")
-        with self._lock:
-            self._load(self._kept, version)
-        return self.weights()
-
     def save_model(self, folder: Path) -> None:
         """Write the model with its present weights, ready to be loaded by transformers; an adapter is merged in."""
         newest = Path(self.weights().source)
@@ -168,11 +153,6 @@ class FsdpLearner:
         with self._lock:
             self._saved(folder)
 
-    def save_kept(self, folder: Path) -> None:
-        if self._kept is None:
-            raise ValueError("there is nothing to write; wanted a call of keep() before")
-        _copy(self._kept, folder)
-
     def load(self, folder: Path) -> None:
         """Resume from a checkpoint of any number of ranks, or of ``TorchLearner``.
 
@@ -184,7 +164,7 @@ class FsdpLearner:
         if seed != self.seed:
             raise ValueError(f"checkpoint {folder} has seed {seed}, this learner {self.seed}")
         with self._lock:
-            self._load(folder.resolve(), None)
+            self._load(folder.resolve())
 
     def close(self) -> None:
         """End the ranks. The state on disk stays and can be saved; there are no more updates."""
@@ -235,10 +215,10 @@ class FsdpLearner:
             answer = self._ask({"do": "load", "folder": str(self._checkpoint), "version": None})
             logger.warning("the learner's ranks were started again at update %d of %d", answer["updates"], self.updates)
 
-    def _load(self, folder: Path, version: Version | None) -> None:
+    def _load(self, folder: Path) -> None:
         if not self.group.running:
             self.group.start()
-        number = _about(folder)["updates"] if version is None else version
+        number = _about(folder)["updates"]
         weights = self._weights(number)
         self._ask({"do": "load", "folder": str(folder), "version": number, "weights": str(weights)})
         self.updates, self._checkpoint = number, None
@@ -274,7 +254,7 @@ class FsdpLearner:
 
     def _prune(self) -> None:
         for version in sorted(self._exported)[: -self.config.fsdp.keep_weights]:
-            if version != self._pinned and self._exported[version] != self._model:
+            if self._exported[version] != self._model:
                 shutil.rmtree(self._exported.pop(version), ignore_errors=True)
         for old in (self._folder / "checkpoints").glob("update-*"):
             if old != self._checkpoint:

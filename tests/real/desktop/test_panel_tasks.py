@@ -52,7 +52,6 @@ PANEL = (
     'tasks.desktop="panel"',
     "tasks.count=9",
     "tasks.held_out=0",
-    "trainer.promotion.enabled=false",
     "desktop.width=224",
     "desktop.height=224",
     'run.target_success="none"',

@@ -83,7 +83,6 @@ def test_a_configuration_chooses_them():
         'tasks.source="desktop"',
         'tasks.desktop="apps"',
         "tasks.held_out=0",
-        "trainer.promotion.enabled=false",
         'run.target_success="none"',
     )
     assert prepare(load(preset_name="tiny", overrides=chosen)).tasks == list(TASKS.values())

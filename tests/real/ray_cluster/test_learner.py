@@ -18,7 +18,6 @@ def make_learner():
         def __init__(self):
             self.updates = 0
             self.been = []
-            self.kept = None
 
         def train(self, batch):
             import time
@@ -37,13 +36,6 @@ def make_learner():
             from dartsim.core.types import Weights
 
             return Weights(self.updates, list(self.been))
-
-        def keep(self):
-            self.kept = list(self.been)
-
-        def go_back(self, version):
-            self.been, self.updates = list(self.kept), version
-            return self.weights()
 
         def save(self, folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -117,21 +109,15 @@ def test_an_update_whose_answer_got_lost_is_not_gone_on_from(learner):
     asyncio.run(main())
 
 
-def test_what_was_kept_outlives_the_actor(learner, end, tmp_path):
+def test_a_closed_learner_can_be_saved_and_trains_no_more(learner, tmp_path):
     async def main():
         made = learner()
         await made.update(batch(1))
-        await asyncio.to_thread(made.keep)
-        await made.update(batch(2))
-        await end(made.part)
-        weights = await asyncio.to_thread(made.go_back, 2)
-        assert (weights.version, weights.source) == (2, [1])
-        assert (await made.update(batch(3))).weights.source == [1, 3]
         made.close()
         await asyncio.to_thread(made.save, tmp_path / "state")
-        assert json.loads((tmp_path / "state" / "learner.json").read_text()) == [3, [1, 3]]
+        assert json.loads((tmp_path / "state" / "learner.json").read_text()) == [1, [1]]
         with pytest.raises(LearnerFault, match="closed"):
-            await made.update(batch(4))
+            await made.update(batch(2))
 
     asyncio.run(main())
 

@@ -76,23 +76,21 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_the_newest_weights_stay_and_those_to_go_back_to(make: Any, batches: list[Batch], tmp_path: Path) -> None:
+def test_the_newest_weights_and_the_last_checkpoint_stay(make: Any, batches: list[Batch], tmp_path: Path) -> None:
     learner, _ = make(keep_weights=2)
     assert learner.weights().source == tmp_path / "model"
     for batch in batches:
         learner.train(batch)
         if batch.update == 1:
-            learner.keep()
+            learner.save(tmp_path / "first")
     disk = tmp_path / "disk"
-    assert names(disk / "weights") == ["version-000001", "version-000003", "version-000004"]
+    assert names(disk / "weights") == ["version-000003", "version-000004"]
     assert names(disk / "checkpoints") == ["update-000004"]
     assert not (disk / "batch").exists()
-    learner.go_back(5)
-    assert learner.weights().source == disk / "weights" / "version-000005"
-    assert names(disk / "checkpoints") == ["update-000005"]
-    learner.load(disk / "kept")
+    learner.load(tmp_path / "first")
     assert learner.updates == learner.weights().version == 1
-    assert learner.weights().source.is_dir()
+    assert learner.weights().source == disk / "weights" / "version-000001"
+    assert names(disk / "checkpoints") == ["update-000001"]
 
 
 def test_ranks_that_died_go_on_from_the_last_checkpoint(

@@ -233,20 +233,6 @@ def test_its_weights_are_a_model_folder(learner_of: Any, make_vlm: Any, batches:
     assert reply.logprobs.tolist() != before.logprobs.tolist()
 
 
-def test_it_goes_back_to_what_it_kept(learner_of: Any, batches: list[Batch]) -> None:
-    learner = learner_of(1)
-    train(learner, batches[:1])
-    learner.keep()
-    kept = weights(learner)
-    straight = train(learner, batches[1:2])
-    moved = learner.weights()
-    back = learner.go_back(3)
-    assert back.version == learner.updates == 3
-    assert all(torch.equal(t, kept[name]) for name, t in weights(learner).items())
-    assert moved.source.is_dir()
-    assert train(learner, [replace(batches[1], update=4)])[0]["learner/loss"] == straight[0]["learner/loss"]
-
-
 def test_turns_without_entropies_are_selected_by_the_learners_own(
     learner_of: Any, single: Any, batches: list[Batch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
