@@ -58,7 +58,7 @@ class Block:
 
 
 class CommandFailed(Exception):
-    """A command of a tutorial ended with another exit code than 0."""
+    """A command of a tutorial ended with another exit code than 0, or than it says."""
 
 
 def missing(need: str) -> str:
@@ -102,7 +102,7 @@ def outputs(text: str, folder: Path, need: str | None = None) -> Iterator[tuple[
     """Write the files of a page, and run its blocks that need nothing, or those that need ``need``.
 
     Raises:
-        CommandFailed: If a block ends with another exit code than 0.
+        CommandFailed: If a block ends with another exit code than 0, or than its last line says: ``# exit code 18``.
     """
     for name in CONTINUES.findall(text):
         write_files(page_of(name).read_text(encoding="utf-8"), folder)
@@ -124,7 +124,8 @@ def run(commands: str, folder: Path) -> str:
         text=True,
         check=False,
     )
-    if done.returncode:
+    said = re.search(r"# exit code (\d+)[^\n]*\n$", commands)
+    if done.returncode != (int(said[1]) if said else 0):
         raise CommandFailed(f"exit code {done.returncode}:\n{commands}{done.stdout}{done.stderr}")
     lines = done.stdout.replace(str(folder), HOME).strip("\n").splitlines()
     return "".join(f"{line.rstrip()}\n" for line in lines)
