@@ -1,0 +1,41 @@
+"""The public names, for type checkers and for ``lazy_loader``, which imports each when it is first used."""
+
+from .api import (
+    Comparison as Comparison,
+    Result as Result,
+    compare as compare,
+    load as load,
+    presets as presets,
+    simulate as simulate,
+)
+from .config.schema import Config as Config
+from .config.sections.backend import (
+    DesktopBackend as DesktopBackend,
+    EngineBackend as EngineBackend,
+    LearnerBackend as LearnerBackend,
+)
+from .core.errors import (
+    ConfigError as ConfigError,
+    DartsimError as DartsimError,
+    NothingTrained as NothingTrained,
+    PlugInFailed as PlugInFailed,
+)
+from .core.registry import ComponentSection as ComponentSection, register as register
+from .core.sync_modes import SyncMode as SyncMode
+from .core.types import Group as Group, Request as Request, Task as Task
+from .curation.rules.admission import AdmissionRule as AdmissionRule
+from .curation.rules.attempts import AttemptsRule as AttemptsRule
+from .curation.rules.batches import BatchRule as BatchRule
+from .curation.rules.selection import TurnSelection as TurnSelection
+from .curation.rules.task_order import TaskOrder as TaskOrder
+from .curation.rules.turn_limit import TurnLimitRule as TurnLimitRule
+from .observe.plugin_figure import Figure as Figure
+from .observe.recorder import Instrument as Instrument
+from .observe.records import Snapshot as Snapshot
+from .rollout.routers import Routed as Routed, Router as Router
+from .run.policies import Policy as Policy
+from .run.router_check import check_router as check_router
+from .run.rule_check import check_rule as check_rule
+from .sim.faults.kinds import Fault as Fault
+from .sim.run_virtual import run_virtual as run_virtual
+from .trainer.advantages import AdvantageRule as AdvantageRule
