@@ -47,7 +47,7 @@ def test_every_public_name_is_there_and_nothing_else():
         assert getattr(dartsim, name).__module__.startswith("dartsim."), name
     assert dir(dartsim) == sorted(dartsim.__all__)
     assert set(dartsim.__all__) <= set(re.findall(r"\w+", dartsim.__doc__)), "the docstring lists them"
-    with pytest.raises(AttributeError, match="has no attribute 'simulates'"):
+    with pytest.raises(AttributeError, match="simulates"):
         _ = dartsim.simulates
 
 
