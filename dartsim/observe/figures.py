@@ -266,7 +266,7 @@ def mean_reward(first: Snapshot, last: Snapshot) -> float | None:
 def success_rates(snapshots: Sequence[Snapshot]) -> dict[str, float | None]:
     """Return the mean reward of attempts in the first and in the last fifth of the run."""
     early = after_warmup(snapshots, 0.2)
-    late = next(s for s in reversed(snapshots) if s.time <= 0.8 * snapshots[-1].time)
+    late = next((s for s in reversed(snapshots) if s.time <= 0.8 * snapshots[-1].time), snapshots[0])
     return {
         "success_rate_initial": mean_reward(snapshots[0], early),
         "success_rate_final": mean_reward(late, snapshots[-1]),

@@ -56,13 +56,14 @@ def test_the_run_has_the_settings_that_were_recorded(name: str):
 
 
 def differing(known: Any, resolved: Any, place: str = "") -> set[str]:
-    """Return the settings, by dotted name, in which a recorded configuration differs from a resolved one."""
+    """Return the settings, by dotted name, in which a recorded configuration differs where both have one."""
     if not isinstance(known, dict):
         return set() if known == resolved else {place}
     return {
         found
         for key, value in known.items()
-        for found in differing(value, resolved.get(key), f"{place}.{key}".lstrip("."))
+        if key in resolved
+        for found in differing(value, resolved[key], f"{place}.{key}".lstrip("."))
     }
 
 

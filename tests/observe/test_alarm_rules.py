@@ -240,14 +240,20 @@ def test_an_engine_that_ends_raises_engine_down_and_the_others_serve_on():
     assert found[0].since == pytest.approx(1200.0, abs=300.0)
 
 
+class Unloadable:
+    """An engine whose loads fail."""
+
+    def __init__(self, engine):
+        self.generate = engine.generate
+
+    async def load(self, weights, mode):
+        raise WorkerFault("torn weights")
+
+
 def test_loads_that_fail_for_ever_raise_engine_down_although_each_try_is_short():
     def spoil(system):
         worker = system.pool.workers[1]
-
-        async def load(weights, mode):
-            raise WorkerFault("torn weights")
-
-        worker.engine.load = load
+        worker.engine = Unloadable(worker.engine)
 
     found = suffer(spoil, rollout={"num_workers": 3})  # with two, the other takes no weights that are not proven
     assert names(found) == ["engine_down"]

@@ -27,6 +27,7 @@ def warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WarmPython
     fake = "import types\nPAUSE = 0.1\n_pyautogui_x11 = types.SimpleNamespace(_display=open('/dev/null'))\n"
     (tmp_path / "pyautogui.py").write_text(fake)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{HOUSE}")
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)  # no desktop has it
     monkeypatch.setenv("DISPLAY", ":7")
     monkeypatch.setenv("ACTION_PAUSE_SECONDS", "0.25")
     warm = WarmPythons(tmp_path / "socket")
