@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     import httpx
 
 CHUNK_BYTES = 2**16
+MAX_REPLY_BYTES = 128 * 2**20
+"""Of one reply of a desktop: a file, a screenshot, a tree."""
 MAX_HEAD_BYTES = 2**20
 CLOSE_SECONDS = 0.25
 """How long a server that says so may take to hang up after its reply."""

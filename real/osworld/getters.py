@@ -15,9 +15,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from dartsim.core.errors import TaskFileError
+from dartsim.real.http_reply import MAX_REPLY_BYTES
 from dartsim.real.osworld.errors import FetchFailed, Unscored, VmBadReply, VmLost, VmMissing
 from dartsim.real.osworld.fetch import check_name, check_url
-from dartsim.real.osworld.transport import MAX_BYTES
 from dartsim.real.scoring.sandbox import FileInput
 from dartsim.real.scoring.sandboxed.wire import CAN_BE_SENT, free_name
 
@@ -139,7 +139,7 @@ async def _from_vm(client: VmClient, where: TaskFolder, path: str, dest: str, pl
         raise
     except VmBadReply as fault:
         # A folder in its place, or what nobody could take, is the agent's doing, whatever the server says of it.
-        done = await client.execute(["python3", "-c", CAN_BE_SENT, path, str(MAX_BYTES)])
+        done = await client.execute(["python3", "-c", CAN_BE_SENT, path, str(MAX_REPLY_BYTES)])
         if done.output.split()[-1:] == ["False"]:
             return None
         raise VmBadReply(f"{fault}, although the desktop can read the file") from fault

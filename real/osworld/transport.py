@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from dartsim.real.http_reply import ReplyCheck, hung_up, watch
+from dartsim.real.http_reply import MAX_REPLY_BYTES, ReplyCheck, hung_up, watch
 from dartsim.real.osworld.errors import (
     TOO_LARGE,
     ActionUncertain,
@@ -27,9 +27,6 @@ from dartsim.real.osworld.errors import (
     VmRefused,
 )
 
-MAX_BYTES = 128 * 2**20
-"""Of one reply: a file, a screenshot, a tree."""
-
 
 class Bounded(httpx.AsyncBaseTransport):
     """A transport that gives replies up as soon as they are too long, or come packed.
@@ -37,7 +34,7 @@ class Bounded(httpx.AsyncBaseTransport):
     Its replies are as long as they say: a body that is cut off by a wrong length is an error, too.
     """
 
-    def __init__(self, inner: httpx.AsyncBaseTransport, *, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, inner: httpx.AsyncBaseTransport, *, max_bytes: int = MAX_REPLY_BYTES) -> None:
         self._inner = inner
         self._max_bytes = max_bytes
 

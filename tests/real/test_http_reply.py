@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+pytest.importorskip("httpx", reason="needs the extra `real`")
+
 from dartsim.real.http_reply import ReplyCheck
 from dartsim.real.osworld.client import VmClient
 from dartsim.real.osworld.errors import EnvBroken, FetchFailed
