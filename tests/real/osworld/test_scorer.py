@@ -3,6 +3,8 @@ from itertools import product
 
 import pytest
 
+pytest.importorskip("httpx", reason="needs the extra `real`")
+
 from dartsim.core.errors import EnvBroken, ScoreUnavailable, TaskFileError, cause_of
 from dartsim.core.types import Task
 from dartsim.real.osworld import steps
@@ -408,7 +410,7 @@ def test_a_command_that_cannot_be_run_scores_0_and_a_broken_server_does_not(fake
     [("ConnectError", 0.0), ("RemoteProtocolError", 0.0), (None, None)],
 )
 def test_tabs_before_scoring_fail_by_a_closed_chrome_or_by_the_network(fakes, tmp_path, monkeypatch, fault, value):
-    httpx = pytest.importorskip("httpx", reason="needs the extra `real`")
+    import httpx
 
     async def tabs(client, where, urls_to_open):
         raise SetupFailed("no tabs", cause="setup_tabs_failed") from (fault and getattr(httpx, fault)("broke"))
