@@ -184,7 +184,8 @@ class CheckedStore(StoreWrapper):
     def _check_reward(self, trajectory: Trajectory) -> None:
         monitor, attempt = self._monitor, trajectory.attempt
         score = monitor.scores.pop(attempt.seed, None)
-        if trajectory.reward != score:
+        too_late = trajectory.masked and trajectory.ending is Ending.TIMED_OUT  # at the very end of its time
+        if trajectory.reward != score and not too_late:
             monitor.fail("R7", f"attempt {attempt.id} has reward {trajectory.reward}; its desktop was scored {score}")
         if not trajectory.masked == (trajectory.ending in MASKED) == (trajectory.cause is not None):
             monitor.fail("R7", f"attempt {attempt.id}: {trajectory.ending}, {trajectory.reward}, {trajectory.cause}")

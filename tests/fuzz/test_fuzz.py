@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dartsim.config.sections.faults import FaultWindow
 from dartsim.core.errors import ConfigError
 from dartsim.fuzz import Case, Chunk, draw_case, fault_window, from_token, run_case, search, shrink
 from dartsim.fuzz.case_directory import write_case_directory
@@ -18,6 +19,38 @@ from experiments.planted_bugs import MUTATIONS
 
 # Found by the search, and mended since: what was wrong, and the case as it was made simple.
 FOUND = {
+    "a score at the very end of its time limit was taken for a lost one": Case(
+        preset="drawn",
+        seed=1753225820,
+        choices={
+            "ahead": 5,
+            "control_seconds": 0.5,
+            "delay_share": 0.02,
+            "engine": "batch",
+            "envs": 6,
+            "filters": True,
+            "groups": 2,
+            "hop_seconds": 1.0,
+            "hosts": 2,
+            "limits": "short lease",
+            "measured_by": "newest",
+            "pool": True,
+            "reload_seconds": 30.0,
+            "request_tries": 10,
+            "sync": "restart",
+            "turn_limit": "by_success",
+        },
+        faults=(
+            FaultWindow(kind="request_failed", at_seconds=3.0, lasts_seconds=5.0, target=None, times=None),
+            FaultWindow(kind="request_failed", at_seconds=11.0, lasts_seconds=49.0, target=2, times=None),
+            FaultWindow(kind="request_hung", at_seconds=16.0, lasts_seconds=20.0, target=1, times=None),
+            FaultWindow(kind="request_hung", at_seconds=45.0, lasts_seconds=5.0, target=3, times=None),
+            FaultWindow(kind="request_failed", at_seconds=48.0, lasts_seconds=12.0, target=3, times=None),
+            FaultWindow(kind="request_failed", at_seconds=48.0, lasts_seconds=1.0, target=2, times=None),
+        ),
+        profile="none",
+        cluster=None,
+    ),
     "an admission that the store could not write left an attempt that no slot served": Case(
         "drawn",
         1700799519,
