@@ -85,6 +85,19 @@ def watch(request: httpx.Request) -> ReplyCheck:
     return check
 
 
+def check_length(response: httpx.Response, check: ReplyCheck, size: int) -> None:
+    """Check that a body of ``size`` bytes is as long as its reply says; of a packed one the size is another.
+
+    Raises:
+        RemoteProtocolError: If it is not.
+    """
+    import httpx
+
+    packed = response.headers.get("Content-Encoding", "identity") != "identity"
+    if check.overlong or not (packed or response.headers.get("Content-Length", str(size)) == str(size)):
+        raise httpx.RemoteProtocolError("the body has another length than its Content-Length")
+
+
 async def hung_up(response: httpx.Response) -> None:
     """Wait until a server hangs up, so that a ``ReplyCheck`` sees what it may still send."""
     import httpcore

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from dartsim.core.errors import TaskFileError
 from dartsim.core.types import Task
-from dartsim.real.http_reply import ReplyCheck, watch
+from dartsim.real.http_reply import check_length, watch
 from dartsim.real.osworld.addresses import Resolve, behind_proxy, check_host, guarded, resolve
 from dartsim.real.osworld.errors import FetchFailed
 
@@ -171,8 +171,6 @@ class Downloads:
         request.extensions["check"] = watch(request)
 
     async def _once(self, client: httpx.AsyncClient, url: str, path: Path) -> None:
-        import httpx
-
         handle, name = await asyncio.to_thread(tempfile.mkstemp, prefix=".part-", dir=self.folder)
         digest = hashlib.sha256()
         try:
@@ -187,10 +185,7 @@ class Downloads:
                         start = start or chunk[:START_BYTES]
                         digest.update(chunk)
                         await asyncio.to_thread(file.write, chunk)
-                check: ReplyCheck = response.request.extensions["check"]
-                packed = response.headers.get("Content-Encoding", "identity") != "identity"
-                if check.overlong or not (packed or response.headers.get("Content-Length", str(size)) == str(size)):
-                    raise httpx.RemoteProtocolError("the body has another length than its Content-Length")
+                check_length(response, response.request.extensions["check"], size)
                 check_content(url, start)
             await asyncio.to_thread(_keep, Path(name), path, digest.hexdigest())
         finally:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from dartsim.real.http_reply import MAX_REPLY_BYTES, ReplyCheck, hung_up, watch
+from dartsim.real.http_reply import MAX_REPLY_BYTES, ReplyCheck, check_length, hung_up, watch
 from dartsim.real.osworld.errors import (
     TOO_LARGE,
     ActionUncertain,
@@ -74,8 +74,7 @@ class _Stream(httpx.AsyncByteStream):
             yield chunk
         if self._check.closes:
             await hung_up(self._response)
-        if self._check.overlong or self._response.headers.get("Content-Length", str(size)) != str(size):
-            raise httpx.RemoteProtocolError("the body has another length than its Content-Length")
+        check_length(self._response, self._check, size)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
