@@ -91,20 +91,6 @@ class DockerHostConfig(Section):
         return machine if self.bind in ANY else self.bind
 
 
-class ScoringConfig(Section):
-    """Sandboxes in which scores are computed."""
-
-    sandbox: Literal["auto", "container", "bubblewrap", "process"] = Field(
-        "auto", description="Kind of sandbox; process is for our own metrics only, which run no code of an agent."
-    )
-    sandboxes: Positive | None = Field(None, description="Scores computed at the same time; none: one per core.")
-    metric_seconds: Seconds = Field(60.0, description="Time limit of one metric.")
-    getter_seconds: Seconds = Field(300.0, description="Time limit of one of desktop-env's getters.")
-    cpu_seconds: Positive = Field(30, description="CPU time limit of one metric.")
-    memory_mib: Positive = Field(1024, description="Memory limit of one metric, MiB.")
-    scratch_mib: Positive = Field(512, description="Disk limit of one metric, including unpacked files, MiB.")
-
-
 class SnapshotsConfig(Section):
     """Saved states of desktops (desktop.revert = "snapshot" or "fork")."""
 
@@ -195,7 +181,6 @@ class DesktopConfig(Section):
         default_factory=list,
         description="Hosts in the URLs of task files that may be private; all others must be on the public internet.",
     )
-    scoring: ScoringConfig = Field(default_factory=ScoringConfig, description="Sandboxes that compute scores.")
     disk: str | None = Field(None, description="osworld: path of the virtual machine's disk, Ubuntu.qcow2.")
     kvm: Literal["auto", "on", "off"] = Field(
         "auto", description="osworld and variant vm: KVM acceleration; auto: if the machine has it."
