@@ -203,7 +203,7 @@ def test_a_hostile_agent_on_every_slot_changes_no_score_and_no_file(
     from dartsim.real.desktop import build, missing_packages
 
     try:
-        client = connect(DockerHostConfig(call_seconds=60.0))
+        client = connect(DockerHostConfig())
     except DartsimError as error:
         pytest.skip(f"no Docker engine: {error}")
     if missing := missing_packages():

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from dartsim.core.errors import ConfigError
-from dartsim.core.section import Deadline, Positive, Seconds, Section, Share
+from dartsim.core.section import Positive, Seconds, Section, Share
 
 DEFAULT_URL = "unix:///var/run/docker.sock"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -38,20 +38,6 @@ class DockerHostConfig(Section):
     )
     max_desktops: Positive = Field(64, description="Largest number of desktops on this host, including spares.")
     concurrent_starts: Positive = Field(2, description="Containers that start at the same time.")
-    concurrent_calls: Positive = Field(8, description="Other calls at the same time.")
-    connect_seconds: Deadline = Field(5.0, description="Time limit for reaching it.")
-    call_seconds: Deadline = Field(60.0, description="Time limit of one call.")
-    ports_seconds: Deadline = Field(10.0, description="Time limit for reporting a container's published ports.")
-    cancel_seconds: Seconds = Field(
-        10.0, description="How long a canceled start waits for its clean-up, which then continues in the background."
-    )
-    renewal_seconds: Deadline = Field(
-        30.0,
-        description="Interval between lease renewals and checks for lost containers, at most a third of lease_seconds.",
-    )
-    lease_seconds: Deadline = Field(
-        900.0, description="How long a container stays after the last renewal by an owner on another machine."
-    )
 
     @property
     def target(self) -> str:

@@ -51,8 +51,6 @@ def test_docker_host_is_respected(monkeypatch):
     [
         {"max_desktops": 0},
         {"concurrent_starts": 0},
-        {"lease_seconds": 0},
-        {"call_seconds": -1},
         {"url": "/run/docker.sock"},
     ],
 )
