@@ -40,13 +40,12 @@ VariantOption = Annotated[
     ),
 ]
 Vm = Annotated[bool, typer.Option("--vm", help="Short for --variant vm.")]
-Office = Annotated[bool, typer.Option("--office", help="With LibreOffice Calc.")]
 Host = Annotated[
     str | None, typer.Option(metavar="URL", help="Engine: unix://, tcp:// or ssh://; default: DOCKER_HOST or local.")
 ]
 
 BUILD_EXAMPLES = (
-    "Examples:\n\ndartsim desktop build\n\ndartsim desktop build --variant full --office\n\ndartsim desktop build --vm"
+    "Examples:\n\ndartsim desktop build\n\ndartsim desktop build --variant full\n\ndartsim desktop build --vm"
 )
 START_EXAMPLES = (
     "Examples:\n\ndartsim desktop start --app mousepad --show desktop.png --seconds 0\n\n"
@@ -60,7 +59,6 @@ REAP_EXAMPLES = "Examples:\n\ndartsim desktop reap\n\ndartsim desktop reap --all
 def build(
     variant: VariantOption = ImageVariant.SKELETON,
     vm: Vm = False,
-    office: Office = False,
     again: Annotated[bool, typer.Option("--again", help="Rebuild it even if it exists.")] = False,
     host: Host = None,
 ) -> None:
@@ -73,7 +71,6 @@ def build(
             build_image(
                 "vm" if vm else variant.value,
                 settings,
-                office=office,
                 again=again,
                 on_line=lambda line: errors.print(line),
             )
@@ -85,7 +82,6 @@ def build(
 def start(
     variant: VariantOption = ImageVariant.SKELETON,
     vm: Vm = False,
-    office: Office = False,
     app: Annotated[str, typer.Option(help="A program to start in it, e.g. mousepad.")] = "",
     width: Annotated[int, typer.Option(min=96, help="Screen size, pixels.")] = 1920,
     height: Annotated[int, typer.Option(min=96, help="Screen size, pixels.")] = 1080,
@@ -110,7 +106,7 @@ def start(
     from dartsim.config.schema import DesktopConfig
     from dartsim.real.desktop import desktop_spec
 
-    desktop = DesktopConfig(variant="vm" if vm else variant.value, office=office, width=width, height=height)
+    desktop = DesktopConfig(variant="vm" if vm else variant.value, width=width, height=height)
     spec = desktop_spec(desktop, app=app, vnc=vnc)
     with suppress(KeyboardInterrupt):
         asyncio.run(_start(settings, spec, (width, height), show, seconds, json_file))

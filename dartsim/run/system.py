@@ -155,7 +155,7 @@ class System(ActingSystem):
             recorder=recorder,
             transport=transport,
             weights=weights or Weights(0),
-            upcoming=shared_ahead(config.desktop, self.data.open_groups.upcoming) if forks else None,
+            upcoming=shared_ahead(self.data.open_groups.upcoming) if forks else None,
         )
         self._held_out = held_out
         if held_out is not None:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from dartsim.core.errors import ConfigError
-from dartsim.core.section import Positive, Seconds, Section, Share
+from dartsim.core.section import Positive, Seconds, Section
 
 DEFAULT_URL = "unix:///var/run/docker.sock"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -89,14 +89,6 @@ class SnapshotsConfig(Section):
         description="What saved states may take on each host, GiB: of the disk that Docker's volumes are on, or of a "
         "modeled host's memory (QEMU's savevm of a desktop: 0.37).",
     )
-    masks: list[tuple[int, int, int, int]] = Field(
-        default_factory=list,
-        description="Regions [left, top, right, bottom] in pixels, such as a clock, in which the first screenshot "
-        "may differ from the saved state's.",
-    )
-    max_changed: Share = Field(
-        0.001, description="Share of the other pixels that may differ; with more the desktop boots instead."
-    )
 
 
 class DesktopConfig(Section):
@@ -109,16 +101,10 @@ class DesktopConfig(Section):
         "saves and all attempts of the task on that host share; desktops that cannot save their state are set up "
         "ahead in place of that, as many as rollout.warm_envs).",
     )
-    boot_tasks: list[str] = Field(
-        default_factory=list,
-        description="Tasks (ids or domains) whose desktops always boot and are never set up ahead, since their set-up "
-        'depends on the time, a fresh download or an account; a task file says so with "revert": "boot".',
-    )
     snapshots: SnapshotsConfig = Field(default_factory=SnapshotsConfig, description="Saved states.")
     variant: Literal["skeleton", "full", "vm"] = Field(
         "skeleton", description="desktop: which of our images, see `dartsim desktop build`."
     )
-    office: bool = Field(False, description="desktop: use the image with LibreOffice Calc.")
     image: str | None = Field(None, description="Another image with the same interface; none: that of the variant.")
     hosts: dict[str, DockerHostConfig] = Field(
         default_factory=dict, description="Docker engines, one table per name; none: the local engine."
@@ -127,11 +113,6 @@ class DesktopConfig(Section):
     height: int = Field(1080, ge=96, description="Height of the screen, pixels.")
     memory_mib: Positive = Field(1024, description="Memory limit of a container, MiB (OSWorld's VM: 4 GiB and more).")
     cpus: float = Field(2.0, gt=0.0, description="Cores that a container may use.")
-    pids: Positive = Field(512, description="Largest number of processes in a container.")
-    shm_mib: Positive = Field(64, description="Shared memory of a container, MiB.")
-    action_pause_seconds: Seconds = Field(
-        0.0, description="desktop: pause of pyautogui after each of its calls (pyautogui's default: 0.1)."
-    )
     settle: Literal["stable"] | Seconds = Field(
         "stable",
         description="Pause between an action and its screenshot: until two frames are equal (stable), or a fixed "
