@@ -40,18 +40,6 @@ from dartsim.observe.figures import FIGURES
 if TYPE_CHECKING:
     from dartsim.lab.gate import SchedulerRank
 
-EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim compare coupled dart-measured\n\n"
-    "dartsim compare coupled dart-measured --seeds 3 --hours 8 --json figures.json\n\n"
-    "dartsim compare coupled dart --faults hostile\n\n"
-    "dartsim compare coupled dart --hours 48 --precision 3%\n\n"
-    "dartsim compare mine.toml areal-eta4 --on cluster.toml --seeds 5 \\\n"
-    '  --fail-if "trained_turns_per_minute < 0.95 * areal-eta4" --junit gate.xml\n\n'
-    "dartsim compare dart-measured areal-eta4 dartsim --on osworld --seeds 5\n\n"
-    "dartsim compare dart dart-released \\\n  --set cluster.hosts.count=8 --set rollout.num_envs=80"
-)
-
 PUBLISHED = {
     "coupled": {"trained_turns_per_minute": 22.6, "env_utilization": 0.122, "gpu_utilization": 0.296},
     "dart-measured": {"trained_turns_per_minute": 43.6, "env_utilization": 0.677, "gpu_utilization": 0.467},
@@ -139,11 +127,22 @@ def compare(
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
-    """Run schedulers with the same seeds, and rank them by trained turns: one table, one page, and what is chance.
+    r"""Run schedulers with the same seeds, and rank them by trained turns: one table, one page, and what is chance.
 
     With --on, a preset or a file is its scheduler alone: cluster, tasks and latencies are those of --on. The folder
     of each run is inside the comparison's. The same command finishes an interrupted comparison, and with more --seeds
     adds only the new runs. "Differs": the 95 % interval of the difference to the best, seed by seed, excludes 0.
+
+    Examples:
+        dartsim compare coupled dart-measured
+        dartsim compare coupled dart-measured --seeds 3 --hours 8 --json figures.json
+        dartsim compare coupled dart --faults hostile
+        dartsim compare coupled dart --hours 48 --precision 3%
+        dartsim compare mine.toml areal-eta4 --on cluster.toml --seeds 5 \
+          --fail-if "trained_turns_per_minute < 0.95 * areal-eta4" --junit gate.xml
+        dartsim compare dart-measured areal-eta4 dartsim --on osworld --seeds 5
+        dartsim compare dart dart-released \
+          --set cluster.hosts.count=8 --set rollout.num_envs=80
     """
     from dartsim.lab.comparison import classes_over_seeds, over_seeds
     from dartsim.lab.gate import Comparison, write_junit
