@@ -43,14 +43,6 @@ from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir
 if TYPE_CHECKING:
     from dartsim.lab.gate import Comparison, ConditionResult, SchedulerRank
 
-EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim compare coupled dart-measured\n\n"
-    "dartsim compare coupled dart --faults hostile --hours 48 --precision 3%\n\n"
-    "dartsim compare mine.toml areal-eta4 --on cluster.toml --seeds 5 \\\n"
-    '  --fail-if "trained_turns_per_minute < 0.95 * areal-eta4" --junit gate.xml'
-)
-
 PUBLISHED = {
     "coupled": {"trained_turns_per_minute": 22.6, "env_utilization": 0.122, "gpu_utilization": 0.296},
     "dart-measured": {"trained_turns_per_minute": 43.6, "env_utilization": 0.677, "gpu_utilization": 0.467},
@@ -138,11 +130,17 @@ def compare(
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
-    """Run schedulers with the same seeds, and rank them by trained turns: one table, one page, and what is chance.
+    r"""Run schedulers with the same seeds, and rank them by trained turns: one table, one page, and what is chance.
 
     With --on, a preset or a file is its scheduler alone: cluster, tasks and latencies are those of --on. The folder
     of each run is inside the comparison's. The same command finishes an interrupted comparison, and with more --seeds
     adds only the new runs. "Differs": the 95 % interval of the difference to the best, seed by seed, excludes 0.
+
+    Examples:
+        dartsim compare coupled dart-measured
+        dartsim compare coupled dart --faults hostile --hours 48 --precision 3%
+        dartsim compare mine.toml areal-eta4 --on cluster.toml --seeds 5 \
+          --fail-if "trained_turns_per_minute < 0.95 * areal-eta4" --junit gate.xml
     """
     from dartsim.lab.gate import Comparison, write_junit
     from dartsim.observe.report import render_comparison
