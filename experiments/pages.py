@@ -23,9 +23,7 @@ DOCS = ROOT / "docs"
 MARKED = re.compile(r"(<!-- figures: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 STUDIES = sorted(
-    file.stem
-    for file in Path(__file__).parent.glob("*.py")
-    if "STUDY = " in file.read_text(encoding="utf-8")
+    file.stem for file in Path(__file__).parent.glob("*.py") if "STUDY = " in file.read_text(encoding="utf-8")
 )
 """The modules that hold a study."""
 
