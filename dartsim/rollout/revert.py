@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from dartsim.core.snapshots import REVERT_KEY, snapshot_key, snapshots_of
 from dartsim.core.time_limit import TimeLimit
 from dartsim.core.types import Observation, StepResult, Task
 from dartsim.rollout.snapshot_library import BOOTED, SavedState, SnapshotLibrary
-from dartsim.rollout.warm import Upcoming
 
 MAX_CHANGED = 0.001
 """Share of the pixels in which the first screenshot may differ from the saved state's; with more the desktop boots."""
@@ -266,17 +264,8 @@ class RevertingDesktop:
 
 
 def must_boot(task: Task) -> bool:
-    """Return whether a task's set-up must neither be shared nor made ahead."""
+    """Return whether a task's set-up must not be shared."""
     return task.spec.get(REVERT_KEY) == "boot"
-
-
-def shared_ahead(upcoming: Upcoming) -> Upcoming:
-    """Return what names those of the next attempts' tasks that may be set up ahead of them."""
-
-    def without_boots(number: int) -> Sequence[Task]:
-        return [task for task in upcoming(number) if not must_boot(task)]
-
-    return without_boots
 
 
 def changed_share(before: Any, after: Any) -> float:
