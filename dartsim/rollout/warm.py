@@ -34,6 +34,9 @@ Place = int
 Upcoming = Callable[[int], Sequence[Task]]
 """Returns the tasks of so many next attempts, in order."""
 
+START_BACKOFF_SECONDS = 5.0
+"""Wait after a failed start, doubled each time."""
+
 PATIENCE_SECONDS = 5.0
 """How long a spare is kept whose task is not among the next ones: its attempt may just be starting."""
 
@@ -100,7 +103,6 @@ class WarmProvider:
         self.inner = inner
         self._tracks = tracks
         self._limits = config.limits
-        self._backoff_seconds = config.start_backoff_seconds
         self._recorder = recorder
         self._upcoming = upcoming
         self._preparing: Counter[str] = Counter()
@@ -204,7 +206,7 @@ class WarmProvider:
                 logger.debug("a spare did not get ready: %s", fault)
                 track.enter(DesktopState.WAIT_START)
                 failures += 1
-                first, most = self._backoff_seconds, self._limits.start_seconds
+                first, most = START_BACKOFF_SECONDS, self._limits.start_seconds
                 await asyncio.sleep(backoff_seconds(failures, first_seconds=first, max_seconds=most))
                 continue
             failures = 0
