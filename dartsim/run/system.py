@@ -43,8 +43,6 @@ from dartsim.rollout import (
     Service,
     WarmProvider,
 )
-from dartsim.rollout.revert import shared_ahead
-from dartsim.rollout.warm import Upcoming
 from dartsim.run.held_out_attempts import HeldOutAttempts
 from dartsim.run.resume_point import ResumePoint
 from dartsim.run.status import SystemStatus
@@ -64,7 +62,6 @@ class ActingSystem:
         recorder: Recorder,
         transport: Callable[[Service], Service],
         weights: Weights,
-        upcoming: Upcoming | None = None,
     ) -> None:
         rollout = config.rollout
         self.recorder = recorder
@@ -80,9 +77,7 @@ class ActingSystem:
             self.revert = provider
         self.warm: WarmProvider | None = None
         if rollout.warm_envs:
-            self.warm = WarmProvider(
-                provider, rollout, recorder.desktops.tracks[rollout.num_envs :], recorder, upcoming
-            )
+            self.warm = WarmProvider(provider, rollout, recorder.desktops.tracks[rollout.num_envs :], recorder)
         self.cluster = EnvCluster(self.warm or provider, rollout, recorder)
         self.rollout = Rollout(
             self.cluster,
@@ -146,7 +141,6 @@ class System(ActingSystem):
         self.data = _data_manager(config, tasks, store, recorder, streams, successes, caches)
         self.last_status: CurationStatus | None = None
         """What admission and the next batch waited for when the run ended by itself."""
-        forks = config.desktop.revert == "fork"
         super().__init__(
             config,
             source=held_out or self.data,
@@ -155,13 +149,12 @@ class System(ActingSystem):
             recorder=recorder,
             transport=transport,
             weights=weights or Weights(0),
-            upcoming=shared_ahead(config.desktop, self.data.open_groups.upcoming) if forks else None,
         )
         self._held_out = held_out
         if held_out is not None:
             held_out.source = self.data
         self.data.withdraw = self.rollout.withdraw
-        if self.revert is not None and forks:
+        if self.revert is not None and config.desktop.revert == "fork":
             self.data.host_of = self.revert.host_of
         self.trainer = Trainer(
             held_out or learner,

@@ -15,7 +15,6 @@ from dartsim.config import from_tree, load, merge, preset
 from dartsim.core.errors import LearnerFault, StoreFull
 from dartsim.core.types import Ending, TrajectoryState
 from dartsim.rollout.service import RolloutService
-from dartsim.run.backends.modeled import SimDesktops
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build
 from dartsim.run.system import only_error
@@ -252,18 +251,6 @@ def configs(draw):
 @given(configs())
 def test_whatever_the_scheduler_and_the_faults_everything_adds_up_and_nothing_is_left(config):
     check_all(config)
-
-
-def test_desktops_that_save_no_states_are_set_up_ahead(monkeypatch):
-    monkeypatch.setattr(SimDesktops, "saves_states", lambda self, config: False)
-    faults = {"kinds": {"setup_blind": {"share": 0.05}, "start_failed": {"share": 0.05}}}
-    config = small(desktop={"revert": "fork"}, rollout={"warm_envs": 2}, cluster={"faults": faults})
-    system, store, _ = run(config)
-    check_drained(system)
-    check_accounts(system, store)
-    counts = system.recorder.counts
-    assert counts["warm/hits"] > 10
-    assert counts["warm/failed"] > 0
 
 
 @pytest.mark.soak
