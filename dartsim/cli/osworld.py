@@ -96,7 +96,7 @@ def check(
     listed = load_suite(folder, suite, missing="skip", bad="skip")
     place = home or default_home()
     facts = _facts(place) if home or (place / "pyvenv.cfg").is_file() else None
-    result = coverage(listed.tasks, facts)
+    result = coverage(listed.tasks, facts, folder=folder)
     other = "" if facts is None else other_version(folder, facts.scorer)
     if json_file is not None:
         write_json(_figures(result, facts, listed) | ({"scorer_differs": other} if other else {}), json_file)
@@ -104,6 +104,8 @@ def check(
         _show(result, facts, listed)
         if other:
             out.print(other, highlight=False, markup=False, soft_wrap=True)
+    if len(result.unsupported()) == len(result.verdicts):
+        raise ConfigError(f"none of the {listed.num_listed} tasks of {folder} can be read and scored")
 
 
 def _facts(home: Path) -> ScorerFacts:

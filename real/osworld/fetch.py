@@ -91,7 +91,7 @@ class Downloads:
         check_url(url)
         parts = urlsplit(url)
         if parts.scheme == "file":
-            return self.local(unquote(parts.path))
+            return local_file(unquote(parts.path), self.sources)
         path = self.folder / self.name(url)
         # Attempts of one task begin together and want the same files.
         lock = self._locks.setdefault(url, asyncio.Lock())
@@ -109,23 +109,6 @@ class Downloads:
         path = self.folder / self.name(url)
         await asyncio.to_thread(_drop_changed, path)
         return await self.fetch(url)
-
-    def local(self, name: str) -> Path:
-        """Return a file of this host that tasks may use.
-
-        Raises:
-            FetchFailed: If it is not inside ``sources``, wherever links lead, or is no file, or a pointer to one.
-        """
-        tried = [source / name for source in self.sources]
-        for source, path in zip(self.sources, tried, strict=True):
-            real = path.resolve()
-            if real.is_relative_to(source.resolve()) and real.is_file():
-                with real.open("rb") as file:
-                    if file.read(START_BYTES).startswith(LFS_POINTER):
-                        raise FetchFailed(f"{real} is a pointer of Git LFS; fetch the file itself with `git lfs pull`")
-                return real
-        allowed = ", ".join(map(str, self.sources)) or "none"
-        raise FetchFailed(f"found the local file {name!r}, wanted a file inside the task folders ({allowed})")
 
     async def _download(self, url: str, path: Path) -> None:
         import httpx
@@ -181,6 +164,23 @@ class Downloads:
             await asyncio.to_thread(_keep, Path(name), path, digest.hexdigest())
         finally:
             _discard(name)
+
+
+def local_file(name: str, sources: Sequence[Path]) -> Path:
+    """Return a file of this host that tasks may use.
+
+    Raises:
+        FetchFailed: If it is not inside ``sources``, wherever links lead, or is no file, or a pointer to one.
+    """
+    for source in sources:
+        real = (source / name).resolve()
+        if real.is_relative_to(source.resolve()) and real.is_file():
+            with real.open("rb") as file:
+                if file.read(START_BYTES).startswith(LFS_POINTER):
+                    raise FetchFailed(f"{real} is a pointer of Git LFS; fetch the file itself with `git lfs pull`")
+            return real
+    allowed = ", ".join(map(str, sources)) or "none"
+    raise FetchFailed(f"found the local file {name!r}, wanted a file inside the task folders ({allowed})")
 
 
 def _keep(part: Path, path: Path, digest: str) -> None:
@@ -244,6 +244,14 @@ def check_content(url: str, start: bytes) -> None:
     else:
         return
     raise FetchFailed(f"{url} gave {found} in place of {suffix or 'a file'}")
+
+
+def local_files(task: Task) -> list[str]:
+    """Return the files of this host that a task uploads."""
+    evaluator = task.spec.get("evaluator") or {}
+    steps = [*(task.spec.get("config") or ()), *(evaluator.get("postconfig") or ())]
+    uploads = [step for step in steps if step["type"] == "upload_file"]
+    return [file["local_path"] for step in uploads for file in step["parameters"]["files"]]
 
 
 def task_urls(task: Task) -> list[str]:
