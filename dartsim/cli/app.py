@@ -52,6 +52,36 @@ from dartsim.cli.console import (
 from dartsim.cli.signals import INTERRUPTED, exit_code, sigterm_as_ctrl_c
 from dartsim.core.errors import ConfigError, DartsimError, PlugInFailed, TaskFileError
 
+COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "Run": {"run": run.run, "resume": run.resume, "eval": eval.evaluate, "collect": collect.collect},
+    "Tune a scheduler": {
+        "new": new.new,
+        "import-latencies": import_latencies.import_latencies,
+        "compare": compare.compare,
+        "tune": tune.tune,
+        "plan": plan.plan,
+    },
+    "Test at scale": {"fuzz": fuzz.fuzz},
+    "Look at a run": {
+        "status": status.status,
+        "explain": explain.explain,
+        "report": finished_run.report,
+        "rescore": finished_run.rescore,
+    },
+    "Real desktops": {
+        "doctor": doctor.doctor,
+        "rehearse": rehearse.rehearse,
+        "measure": measure.measure,
+        "desktop": desktop.desktop_app,
+        "osworld": osworld.osworld_app,
+    },
+    "Reference": {"presets": config_commands.presets, "config": config_commands.config_app},
+}
+"""The commands by task, in the order of ``dartsim --help``: functions, whose docstrings are the help, and groups."""
+
+desktop.desktop_app.command("tasks")(desktop_tasks.tasks)
+osworld.osworld_app.command("fetch")(task_files.fetch)
+
 app = typer.Typer(
     name="dartsim",
     cls=RootCommandGroup,
@@ -63,77 +93,12 @@ app = typer.Typer(
     epilog="Start with: [bold]dartsim compare coupled dart-measured[/bold], or [bold]dartsim run[/bold]\n\n"
     "Exit codes: 0 done, 1 failed, 2 wrong request, 3 undecided, 10 to 19 an alarm, 130 interrupted, 143 terminated",
 )
-
-Command = tuple[str, Callable[..., None], str, str]
-"""Name, function, summary of one line in the list of commands, examples."""
-
-COMMANDS: dict[str, list[Command]] = {
-    "Run": [
-        ("run", run.run, "Run one system, simulated or real.", run.EXAMPLES),
-        ("resume", run.resume, "Resume an interrupted run, or extend a finished one.", run.RESUME_EXAMPLES),
-        ("eval", eval.evaluate, "Measure the success rate of a model.", eval.EXAMPLES),
-        ("collect", collect.collect, "Collect successful attempts to start a run with.", collect.EXAMPLES),
-    ],
-    "Tune a scheduler": [
-        ("new", new.new, "Write a file with your own cluster.", new.EXAMPLES),
-        (
-            "import-latencies",
-            import_latencies.import_latencies,
-            "Turn measured times in a CSV file into a profile.",
-            import_latencies.EXAMPLES,
-        ),
-        ("compare", compare.compare, "Compare schedulers side by side.", compare.EXAMPLES),
-        ("tune", tune.tune, "Search for better settings.", tune.EXAMPLES),
-        ("plan", plan.plan, "Find the best split of given machines.", plan.EXAMPLES),
-    ],
-    "Test at scale": [
-        ("fuzz", fuzz.fuzz, "Search for schedules that break a rule, and replay one.", fuzz.EXAMPLES),
-    ],
-    "Look at a run": [
-        ("status", status.status, "Show what each component waits for, and alarms.", status.EXAMPLES),
-        ("explain", explain.explain, "Show why desktops, engines and trainer were idle.", explain.EXAMPLES),
-        ("report", finished_run.report, "Draw the report again, or film an episode.", finished_run.REPORT_EXAMPLES),
-        ("rescore", finished_run.rescore, "Score the stored attempts again.", finished_run.RESCORE_EXAMPLES),
-    ],
-    "Real desktops": [
-        ("doctor", doctor.doctor, "Check what works on this machine.", doctor.EXAMPLES),
-        ("rehearse", rehearse.rehearse, "Rehearse a real run with stand-ins at full size.", rehearse.EXAMPLES),
-        ("measure", measure.measure, "Turn the timings of a real run into a profile.", measure.EXAMPLES),
-    ],
-    "Reference": [
-        (
-            "presets",
-            config_commands.presets,
-            "List the presets, or show their sources.",
-            config_commands.PRESETS_EXAMPLES,
-        ),
-    ],
-}
-"""The commands by task, in the order of ``dartsim --help``."""
-
 for panel, commands in COMMANDS.items():
-    for name, function, summary, examples in commands:
-        app.command(name, short_help=summary, epilog=examples, rich_help_panel=panel)(function)
-desktop.desktop_app.command("tasks", epilog=desktop_tasks.EXAMPLES)(desktop_tasks.tasks)
-osworld.osworld_app.command("fetch", epilog=task_files.EXAMPLES)(task_files.fetch)
-app.add_typer(
-    desktop.desktop_app,
-    name="desktop",
-    short_help="Build, start and remove desktops in containers.",
-    rich_help_panel="Real desktops",
-)
-app.add_typer(
-    osworld.osworld_app,
-    name="osworld",
-    short_help="Set up OSWorld's metrics and task files.",
-    rich_help_panel="Real desktops",
-)
-app.add_typer(
-    config_commands.config_app,
-    name="config",
-    short_help="Show settings, profiles and kinds of faults.",
-    rich_help_panel="Reference",
-)
+    for name, command in commands.items():
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, rich_help_panel=panel)
+        else:
+            app.command(name, rich_help_panel=panel)(command)
 
 
 @app.callback(invoke_without_command=True)

@@ -18,17 +18,6 @@ if TYPE_CHECKING:
     from dartsim.config import Config
     from dartsim.lab.collecting import Collected, Written
 
-EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim collect --oracle 2 --out runs/shown\n\n"
-    "dartsim collect my.toml --oracle 1 --set tasks.count=64\n\n"
-    "dartsim collect --model runs/tiny-seed0 --attempts 8 --out runs/tried\n\n"
-    "dartsim collect --run runs/tiny-seed0 --json -\n\n"
-    "dartsim collect --preset osworld-8gpu \\\n"
-    "  --results results/pyautogui/screenshot/other-model\n\n"
-    "dartsim run --set curation.pool.file=runs/shown"
-)
-
 NAMED = 5
 """Largest number of unknown tasks in the message."""
 
@@ -57,9 +46,7 @@ def collect(
     ] = None,
     min_score: Annotated[
         float | None,
-        typer.Option(
-            min=0.0, max=1.0, help="With --results: smallest score that is imported. Default: curation.success_reward."
-        ),
+        typer.Option(min=0.0, max=1.0, help="With --results: smallest score that is imported. Default: 1."),
     ] = None,
     attempts: Annotated[int, typer.Option(min=1, help="With --model: attempts at each task.")] = 4,
     preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim presets`.")] = None,
@@ -67,11 +54,20 @@ def collect(
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
-    """Collect successes into a folder; a run with this folder as `curation.pool.file` starts with them.
+    r"""Collect successes into a folder; a run with this folder as `curation.pool.file` starts with them.
 
     A model's successes keep the log-probabilities and the version of its weights. Those of an oracle and of other
     agents get their log-probabilities from the initial weights of the run that uses them. Importing into the same
     folder again replaces it.
+
+    Examples:
+        dartsim collect --oracle 2 --out runs/shown
+        dartsim collect my.toml --oracle 1 --set tasks.count=64
+        dartsim collect --model runs/tiny-seed0 --attempts 8 --out runs/tried
+        dartsim collect --run runs/tiny-seed0 --json -
+        dartsim collect --preset osworld-8gpu \
+          --results results/pyautogui/screenshot/other-model
+        dartsim run --set curation.pool.file=runs/shown
     """
     source = _single_source(oracle, model, run, results)
     folder = out_folder or new_folder(f"successes-{source}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
+import re
 import select
 import sys
 from functools import cache
+from textwrap import dedent
 from typing import Annotated, Any
 
 import typer
@@ -15,24 +16,30 @@ from dartsim.cli.console import drop_output, errors, set_debug
 from dartsim.cli.signals import INTERRUPTED
 from dartsim.core.registry import use_plugin, used_plugins
 
-CONFIGURED = {
-    *("run", "resume", "compare", "tune", "plan", "explain", "collect", "eval", "measure", "rehearse", "fuzz"),
-    *("report", "rescore", "show", "schema"),
-}
-"""Commands that read a configuration, and so may need plug-ins."""
-
 
 class CommandGroup(TyperGroup):
-    """Group whose help shows flags without a type and fills the terminal's width; it adds ``--plugin`` to commands."""
+    """Group of commands, each a typed function whose docstring is its help.
+
+    The docstring's first sentence is its line in the list of commands, and what stands below ``Examples:`` is shown
+    line by line. Every command also gets ``--plugin`` and ``--debug``.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for command in self.commands.values():
+            if isinstance(command, TyperGroup):
+                continue
+            command.params += _common_options()
+            _shorten_types(command.params)
+            text, _, examples = (command.help or "").partition("\n\nExamples:\n")
+            command.short_help = re.split(r"[.:;](?:\s|$)", text)[0]
+            command.help = "\n\n".join(" ".join(lines.split("\n")) for lines in text.split("\n\n"))
+            command.epilog = "Examples:\n\n" + re.sub(r"\n(?! )", "\n\n", dedent(examples).rstrip())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command whose help can be read at any width."""
         command = super().get_command(ctx, cmd_name)
         if command is not None:
-            if cmd_name in CONFIGURED and not any(option.name == "plugin" for option in command.params):
-                command.params += _plugin_options()
-            command.help = unwrap_paragraphs(command.help)
-            _shorten_types([*command.params, command.get_help_option(ctx)])
+            _shorten_types([command.get_help_option(ctx)])
         return command
 
     def get_params(self, ctx: Any) -> Any:
@@ -73,13 +80,6 @@ def _output_closed() -> bool:
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in polled.poll(0))
 
 
-def unwrap_paragraphs(text: str | None) -> str | None:
-    """Return a docstring with each paragraph on one line, so that it wraps at any width."""
-    if text is None:
-        return None
-    return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in inspect.cleandoc(text).split("\n\n"))
-
-
 def _use(modules: list[str] | None) -> None:
     for module in modules or ():
         use_plugin(module)
@@ -112,15 +112,15 @@ Debug = Annotated[
 
 
 @cache
-def _plugin_options() -> list[Any]:
-    """Return the options as typer makes them of a command's parameters."""
+def _common_options() -> list[Any]:
+    """Return the options of every command, as typer makes them of a function's parameters."""
     app = typer.Typer(add_completion=False)
-    app.command()(_with_plugins)
+    app.command()(_with_common_options)
     return typer.main.get_command(app).params[:2]
 
 
-def _with_plugins(plugin: Plugins = None, debug: Debug = False) -> None:
-    """Have the options, for ``_plugin_options``."""
+def _with_common_options(plugin: Plugins = None, debug: Debug = False) -> None:
+    """Have the options, for ``_common_options``."""
 
 
 def _shorten_types(options: list[Any]) -> list[Any]:

@@ -27,21 +27,6 @@ config_app = typer.Typer(
     no_args_is_help=True,
 )
 
-PRESETS_EXAMPLES = (
-    "Examples:\n\ndartsim presets\n\ndartsim presets areal-eta4 prime-rl\n\ndartsim presets --json - | jq 'keys'"
-)
-PROFILES_EXAMPLES = (
-    "Examples:\n\ndartsim config profiles\n\ndartsim config profiles --json - | jq .gpus\n\n"
-    "dartsim run --preset dart --profile osworld"
-)
-SHOW_EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim config show --preset dart > my.toml\n\n"
-    "dartsim config show --preset areal-eta4 --on osworld --faults calm\n\n"
-    "dartsim config show my.toml --json - | jq .rollout"
-)
-SCHEMA_EXAMPLES = "Examples:\n\ndartsim config schema\n\ndartsim config schema --json schema.json"
-
 
 def _distributions() -> Table:
     """Return the kinds of distributions with their fields."""
@@ -56,22 +41,19 @@ def _distributions() -> Table:
     return table
 
 
-FAULTS_EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim config faults\n\n"
-    "dartsim config faults --json - | jq '.kinds[] | select(.place == \"worker\")'\n\n"
-    "dartsim run --preset dart --faults osworld \\\n  --set cluster.faults.kinds.worker_crash.per_hour=1\n\n"
-    "dartsim run --preset dart \\\n  --set 'cluster.faults.schedule=[{kind=\"host_lost\", at_seconds=3600}]'"
-)
-
-
 def presets(
     names: Annotated[
         list[str] | None, typer.Argument(help="Show the details of these presets; default: list all.", metavar="PRESET")
     ] = None,
     json_file: JsonInstead = None,
 ) -> None:
-    """List the presets; for named presets, show the source and the departures from it."""
+    """List the presets; for named presets, show the source and the departures from it.
+
+    Examples:
+        dartsim presets
+        dartsim presets areal-eta4 prime-rl
+        dartsim presets --json - | jq 'keys'
+    """
     from dartsim.config import preset
     from dartsim.config import presets as known
 
@@ -94,7 +76,7 @@ def presets(
         out.print("\n`dartsim presets PRESET` shows its source and its departures from it", highlight=False)
 
 
-@config_app.command("show", epilog=SHOW_EXAMPLES)
+@config_app.command("show")
 def show(
     scheduler: SchedulerArgument = None,
     preset: Annotated[str | None, typer.Option(help="What to build on.")] = None,
@@ -104,7 +86,13 @@ def show(
     overrides: Overrides = None,
     json_file: JsonInstead = None,
 ) -> None:
-    """Print the resolved configuration as TOML, ready to edit and run."""
+    """Print the resolved configuration as TOML, ready to edit and run.
+
+    Examples:
+        dartsim config show --preset dart > my.toml
+        dartsim config show --preset areal-eta4 --on osworld --faults calm
+        dartsim config show my.toml --json - | jq .rollout
+    """
     from dartsim.cli.options import load_config
     from dartsim.config import to_toml
 
@@ -121,7 +109,7 @@ def show(
         typer.echo(to_toml(resolved), nl=False)
 
 
-@config_app.command("schema", epilog=SCHEMA_EXAMPLES)
+@config_app.command("schema")
 def schema(
     json_file: Annotated[
         str | None,
@@ -130,7 +118,12 @@ def schema(
         ),
     ] = None,
 ) -> None:
-    """Print every setting with its default and meaning, and every kind of distribution with its fields."""
+    """Print every setting with its default and meaning, and every kind of distribution with its fields.
+
+    Examples:
+        dartsim config schema
+        dartsim config schema --json schema.json
+    """
     from dartsim.config import Config
     from dartsim.config.load import describe
     from dartsim.sim.latency import FIELDS, kinds
@@ -150,9 +143,15 @@ def schema(
     out.print(_distributions())
 
 
-@config_app.command("profiles", epilog=PROFILES_EXAMPLES)
+@config_app.command("profiles")
 def profiles(json_file: JsonInstead = None) -> None:
-    """List the latency profiles of desktops and the GPU profiles of engines."""
+    """List the latency profiles of desktops and the GPU profiles of engines.
+
+    Examples:
+        dartsim config profiles
+        dartsim config profiles --json - | jq .gpus
+        dartsim run --preset dart --profile osworld
+    """
     from dartsim.sim.env_profiles import PROFILES as ENVS
     from dartsim.sim.gpu import PROFILES as GPUS
 
@@ -190,17 +189,25 @@ def profiles(json_file: JsonInstead = None) -> None:
     out.print(gpu_table)
 
 
-@config_app.command("faults", epilog=FAULTS_EXAMPLES)
+@config_app.command("faults")
 def faults(
     sources: Annotated[bool, typer.Option("--sources", help="Show the response and the source of each instead.")] = (
         False
     ),
     json_file: Json = None,
 ) -> None:
-    """List the kinds of faults of a modeled cluster, with their rates in each profile.
+    r"""List the kinds of faults of a modeled cluster, with their rates in each profile.
 
     Rates are shares of calls or messages, or numbers per hour of each desktop, host or worker.
     `cluster.faults.kinds.NAME` changes one, `cluster.faults.schedule` adds windows at set times.
+
+    Examples:
+        dartsim config faults
+        dartsim config faults --json - | jq '.kinds[] | select(.place == "worker")'
+        dartsim run --preset dart --faults osworld \
+          --set cluster.faults.kinds.worker_crash.per_hour=1
+        dartsim run --preset dart \
+          --set 'cluster.faults.schedule=[{kind="host_lost", at_seconds=3600}]'
     """
     from dartsim.sim.faults import PROFILES, as_data
 

@@ -45,18 +45,8 @@ Host = Annotated[
     str | None, typer.Option(metavar="URL", help="Engine: unix://, tcp:// or ssh://; default: DOCKER_HOST or local.")
 ]
 
-BUILD_EXAMPLES = (
-    "Examples:\n\ndartsim desktop build\n\ndartsim desktop build --variant full --office\n\ndartsim desktop build --vm"
-)
-START_EXAMPLES = (
-    "Examples:\n\ndartsim desktop start --app mousepad --show desktop.png --seconds 0\n\n"
-    "dartsim desktop start --vnc\n\n"
-    "dartsim desktop start --variant full --host ssh://me@vm-1 --bind 10.0.0.5"
-)
-REAP_EXAMPLES = "Examples:\n\ndartsim desktop reap\n\ndartsim desktop reap --all --json -"
 
-
-@desktop_app.command(epilog=BUILD_EXAMPLES)
+@desktop_app.command()
 def build(
     variant: VariantOption = ImageVariant.SKELETON,
     vm: Vm = False,
@@ -64,7 +54,13 @@ def build(
     again: Annotated[bool, typer.Option("--again", help="Rebuild it even if it exists.")] = False,
     host: Host = None,
 ) -> None:
-    """Build our desktop image on an engine, unless it exists."""
+    """Build our desktop image on an engine, unless it exists.
+
+    Examples:
+        dartsim desktop build
+        dartsim desktop build --variant full --office
+        dartsim desktop build --vm
+    """
     settings = engine_settings(host)
     from dartsim.real.desktop import build as build_image
 
@@ -81,7 +77,7 @@ def build(
     out.print(name)
 
 
-@desktop_app.command(epilog=START_EXAMPLES)
+@desktop_app.command()
 def start(
     variant: VariantOption = ImageVariant.SKELETON,
     vm: Vm = False,
@@ -105,6 +101,11 @@ def start(
     """Start one desktop, print the address of its server (and viewer), and remove it on Ctrl-C.
 
     Beyond the loopback (--bind), its server requires a token, which is printed.
+
+    Examples:
+        dartsim desktop start --app mousepad --show desktop.png --seconds 0
+        dartsim desktop start --vnc
+        dartsim desktop start --variant full --host ssh://me@vm-1 --bind 10.0.0.5
     """
     settings = engine_settings(host, bind)
     from dartsim.config.schema import DesktopConfig
@@ -158,13 +159,18 @@ async def _start(
         await asyncio.sleep(seconds if seconds is not None else float("inf"))
 
 
-@desktop_app.command(epilog=REAP_EXAMPLES)
+@desktop_app.command()
 def reap(
     everybody: Annotated[bool, typer.Option("--all", help="Also remove containers of active runs.")] = False,
     host: Host = None,
     json_file: Json = None,
 ) -> None:
-    """Remove our containers that no run uses any more; never those of others."""
+    """Remove our containers that no run uses any more; never those of others.
+
+    Examples:
+        dartsim desktop reap
+        dartsim desktop reap --all --json -
+    """
     settings = engine_settings(host, "0.0.0.0")  # no port is published
     from dartsim.real.containers import DockerHost
 

@@ -22,13 +22,6 @@ if TYPE_CHECKING:
     from dartsim.core.ports import EnvProvider
     from dartsim.real.containers import ContainerSpec
 
-EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim desktop tasks\n\n"
-    "dartsim desktop tasks --check --at-once 4\n\n"
-    "dartsim desktop tasks thunar-drag-file --gif pictures"
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCheckRow:
@@ -63,6 +56,11 @@ def tasks(
     """List the tasks of our desktop image, or check that its oracle solves each and doing nothing does not.
 
     Exit code 1 if a check fails.
+
+    Examples:
+        dartsim desktop tasks
+        dartsim desktop tasks --check --at-once 4
+        dartsim desktop tasks thunar-drag-file --gif pictures
     """
     from dartsim.real.desktop.tasks.oracles import ORACLES
 

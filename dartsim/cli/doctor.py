@@ -36,11 +36,6 @@ from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.compiled import form
 from dartsim.core.install import install_command
 
-EXAMPLES = (
-    "Examples:\n\ndartsim doctor\n\ndartsim doctor --json - | jq .works\n\n"
-    "dartsim doctor --ray head:6379 --engine http://127.0.0.1:8000 \\\n  --store postgresql://me@db/runs"
-)
-
 GIB = 2**30
 OLDEST_PYTHON = (3, 11)
 BASICS = ("gymnasium", "numpy", "pillow", "plotly", "psutil", "pydantic", "rich", "simpy", "sqlalchemy", "typer")
@@ -81,10 +76,16 @@ def doctor(
     ] = None,
     json_file: JsonInstead = None,
 ) -> None:
-    """Check what works on this machine, what is missing, and how to install it.
+    r"""Check what works on this machine, what is missing, and how to install it.
 
     Exit code 0 if simulated runs work, 1 otherwise. It starts and changes nothing, and asks the named
     services only for their versions.
+
+    Examples:
+        dartsim doctor
+        dartsim doctor --json - | jq .works
+        dartsim doctor --ray head:6379 --engine http://127.0.0.1:8000 \
+          --store postgresql://me@db/runs
     """
     checks = [
         check_python(sys.version_info[:2]),

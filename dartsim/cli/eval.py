@@ -18,21 +18,12 @@ from dartsim.cli.console import errors, out, plain_table, printable, write_json
 from dartsim.cli.options import Backend, Json, Out, Overrides, Workers, backend_overrides, new_folder
 from dartsim.cli.signals import report_interrupt
 from dartsim.core.errors import ConfigError
+from dartsim.core.rewards import SUCCESS
 from dartsim.run.model_folder import model_folder
 
 if TYPE_CHECKING:
     from dartsim.config import Config
     from dartsim.observe.rundir import RunDir
-
-EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim eval runs/tiny-seed0 --tasks 512 --json -\n\n"
-    "dartsim eval --preset osworld-8gpu --model models/UI-TARS-1.5-7B \\\n"
-    "  --task-list OSWorld/evaluation_examples/test_nogdrive.json \\\n"
-    "  --steps 15 --steps 50 --steps 100 --temperature 0\n\n"
-    "dartsim eval --preset osworld-8gpu --endpoint https://api.example.com/v1 \\\n"
-    "  --model some-model --attempts 4 --desktops 16 --out runs/some-model"
-)
 
 
 class Split(StrEnum):
@@ -84,7 +75,7 @@ def evaluate(
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
-    """Measure the success of a model on tasks: a run's, that of a folder, or one behind an endpoint.
+    r"""Measure the success of a model on tasks: a run's, that of a folder, or one behind an endpoint.
 
     Attempts run as in training, on any backend. Each step budget is a pass of its own. Results are in the layout that
     OSWorld's show_result.py reads: its result_dir is OUT/steps-N/attempt-K. A masked attempt is reported with its
@@ -92,6 +83,14 @@ def evaluate(
     interruption: scored attempts are kept, masked ones are made again. An endpoint's key comes from OPENAI_API_KEY.
 
     Exit code 0: every attempt has a score; 1: some are masked; 2: the request was wrong; 130: interrupted.
+
+    Examples:
+        dartsim eval runs/tiny-seed0 --tasks 512 --json -
+        dartsim eval --preset osworld-8gpu --model models/UI-TARS-1.5-7B \
+          --task-list OSWorld/evaluation_examples/test_nogdrive.json \
+          --steps 15 --steps 50 --steps 100 --temperature 0
+        dartsim eval --preset osworld-8gpu --endpoint https://api.example.com/v1 \
+          --model some-model --attempts 4 --desktops 16 --out runs/some-model
     """
     from dartsim.observe.rundir import CONFIG, held, is_held, read_run, refuse_held
     from dartsim.run.evaluation_results import EvaluationFolder
@@ -152,7 +151,7 @@ def evaluate(
         "split": split or (Split.HELD_OUT if held_out else Split.ALL),
         "temperature": config.policy.temperature,
         "interval": "95 %, Wilson, over tasks",
-        **evaluation_figures(plan, ended, success=config.curation.success_reward),
+        **evaluation_figures(plan, ended, success=SUCCESS),
     }
     write_json(figures, str(path / "summary.json"))
     if json_file != "-":
@@ -219,7 +218,7 @@ def _load(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Co
 
 def _neutral() -> list[str]:
     """Return overrides for what an evaluation does not do."""
-    return ["run.target_success=none", "curation.pool.file=none", "policy.warm_start_steps=0"]
+    return ["run.target_success=none", "curation.pool.file=none"]
 
 
 def _task_list(file: Path) -> list[str]:

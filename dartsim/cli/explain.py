@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from dartsim.config import Config
     from dartsim.lab.whatif import Gains
 
-EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim explain runs/dart-seed0\n\n"
-    "dartsim explain runs/dart-seed0 --gain\n\n"
-    "dartsim explain my.toml --on cluster.toml --gain\n\n"
-    "dartsim explain runs/real --gain --hours 2 --json -"
-)
-
 LEAST_SHARE = 0.005
 """Causes of less than this share of every population's time are not simulated away."""
 
@@ -52,6 +44,12 @@ def explain(
     With --gain the run is simulated again without each cause, and the table shows the gain in trained turns. For a
     real run, RUN/twin.toml is simulated, which `dartsim measure RUN` writes. With --on, or in place of a run, a
     scheduler is simulated first; nothing is written.
+
+    Examples:
+        dartsim explain runs/dart-seed0
+        dartsim explain runs/dart-seed0 --gain
+        dartsim explain my.toml --on cluster.toml --gain
+        dartsim explain runs/real --gain --hours 2 --json -
     """
     from dartsim.core.errors import ConfigError
     from dartsim.lab.virtual import as_virtual, changed

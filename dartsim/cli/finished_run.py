@@ -11,11 +11,6 @@ from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import Json, file_target
 from dartsim.core.errors import ConfigError
 
-RESCORE_EXAMPLES = "Examples:\n\ndartsim rescore runs/desktop-seed0\n\ndartsim rescore runs/desktop-seed0 --json -"
-REPORT_EXAMPLES = (
-    "Examples:\n\ndartsim report runs/dart-seed0\n\ndartsim report runs/tiny-seed0 --episode 3 --out episode.gif"
-)
-
 Folder = Annotated[Path, typer.Argument(help="A run's folder, as `dartsim run` printed it.", metavar="RUN")]
 
 
@@ -35,7 +30,12 @@ def report(
     ] = None,
     json_file: Json = None,
 ) -> None:
-    """Draw report.html of a finished run again, and print its figures; or write one episode of its model as a GIF."""
+    """Draw report.html of a finished run again, and print its figures; or write one episode of its model as a GIF.
+
+    Examples:
+        dartsim report runs/dart-seed0
+        dartsim report runs/tiny-seed0 --episode 3 --out episode.gif
+    """
     if episode is not None:
         _film(folder, episode, out_file or folder / f"episode-{episode}.gif", json_file)
         return
@@ -80,7 +80,12 @@ def _film(folder: Path, episode: int, target: Path, json_file: str | None) -> No
 
 
 def rescore(folder: Folder, json_file: Json = None) -> None:
-    """Score a run's stored attempts again, and exit with 1 if a score differs from the stored one."""
+    """Score a run's stored attempts again, and exit with 1 if a score differs from the stored one.
+
+    Examples:
+        dartsim rescore runs/desktop-seed0
+        dartsim rescore runs/desktop-seed0 --json -
+    """
     from dataclasses import asdict
 
     from rich.text import Text

@@ -27,14 +27,6 @@ if TYPE_CHECKING:
     from dartsim.fuzz import Case, CaseResult, Chunk, ChunkResult, Tally
     from dartsim.lab.sweep import Executor
 
-EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim fuzz\n\n"
-    "dartsim fuzz --seconds 3600 --preset coupled --faults osworld\n\n"
-    "dartsim fuzz my.toml --on cluster.toml\n\n"
-    "dartsim fuzz --seconds 20 --seed 7 --json - | jq .violations\n\n"
-    "dartsim fuzz --replay TOKEN --out failure"
-)
 PRESET_RUNS = 10
 """Runs of a chunk if several presets are searched, so that each of them comes soon."""
 
@@ -74,6 +66,13 @@ def fuzz(
     of events, and checks every rule; when all faults are over, everything must make progress again. A failure is
     simplified as far as possible and printed as a command that replays it, to the byte. Exit code 1: a failure was
     found, or the replayed one failed again. With --on, the tiny clusters have the latencies and speeds of CLUSTER.
+
+    Examples:
+        dartsim fuzz
+        dartsim fuzz --seconds 3600 --preset coupled --faults osworld
+        dartsim fuzz my.toml --on cluster.toml
+        dartsim fuzz --seconds 20 --seed 7 --json - | jq .violations
+        dartsim fuzz --replay TOKEN --out failure
     """
     if token is not None:
         if searched := [name for name in SEARCH_OPTIONS if _given(context, name)]:

@@ -12,14 +12,6 @@ import typer
 from dartsim.cli.console import out, plain_table, write_json
 from dartsim.cli.options import Json, file_target
 
-EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim import-latencies times.csv --column step\n\n"
-    "dartsim import-latencies times.csv --column step=action_ms --unit ms \\\n  "
-    "--column boot=boot_ms --out mine.toml\n\n"
-    "dartsim compare dartsim areal-eta4 --on cluster.toml \\\n  --profile latencies.toml"
-)
-
 
 class TimeUnit(StrEnum):
     """Units of times in a file."""
@@ -61,11 +53,18 @@ def import_latencies(
     ] = None,
     json_file: Json = None,
 ) -> None:
-    """Fit distributions to measured latencies, and write a profile for --profile.
+    r"""Fit distributions to measured latencies, and write a profile for --profile.
 
     The table and the page show how well each kind fits: the Kolmogorov-Smirnov distance is the largest difference
     between the shares of times below any value, from 0 (the same) to 1. By default the profile repeats the measured
     times themselves (kind empirical), which is right unless there are few of them.
+
+    Examples:
+        dartsim import-latencies times.csv --column step
+        dartsim import-latencies times.csv --column step=action_ms --unit ms \
+          --column boot=boot_ms --out mine.toml
+        dartsim compare dartsim areal-eta4 --on cluster.toml \
+          --profile latencies.toml
     """
     import tomli_w
 

@@ -18,15 +18,6 @@ if TYPE_CHECKING:
     from dartsim.lab.measure import Measured
     from dartsim.lab.virtual import TwinCheck
 
-EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim run --backend mock --hours 0.1 --out runs/real\n\n"
-    "dartsim measure runs/real\n\n"
-    "dartsim measure runs/real --check\n\n"
-    "dartsim run runs/real/twin.toml\n\n"
-    "dartsim run my.toml --profile runs/real/profile.toml --set rollout.num_envs=4"
-)
-
 TWIN = "twin.toml"
 """Files of a run's folder: the settings that were measured, and its whole configuration turned virtual."""
 
@@ -44,6 +35,13 @@ def measure(
 
     The twin is the same configuration in virtual time, on the cluster that was measured. --check runs it for as long
     as RUN, and compares its figures with RUN's.
+
+    Examples:
+        dartsim run --backend mock --hours 0.1 --out runs/real
+        dartsim measure runs/real
+        dartsim measure runs/real --check
+        dartsim run runs/real/twin.toml
+        dartsim run my.toml --profile runs/real/profile.toml --set rollout.num_envs=4
     """
     from dartsim.config import load, to_toml
     from dartsim.config.load import PROFILE

@@ -11,13 +11,6 @@ import typer
 
 from dartsim.cli.console import out
 
-EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim new cluster.toml\n\n"
-    "dartsim new large.toml --gpus 8 --desktops 80 --hosts 10x64GiBx32cores \\\n  --update-seconds 240 --yes\n\n"
-    "dartsim new small.toml --gpus 2 --desktops 16 --hosts 2x64GiB --yes"
-)
-
 QUESTIONS = {
     "gpus": "GPUs, for engines and trainer together",
     "desktops": "Desktops",
@@ -49,11 +42,17 @@ def new(
     workload: Annotated[str | None, typer.Option(help="Whose tasks and lengths of attempts; default osworld.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; take the defaults.")] = False,
 ) -> None:
-    """Write a file with your own cluster, which every command takes as --on FILE.
+    r"""Write a file with your own cluster, which every command takes as --on FILE.
 
     It asks for the numbers that decide most answers. All other settings are in the file too, with their meaning and
     source, ready to be edited. `dartsim import-latencies` and `dartsim measure` replace assumed latencies by measured
     ones. Without a terminal nothing is asked.
+
+    Examples:
+        dartsim new cluster.toml
+        dartsim new large.toml --gpus 8 --desktops 80 --hosts 10x64GiBx32cores \
+          --update-seconds 240 --yes
+        dartsim new small.toml --gpus 2 --desktops 16 --hosts 2x64GiB --yes
     """
     from dartsim.core.errors import ConfigError
     from dartsim.core.words import plural

@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     from dartsim.real.osworld.coverage import Coverage
     from dartsim.real.scoring.sandbox import ScorerFacts
 
-INSTALL_EXAMPLES = (
-    "Examples:\n\ndartsim osworld install --from OSWorld\n\ndartsim osworld install --ocr\n\n"
-    "dartsim osworld install --full --python python3.11"
-)
-CHECK_EXAMPLES = "Examples:\n\ndartsim osworld check osworld_tasks\n\ndartsim osworld check osworld_tasks --json -"
-
 osworld_app = typer.Typer(
     cls=CommandGroup,
     help="Install OSWorld's metrics, check which tasks can be scored, and fetch the tasks' files.",
@@ -36,7 +30,7 @@ Home = Annotated[
 ]
 
 
-@osworld_app.command("install", epilog=INSTALL_EXAMPLES)
+@osworld_app.command("install")
 def install(
     source: Annotated[
         Path | None,
@@ -58,7 +52,13 @@ def install(
     python: Annotated[str | None, typer.Option(help="Interpreter, 3.10 to 3.12; default: this one.")] = None,
     home: Home = None,
 ) -> None:
-    """Install OSWorld's own metrics in a virtual environment of their own, replacing an existing one."""
+    """Install OSWorld's own metrics in a virtual environment of their own, replacing an existing one.
+
+    Examples:
+        dartsim osworld install --from OSWorld
+        dartsim osworld install --ocr
+        dartsim osworld install --full --python python3.11
+    """
     import sys
 
     from dartsim.real.scoring import evaluator_venv as venv
@@ -76,14 +76,19 @@ def install(
     )
 
 
-@osworld_app.command("check", epilog=CHECK_EXAMPLES)
+@osworld_app.command("check")
 def check(
     folder: Annotated[Path, typer.Argument(help="Task files in OSWorld's layout.", metavar="FOLDER")],
     suite: Annotated[str, typer.Option("--list", help="Name of the list file.")] = "test_all",
     home: Home = None,
     json_file: Json = None,
 ) -> None:
-    """Show which tasks the built-in metrics can score, which need desktop-env, and which are unsupported."""
+    """Show which tasks the built-in metrics can score, which need desktop-env, and which are unsupported.
+
+    Examples:
+        dartsim osworld check osworld_tasks
+        dartsim osworld check osworld_tasks --json -
+    """
     from dartsim.envs.tasks import load_suite
     from dartsim.real.osworld.coverage import coverage
     from dartsim.real.scoring.evaluator_venv import default_home, other_version

@@ -33,14 +33,6 @@ if TYPE_CHECKING:
     from dartsim.lab.machines import MachineSplit
     from dartsim.lab.planning import MachinePlan
 
-EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim plan --on cluster.toml\n\n"
-    "dartsim plan --gpus 8 --hosts 4x64GiB --profile osworld\n\n"
-    "dartsim plan --gpus 16 --hosts 8x128GiBx32cores --profile runs/real \\\n"
-    "  --price-gpu-hour 2.5 --price-host-hour 0.8"
-)
-
 FILE = "plan.toml"
 SHOWN = 5
 """Other splits that are shown; all are in the JSON."""
@@ -76,10 +68,16 @@ def plan(
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
-    """Find the best number of desktops, split of GPUs and weight sync for given machines.
+    r"""Find the best number of desktops, split of GPUs and weight sync for given machines.
 
     Every figure is simulated, with seeds that the search did not use, and compared with its closed form; an alarm
     reports where they disagree.
+
+    Examples:
+        dartsim plan --on cluster.toml
+        dartsim plan --gpus 8 --hosts 4x64GiB --profile osworld
+        dartsim plan --gpus 16 --hosts 8x128GiBx32cores --profile runs/real \
+          --price-gpu-hour 2.5 --price-host-hour 0.8
     """
     from dartsim.cli.options import load_config
     from dartsim.lab.analytic_model import checks

@@ -21,13 +21,6 @@ if TYPE_CHECKING:
     from dartsim.lab.estimate import Estimate
     from dartsim.lab.rehearse import Rehearsal, RehearsedPart, StandIn
 
-EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim rehearse --preset osworld-8gpu\n\n"
-    "dartsim rehearse my.toml --minutes 30 --json rehearsal.json\n\n"
-    "dartsim rehearse my.toml --stand-in learner\n\n"
-    'dartsim rehearse my.toml --server "desktops of vm-1=http://vm-1:5000"'
-)
 ENGINE_CHECKS = frozenset({"real packages", "vLLM's interpreter", "engines", "model", "gpus"})
 DESKTOP_CHECKS = frozenset(
     {"real packages", "engine", "desktop image", "disk", "kvm", "screen", "evaluator", "tasks", "host"}
@@ -69,6 +62,12 @@ def rehearse(
     network of another machine, start `python -m dartsim.real.rehearsal.desktops --host 0.0.0.0 --ports 5000` there.
 
     Exit code 1 if a part falls short, 2 if the configuration cannot work.
+
+    Examples:
+        dartsim rehearse --preset osworld-8gpu
+        dartsim rehearse my.toml --minutes 30 --json rehearsal.json
+        dartsim rehearse my.toml --stand-in learner
+        dartsim rehearse my.toml --server "desktops of vm-1=http://vm-1:5000"
     """
     from dartsim.config import load
     from dartsim.lab.rehearse import num_steps, refuse_modeled

@@ -46,30 +46,6 @@ if TYPE_CHECKING:
     from dartsim.run.resume_point import ResumePoint
 
 
-EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim run\n\n"
-    "dartsim run dart --hours 8\n\n"
-    "dartsim run areal-eta4 --on cluster.toml --hours 8\n\n"
-    "dartsim run dart-measured --hours 48 --until-steady --precision 2%\n\n"
-    "dartsim config show --preset dart > my.toml\n\n"
-    "dartsim run my.toml --set rollout.num_envs=80 \\\n  --set cluster.engine.reload_seconds=20 --seed 3\n\n"
-    "dartsim run --preset dart --faults osworld\n\n"
-    "dartsim run --backend mock --hours 0.1\n\n"
-    "dartsim run --backend gym --env my_package.desktop:MyDesktop\n\n"
-    "dartsim run --preset osworld-8gpu --dry-run\n\n"
-    "dartsim run --preset osworld-8gpu --twin --hours 8\n\n"
-    "dartsim run --preset coupled --json - | jq .env_utilization"
-)
-
-RESUME_EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim resume runs/tiny-seed0\n\n"
-    "dartsim resume runs/dart-seed0 --hours 48\n\n"
-    "dartsim resume runs/tiny-seed0 --updates 1000 --json -"
-)
-
-
 def run(
     scheduler: SchedulerArgument = None,
     preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim presets`.")] = None,
@@ -98,13 +74,28 @@ def run(
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
-    """Run one system, simulated or real, and write its folder: figures, model, database, traces, report.html.
+    r"""Run one system, simulated or real, and write its folder: figures, model, database, traces, report.html.
 
     Without a configuration or preset this is the main job: a tiny vision-language model learns to click (preset
     `tiny`; with --backend desktop, the same on real desktops, preset `desktop`). It needs the extra `train`; the
     presets with a surrogate policy need nothing.
 
     Ctrl-C ends the run and writes a report of what ran.
+
+    Examples:
+        dartsim run
+        dartsim run dart --hours 8
+        dartsim run areal-eta4 --on cluster.toml --hours 8
+        dartsim run dart-measured --hours 48 --until-steady --precision 2%
+        dartsim config show --preset dart > my.toml
+        dartsim run my.toml --set rollout.num_envs=80 \
+          --set cluster.engine.reload_seconds=20 --seed 3
+        dartsim run --preset dart --faults osworld
+        dartsim run --backend mock --hours 0.1
+        dartsim run --backend gym --env my_package.desktop:MyDesktop
+        dartsim run --preset osworld-8gpu --dry-run
+        dartsim run --preset osworld-8gpu --twin --hours 8
+        dartsim run --preset coupled --json - | jq .env_utilization
     """
     from dartsim.cli.options import load_config
     from dartsim.lab.verdict import run_figures
@@ -252,6 +243,11 @@ def resume(
 
     The run's own configuration is used. Interrupted attempts restart; no trajectory is trained twice, and no stored
     trajectory is lost. The report covers the run from its first start.
+
+    Examples:
+        dartsim resume runs/tiny-seed0
+        dartsim resume runs/dart-seed0 --hours 48
+        dartsim resume runs/tiny-seed0 --updates 1000 --json -
     """
     from dartsim.lab.verdict import run_figures
     from dartsim.run.resume import resumable

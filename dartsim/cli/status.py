@@ -19,12 +19,6 @@ from dartsim.cli.console import out, plain_table, printable, write_json
 from dartsim.cli.options import JsonInstead
 from dartsim.observe.alarm import alarm_text, hours
 
-EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim status runs/dart-seed0\n\n"
-    "dartsim status runs/dart-seed0 --follow\n\n"
-    "dartsim status runs/dart-seed0 --json - \\\n  | jq '.components[] | select(.component == \"trainer\")'"
-)
 BETWEEN_SECONDS = 1.0
 SILENT_SECONDS = 60.0
 """Time after which a run in real time, which writes its status every few seconds, is reported as silent."""
@@ -38,9 +32,15 @@ def status(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep updating until the run ends.")] = False,
     each: Annotated[bool, typer.Option("--each", help="One line for each slot, not one for each state.")] = False,
 ) -> None:
-    """Show what every component of a run waits for, since when, and what ends the wait; and the run's alarms.
+    r"""Show what every component of a run waits for, since when, and what ends the wait; and the run's alarms.
 
     It reads the status file that the run writes, and does not disturb the run.
+
+    Examples:
+        dartsim status runs/dart-seed0
+        dartsim status runs/dart-seed0 --follow
+        dartsim status runs/dart-seed0 --json - \
+          | jq '.components[] | select(.component == "trainer")'
     """
     from dartsim.observe.rundir import reading
 

@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from dartsim.core.types import Task
     from dartsim.real.osworld.fetch import Downloads
 
-EXAMPLES = (
-    "Examples:\n\n"
-    "dartsim osworld fetch OSWorld/evaluation_examples --list test_nogdrive\n\n"
-    "dartsim osworld fetch OSWorld/evaluation_examples \\\n  --cache /data/dartsim --json files.json"
-)
 AT_ONCE = 8
 """Downloads at a time."""
 
@@ -38,9 +33,14 @@ def fetch(
     ] = None,
     json_file: Json = None,
 ) -> None:
-    """Download every file that a list's tasks name, and keep it by its hash.
+    r"""Download every file that a list's tasks name, and keep it by its hash.
 
     A file that changed on disk is fetched again. Runs find the files in DARTSIM_CACHE or the user's cache folder.
+
+    Examples:
+        dartsim osworld fetch OSWorld/evaluation_examples --list test_nogdrive
+        dartsim osworld fetch OSWorld/evaluation_examples \
+          --cache /data/dartsim --json files.json
     """
     from dartsim.envs.tasks import load_suite
     from dartsim.real.osworld.backend import cache_folder

@@ -35,14 +35,6 @@ if TYPE_CHECKING:
     from dartsim.lab.validation import ObjectiveEffect, Validation
 
 
-EXAMPLES = (
-    "Examples:\n\n"
-    'dartsim tune --space "rollout.num_envs=20..80,rollout.sync.mode=drain|keep" \\\n  --hours 6\n\n'
-    "dartsim tune my.toml --space space.toml --max-staleness 1 \\\n  --budget 400 --out studies/mine\n\n"
-    'dartsim tune --space "rollout.num_envs=20..80,rollout.num_workers=2..8" \\\n  '
-    "--objective trained_turns_per_minute --objective cost_per_hour \\\n  --sampler nsga2"
-)
-
 DATABASE, BEST, FRONT, PAGE = "study.db", "best.toml", "front-{}.toml", "study.html"
 DEFAULT = "steady_turns_per_minute"
 """Counts whole updates: over a window, one update more or less at its ends is worth more than most settings."""
@@ -107,10 +99,19 @@ def tune(
     ] = None,
     json_file: Json = None,
 ) -> None:
-    """Find better settings by simulation; ends with a TOML file for the real run.
+    r"""Find better settings by simulation; ends with a TOML file for the real run.
 
     The study is kept in FOLDER/study.db: the same command with --out FOLDER resumes it after Ctrl-C, or with a
     larger --budget. Trials do not depend on the number of cores. Needs the extra `lab`.
+
+    Examples:
+        dartsim tune --space "rollout.num_envs=20..80,rollout.sync.mode=drain|keep" \
+          --hours 6
+        dartsim tune my.toml --space space.toml --max-staleness 1 \
+          --budget 400 --out studies/mine
+        dartsim tune --space "rollout.num_envs=20..80,rollout.num_workers=2..8" \
+          --objective trained_turns_per_minute --objective cost_per_hour \
+          --sampler nsga2
     """
     from dartsim.cli.options import load_config
     from dartsim.core.errors import ConfigError

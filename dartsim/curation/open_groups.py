@@ -151,20 +151,6 @@ class OpenGroups:
         self.groups[group.id] = group
         return group
 
-    def upcoming(self, number: int) -> list[Task]:
-        """Return the tasks of so many next attempts, in order; tasks of new groups are drawn ahead for it."""
-        tasks = [group.task for group in self._replace]
-        for group in self._filling:
-            tasks += [group.task] * (group.planned - group.admitted)
-        begun = 0
-        while len(tasks) < number:
-            if begun == len(self._again):
-                self._again.append(self._next_task())
-            task = self._again[begun]
-            tasks += [task] * _count(self._attempts, "attempts", self._attempts.attempts(task.id))
-            begun += 1
-        return tasks[:number]
-
     def _next_task(self) -> Task:
         task: Any = self._order.next()
         if not isinstance(task, Task):

@@ -11,9 +11,9 @@ from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import EnvStartFailed, EnvStartTimedOut, InvariantViolated, cause_of
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.time_limit import TimeLimit
-from dartsim.core.types import Attempt, Task
+from dartsim.core.types import Attempt
 from dartsim.observe import DesktopState, Recorder, Track
-from dartsim.rollout.warm import WarmProvider
+from dartsim.rollout.warm import START_BACKOFF_SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class EnvCluster:
             )
         self.leases[slot] = attempt
         try:
-            env = await self._start(slot, attempt.task, self._recorder.desktops.tracks[slot])
+            env = await self._start(slot, self._recorder.desktops.tracks[slot])
         except BaseException as error:
             del self.leases[slot]
             if isinstance(error, EnvStartFailed):
@@ -105,18 +105,17 @@ class EnvCluster:
         times = self._failed.get(slot, 0)
         if times:
             self._recorder.desktops.tracks[slot].enter(DesktopState.WAIT_START)
-            failures, first = self._config.start_tries + times - 1, self._config.start_backoff_seconds
-            await asyncio.sleep(backoff_seconds(failures, first_seconds=first, max_seconds=self._rest_seconds))
+            failures = self._config.start_tries + times - 1
+            wait = backoff_seconds(failures, first_seconds=START_BACKOFF_SECONDS, max_seconds=self._rest_seconds)
+            await asyncio.sleep(wait)
 
-    async def _start(self, slot: int, task: Task, track: Track) -> AsyncEnv:
+    async def _start(self, slot: int, track: Track) -> AsyncEnv:
         config = self._config
         seconds, number = config.limits.start_seconds, 1
         while True:
             track.enter(DesktopState.STARTING)
             try:
                 with TimeLimit(seconds):
-                    if isinstance(self.provider, WarmProvider):
-                        return await self.provider.start_for(slot, task)
                     env = await started(self.provider, slot)
                 if id(env) in self._lent:
                     raise EnvStartFailed("the start returned a desktop that another slot uses")
@@ -130,7 +129,7 @@ class EnvCluster:
             if number == config.start_tries:
                 raise EnvStartFailed(f"slot {slot}: {number} starts failed, the last one: {last}") from last
             track.enter(DesktopState.WAIT_START)
-            await asyncio.sleep(backoff_seconds(number, first_seconds=config.start_backoff_seconds))
+            await asyncio.sleep(backoff_seconds(number, first_seconds=START_BACKOFF_SECONDS))
             number += 1
 
     async def _close(self, env: AsyncEnv, track: Track) -> None:

@@ -26,7 +26,6 @@ from dartsim.core.snapshots import REVERT_KEY, snapshot_key, snapshots_of
 from dartsim.core.time_limit import TimeLimit
 from dartsim.core.types import Observation, StepResult, Task
 from dartsim.rollout.snapshot_library import BOOTED, SavedState, SnapshotLibrary
-from dartsim.rollout.warm import Upcoming
 
 
 class RevertingProvider:
@@ -263,17 +262,8 @@ class RevertingDesktop:
 
 
 def must_boot(config: DesktopConfig, task: Task) -> bool:
-    """Return whether a task's set-up must neither be shared nor made ahead."""
+    """Return whether a task's set-up must not be shared."""
     return task.id in config.boot_tasks or task.domain in config.boot_tasks or task.spec.get(REVERT_KEY) == "boot"
-
-
-def shared_ahead(config: DesktopConfig, upcoming: Upcoming) -> Upcoming:
-    """Return what names those of the next attempts' tasks that may be set up ahead of them."""
-
-    def without_boots(number: int) -> Sequence[Task]:
-        return [task for task in upcoming(number) if not must_boot(config, task)]
-
-    return without_boots
 
 
 def changed_share(before: Any, after: Any, masks: Sequence[tuple[int, int, int, int]] = ()) -> float:

@@ -43,8 +43,6 @@ from dartsim.rollout import (
     Service,
     WarmProvider,
 )
-from dartsim.rollout.revert import shared_ahead
-from dartsim.rollout.warm import Upcoming
 from dartsim.run.held_out_attempts import HeldOutAttempts
 from dartsim.run.resume_point import ResumePoint
 from dartsim.run.status import SystemStatus
@@ -64,7 +62,6 @@ class ActingSystem:
         recorder: Recorder,
         transport: Callable[[Service], Service],
         weights: Weights,
-        upcoming: Upcoming | None = None,
     ) -> None:
         rollout = config.rollout
         self.recorder = recorder
@@ -80,9 +77,7 @@ class ActingSystem:
             self.revert = provider
         self.warm: WarmProvider | None = None
         if rollout.warm_envs:
-            self.warm = WarmProvider(
-                provider, rollout, recorder.desktops.tracks[rollout.num_envs :], recorder, upcoming
-            )
+            self.warm = WarmProvider(provider, rollout, recorder.desktops.tracks[rollout.num_envs :], recorder)
         self.cluster = EnvCluster(self.warm or provider, rollout, recorder)
         self.rollout = Rollout(
             self.cluster,
@@ -146,7 +141,6 @@ class System(ActingSystem):
         self.data = _data_manager(config, tasks, store, recorder, streams, successes, caches)
         self.last_status: CurationStatus | None = None
         """What admission and the next batch waited for when the run ended by itself."""
-        forks = config.desktop.revert == "fork"
         super().__init__(
             config,
             source=held_out or self.data,
@@ -155,13 +149,12 @@ class System(ActingSystem):
             recorder=recorder,
             transport=transport,
             weights=weights or Weights(0),
-            upcoming=shared_ahead(config.desktop, self.data.open_groups.upcoming) if forks else None,
         )
         self._held_out = held_out
         if held_out is not None:
             held_out.source = self.data
         self.data.withdraw = self.rollout.withdraw
-        if self.revert is not None and forks:
+        if self.revert is not None and config.desktop.revert == "fork":
             self.data.host_of = self.revert.host_of
         self.trainer = Trainer(
             held_out or learner,
@@ -173,7 +166,6 @@ class System(ActingSystem):
             before_publication=None if config.trainer.publish_wait == "nothing" else self.data.before_publication,
             # A batch that weights wait for is the one that the trainer needs next, published or not.
             held=TrainerState.WAIT_DATA if config.trainer.publish_wait == "batch" else TrainerState.WAIT_PUBLISH,
-            retry=config.trainer.retry,
         )
         recorder.status_source = SystemStatus(
             recorder=recorder, cluster=self.cluster, pool=self.pool, data=self.data, trainer=self.trainer, store=store
@@ -329,7 +321,7 @@ def _data_manager(
     rules = Rules(
         order=order,
         attempts=curation.attempts.build(),
-        turn_limits=curation.turn_limit.build(max_turns=rollout.max_turns, success_reward=curation.success_reward),
+        turn_limits=curation.turn_limit.build(max_turns=rollout.max_turns),
         admission=curation.admission.build(
             batch_groups=curation.batch.max_groups, group_size=group_size, caches=caches
         ),
@@ -348,4 +340,4 @@ def _data_manager(
 def success_pool(config: Config) -> SuccessPool | None:
     """Return the configured pool of stored successes, empty; None if there is none."""
     pool = config.curation.pool
-    return SuccessPool(pool, success_reward=config.curation.success_reward) if pool.enabled else None
+    return SuccessPool(pool) if pool.enabled else None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -13,13 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
 pytest.importorskip("httpx")
 pytest.importorskip("aiohttp")
 
-from dartsim.cli import app
-from dartsim.cli import eval as eval_command
 from dartsim.core.png import encode_png
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.oracle import oracle_text
@@ -168,28 +163,6 @@ def test_an_unreachable_endpoint_and_a_folder_of_another_evaluation_are_refused(
     assert "nothing listens" in " ".join(capsys.readouterr().err.split())
     assert dartsim("eval") == 2
     assert "there is no model to evaluate" in " ".join(capsys.readouterr().err.split())
-
-
-DOCS = Path(__file__).parents[2] / "docs"
-
-
-def documented() -> list[list[str]]:
-    """Return the arguments of every `dartsim eval` in the pages and in its help."""
-    text = eval_command.EXAMPLES + "".join(page.read_text(encoding="utf-8") for page in sorted(DOCS.glob("*.md")))
-    joined = text.replace("\\\n", " ")
-    found = re.findall(r"(?:^|[`…] ?)dartsim eval((?: [^`\n#]+)?)", joined, re.MULTILINE)
-    return [shlex.split(each) for each in found]
-
-
-@pytest.mark.parametrize("arguments", [each for each in documented() if each], ids=" ".join)
-def test_every_documented_command_is_understood(arguments: list[str]):
-    command = typer.main.get_command(app.app).commands["eval"]
-    command.make_context("eval", arguments)  # exits for an option or a value that does not exist
-
-
-def test_the_pages_have_the_three_kinds_of_policy():
-    options = {option for arguments in documented() for option in arguments}
-    assert {"RUN", "--model", "--endpoint", "--task-list", "--steps", "--attempts"} <= options
 
 
 def test_ctrl_c_keeps_what_is_scored(served: Any):

@@ -187,10 +187,10 @@ def test_latencies_alone_are_no_cluster(dartsim, capsys, times):
         assert "latencies.toml has latencies of desktops and no cluster; give it as --profile" in said
 
 
-@pytest.mark.parametrize("examples", [new.EXAMPLES, import_latencies.EXAMPLES])
+@pytest.mark.parametrize("examples", [new.new.__doc__, import_latencies.import_latencies.__doc__])
 def test_the_examples_run_one_after_another(dartsim, examples):
     Path("times.csv").write_text("step,action_ms,boot_ms\n1.0,900,20000\n2.0,1100,25000\n1.5,1000,21000\n")
-    lines = examples.replace("\\\n", " ").splitlines()
+    lines = map(str.strip, examples.replace("\\\n", " ").splitlines())
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("dartsim ")]
     assert len(commands) == 3
     if commands[-1][0] == "compare":

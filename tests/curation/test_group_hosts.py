@@ -70,12 +70,3 @@ async def test_hosts_are_forgotten_and_groups_are_not_when_a_run_resumes(made):
     again.open_groups.restore(data.open_groups.state(), {task.id: task for task in made.TASKS}, {})
     assert again.open_groups.lacking
     assert await admitted(again, range(4)) == [0, 1, 0, 1]
-
-
-async def test_the_next_tasks_are_known_and_come_in_that_order(made):
-    data, alike = (made.make(num_envs=8, attempts=4) for _ in range(2))
-    await data.admit(0)
-    said = [task.id for task in data.open_groups.upcoming(7)]
-    assert said == [task.id for task in data.open_groups.upcoming(9)][:7]
-    assert [(await data.admit(slot)).task.id for slot in range(1, 8)] == said
-    assert [(await alike.admit(slot)).task.id for slot in range(8)][1:] == said, "drawing ahead changes no order"

@@ -15,7 +15,7 @@ from dartsim.core.checks import check_snapshots
 from dartsim.core.errors import EnvBroken, EnvFault, EnvStartFailed, EnvStartTimedOut, ScoreUnavailable
 from dartsim.core.snapshots import snapshot_key
 from dartsim.core.types import Observation, StepResult, Task
-from dartsim.rollout.revert import RevertingProvider, changed_share, shared_ahead
+from dartsim.rollout.revert import RevertingProvider, changed_share
 from dartsim.rollout.snapshot_library import SnapshotLibrary
 from dartsim.sim import run_virtual
 
@@ -392,11 +392,6 @@ async def test_all_desktops_are_closed_though_one_hangs():
     await made.close_all()
     assert (made.counts["fault/close"], loop.time() - began) == (1, 120.0)
     assert not hosts.live
-
-
-def test_tasks_that_boot_are_not_set_up_ahead():
-    config = DesktopConfig(revert="fork", boot_tasks=["task-1", "even"])
-    assert [task.id for task in shared_ahead(config, lambda number: TASKS[:number])(4)] == ["task-3"]
 
 
 PLANS = st.lists(

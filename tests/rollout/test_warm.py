@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.config.sections.rollout import RolloutConfig
-from dartsim.core.errors import EnvBroken, EnvStartFailed
-from dartsim.core.types import Task
+from dartsim.core.errors import EnvStartFailed
 from dartsim.rollout import WarmProvider
 from dartsim.rollout.warm import fitting_spares
 from dartsim.sim import run_virtual
@@ -109,14 +108,14 @@ async def test_a_slot_that_is_cancelled_gives_back_what_it_was_handed(fakes):
 
 async def test_a_spare_that_does_not_start_is_tried_again_and_counted(fakes):
     provider = fakes.Provider([(2.0, FAILED), (2.0, FAILED)])
-    warm, recorder = make(fakes, provider, start_backoff_seconds=4.0)
+    warm, recorder = make(fakes, provider)
     running = asyncio.create_task(warm.run())
     await asyncio.sleep(60.0)
     assert recorder.counts["fault/start"] == 2
     assert warm.num_ready == 1
     await stop(running)
     assert provider.live == 0
-    assert fakes.spent(recorder.desktops)["WAIT_START"] == 12.0
+    assert fakes.spent(recorder.desktops)["WAIT_START"] == 15.0
 
 
 @given(
@@ -153,73 +152,3 @@ def test_places_are_never_exceeded_and_nothing_is_left(fakes, num_envs, num_spar
         assert most <= num_envs + num_spares
 
     run_virtual(main())
-
-
-def tasks(*ids):
-    return [Task(name, "Do it.") for name in ids]
-
-
-class Upcoming:
-    """The tasks of the next attempts, which ``take`` begins one after the other."""
-
-    def __init__(self, *ids):
-        self.left = tasks(*ids)
-
-    def __call__(self, number):
-        return self.left[:number]
-
-    def take(self):
-        return self.left.pop(0)
-
-
-def ahead(fakes, provider, upcoming, num_spares=1, **config):
-    recorder = fakes.recorder(1 + num_spares)
-    tracks = recorder.desktops.tracks[1:]
-    warm = WarmProvider(provider, RolloutConfig(num_envs=1, **config), tracks, recorder, upcoming)
-    return warm, recorder, asyncio.ensure_future(warm.run())
-
-
-async def test_spares_are_set_up_for_the_next_tasks(fakes):
-    provider, upcoming = fakes.Provider(), Upcoming("a", "b", "c")
-    warm, recorder, spares = ahead(fakes, provider, upcoming)
-    await asyncio.sleep(10.0)
-    for name in "abc":
-        began, task = fakes.now(), upcoming.take()
-        assert task.id == name
-        desktop = await warm.start_for(0, task)
-        await desktop.reset(task, seed=9)
-        assert fakes.now() == began, "booted and set up already"
-        await desktop.close()
-        await asyncio.sleep(10.0)
-    assert recorder.counts["warm/hits"] == 3
-    assert [len(desktop.seeds) for desktop in provider.desktops[:3]] == [1, 1, 1]
-    await stop(spares)
-    assert all(desktop.closed_at is not None for desktop in provider.desktops)
-
-
-async def test_a_spare_serves_no_other_task_and_is_given_up_in_the_end(fakes):
-    provider, upcoming = fakes.Provider(), Upcoming("a", "b", "c", "d")
-    warm, recorder, spares = ahead(fakes, provider, upcoming)
-    await asyncio.sleep(10.0)
-    upcoming.take()  # of a slot that never comes
-    for _ in range(2):
-        began, task = fakes.now(), upcoming.take()
-        desktop = await warm.start_for(0, task)
-        await desktop.reset(task, seed=9)
-        assert fakes.now() - began == 6.0, "a boot and a set-up"
-        await desktop.close()
-        await asyncio.sleep(10.0)
-    assert recorder.counts["warm/unwanted"] == 1
-    task = upcoming.take()
-    await (await warm.start_for(0, task)).close()
-    assert recorder.counts["warm/hits"] == 1
-    await stop(spares)
-
-
-async def test_a_spare_that_cannot_be_set_up_is_torn_down_and_another_one_tried_later(fakes):
-    provider = fakes.Provider(faults={"reset": EnvBroken("the screen is black")})
-    _, recorder, spares = ahead(fakes, provider, Upcoming("a", "b"))
-    await asyncio.sleep(60.0)
-    assert 2 <= recorder.counts["warm/failed"] < 6
-    await stop(spares)
-    assert all(desktop.closed_at is not None for desktop in provider.desktops)

@@ -15,7 +15,6 @@ from dartsim.config import from_tree, load, merge, preset
 from dartsim.core.errors import LearnerFault, StoreFull
 from dartsim.core.types import Ending, TrajectoryState
 from dartsim.rollout.service import RolloutService
-from dartsim.run.backends.modeled import SimDesktops
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build
 from dartsim.run.system import only_error
@@ -254,18 +253,6 @@ def test_whatever_the_scheduler_and_the_faults_everything_adds_up_and_nothing_is
     check_all(config)
 
 
-def test_desktops_that_save_no_states_are_set_up_ahead(monkeypatch):
-    monkeypatch.setattr(SimDesktops, "saves_states", lambda self, config: False)
-    faults = {"kinds": {"setup_blind": {"share": 0.05}, "start_failed": {"share": 0.05}}}
-    config = small(desktop={"revert": "fork"}, rollout={"warm_envs": 2}, cluster={"faults": faults})
-    system, store, _ = run(config)
-    check_drained(system)
-    check_accounts(system, store)
-    counts = system.recorder.counts
-    assert counts["warm/hits"] > 10
-    assert counts["warm/failed"] > 0
-
-
 @pytest.mark.soak
 @settings(max_examples=500)
 @given(configs(), st.integers(0, 100))
@@ -353,12 +340,6 @@ def test_updates_that_always_fail_train_nothing_and_lose_nothing():
     assert system.recorder.counts["fault/update"] == system.recorder.counts["failed_updates"] >= 2
     assert (system.data.ledger.trained, store.published) == (0, {0})
     assert system.recorder.counts["admitted_turns"] == 0
-
-
-def test_updates_that_fail_too_often_end_the_run_with_the_fault():
-    config = small(cluster={"faults": always("update_failed")}, trainer={"retry": {"max_failures": 2}})
-    with pytest.raises(LearnerFault, match="update 1: an update fails"):
-        run(config)
 
 
 def test_a_run_can_end_after_so_many_updates():
