@@ -166,8 +166,8 @@ def _refuse_unfinished(path: Path) -> None:
     if not (path / CONFIG).is_file() or (path / SUMMARY).is_file():
         return
     raise ConfigError(
-        f"{path} is a run that has not ended: it has no {SUMMARY} yet; `dartsim status {path}` says whether it is "
-        f"running or has crashed, and `dartsim resume {path}` goes on with a crashed one"
+        f"{path} is a run that has not ended: it has no {SUMMARY} yet; `dartsim show {path}` says whether it is "
+        f"running or has crashed, and `dartsim run {path}` goes on with a crashed one"
     )
 
 
@@ -281,7 +281,7 @@ def refuse_held(folder: Path) -> NoReturn:
         ConfigError: Always.
     """
     raise ConfigError(
-        f"{folder} is held by a process that runs it now; wait until it has ended, or stop it (`dartsim status "
+        f"{folder} is held by a process that runs it now; wait until it has ended, or stop it (`dartsim show "
         f"{folder}` says how far it is)"
     ) from None
 

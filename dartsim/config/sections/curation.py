@@ -88,13 +88,13 @@ class PoolConfig(Section):
     enabled: bool = Field(False, description="Add a stored success to a group in which all attempts failed.")
     online: bool = Field(True, description="Store the run's own successes.")
     file: str | None = Field(
-        None, description="Folder of successes to start with, from `dartsim collect`; none: empty."
+        None, description="Folder of successes to start with, from `dartsim eval --keep-successes`; none: empty."
     )
     collected_per_task: int = Field(
         0, ge=0, description="Successes of the oracle per task, stored before the run (mock tasks only)."
     )
     keep_per_task: int = Field(
-        1, ge=0, description="The run's own successes kept per task, for `dartsim collect --run`."
+        1, ge=0, description="The run's own successes kept per task in RUN/successes, a pool for other runs."
     )
     max_per_task: Positive = Field(8, description="Largest number of stored successes per task; the newest are kept.")
     max_solved: int = Field(
