@@ -19,11 +19,11 @@ from dartsim.cli.console import errors, out, plain_table, printable, write_json
 from dartsim.cli.options import Backend, Json, Out, Overrides, Workers, backend_overrides, new_folder
 from dartsim.cli.signals import report_interrupt
 from dartsim.core.errors import ConfigError
-from dartsim.observe.rundir import CONFIG, RunDir, held, is_held, read_run, reading, refuse_held
 from dartsim.run.model_folder import model_folder
 
 if TYPE_CHECKING:
     from dartsim.config import Config
+    from dartsim.observe.rundir import RunDir
 
 
 class Split(StrEnum):
@@ -120,6 +120,8 @@ def evaluate(
           --keep-successes runs/pool
         dartsim eval runs/desktop-seed0 --rescore
     """
+    from dartsim.observe.rundir import CONFIG
+
     if rescore:
         _rescore(target, json_file)
         return
@@ -161,6 +163,8 @@ def evaluate(
 
 def _run_of(target: Path | None, preset: str | None) -> RunDir | None:
     """Return the finished run whose model is evaluated; None if a configuration is named."""
+    from dartsim.observe.rundir import read_run
+
     if target is None or not target.is_dir():
         return None
     run = read_run(target)
@@ -180,6 +184,7 @@ def _evaluate(
     keep: Path | None,
 ) -> dict[str, Any]:
     """Make the attempts that have no score yet, and return the figures of all."""
+    from dartsim.observe.rundir import held, is_held, refuse_held
     from dartsim.run.evaluation_results import EvaluationFolder
     from dartsim.run.policy_evaluation import EvaluationPlan, evaluate_policy, evaluation_figures
     from dartsim.run.prepare import prepare_run
@@ -266,6 +271,7 @@ def _rescore(folder: Path | None, json_file: str | None) -> None:
     """Score a run's stored attempts again, and exit with 1 if a score differs from the stored one."""
     if folder is None:
         raise ConfigError("--rescore needs the folder of a run")
+    from dartsim.observe.rundir import reading
     from dartsim.run.rescore import rescore
 
     with reading(folder):
