@@ -74,7 +74,6 @@ class Shape:
             f"rollout.num_envs={self.num_envs}",
             f"rollout.warm_envs={self.warm_envs}",
             f"rollout.max_turns={self.turns}",
-            "rollout.start_backoff_seconds=1.0",
             'curation.turn_limit.rule="fixed"',
             'curation.attempts.rule="fixed"',
             "curation.attempts.group_size=2",

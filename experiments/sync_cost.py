@@ -47,9 +47,9 @@ STANDIN = Path(__file__).resolve().parent.parent / "tests" / "real" / "engines" 
 STANDIN_START_SECONDS = 5.0
 """Of the stand-in; vLLM's own start with a 7B model takes minutes."""
 PLANS = {
-    "rolling_keep": SyncConfig(mode="keep", workers_at_a_time=1, retry_seconds=1.0),
-    "global_pause": SyncConfig(mode="keep", workers_at_a_time="all", retry_seconds=1.0),
-    "restart": SyncConfig(mode="restart", workers_at_a_time=1, retry_seconds=1.0),
+    "rolling_keep": SyncConfig(mode="keep", workers_at_a_time=1),
+    "global_pause": SyncConfig(mode="keep", workers_at_a_time="all"),
+    "restart": SyncConfig(mode="restart", workers_at_a_time=1),
 }
 
 

@@ -38,7 +38,7 @@ def plan(config: Config) -> dict[str, Any]:
     missing = missing_requirements(config, needed)
     if checked is not None and checked.refused:
         found = f"{len(checked.refused)} of {checked.num_listed} cannot run here, and the run refuses to leave them out"
-        missing.append(DoctorCheck("tasks", MISSING, found, "--set tasks.unsupported=skip --set tasks.missing=skip"))
+        missing.append(DoctorCheck("tasks", MISSING, found, "--set tasks.unsupported=skip"))
     return {
         "name": config.name,
         "preset": config.preset,

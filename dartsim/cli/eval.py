@@ -19,6 +19,7 @@ from dartsim.cli.console import errors, out, plain_table, printable, write_json
 from dartsim.cli.options import Backend, Json, Out, Overrides, Workers, backend_overrides, new_folder
 from dartsim.cli.signals import report_interrupt
 from dartsim.core.errors import ConfigError
+from dartsim.core.rewards import SUCCESS
 from dartsim.run.model_folder import model_folder
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def _evaluate(
         )
     path = out_folder or new_folder(f"eval-{EvaluationFolder(Path(), policy.name).model}")
     meaning = served.token_meaning(config) if served is not None and keep is not None else None
-    results = EvaluationFolder(path, policy.name, meaning, config.curation.success_reward)
+    results = EvaluationFolder(path, policy.name, meaning)
     results.check(config, chosen, policy.weights)
     if is_held(path):
         refuse_held(path)
@@ -236,7 +237,7 @@ def _evaluate(
         "split": split or (Split.HELD_OUT if prepared.held_out else Split.ALL),
         "temperature": config.policy.temperature,
         "interval": "95 %, Wilson, over tasks",
-        **evaluation_figures(plan, ended, success=config.curation.success_reward),
+        **evaluation_figures(plan, ended, success=SUCCESS),
     }
     if keep is not None:
         source = {"kind": "model", "name": policy.name, "version": policy.version, "attempts_per_task": plan.attempts}
@@ -358,7 +359,7 @@ def _with_model(file: Path | None, preset: str | None, overrides: Sequence[str])
 
 def _neutral() -> list[str]:
     """Return overrides for what an evaluation does not do."""
-    return ["run.target_success=none", "curation.pool.file=none", "policy.warm_start_steps=0"]
+    return ["run.target_success=none", "curation.pool.file=none"]
 
 
 def _task_list(file: Path) -> list[str]:

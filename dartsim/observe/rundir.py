@@ -21,15 +21,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.core.files import below, refuse_links
-from dartsim.observe.figures import series
-from dartsim.observe.idle import idle
-from dartsim.observe.perfetto import perfetto
-from dartsim.observe.recorder import Recorder
-from dartsim.observe.timeline import timeline
+
+if TYPE_CHECKING:
+    from dartsim.observe.recorder import Recorder
 
 LOCK = "run.lock"
 CONFIG = "config.toml"
@@ -109,6 +107,12 @@ def write_run(
             ``bias`` may be added (see ``dartsim.observe.report``).
         meta: ``name``, ``preset``, ``seed``, ``event_hash``, ``surrogate``, versions, …
     """
+    # Imported here: whoever only reads a run needs no numpy.
+    from dartsim.observe.figures import series
+    from dartsim.observe.idle import idle
+    from dartsim.observe.perfetto import perfetto
+    from dartsim.observe.timeline import timeline
+
     path.mkdir(parents=True, exist_ok=True)
     write_text(path / CONFIG, config_toml)
     everything = {**meta, **summary}

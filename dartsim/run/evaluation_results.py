@@ -26,13 +26,13 @@ from typing import Any, NamedTuple
 from dartsim.config import Config, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.core.png import png_of
-from dartsim.core.rewards import reaches
+from dartsim.core.rewards import SUCCESS, reaches
 from dartsim.core.types import Score, Task, Trajectory
 from dartsim.observe.rundir import CONFIG, LOCK, write_text
 
 SCHEMA = 1
 IDENTITY, RESULT, TRAJECTORY, ATTEMPT = "evaluation.json", "result.txt", "traj.jsonl", "attempt.json"
-SUCCESS = "success"
+KEPT = "success"
 LAYOUT = ("pyautogui", "screenshot")
 """Action space and observation type, which OSWorld's layout has as folders."""
 MEASURED = {
@@ -79,16 +79,12 @@ class EvaluationFolder:
         path: The folder.
         model: Name of what is evaluated.
         token_meaning: If successes are kept: what the model's tokens mean (``pool_files.token_meaning``).
-        success: Smallest score of a success.
     """
 
-    def __init__(
-        self, path: Path, model: str, token_meaning: Mapping[str, Any] | None = None, success: float = 1.0
-    ) -> None:
+    def __init__(self, path: Path, model: str, token_meaning: Mapping[str, Any] | None = None) -> None:
         self.path = path
         self.model = file_name(model)
         self._token_meaning = token_meaning
-        self._success = success
 
     def check(self, config: Config, tasks: Sequence[Task], weights: str) -> None:
         """Refuse a folder that holds anything but the same evaluation; nothing is written.
@@ -139,7 +135,7 @@ class EvaluationFolder:
         score = _score(folder / RESULT)
         file = folder / ATTEMPT
         found = read_object(file, "an attempt's results") if file.is_file() else {}
-        if self._is_kept(score) and not (folder / SUCCESS).is_dir():
+        if self._is_kept(score) and not (folder / KEPT).is_dir():
             raise ConfigError(f"{folder} is a success that was not kept; evaluate again in another folder with --out")
         try:
             cause = found.get("cause")
@@ -186,7 +182,7 @@ class EvaluationFolder:
         )
         write_text(part / ATTEMPT, json.dumps(asdict(result)) + "\n")
         if self._is_kept(result.score):
-            self._write_pool(part / SUCCESS, [trajectory], {})
+            self._write_pool(part / KEPT, [trajectory], {})
         if result.score is not None:
             write_text(part / RESULT, f"{result.score}\n")
         shutil.rmtree(target, ignore_errors=True)
@@ -194,13 +190,13 @@ class EvaluationFolder:
         return result
 
     def _is_kept(self, score: float | None) -> bool:
-        return self._token_meaning is not None and score is not None and reaches(score, self._success)
+        return self._token_meaning is not None and score is not None and reaches(score, SUCCESS)
 
     def write_pool(self, pool: Path, planned: Iterable[tuple[AttemptKey, Task, int]], source: Mapping[str, Any]) -> int:
         """Write the kept successes as one pool, in the plan's order, and return their number."""
         from dartsim.real.pool_files import read_pool
 
-        kept = ((self.folder(key) / SUCCESS, task) for key, task, _ in planned)
+        kept = ((self.folder(key) / KEPT, task) for key, task, _ in planned)
         found = (read_pool(folder, [task]).successes for folder, task in kept if folder.is_dir())
         return self._write_pool(pool, chain.from_iterable(found), source)
 

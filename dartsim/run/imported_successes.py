@@ -8,6 +8,7 @@ from typing import Any
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError, NothingCollected
+from dartsim.core.rewards import SUCCESS
 from dartsim.core.types import Trajectory
 from dartsim.real.osworld.result_import import ImportCounts, import_attempts
 from dartsim.real.pool_files import pool_source, token_meaning, write_pool
@@ -34,12 +35,11 @@ def import_successes(
     if pool.exists() and pool_source(pool).get("kind") != IMPORTED:
         raise ConfigError(f"{pool} already exists; name another folder with --keep-successes")
     tasks, writer, counts = prepare(config).tasks, reply_writer(vlm_config(config)), ImportCounts()
-    least = config.curation.success_reward
     turns, solved = 0, set()
 
     def attempts() -> Iterator[Trajectory]:
         nonlocal turns
-        for success in import_attempts(results, config, tasks, writer, counts, min_score=least, on_step=on_step):
+        for success in import_attempts(results, config, tasks, writer, counts, min_score=SUCCESS, on_step=on_step):
             turns += len(success.turns)
             solved.add(success.attempt.task.id)
             yield success

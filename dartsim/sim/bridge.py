@@ -93,12 +93,7 @@ class BridgeEnvironment(SimEnvironment):
         self._stepping = True
         try:
             while self.peek() <= due:
-                self._step(_raise_failure)
+                self._step()
         finally:
             self._stepping = False
             self._arm()
-
-
-def _raise_failure(event: simpy.Event) -> None:
-    """Raise the failure of a SimPy event that nothing waits for; the loop's exception handler gets it."""
-    raise event._value

@@ -21,7 +21,7 @@ from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dartsim.sim.environment import SimEnvironment
-    from dartsim.sim.event_heap import Cancellable
+    from dartsim.sim.event_heap import Timer
 
 CoreJob = list[Any]
 """A running job: [virtual finish time, number, demand, nominal seconds, future or None once it has left].
@@ -83,7 +83,7 @@ class SharedCores:
         self._lag = 0.0  # free: virtual time = now - lag
         self._virtual = 0.0  # contended: virtual time = _virtual + (now - _since) * rate
         self._since = 0.0
-        self._timer: Cancellable | None = None
+        self._timer: Timer | None = None
         self._ring_timer = self._ring  # bound once
         self._armed = math.inf
         self._done_core_seconds = 0.0

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from dartsim.sim.environment import SimEnvironment
-    from dartsim.sim.event_heap import Cancellable
+    from dartsim.sim.event_heap import Timer
     from dartsim.sim.gpu import GpuProfile
 
 WAITING: Final = 0
@@ -150,7 +150,7 @@ class FluidEngine:
         self._image_seconds: float = profile.image_seconds
         self._sequence_seconds: float = profile.sequence_seconds
         self._fire_timer = self._fire  # bound once: binding it at each arming costs more than the call
-        self._handle: Cancellable | None = None
+        self._handle: Timer | None = None
         self._armed = 0.0
         self._busy_seconds = 0.0
         self._since: float | None = None  # since when it computes

@@ -14,7 +14,7 @@ from simpy.core import EmptySchedule, Infinity
 from simpy.events import NORMAL
 
 from dartsim.core.errors import Forbidden
-from dartsim.sim.event_heap import EventHeap, Timer
+from dartsim.sim.event_heap import EventHeap
 
 
 class SimEnvironment(EventHeap, simpy.Environment):
@@ -22,12 +22,25 @@ class SimEnvironment(EventHeap, simpy.Environment):
 
     Attributes:
         loop: The asyncio loop that drives it, or None while it is used alone, as plain SimPy.
+        on_failure: Gets a failed event that nothing waits for.
     """
 
     def __init__(self) -> None:
         simpy.Environment.__init__(self, 0.0)
         EventHeap.__init__(self)
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.on_failure: Callable[[simpy.Event], None] = _raise_failure
+
+    def schedule(self, event: simpy.Event, priority: int = NORMAL, delay: float = 0.0) -> None:
+        """Let a SimPy event happen after ``delay`` seconds."""
+        self.call_with_priority(self._now + delay, priority, self._happen, event)
+
+    def _happen(self, event: Any) -> None:
+        callbacks, event.callbacks = event.callbacks, None
+        for callback in callbacks:
+            callback(event)
+        if not event._ok and not hasattr(event, "_defused"):
+            self.on_failure(event)
 
     def step(self) -> None:
         """Process the next entry.
@@ -37,13 +50,9 @@ class SimEnvironment(EventHeap, simpy.Environment):
             Forbidden: If an event loop drives this environment.
         """
         self._must_be_free()
-        item = self.head()
-        if item.__class__ is Timer:
-            self._step(_never)
-            return
-        if item is not None:
-            self._queue.append((self.peek(), NORMAL, 0, self.pop()))  # SimPy's own queue, for its own step
-        simpy.Environment.step(self)
+        if self.peek() == Infinity:
+            raise EmptySchedule
+        self._step()
 
     def run(self, until: Any = None) -> Any:
         self._must_be_free()
@@ -53,27 +62,17 @@ class SimEnvironment(EventHeap, simpy.Environment):
         if self.loop is not None:
             raise Forbidden("an event loop drives this environment: await instead of calling run() or step()")
 
-    def _step(self, on_failure: Callable[[simpy.Event], None]) -> None:
-        """Process the next entry; ``on_failure`` gets a failed event that nothing waits for."""
-        when = self.peek()
-        if when == Infinity:
-            raise EmptySchedule
-        self._now = when
-        item = self.pop()  # peek saw to it that no cancelled timer comes first
-        if item.__class__ is Timer:
-            call: Any = item._call
-            item._call = None
-            call[0](*call[1:])
-            return
-        callbacks, item.callbacks = item.callbacks, None
-        for callback in callbacks:
-            callback(item)
-        if not item._ok and not hasattr(item, "_defused"):
-            on_failure(item)
+    def _step(self) -> None:
+        """Move the clock to the next entry and call it; ``peek`` has seen to it that no cancelled one comes first."""
+        self._now = self.peek()
+        timer = self.pop()
+        call: Any = timer._call
+        timer._call = None
+        call[0](*call[1:])
 
 
-def _never(event: simpy.Event) -> None:
-    raise AssertionError(f"a timer failed as the event {event}")
+def _raise_failure(event: simpy.Event) -> None:
+    raise event._value
 
 
 async def wait(event: simpy.Event) -> Any:

@@ -14,15 +14,15 @@
 #define NUMBER_BITS 56 /* of an entry's rank; the priority is in the bits above */
 
 static PyObject *wake_sleeper, *future_type, *no_arguments; /* loaded once */
-static PyObject *s_context, *s_callbacks, *s_ok, *s_defused, *s_limits, *s_alarm, *s_max_events, *s_ring, *s_waiting, *s_stalled,
-    *s_too_many_events, *s_world_failed, *s_callback_failed, *s_cancelled, *s_set_result;
+static PyObject *s_context, *s_limits, *s_alarm, *s_max_events, *s_ring, *s_waiting, *s_stalled, *s_too_many_events,
+    *s_callback_failed, *s_cancelled, *s_set_result;
 
 /* Handles and timers. */
 
 typedef struct {
     PyObject_HEAD
     PyObject *call;    /* (callback, *args); None once cancelled or run */
-    PyObject *context; /* NULL in timers of the world */
+    PyObject *context; /* NULL in a world's timer */
 } Soon;
 
 typedef struct Heap Heap;
@@ -31,12 +31,12 @@ typedef struct {
     Soon soon;
     Heap *env;
     double when;
-} Later; /* a LaterHandle or a Timer */
+} Timer;
 
 typedef struct {
     double when;
     long long rank; /* (priority, number) */
-    PyObject *item;
+    Timer *timer;
 } Entry;
 
 struct Heap {
@@ -47,11 +47,9 @@ struct Heap {
     long long number, num_dead;
 };
 
-static PyTypeObject SoonType, LaterType, TimerType, HeapType, QueueType;
+static PyTypeObject SoonType, TimerType, HeapType, QueueType;
 
-#define IS_LATER(item) (Py_TYPE(item) == &LaterType)
-#define IS_TIMER(item) (Py_TYPE(item) == &TimerType)
-#define IS_DEAD(item) ((IS_LATER(item) || IS_TIMER(item)) && ((Soon *)(item))->call == Py_None)
+#define IS_DEAD(timer) ((timer)->soon.call == Py_None)
 
 static int soon_traverse(Soon *self, visitproc visit, void *arg) {
     Py_VISIT(self->call);
@@ -72,17 +70,17 @@ static void soon_dealloc(Soon *self) {
     Py_TYPE(self)->tp_free(self);
 }
 
-static int later_traverse(Later *self, visitproc visit, void *arg) {
+static int timer_traverse(Timer *self, visitproc visit, void *arg) {
     Py_VISIT(self->env);
     return soon_traverse(&self->soon, visit, arg);
 }
 
-static int later_clear(Later *self) {
+static int timer_clear(Timer *self) {
     Py_CLEAR(self->env);
     return soon_clear(&self->soon);
 }
 
-static void later_dealloc(Later *self) {
+static void timer_dealloc(Timer *self) {
     PyObject_GC_UnTrack(self);
     Py_XDECREF(self->soon.call);
     Py_XDECREF(self->soon.context);
@@ -128,7 +126,7 @@ static PyObject *soon_repr(Soon *self) {
 
 static int compact(Heap *env);
 
-static PyObject *later_cancel(Later *self, PyObject *ignored) {
+static PyObject *timer_cancel(Timer *self, PyObject *ignored) {
     if (self->soon.call != Py_None) {
         Py_SETREF(self->soon.call, Py_NewRef(Py_None));
         Heap *env = self->env;
@@ -141,14 +139,14 @@ static PyObject *later_cancel(Later *self, PyObject *ignored) {
     Py_RETURN_NONE;
 }
 
-static PyObject *later_when(Later *self, PyObject *ignored) { return PyFloat_FromDouble(self->when); }
+static PyObject *timer_when(Timer *self, PyObject *ignored) { return PyFloat_FromDouble(self->when); }
 
-static PyObject *later_repr(Later *self) {
+static PyObject *timer_repr(Timer *self) {
     PyObject *when = PyFloat_FromDouble(self->when), *text = NULL;
     if (when != NULL && self->soon.call == Py_None)
-        text = PyUnicode_FromFormat("<LaterHandle at %R cancelled>", when);
+        text = PyUnicode_FromFormat("<Timer at %R cancelled>", when);
     else if (when != NULL)
-        text = PyUnicode_FromFormat("<LaterHandle at %R %R>", when, self->soon.call);
+        text = PyUnicode_FromFormat("<Timer at %R %R>", when, self->soon.call);
     Py_XDECREF(when);
     return text;
 }
@@ -159,19 +157,17 @@ static PyMethodDef soon_methods[] = {
     {"get_context", (PyCFunction)soon_get_context, METH_NOARGS, NULL},
     {NULL},
 };
-static PyMethodDef later_methods[] = {
-    {"cancel", (PyCFunction)later_cancel, METH_NOARGS, NULL},
+static PyMethodDef timer_methods[] = {
+    {"cancel", (PyCFunction)timer_cancel, METH_NOARGS, NULL},
     {"cancelled", (PyCFunction)soon_cancelled, METH_NOARGS, NULL},
-    {"when", (PyCFunction)later_when, METH_NOARGS, NULL},
+    {"when", (PyCFunction)timer_when, METH_NOARGS, NULL},
     {NULL},
 };
 static PyMemberDef soon_members[] = {
-    {"_call", T_OBJECT, offsetof(Soon, call), READONLY},
+    {"_call", T_OBJECT, offsetof(Soon, call)}, /* a world's timer is marked as run by Python, too */
     {"_context", T_OBJECT, offsetof(Soon, context), READONLY},
     {NULL},
 };
-/* A world's timer is marked as run by Python, too. */
-static PyMemberDef timer_members[] = {{"_call", T_OBJECT, offsetof(Soon, call)}, {NULL}};
 
 static PyTypeObject SoonType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dartsim.sim.event_heap.SoonHandle",
@@ -185,26 +181,16 @@ static PyTypeObject SoonType = {
     .tp_methods = soon_methods,
     .tp_members = soon_members,
 };
-static PyTypeObject LaterType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dartsim.sim.event_heap.LaterHandle",
-    .tp_basicsize = sizeof(Later),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .tp_base = &SoonType,
-    .tp_dealloc = (destructor)later_dealloc,
-    .tp_traverse = (traverseproc)later_traverse,
-    .tp_clear = (inquiry)later_clear,
-    .tp_repr = (reprfunc)later_repr,
-    .tp_methods = later_methods,
-};
 static PyTypeObject TimerType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dartsim.sim.event_heap.Timer",
-    .tp_basicsize = sizeof(Later),
+    .tp_basicsize = sizeof(Timer),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .tp_dealloc = (destructor)later_dealloc,
-    .tp_traverse = (traverseproc)later_traverse,
-    .tp_clear = (inquiry)later_clear,
-    .tp_methods = later_methods,
-    .tp_members = timer_members,
+    .tp_base = &SoonType,
+    .tp_dealloc = (destructor)timer_dealloc,
+    .tp_traverse = (traverseproc)timer_traverse,
+    .tp_clear = (inquiry)timer_clear,
+    .tp_repr = (reprfunc)timer_repr,
+    .tp_methods = timer_methods,
 };
 
 /* The heap. */
@@ -235,31 +221,31 @@ static void sift_down(Entry *entries, Py_ssize_t size, Py_ssize_t place, Entry e
     entries[place] = entry;
 }
 
-/* Steals the reference to item. */
-static int push(Heap *self, double when, long long priority, PyObject *item) {
+/* Steals the reference to timer. */
+static int push(Heap *self, double when, long long priority, Timer *timer) {
     if (self->size == self->room) {
         Py_ssize_t room = self->room ? 2 * self->room : 64;
         Entry *entries = PyMem_Realloc(self->entries, (size_t)room * sizeof(Entry));
         if (entries == NULL) {
-            Py_DECREF(item);
+            Py_DECREF(timer);
             PyErr_NoMemory();
             return -1;
         }
         self->entries = entries;
         self->room = room;
     }
-    Entry entry = {when, priority * (1LL << NUMBER_BITS) + self->number++, item};
+    Entry entry = {when, priority * (1LL << NUMBER_BITS) + self->number++, timer};
     sift_up(self->entries, self->size++, entry);
     return 0;
 }
 
 /* Returns the reference that the heap had. */
-static PyObject *pop(Heap *self) {
-    PyObject *item = self->entries[0].item;
+static Timer *pop(Heap *self) {
+    Timer *timer = self->entries[0].timer;
     Entry last = self->entries[--self->size];
     if (self->size)
         sift_down(self->entries, self->size, 0, last);
-    return item;
+    return timer;
 }
 
 static int compact(Heap *self) {
@@ -269,12 +255,12 @@ static int compact(Heap *self) {
     if (entries == NULL || dead == NULL)
         goto failed;
     for (Py_ssize_t i = 0; i < size; i++)
-        if (!IS_DEAD(old[i].item))
+        if (!IS_DEAD(old[i].timer))
             entries[kept++] = old[i];
-        else if (PyList_Append(dead, old[i].item) < 0)
+        else if (PyList_Append(dead, (PyObject *)old[i].timer) < 0)
             goto failed;
         else
-            Py_DECREF(old[i].item); /* the list has another reference */
+            Py_DECREF(old[i].timer); /* the list has another reference */
     for (Py_ssize_t place = kept / 2 - 1; place >= 0; place--)
         sift_down(entries, kept, place, entries[place]);
     self->entries = entries;
@@ -290,11 +276,11 @@ failed:
     return -1;
 }
 
-static PyObject *head(Heap *self) {
+static Timer *head(Heap *self) {
     while (self->size) {
-        PyObject *item = self->entries[0].item;
-        if (!IS_DEAD(item))
-            return item;
+        Timer *timer = self->entries[0].timer;
+        if (!IS_DEAD(timer))
+            return timer;
         Py_DECREF(pop(self));
         self->num_dead--;
     }
@@ -308,7 +294,7 @@ static int heap_init(Heap *self, PyObject *args, PyObject *kwargs) {
 
 static int heap_traverse(Heap *self, visitproc visit, void *arg) {
     for (Py_ssize_t i = 0; i < self->size; i++)
-        Py_VISIT(self->entries[i].item);
+        Py_VISIT(self->entries[i].timer);
     return 0;
 }
 
@@ -318,7 +304,7 @@ static int heap_clear(Heap *self) {
     self->entries = NULL;
     self->size = self->room = 0;
     for (Py_ssize_t i = 0; i < size; i++)
-        Py_DECREF(entries[i].item);
+        Py_DECREF(entries[i].timer);
     PyMem_Free(entries);
     return 0;
 }
@@ -337,23 +323,23 @@ static PyObject *call_tuple(PyObject *const *args, Py_ssize_t nargs) {
 }
 
 /* Puts a call on the heap; steals the reference to context. */
-static PyObject *call_when(Heap *env, PyTypeObject *type, double when, PyObject *context, PyObject *const *args,
+static PyObject *call_when(Heap *env, double when, long long priority, PyObject *context, PyObject *const *args,
                            Py_ssize_t nargs) {
     PyObject *call = call_tuple(args, nargs);
-    Later *later = call == NULL ? NULL : PyObject_GC_New(Later, type);
-    if (later == NULL) {
+    Timer *timer = call == NULL ? NULL : PyObject_GC_New(Timer, &TimerType);
+    if (timer == NULL) {
         Py_XDECREF(call);
         Py_XDECREF(context);
         return NULL;
     }
-    later->soon.call = call;
-    later->soon.context = context;
-    later->env = (Heap *)Py_NewRef(env);
-    later->when = when;
-    PyObject_GC_Track(later);
-    if (push(env, when, NORMAL, Py_NewRef(later)) < 0)
-        Py_CLEAR(later);
-    return (PyObject *)later;
+    timer->soon.call = call;
+    timer->soon.context = context;
+    timer->env = (Heap *)Py_NewRef(env);
+    timer->when = when;
+    PyObject_GC_Track(timer);
+    if (push(env, when, priority, (Timer *)Py_NewRef(timer)) < 0)
+        Py_CLEAR(timer);
+    return (PyObject *)timer;
 }
 
 static int wants_call(const char *name, Py_ssize_t nargs) {
@@ -376,7 +362,7 @@ static PyObject *heap_call_at(Heap *self, PyObject *const *args, Py_ssize_t narg
         Py_XDECREF(due);
         return NULL;
     }
-    return call_when(self, &TimerType, when, NULL, args + 1, nargs - 1);
+    return call_when(self, when, NORMAL, NULL, args + 1, nargs - 1);
 }
 
 static PyObject *heap_call_in(Heap *self, PyObject *const *args, Py_ssize_t nargs) {
@@ -387,21 +373,19 @@ static PyObject *heap_call_in(Heap *self, PyObject *const *args, Py_ssize_t narg
         return NULL;
     if (!(delay >= 0.0))
         return PyErr_Format(PyExc_ValueError, "call_in wants a delay of at least 0 seconds, got %R", args[0]);
-    return call_when(self, &TimerType, self->now + delay, NULL, args + 1, nargs - 1);
+    return call_when(self, self->now + delay, NORMAL, NULL, args + 1, nargs - 1);
 }
 
-static PyObject *heap_schedule(Heap *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"event", "priority", "delay", NULL};
-    PyObject *event;
-    int priority = NORMAL;
-    double delay = 0.0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|id:schedule", names, &event, &priority, &delay))
+static PyObject *heap_call_with_priority(Heap *self, PyObject *const *args, Py_ssize_t nargs) {
+    if (nargs < 3)
+        return PyErr_Format(PyExc_TypeError, "call_with_priority() wants a time, a priority and a callback");
+    double when = PyFloat_AsDouble(args[0]);
+    long priority = PyErr_Occurred() ? 0 : PyLong_AsLong(args[1]);
+    if (PyErr_Occurred())
         return NULL;
     if (priority < -64 || priority > 63)
-        return PyErr_Format(PyExc_ValueError, "a priority must lie between -64 and 63, got %d", priority);
-    if (push(self, self->now + delay, priority, Py_NewRef(event)) < 0)
-        return NULL;
-    Py_RETURN_NONE;
+        return PyErr_Format(PyExc_ValueError, "a priority must lie between -64 and 63, got %ld", priority);
+    return call_when(self, when, priority, NULL, args + 2, nargs - 2);
 }
 
 static PyObject *heap_delay(Heap *self, PyObject *seconds) { return Py_NewRef(seconds); }
@@ -411,22 +395,21 @@ static PyObject *heap_peek(Heap *self, PyObject *ignored) {
 }
 
 static PyObject *heap_head(Heap *self, PyObject *ignored) {
-    PyObject *item = head(self);
-    return Py_NewRef(item == NULL ? Py_None : item);
+    Timer *timer = head(self);
+    return Py_NewRef(timer == NULL ? Py_None : (PyObject *)timer);
 }
 
 static PyObject *heap_pop(Heap *self, PyObject *ignored) {
     if (!self->size)
         return PyErr_Format(PyExc_IndexError, "the heap is empty");
-    return pop(self);
+    return (PyObject *)pop(self);
 }
 
-static PyObject *heap_later_handles(Heap *self, PyObject *ignored) {
-    PyObject *handles = PyList_New(0);
-    for (Py_ssize_t i = 0; handles != NULL && i < self->size; i++)
-        if (IS_LATER(self->entries[i].item) && PyList_Append(handles, self->entries[i].item) < 0)
-            Py_CLEAR(handles);
-    return handles;
+static PyObject *heap_timers(Heap *self, PyObject *ignored) {
+    PyObject *timers = PyList_New(self->size);
+    for (Py_ssize_t i = 0; timers != NULL && i < self->size; i++)
+        PyList_SET_ITEM(timers, i, Py_NewRef(self->entries[i].timer));
+    return timers;
 }
 
 static PyObject *heap_clear_all(Heap *self, PyObject *ignored) {
@@ -441,12 +424,12 @@ static PyObject *heap_num_entries(Heap *self, void *ignored) { return PyLong_Fro
 static PyMethodDef heap_methods[] = {
     {"call_at", (PyCFunction)(void (*)(void))heap_call_at, METH_FASTCALL, NULL},
     {"call_in", (PyCFunction)(void (*)(void))heap_call_in, METH_FASTCALL, NULL},
-    {"schedule", (PyCFunction)(void (*)(void))heap_schedule, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"call_with_priority", (PyCFunction)(void (*)(void))heap_call_with_priority, METH_FASTCALL, NULL},
     {"delay", (PyCFunction)heap_delay, METH_O, NULL},
     {"peek", (PyCFunction)heap_peek, METH_NOARGS, NULL},
     {"head", (PyCFunction)heap_head, METH_NOARGS, NULL},
     {"pop", (PyCFunction)heap_pop, METH_NOARGS, NULL},
-    {"later_handles", (PyCFunction)heap_later_handles, METH_NOARGS, NULL},
+    {"timers", (PyCFunction)heap_timers, METH_NOARGS, NULL},
     {"clear", (PyCFunction)heap_clear_all, METH_NOARGS, NULL},
     {NULL},
 };
@@ -560,7 +543,7 @@ static PyObject *queue_call_soon(Queue *self, PyObject *const *args, Py_ssize_t 
 static PyObject *later(Queue *self, double when, PyObject *fallback, PyObject *const *args, Py_ssize_t nargs,
                        PyObject *names) {
     PyObject *context = context_of(args + nargs, names, fallback);
-    return context == NULL ? NULL : call_when(HEAP(self), &LaterType, when, context, args + 1, nargs - 1);
+    return context == NULL ? NULL : call_when(HEAP(self), when, NORMAL, context, args + 1, nargs - 1);
 }
 
 static PyObject *queue_call_later(Queue *self, PyObject *const *args, Py_ssize_t nargs, PyObject *names) {
@@ -606,44 +589,15 @@ static int run_call(PyObject *call) {
     return result == NULL ? -1 : 0;
 }
 
-/* Lets a SimPy event or a timer of the world happen. */
-static int happen(PyObject *self, PyObject *item) {
-    if (IS_TIMER(item)) {
-        PyObject *call = ((Soon *)item)->call;
-        if (call == Py_None)
-            return 0;
-        ((Soon *)item)->call = Py_NewRef(Py_None);
-        int failed = run_call(call);
-        Py_DECREF(call);
-        return failed;
-    }
-    PyObject *callbacks = PyObject_GetAttr(item, s_callbacks);
-    if (callbacks == NULL || PyObject_SetAttr(item, s_callbacks, Py_None) < 0) {
-        Py_XDECREF(callbacks);
-        return -1;
-    }
-    PyObject *iterator = PyObject_GetIter(callbacks), *callback;
-    Py_DECREF(callbacks);
-    if (iterator == NULL)
-        return -1;
-    while ((callback = PyIter_Next(iterator)) != NULL) {
-        PyObject *result = PyObject_CallOneArg(callback, item);
-        Py_DECREF(callback);
-        if (result == NULL)
-            break;
-        Py_DECREF(result);
-    }
-    Py_DECREF(iterator);
-    if (PyErr_Occurred())
-        return -1;
-    PyObject *ok = PyObject_GetAttr(item, s_ok);
-    int succeeded = ok == NULL ? -1 : PyObject_IsTrue(ok);
-    Py_XDECREF(ok);
-    if (succeeded || PyObject_HasAttr(item, s_defused))
-        return succeeded < 0 ? -1 : 0;
-    PyObject *result = PyObject_CallMethodOneArg(self, s_world_failed, item);
-    Py_XDECREF(result);
-    return result == NULL ? -1 : 0;
+/* Makes the call of a world's timer. */
+static int happen(Timer *timer) {
+    PyObject *call = timer->soon.call;
+    if (call == Py_None)
+        return 0;
+    timer->soon.call = Py_NewRef(Py_None);
+    int failed = run_call(call);
+    Py_DECREF(call);
+    return failed;
 }
 
 /* What asyncio's function for sleepers does; a future that was cancelled meanwhile is asked only if it takes no result. */
@@ -671,7 +625,7 @@ static int wake(PyObject *future, PyObject *value) {
 /* Runs a handle of the ready queue. An exception goes to the loop, unless it has to end the loop. */
 static int run_handle(PyObject *self, PyObject *item) {
     PyObject *call, *context;
-    if (Py_TYPE(item) != &SoonType && !IS_LATER(item)) {
+    if (Py_TYPE(item) != &SoonType && Py_TYPE(item) != &TimerType) {
         PyErr_Format(PyExc_TypeError, "not a handle: %R", item);
         return -1;
     }
@@ -766,6 +720,7 @@ static int ring(PyObject *self, Heap *env, PyObject *limits, double when, double
 
 static int spin(Queue *queue, PyObject *limits, long long *num_events, long long *digest) {
     PyObject *self = (PyObject *)queue, *item;
+    Timer *timer;
     Heap *env = HEAP(queue);
     double alarm, max_events;
     int failed;
@@ -774,11 +729,11 @@ static int spin(Queue *queue, PyObject *limits, long long *num_events, long long
     for (;;) {
         while (env->size) {
             double when = env->entries[0].when;
-            item = env->entries[0].item;
+            timer = env->entries[0].timer;
             if (when > env->now) {
                 if (queue->stopping || PyObject_Size(queue->ready))
                     break;
-                if (IS_DEAD(item)) {
+                if (IS_DEAD(timer)) {
                     Py_DECREF(pop(env));
                     env->num_dead--;
                     continue;
@@ -794,18 +749,18 @@ static int spin(Queue *queue, PyObject *limits, long long *num_events, long long
                     return -1;
                 env->now = when;
             }
-            item = pop(env);
-            if (IS_LATER(item)) {
-                PyObject *done = PyObject_CallOneArg(queue->append, item);
-                Py_DECREF(item);
+            timer = pop(env);
+            if (timer->soon.context != NULL) {
+                PyObject *done = PyObject_CallOneArg(queue->append, (PyObject *)timer);
+                Py_DECREF(timer);
                 if (done == NULL)
                     return -1;
                 Py_DECREF(done);
                 continue;
             }
             ++*num_events;
-            failed = happen(self, item);
-            Py_DECREF(item);
+            failed = happen(timer);
+            Py_DECREF(timer);
             if (failed)
                 return -1;
             if (*num_events > max_events)
@@ -892,11 +847,10 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "event_
 
 PyMODINIT_FUNC PyInit_event_heap(void) {
     static const struct { PyObject **place; const char *text; } names[] = {
-        {&s_callbacks, "callbacks"}, {&s_ok, "_ok"}, {&s_defused, "_defused"}, {&s_limits, "_limits"},
-        {&s_alarm, "alarm"}, {&s_max_events, "max_events"}, {&s_ring, "ring"}, {&s_waiting, "_waiting"},
-        {&s_stalled, "_stalled"}, {&s_too_many_events, "_too_many_events"}, {&s_world_failed, "_world_failed"},
-        {&s_callback_failed, "_callback_failed"}, {&s_context, "context"}, {&s_cancelled, "cancelled"},
-        {&s_set_result, "set_result"},
+        {&s_context, "context"}, {&s_limits, "_limits"}, {&s_alarm, "alarm"}, {&s_max_events, "max_events"},
+        {&s_ring, "ring"}, {&s_waiting, "_waiting"}, {&s_stalled, "_stalled"},
+        {&s_too_many_events, "_too_many_events"}, {&s_callback_failed, "_callback_failed"},
+        {&s_cancelled, "cancelled"}, {&s_set_result, "set_result"},
     };
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if ((*names[i].place = PyUnicode_InternFromString(names[i].text)) == NULL)
@@ -908,8 +862,8 @@ PyMODINIT_FUNC PyInit_event_heap(void) {
     if (wake_sleeper == NULL || future_type == NULL || no_arguments == NULL || module == NULL)
         return NULL;
     if (PyModule_AddIntMacro(module, COMPACT_ABOVE) < 0 || PyModule_AddType(module, &SoonType) < 0 ||
-        PyModule_AddType(module, &LaterType) < 0 || PyModule_AddType(module, &TimerType) < 0 ||
-        PyModule_AddType(module, &HeapType) < 0 || PyModule_AddType(module, &QueueType) < 0)
+        PyModule_AddType(module, &TimerType) < 0 || PyModule_AddType(module, &HeapType) < 0 ||
+        PyModule_AddType(module, &QueueType) < 0)
         return NULL;
     return module;
 }

@@ -1,7 +1,7 @@
 """The heap of a simulated world and the ready queue of the loop that drives it: what every event passes through.
 
-Everything that will happen is on one heap, ordered by (time, priority, number): SimPy events,
-timers of the world (``call_at``), and the timers of the asyncio loop that drives the environment.
+Everything that will happen is a timer on one heap, ordered by (time, priority, number): calls of the world, SimPy's
+events among them, and those of the asyncio loop that drives it.
 Wheels contain the same in C (``event_heap.c``), which Python imports in place of this module where it is there; this is
 the reference that it is compared with. Neither knows SimPy's or asyncio's base classes.
 """
@@ -15,7 +15,7 @@ from contextvars import Context, copy_context
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 from simpy.core import Infinity
 from simpy.events import NORMAL
@@ -24,36 +24,6 @@ from dartsim.sim.loop_services import WAKE_SLEEPER
 
 COMPACT_ABOVE = 64
 """Cancelled entries that are never worth a compaction of the heap."""
-
-
-class Cancellable(Protocol):
-    """A timer of any world."""
-
-    def cancel(self) -> object: ...
-
-
-class Timer:
-    """A call of the world at a set time; returned by ``EventHeap.call_at``."""
-
-    __slots__ = ("_call", "_env", "_when")
-
-    def __init__(self, call: tuple[Any, ...] | None, when: float, env: EventHeap) -> None:
-        self._call = call
-        self._when = when
-        self._env = env
-
-    def cancel(self) -> None:
-        if self._call is not None:
-            self._call = None
-            env = self._env
-            if self._when > env._now:
-                env._entry_died()
-
-    def cancelled(self) -> bool:
-        return self._call is None
-
-    def when(self) -> float:
-        return self._when
 
 
 class SoonHandle:
@@ -81,12 +51,13 @@ class SoonHandle:
         return f"<SoonHandle {self._call or 'cancelled'}>"
 
 
-class LaterHandle(SoonHandle):
-    """A callback on the heap, or in the ready queue once its time has come."""
+class Timer(SoonHandle):
+    """A call on the heap: of the world if its context is None, else of the loop, whose ready queue it joins in time."""
 
     __slots__ = ("_env", "_when")
+    _context: Context | None  # type: ignore[assignment]
 
-    def __init__(self, call: tuple[Any, ...] | None, context: Context, when: float, env: EventHeap) -> None:
+    def __init__(self, call: tuple[Any, ...] | None, context: Context | None, when: float, env: EventHeap) -> None:
         self._call = call
         self._context = context
         self._when = when
@@ -103,11 +74,11 @@ class LaterHandle(SoonHandle):
         return self._when
 
     def __repr__(self) -> str:
-        return f"<LaterHandle at {self._when} {self._call or 'cancelled'}>"
+        return f"<Timer at {self._when} {self._call or 'cancelled'}>"
 
 
 class EventHeap:
-    """The clock of a ``simpy.Environment`` and its heap, which also holds plain timers.
+    """The clock of a ``simpy.Environment`` and its heap.
 
     Attributes:
         _now: The clock, seconds.
@@ -115,7 +86,7 @@ class EventHeap:
 
     def __init__(self, now: float = 0.0) -> None:
         self._now = now
-        self._heap: list[tuple[float, int, int, Any]] = []
+        self._heap: list[tuple[float, int, int, Timer]] = []
         self._numbers = count()
         self._num_dead = 0
 
@@ -129,9 +100,11 @@ class EventHeap:
         """Length of the heap, with the cancelled entries that are still on it."""
         return len(self._heap)
 
-    def schedule(self, event: Any, priority: int = NORMAL, delay: float = 0.0) -> None:
-        """Let a SimPy event happen after ``delay`` seconds."""
-        heappush(self._heap, (self._now + delay, priority, next(self._numbers), event))
+    def call_with_priority(self, when: float, priority: int, *call: Any) -> Timer:
+        """Call ``fn(*args)`` at time ``when``, before what has a higher number at that time."""
+        timer = Timer(call, None, when, self)
+        heappush(self._heap, (when, priority, next(self._numbers), timer))
+        return timer
 
     def call_at(self, when: float, *call: Any) -> Timer:
         """Call ``fn(*args)`` at time ``when``, before any coroutine runs at that time; ``call`` is (fn, *args).
@@ -141,18 +114,13 @@ class EventHeap:
         when = when + 0.0
         if not when >= self._now:
             raise ValueError(f"call_at({when}) lies in the past: now is {self._now}")
-        timer = Timer(call, when, self)
-        heappush(self._heap, (when, NORMAL, next(self._numbers), timer))
-        return timer
+        return self.call_with_priority(when, NORMAL, *call)
 
     def call_in(self, delay: float, *call: Any) -> Timer:
         """Call ``fn(*args)`` after ``delay`` seconds, before any coroutine runs at that time; as ``call_at``."""
         if not delay >= 0:
             raise ValueError(f"call_in wants a delay of at least 0 seconds, got {delay}")
-        when = self._now + delay
-        timer = Timer(call, when, self)
-        heappush(self._heap, (when, NORMAL, next(self._numbers), timer))
-        return timer
+        return self.call_with_priority(self._now + delay, NORMAL, *call)
 
     def delay(self, seconds: float) -> float:
         """Return the latency to use where a model would use ``seconds``.
@@ -166,24 +134,24 @@ class EventHeap:
         """Return the time of the next thing that will happen; infinity if nothing will."""
         return Infinity if self.head() is None else self._heap[0][0]
 
-    def head(self) -> Any:
+    def head(self) -> Timer | None:
         """Return the next thing that will happen; None if nothing will."""
         heap = self._heap
         while heap:
-            item = heap[0][3]
-            if getattr(item, "_call", item) is not None:
-                return item
+            timer = heap[0][3]
+            if timer._call is not None:
+                return timer
             heappop(heap)
             self._num_dead -= 1
         return None
 
-    def pop(self) -> Any:
+    def pop(self) -> Timer:
         """Take the head off the heap; the clock stays."""
         return heappop(self._heap)[3]
 
-    def later_handles(self) -> list[LaterHandle]:
-        """Return the timers of the loop that wait for their time."""
-        return [entry[3] for entry in self._heap if entry[3].__class__ is LaterHandle]
+    def timers(self) -> list[Timer]:
+        """Return what waits for its time, in no order."""
+        return [entry[3] for entry in self._heap]
 
     def clear(self) -> None:
         """Let nothing happen any more."""
@@ -198,7 +166,7 @@ class EventHeap:
         self._num_dead += 1
         heap = self._heap
         if self._num_dead > COMPACT_ABOVE and self._num_dead * 2 > len(heap):
-            heap[:] = [entry for entry in heap if getattr(entry[3], "_call", entry) is not None]
+            heap[:] = [entry for entry in heap if entry[3]._call is not None]
             heapify(heap)
             self._num_dead = 0
 
@@ -237,19 +205,19 @@ class ReadyQueue:
         self._ready.append(handle)
         return handle
 
-    def call_later(self, delay: float, *call: Any, context: Context | None = None) -> LaterHandle:
+    def call_later(self, delay: float, *call: Any, context: Context | None = None) -> Timer:
         env = self.env
         when = env._now + delay
         if context is None:
             context = self._context if call[0] is WAKE_SLEEPER else copy_context()
-        handle = LaterHandle(call, context, when, env)
+        handle = Timer(call, context, when, env)
         heappush(env._heap, (when, NORMAL, next(env._numbers), handle))
         return handle
 
-    def call_at(self, when: float, *call: Any, context: Context | None = None) -> LaterHandle:
+    def call_at(self, when: float, *call: Any, context: Context | None = None) -> Timer:
         env = self.env
         when = when + 0.0
-        handle = LaterHandle(call, copy_context() if context is None else context, when, env)
+        handle = Timer(call, copy_context() if context is None else context, when, env)
         heappush(env._heap, (when, NORMAL, next(env._numbers), handle))
         return handle
 
@@ -267,8 +235,6 @@ class ReadyQueue:
         when: float
         item: Any = None
         call: Any = None
-        callbacks: Any = None
-        callback: Any = None
         try:
             while True:
                 while heap:
@@ -276,8 +242,7 @@ class ReadyQueue:
                     if when > now:
                         if ready or self._stopping:
                             break
-                        kind = item.__class__
-                        if (kind is LaterHandle or kind is Timer) and item._call is None:
+                        if item._call is None:
                             heappop(heap)
                             env._num_dead -= 1
                             continue
@@ -287,26 +252,15 @@ class ReadyQueue:
                             continue
                         digest = hash((digest, now, num_events))
                         env._now = now = when
-                        heappop(heap)
-                    else:
-                        heappop(heap)
-                        kind = item.__class__
-                    if kind is LaterHandle:
+                    heappop(heap)
+                    if item._context is not None:
                         push(item)
                         continue
                     num_events += 1
-                    if kind is Timer:
-                        call = item._call
-                        if call is not None:
-                            item._call = None
-                            call[0](*call[1:])
-                    else:
-                        callbacks, item.callbacks = item.callbacks, None
-                        for callback in callbacks:
-                            callback(item)
-                        callbacks = callback = None
-                        if not item._ok and not hasattr(item, "_defused"):
-                            loop._world_failed(item)
+                    call = item._call
+                    if call is not None:
+                        item._call = None
+                        call[0](*call[1:])
                     if num_events > max_events:
                         raise loop._too_many_events()
 

@@ -48,6 +48,7 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
         env = env or SimEnvironment()
         ReadyQueue.__init__(self, env)
         env.loop = self
+        env.on_failure = self._world_failed
         self.seed = seed
         self._limits = limits or SimLimits()
         self._streams = Streams(seed)
@@ -203,14 +204,14 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
         node.alive = False
         self._buried.extend(task for task in crashed_tasks(self) if getattr(task, "node", None) is node)
         for handle in self._handles():
-            if is_dead(handle._context):
+            if handle._context is not None and is_dead(handle._context):
                 handle.cancel()
         self._refuse_the_dead()
 
     def _handles(self) -> Iterator[Any]:
         """Yield all handles that wait for their time or their turn."""
         yield from self._ready
-        yield from self.env.later_handles()
+        yield from self.env.timers()
 
     def _refuse_the_dead(self) -> None:
         """From now on, check for every new callback whether its node is up."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from dartsim.core.rng import Streams
 from dartsim.sim.environment import SimEnvironment
-from dartsim.sim.event_heap import LaterHandle, SoonHandle
+from dartsim.sim.event_heap import SoonHandle, Timer
 from dartsim.sim.loop import SimLoop
 from dartsim.sim.loop_services import WAKE_SLEEPER
 from dartsim.sim.tasks import NODE, Node
@@ -116,9 +116,7 @@ class PerturbedLoop(SimLoop):
             self._queue_of(node).ready.append(handle)
         return handle
 
-    def call_later(  # type: ignore[override]
-        self, delay: float, *call: Any, context: Context | None = None
-    ) -> LaterHandle:
+    def call_later(self, delay: float, *call: Any, context: Context | None = None) -> Timer:  # type: ignore[override]
         """Call ``callback(*args)`` after ``delay`` seconds; a sleep on a node may take longer."""
         context = copy_context() if context is None else context
         if call[0] is WAKE_SLEEPER and context.get(NODE) is not None:
@@ -196,17 +194,17 @@ class PerturbedLoop(SimLoop):
     def _let_happen(self) -> None:
         """Let what is due first happen in the world, or hand a due timer to its node."""
         env = self.env
-        item = env.head()
-        if item.__class__ is LaterHandle:
+        timer = env.head()
+        if timer is not None and timer._context is not None:
             env.pop()
-            node = item._context.get(NODE)
+            node = timer._context.get(NODE)
             if node is None or node.alive:
-                self._queue_of(node).due.append(item)
+                self._queue_of(node).due.append(timer)
             return
         self._num_events += 1
         if self._num_events > self._limits.max_events:
             raise self._too_many_events()
-        env._step(self._world_failed)
+        env._step()
 
 
 def _uniforms(streams: Streams, name: str) -> Iterator[float]:

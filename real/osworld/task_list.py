@@ -58,11 +58,11 @@ def check_list(config: Config) -> TaskListCheck:
     )
     if unknown := sorted(set(settings.exclude) - suite.excluded):
         raise ConfigError(f"tasks.exclude names {', '.join(unknown)}, which are not among the tasks")
-    kept = [task for task in suite.tasks if settings.forgeable or not is_forgeable(task)]
+    kept = [task for task in suite.tasks if not is_forgeable(task)]
     forgeable = {
-        f"{task.domain}/{task.id}": "the agent's answer can forge its score (tasks.forgeable = true keeps it)"
+        f"{task.domain}/{task.id}": "the agent's answer can forge its score"
         for task in suite.tasks
-        if not settings.forgeable and is_forgeable(task)
+        if is_forgeable(task)
     }
     facts, scorer_problem = None, ""
     try:
@@ -72,7 +72,7 @@ def check_list(config: Config) -> TaskListCheck:
     found = coverage(kept, facts)
     unsupported = {**suite.bad, **found.unsupported()}
     problems = {**suite.problems, **unsupported, **forgeable}
-    refused = [*suite.missing] * (settings.missing == "error") + [*unsupported] * (settings.unsupported == "refuse")
+    refused = [*suite.missing, *unsupported] if settings.unsupported == "refuse" else []
     return TaskListCheck(
         num_listed=suite.num_listed,
         num_run=suite.num_listed - len(problems),

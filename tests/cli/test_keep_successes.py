@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("torch", reason="needs the extra `train`")
 
 from dartsim.config import load
-from dartsim.config.sections.curation import PoolConfig
 from dartsim.core.errors import ConfigError
 from dartsim.curation import SuccessPool
 from dartsim.real.pool_files import read_pool, token_meaning, write_pool
@@ -59,7 +58,7 @@ def test_a_model_s_successes_keep_its_own_log_probabilities_and_version(dartsim,
     assert (found["split"], budget["attempts"], found["version"]) == ("train", 72, 2)
     prepared = prepare(config(f"curation.pool.file={pool}"))
     learned = learning(prepared)
-    filled = SuccessPool(PoolConfig(max_per_task=99))
+    filled = SuccessPool(max_per_task=99)
     learned.fill(filled)
     assert len(filled) == found["kept_successes"] == round(72 * budget["success_rate"]) > 0
     written = read_pool(pool, prepared.tasks).successes

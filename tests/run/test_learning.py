@@ -15,7 +15,6 @@ from dartsim.curation import SuccessPool
 from dartsim.observe import Listener
 from dartsim.observe.records import HELD_OUT
 from dartsim.real.evaluate import HeldOutRewards
-from dartsim.run.demonstrations import oracle_turns
 from dartsim.run.evaluation import EvaluatedLearner
 from dartsim.run.learning import learning
 from dartsim.run.prepare import prepare
@@ -50,18 +49,6 @@ def test_what_a_grammar_cannot_write_is_not_stored():
     pool = SuccessPool()
     learned.fill(pool)
     assert len(pool) == 0
-
-
-@pytest.mark.soak
-def test_a_warm_start_raises_success():
-    changes = ("tasks.count=96", "tasks.held_out=48")
-    _, cold = built(*changes)
-    found, warm = built(*changes, "policy.warm_start_steps=90")
-    before, after = (each.evaluate(each.newest) for each in (cold, warm))
-    assert before is not None
-    assert after is not None
-    assert after > before + 0.1
-    assert oracle_turns(found.config, found.tasks[0], 0)
 
 
 def test_a_sentence_grammar_runs_many_turns():

@@ -47,7 +47,7 @@ def forms(compiled_source):
 times = st.sampled_from([0.0, 0.5, 1.0, 1, 7.25, 1e9])
 steps = st.one_of(
     st.tuples(st.sampled_from(["call_at", "call_in", "later"]), times),
-    st.tuples(st.just("schedule"), st.sampled_from([-1, 0, 1]), times),
+    st.tuples(st.just("priority"), st.sampled_from([-1, 0, 1]), times),
     st.tuples(st.just("cancel"), st.integers(0, 400)),
     st.tuples(st.just("cancel many"), st.integers(2, 9)),
     st.tuples(st.sampled_from(["pop", "fill", "bad"])),
@@ -69,20 +69,17 @@ def drive(form, program):
             items.append(getattr(env, kind)(base + arguments[0], print, len(items)))
         elif kind == "later":
             items.append(loop.call_later(arguments[0], print, len(items)))
-        elif kind == "schedule":
-            items.append(simpy.Event(env))
-            env.schedule(items[-1], *arguments)
+        elif kind == "priority":
+            items.append(env.call_with_priority(env.now + arguments[1], arguments[0], print))
         elif kind == "fill":
             items += [env.call_in(i % 13, print) for i in range(100)]
         elif kind == "cancel many":
             for item in items[:: arguments[0]]:
-                if not isinstance(item, simpy.Event):
-                    item.cancel()
+                item.cancel()
         elif kind == "cancel" and items:
             item = items[arguments[0] % len(items)]
-            if not isinstance(item, simpy.Event):
-                item.cancel()
-                seen.append((item.cancelled(), item.when()))
+            item.cancel()
+            seen.append((item.cancelled(), item.when()))
         elif kind == "pop" and env.head() is not None:
             env._now = max(env._now, env.peek())
             seen.append(number(env.pop()))
@@ -91,7 +88,7 @@ def drive(form, program):
                 with pytest.raises(ValueError, match="call_") as error:
                     call()
                 seen.append(str(error.value))
-        seen.append((env.now, env.peek(), env.num_entries, number(env.head()), len(env.later_handles())))
+        seen.append((env.now, env.peek(), env.num_entries, number(env.head()), len(env.timers())))
     loop.close()
     return seen
 

@@ -5,7 +5,6 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import OperationalError
 
-from dartsim.config.sections.curation import PoolConfig
 from dartsim.core.checks import check_store
 from dartsim.core.errors import InvariantViolated, StoreFault, StoreFull, TakenOver
 from dartsim.core.types import Drop, Group, SuccessSource, TrajectoryState
@@ -209,7 +208,7 @@ def test_a_transaction_that_failed_stays_first_in_line(place, made, monkeypatch)
 def test_the_success_pool_comes_back(place, made, tmp_path):
     blobs = BlobStore(tmp_path / "screens")
     store = place.store(blobs=blobs, keep="live")
-    pool = SuccessPool(PoolConfig(max_per_task=2))
+    pool = SuccessPool(max_per_task=2)
     collected, online, failed = made.ended(50), made.ended(1), made.ended(2, reward=0.0, group=2)
     other = made.ended(3, reward=0.0, group=2)
     pool.add(collected, now=0.0)

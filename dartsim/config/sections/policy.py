@@ -20,9 +20,6 @@ class SurrogateConfig(Section):
     mean_success: Share | None = Field(
         0.594, description="Mean success rate over tasks; none: the 0.559 of the measured deciles."
     )
-    domain_results: Literal["DART-GUI-7B", "UI-TARS-1.5-7B"] = Field(
-        "DART-GUI-7B", description="OSWorld tasks: published results by domain that set the difficulty."
-    )
     success_turns_mean: float = Field(11.6, gt=0, description="Mean turns of a success, lognormal (range 10 to 15.6).")
     success_turns_sd: float = Field(6.0, gt=0, description="Standard deviation of the turns of a success.")
     failure_turns_mean: float = Field(19.6, gt=0, description="Mean turns of a failure, lognormal (range 18 to 21).")
@@ -128,7 +125,6 @@ class PolicyConfig(Section):
         description="Earlier replies in a prompt (OSWorld: all; DART: 35); default of vlm: 0. With images_after_cut, "
         "they are dropped when screenshots are.",
     )
-    warm_start_steps: int = Field(0, ge=0, description="vlm: supervised steps on the oracle's actions before the run.")
 
     @property
     def model_family(self) -> Literal["qwen2_5_vl", "qwen3_vl"]:

@@ -349,7 +349,7 @@ def test_a_pool_changes_weights_one_engine_at_a_time_and_loses_no_request(
             worker_at(two, models) as second,
         ):
             recorder = Recorder(asyncio.get_running_loop().time, num_envs=8, num_engines=2)
-            config = RolloutConfig(sync=SyncConfig(mode="keep", workers_at_a_time=1, retry_seconds=0.05))
+            config = RolloutConfig(sync=SyncConfig(mode="keep", workers_at_a_time=1))
             service = RolloutService(
                 [first, second], weights=Weights(0), router=SessionAffine(), config=config, recorder=recorder
             )
