@@ -55,7 +55,7 @@ def test_a_run_whose_schema_has_another_name_is_refused(postgres, tmp_path):
     moved = (tmp_path / "named-before").rename(tmp_path / "named-after")
     before = {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()}
     with pytest.raises(ConfigError, match=r"its schema in the database holds nothing of it: .*nothing was changed"):
-        resume(moved, hours=0.2)
+        resume(moved, ["run.hours=0.2"])
     assert {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()} == before
     again = moved.rename(tmp_path / "named-before")
-    assert resume(again, hours=0.2)[0].summary["simulated_hours"] >= 0.2
+    assert resume(again, ["run.hours=0.2"])[0].summary["simulated_hours"] >= 0.2
