@@ -207,15 +207,6 @@ def load_suite(
     return TaskSuite(list_name, tuple(tasks), tuple(absent), unusable, frozenset(exclude) & seen.keys())
 
 
-def listed_ids(folder: Path, list_name: str) -> set[str]:
-    """Return the ids that a list file names.
-
-    Raises:
-        TaskFileError: If it is no list.
-    """
-    return {task_id for _, task_id in _listed(_list_file(folder, list_name))}
-
-
 def _list_file(folder: Path, list_name: str) -> Path:
     """Return the file of a list.
 

@@ -6,365 +6,289 @@ python -m experiments.claims --quick    the same keys, fewer arms, in less than 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
-from dartsim.config import Config
-from dartsim.lab.bounds import bounds, desktop_bound, least_seconds, turn_load
-from dartsim.lab.comparison import half_width
-from dartsim.lab.sweep import ArmRun
-from dartsim.run.prepare import PreparedRun, prepare
-from dartsim.run.simulation import run_simulation
-from experiments.claims_tables import PICTURES, TABLES
-from experiments.claims_verdicts import gpu_definitions, verdicts
-from experiments.clusters import Cluster
-from experiments.study import Experiment, Figures, Options
-
-MEANS = (
-    "trained_turns_per_minute",
-    "generated_turns_per_minute",
-    "env_utilization",
-    "gpu_utilization",
-    "gpu_utilization_rollout_phase",
-    "gpu_peak_share",
-    "all_gpus_utilization",
-    "hybrid_gpus_utilization",
-    "training_share",
-    "stopped_share",
-    "staleness_mean",
-    "wasted_share",
-    "stale_share",
-    "minutes_per_version",
-    "killed_per_hour",
-    "bound_trained_turns_per_minute",
-    "bound_desktops",
-    "bound_engines",
-)
-"""Figures of which there is a mean over seeds; the ones that are not the run's own are made by ``derived``."""
+from experiments.arms import Arm, arm_study, mean, pick, run_cluster, select
+from experiments.charts import BLUE, MUTED, ORANGE, drawing, grouped, label_axes, legend_below, line, rows_axis
+from experiments.headline import PUBLISHED
+from experiments.study import Figures, Rows, StudyPicture, rows_of
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimArm:
-    """One configuration of one claim."""
-
-    claim: str
-    series: str
-    name: str
-    preset: str
-    hours: float
-    workload: str | None = None
-    changes: tuple[str, ...] = ()
-    value: float | None = None
-
-    def config(self, seed: int) -> Config:
-        """Return the resolved configuration, without timelines and without a database."""
-        return Cluster(self.preset, self.hours, seed, self.changes, self.workload).config
-
-
-def run_arm(job: tuple[ClaimArm, int]) -> Figures:
-    """Run an arm with one seed and return its figures."""
-    arm, seed = job
-    prepared = prepare(arm.config(seed))
-    result = run_simulation(prepared)
-    closed = bounds(prepared, result.figures, result.recorder.snapshots)
-    parts: Mapping[str, float] = closed.pop("bounds", {})
-    return {
-        **result.figures,
-        **closed,
-        **derived(result.figures, prepared.config),
-        "bound_desktops": parts.get("desktops"),
-        "bound_engines": parts.get("engines"),
-        "event_hash": result.event_hash,
-    }
-
-
-def derived(figures: Mapping[str, Any], config: Config) -> Figures:
-    """Return what the claims ask for and no run writes.
+def run_claim(arm: Arm, seed: int) -> Figures:
+    """Run an arm; return its figures with those that claims ask for and no run writes.
 
     ``hybrid_gpus_utilization`` is for GPUs that train as well as answer: an update counts as busy throughout;
     ``all_gpus_utilization`` for rollout GPUs and the trainer's together, each its own share of busy time;
     ``stopped_share`` the share of desktop time spent waiting for a stopped pool; ``stale_share`` the share of
-    attempts that were finished and dropped as too old; ``killed_per_hour`` requests that a restart cut off.
+    attempts that were finished and dropped as too old; ``over_bound_share`` that of trained turns older than ``value``.
     """
+    cluster = arm.cluster(seed)
+    config, found = cluster.config, run_cluster(cluster)
     rollout, trainer = config.rollout.num_workers, config.cluster.learner.gpus
-    busy, training = figures["gpu_utilization"], figures["trainer_shares"]["training"]
-    attempts = figures["attempts"]
+    busy, training = found["gpu_utilization"], found["trainer_shares"]["training"]
+    ages = {int(age): number for age, number in found["staleness_histogram"].items()}
+    over = sum(number for age, number in ages.items() if age > arm.keys.get("value", 0))
     return {
+        **found,
         "training_share": training,
         "hybrid_gpus_utilization": busy + training,
         "all_gpus_utilization": (rollout * busy + trainer * training) / (rollout + trainer),
-        "stopped_share": figures["desktop_shares"]["sync_wait"],
-        "stale_share": figures["dropped"].get("stale", 0) / attempts if attempts else 0.0,
-        "killed_per_hour": figures["faults"].get("request_restarted", 0) / figures["simulated_hours"],
+        "stopped_share": found["desktop_shares"]["sync_wait"],
+        "stale_share": found["dropped"].get("stale", 0) / max(1, found["attempts"]),
+        "over_bound_share": over / max(1, sum(ages.values())),
     }
 
 
-def of_arm(arm: ClaimArm, runs: Sequence[Figures]) -> Figures:
-    """Return what is written of an arm: means, intervals, and the staleness of all its trained turns."""
-    histogram: Counter[str] = Counter()
-    for run in runs:
-        histogram.update(run["staleness_histogram"])
-    return {
-        "series": arm.series,
-        "name": arm.name,
-        "value": arm.value,
-        "figures": {name: over(name, runs) for name in MEANS},
-        "staleness_max": max(run["staleness_max"] for run in runs),
-        "staleness_histogram": dict(sorted(histogram.items(), key=lambda item: int(item[0]))),
-        "bound_by": runs[0]["bound_by"],
-        "run": {
-            "preset": arm.preset,
-            "workload": arm.workload,
-            "hours": arm.hours,
-            "changes": list(arm.changes),
-            "event_hashes": [run["event_hash"] for run in runs],
-        },
+BAND = 0.2
+"""A ratio agrees if ours is within a fifth of the published one."""
+GAIN_POINTS = 0.05
+"""A gain of a few per cent agrees if ours is within five points of it."""
+FLAT = 0.03
+"""A series rises if every step rises by more than this share."""
+FEW = 0.02
+"""A bound holds but for stragglers if no more than this share of trained turns is above it."""
+
+AREAL_REPLIES, AREAL_SECONDS = "replies of 8,000 tokens", 90.0
+"""Nearest to AReaL's run of a 7B model: 1,000 updates in 25.4 h, replies of up to 27,000 tokens."""
+
+PAGE, BLOG = "DART, project page", "AReaL, blog/AReaL_v0_3.md"
+TRAINED, GENERATED = "trained_turns_per_minute", "generated_turns_per_minute"
+
+
+def verdicts(arms: Sequence[Figures]) -> list[Figures]:
+    """Return every published statement, ours and whether they agree; None: that cannot be judged."""
+    found = [*_table(arms), *_interrupt(arms), *_staleness(arms), *_sync(arms), *_desktops(arms)]
+    return [dict(zip(("statement", "published", "source", "ours", "agrees"), row, strict=True)) for row in found]
+
+
+Verdict = tuple[str, str, str, str, bool | None]
+"""Statement, what was published, where, what we found, and whether it agrees."""
+
+
+def _near(ours: float, known: float) -> bool:
+    return abs(ours / known - 1.0) <= BAND
+
+
+def _ends(arms: Sequence[Figures]) -> tuple[Figures, Figures]:
+    """Return the coupled baseline and DART."""
+    return pick(arms, family="ladder", arm="coupled"), pick(arms, family="left out", arm="DART")
+
+
+def _table(arms: Sequence[Figures]) -> list[Verdict]:
+    coupled, dart = _ends(arms)
+    words = {
+        TRAINED: "trained turns",
+        "env_utilization": "environment utilization",
+        "gpu_utilization": "utilization of rollout GPUs, all the time",
     }
+    made: list[Verdict] = []
+    for name, what in words.items():
+        known = PUBLISHED["dart"][name] / PUBLISHED["coupled"][name]
+        ours = mean(dart, name) / mean(coupled, name)
+        made.append((f"DART over coupled: {what}", f"{known:.2f}x", PAGE, f"{ours:.2f}x", _near(ours, known)))
+    return made
 
 
-def over(name: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """Return mean and 95 % half-width over runs; neither where some run has no such figure."""
-    values = [run[name] for run in runs]
-    if any(value is None for value in values):
-        return {"mean": None, "half_width": None}
-    return {"mean": fmean(values), "half_width": half_width(values)}
+def _interrupt(arms: Sequence[Figures]) -> list[Verdict]:
+    ours, waited = (
+        mean(pick(arms, family="interrupt", series=AREAL_REPLIES, value=AREAL_SECONDS, arm=mode), "gpu_peak_share")
+        for mode in ("interrupted, cache lost", "waited for")
+    )
+    gain = ours / waited - 1.0
+    statement = "interrupted generation over waiting for the longest reply: tokens generated (7B)"
+    here = f"{gain:+.0%} (8,000 tokens, {AREAL_SECONDS:g} s)"
+    return [(statement, "+17%", BLOG, here, abs(gain - 0.17) <= GAIN_POINTS)]
 
 
-FREE = ("rollout.lockstep=false",)
-BY_TASK = ('rollout.unit="task"',)
-BY_ROLLOUT = ('rollout.unit="rollout"',)
-DECOUPLED = (
-    "curation.max_ahead=none",
-    "curation.staleness.max_staleness=1",
-    "curation.batch.min_groups=6",
-    "curation.groups.drop_all_failed=true",
-    "curation.groups.drop_equal=true",
-    "curation.groups.drop_solved=true",
-    "trainer.wait_for_sync=false",
-)
-PER_WORKER = ('rollout.sync.mode="restart"', "rollout.sync.workers_at_a_time=2", "cluster.engine.reload_seconds=300.0")
-DESKTOPS = ("rollout.num_envs=38",)
-
-LADDER: Mapping[str, tuple[str, ...]] = {
-    "coupled": (),
-    "+ own turns": FREE,
-    "+ by task": BY_TASK,
-    "+ by rollout": BY_ROLLOUT,
-    "+ decoupled": DECOUPLED,
-    "+ per-worker sync": PER_WORKER,
-    "+ 38 desktops = DART": DESKTOPS,
-}
-"""From the preset ``coupled`` to ``dart-measured``: each rung has the changes of all before it."""
-
-COUPLED = (
-    "curation.max_ahead=64",
-    "curation.staleness.max_staleness=0",
-    "curation.batch.min_groups=8",
-    "curation.groups.drop_all_failed=false",
-    "curation.groups.drop_equal=false",
-    "curation.groups.drop_solved=false",
-    "trainer.wait_for_sync=true",
-)
-LEFT_OUT: Mapping[str, tuple[str, ...]] = {
-    "DART": (),
-    "DART, lock-step": ("rollout.lockstep=true", "trainer.wait_for_sync=true"),
-    "DART, by task": BY_TASK,
-    "DART, by batch": ('rollout.unit="batch"',),
-    "DART, not decoupled": COUPLED,
-    "DART, global sync": (
-        'rollout.sync.mode="drain"',
-        'rollout.sync.workers_at_a_time="all"',
-        "cluster.engine.reload_seconds=250.0",
-    ),
-}
-"""``dart-measured`` with one part as in the coupled baseline."""
-
-ALL_TRAINED = tuple(f"curation.groups.drop_{which}=false" for which in ("all_failed", "equal", "solved"))
-EVENLY = ('rollout.routing.rule="least_in_flight"',)
-"""AReaL's sessions stay where they are put: all that wait for a drained pool go to its first worker back, and stay."""
-
-NO_BOUNDS = (
-    "curation.staleness.max_staleness=none",
-    "curation.admission.ahead_batches=none",
-    "curation.admission.open_batches=none",
-)
-MODES: Mapping[str, tuple[str, ...]] = {
-    "waited for": ('rollout.sync.mode="drain"', 'rollout.sync.cache="kept"', "rollout.sync.resume_seconds=0.0"),
-    "interrupted, cache lost": (),
-    "paused, cache kept": ('rollout.sync.cache="kept"', "rollout.sync.resume_seconds=0.0"),
-}
-"""What a sync does to running requests, over the preset ``areal-eta4``, whose own mode is the second."""
-
-REPLIES: Mapping[str, tuple[str, float | None, float]] = {
-    "turns of a desktop (104 tokens)": ("dart", None, 3.0),
-    "replies of 2,500 tokens": ("math", 2500.0, 1.5),
-    "replies of 8,000 tokens": ("math", 8000.0, 3.0),
-}
-"""Workload, mean length where it is not the workload's own, simulated hours."""
-
-INTERVALS = (30, 90, 300, 900)
-"""Seconds between the end of a sync and the next publication."""
-
-BOUNDS = (0, 1, 2, 4, 8)
-RELOADS = (1, 10, 60, 300)
-DESKTOPS_PER_GPU = (2, 5, 10, 15, 20, 30, 40)
+def _staleness(arms: Sequence[Figures]) -> list[Verdict]:
+    made: list[Verdict] = []
+    for workload, own in grouped(select(arms, family="staleness"), "workload").items():
+        admitted = select(own, series=f"{workload}, by admission")
+        trained = {arm["value"]: mean(arm, TRAINED) for arm in admitted}
+        ratio = trained[4] / trained[0]
+        statement = f"`{workload}`: bound 4 over bound 0, trained turns"
+        source = "AReaL, docs: asynchronous RL"
+        made.append((statement, "about 2x", source, f"{ratio:.2f}x", _near(ratio, 2.0)))
+        rising = all(later > (1.0 + FLAT) * sooner for sooner, later in pairwise(trained.values()))
+        shown = ", ".join(f"{bound}: {turns:.0f}" for bound, turns in trained.items())
+        statement = f"`{workload}`: every larger bound trains faster, turns a minute"
+        made.append((statement, "rises with eta", BLOG, shown, rising))
+        over = max(mean(arm, "over_bound_share") for arm in admitted)
+        statement = f"`{workload}`: admission alone holds the bound"
+        made.append((statement, "but for stragglers", "AReaL, its code", f"{over:.1%} of turns above", over <= FEW))
+    return made
 
 
-def table_arms(*, quick: bool) -> Iterator[ClaimArm]:
-    """Claim 1: the ladder from the coupled baseline to DART, and DART with one part left out."""
-    hours = 3.0 if quick else 12.0
-    changes: tuple[str, ...] = ()
-    for name, more in LADDER.items():
-        changes += more
-        yield ClaimArm("table", "ladder", name, "coupled", hours, changes=changes)
-    for name, less in LEFT_OUT.items():
-        yield ClaimArm("table", "left out", name, "dart-measured", hours, changes=less)
+def _sync(arms: Sequence[Figures]) -> list[Verdict]:
+    made: list[Verdict] = []
+    for workload, own in grouped(select(arms, family="sync", value=300.0), "workload").items():
+        rolling, at_once = (
+            mean(pick(own, series=f"{workload}, {scope} restart"), "stopped_share") for scope in ("rolling", "global")
+        )
+        statement = f"`{workload}`: rollout goes on during a rolling sync, and stops during a global one (300 s)"
+        shown = f"{rolling:.0%} of desktop time against {at_once:.0%}"
+        made.append((statement, "drawn, no figure", PAGE, shown, rolling < 0.01 < at_once))
+    return made
 
 
-def interrupt_arms(*, quick: bool) -> Iterator[ClaimArm]:
-    """Claim 2: what a sync does to running requests, by time between syncs and length of replies."""
-    for series, (workload, tokens, hours) in REPLIES.items():
-        if quick and tokens == 2500.0:
-            continue
-        size = () if tokens is None else _replies(tokens)
-        for seconds in INTERVALS[1::2] if quick else INTERVALS:
-            for name, mode in MODES.items():
-                every = (f"cluster.learner.fixed_seconds={seconds}.0", "cluster.learner.kilotoken_seconds=0.0")
-                one = ("curation.batch.min_groups=1", "curation.batch.max_groups=1")
-                changes = (*ALL_TRAINED, *NO_BOUNDS, *EVENLY, *one, *every, *size, *mode)
-                long = min(hours, 1.0) if quick else hours
-                yield ClaimArm("interrupt", series, name, "areal-eta4", long, workload, changes, float(seconds))
+def _desktops(arms: Sequence[Figures]) -> list[Verdict]:
+    own = select(arms, family="desktops", series="DART")
+    ten, known = mean(pick(own, value=10), "gpu_utilization"), PUBLISHED["dart"]["gpu_utilization"]
+    best = max(own, key=lambda arm: mean(arm, TRAINED))
+    busy = "ten desktops a GPU: rollout GPUs busy (the model was fitted to 38 on 4)"
+    most = f"{best['value']} of {', '.join(str(arm['value']) for arm in own)}"
+    return [
+        (busy, f"{known:.1%}", PAGE, f"{ten:.1%}", _near(ten, known)),
+        ("desktops a GPU at which DART trains most", "about 10 in every run", "DART, run names", most, None),
+    ]
 
 
-def _replies(tokens: float) -> tuple[str, ...]:
-    """Return changes for one engine with 64 replies of that mean length, as wide as the workload's."""
-    return (
-        "rollout.num_envs=64",
-        "rollout.num_workers=1",
-        f'cluster.engine.reply_tokens={{kind="lognormal", mean_seconds={tokens}, sd_seconds={1.6 * tokens}}}',
+def verdict_rows(recorded: Figures) -> Rows:
+    """Every claim with a published figure: its source, ours, whether they agree."""
+    words = {True: "yes", False: "**no**", None: "–"}
+    columns = {
+        "statement": "{statement}",
+        "published": "{published}",
+        "source": "{source}",
+        "here": "{ours}",
+        "agrees": "{agrees}",
+    }
+    return rows_of(columns, ({**row, "agrees": words[row["agrees"]]} for row in verdicts(recorded["arms"])))
+
+
+def definition_rows(recorded: Figures) -> Rows:
+    """Utilization of GPUs of coupled and DART, and its ratio, under every definition."""
+    coupled, dart = _ends(recorded["arms"])
+    rollout, both = "gpu_utilization", "all_gpus_utilization"
+    published = PUBLISHED["coupled"][rollout]
+    fitted = (published - mean(coupled, rollout)) / mean(coupled, "training_share")
+    hybrid, throughout = mean(coupled, "hybrid_gpus_utilization"), "coupled on hybrid GPUs, an update busy throughout"
+    found = {
+        "as published": (published, PUBLISHED["dart"][rollout]),
+        "rollout GPUs, all the time": (mean(coupled, rollout), mean(dart, rollout)),
+        "rollout GPUs, while attempts run": tuple(mean(arm, f"{rollout}_rollout_phase") for arm in (coupled, dart)),
+        "rollout GPUs, share of the peak token rate": tuple(mean(arm, "gpu_peak_share") for arm in (coupled, dart)),
+        "rollout and trainer GPUs apart, all of them": (mean(coupled, both), mean(dart, both)),
+        f"{throughout}; DART's rollout GPUs": (hybrid, mean(dart, rollout)),
+        f"{throughout}; all of DART's GPUs": (hybrid, mean(dart, both)),
+        f"coupled on hybrid GPUs, {fitted:.0%} of an update busy (fitted); DART's rollout GPUs": (
+            published,
+            mean(dart, rollout),
+        ),
+    }
+    columns = {"definition": "{definition}", "coupled": "{coupled:.1%}", "DART": "{dart:.1%}", "ratio": "{ratio:.2f}x"}
+    return rows_of(
+        columns, ({"definition": words, "coupled": a, "dart": b, "ratio": b / a} for words, (a, b) in found.items())
     )
 
 
-def staleness_arms(*, quick: bool) -> Iterator[ClaimArm]:
-    """Claim 3: the staleness bound, held by admission (AReaL's way) and by dropping (DART's way)."""
-    for workload, hours in {"dart": 10.0, "osworld": 3.0}.items():
-        if quick and workload == "osworld":
-            continue
-        for bound in (0, 1, 4) if quick else BOUNDS:
-            ahead = f"curation.admission.ahead_batches={bound + 1}.0"
-            admitted = ("curation.admission.open_batches=none", ahead)
-            dropped = (*NO_BOUNDS, f"curation.staleness.max_staleness={bound}", 'curation.batch.rule="ready"')
-            for how, changes in {"by admission": admitted, "by dropping": dropped}.items():
-                long = 4.0 if quick else hours
-                yield ClaimArm(
-                    "staleness", f"{workload}, {how}", str(bound), "areal-eta4", long, workload, changes, bound
-                )
+@drawing(3.3)
+def table(figure: Any, claims: Figures) -> None:
+    """Three figures on every rung of the ladder and without each part."""
+    arms = [*select(claims["arms"], family="ladder"), *select(claims["arms"], family="left out")]
+    panels = {
+        TRAINED: ("Trained turns per minute", 1.0),
+        "env_utilization": ("Environment utilization, %", 100.0),
+        "gpu_utilization": ("Rollout GPUs busy, %", 100.0),
+    }
+    for axes, (name, (title, scale)) in zip(figure.subplots(1, 3, sharey=True), panels.items(), strict=True):
+        for row, arm in enumerate(arms):
+            found = arm["figures"][name]
+            half = [scale * (found["half_width"] or 0.0)]
+            color = BLUE if arm["family"] == "ladder" else ORANGE
+            axes.barh([row], [scale * found["mean"]], 0.7, xerr=half, color=color, ecolor=MUTED)
+        rows_axis(axes, [arm["arm"] for arm in arms])
+        label_axes(axes, title, zero=False)
 
 
-def sync_arms(*, quick: bool) -> Iterator[ClaimArm]:
-    """Claim 4: weights to two workers at a time against all at once, by restart and in place, by reload time."""
-    for workload, hours in {"dart": 6.0, "osworld": 2.0}.items():
-        if quick and workload == "osworld":
-            continue
-        for mode in ("restart", "keep"):
-            for scope, at_once in {"rolling": "2", "global": '"all"'}.items():
-                for seconds in (10, 300) if quick else RELOADS:
-                    changes = (
-                        f'rollout.sync.mode="{mode}"',
-                        f"rollout.sync.workers_at_a_time={at_once}",
-                        f"cluster.engine.reload_seconds={seconds}.0",
-                        f"cluster.engine.transfer_seconds={seconds}.0",
-                    )
-                    series = f"{workload}, {scope} {mode}"
-                    long = 3.0 if quick else hours
-                    yield ClaimArm(
-                        "sync", series, f"{seconds} s", "dart-measured", long, workload, changes, float(seconds)
-                    )
+@drawing(2.7)
+def interrupt(figure: Any, claims: Figures) -> None:
+    """Tokens generated by time between syncs, a panel for each length of replies."""
+    found = grouped(select(claims["arms"], family="interrupt"))
+    for axes, (series, arms) in zip(figure.subplots(1, len(found)), found.items(), strict=True):
+        for number, (mode, own) in enumerate(grouped(arms, "arm").items()):
+            line(axes, own, "gpu_peak_share", number, mode, 100.0)
+        log_axis(axes, arms)
+        label_axes(axes, series, "seconds between syncs", "tokens, % of peak")
+    legend_below(figure)
 
 
-FAST = (
-    "cluster.learner.fixed_seconds=0.0",
-    "cluster.learner.kilotoken_seconds=0.0008",
-    "curation.staleness.max_staleness=none",
-    'rollout.sync.mode="keep"',
-    "rollout.sync.workers_at_a_time=1",
-    "cluster.engine.transfer_seconds=1.0",
-    *ALL_TRAINED,
-)
+def log_axis(axes: Any, arms: Sequence[Figures]) -> None:
+    """Space x by its logarithm, with a tick at each varied value."""
+    values = list(dict.fromkeys(float(arm["value"]) for arm in arms))
+    axes.set_xscale("log")
+    axes.minorticks_off()
+    axes.set_xticks(values, [f"{value:g}" for value in values])
 
 
-def desktops_arms(*, quick: bool) -> Iterator[ClaimArm]:
-    """Claim 5: desktops per rollout GPU, on DART's cluster, and where neither trainer nor sync limit it."""
-    hours = 2.0 if quick else 3.0
-    for series, more in {"DART": (), "trainer and sync free": FAST}.items():
-        for per_gpu in (5, 10, 20) if quick else DESKTOPS_PER_GPU:
-            size = (f"rollout.num_envs={4 * per_gpu}", f"cluster.hosts.count={max(1, 4 * per_gpu // 10)}")
-            yield ClaimArm(
-                "desktops", series, str(per_gpu), "dart-measured", hours, changes=(*size, *more), value=per_gpu
-            )
+@drawing(2.7)
+def staleness(figure: Any, claims: Figures) -> None:
+    """Throughput, measured staleness and dropped work by staleness bound."""
+    panels = {
+        TRAINED: ("Throughput", "trained turns per minute", 1.0),
+        "staleness_mean": ("Measured staleness", "versions, mean", 1.0),
+        "stale_share": ("Dropped as too stale", "% of attempts", 100.0),
+    }
+    for axes, (name, (title, unit, scale)) in zip(figure.subplots(1, 3), panels.items(), strict=True):
+        for number, (series, own) in enumerate(grouped(select(claims["arms"], family="staleness")).items()):
+            line(axes, own, name, number, series, scale)
+        axes.set_xticks([0, 1, 2, 4, 8])
+        label_axes(axes, title, "staleness bound, versions", unit)
+    legend_below(figure)
 
 
-ARMS: Mapping[str, Callable[..., Iterator[ClaimArm]]] = {
-    "table": table_arms,
-    "interrupt": interrupt_arms,
-    "staleness": staleness_arms,
-    "sync": sync_arms,
-    "desktops": desktops_arms,
+@drawing(2.7)
+def sync(figure: Any, claims: Figures) -> None:
+    """Trained and generated turns by reload time, rolling against global sync."""
+    panels = [(workload, name) for workload in ("dart", "osworld") for name in (TRAINED, GENERATED)]
+    for axes, (workload, name) in zip(figure.subplots(1, 4), panels, strict=True):
+        own = select(claims["arms"], family="sync", workload=workload)
+        for number, (series, lines) in enumerate(grouped(own).items()):
+            line(axes, lines, name, number, series.partition(", ")[2])
+        log_axis(axes, own)
+        label_axes(axes, f"{workload}: {name.partition('_')[0]}", "reload, seconds", "turns per minute")
+    legend_below(figure)
+
+
+@drawing(2.7)
+def desktops(figure: Any, claims: Figures) -> None:
+    """Turns and utilizations by desktops per rollout GPU."""
+    found = grouped(select(claims["arms"], family="desktops"))
+    for pair, (series, own) in zip(figure.subplots(1, 4).reshape(2, 2), found.items(), strict=True):
+        turns, shares = pair
+        line(turns, own, TRAINED, 0, "trained turns")
+        line(turns, own, GENERATED, 1, "generated turns")
+        line(shares, own, "env_utilization", 2, "environment utilization", 100.0)
+        line(shares, own, "gpu_utilization", 3, "rollout GPUs busy", 100.0)
+        for axes, unit in ((turns, "turns per minute"), (shares, "%")):
+            label_axes(axes, series, "desktops per rollout GPU", unit)
+    legend_below(figure)
+
+
+PICTURES: Mapping[str, StudyPicture] = {
+    "claims-table": StudyPicture(
+        "Throughput and utilization as parts are added to the coupled baseline, and taken from DART", table
+    ),
+    "claims-interrupt": StudyPicture(
+        "Tokens generated, by what a weight sync does to running requests, over the time between syncs", interrupt
+    ),
+    "claims-staleness": StudyPicture(
+        "Throughput, measured staleness and dropped work by staleness bound, for admission and dropping", staleness
+    ),
+    "claims-sync": StudyPicture("Trained and generated turns by reload time: rolling against global weight sync", sync),
+    "claims-desktops": StudyPicture(
+        "Turns and utilization by desktops per rollout GPU: DART trains no more beyond ten", desktops
+    ),
 }
-"""The arms of each claim."""
 
-MOST = 1_000
-"""Desktops on a GPU beyond which no knee is looked for."""
-
-
-def knee(prepared: PreparedRun) -> dict[str, Any]:
-    """Return the fewest desktops on one GPU that can ask for more turns than it can answer.
-
-    Desktops of which each has an engine to itself (``desktop_bound``) against an engine that is always full and
-    never changes weights (``least_seconds``): waiting rounds the corner off, on both sides of the knee.
-    """
-    config, turns = prepared.config, mean_turns(prepared)
-    each = desktop_bound(prepared, turns) / config.rollout.num_envs
-    loads = {"cold": turn_load(prepared, turns, warm=False), "warm": turn_load(prepared, turns, warm=True)}
-    knees = {
-        name: next((n for n in range(1, MOST) if n * each >= 60.0 / least_seconds(prepared.gpu, load, n)), None)
-        for name, load in loads.items()
-    }
-    return {
-        "turns_per_minute_of_a_desktop": each,
-        "no_prefix_cached": knees["cold"],
-        "all_prefixes_cached": knees["warm"],
-        "busy_seconds_of_a_turn_alone": least_seconds(prepared.gpu, loads["cold"], 1),
-    }
-
-
-def mean_turns(prepared: PreparedRun) -> float:
-    """Return the mean length of the surrogate's trajectories, as if none were cut off, turns."""
-    surrogate = prepared.config.surrogate
-    success = surrogate.mean_success if surrogate.mean_success is not None else 0.559
-    return success * surrogate.success_turns_mean + (1.0 - success) * surrogate.failure_turns_mean
-
-
-def measure(options: Options) -> Figures:
-    """Run the arms of every claim, and judge the claims by them."""
-    arms = [arm for of_claim in ARMS.values() for arm in of_claim(quick=options.quick)]
-    wanted = [ArmRun(f"{arm.series}, {arm.name}", seed, (arm, seed)) for arm in arms for seed in range(options.seeds)]
-    made = options.sweep(run_arm, wanted)
-    runs = {arm: made[n * options.seeds : (n + 1) * options.seeds] for n, arm in enumerate(arms)}
-    found: Figures = {claim: [of_arm(arm, runs[arm]) for arm in arms if arm.claim == claim] for claim in ARMS}
-    found["knee"] = knee(prepare(next(arm for arm in arms if arm.claim == "desktops").config(0)))
-    return {
-        "claims": found,
-        "gpu_definitions": gpu_definitions(found["table"]),
-        "verdicts": verdicts(found),
-        "config": {"quick": options.quick},
-    }
-
-
-STUDY = Experiment(name="claims", about=str(__doc__), measure=measure, tables=TABLES, pictures=PICTURES)
+STUDY = arm_study(
+    "claims",
+    tables={"claims-verdicts": verdict_rows, "claims-gpus": definition_rows},
+    pictures=PICTURES,
+    run=run_claim,
+)
 
 if __name__ == "__main__":
     STUDY.run()

@@ -17,11 +17,12 @@ from typing import Any
 
 from rich.console import Console
 
+from dartsim.config import load, presets
+from dartsim.core.errors import ConfigError
 from dartsim.lab.sweep import ArmRun, sweep
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
-from experiments.clusters import Cluster
-from experiments.faults import simulated_presets
+from experiments.arms import Cluster
 from experiments.study import RECORDED, recorded, write_json
 
 FILE = RECORDED / "domain_hashes.json"
@@ -32,6 +33,19 @@ SEED = 7
 FAULTED = ("coupled", "dart", "dartsim", "prime-rl")
 """Presets that are also run under each of these profiles of faults."""
 PROFILES = ("osworld", "hostile")
+
+
+def simulated_presets() -> list[str]:
+    """Return the presets of a modeled cluster and a surrogate policy: those that need nothing else."""
+    found = []
+    for name in presets():
+        try:
+            config = load(preset_name=name)
+        except ConfigError:
+            continue  # needs to know its machines first
+        if config.backend.virtual and config.policy.kind == "surrogate":
+            found.append(name)
+    return found
 
 
 def runs() -> list[str]:

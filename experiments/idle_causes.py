@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dartsim.lab.sweep import ArmRun
 from dartsim.observe.idle import attribute
 from dartsim.observe.states import AT_WORK, DesktopState, TrainerState
 from dartsim.observe.timeline import Stay, Window, evenly_spread, recorded_window
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
+from experiments.arms import Arm, arm_study
 from experiments.charts import (
     BLUE,
     GRAY,
@@ -30,14 +30,8 @@ from experiments.charts import (
     legend_below,
     rows_axis,
 )
-from experiments.clusters import Cluster
-from experiments.schedulers import SCHEDULERS
-from experiments.study import Experiment, Figures, Options, StudyPicture
+from experiments.study import Figures, StudyPicture
 
-WORKLOAD = "osworld"
-HOURS, QUICK_HOURS = 3.0, 0.5
-SHOWN = ("coupled", "dart-measured", "dartsim")
-"""Schedulers with a timeline."""
 MINUTES = 40.0
 """Length of a timeline, at the end of the run."""
 ROWS = {"trainer": 1, "desktops": 6}
@@ -68,11 +62,11 @@ PHASE_OF = {
 }
 
 
-def run_scheduler(cluster: Cluster) -> Figures:
+def run_scheduler(arm: Arm, seed: int) -> Figures:
     """Run one scheduler and return its shares of idle time, and its timeline if it is shown."""
-    config = cluster.config
-    recorder = config.recorder.model_copy(update={"max_segments": 2_000_000})
-    result = run_simulation(prepare(config.model_copy(update={"recorder": recorder})))
+    config = arm.cluster(seed).config
+    # Configurations of studies keep no timelines.
+    result = run_simulation(prepare(config.replace(recorder={"max_segments": 2_000_000})))
     window = recorded_window(result.recorder)
     assert window is not None, "segments are kept"
     return {
@@ -80,9 +74,14 @@ def run_scheduler(cluster: Cluster) -> Figures:
             name: {cause: shares[0] for cause, shares in own.items()}
             for name, own in idle_shares(window, config.run.warmup_share * window.end, 1).items()
         },
-        "timeline": excerpt(window) if cluster.preset in SHOWN else None,
+        "timeline": excerpt(window) if arm.keys.get("timeline") else None,
         "event_hash": result.event_hash,
     }
+
+
+def of_seed(arm: Arm, runs: Sequence[Figures]) -> Figures:
+    """Return what is written of a scheduler: its one seed."""
+    return {name: runs[0][name] for name in ("idle", "timeline")}
 
 
 def idle_shares(window: Window, start: float, num_bins: int) -> dict[str, dict[str, list[float]]]:
@@ -117,17 +116,6 @@ def phases(stays: Sequence[Stay], start: float, population: str) -> list[list[An
     return merged
 
 
-def measure(options: Options) -> Figures:
-    """Run every scheduler on the workload."""
-    hours, names = (QUICK_HOURS, SHOWN) if options.quick else (HOURS, SCHEDULERS)
-    clusters = [Cluster(name, hours, workload=WORKLOAD) for name in names]
-    runs = options.sweep(run_scheduler, [ArmRun(one.preset, 0, one) for one in clusters])
-    return {
-        "schedulers": {one.preset: run for one, run in zip(clusters, runs, strict=True)},
-        "config": {"workload": WORKLOAD, "hours": hours, "minutes": MINUTES},
-    }
-
-
 COLORS: Mapping[str, tuple[str, str]] = {
     "attempt": (GREEN, "desktop: turns of an attempt"),
     "overhead": (PINK, "desktop: boot, set-up, scoring, teardown"),
@@ -142,8 +130,7 @@ COLORS: Mapping[str, tuple[str, str]] = {
 @drawing(4.2)
 def timeline(figure: Any, timelines: Figures) -> None:
     """Desktops, engines and the trainer over time, a column for each of three schedulers."""
-    shown = {name: own["timeline"] for name, own in timelines["schedulers"].items() if own["timeline"]}
-    minutes = timelines["config"]["minutes"]
+    shown = {arm["scheduler"]: arm["timeline"] for arm in timelines["arms"] if arm["timeline"]}
     grid = figure.subplots(3, len(shown), sharex=True, sharey="row", height_ratios=(0.5, 1.2, 2.6), squeeze=False)
     for column, (name, own) in enumerate(shown.items()):
         trainer, engines, desktops = grid[:, column]
@@ -159,8 +146,8 @@ def timeline(figure: Any, timelines: Figures) -> None:
             axes.set_ylim(len(tracks) - 0.5, -0.5)
             axes.grid(visible=False)
         busy, sync = (own["engines"][key] for key in (AT_WORK, SYNC))
-        width = minutes / len(busy)
-        boxes(engines, [(0.0, 0.0, minutes, 1.0)], COLORS["idle"][0])
+        width = MINUTES / len(busy)
+        boxes(engines, [(0.0, 0.0, MINUTES, 1.0)], COLORS["idle"][0])
         shares = (("serving", [0.0] * len(busy), busy), ("sync", busy, sync))
         for phase, bottoms, heights in shares:
             spans = [(i * width, low, width, high) for i, (low, high) in enumerate(zip(bottoms, heights, strict=True))]
@@ -170,7 +157,7 @@ def timeline(figure: Any, timelines: Figures) -> None:
         trainer.set_title(name)
         trainer.set_yticks([])
         desktops.set_yticks([])
-        desktops.set_xlim(0.0, minutes)
+        desktops.set_xlim(0.0, MINUTES)
         desktops.set_xlabel("simulated minutes")
     for axes, words in zip(grid[:, 0], ("trainer", "8 engines", "6 of 64 desktops"), strict=True):
         axes.set_ylabel(words)
@@ -197,27 +184,24 @@ CAUSES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 @drawing(5.2)
 def causes_picture(figure: Any, timelines: Figures) -> None:
     """What limits each scheduler: the time of desktops, engines and trainer by idle cause."""
-    found = timelines["schedulers"]
-    names = sorted(found, key=lambda name: -found[name]["idle"]["trainer"].get(AT_WORK, 0.0))
+    arms = sorted(timelines["arms"], key=lambda arm: -arm["idle"]["trainer"].get(AT_WORK, 0.0))
     for axes, population in zip(figure.subplots(1, 3, sharey=True), ("desktops", "engines", "trainer"), strict=True):
-        left = [0.0] * len(names)
+        left = [0.0] * len(arms)
         for words, (color, causes) in CAUSES.items():
-            shares = [
-                100.0 * sum(found[name]["idle"][population].get(cause, 0.0) for cause in causes) for name in names
-            ]
+            shares = [100.0 * sum(arm["idle"][population].get(cause, 0.0) for cause in causes) for arm in arms]
             spans = [(left[row], row - 0.4, share, 0.8) for row, share in enumerate(shares) if share > 0.0]
             boxes(axes, spans, color, words)
             left = [before + share for before, share in zip(left, shares, strict=True)]
-        rows_axis(axes, names)
+        rows_axis(axes, [arm["scheduler"] for arm in arms])
         axes.set_xlim(0.0, 100.0)
         label_axes(axes, population, "share of time, %", zero=False)
     legend_below(figure, 3)
 
 
-STUDY = Experiment(
-    name="idle_causes",
-    about=str(__doc__),
-    measure=measure,
+STUDY = arm_study(
+    "idle_causes",
+    run=run_scheduler,
+    more=of_seed,
     pictures={
         "timeline": StudyPicture(
             "Timelines of coupled, dart-measured and dartsim on osworld: desktops, engines and trainer take turns "
@@ -229,7 +213,6 @@ STUDY = Experiment(
             causes_picture,
         ),
     },
-    seeds=1,
 )
 
 if __name__ == "__main__":

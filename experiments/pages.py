@@ -14,6 +14,7 @@ import importlib
 import re
 from pathlib import Path
 
+from experiments.arms import STUDIES as ALONE
 from experiments.reference import TABLES
 from experiments.study import Experiment, refusals_told
 
@@ -22,9 +23,7 @@ DOCS = ROOT / "docs"
 MARKED = re.compile(r"(<!-- figures: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 STUDIES = sorted(
-    file.stem
-    for file in Path(__file__).parent.glob("*.py")
-    if "STUDY = Experiment(" in file.read_text(encoding="utf-8")
+    file.stem for file in Path(__file__).parent.glob("*.py") if "STUDY = " in file.read_text(encoding="utf-8")
 )
 """The modules that hold a study."""
 
@@ -41,9 +40,9 @@ def marks() -> dict[str, Experiment]:
         ValueError: If two studies have a table or a picture of the same name.
     """
     found: dict[str, Experiment] = {}
-    for name in STUDIES:
-        module = importlib.import_module(f"experiments.{name}")
-        for study in (value for value in vars(module).values() if isinstance(value, Experiment)):
+    modules = [vars(importlib.import_module(f"experiments.{name}")) for name in STUDIES]
+    for studies in (*modules, ALONE):
+        for study in (value for value in studies.values() if isinstance(value, Experiment)):
             if both := found.keys() & study.marks:
                 raise ValueError(f"more than one study has a table or picture named {', '.join(sorted(both))}")
             found |= dict.fromkeys(study.marks, study)

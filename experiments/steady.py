@@ -15,94 +15,56 @@ the longest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from math import hypot
 from statistics import fmean, median
-from typing import NamedTuple
 
 from dartsim.config.sections.run import RunConfig
 from dartsim.lab.comparison import half_width
-from experiments.clusters import Cluster, run_clusters
+from dartsim.lab.sweep import ArmRun
+from experiments.arms import Arm, arms_of, run_cluster, studies
 from experiments.speed import scaled
 from experiments.study import Experiment, Figures, Options, Rows, rows_of
 
-
-class StudiedScheduler(NamedTuple):
-    """A scheduler and its cluster.
-
-    Attributes:
-        changes: By which rollout and trainer limit it about equally, or its rules fit the small batches.
-        num_envs: Desktops.
-        precision: Of the runs that end once they are steady.
-        hours: Simulated hours at most, and those of the reference runs.
-        every: Which of the seeds run: 1 for each.
-    """
-
-    changes: tuple[str, ...] = ()
-    num_envs: int = 10
-    precision: float = 0.08
-    hours: float = 72.0
-    every: int = 1
-
-
-FAST = ("cluster.learner.kilotoken_seconds=0.1",)
-SCHEDULERS: Mapping[str, StudiedScheduler] = {
-    "coupled": StudiedScheduler(("curation.max_ahead=16",)),
-    "areal-eta4": StudiedScheduler(FAST),
-    "dart": StudiedScheduler(),
-    "dartsim": StudiedScheduler(FAST, every=8),  # runs that are seldom steady take all their hours
-    "dart-measured": StudiedScheduler(num_envs=200, precision=0.03, hours=24.0, every=4),
-}
+DECLARED = studies()["steady"]
 NAMES = tuple(RunConfig().steady_figures)
 REFERENCES = {"trained_turns_per_minute": "steady_turns_per_minute"}
 """What a figure is compared with in a reference run, where its own would count a part of a large update."""
-EQUAL = ("surrogate.task_length_sd=0.0",)
-LONG_SEEDS, LONG_WARMUP = 5, 1.0 / 3.0
+LONG_SEEDS, LONG_SEED, LONG_WARMUP = 5, 100_000, 1.0 / 3.0
+"""Reference runs of a scheduler, the seed of the first, and the share that they leave out."""
 QUICK_PRECISION, QUICK_LONG_SEEDS = 0.2, 2
-QUICK_SHARE = 1.0 / 6.0
-"""Hours of the reference runs of a quick study, as a share."""
-LONG_SEED = 100_000
-"""First seed of the reference runs."""
 
 
 def measure(options: Options) -> Figures:
     """Run all schedulers and seeds, short and long, and compare."""
-    long_seeds = QUICK_LONG_SEEDS if options.quick else LONG_SEEDS
-    clusters = []
-    for name, arm in SCHEDULERS.items():
-        precision = QUICK_PRECISION if options.quick else arm.precision
-        hours, long_hours = arm.hours, arm.hours * QUICK_SHARE if options.quick else arm.hours
-        settings = (*scaled(arm.num_envs, hours), *EQUAL, *arm.changes)
-        early = (*settings, "run.until_steady=true", f"run.precision={precision}")
-        clusters += [Cluster(name, hours, seed, early) for seed in seeds_of(arm, options)]
-        long = (*settings, f"run.warmup_share={LONG_WARMUP:.3f}")
-        clusters += [Cluster(name, long_hours, LONG_SEED + seed, long) for seed in range(long_seeds)]
-    ended = iter(run_clusters(clusters, options, "runs"))
-    by_scheduler = {}
-    for name, arm in SCHEDULERS.items():
-        numbers = (len(seeds_of(arm, options)), long_seeds)
-        runs, long_runs = ([next(ended) for _ in range(number)] for number in numbers)
-        row = agreement([run["steady"] for run in runs], long_runs)
-        by_scheduler[name] = {"num_envs": arm.num_envs, **row}
-    rows = list(by_scheduler.values())
-    covered = list(chain.from_iterable(figure["covered"] for row in rows for figure in row["figures"].values()))
+    rows = {
+        str(arm.names["scheduler"]): {"num_envs": arm.keys["num_envs"], **agreement(*runs_of(arm, options))}
+        for arm in arms_of(DECLARED, quick=options.quick)
+    }
+    covered = list(chain.from_iterable(own["covered"] for row in rows.values() for own in row["figures"].values()))
     return {
-        "runs": sum(row["runs"] for row in rows),
+        "runs": sum(row["runs"] for row in rows.values()),
         "coverage": fmean(covered) if covered else None,
-        "time_share": fmean(row["time_share"] for row in rows),
-        "schedulers": by_scheduler,
-        "config": {
-            "schedulers": {name: arm._asdict() for name, arm in SCHEDULERS.items()},
-            "long_seeds": long_seeds,
-            "long_warmup_share": LONG_WARMUP,
-        },
+        "time_share": fmean(row["time_share"] for row in rows.values()),
+        "schedulers": rows,
+        "config": {"long_seeds": QUICK_LONG_SEEDS if options.quick else LONG_SEEDS, "long_warmup_share": LONG_WARMUP},
     }
 
 
-def seeds_of(arm: StudiedScheduler, options: Options) -> range:
-    """Return the seeds that a scheduler runs with."""
-    return range(0, options.seeds, arm.every)
+def runs_of(arm: Arm, options: Options) -> tuple[list[Figures], list[Figures]]:
+    """Return how the runs of a scheduler that end when steady ended, and the figures of its reference runs."""
+    hours, precision = arm.keys["hours"], QUICK_PRECISION if options.quick else arm.keys["precision"]
+    long_seeds = QUICK_LONG_SEEDS if options.quick else LONG_SEEDS
+    # Scaled first, so that the arm's own changes win.
+    equal = (*scaled(arm.keys["num_envs"], hours), "surrogate.task_length_sd=0.0", *arm.changes)
+    early = replace(arm, hours=hours, changes=(*equal, "run.until_steady=true", f"run.precision={precision}"))
+    long = replace(arm, changes=(*equal, f"run.warmup_share={LONG_WARMUP:.3f}"))
+    clusters = [early.cluster(seed) for seed in range(0, options.seeds, arm.keys["every"])]
+    clusters += [long.cluster(LONG_SEED + seed) for seed in range(long_seeds)]
+    made = options.sweep(run_cluster, [ArmRun(one.preset, one.seed, one) for one in clusters], arm.label)
+    return [run["steady"] for run in made[:-long_seeds]], made[-long_seeds:]
 
 
 def agreement(runs: Sequence[Figures], long_runs: Sequence[Figures]) -> Figures:
@@ -160,7 +122,7 @@ def table(figures: Figures) -> Rows:
 
 STUDY = Experiment(
     name="steady",
-    about="Coverage of the intervals of runs that end once they are steady, and the time they save.",
+    about=DECLARED["about"],
     measure=measure,
     tables={"steady": table},
     seeds=64,

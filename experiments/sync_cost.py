@@ -47,9 +47,9 @@ STANDIN = Path(__file__).resolve().parent.parent / "tests" / "real" / "engines" 
 STANDIN_START_SECONDS = 5.0
 """Of the stand-in; vLLM's own start with a 7B model takes minutes."""
 PLANS = {
-    "rolling_keep": SyncConfig(mode="keep", workers_at_a_time=1, retry_seconds=1.0),
-    "global_pause": SyncConfig(mode="keep", workers_at_a_time="all", retry_seconds=1.0),
-    "restart": SyncConfig(mode="restart", workers_at_a_time=1, retry_seconds=1.0),
+    "rolling_keep": SyncConfig(mode="keep", workers_at_a_time=1),
+    "global_pause": SyncConfig(mode="keep", workers_at_a_time="all"),
+    "restart": SyncConfig(mode="restart", workers_at_a_time=1),
 }
 
 
@@ -90,7 +90,6 @@ async def mode_cost(engine: str, plan: SyncConfig, model: Model, publications: i
     from dartsim.real.engines.launcher import LocalEngine
     from dartsim.real.engines.ledger import WeightsLedger
     from dartsim.real.engines.request_codec import RequestCodec
-    from dartsim.real.engines.weights import file_transfer
     from dartsim.real.engines.worker import VllmWorker
 
     loop = asyncio.get_running_loop()
@@ -103,7 +102,6 @@ async def mode_cost(engine: str, plan: SyncConfig, model: Model, publications: i
                 LocalEngine(options_of(engine, model), logs, name=f"engine-{index}"),
                 codec,
                 weights=model.weights(0),
-                transfer=file_transfer(),
                 ledger=ledger,
             )
             for index in range(ENGINES)

@@ -34,11 +34,14 @@ from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.core.registry import names as registered
 from dartsim.lab.compared_runs import ComparedRun, EndedRun, make_runs, named
+from dartsim.lab.gate import cell_text
+from dartsim.observe.alarm import KINDS
 from dartsim.observe.bias import BAND, JUDGED, pooled
 from dartsim.observe.figures import FIGURES
+from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir
 
 if TYPE_CHECKING:
-    from dartsim.lab.gate import SchedulerRank
+    from dartsim.lab.gate import Comparison, ConditionResult, SchedulerRank
 
 PUBLISHED = {
     "coupled": {"trained_turns_per_minute": 22.6, "env_utilization": 0.122, "gpu_utilization": 0.296},
@@ -54,14 +57,9 @@ BESIDE = 4
 
 PAGE = "comparison.html"
 
-UPDATES = "hours to update {}"
-"""The row of the time to an update, whose number is filled in."""
-
 ROWS: dict[str, tuple[str, float]] = {
     "trained turns/min": ("trained_turns_per_minute", 1.0),
-    "  with a signal": ("signal_turns_per_minute", 1.0),
-    "  closed-form bound": ("bound_trained_turns_per_minute", 1.0),
-    "admitted turns/min": ("admitted_turns_per_minute", 1.0),
+    "  bound": ("bound_trained_turns_per_minute", 1.0),
     "generated turns/min": ("generated_turns_per_minute", 1.0),
     "desktops busy, %": ("env_utilization", 100.0),
     "GPUs busy, %": ("gpu_utilization", 100.0),
@@ -70,11 +68,16 @@ ROWS: dict[str, tuple[str, float]] = {
     "staleness, mean": ("staleness_mean", 1.0),
     "staleness, most": ("staleness_max", 1.0),
     "not trained, %": ("wasted_share", 100.0),
-    UPDATES: ("hours_to_updates", 1.0),
+    "hours to update {}": ("hours_to_updates", 1.0),
     "desktop h/1000 turns": ("desktop_hours_per_1000_turns", 1.0),
     "GPU h/1000 turns": ("gpu_hours_per_1000_turns", 1.0),
 }
 """Rows of the table: the figure (``dartsim.lab.comparison``) and its scale."""
+
+NOTE = (
+    "bound: the most that the trainer, or the engines with this share of usable turns, could reach; "
+    "least by …: the class of tasks that is trained least, relative to the average of what the group filter keeps"
+)
 
 
 def figure_rows() -> dict[str, tuple[str, float]]:
@@ -135,20 +138,12 @@ def compare(
 
     Examples:
         dartsim compare coupled dart-measured
-        dartsim compare coupled dart-measured --seeds 3 --hours 8 --json figures.json
-        dartsim compare coupled dart --faults hostile
-        dartsim compare coupled dart --hours 48 --precision 3%
+        dartsim compare coupled dart --faults hostile --hours 48 --precision 3%
         dartsim compare mine.toml areal-eta4 --on cluster.toml --seeds 5 \
           --fail-if "trained_turns_per_minute < 0.95 * areal-eta4" --junit gate.xml
-        dartsim compare dart-measured areal-eta4 dartsim --on osworld --seeds 5
-        dartsim compare dart dart-released \
-          --set cluster.hosts.count=8 --set rollout.num_envs=80
     """
-    from dartsim.lab.comparison import classes_over_seeds, over_seeds
     from dartsim.lab.gate import Comparison, write_junit
-    from dartsim.observe.alarm import KINDS
-    from dartsim.observe.report import render_comparison, surrogates
-    from dartsim.observe.rundir import RunDir
+    from dartsim.observe.report import render_comparison
 
     given = settings(overrides, hours, None, faults, until_steady=until_steady, precision=precision)
     possible = plan(schedulers, given, max(seeds, max_seeds if fail_if else 0), on, profile)
@@ -157,94 +152,113 @@ def compare(
     possible = runs_in(folder, possible)
     if not _is_part(folder, possible, seeds):
         raise ConfigError(f"{folder} already exists; name another folder with --out")
-    runs: list[ComparedRun] = []
     ended: list[EndedRun] = []
 
     def with_seeds(count: int) -> Comparison:
-        nonlocal runs, ended
+        nonlocal ended
         runs = [run for run in possible if run.config.run.seed < count]
         with report_interrupt(lambda: _progress_so_far(runs, folder)):
             ended = make_runs(runs, errors, ray, processes)
-        finished = (len(run.update_hours) for run in ended if not run.summary.get("failure"))
-        shown = updates or min(finished, default=0) or None
-        return Comparison.of(runs, ended, updates=shown, with_seeds=with_seeds)
+        return Comparison.of(runs, ended, updates=updates or _common_updates(ended), with_seeds=with_seeds)
 
     compared, results = with_seeds(seeds).decided(fail_if or (), max_seeds)
-    seeds = len(compared.seeds)
-    updates = updates or min((len(run.update_hours) for run in ended if not run.summary.get("failure")), default=0)
-    names, by_name, failures = compared.schedulers, compared.figures, compared.failures
-    ranking = compared.ranking()
-    columns = [
-        SchedulerColumn(name, over_seeds(rows), classes_over_seeds([] if name in failures else rows))
-        for name, rows in by_name.items()
-    ]
+    columns, last = _columns(compared), updates or _common_updates(ended)
     page = render_comparison(
-        [RunDir(run.path) for run in runs if run.path is not None and run.config.run.seed == 0],
+        [RunDir(run.path) for run in possible if run.path is not None and run.config.run.seed == 0],
         folder / PAGE,
-        names=names,
+        names=compared.schedulers,
         # On another cluster a preset is not the run whose figures were published.
         published=PUBLISHED if on is None else None,
         means=[column.figures for column in columns],
-        table=[*ranking_rows(ranking, names), *scheduler_rows(columns, updates)],
-        bias=[pooled([row["bias"] for row in rows]) for rows in by_name.values()],
-        num_seeds=seeds,
+        table=[*ranking_rows(compared), *scheduler_rows(columns, last)],
+        bias=[pooled([row["bias"] for row in rows]) for rows in compared.figures.values()],
+        num_seeds=len(compared.seeds),
     )
     if json_file != "-":
-        for table in scheduler_tables(columns, updates):
-            out.print(table)
-        if len(ranking) > 1:
-            out.print()
-            out.print(ranking_table(ranking, seeds))
-        if any(column.classes["least_classes"] for column in columns):
-            out.print(
-                "least by …: the class of tasks that is trained least, and how much of what the group filter keeps of "
-                "it is trained, relative to the average (1: like the others)",
-                highlight=False,
-            )
-        for line in [*starved_lines(columns), *_steady_lines(by_name)]:
-            out.print(line, highlight=False, soft_wrap=True)
-        if seeds > 1:
-            out.print(
-                f"means over {seeds} seeds, ± half the 95 % confidence interval; the page's timelines show seed 0"
-            )
-        if note := surrogates([(run.scheduler, made.summary) for run, made in zip(runs, ended, strict=True)]):
-            out.print(note, highlight=False)
+        _show(compared, columns, last)
+        if any(made.summary.get("surrogate") for made in ended):
+            out.print("surrogate policy: outcomes are drawn, nothing was learned")
         for result in results:
             out.print(str(result), soft_wrap=True, highlight=False, markup=False)
         out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
     if json_file is not None:
-        rows = (row for name in names for row in by_name[name])
-        ranks = {
-            rank.scheduler: (None if rank.scheduler in failures else place, rank)
-            for place, rank in enumerate(ranking, 1)
-        }
-        facts = [
-            {
-                "scheduler": run.scheduler,
-                "preset": run.config.preset,
-                "seed": run.config.run.seed,
-                "workload": on,
-                "updates": updates,
-                "rank": ranks[run.scheduler][0],
-                "difference_to_best": ranks[run.scheduler][1].to_best._asdict(),
-                "verdict": ranks[run.scheduler][1].verdict,
-            }
-            for run in runs
-        ]
-        write_json([{**fact, **row} for fact, row in zip(facts, rows, strict=True)], json_file)
+        facts = {"preset": {run.scheduler: run.config.preset for run in possible}, "workload": on, "updates": last}
+        write_json(_as_json(compared, facts), json_file)
     if junit is not None:
         write_junit(compared, results, junit)
-    for failure in failures.values():
-        errors.print(f"failed: {failure}", soft_wrap=True, highlight=False, markup=False)
-    open_results = [result for result in results if not result.passed]
-    for result in open_results:
-        verdict = "failed" if result.decided else "undecided"
-        errors.print(f"{verdict}: {compared.explained(result)}", soft_wrap=True, highlight=False, markup=False)
-    if any(result.decided for result in open_results):
+    _end(compared, results)
+
+
+def _common_updates(ended: Sequence[EndedRun]) -> int | None:
+    """Return the last update that all runs finished; None if there is none."""
+    return min((len(run.update_hours) for run in ended if not run.summary.get("failure")), default=0) or None
+
+
+def _columns(compared: Comparison) -> list[SchedulerColumn]:
+    from dartsim.lab.comparison import classes_over_seeds, over_seeds
+
+    return [
+        SchedulerColumn(name, over_seeds(rows), classes_over_seeds([] if name in compared.failures else rows))
+        for name, rows in compared.figures.items()
+    ]
+
+
+def _show(compared: Comparison, columns: Sequence[SchedulerColumn], updates: int | None) -> None:
+    """Print figures, ranking, and what is unusual."""
+    from dartsim.observe.steady import steady_runs_text
+
+    for table in scheduler_tables(columns, updates):
+        out.print(table)
+    if len(columns) > 1:
+        out.print()
+        out.print(ranking_table(compared))
+    out.print(NOTE, highlight=False, soft_wrap=True)
+    lines = [
+        f"{column.name} starves {share['class']} tasks (by {share['by']}): of those that the group filter keeps, "
+        f"{share['ratio']:.2f} times the average share is trained ({share['low']:.2f} to {share['high']:.2f} at 95 %; "
+        f"below {BAND:g} is starved)"
+        for column in columns
+        for share in column.classes["starved_classes"] or ()
+    ]
+    steady = {name: [row["steady"] for row in rows if "steady" in row] for name, rows in compared.figures.items()}
+    lines += [f"{name}: {steady_runs_text(runs)}" for name, runs in steady.items() if runs]
+    if (seeds := len(compared.seeds)) > 1:
+        lines.append(f"means over {seeds} seeds, ± half the 95 % confidence interval; the page's timelines show seed 0")
+    for line in lines:
+        out.print(line, highlight=False, soft_wrap=True)
+
+
+def _as_json(compared: Comparison, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each run: what it is, the rank of its scheduler, and its figures."""
+    ranks = {rank.scheduler: (place, rank) for place, rank in enumerate(compared.ranking(), 1)}
+    return [
+        {
+            "scheduler": name,
+            "seed": seed,
+            **facts,
+            "preset": facts["preset"][name],
+            "rank": None if name in compared.failures else ranks[name][0],
+            "difference_to_best": {"share": ranks[name][1].change, "half_width": ranks[name][1].change_half_width},
+            "verdict": ranks[name][1].verdict,
+            **row,
+        }
+        for name in compared.schedulers
+        for seed, row in zip(compared.seeds, compared.figures[name], strict=True)
+    ]
+
+
+def _end(compared: Comparison, results: Sequence[ConditionResult]) -> None:
+    """Report what failed, and end the command with its code."""
+    lines = [f"failed: {failure}" for failure in compared.failures.values()]
+    unmet = [result for result in results if not result.passed]
+    lines += [f"{'failed' if one.decided else 'undecided'}: {compared.explained(one)}" for one in unmet]
+    for line in lines:
+        errors.print(line, soft_wrap=True, highlight=False, markup=False)
+    if any(result.decided for result in unmet):
         raise typer.Exit(1)
-    if failures:
+    if compared.failures:
         raise typer.Exit(KINDS["nothing_trained"].code)
-    if open_results:
+    if unmet:
         raise typer.Exit(UNDECIDED)
 
 
@@ -289,15 +303,11 @@ def runs_in(folder: Path, runs: Sequence[ComparedRun]) -> list[ComparedRun]:
     return [replace(run, path=folder / f"{run.scheduler}-seed{run.config.run.seed}") for run in runs]
 
 
-NAMED = 3
-"""Largest number of presets in the name of a folder."""
-
-
 def new_or_interrupted(runs: Sequence[ComparedRun], seeds: int) -> Path:
     """Return a new folder in runs/, or that of the same comparison, if that was interrupted."""
     names = list(dict.fromkeys(run.scheduler for run in runs))
-    more = [] if len(names) <= NAMED else [f"{len(names) - NAMED + 1}-more"]
-    name = "-".join(["compare", *names[: NAMED - len(more)], *more])
+    short = names if len(names) <= 3 else [*names[:2], f"{len(names) - 2}-more"]
+    name = "-".join(["compare", *short])
     return new_folder(name, unless=lambda folder: _is_part(folder, runs_in(folder, runs), seeds))
 
 
@@ -309,8 +319,6 @@ def _is_part(folder: Path, runs: Sequence[ComparedRun], seeds: int) -> bool:
         runs: All runs that the comparison may need.
         seeds: The seeds that it needs in any case.
     """
-    from dartsim.observe.rundir import CONFIG
-
     if not folder.exists():
         return True
     paths = [run.path for run in runs if run.path is not None]
@@ -320,8 +328,6 @@ def _is_part(folder: Path, runs: Sequence[ComparedRun], seeds: int) -> bool:
 
 
 def _progress_so_far(runs: Sequence[ComparedRun], folder: Path) -> str:
-    from dartsim.observe.rundir import SUMMARY
-
     done = sum(run.path is not None and (run.path / SUMMARY).is_file() for run in runs)
     return f"interrupted: {done} of {len(runs)} runs were finished, in {folder}; the same command makes the others"
 
@@ -342,7 +348,7 @@ def _refuse_without_engine(config: Config) -> None:
 def scheduler_rows(columns: Sequence[SchedulerColumn], updates: int | None) -> list[tuple[str, list[str]]]:
     """Return rows of one cell a preset: means over seeds, then the classes of tasks that are trained least."""
     rows = [
-        (label.format(updates or "–"), [_cell(column.figures.get(figure), scale) for column in columns])
+        (label.format(updates or "–"), [cell_text(column.figures.get(figure), scale) for column in columns])
         for label, (figure, scale) in figure_rows().items()
     ]
     for by in JUDGED:
@@ -366,58 +372,27 @@ def scheduler_tables(columns: Sequence[SchedulerColumn], updates: int | None) ->
         yield table
 
 
-def ranking_table(ranking: Sequence[SchedulerRank], seeds: int) -> Table:
+def ranking_table(compared: Comparison) -> Table:
     """Return the ranking by trained turns: each scheduler, its difference to the best one, and the verdict."""
+    seeds = len(compared.seeds)
     title = f"ranking, {seeds} paired seeds" if seeds > 1 else "ranking, one seed"
     table = plain_table(title, numbers=("trained turns/min", "to the best"), after=("verdict",))
     table.columns[0].no_wrap = True
-    for place, rank in enumerate(ranking, 1):
-        trained = _cell({"mean": rank.mean, "half_width": rank.half_width}, 1.0)
-        number = "–" if rank.verdict.startswith("failed") else f"{place}."
+    for place, rank in enumerate(compared.ranking(), 1):
+        number = "–" if rank.scheduler in compared.failures else f"{place}."
+        trained = cell_text({"mean": rank.mean, "half_width": rank.half_width})
         table.add_row(f"{number} {rank.scheduler}", trained, _to_best(rank), rank.verdict)
     return table
 
 
-def ranking_rows(ranking: Sequence[SchedulerRank], names: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """Return the ranking as rows with a cell for each scheduler, in the order of their names."""
-    by_name = {rank.scheduler: rank for rank in ranking}
-    ranks = [by_name[name] for name in names]
+def ranking_rows(compared: Comparison) -> list[tuple[str, list[str]]]:
+    """Return the ranking as rows with a cell for each scheduler, in the order given."""
+    ranks = sorted(compared.ranking(), key=lambda rank: compared.schedulers.index(rank.scheduler))
     return [("difference to the best", list(map(_to_best, ranks))), ("verdict", [rank.verdict for rank in ranks])]
 
 
 def _to_best(rank: SchedulerRank) -> str:
-    share, width = rank.to_best
-    if share is None or rank.verdict == "best":
+    if rank.change is None or rank.verdict == "best":
         return "–"
-    return f"{100.0 * share:+.1f}" + ("" if width is None else f" ± {100.0 * width:.1f}") + " %"
-
-
-def starved_lines(columns: Sequence[SchedulerColumn]) -> list[str]:
-    """Return a line for each class of tasks that a preset starves."""
-    return [
-        f"{column.name} starves {share['class']} tasks (by {share['by']}): of those that the group filter keeps, "
-        f"{share['ratio']:.2f} times the average share is trained ({share['low']:.2f} to {share['high']:.2f} at 95 %; "
-        f"below {BAND:g} is starved)"
-        for column in columns
-        for share in column.classes["starved_classes"] or ()
-    ]
-
-
-def _steady_lines(by_name: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
-    """Yield which share of each scheduler's runs became steady, of those that were to end then."""
-    from dartsim.observe.steady import steady_runs_text
-
-    for name, rows in by_name.items():
-        if steady := [row["steady"] for row in rows if "steady" in row]:
-            yield f"{name}: {steady_runs_text(steady)}"
-
-
-def _cell(figure: Mapping[str, float | None] | None, scale: float) -> str:
-    if figure is None or figure["mean"] is None:
-        return "–"
-    if isinstance(figure["mean"], int):  # a maximum is a count, not a mean
-        return str(figure["mean"])
-    width = figure["half_width"]
-    digits = 2 if scale * abs(figure["mean"]) < 10 else 1
-    text = f"{scale * figure['mean']:.{digits}f}"
-    return text if width is None else f"{text} ±{scale * width:.{digits}f}"
+    width = rank.change_half_width
+    return f"{100.0 * rank.change:+.1f}" + ("" if width is None else f" ± {100.0 * width:.1f}") + " %"

@@ -40,7 +40,6 @@ VariantOption = Annotated[
     ),
 ]
 Vm = Annotated[bool, typer.Option("--vm", help="Short for --variant vm.")]
-Office = Annotated[bool, typer.Option("--office", help="With LibreOffice Calc.")]
 Host = Annotated[
     str | None, typer.Option(metavar="URL", help="Engine: unix://, tcp:// or ssh://; default: DOCKER_HOST or local.")
 ]
@@ -50,7 +49,6 @@ Host = Annotated[
 def build(
     variant: VariantOption = ImageVariant.SKELETON,
     vm: Vm = False,
-    office: Office = False,
     again: Annotated[bool, typer.Option("--again", help="Rebuild it even if it exists.")] = False,
     host: Host = None,
 ) -> None:
@@ -58,7 +56,7 @@ def build(
 
     Examples:
         dartsim desktop build
-        dartsim desktop build --variant full --office
+        dartsim desktop build --variant full
         dartsim desktop build --vm
     """
     settings = engine_settings(host)
@@ -69,7 +67,6 @@ def build(
             build_image(
                 "vm" if vm else variant.value,
                 settings,
-                office=office,
                 again=again,
                 on_line=lambda line: errors.print(line),
             )
@@ -81,7 +78,6 @@ def build(
 def start(
     variant: VariantOption = ImageVariant.SKELETON,
     vm: Vm = False,
-    office: Office = False,
     app: Annotated[str, typer.Option(help="A program to start in it, e.g. mousepad.")] = "",
     width: Annotated[int, typer.Option(min=96, help="Screen size, pixels.")] = 1920,
     height: Annotated[int, typer.Option(min=96, help="Screen size, pixels.")] = 1080,
@@ -111,7 +107,7 @@ def start(
     from dartsim.config.schema import DesktopConfig
     from dartsim.real.desktop import desktop_spec
 
-    desktop = DesktopConfig(variant="vm" if vm else variant.value, office=office, width=width, height=height)
+    desktop = DesktopConfig(variant="vm" if vm else variant.value, width=width, height=height)
     spec = desktop_spec(desktop, app=app, vnc=vnc)
     with suppress(KeyboardInterrupt):
         asyncio.run(_start(settings, spec, (width, height), show, seconds, json_file))

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from dartsim.cli.console import errors, out, plain_table, write_json
-from dartsim.cli.desktop import Host, ImageVariant, Office, VariantOption, engine_settings
+from dartsim.cli.desktop import Host, ImageVariant, VariantOption, engine_settings
 from dartsim.cli.options import Json
 from dartsim.core.errors import ConfigError, EnvFault, ScoreUnavailable
 from dartsim.core.types import Task
@@ -47,7 +47,6 @@ def tasks(
     ] = None,
     at_once: Annotated[int, typer.Option(min=1, help="Desktops that run at the same time.")] = 2,
     variant: VariantOption = ImageVariant.SKELETON,
-    office: Office = False,
     width: Annotated[int, typer.Option(min=1024, help="Screen size, pixels.")] = 1280,
     height: Annotated[int, typer.Option(min=720, help="Screen size, pixels.")] = 720,
     host: Host = None,
@@ -83,7 +82,7 @@ def tasks(
             gif.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"--gif {gif} cannot be created: {error.strerror}; name another folder") from None
-    image = asyncio.run(build(variant.value, settings, office=office))
+    image = asyncio.run(build(variant.value, settings))
     spec = desktop_spec(DesktopConfig(variant=variant.value, width=width, height=height, image=image))
     rows = asyncio.run(_check(chosen, spec, settings, (width, height), at_once, gif))
     if json_file is not None:

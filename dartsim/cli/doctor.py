@@ -172,7 +172,7 @@ def check_engine() -> DoctorCheck:
     from dartsim.real.containers import DockerHost, EngineInfo
 
     async def ask() -> EngineInfo:
-        async with DockerHost(DockerHostConfig(bind="0.0.0.0", call_seconds=10.0)) as host:
+        async with DockerHost(DockerHostConfig(bind="0.0.0.0")) as host:
             return await host.info()
 
     try:

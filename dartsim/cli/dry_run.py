@@ -18,7 +18,7 @@ from dartsim.config import Config
 from dartsim.lab.estimate import estimate
 from dartsim.real.ray_cluster.backend import Kind, actors, placed
 from dartsim.run.backends.fsdp import FOLDER
-from dartsim.run.backends.vllm import MODEL, PORT, SITE
+from dartsim.run.backends.vllm import MODEL, PORT
 from dartsim.run.prepare import prepare
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def plan(config: Config) -> dict[str, Any]:
     missing = missing_requirements(config, needed)
     if checked is not None and checked.refused:
         found = f"{len(checked.refused)} of {checked.num_listed} cannot run here, and the run refuses to leave them out"
-        missing.append(DoctorCheck("tasks", MISSING, found, "--set tasks.unsupported=skip --set tasks.missing=skip"))
+        missing.append(DoctorCheck("tasks", MISSING, found, "--set tasks.unsupported=skip"))
     return {
         "name": config.name,
         "preset": config.preset,
@@ -91,7 +91,7 @@ def show(plan: dict[str, Any], console: Console) -> None:
         console.print(f"\n[bold]{part}[/bold]: {plan[part]['what']}")
         _show_part(plan[part], console)
     if any("processes" in plan[part] for part in ("engines", "learner")):
-        console.print(f"\n{PORT}, {MODEL}, {SITE} and {FOLDER} are a free port and folders made at the start")
+        console.print(f"\n{PORT}, {MODEL} and {FOLDER} are a free port and folders made at the start")
     if plan["memory"] is not None:
         _show_memory(plan["memory"], console)
     if plan["tasks"] is not None:

@@ -18,6 +18,7 @@ from dartsim.cli.console import errors, out, plain_table, printable, write_json
 from dartsim.cli.options import Backend, Json, Out, Overrides, Workers, backend_overrides, new_folder
 from dartsim.cli.signals import report_interrupt
 from dartsim.core.errors import ConfigError
+from dartsim.core.rewards import SUCCESS
 from dartsim.run.model_folder import model_folder
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def evaluate(
         "split": split or (Split.HELD_OUT if held_out else Split.ALL),
         "temperature": config.policy.temperature,
         "interval": "95 %, Wilson, over tasks",
-        **evaluation_figures(plan, ended, success=config.curation.success_reward),
+        **evaluation_figures(plan, ended, success=SUCCESS),
     }
     write_json(figures, str(path / "summary.json"))
     if json_file != "-":
@@ -217,7 +218,7 @@ def _load(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Co
 
 def _neutral() -> list[str]:
     """Return overrides for what an evaluation does not do."""
-    return ["run.target_success=none", "curation.pool.file=none", "policy.warm_start_steps=0"]
+    return ["run.target_success=none", "curation.pool.file=none"]
 
 
 def _task_list(file: Path) -> list[str]:

@@ -9,6 +9,10 @@ TOLERANCE = 1e-6
 """Difference that is no difference, absolute and relative: what sums of a few float32 values are off by."""
 
 
+SUCCESS = 1.0
+"""Smallest reward of a success."""
+
+
 def all_equal(rewards: Iterable[float]) -> bool:
     """Return whether rewards are equal within the tolerance; true without any."""
     known = list(rewards)

@@ -24,7 +24,7 @@ class GroupFilter:
         mean = sum(rewards) / len(rewards)
         if drop.drop_all_failed and failed(mean):
             return Drop.ALL_FAILED
-        if drop.drop_solved and reaches(mean, drop.max_mean_reward):
+        if drop.drop_solved and reaches(mean, 1.0):
             return Drop.ALL_SOLVED
         between = not failed(mean) and not reaches(mean, 1.0)
         if drop.drop_equal and between and len(rewards) > 1 and all_equal(rewards):

@@ -1,8 +1,8 @@
-"""The success pool: a group in which (nearly) every attempt failed gets one stored success of its task.
+"""The success pool: a group in which every attempt failed gets one stored success of its task.
 
     collected ---add----+
                         v
-    online --learn--> stored, newest first, at most max_per_task
+    online --learn--> stored, newest first, at most 8 of a task
                         |
     all failed --rescue-+--> the group without its oldest failure, with one success that keeps its own
                              log-probabilities; or, if none is stored, nothing: the group is dropped
@@ -20,8 +20,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dartsim.config.sections.curation import PoolConfig
-from dartsim.core.rewards import failed, reaches
+from dartsim.core.rewards import SUCCESS, failed, reaches
 from dartsim.core.types import Attempt, Group, StoredSuccess, SuccessSource, Trajectory
+
+MAX_PER_TASK = 8
+"""Stored successes of a task; older ones are displaced."""
 
 
 class Rescue(NamedTuple):
@@ -45,9 +48,9 @@ class SuccessPool:
         released code takes the newest success of the task anywhere in the run, used or not, for the oldest row.
     """
 
-    def __init__(self, parameters: PoolConfig | None = None, *, success_reward: float = 1.0) -> None:
+    def __init__(self, parameters: PoolConfig | None = None, *, max_per_task: int = MAX_PER_TASK) -> None:
         self._parameters = parameters or PoolConfig()
-        self._success_reward = success_reward
+        self._max_per_task = max_per_task
         self._stored: dict[str, list[StoredSuccess]] = {}
         self._known: set[int] = set()
         """Numbers of the online attempts in the pool."""
@@ -65,13 +68,12 @@ class SuccessPool:
         """Return the stored successes of a task, newest first."""
         return tuple(self._stored.get(task_id, ()))
 
-    def learned(self, per_task: int) -> list[Trajectory]:
-        """Return the newest successes of the run's own attempts, at most ``per_task`` of each task."""
-        kept: list[Trajectory] = []
+    def learned(self) -> list[Trajectory]:
+        """Return the newest success of the run's own attempts at each task."""
+        own: list[Trajectory] = []
         for entries in self._stored.values():
-            own_ones = [entry.trajectory for entry in entries if entry.origin is SuccessSource.ONLINE]
-            kept.extend(own_ones[:per_task])
-        return kept
+            own += [entry.trajectory for entry in entries if entry.origin is SuccessSource.ONLINE][:1]
+        return own
 
     def add(self, trajectory: Trajectory, *, now: float) -> bool:
         """Store a success that was collected before the run; return False if it is not a success.
@@ -89,12 +91,10 @@ class SuccessPool:
         return True
 
     def learn(self, trajectories: Sequence[Trajectory], *, now: float) -> None:
-        """Store the successes among finished attempts of the run, if online ones are stored; each at most once.
+        """Store the successes among finished attempts of the run, each at most once.
 
         No two have the same time, for by their times a resumed run knows their order.
         """
-        if not self._parameters.online:
-            return
         for trajectory in trajectories:
             if self._is_success(trajectory) and trajectory.attempt.id not in self._known:
                 self._known.add(trajectory.attempt.id)
@@ -102,12 +102,11 @@ class SuccessPool:
                 self._store(StoredSuccess(trajectory=trajectory, origin=SuccessSource.ONLINE, stored=stored))
 
     def wanted(self, trajectories: Sequence[Trajectory]) -> bool:
-        """Return whether a group gets a stored success: at most ``max_solved`` of it are solved, and two failed.
+        """Return whether a group gets a stored success: all failed, and there are two.
 
         The success replaces one failure, and needs another one to be compared with.
         """
-        solved = sum(not _failed(t) for t in trajectories)
-        return solved <= min(self._parameters.max_solved, len(trajectories) - 2)
+        return len(trajectories) >= 2 and all(map(_failed, trajectories))
 
     def rescue(self, trajectories: Sequence[Trajectory]) -> Rescue | None:
         """Replace the oldest failure of a group by one stored success.
@@ -116,20 +115,17 @@ class SuccessPool:
             None, counted, if no success of the task is stored.
 
         Raises:
-            ValueError: If none of its attempts failed, or more than ``max_solved`` did not.
+            ValueError: If not all of its attempts failed.
         """
-        failures = [t for t in trajectories if _failed(t)]
-        most = self._parameters.max_solved
-        if not failures or len(trajectories) - len(failures) > most:
-            rewards = [t.reward for t in trajectories]
-            raise ValueError(f"only a group of failures and at most {most} others is rescued, got {rewards}")
+        if not trajectories or not all(map(_failed, trajectories)):
+            raise ValueError(f"only a group of failures is rescued, got {[t.reward for t in trajectories]}")
         success = self._choose(trajectories[0].attempt)
         if success is None:
             self.counts["none_stored"] += 1
             return None
         success.uses += 1
         self.counts["rescued"] += 1
-        oldest = min(failures, key=lambda t: (t.finished, t.attempt.id))
+        oldest = min(trajectories, key=lambda t: (t.finished, t.attempt.id))
         rest = tuple(t for t in trajectories if t is not oldest)
         return Rescue((*rest, success.trajectory), oldest, success)
 
@@ -155,14 +151,14 @@ class SuccessPool:
 
     def _is_success(self, trajectory: Trajectory) -> bool:
         reward = trajectory.reward
-        return reward is not None and reaches(reward, self._success_reward) and bool(trajectory.turns)
+        return reward is not None and reaches(reward, SUCCESS) and bool(trajectory.turns)
 
     def _store(self, entry: StoredSuccess) -> None:
         entries = self._stored.setdefault(entry.trajectory.attempt.task.id, [])
         entries.insert(0, entry)
         self._newest = max(self._newest, entry.stored)
         self.counts[f"stored_{entry.origin}"] += 1
-        if len(entries) > self._parameters.max_per_task:
+        if len(entries) > self._max_per_task:
             self._known.discard(entries.pop().trajectory.attempt.id)
             self.counts["displaced"] += 1
 

@@ -92,7 +92,7 @@ class CheckedStore(StoreWrapper):
             monitor.fail("I13", f"group {group.id} is eligible with {usable} attempts, at least {lacking} are wanted")
         rewards = [t.reward or 0.0 for t in group.trajectories]
         wanted, mean = config.groups, sum(rewards) / len(rewards)
-        if (wanted.drop_all_failed and mean <= 0.0) or (wanted.drop_solved and mean >= wanted.max_mean_reward):
+        if (wanted.drop_all_failed and mean <= 0.0) or (wanted.drop_solved and mean >= 1.0):
             monitor.fail("I13", f"group {group.id} is eligible with rewards {rewards}")
         self.facts.uses.update(t.attempt.id for t in group.pooled)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from dartsim.config import Config
 from dartsim.core.errors import DartsimError, InvariantViolated
+from dartsim.core.rewards import SUCCESS
 from dartsim.core.types import Attempt, Batch, Reply, Trajectory, Version
 from dartsim.run.held_out_attempts import FIRST_ID
 from dartsim.sim import Node
@@ -164,7 +165,7 @@ class PortMonitor:
     def is_success(self, trajectory: Trajectory) -> bool:
         """Return whether the success pool may store a trajectory."""
         reward = trajectory.reward
-        return reward is not None and reward >= self.config.curation.success_reward and bool(trajectory.turns)
+        return reward is not None and reward >= SUCCESS and bool(trajectory.turns)
 
     def strike(self, key: object, name: str, kind: type[BaseException]) -> None:
         """Note an error of a call; a start that is cut short has failed."""

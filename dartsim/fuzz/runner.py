@@ -31,6 +31,7 @@ from dartsim.fuzz.port_monitor import PortMonitor, RuleViolated, StoreFacts
 from dartsim.fuzz.space import STORED, CaseSettings, config_of
 from dartsim.fuzz.system_checks import NEVER, SystemChecks
 from dartsim.observe import Recorder
+from dartsim.rollout.sync import RETRY_SECONDS
 from dartsim.run.held_out_attempts import held_out_attempts
 from dartsim.run.prepare import PreparedRun, prepare
 from dartsim.run.resume_point import LIVES, ResumePoint, read_resume_point
@@ -57,8 +58,8 @@ LONGEST_REST_SECONDS = 300.0
 MAX_EVENTS = 60_000
 """Largest number of events of a life; more means polling."""
 
-LOAD_RETRY_SECONDS = 80.0
-"""Longest wait between two tries to load weights (``rollout.sync.retry_seconds``, doubled four times)."""
+LOAD_RETRY_SECONDS = RETRY_SECONDS * 2**4
+"""Longest wait between two tries to load weights."""
 
 
 @dataclass(frozen=True)

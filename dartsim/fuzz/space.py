@@ -414,7 +414,6 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
             "warm_envs": settings["warm"],
             "max_turns": turns,
             "start_tries": settings["start_tries"],
-            "start_backoff_seconds": 2.0,
             "request_tries": settings["request_tries"],
             "limits": {
                 "start_seconds": 120.0,
@@ -437,7 +436,6 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
             "pool": {"file": None, "collected_per_task": 0},
         },
         "trainer": {
-            "retry": {"first_seconds": 5.0, "max_seconds": 40.0, "max_failures": None},
             "evaluation": {"every_updates": 1 if settings["held_out"] else None},
         },
         "cluster": {

@@ -215,9 +215,8 @@ class SystemChecks:
             pairs |= {
                 "rescued": (pool.counts["rescued"], rescued),
                 "pool trained": (pool.counts["trained"], tally["pooled_trained"]),
+                "stored_online": (pool.counts["stored_online"], tally["stored_online"]),
             }
-            if monitor.config.curation.pool.online:
-                pairs["stored_online"] = pool.counts["stored_online"], tally["stored_online"]
             entries = pool.entries()
             if len({entry.trajectory.attempt.id for entry in entries}) < len(entries):
                 wrong["stored twice"] = (len(entries), 0)

@@ -11,7 +11,7 @@ from dartsim.config import Config
 from dartsim.core.errors import ConfigError, NothingCollected
 from dartsim.core.files import refuse_links
 from dartsim.core.ports import ContentModel
-from dartsim.core.rewards import reaches
+from dartsim.core.rewards import SUCCESS, reaches
 from dartsim.core.types import Trajectory, Weights
 from dartsim.real.evaluate import attempts_at, play
 from dartsim.real.osworld.result_import import ImportCounts, import_attempts
@@ -138,8 +138,8 @@ def from_run(run: Path, config: Config) -> Collected:
     refuse_links(run)
     if not (run / SUCCESSES).is_dir():
         raise ConfigError(
-            f"{run} kept no successes: that takes curation.pool.enabled = true, curation.pool.keep_per_task of at "
-            "least 1, and a success; let its model try again with --model"
+            f"{run} kept no successes: that takes curation.pool.enabled = true, "
+            "and a success; let its model try again with --model"
         )
     tasks = prepare(config).tasks
     file = read_pool(run / SUCCESSES, tasks)
@@ -166,7 +166,7 @@ def from_results(
         ConfigError: If a task file cannot be used.
     """
     tasks, writer, counts = prepare(config).tasks, reply_writer(vlm_config(config)), ImportCounts()
-    least = config.curation.success_reward if min_score is None else min_score
+    least = SUCCESS if min_score is None else min_score
 
     def attempts() -> Iterator[Trajectory]:
         yield from import_attempts(results, config, tasks, writer, counts, min_score=least, on_step=on_step)
@@ -219,7 +219,7 @@ def play_tasks(
     for first in range(0, len(tried), len(desktops)):
         wave = tried[first : first + len(desktops)]
         played = play(answers, desktops, wave, version=weights.version)
-        successes.extend(t for t in played if reaches(t.reward or 0.0, config.curation.success_reward))
+        successes.extend(t for t in played if reaches(t.reward or 0.0, SUCCESS))
         if on_step is not None:
             on_step(first + len(wave), len(tried))
     return successes, len(tried)

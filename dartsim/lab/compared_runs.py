@@ -39,16 +39,11 @@ def named(schedulers: Iterable[Scheduler] | Mapping[str, Scheduler]) -> dict[str
     by_name: dict[str, Scheduler] = {}
     for scheduler in schedulers:
         name = scheduler.name if isinstance(scheduler, Config) else str(scheduler)
-        if not isinstance(scheduler, Config) and is_file(scheduler):
-            name = Path(scheduler).stem
+        if not isinstance(scheduler, Config) and (name.endswith(".toml") or Path(name).is_file()):
+            name = Path(name).stem
         if by_name.setdefault(name, scheduler) != scheduler:
             raise ConfigError(f"two schedulers are named {name!r}: {by_name[name]} and {scheduler}; rename a file")
     return by_name
-
-
-def is_file(scheduler: str | Path) -> bool:
-    """Return whether this names a file instead of a preset."""
-    return str(scheduler).endswith(".toml") or Path(scheduler).is_file()
 
 
 def resolved(scheduler: Scheduler, on: str | Path | None = None, overrides: Iterable[str] = ()) -> Config:
@@ -63,21 +58,21 @@ def resolved(scheduler: Scheduler, on: str | Path | None = None, overrides: Iter
         ConfigError: As ``dartsim.config.load``.
     """
     workload = None if on is None else str(on)
-    if isinstance(scheduler, Config):
-        tree = scheduler.model_dump() if workload is None else lay_workload(scheduler.model_dump(), workload)
-        for override in overrides:
-            tree = merge(tree, parse_override(override))
-        return from_tree(tree)
-    return load(scheduler, workload_name=workload, overrides=overrides)
+    if not isinstance(scheduler, Config):
+        return load(scheduler, workload_name=workload, overrides=overrides)
+    tree = scheduler.model_dump() if workload is None else lay_workload(scheduler.model_dump(), workload)
+    for override in overrides:
+        tree = merge(tree, parse_override(override))
+    return from_tree(tree)
 
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One run of a comparison."""
+    """One run of a comparison; ``replay`` is the command that repeats it, ``path`` its directory, if it has one."""
 
     scheduler: str
     config: Config
-    replay: str
+    replay: str = ""
     path: Path | None = None
 
     @property
@@ -118,7 +113,7 @@ def make_runs(
     for run in left:
         if run.path is not None:
             shutil.rmtree(run.path, ignore_errors=True)  # of an interrupted run
-    simulated: dict[int, EndedRun] = {}
+    simulated: dict[str, EndedRun] = {}
     if left:
         with executor_for(processes, ray) as executor, progress_bar(console) as progress:
             make = make_archive if ray is not None else _make_here if isinstance(executor, InProcess) else make_run
@@ -128,8 +123,8 @@ def make_runs(
                 if isinstance(made, bytes) and path is not None:
                     unpack(made, path)
                 elif isinstance(made, EndedRun):
-                    simulated[id(left[number])] = made
-    return [simulated[id(run)] if run.path is None else _read(run.path) for run in runs]
+                    simulated[left[number].name] = made
+    return [simulated[run.name] if run.path is None else _read(run.path) for run in runs]
 
 
 def make_run(run: ComparedRun, report: Report) -> EndedRun | None:

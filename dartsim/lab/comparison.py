@@ -1,4 +1,4 @@
-"""Comparison of schedulers: the figures of one run, and means with confidence intervals over seeds."""
+"""What schedulers are compared by: the figures of one run, and means with confidence intervals over seeds."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from math import cos, pi, sin, sqrt, tan
 from statistics import fmean, stdev
-from typing import Any, NamedTuple
+from typing import Any
 
 from dartsim.core.registry import names as registered
-from dartsim.lab.jobs import Outcome
-from dartsim.lab.study_spec import StudyObjective
-from dartsim.observe.bias import BY_LENGTH, JUDGED, ByClass, judged, least, pooled
+from dartsim.observe.bias import judged, least, pooled
+
+POWER_Z = 0.8416
+"""Normal quantile of 80 %: the chance with which ``seeds_to_tell`` seeds tell a difference."""
+WORTH_SEEDS = 100
+"""A difference that takes more seeds is not worth telling."""
 
 FIGURES = (
     "trained_turns_per_minute",
@@ -30,7 +33,6 @@ FIGURES = (
     "hours_to_updates",
     "desktop_hours_per_1000_turns",
     "gpu_hours_per_1000_turns",
-    "long_tasks_ratio",
 )
 """Plain numbers, which have a mean over seeds."""
 
@@ -40,46 +42,36 @@ def comparable() -> tuple[str, ...]:
     return (*FIGURES, *registered("figure"))
 
 
-_T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""Student's t, two-sided 95 %, for 1 to 10 degrees of freedom."""
-
-
 def compared(
     summary: Mapping[str, Any], update_hours: Sequence[float] = (), *, updates: int | None = None
 ) -> dict[str, Any]:
     """Return the figures of one run for a comparison.
 
     ``hours_to_updates`` is when update number ``updates`` finished; ``desktop_hours_per_1000_turns`` and
-    ``gpu_hours_per_1000_turns`` are provisioned desktops and rollout GPUs per thousand trained turns;
-    ``long_tasks_ratio`` is the share of the longest third of tasks among trained trajectories, over their share among
-    attempts. Shares of classes of tasks (``classes``), and the lowest by length, difficulty and domain
-    (``least_ratio_by_…``), are relative to what the group filter leaves (``dartsim.observe.bias``).
+    ``gpu_hours_per_1000_turns`` are provisioned desktops and rollout GPUs per thousand trained turns. Shares of classes
+    of tasks (``classes``) are relative to what the group filter leaves (``dartsim.observe.bias``).
     """
-    rollout = summary["config"]["rollout"]
-    failure = summary.get("failure")
-    per_minute = None if failure else summary["trained_turns_per_minute"]
-    hours_per_1000 = 1000.0 / per_minute / 60.0 if per_minute else None
-    bias = {} if failure else summary.get("bias", {})
-    ratios, classes = class_ratios(bias.get(BY_LENGTH, {})), judged(bias)
+    rollout, failure = summary["config"]["rollout"], summary.get("failure")
+    figures = {} if failure else summary
+    per_minute, bias = figures.get("trained_turns_per_minute"), figures.get("bias", {})
+    hours = 1000.0 / per_minute / 60.0 if per_minute else None
     reached = updates is not None and 1 <= updates <= len(update_hours)
-    desktops = rollout["num_envs"] + rollout["warm_envs"]
     values = {
-        **({} if failure else summary),
+        **figures,
         "hours_to_updates": update_hours[updates - 1] if reached and updates is not None else None,
-        "desktop_hours_per_1000_turns": None if hours_per_1000 is None else desktops * hours_per_1000,
-        "gpu_hours_per_1000_turns": None if hours_per_1000 is None else rollout["num_workers"] * hours_per_1000,
-        "long_tasks_ratio": ratios.get("long"),
+        "desktop_hours_per_1000_turns": hours and hours * (rollout["num_envs"] + rollout["warm_envs"]),
+        "gpu_hours_per_1000_turns": hours and hours * rollout["num_workers"],
     }
     return {
         "failure": failure,
         **{name: values.get(name) for name in comparable()},
-        **{f"least_ratio_by_{by}": own[least(own)].ratio if (own := classes.get(by)) else None for by in JUDGED},
+        "event_hash": summary.get("event_hash"),
         "staleness_histogram": summary.get("staleness_histogram", {}),
         "staleness_definitions": summary.get("staleness_definitions", {}),
         **({"steady": summary["steady"]} if "steady" in summary else {}),
         "bias": bias,
         "num_engines": rollout["num_workers"],
-        "classes": {by: {label: share.as_json() for label, share in own.items()} for by, own in classes.items()},
+        "classes": {by: {label: share.as_json() for label, share in own.items()} for by, own in judged(bias).items()},
     }
 
 
@@ -102,58 +94,6 @@ def classes_over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def class_ratios(table: ByClass) -> dict[str, float]:
-    """Return each label's share of trained trajectories over its share of attempts."""
-    offered = sum(row["offered"] for row in table.values())
-    trained = sum(row["trained"] for row in table.values())
-    if not trained:
-        return {}
-    return {
-        label: (row["trained"] / trained) / (row["offered"] / offered) for label, row in table.items() if row["offered"]
-    }
-
-
-def over_seeds(
-    runs: Sequence[Mapping[str, Any]], names: Iterable[str] | None = None
-) -> dict[str, dict[str, float | None]]:
-    """Return the mean and the 95 % half-width of figures that all runs have; for ``staleness_max`` the maximum."""
-    result: dict[str, dict[str, float | None]] = {}
-    for name in comparable() if names is None else names:
-        if any(run.get(name) is None for run in runs):
-            continue
-        values = [run[name] for run in runs]
-        if name == "staleness_max":
-            result[name] = {"mean": max(values), "half_width": None}
-        else:
-            result[name] = {"mean": fmean(values), "half_width": half_width(values)}
-    return result
-
-
-class Change(NamedTuple):
-    """Relative change of a figure; None if unknown. ``half_width``: half of its 95 % interval over shared seeds."""
-
-    share: float | None
-    half_width: float | None
-
-    @property
-    def certain(self) -> bool:
-        """Whether the interval excludes no change."""
-        return self.share is not None and self.half_width is not None and abs(self.share) > self.half_width
-
-
-def change(objective: StudyObjective, base: Outcome, other: Outcome) -> Change:
-    """Return the change of the mean from ``base`` to ``other``, over their shared first seeds, seed by seed."""
-    if any(outcome.figures.get("failure") for outcome in (base, other)):
-        return Change(None, None)
-    values = [(objective.of(old), objective.of(new)) for old, new in zip(base.by_seed, other.by_seed, strict=False)]
-    known = [(old, new) for old, new in values if old is not None and new is not None]
-    reference = sum(old for old, _ in known)
-    if not reference:
-        return Change(None, None)
-    width = half_width([new / old - 1.0 for old, new in known if old])
-    return Change(sum(new for _, new in known) / reference - 1.0, width)
-
-
 @cache
 def student_t(level: float, freedom: int) -> float:
     """Return Student's t, two-sided: the t that is exceeded in size with a chance of ``level``, in (0, 1).
@@ -174,27 +114,13 @@ def student_t(level: float, freedom: int) -> float:
     return sqrt(freedom) * tan(low)
 
 
-def half_width(values: Sequence[float]) -> float | None:
-    """Return half the 95 % confidence interval of the mean, by Student's t; None with fewer than two values."""
-    return None if len(values) < 2 else _t95(len(values) - 1) * stdev(values) / sqrt(len(values))
-
-
-def _t95(freedom: int) -> float:
-    """Return Student's t, two-sided 95 %."""
-    if freedom <= len(_T95):
-        return _T95[freedom - 1]
-    return 1.96 + 2.3723 / freedom + 2.8225 / freedom**2 + 2.5556 / freedom**3  # error below 1e-4
-
-
-POWER_Z = 0.8416
-"""Normal quantile of 80 %: the chance with which ``seeds_to_tell`` seeds tell a difference."""
-
-MAX_SEEDS = 1000
-"""Beyond as many seeds, a difference is not worth telling."""
+def half_width(values: Sequence[float], level: float = 0.05) -> float | None:
+    """Return half the confidence interval of the mean, by default 95 %; None with fewer than two values."""
+    return None if len(values) < 2 else student_t(level, len(values) - 1) * stdev(values) / sqrt(len(values))
 
 
 def seeds_to_tell(differences: Sequence[float]) -> int | None:
-    """Return how many seeds would probably tell paired differences from 0; None: more than ``MAX_SEEDS``.
+    """Return how many seeds would probably tell paired differences from 0; None: more than ``WORTH_SEEDS``.
 
     It is the smallest n with (t(n - 1) + 0.84) s / sqrt(n) <= abs(d), where d is the mean and s the standard deviation
     of the differences so far, and t Student's quantile for 95 %: with n seeds the 95 % interval excludes 0 in 80 % of
@@ -205,5 +131,23 @@ def seeds_to_tell(differences: Sequence[float]) -> int | None:
         differences: One for each seed so far, two or more.
     """
     mean, spread = abs(fmean(differences)), stdev(differences)
-    sizes = range(2, MAX_SEEDS + 1)
-    return next((n for n in sizes if mean > 0.0 and (_t95(n - 1) + POWER_Z) * spread / sqrt(n) <= mean), None)
+    sizes = range(2, WORTH_SEEDS + 1)
+    return next(
+        (n for n in sizes if mean > 0.0 and (student_t(0.05, n - 1) + POWER_Z) * spread / sqrt(n) <= mean), None
+    )
+
+
+def over_seeds(
+    runs: Sequence[Mapping[str, Any]], names: Iterable[str] | None = None
+) -> dict[str, dict[str, float | None]]:
+    """Return the mean and the 95 % half-width of figures that all runs have; for ``staleness_max`` the maximum."""
+    result: dict[str, dict[str, float | None]] = {}
+    for name in comparable() if names is None else names:
+        if any(run.get(name) is None for run in runs):
+            continue
+        values = [run[name] for run in runs]
+        if name == "staleness_max":
+            result[name] = {"mean": max(values), "half_width": None}
+        else:
+            result[name] = {"mean": fmean(values), "half_width": half_width(values)}
+    return result

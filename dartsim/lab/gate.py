@@ -1,4 +1,4 @@
-"""``Comparison``: figures of schedulers with the same seeds, their ranking, and conditions for continuous integration.
+"""``Comparison``: schedulers with the same seeds, their ranking, and conditions for continuous integration.
 
 A condition is a sentence such as ``trained_turns_per_minute < 0.95 * areal-eta4``. It is about the mean of the paired
 difference, seed by seed, and is decided by a sequential test: a two-sided t-test after each stage of seeds, until one
@@ -13,16 +13,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, inf, sqrt
+from math import ceil, inf
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from dartsim.core.errors import ConfigError, NothingTrained, no_such
 from dartsim.core.words import plural, significant
 from dartsim.lab.compared_runs import ComparedRun, EndedRun
-from dartsim.lab.comparison import Change, comparable, compared, half_width, over_seeds, seeds_to_tell, student_t
+from dartsim.lab.comparison import comparable, compared, half_width, over_seeds, seeds_to_tell
 
 ERROR = 0.05
 """Chance of a wrong decision of a condition, at most."""
@@ -67,24 +67,20 @@ def read_condition(text: str, schedulers: Sequence[str]) -> Condition:
             f"a condition is written FIGURE < FACTOR * SCHEDULER or FIGURE > NUMBER, got {text!r}; for example "
             f'"trained_turns_per_minute < 0.95 * {schedulers[-1]}"'
         )
-    figure, base = found["figure"], found["base"]
+    figure, base, less = found["figure"], found["base"], found["sign"] == "<"
     if figure not in comparable():
         raise no_such("figure", figure, comparable())
-    factor = _number(found["factor"] or "1", text)
-    if base not in schedulers:
-        if found["factor"] is not None or not re.match(r"^[\d.+-]", base):
-            raise ConfigError(f"{text!r}: {base!r} is not compared; there are: {', '.join(schedulers)}")
-        return Condition(text, figure, found["sign"] == "<", _number(base, text), None)
+    try:
+        factor = float(found["factor"] or 1.0)
+        if base in schedulers[1:]:
+            return Condition(text, figure, less, factor, base)
+        if found["factor"] is None and re.match(r"[\d.+-]", base):
+            return Condition(text, figure, less, float(base), None)
+    except ValueError as error:
+        raise ConfigError(f"{text!r}: {error}") from None
     if base == schedulers[0]:
         raise ConfigError(f"{text!r} compares {base!r}, the first scheduler, with itself; name another one")
-    return Condition(text, figure, found["sign"] == "<", factor, base)
-
-
-def _number(text: str, condition: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(f"{condition!r}: {text!r} is not a number") from None
+    raise ConfigError(f"{text!r}: {base!r} is not compared; there are: {', '.join(schedulers)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +122,11 @@ class ConditionResult:
     def __str__(self) -> str:
         if self.failure is not None:
             return f"{self.condition.text} cannot be judged: {self.failure}"
-        seeds = ", ".join(
-            f"seed {seed}: {significant(value, 4, signed=True)}" for seed, value in self.differences.items()
-        )
-        verdict = "does not hold"
-        if self.holds:
-            verdict = "holds"
-        elif not self.decided:
-            verdict = (
-                f"is not decided by {len(self.differences)} seeds (the interval includes 0; raise the largest number)"
-            )
+        seeds = ", ".join(f"seed {seed}: {significant(x, 4, signed=True)}" for seed, x in self.differences.items())
+        verdict = "holds" if self.holds else "does not hold"
+        if not self.decided:
+            number = len(self.differences)
+            verdict = f"is not decided by {number} seeds (the interval includes 0; raise the largest number)"
         difference = f"{significant(self.mean, 4, signed=True)} ± {significant(self.half_width, 2)}"
         return (
             f"{self.condition.text} {verdict}: difference {difference} at {100.0 - 100.0 * self.level:.3g} % ({seeds})"
@@ -146,32 +137,32 @@ def stages(first: int, most: int) -> list[int]:
     """Return the seeds of each look of the sequential test; the last are ``most``, or ``first`` if that is more."""
     sizes = [first]
     while sizes[-1] < most:
-        size = ceil(GROWTH * sizes[-1])
-        sizes.append(min(size, most))
+        sizes.append(min(ceil(GROWTH * sizes[-1]), most))
     return sizes
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerRank:
+class SchedulerRank(NamedTuple):
     """A scheduler in a ranking.
 
     Attributes:
         scheduler: Its name.
         mean: Its figure, over seeds; None if a run has none.
         half_width: Half of the mean's 95 % interval; None with one seed.
-        to_best: Difference to the best one, relative to that; ``half_width`` is of the differences, seed by seed.
-        verdict: "best", "failed" with the cause, "differs", "identical in every run", or "could be chance" with the
-            least number of seeds that would tell.
+        change: Difference to the best one, relative to that; None if unknown.
+        change_half_width: Half of the 95 % interval of the differences, seed by seed.
+        verdict: "best", "failed" with the cause, "differs", "identical to" another, or "could be chance" with the least
+            number of seeds that would tell.
     """
 
     scheduler: str
     mean: float | None
     half_width: float | None
-    to_best: Change
+    change: float | None
+    change_half_width: float | None
     verdict: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Figures of schedulers on one cluster, with the same seeds.
 
@@ -187,7 +178,7 @@ class Comparison:
     seeds: tuple[int, ...]
     figures: Mapping[str, Sequence[Mapping[str, Any]]]
     replay: Mapping[tuple[str, int], str]
-    with_seeds: Callable[[int], Comparison] | None = field(default=None, repr=False, compare=False)
+    with_seeds: Callable[[int], Comparison] | None = field(default=None, compare=False)
 
     @classmethod
     def of(
@@ -198,13 +189,16 @@ class Comparison:
         updates: int | None = None,
         with_seeds: Callable[[int], Comparison] | None = None,
     ) -> Comparison:
-        """Return the comparison of finished runs; arguments as ``dartsim.lab.comparison.compared``."""
+        """Return the comparison of finished runs; ``updates`` as in ``compared``."""
         names = tuple(dict.fromkeys(run.scheduler for run in runs))
         figures: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
         for run, made in zip(runs, ended, strict=True):
             figures[run.scheduler].append(compared(made.summary, made.update_hours, updates=updates))
         replay = {(run.scheduler, run.config.run.seed): run.replay for run in runs}
         return cls(names, tuple(dict.fromkeys(run.config.run.seed for run in runs)), figures, replay, with_seeds)
+
+    def __repr__(self) -> str:
+        return f"Comparison({', '.join(self.schedulers)}; seeds {', '.join(map(str, self.seeds))})"
 
     @property
     def failures(self) -> Mapping[str, str]:
@@ -220,8 +214,12 @@ class Comparison:
         """Return the mean of a figure over seeds; None if a run has none.
 
         Raises:
+            ConfigError: If there is no such scheduler or figure; names the nearest one.
             NothingTrained: If a run of the scheduler failed.
         """
+        for kind, name, known in (("scheduler", scheduler, self.schedulers), ("figure", figure, comparable())):
+            if name not in known:
+                raise no_such(kind, name, known)
         if scheduler in self.failures:
             raise NothingTrained(self.failures[scheduler])
         return self._mean(scheduler, figure)
@@ -240,38 +238,44 @@ class Comparison:
         sign = 1.0 if lowest else -1.0
         means = {name: self._mean(name, figure) for name in self.schedulers}
         order = sorted(self.schedulers, key=lambda name: inf if (mean := means[name]) is None else sign * mean)
-        best, ranks = order[0], []
-        for name in order:
+        ranks = []
+        for place, name in enumerate(order):
             width = None if means[name] is None else half_width(self._values(name, figure))
-            change, verdict = self._to_best(name, best, figure)
-            ranks.append(SchedulerRank(name, means[name], width, change, verdict))
+            ranks.append(SchedulerRank(name, means[name], width, *self._to_best(name, order[:place], figure)))
         return ranks
 
-    def _to_best(self, name: str, best: str, figure: str) -> tuple[Change, str]:
-        """Return the difference of a scheduler to the best one, and what it says."""
+    def _to_best(self, name: str, better: Sequence[str], figure: str) -> tuple[float | None, float | None, str]:
+        """Return the relative difference of a scheduler to the best one, its half-width, and what it says."""
         if name in self.failures:
-            return Change(None, None), f"failed: {self.failures[name]}"
+            return None, None, f"failed: {self.failures[name]}"
+        if not better:
+            return 0.0, None, "best"
+        best = better[0]
         reference = self._mean(best, figure)
         if self._mean(name, figure) is None or not reference:
-            return Change(None, None), "unknown: no update finished; simulate more hours"
-        if name == best:
-            return Change(0.0, None), "best"
+            return None, None, "unknown: no update finished; simulate more hours"
         pairs = zip(self._values(name, figure), self._values(best, figure), strict=True)
         differences = [(own - other) / reference for own, other in pairs]
-        change = Change(fmean(differences), half_width(differences))
+        change, width = fmean(differences), half_width(differences)
+        if same := next((other for other in better if self._hashes(other) == self._hashes(name)), None):
+            alone = all(row.get("num_engines") == 1 for row in self.figures[name])
+            why = " (with one engine, every router sends all requests to it)" if alone else ""
+            return change, width, f"identical to {same} in every event{why}"
         if not any(differences):
-            alone = all(row.get("num_engines") == 1 for other in (name, best) for row in self.figures[other])
-            why = ": with one engine, every router sends all requests to it" if alone else ""
-            return change, f"identical in every run{why}"
-        if change.half_width is None:
-            return change, "unknown: one seed; take --seeds 3 or more"
-        if change.certain:
-            return change, "differs"
+            return change, width, "the same in every run"
+        if width is None:
+            return change, None, "unknown: one seed; take --seeds 3 or more"
+        if abs(change) > width:
+            return change, width, "differs"
         wanted = seeds_to_tell(differences)
         if wanted is None:
-            return change, "could be chance: the difference is too small to tell"
+            return change, width, "could be chance: the difference is too small to tell"
         more = max(1, wanted - len(self.seeds))
-        return change, f"could be chance: at least {plural(more, 'more seed')} would tell"
+        return change, width, f"could be chance: at least {plural(more, 'more seed')} would tell"
+
+    def _hashes(self, name: str) -> list[Any]:
+        """Return the event hashes of a scheduler's runs; of real runs, which have none, what equals no others."""
+        return [row.get("event_hash") or (name, seed) for seed, row in enumerate(self.figures[name])]
 
     def decided(
         self, conditions: Iterable[str], max_seeds: int = MAX_SEEDS
@@ -314,10 +318,11 @@ class Comparison:
         for name, failure in self.failures.items():
             if name in (first, known.base):
                 return ConditionResult(known, {}, failure=failure)
-        others = [known.factor] * len(self.seeds) if known.base is None else self._values(known.base, known.figure)
-        factor = 1.0 if known.base is None else known.factor
-        values = [own - factor * other for own, other in zip(self._values(first, known.figure), others, strict=True)]
-        width = student_t(level, len(values) - 1) * stdev(values) / sqrt(len(values))
+        others = [1.0] * len(self.seeds) if known.base is None else self._values(known.base, known.figure)
+        pairs = zip(self._values(first, known.figure), others, strict=True)
+        values = [own - known.factor * other for own, other in pairs]
+        width = half_width(values, level)
+        assert width is not None, "there are two seeds"
         return ConditionResult(known, dict(zip(self.seeds, values, strict=True)), fmean(values), width, level)
 
     def _values(self, scheduler: str, figure: str) -> list[float]:
@@ -362,7 +367,7 @@ class Comparison:
         head = "".join(f"<th>{name}</th>" for name in self.schedulers)
         rows = ""
         for figure in comparable():
-            cells = "".join(f"<td>{_cell(column.get(figure))}</td>" for column in columns)
+            cells = "".join(f"<td>{cell_text(column.get(figure))}</td>" for column in columns)
             rows += f"<tr><td>{figure.replace('_', ' ')}</td>{cells}</tr>"
         return f"<table><tr><th></th>{head}</tr>{rows}</table>"
 
@@ -380,11 +385,14 @@ def data_frame(data: Any) -> Any:
     return DataFrame(data)
 
 
-def _cell(figure: Mapping[str, float | None] | None) -> str:
-    if figure is None or figure["mean"] is None:
+def cell_text(figure: Mapping[str, float | None] | None, scale: float = 1.0) -> str:
+    """Return a mean over seeds and half its interval as they are read; a dash for an unknown one."""
+    if figure is None or (mean := figure["mean"]) is None:
         return "–"
-    width = figure["half_width"]
-    return significant(figure["mean"], 4) + ("" if width is None else f" ± {significant(width, 2)}")
+    if isinstance(mean, int):  # a maximum is a count, not a mean
+        return str(mean)
+    digits, width = 2 if scale * abs(mean) < 10 else 1, figure["half_width"]
+    return f"{scale * mean:.{digits}f}" + ("" if width is None else f" ±{scale * width:.{digits}f}")
 
 
 def write_junit(comparison: Comparison, results: Sequence[ConditionResult], path: Path) -> None:

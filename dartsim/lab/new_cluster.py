@@ -22,7 +22,7 @@ FIXED_SHARE = 0.2
 WRITTEN = ("run.hours", "tasks.source", "tasks.count", *WORKLOAD[2:], *CLUSTER)
 UNUSED = (
     *("cluster.faults.", "cluster.engine.batch_", "cluster.engine.request_seconds", "cluster.engine.max_batch"),
-    *("cluster.engine.prompt", "cluster.engine.prefix_cache", "surrogate.outcomes", "surrogate.domain_results"),
+    *("cluster.engine.prompt", "cluster.engine.prefix_cache", "surrogate.outcomes"),
 )
 """Keys that are written, and starts of keys that are not: faults are an option, others belong to measured engines."""
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
-from dartsim.lab.comparison import change, half_width
+from dartsim.lab.comparison import half_width
 from dartsim.lab.jobs import Job, Outcome, outcomes
 from dartsim.lab.space import Dimension, Range, Space, Value
 from dartsim.lab.study_spec import StudyObjective, StudySpec
@@ -25,6 +25,31 @@ SHARE = 0.15
 
 KNOB_SEEDS = 3
 """Largest number of fresh seeds for each move of a knob."""
+
+
+class Change(NamedTuple):
+    """Relative change of a figure; None if unknown. ``half_width``: half of its 95 % interval over shared seeds."""
+
+    share: float | None
+    half_width: float | None
+
+    @property
+    def certain(self) -> bool:
+        """Whether the interval excludes no change."""
+        return self.share is not None and self.half_width is not None and abs(self.share) > self.half_width
+
+
+def change(objective: StudyObjective, base: Outcome, other: Outcome) -> Change:
+    """Return the change of the mean from ``base`` to ``other``, over their shared first seeds, seed by seed."""
+    if any(outcome.figures.get("failure") for outcome in (base, other)):
+        return Change(None, None)
+    values = [(objective.of(old), objective.of(new)) for old, new in zip(base.by_seed, other.by_seed, strict=False)]
+    known = [(old, new) for old, new in values if old is not None and new is not None]
+    reference = sum(old for old, _ in known)
+    if not reference:
+        return Change(None, None)
+    width = half_width([new / old - 1.0 for old, new in known if old])
+    return Change(sum(new for _, new in known) / reference - 1.0, width)
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,7 @@ class DesktopState(ComponentState):
         "start failed",
         "#a05a2c",
         "idle: waits before it tries to start again",
-        ("its next try to start a desktop", "rollout.start_backoff_seconds"),
+        ("its next try to start a desktop", "the wait after a failure"),
     )
     OFF = 11, "off", OFF_COLOR, OFF_MEANING
     READY = (
@@ -172,7 +172,7 @@ class DesktopState(ComponentState):
         "scoring queue",
         "#c7d68a",
         "idle: waits for a free sandbox to be scored in",
-        ("a sandbox for its score", "a score that ends; desktop.scoring.sandboxes is their number"),
+        ("a sandbox for its score", "a score that ends; there is one sandbox per core"),
     )
 
 
@@ -233,7 +233,7 @@ class TrainerState(ComponentState):
         "down",
         "#882255",
         "idle: failed, waits for another try",
-        ("its next try after a failed update", "trainer.retry.first_seconds"),
+        ("its next try after a failed update", "the wait after a failure"),
     )
     OFF = 4, "off", OFF_COLOR, OFF_MEANING
     WAIT_PUBLISH = (

@@ -13,6 +13,7 @@ from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.time_limit import TimeLimit
 from dartsim.core.types import Attempt
 from dartsim.observe import DesktopState, Recorder, Track
+from dartsim.rollout.warm import START_BACKOFF_SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -104,8 +105,9 @@ class EnvCluster:
         times = self._failed.get(slot, 0)
         if times:
             self._recorder.desktops.tracks[slot].enter(DesktopState.WAIT_START)
-            failures, first = self._config.start_tries + times - 1, self._config.start_backoff_seconds
-            await asyncio.sleep(backoff_seconds(failures, first_seconds=first, max_seconds=self._rest_seconds))
+            failures = self._config.start_tries + times - 1
+            wait = backoff_seconds(failures, first_seconds=START_BACKOFF_SECONDS, max_seconds=self._rest_seconds)
+            await asyncio.sleep(wait)
 
     async def _start(self, slot: int, track: Track) -> AsyncEnv:
         config = self._config
@@ -127,7 +129,7 @@ class EnvCluster:
             if number == config.start_tries:
                 raise EnvStartFailed(f"slot {slot}: {number} starts failed, the last one: {last}") from last
             track.enter(DesktopState.WAIT_START)
-            await asyncio.sleep(backoff_seconds(number, first_seconds=config.start_backoff_seconds))
+            await asyncio.sleep(backoff_seconds(number, first_seconds=START_BACKOFF_SECONDS))
             number += 1
 
     async def _close(self, env: AsyncEnv, track: Track) -> None:

@@ -14,7 +14,7 @@ from dartsim.core.ports import PolicyWorker
 from dartsim.core.types import Attempt, Version, Weights
 from dartsim.observe import DesktopState, EngineState, Recorder, Track
 from dartsim.rollout.routers import Router
-from dartsim.rollout.sync import WeightSync
+from dartsim.rollout.sync import RETRY_SECONDS, WeightSync
 from dartsim.rollout.turns import PoolSession, Session, WorkerSlot
 
 
@@ -51,7 +51,6 @@ class RolloutService:
             for index, engine in enumerate(engines)
         ]
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._retry_seconds = config.sync.retry_seconds
         self._stopped = False
         self._returns: asyncio.TaskGroup | None = None
         for worker in self.workers:
@@ -87,7 +86,7 @@ class RolloutService:
         except BaseException as error:
             fault = worker_fault(error)  # it is asked again, and set apart again if it is still down
             self.recorder.engine_failed(worker.index, text_of(fault))
-            await asyncio.sleep(self._retry_seconds)
+            await asyncio.sleep(RETRY_SECONDS)
         worker.apart = False
         self.bring_up(worker)
         await self.sync.retry_missed()  # it may have missed a publication

@@ -33,6 +33,13 @@ class LoadTimedOut(WorkerFault):
         super().__init__(f"weights were not loaded within {seconds:g} s (rollout.limits.load_seconds)")
 
 
+RETRY_SECONDS = 5.0
+"""Wait after a failed load, doubled each time, up to 16-fold; and of a request while no worker serves."""
+
+TRIES = 3
+"""Loads of a worker that the others wait for; it then continues to try by itself."""
+
+
 class Pool(Protocol):
     """What a weight sync needs of the pool whose workers it changes."""
 
@@ -161,7 +168,7 @@ class WeightSync:
         service.stop(worker)
         number = 1
         while fault := await self._load(worker, mode):
-            if fault.back is not None or number == self._config.tries:
+            if fault.back is not None or number == TRIES:
                 worker.apart = True
                 self._failing_workers += fault.back is None
                 returns.create_task(self._load_apart(worker, number, failing=fault.back is None))
@@ -206,7 +213,7 @@ class WeightSync:
 
     async def _wait(self, worker: WorkerSlot, number: int) -> None:
         """Wait before another try; ``number`` tries (from 1) have failed."""
-        await asyncio.sleep(self._config.retry_seconds * 2 ** min(number - 1, 4))
+        await asyncio.sleep(RETRY_SECONDS * 2 ** min(number - 1, 4))
         worker.track.enter(EngineState.LOADING)
 
     async def _notify(self) -> None:

@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 Place = int
 """A slot number of the inner provider."""
 
+START_BACKOFF_SECONDS = 5.0
+"""Wait after a failed start, doubled each time."""
+
 
 def fitting_spares(config: RolloutConfig, hosts_gib: Sequence[float], desktop_gib: float) -> int:
     """Return how many of the configured spares have room beside the slots."""
@@ -76,7 +79,6 @@ class WarmProvider:
         self.inner = inner
         self._tracks = tracks
         self._limits = config.limits
-        self._backoff_seconds = config.start_backoff_seconds
         self._recorder = recorder
         self._free: deque[Place] = deque(range(config.num_envs + len(tracks)))
         self._ready: deque[tuple[LentDesktop, asyncio.Event]] = deque()
@@ -166,7 +168,7 @@ class WarmProvider:
                 logger.debug("a spare did not start: %s", fault)
                 track.enter(DesktopState.WAIT_START)
                 failures += 1
-                first, most = self._backoff_seconds, self._limits.start_seconds
+                first, most = START_BACKOFF_SECONDS, self._limits.start_seconds
                 await asyncio.sleep(backoff_seconds(failures, first_seconds=first, max_seconds=most))
                 continue
             failures = 0

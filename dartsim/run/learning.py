@@ -28,7 +28,6 @@ try:
     from dartsim.real.evaluate import play
     from dartsim.real.learners.backend import RealLearner, configured_learner
     from dartsim.real.learners.fsdp.learner import FsdpLearner
-    from dartsim.real.learners.warm_start import WarmStart, warm_start
     from dartsim.real.pool_files import PoolFile, token_meaning, write_pool
     from dartsim.real.ray_cluster.learner import RayLearner
     from dartsim.real.vlm import Vlm, VlmPolicy, build
@@ -36,7 +35,7 @@ try:
     from dartsim.real.vlm.model import one_thread
     from dartsim.real.vlm.plan import vlm_config
     from dartsim.real.vlm.policy import complete
-    from dartsim.run.demonstrations import demonstrate, oracle_turns, pool_figures, read_successes, scored
+    from dartsim.run.demonstrations import demonstrate, pool_figures, read_successes, scored
     from dartsim.run.evaluation import CHECKPOINT, EvaluatedLearner, HeldOut, write_state
     from dartsim.run.served_model import ServedModel
     from dartsim.store.checkpoints import Checkpoint, write_checkpoint
@@ -82,7 +81,7 @@ class Learning(ServedModel):
     def save_successes(self, folder: Path) -> None:
         """Write the newest successes of the run's own attempts, if it has a pool and there are any."""
         config = self.prepared.config
-        kept = self.successes.learned(config.curation.pool.keep_per_task) if self.successes is not None else []
+        kept = self.successes.learned() if self.successes is not None else []
         if kept:
             source = {"kind": "run", "seed": config.run.seed, "updates": self.trainer.updates}
             write_pool(folder, kept, writes=token_meaning(self.vlm, config.policy.screen), source=source)
@@ -152,13 +151,11 @@ def learning(
     checkpoints: Path | None = None,
     restore: Path | None = None,
 ) -> Learning:
-    """Build the configured model, with its warm start, and what trains and evaluates it."""
+    """Build the configured model, and what trains and evaluates it."""
     config = prepared.config
     seed = config.run.seed
     one_thread()
     vlm = build(vlm_config(config), seed=seed)
-    if config.policy.warm_start_steps and resume is None:
-        _warm_start(prepared, vlm, on_step)
     trainer = configured_learner(config, vlm)
     if resume is not None:
         if not (resume / CHECKPOINT).is_dir():
@@ -202,16 +199,3 @@ def _with(vlm: Vlm, weights: Weights) -> Vlm:
         return build(replace(vlm.config, folder=str(weights.source)))
     vlm.use(complete(weights, vlm.snapshot(copy=False)))
     return vlm
-
-
-def _warm_start(prepared: PreparedRun, vlm: Vlm, on_step: Callable[[str, int, int], None] | None) -> None:
-    steps = prepared.config.policy.warm_start_steps
-    shown = [
-        turn for number, task in enumerate(prepared.tasks) for turn in oracle_turns(prepared.config, task, number) or ()
-    ]
-    warm_start(
-        vlm,
-        shown,
-        WarmStart(steps=steps, seed=prepared.config.run.seed),
-        on_step=lambda step, loss: on_step("warm start", step + 1, steps) if on_step else None,
-    )

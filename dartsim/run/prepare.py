@@ -19,7 +19,7 @@ from dartsim.core.rewards import failed
 from dartsim.core.rng import Streams
 from dartsim.core.types import Task
 from dartsim.envs.mock.suites import SUITES, mock_suite, mock_tasks
-from dartsim.envs.tasks import generated_tasks, is_forgeable, listed_ids, load_suite
+from dartsim.envs.tasks import generated_tasks, is_forgeable, load_suite
 from dartsim.observe.timings import Entry, read_timings
 from dartsim.rollout.warm import fitting_spares
 from dartsim.run.model_folder import with_model_folder
@@ -229,12 +229,10 @@ def _tasks(config: Config) -> Sequence[Task]:
     excluded = set(config.tasks.exclude)
     if unknown := sorted(excluded - {task.id for task in offered} - set(excluded_before)):
         raise ConfigError(f"tasks.exclude names {', '.join(unknown)}, which are not among the tasks")
-    forgeable = set() if config.tasks.forgeable else {task.id for task in offered if is_forgeable(task)}
+    forgeable = {task.id for task in offered if is_forgeable(task)}
     if forgeable:
         logger.warning(
-            "left out %s: the metric runs the agent's answer, which can forge its score (tasks.forgeable = true keeps "
-            "them)",
-            ", ".join(sorted(forgeable)),
+            "left out %s: the metric runs the agent's answer, which can forge its score", ", ".join(sorted(forgeable))
         )
     left = [task for task in offered if task.id not in excluded | forgeable]
     if not left:
@@ -263,9 +261,7 @@ def _of_source(config: Config) -> tuple[Sequence[Task], Collection[str]]:
             "command with --dry-run lists all that is missing"
         )
     bad: Literal["error", "skip"] = "skip" if tasks.unsupported == "skip" else "error"
-    suite = load_suite(
-        Path(tasks.folder), tasks.list_name, missing=tasks.missing, bad=bad, exclude=frozenset(tasks.exclude)
-    )
+    suite = load_suite(Path(tasks.folder), tasks.list_name, missing=bad, bad=bad, exclude=frozenset(tasks.exclude))
     for name, problem in suite.bad.items():
         logger.warning("left out %s: %s", name, problem)
     return suite.tasks, suite.excluded
@@ -278,23 +274,17 @@ def _split(config: Config, tasks: Sequence[Task]) -> tuple[Sequence[Task], Seque
         return tasks, _mock(config, settings.held_out, held_out=True) if settings.held_out else ()
     if settings.source == "desktop" and settings.desktop != "apps":
         return tasks, _desktop(config, settings.held_out, held_out=True)
-    if settings.held_out_list is not None:
-        chosen = listed_ids(Path(str(settings.folder)), settings.held_out_list)
-        if absent := sorted(chosen - {task.id for task in tasks}):
-            logger.warning("tasks.held_out_list names %d tasks that are not offered: %s", len(absent), absent[0])
-    else:
-        chosen = held_out_ids(tasks, settings.held_out, seed=settings.split_seed)
+    chosen = held_out_ids(tasks, settings.held_out)
     held_out = [task for task in tasks if task.id in chosen]
     train = [task for task in tasks if task.id not in chosen]
     if chosen and not (train and held_out):
         raise ConfigError(
-            f"{len(held_out)} of {len(tasks)} tasks would be held out; leave some of both (tasks.held_out, "
-            "tasks.held_out_list)"
+            f"{len(held_out)} of {len(tasks)} tasks would be held out; leave some of both (tasks.held_out)"
         )
     return train, held_out
 
 
-def held_out_ids(tasks: Sequence[Task], count: int, *, seed: int) -> set[str]:
+def held_out_ids(tasks: Sequence[Task], count: int) -> set[str]:
     """Return the ids of tasks to hold out: from each domain in proportion to its size, by the hash of their ids.
 
     A task that joins or leaves the list changes little of the split.
@@ -308,8 +298,7 @@ def held_out_ids(tasks: Sequence[Task], count: int, *, seed: int) -> set[str]:
     for domain in sorted(domains, key=lambda name: (quotas[name] - exact[name], name))[:missing]:
         quotas[domain] += 1  # largest remainders
     drawn = {
-        domain: sorted(ids, key=lambda task: sha256(f"{seed}/{task}".encode()).digest())
-        for domain, ids in domains.items()
+        domain: sorted(ids, key=lambda task: sha256(f"0/{task}".encode()).digest()) for domain, ids in domains.items()
     }
     return {task for domain, ids in drawn.items() for task in ids[: quotas[domain]]}
 
@@ -318,7 +307,7 @@ def _mock(config: Config, count: int, *, held_out: bool) -> Sequence[Task]:
     tasks, seed = config.tasks, config.run.seed
     if tasks.mock in SUITES:
         return mock_suite(tasks.mock, count, seed, held_out=held_out)
-    return mock_tasks(tasks.mock, count, seed, tasks.difficulty, held_out=held_out)
+    return mock_tasks(tasks.mock, count, seed, held_out=held_out)
 
 
 def _desktop(config: Config, count: int, *, held_out: bool = False) -> Sequence[Task]:
@@ -346,7 +335,7 @@ def _difficulties(config: Config, tasks: Sequence[Task]) -> Mapping[str, TaskDif
     return difficulties(
         tasks,
         Streams(config.run.seed).rng("tasks/difficulty"),
-        source="deciles" if generated else surrogate.domain_results,
+        source="deciles" if generated else "DART-GUI-7B",
         mean=surrogate.mean_success if generated else None,
         length_sd=surrogate.task_length_sd,
     )

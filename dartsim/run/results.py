@@ -172,7 +172,7 @@ def kept_chance(prepared: PreparedRun, rate: float) -> float:
     curation, size = prepared.config.curation, group_size(prepared, rate)
     groups = curation.groups
     failed = (1.0 - rate) ** size if groups.drop_all_failed and not curation.pool.enabled else 0.0
-    solved = chance(rate, size, lambda mean: reaches(mean, groups.max_mean_reward)) if groups.drop_solved else 0.0
+    solved = chance(rate, size, lambda mean: reaches(mean, 1.0)) if groups.drop_solved else 0.0
     return max(0.0, 1.0 - failed - solved)
 
 

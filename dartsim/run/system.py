@@ -166,7 +166,6 @@ class System(ActingSystem):
             before_publication=None if config.trainer.publish_wait == "nothing" else self.data.before_publication,
             # A batch that weights wait for is the one that the trainer needs next, published or not.
             held=TrainerState.WAIT_DATA if config.trainer.publish_wait == "batch" else TrainerState.WAIT_PUBLISH,
-            retry=config.trainer.retry,
         )
         recorder.status_source = SystemStatus(
             recorder=recorder, cluster=self.cluster, pool=self.pool, data=self.data, trainer=self.trainer, store=store
@@ -322,7 +321,7 @@ def _data_manager(
     rules = Rules(
         order=order,
         attempts=curation.attempts.build(),
-        turn_limits=curation.turn_limit.build(max_turns=rollout.max_turns, success_reward=curation.success_reward),
+        turn_limits=curation.turn_limit.build(max_turns=rollout.max_turns),
         admission=curation.admission.build(
             batch_groups=curation.batch.max_groups, group_size=group_size, caches=caches
         ),
@@ -341,4 +340,4 @@ def _data_manager(
 def success_pool(config: Config) -> SuccessPool | None:
     """Return the configured pool of stored successes, empty; None if there is none."""
     pool = config.curation.pool
-    return SuccessPool(pool, success_reward=config.curation.success_reward) if pool.enabled else None
+    return SuccessPool(pool) if pool.enabled else None

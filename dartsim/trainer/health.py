@@ -20,11 +20,10 @@ class Health:
         missing_turns: Those whose worker gave no usable log-probabilities.
         masked_turns: Those left out because of it.
         unselected_turns: Those left out by selection.
-        tokens: Response tokens of trained turns; the next six are sums over them.
+        tokens: Response tokens of trained turns; the next five are sums over them.
         ratio: Ratios, new to old.
         clipped_low: Tokens with a negative advantage whose ratio is below 1 - clip_low.
         clipped_high: Tokens with a positive advantage whose ratio is above 1 + clip_high.
-        dual_clipped: Tokens with a negative advantage whose ratio is above the dual clip.
         kl_old_new: k3 estimates of KL(old || new), nats.
         kl_reference: k3 estimates of KL(new || reference), nats; 0 without a reference.
         reference_tokens: Tokens behind ``kl_reference``.
@@ -50,7 +49,6 @@ class Health:
     ratio: float = 0.0
     clipped_low: float = 0.0
     clipped_high: float = 0.0
-    dual_clipped: float = 0.0
     kl_old_new: float = 0.0
     kl_reference: float = 0.0
     reference_tokens: float = 0.0
@@ -81,7 +79,6 @@ class Health:
             "objective/mean_ratio": _share(self.ratio, self.tokens),
             "objective/clipped_low_share": _share(self.clipped_low, self.tokens),
             "objective/clipped_high_share": _share(self.clipped_high, self.tokens),
-            "objective/dual_clipped_share": _share(self.dual_clipped, self.tokens),
             "objective/kl_old_new": _share(self.kl_old_new, self.tokens),
             "objective/kl_reference": _share(self.kl_reference, self.reference_tokens),
             "objective/entropy": _share(self.entropy, self.entropy_tokens),

@@ -13,7 +13,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-from dartsim.config.sections.trainer import RetryConfig
 from dartsim.core.answers import check_update, described, is_own
 from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import BatchUntrainable, LearnerFault, UpdateUncertain
@@ -24,6 +23,9 @@ from dartsim.observe.records import MISMATCH_ALARM, UNTRAINABLE
 
 logger = logging.getLogger(__name__)
 
+RETRY_SECONDS, MAX_RETRY_SECONDS = 10.0, 600.0
+"""Wait after a failed update, doubled with each further one in a row, and the longest one."""
+
 
 class Trainer:
     """The training loop.
@@ -31,7 +33,7 @@ class Trainer:
     Invariant: a batch is trained at most once; when its update fails or is cancelled it is released, and dropped if
     nothing in it can be trained: such an update has no version, and its trajectories do not count. A batch whose
     outcome is unknown may have been trained, so the update is asked for again, by the same number, until the outcome is
-    known. Such a batch is released only if the run ends first: cancelled, or after ``max_failures``.
+    known. Such a batch is released only if the run is canceled first.
 
     Args:
         learner: Turns batches into weights.
@@ -40,7 +42,6 @@ class Trainer:
         recorder: Records states and counts.
         wait_for_sync: Whether to wait after a publication until every worker has the new weights: the coupled
             baseline. DART does not wait.
-        retry: How failures are retried.
         publish_every: Updates between two publications (verl's T, slime's update interval).
         before_publication: Awaited before weights are published, for schedulers whose rollouts must end first.
         held: The trainer's state while it awaits that.
@@ -54,7 +55,6 @@ class Trainer:
         publisher: Publisher,
         recorder: Recorder,
         wait_for_sync: bool = False,
-        retry: RetryConfig | None = None,
         publish_every: int = 1,
         before_publication: Callable[[], Awaitable[None]] | None = None,
         held: TrainerState = TrainerState.WAIT_PUBLISH,
@@ -64,7 +64,6 @@ class Trainer:
         self._publisher = publisher
         self._recorder = recorder
         self._wait_for_sync = wait_for_sync
-        self._retry = retry or RetryConfig()
         self._publish_every = publish_every
         self._before_publication = before_publication
         self._held = held
@@ -85,8 +84,6 @@ class Trainer:
             except BatchUntrainable as fault:
                 self._recorder.counts[UNTRAINABLE] += 1
                 logger.warning("a batch was dropped: %s", fault)
-            except UpdateUncertain:
-                raise  # it was counted and retried as often as allowed
             except LearnerFault as fault:
                 self.failures += 1
                 await self._after_failure(fault, self.failures)
@@ -133,11 +130,8 @@ class Trainer:
             self._track.enter(TrainerState.TRAINING)
 
     async def _after_failure(self, fault: LearnerFault, failures: int) -> None:
-        rule = self._retry
         self._recorder.counts["fault/update"] += 1
-        if rule.max_failures is not None and failures >= rule.max_failures:
-            raise fault
-        wait_seconds = backoff_seconds(failures, first_seconds=rule.first_seconds, max_seconds=rule.max_seconds)
+        wait_seconds = backoff_seconds(failures, first_seconds=RETRY_SECONDS, max_seconds=MAX_RETRY_SECONDS)
         logger.warning("update failed (%d in a row), next try in %.0f s: %s", failures, wait_seconds, fault)
         self._track.enter(TrainerState.DOWN)
         await asyncio.sleep(wait_seconds)

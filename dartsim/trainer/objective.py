@@ -18,6 +18,9 @@ from dartsim.trainer.health import Health
 if TYPE_CHECKING:
     from torch import Tensor
 
+LOG_RATIO_LIMIT = 20.0
+"""Clamp of log ratios, nats."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBatch:
@@ -68,22 +71,6 @@ class TurnBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenShares:
-    """The share of each token in the averages of its batch; ``shares[rows]`` are those of a micro-batch.
-
-    Attributes:
-        policy_BT: [B, T] in the mean surrogate and the entropy bonus, 0 where nothing is trained.
-        kl_BT: [B, T] in the mean divergence.
-    """
-
-    policy_BT: Tensor
-    kl_BT: Tensor
-
-    def __getitem__(self, rows: Tensor | slice) -> TokenShares:
-        return TokenShares(policy_BT=self.policy_BT[rows], kl_BT=self.kl_BT[rows])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
     """The objective's value.
 
@@ -96,9 +83,10 @@ class Objective:
     health: Health
 
 
-def token_shares(batch: TurnBatch, config: ObjectiveConfig) -> TokenShares:
-    """Return the share of each token in a batch; of log-probabilities, only missing ones matter.
+def token_shares(batch: TurnBatch, config: ObjectiveConfig) -> Tensor:
+    """Return [B, T] shares of tokens in the batch's averages; 0 where nothing is trained.
 
+    Unselected turns count in the denominator. Of log-probabilities, only missing ones matter.
     Computed once over a whole batch, the shares make the losses of its micro-batches add up to the batch's loss.
 
     Raises:
@@ -108,56 +96,52 @@ def token_shares(batch: TurnBatch, config: ObjectiveConfig) -> TokenShares:
     if config.importance != "off" and config.missing == "mask":
         trainable_BT = trainable_BT & ~batch.missing()[:, None]
     selected_BT = trainable_BT if batch.selected_B is None else trainable_BT & batch.selected_B[:, None]
-    averaged_BT = trainable_BT if config.count_unselected else selected_BT
-    policy_BT = _shares(averaged_BT, batch, config) * selected_BT
-    if config.mask_covers_kl:
-        return TokenShares(policy_BT=policy_BT, kl_BT=policy_BT)
-    return TokenShares(policy_BT=policy_BT, kl_BT=_shares(trainable_BT, batch, config))
+    return _shares(trainable_BT, batch, config) * selected_BT
 
 
-def objective(batch: TurnBatch, config: ObjectiveConfig, *, shares: TokenShares | None = None) -> Objective:
+def objective(batch: TurnBatch, config: ObjectiveConfig, *, shares_BT: Tensor | None = None) -> Objective:
     """Return the loss, -mean[w S - beta KL + eta H], and the health of a batch.
 
     Args:
         batch: Turns.
         config: Which objective.
-        shares: Shares of these turns in the whole batch, if this is a micro-batch of it; None: it is all.
+        shares_BT: Shares of these turns in the whole batch, if this is a micro-batch of it; None: it is all.
 
     Raises:
         ValueError: If an input that the settings need is absent.
 
     Source: DART (arXiv 2509.23866), the objective with distribution alignment and high-entropy steps; the
-        ratio by turn is GSPO's (arXiv 2507.18071), the dual clip is of arXiv 1912.09729, k3 is Schulman's.
+        ratio by turn is GSPO's (arXiv 2507.18071), k3 is Schulman's.
     """
     import torch
 
-    shares = shares or token_shares(batch, config)
+    shares_BT = token_shares(batch, config) if shares_BT is None else shares_BT
     mask_BT = batch.mask_BT
     new_BT = _clean(batch.new_BT, mask_BT)
     old_BT = new_BT.detach() if batch.old_BT is None else _clean(batch.old_BT, mask_BT).detach()
 
-    ratio_BT = _limit(_log_ratio(new_BT - old_BT, mask_BT, config.ratio), config).exp()
+    ratio_BT = _limit(_log_ratio(new_BT - old_BT, mask_BT, config.ratio)).exp()
     surrogate_BT = _surrogate(ratio_BT, batch.advantage_B.to(new_BT.dtype)[:, None], config)
     weight_BT, raw_BT = _importance_weights(batch, old_BT, config)
-    loss = -_total(shares.policy_BT, weight_BT * surrogate_BT)
+    loss = -_total(shares_BT, weight_BT * surrogate_BT)
 
     kl_BT = None
     if batch.reference_BT is not None:
-        kl_BT = k3(new_BT, _clean(batch.reference_BT, mask_BT).detach(), limit=config.log_ratio_limit)
+        kl_BT = k3(new_BT, _clean(batch.reference_BT, mask_BT).detach())
         if config.kl_coefficient:
-            loss = loss + config.kl_coefficient * _total(shares.kl_BT, kl_BT)
+            loss = loss + config.kl_coefficient * _total(shares_BT, kl_BT)
     elif config.kl_coefficient:
         raise ValueError(f"kl_coefficient {config.kl_coefficient} needs reference_BT, got None")
     if config.entropy_coefficient:
         if batch.entropy_BT is None:
             raise ValueError(f"entropy_coefficient {config.entropy_coefficient} needs entropy_BT, got None")
-        loss = loss - config.entropy_coefficient * _total(shares.policy_BT, _clean(batch.entropy_BT, mask_BT))
+        loss = loss - config.entropy_coefficient * _total(shares_BT, _clean(batch.entropy_BT, mask_BT))
     with torch.no_grad():
-        health = _health(batch, config, shares, ratio_BT, old_BT, new_BT, weight_BT, raw_BT, kl_BT)
+        health = _health(batch, config, shares_BT, ratio_BT, old_BT, new_BT, weight_BT, raw_BT, kl_BT)
     return Objective(loss=loss, health=health)
 
 
-def k3(new_BT: Tensor, reference_BT: Tensor, *, limit: float = 20.0) -> Tensor:
+def k3(new_BT: Tensor, reference_BT: Tensor, *, limit: float = LOG_RATIO_LIMIT) -> Tensor:
     """Return the k3 estimate of KL(new || reference) at each token, exp(d) - d - 1 with d = reference - new.
 
     Args:
@@ -225,8 +209,8 @@ def _widened(value_BT: Tensor) -> Tensor:
     return value_BT.to(torch.promote_types(value_BT.dtype, torch.float32))
 
 
-def _limit(log_ratio: Tensor, config: ObjectiveConfig) -> Tensor:
-    return log_ratio.clamp(-config.log_ratio_limit, config.log_ratio_limit)
+def _limit(log_ratio: Tensor) -> Tensor:
+    return log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
 
 
 def _log_ratio(difference_BT: Tensor, mask_BT: Tensor, ratio: str) -> Tensor:
@@ -238,13 +222,9 @@ def _log_ratio(difference_BT: Tensor, mask_BT: Tensor, ratio: str) -> Tensor:
 
 
 def _surrogate(ratio_BT: Tensor, advantage_B1: Tensor, config: ObjectiveConfig) -> Tensor:
-    """Return the clipped surrogate, min(rho A, clip(rho) A), bounded below by the dual clip where A < 0."""
+    """Return the clipped surrogate, min(rho A, clip(rho) A)."""
     clipped_BT = ratio_BT.clamp(1.0 - config.clip_low, 1.0 + config.clip_high)
-    surrogate_BT = (ratio_BT * advantage_B1).minimum(clipped_BT * advantage_B1)
-    if config.dual_clip is None:
-        return surrogate_BT
-    bounded_BT = surrogate_BT.maximum(config.dual_clip * advantage_B1)
-    return bounded_BT.where(advantage_B1 < 0, surrogate_BT)
+    return (ratio_BT * advantage_B1).minimum(clipped_BT * advantage_B1)
 
 
 def _importance_weights(batch: TurnBatch, old_BT: Tensor, config: ObjectiveConfig) -> tuple[Tensor, Tensor]:
@@ -256,7 +236,7 @@ def _importance_weights(batch: TurnBatch, old_BT: Tensor, config: ObjectiveConfi
     difference_BT = (old_BT - batch.worker_BT.detach()).masked_fill(~known_BT, 0.0)
     if config.importance == "sequence":
         difference_BT = difference_BT.sum(1, keepdim=True).expand_as(difference_BT)
-    difference_BT = _limit(difference_BT, config)
+    difference_BT = _limit(difference_BT)
     raw_BT = difference_BT.exp()
     weight_BT = truncated_ratio(difference_BT, difference_BT.new_zeros(()), cap=config.importance_cap)
     return weight_BT.masked_fill(~known_BT, 1.0), raw_BT.masked_fill(~known_BT, 1.0)
@@ -269,7 +249,7 @@ def _total(share_BT: Tensor, value_BT: Tensor) -> Tensor:
 def _health(
     batch: TurnBatch,
     config: ObjectiveConfig,
-    shares: TokenShares,
+    shares_BT: Tensor,
     ratio_BT: Tensor,
     old_BT: Tensor,
     new_BT: Tensor,
@@ -282,7 +262,7 @@ def _health(
 
     mask_BT, missing_B = batch.mask_BT, batch.missing()
     turn_B = mask_BT.any(1)
-    trained_BT, kl_tokens_BT = shares.policy_BT > 0, shares.kl_BT > 0
+    trained_BT = shares_BT > 0
     masks_missing = config.importance != "off" and config.missing == "mask"
     masked_B = turn_B & missing_B if masks_missing else turn_B & False
     selected_B = turn_B if batch.selected_B is None else batch.selected_B
@@ -299,12 +279,10 @@ def _health(
         "ratio": ratio_BT[trained_BT].sum(),
         "clipped_low": (negative_BT & (ratio_BT < 1.0 - config.clip_low)).sum(),
         "clipped_high": (positive_BT & (ratio_BT > 1.0 + config.clip_high)).sum(),
-        "kl_old_new": k3(old_BT, new_BT, limit=config.log_ratio_limit)[trained_BT].sum(),
+        "kl_old_new": k3(old_BT, new_BT)[trained_BT].sum(),
     }
-    if config.dual_clip is not None:
-        sums["dual_clipped"] = (negative_BT & (ratio_BT > config.dual_clip)).sum()
     if kl_BT is not None:
-        sums |= {"kl_reference": kl_BT[kl_tokens_BT].sum(), "reference_tokens": kl_tokens_BT.sum()}
+        sums |= {"kl_reference": kl_BT[trained_BT].sum(), "reference_tokens": trained_BT.sum()}
     if batch.entropy_BT is not None:
         sums |= {"entropy": batch.entropy_BT[trained_BT].sum(), "entropy_tokens": trained_BT.sum()}
     if batch.worker_BT is not None:

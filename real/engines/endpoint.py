@@ -44,6 +44,10 @@ OWN_ENDINGS = frozenset({"stop", "length", "tool_calls", "function_call"})
 """Reasons for the end of a reply that are the model's: an empty text is then its own failure."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Between two tries of a request, seconds; an endpoint may say how long to wait instead."""
+REQUEST_SECONDS = 300.0
+"""Longest time of one request."""
+DOWN_SECONDS = 300.0
+"""How long a request is repeated while the endpoint is unreachable, overloaded or failing."""
 MAX_CACHED_BYTES = 512 * 2**20
 """Of screenshots as data URLs."""
 
@@ -69,7 +73,7 @@ class EndpointWorker:
         self._key = os.environ.get(endpoint.variable, "")
         keep_secret(self._key)  # the variable may have any name
         self._client = httpx.AsyncClient(
-            timeout=httpx.Timeout(None, connect=min(30.0, endpoint.request_seconds)),
+            timeout=httpx.Timeout(None, connect=30.0),
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
         )
         self._urls: OrderedDict[int, tuple[Any, str]] = OrderedDict()
@@ -123,9 +127,9 @@ class EndpointWorker:
         raise WorkerFault(f"{self.url} serves {self._settings.model} and loads no weights")
 
     async def _ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an answer; repeat the request for ``down_seconds`` while it may succeed later."""
+        """Return an answer; repeat the request for ``DOWN_SECONDS`` while it may succeed later."""
         loop = asyncio.get_running_loop()
-        ends, failures = loop.time() + self._settings.down_seconds, 0
+        ends, failures = loop.time() + DOWN_SECONDS, 0
         while True:
             try:
                 return await self._post(body)
@@ -140,8 +144,7 @@ class EndpointWorker:
                 await asyncio.sleep(wait)
 
     async def _post(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        seconds = self._settings.request_seconds
-        async with connection_faults(self.url, seconds):
+        async with connection_faults(self.url, REQUEST_SECONDS):
             answer = await self._client.post(self.url, json=body)
         if answer.status_code == httpx.codes.OK:
             return json_object(self.url, answer.content)

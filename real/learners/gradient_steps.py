@@ -25,13 +25,16 @@ from dartsim.real.learners.turn_data import TurnData
 from dartsim.real.vlm.model import Vlm
 from dartsim.real.vlm.packing import Example, Packed, PackedRow, pack, rows_of, score, split
 from dartsim.trainer.health import Health
-from dartsim.trainer.objective import TokenShares, objective, token_shares
+from dartsim.trainer.objective import objective, token_shares
 
 TINY = TrainerConfig(
     objective=ObjectiveConfig(kl_coefficient=0.0, entropy_coefficient=0.02),
     optimizer=OptimizerConfig(learning_rate=7e-4, max_tokens=4_096),
 )
 """Defaults for a model of width 64 with random weights."""
+
+BETAS = 0.9, 0.98
+"""AdamW's decay of the mean gradient, and of the mean squared gradient."""
 
 Scorer = Callable[[Packed], tuple[Tensor, Tensor]]
 """Returns the log-probabilities and entropies [M] of a pack's reply tokens, on the CPU and with gradient."""
@@ -279,8 +282,8 @@ class GradientSteps:
         examples = [data.examples[i] for i in turns.tolist()]
         rows = self._rows(examples)
         whole = data.turns(turns, new_BT=torch.zeros(data.mask[turns].shape))
-        shares = token_shares(whole, self.config.objective)
-        if not shares.policy_BT.any():
+        shares_BT = token_shares(whole, self.config.objective)
+        if not shares_BT.any():
             return None
         health, mismatch, loss = Health(), Mismatch(), 0.0
         self._zero_grad()
@@ -301,8 +304,7 @@ class GradientSteps:
                 old_BT=None if old_BT is None else old_BT[these],
                 reference_BT=None if reference_BT is None else reference_BT[these],
             )
-            of_these = TokenShares(policy_BT=shares.policy_BT[here], kl_BT=shares.kl_BT[here])
-            result = objective(inputs, self.config.objective, shares=of_these)
+            result = objective(inputs, self.config.objective, shares_BT=shares_BT[here])
             result.loss.backward()  # type: ignore[no-untyped-call]
             self._collect_gradients()
             health += result.health
@@ -321,7 +323,7 @@ class GradientSteps:
             return None
         health, mismatch = self._peers.health(health), self._peers.mismatch(mismatch)
         for group in self.optimizer.param_groups:
-            group["lr"] = self._learning_rate()
+            group["lr"] = self.config.optimizer.learning_rate
         self.optimizer.step()  # the last thing that can fail
         self._round()
         return GradientStep(health, mismatch, norm, loss, rows)
@@ -353,11 +355,6 @@ class GradientSteps:
         factor = torch.clamp(self.config.optimizer.max_grad_norm / (norm + 1e-6), max=1.0)
         torch._foreach_mul_(grads, factor)
         return float(norm)
-
-    def _learning_rate(self) -> float:
-        warmup = self.config.optimizer.warmup_updates
-        share = min(1.0, (self.updates + 1) / warmup) if warmup else 1.0
-        return self.config.optimizer.learning_rate * share
 
 
 def _spread(packed: Packed, here: Tensor, width: int, *values: Tensor) -> tuple[Tensor, ...]:
@@ -398,6 +395,6 @@ def _optimizer(parameters: list[Any], config: OptimizerConfig) -> torch.optim.Ad
     return torch.optim.AdamW(
         [group for group in groups if group["params"]],
         lr=config.learning_rate,
-        betas=(config.beta1, config.beta2),
+        betas=BETAS,
         fused=True,
     )

@@ -13,8 +13,8 @@ from dartsim.core.errors import ConfigError, DartsimError, TaskFileError
 from dartsim.core.types import Task
 from dartsim.envs.tasks import is_forgeable, load_suite
 from dartsim.real.osworld.coverage import coverage, needs_desktop_env
+from dartsim.real.scoring.container import open_pool
 from dartsim.real.scoring.evaluator_venv import default_home, other_version
-from dartsim.real.scoring.opening import open_pool
 from dartsim.real.scoring.sandbox import ScorerFacts
 
 logger = logging.getLogger(__name__)
@@ -58,11 +58,11 @@ def check_list(config: Config) -> TaskListCheck:
     )
     if unknown := sorted(set(settings.exclude) - suite.excluded):
         raise ConfigError(f"tasks.exclude names {', '.join(unknown)}, which are not among the tasks")
-    kept = [task for task in suite.tasks if settings.forgeable or not is_forgeable(task)]
+    kept = [task for task in suite.tasks if not is_forgeable(task)]
     forgeable = {
-        f"{task.domain}/{task.id}": "the agent's answer can forge its score (tasks.forgeable = true keeps it)"
+        f"{task.domain}/{task.id}": "the agent's answer can forge its score"
         for task in suite.tasks
-        if not settings.forgeable and is_forgeable(task)
+        if is_forgeable(task)
     }
     facts, scorer_problem = None, ""
     try:
@@ -72,7 +72,7 @@ def check_list(config: Config) -> TaskListCheck:
     found = coverage(kept, facts)
     unsupported = {**suite.bad, **found.unsupported()}
     problems = {**suite.problems, **unsupported, **forgeable}
-    refused = [*suite.missing] * (settings.missing == "error") + [*unsupported] * (settings.unsupported == "refuse")
+    refused = [*suite.missing, *unsupported] if settings.unsupported == "refuse" else []
     return TaskListCheck(
         num_listed=suite.num_listed,
         num_run=suite.num_listed - len(problems),
@@ -130,7 +130,7 @@ def evaluator_facts(config: Config, tasks: Sequence[Task]) -> ScorerFacts | None
         raise ConfigError(f"there is no evaluator in {home}; install it with `dartsim osworld install`")
 
     async def ask() -> ScorerFacts:
-        async with open_pool(home, config.desktop.scoring.replace(sandboxes=1)) as pool:
+        async with open_pool(home, size=1) as pool:
             return await pool.facts()
 
     return asyncio.run(ask())

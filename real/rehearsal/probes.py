@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,7 +18,6 @@ from transformers import AutoConfig
 from dartsim.config import Config
 from dartsim.core.types import Task
 from dartsim.real.engines.ledger import read_folder
-from dartsim.real.engines.plugin import digest
 from dartsim.real.osworld.backend import open_scorer_pool
 from dartsim.real.rehearsal.desktops import SCORE
 from dartsim.real.scoring import FileInput
@@ -105,13 +105,17 @@ def checkpoint_rates(
             export_weights(weights, file.parent, dtype=dtype)
             _dropped(file)
 
+        def digest() -> None:
+            with file.open("rb") as stream:
+                hashlib.file_digest(stream, "sha256")
+
         def load() -> None:
             read_folder(file.parent)
             for tensor in load_file(file).values():
                 tensor.clone()
 
         rates = {"bytes": float(size)}
-        for step, work in (("write", write), ("hash", lambda: digest(file)), ("load", load)):
+        for step, work in (("write", write), ("hash", digest), ("load", load)):
             on_step(step)
             began = time.perf_counter()
             work()

@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("torch", reason="needs the extra `train`")
 
 from dartsim.config import load
-from dartsim.config.sections.curation import PoolConfig
 from dartsim.curation import SuccessPool
 from dartsim.real.pool_files import read_pool
 from dartsim.run.learning import learning
@@ -76,7 +75,7 @@ def test_a_model_s_successes_keep_its_own_log_probabilities_and_version(dartsim,
     assert figures["source"]["version"] == 2
     prepared = prepare(config(f"curation.pool.file={folder}"))
     learned = learning(prepared)
-    pool = SuccessPool(PoolConfig(max_per_task=99))
+    pool = SuccessPool(max_per_task=99)
     learned.fill(pool)
     assert len(pool) == figures["successes"] > 0
     written = read_pool(folder, prepared.tasks).successes

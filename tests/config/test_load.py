@@ -297,7 +297,6 @@ TREES = st.fixed_dictionaries(
         "rollout.limits.step_seconds": SECONDS,
         "curation.staleness.max_staleness": st.one_of(st.none(), st.integers(0, 9)),
         "curation.attempts.max_replacements": st.integers(0, 5),
-        "trainer.retry.max_failures": st.one_of(st.none(), st.integers(1, 9)),
         "cluster.faults.heal_after_hours": st.one_of(st.none(), st.floats(0.1, 100.0)),
         "cluster.env.latency": st.dictionaries(
             st.sampled_from(["boot", "step"]),

@@ -103,7 +103,7 @@ def test_what_the_paper_s_preset_and_the_released_one_differ_in_is_known():
     assert differences(load(preset_name="dart"), load(preset_name="dart-released")) == {
         "preset",
         *(f"curation.attempts.{key}" for key in ("rule", "min_group_size", "threshold")),
-        *(f"curation.turn_limit.{key}" for key in ("rule", "min_turns", "slack")),
+        "curation.turn_limit.rule",
         "curation.pool.choice",
         *(f"curation.selection.{key}" for key in ("rule", "share", "keep_stored", "keep_successes")),
         "curation.groups.min_size",

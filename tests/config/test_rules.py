@@ -29,11 +29,6 @@ BROKEN = [
         ["raise curation.attempts"],
     ),
     (
-        ["curation.groups.max_mean_reward=0.0"],
-        "makes every group count as solved",
-        ["curation.groups.drop_solved = false"],
-    ),
-    (
         ["curation.max_ahead=47"],
         "a batch needs 48 attempts",
         ["curation.max_ahead = 47", "at least 48", "wait forever"],
@@ -81,11 +76,6 @@ BROKEN = [
         ["rollout.lockstep=true"],
         "weights cannot change under it worker by worker",
         ['workers_at_a_time = "all"', "trainer.wait_for_sync = true"],
-    ),
-    (
-        ["trainer.retry.first_seconds=601.0"],
-        "trainer.retry.max_seconds = 600 is shorter than the first wait",
-        ["trainer.retry.first_seconds = 601"],
     ),
     (
         ["policy.max_images=4", "policy.images_after_cut=5"],
@@ -148,7 +138,6 @@ def test_a_combination_that_cannot_work_is_refused(overrides, found, more):
         ["curation.batch.min_groups=8"],
         ["curation.groups.min_size=8"],
         ["curation.groups.min_size=2", "curation.attempts.rule=by_success"],
-        ["curation.groups.max_mean_reward=0.0", "curation.groups.drop_solved=false"],
         ["curation.max_ahead=48"],
         ["curation.max_ahead=128"],
         ["curation.max_ahead=112", "trainer.publish_every=2"],
@@ -164,7 +153,6 @@ def test_a_combination_that_cannot_work_is_refused(overrides, found, more):
         ["curation.max_ahead=100000", "curation.staleness.max_staleness=none"],
         ["rollout.lockstep=true", "trainer.wait_for_sync=true"],
         ["rollout.lockstep=true", "rollout.sync.workers_at_a_time=all"],
-        ["trainer.retry.first_seconds=600.0"],
         ["tasks.source=osworld", "tasks.folder=x"],
     ],
     ids=" ".join,

@@ -46,12 +46,6 @@ def test_each_filter_can_be_switched_off(made, change, rewards):
     assert GroupFilter(GroupsConfig(**change)).reason_to_drop(trajectories) is None
 
 
-def test_where_a_group_counts_as_solved_can_be_lowered(made):
-    trajectories = [made.trajectory(n, reward) for n, reward in enumerate([1.0, 1.0, 1.0, 0.0])]
-    assert GroupFilter(GroupsConfig(max_mean_reward=0.75)).reason_to_drop(trajectories) == Drop.ALL_SOLVED
-    assert GroupFilter(GroupsConfig(max_mean_reward=0.76)).reason_to_drop(trajectories) is None
-
-
 def test_masked_trajectories_do_not_count(made):
     trajectories = [made.trajectory(0, 1.0), made.trajectory(1, None)]
     assert RULE.reason_to_drop(trajectories) == Drop.TOO_SMALL

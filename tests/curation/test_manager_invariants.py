@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.config.sections.curation import GroupsConfig, PoolConfig
+from dartsim.config.sections.curation import GroupsConfig
 from dartsim.core.types import Drop, Ending, TrajectoryState, UpdateResult, Weights
 from dartsim.curation import GroupFilter, SamplingUnit, SuccessPool
 from dartsim.curation.admission import SlotGroup
@@ -92,7 +92,7 @@ class Cluster:
             group_filter=self.rule,
             max_ahead=self.max_ahead,
             max_replacements=config["max_replacements"],
-            pool=SuccessPool(PoolConfig(max_per_task=2)) if config["pool"] else None,
+            pool=SuccessPool(max_per_task=2) if config["pool"] else None,
         )
         self.version = 0
         self.trained = Counter()

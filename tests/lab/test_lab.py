@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dartsim.config import from_tree, load, merge
 from dartsim.config.load import check_setting, to_toml
-from dartsim.core.errors import ConfigError, DartsimError
+from dartsim.core.errors import ConfigError, DartsimError, LearnerFault
 from dartsim.lab.analytic_model import checks, predict
 from dartsim.lab.bounds import TurnLoad, engine_bound, least_seconds
 from dartsim.lab.jobs import Job, Outcome, Prices, Rung, means, outcomes, run_job, simulated, steady_turns_per_minute
@@ -177,10 +177,13 @@ def test_rungs_change_nothing_of_a_run_that_goes_on():
     assert plain == looked_at
 
 
-def test_a_job_that_fails_says_so():
-    config = changed(
-        as_virtual(small()), {"cluster.faults.kinds.update_failed.share": 1.0, "trainer.retry.max_failures": 1}
-    )
+def test_a_job_that_fails_says_so(monkeypatch):
+    config = as_virtual(small())
+
+    def broken(*_, **__):
+        raise LearnerFault("out of memory")
+
+    monkeypatch.setattr("dartsim.lab.jobs.prepare", broken)
     assert "LearnerFault" in (run_job(Job(name="bad", config=config)).error or "")
     with pytest.raises(DartsimError, match="bad: LearnerFault"):
         outcomes(InProcess(), [Job(name="bad", config=config)])

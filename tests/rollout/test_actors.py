@@ -48,7 +48,7 @@ async def test_an_attempt_starts_when_it_is_admitted_and_is_handed_over_before_i
 async def test_an_attempt_whose_desktop_never_starts_is_masked_and_the_slot_rests_and_goes_on(fakes):
     source = fakes.Source(2)
     provider = fakes.Provider([(2.0, EnvStartFailed("no"))] * 2)
-    rollout, cluster, _ = make(fakes, source, provider, start_tries=2, start_backoff_seconds=5.0)
+    rollout, cluster, _ = make(fakes, source, provider, start_tries=2)
     await rollout.run()
     failed, done = source.finished
     assert (failed.ending, failed.reward, failed.cause) == (Ending.BROKEN, None, "EnvStartFailed")
@@ -60,7 +60,7 @@ async def test_an_attempt_whose_desktop_never_starts_is_masked_and_the_slot_rest
 async def test_a_slot_that_starts_nothing_rests_longer_each_time_until_a_desktop_comes_up(fakes):
     source = fakes.Source(5)
     provider = fakes.Provider([(0.0, EnvStartFailed("no"))] * 4)
-    rollout, _, _ = make(fakes, source, provider, start_tries=1, start_backoff_seconds=5.0, rest_seconds=15.0)
+    rollout, _, _ = make(fakes, source, provider, start_tries=1, rest_seconds=15.0)
     await rollout.run()
     starts = [t.started for t in source.finished]
     assert [t.ending for t in source.finished] == [Ending.BROKEN] * 4 + [Ending.DONE]

@@ -78,7 +78,7 @@ async def test_every_attempt_has_a_fresh_desktop(fakes):
 
 async def test_a_failed_start_is_tried_again_after_a_doubling_wait(fakes):
     provider = fakes.Provider([(2.0, FAILED), (3.0, FAILED), (4.0, None)])
-    cluster, recorder = make(fakes, provider, start_tries=3, start_backoff_seconds=5.0)
+    cluster, recorder = make(fakes, provider, start_tries=3)
     async with cluster.lease(0, fakes.attempt()):
         assert fakes.now() == 2.0 + 5.0 + 3.0 + 10.0 + 4.0
         assert fakes.spent(recorder.desktops) == {"STARTING": 9.0, "WAIT_START": 15.0}
@@ -87,7 +87,7 @@ async def test_a_failed_start_is_tried_again_after_a_doubling_wait(fakes):
 
 async def test_after_the_last_try_the_attempt_is_given_up_and_the_slot_is_free(fakes):
     provider = fakes.Provider([(2.0, FAILED)] * 3)
-    cluster, recorder = make(fakes, provider, start_tries=3, start_backoff_seconds=5.0)
+    cluster, recorder = make(fakes, provider, start_tries=3)
     with pytest.raises(EnvStartFailed, match="slot 0: 3 starts failed, the last one: no display"):
         async with cluster.lease(0, fakes.attempt()):
             pytest.fail("there is no desktop to lend")
@@ -100,7 +100,7 @@ async def test_after_the_last_try_the_attempt_is_given_up_and_the_slot_is_free(f
 
 async def test_a_start_that_takes_too_long_is_abandoned(fakes):
     provider = fakes.Provider([(1e9, None), (2.0, None)])
-    cluster, recorder = make(fakes, provider, limits=LimitsConfig(start_seconds=600.0), start_backoff_seconds=5.0)
+    cluster, recorder = make(fakes, provider, limits=LimitsConfig(start_seconds=600.0))
     async with cluster.lease(0, fakes.attempt()):
         assert fakes.now() == 600.0 + 5.0 + 2.0
         assert provider.live == 1
@@ -155,7 +155,7 @@ async def test_a_desktop_is_closed_when_its_attempt_raises(fakes):
 def test_whenever_a_lease_is_cancelled_no_desktop_is_left_and_the_slot_is_free(fakes, moment, late):
     async def main():
         provider = fakes.Provider([(2.0, FAILED)])
-        cluster, _ = make(fakes, provider, start_backoff_seconds=5.0)
+        cluster, _ = make(fakes, provider)
 
         async def serve():
             async with cluster.lease(0, fakes.attempt()):

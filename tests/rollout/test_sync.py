@@ -12,7 +12,7 @@ from dartsim.core.errors import WorkerFault
 from dartsim.core.sync_modes import sync_modes
 from dartsim.core.types import Request, Weights
 from dartsim.observe import DesktopState
-from dartsim.rollout import RolloutService
+from dartsim.rollout import RolloutService, sync
 from dartsim.rollout.routers.least_in_flight import LeastInFlight
 from dartsim.sim import run_virtual
 
@@ -128,7 +128,7 @@ async def test_settled_returns_when_the_last_worker_has_it_though_a_newer_one_is
 async def test_a_load_that_fails_is_tried_again_and_its_worker_is_down_meanwhile(fakes):
     engines = fakes.engines(2)
     engines[0].load_faults = iter([True, True, False])
-    service, _ = service_of(fakes, engines, retry_seconds=5.0)
+    service, _ = service_of(fakes, engines)
     service.publish(Weights(1))
     await service.settled(1)
     assert engines[0].loads == [(0.0, 10.0, 1), (15.0, 25.0, 1), (35.0, 45.0, 1)]
@@ -146,7 +146,7 @@ async def test_a_load_that_hangs_is_given_up_and_tried_again(fakes):
         await asyncio.sleep(1000.0)
 
     engines[0].load = hangs_once
-    service, _ = service_of(fakes, engines, retry_seconds=5.0, load_seconds=60.0)
+    service, _ = service_of(fakes, engines, load_seconds=60.0)
     service.publish(Weights(1))
     await service.settled(1)
     assert fakes.now() == 60.0 + 5.0 + 10.0 + 10.0
@@ -155,7 +155,7 @@ async def test_a_load_that_hangs_is_given_up_and_tried_again(fakes):
 
 async def test_the_wait_after_a_failed_load_stops_growing(fakes):
     engines = fakes.engines(1, load_seconds=0.0, load_faults=[True] * 8)
-    service, _ = service_of(fakes, engines, retry_seconds=5.0)
+    service, _ = service_of(fakes, engines)
     service.publish(Weights(1))
     await service.settled(1)
     starts = [begin for begin, _, _ in engines[0].loads]
@@ -231,7 +231,7 @@ def test_every_worker_ends_on_the_newest_weights(fakes, mode, data):
             fakes.Engine(n, seconds=seconds[n], load_seconds=load_seconds[n], load_faults=failing)
             for n in range(num_workers)
         ]
-        service, syncing = service_of(fakes, engines, clients=clients, mode=mode, workers_at_a_time=size, tries=10)
+        service, syncing = service_of(fakes, engines, clients=clients, mode=mode, workers_at_a_time=size)
         published, replies = [0], []
 
         async def client(number):
@@ -274,14 +274,16 @@ def test_every_worker_ends_on_the_newest_weights(fakes, mode, data):
         assert [worker.in_flight for worker in service.workers] == [0] * num_workers
         assert not syncing.done()
 
-    run_virtual(main(), max_events=200_000)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sync, "TRIES", 10)  # the others wait for every load
+        run_virtual(main(), max_events=200_000)
 
 
 async def test_a_worker_that_takes_no_weights_keeps_nobody_from_them(fakes):
     """Loads of worker 0 end at 10, 25 and 45 in vain; the others follow, and worker 0 goes on by itself from 65."""
     engines = fakes.engines(3)
     engines[0].load_faults = iter([True] * 4)
-    service, _ = service_of(fakes, engines, retry_seconds=5.0)
+    service, _ = service_of(fakes, engines)
     service.publish(Weights(1))
     await service.settled(1)
     assert [engine.loads for engine in engines[1:]] == [[(45.0, 55.0, 1)], [(55.0, 65.0, 1)]]
@@ -299,7 +301,7 @@ async def test_weights_that_nobody_could_load_leave_the_last_worker_its_old_ones
     """Worker 0 loads them at last at 125; until then worker 1 serves the old ones."""
     engines = fakes.engines(2)
     engines[0].load_faults = iter([True] * 4)
-    service, _ = service_of(fakes, engines, retry_seconds=5.0)
+    service, _ = service_of(fakes, engines)
     service.publish(Weights(1))
     await asyncio.sleep(124.0)
     assert [worker.routable for worker in service.workers] == [False, True]
@@ -317,7 +319,7 @@ async def test_the_others_wait_for_no_load_of_a_worker_that_is_down(fakes):
         await inner(weights, mode)
 
     engines[0].load = load
-    service, _ = service_of(fakes, engines, retry_seconds=5.0)
+    service, _ = service_of(fakes, engines)
     service.publish(Weights(1))
     await service.settled(1)
     assert fakes.now() == 10.0
@@ -404,10 +406,12 @@ async def test_a_worker_that_comes_back_loads_what_was_published_meanwhile(fakes
     assert [(worker.version, worker.apart, worker.routable) for worker in service.workers] == [(1, False, True)] * 2
 
 
-async def test_a_worker_that_loads_at_last_also_loads_what_was_published_during_that(fakes):
+async def test_a_worker_that_loads_at_last_also_loads_what_was_published_during_that(fakes, monkeypatch):
     """Worker 0 loads version 1 from 180 to 240, in vain before; the others load version 2 meanwhile, until 220."""
     engines = [fakes.Engine(load_seconds=60.0, load_faults=[True] * 2), fakes.Engine(1), fakes.Engine(2)]
-    service, _ = service_of(fakes, engines, retry_seconds=20.0, tries=2)
+    monkeypatch.setattr(sync, "RETRY_SECONDS", 20.0)
+    monkeypatch.setattr(sync, "TRIES", 2)
+    service, _ = service_of(fakes, engines)
     service.publish(Weights(1))
     await asyncio.sleep(200.0)
     assert [worker.apart for worker in service.workers] == [True, False, False]
@@ -473,7 +477,7 @@ async def test_a_coupled_trainer_is_not_kept_waiting_by_weights_that_are_torn_fo
 
     for engine in engines:
         tear(engine)
-    service, _ = service_of(fakes, engines, retry_seconds=5.0)
+    service, _ = service_of(fakes, engines)
     service.publish(Weights(1))
     async with asyncio.timeout(1000.0):
         await service.settled(1)
@@ -490,7 +494,7 @@ async def test_requests_kept_in_a_worker_that_takes_no_weights_are_asked_elsewhe
     """Loads of worker 0 end at 11, 26 and 46 in vain; the next one is a restart, at 66."""
     engines = fakes.engines(2, seconds=5.0)
     engines[0].load_faults = iter([True] * 100)
-    service, _ = service_of(fakes, engines, clients=1, mode="keep", retry_seconds=5.0)
+    service, _ = service_of(fakes, engines, clients=1, mode="keep")
     session = service.session(fakes.attempt(), service.recorder.desktops.tracks[0])
     asking = asyncio.get_running_loop().create_task(session.generate(Request(fakes.attempt(), 0, fakes.SEEN, [])))
     await asyncio.sleep(1.0)

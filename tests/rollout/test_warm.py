@@ -108,14 +108,14 @@ async def test_a_slot_that_is_cancelled_gives_back_what_it_was_handed(fakes):
 
 async def test_a_spare_that_does_not_start_is_tried_again_and_counted(fakes):
     provider = fakes.Provider([(2.0, FAILED), (2.0, FAILED)])
-    warm, recorder = make(fakes, provider, start_backoff_seconds=4.0)
+    warm, recorder = make(fakes, provider)
     running = asyncio.create_task(warm.run())
     await asyncio.sleep(60.0)
     assert recorder.counts["fault/start"] == 2
     assert warm.num_ready == 1
     await stop(running)
     assert provider.live == 0
-    assert fakes.spent(recorder.desktops)["WAIT_START"] == 12.0
+    assert fakes.spent(recorder.desktops)["WAIT_START"] == 15.0
 
 
 @given(

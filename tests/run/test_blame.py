@@ -41,7 +41,6 @@ def prepared():
     blamed = {
         "rollout": {"limits": LIMITS, "request_tries": 1, "sync": {"mode": "drain"}},
         "curation": {"attempts": {"min_group_size": 1}},
-        "trainer": {"retry": {"first_seconds": 1.0}},
     }
     return prepare(from_tree(merge(merge(preset("dart"), small), blamed)))
 

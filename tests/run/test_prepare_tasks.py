@@ -34,11 +34,10 @@ def offered(tmp_path):
     return ids
 
 
-def test_a_task_whose_answer_can_forge_its_score_is_left_out_unless_a_setting_keeps_it(offered, caplog):
+def test_a_task_whose_answer_can_forge_its_score_is_left_out(offered, caplog):
     with caplog.at_level(logging.WARNING):
         assert offered() == ["plain", "other"]
     assert "left out code: the metric runs the agent's answer" in caplog.text
-    assert offered("tasks.forgeable=true") == ["plain", "code", "other"]
 
 
 def test_a_run_without_tasks_is_refused(offered, tmp_path):

@@ -135,7 +135,7 @@ def kills(monkeypatch):
 )
 def test_a_run_goes_on_when_an_actor_is_killed(victim, counted, kills):
     watch, done, parts = kills(victim)
-    more = ["run.updates=12", "rollout.num_workers=2", "ray.desktops.hosts=2", "trainer.retry.first_seconds=0.1"]
+    more = ["run.updates=12", "rollout.num_workers=2", "ray.desktops.hosts=2"]
     trained, result = train(*more, kill=watch)
     counts = result.recorder.counts
     assert len(done) == 2
@@ -166,7 +166,7 @@ def test_a_run_goes_on_when_the_actor_of_a_server_is_killed(kills, tmp_path):
     script.write_text(f'#!/bin/sh\necho $$ >> {started}\nshift 2\nexec {sys.executable} {STANDIN} "$@"\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     watch, done, _ = kills("engine-0")
-    more = ["run.updates=30", "rollout.num_workers=2", f'vllm.python="{script}"', "trainer.retry.first_seconds=0.1"]
+    more = ["run.updates=30", "rollout.num_workers=2", f'vllm.python="{script}"']
     trained, result = train(*SERVED, *more, kill=watch)
     counts = result.recorder.counts
     assert len(done) == 2

@@ -112,7 +112,7 @@ class Favorite(dartsim.TaskOrder):
 class Forgets(dartsim.TurnLimitRule):
     """Broken: its state leaves out what it learned."""
 
-    def __init__(self, parameters, *, max_turns, success_reward=1.0):
+    def __init__(self, parameters, *, max_turns):
         super().__init__(parameters, max_turns=max_turns)
         self.learned = 0
 

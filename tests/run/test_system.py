@@ -342,12 +342,6 @@ def test_updates_that_always_fail_train_nothing_and_lose_nothing():
     assert system.recorder.counts["admitted_turns"] == 0
 
 
-def test_updates_that_fail_too_often_end_the_run_with_the_fault():
-    config = small(cluster={"faults": always("update_failed")}, trainer={"retry": {"max_failures": 2}})
-    with pytest.raises(LearnerFault, match="update 1: an update fails"):
-        run(config)
-
-
 def test_a_run_can_end_after_so_many_updates():
     system, store, report = run(small(run={"updates": 2}))
     check_drained(system)

@@ -5,7 +5,6 @@ import sqlite3
 import numpy as np
 import pytest
 
-from dartsim.config.sections.curation import PoolConfig
 from dartsim.core.checks import check_store
 from dartsim.core.errors import InvariantViolated, StoreFault, StoreFull
 from dartsim.core.types import Drop, Group, SuccessSource
@@ -168,7 +167,7 @@ def test_documents_come_back(place):
 def test_the_success_pool_comes_back(place, made):
     blobs = BlobStore(place.folder / "screens")
     store = place.store(blobs=blobs)
-    pool = SuccessPool(PoolConfig(max_per_task=2))
+    pool = SuccessPool(max_per_task=2)
     collected, online, failed = made.ended(50), made.ended(1), made.ended(2, reward=0.0, group=2)
     other = made.ended(3, reward=0.0, group=2)
     pool.add(collected, now=0.0)

@@ -29,7 +29,7 @@ class ToyTurn:
 
 
 def make_turns(seed: int, *, rows: int = 10, missing: bool = True) -> list[ToyTurn]:
-    """Return turns that meet both clips and the dual clip; the last has no tokens, one lacks log-probabilities."""
+    """Return turns that meet both clips; the last has no tokens, one lacks log-probabilities."""
     rng = np.random.default_rng(seed)
     turns = []
     for row in range(rows):
@@ -37,7 +37,7 @@ def make_turns(seed: int, *, rows: int = 10, missing: bool = True) -> list[ToyTu
         old = -rng.exponential(1.0, length) - 0.05
         new = old + rng.normal(0.0, 0.35, length)
         advantage = float(rng.normal())
-        if row == 0:  # a sure crossing of the dual clip at 10
+        if row == 0:  # a ratio of 20
             advantage, new = -1.3, old + 3.0
         worker = old + rng.normal(0.0, 0.4, length)
         if row == 2 and missing:
@@ -88,27 +88,19 @@ def every_config() -> list[ObjectiveConfig]:
         ObjectiveConfig(
             ratio=ratio,
             clip_low=0.15,
-            dual_clip=dual_clip,
             kl_coefficient=kl_coefficient,
             importance=importance,
             importance_cap=cap,
             missing=missing,
             aggregation=aggregation,
-            count_unselected=count_unselected,
-            mask_covers_kl=mask_covers_kl,
             entropy_coefficient=0.05,
         )
-        for ratio, dual_clip, kl_coefficient, (importance, cap), missing, aggregation, (
-            count_unselected,
-            mask_covers_kl,
-        ) in product(
+        for ratio, kl_coefficient, (importance, cap), missing, aggregation in product(
             ("token", "sequence"),
-            (None, 10.0),
             (0.0, 0.1),
             (("off", 1.0), ("token", 1.0), ("token", 1.4), ("sequence", 1.2)),
             ("mask", "one"),
             ("token", "turn", "trajectory", "group"),
-            ((True, True), (True, False), (False, True), (False, False)),
         )
     ]
 

@@ -25,7 +25,6 @@ configs = st.builds(
     spread=st.sampled_from(["biased", "unbiased", "none"]),
     epsilon=st.sampled_from([0.0, 1e-6]),
     lone_sample=st.sampled_from(["zero", "reward"]),
-    leave_one_out=st.booleans(),
 )
 
 
@@ -39,12 +38,7 @@ def by_hand(rewards: list[float], turns: list[int], config: AdvantageConfig) -> 
         return [0.0] * len(rewards)
     spread = {"biased": statistics.pstdev, "unbiased": statistics.stdev, "none": lambda _: 1.0}[config.spread]
     divisor = spread(steps) + (config.epsilon if config.spread != "none" else 0.0)
-    advantages = []
-    for i, reward in enumerate(rewards):
-        others = [r for j, (r, n) in enumerate(zip(rewards, copies, strict=True)) if j != i for _ in range(n)]
-        baseline = statistics.fmean(others or [reward]) if config.leave_one_out else statistics.fmean(steps)
-        advantages.append((reward - baseline) / divisor)
-    return advantages
+    return [(reward - statistics.fmean(steps)) / divisor for reward in rewards]
 
 
 @given(groups, configs)
@@ -84,11 +78,6 @@ def test_a_group_of_one_sample(config: AdvantageConfig, expected: float):
 def test_equal_rewards_have_advantages_of_exactly_zero(config: AdvantageConfig, reward: float):
     found = group_advantages([reward] * 7, [1, 2, 3, 4, 5, 6, 7], config)
     assert found.values_N.tolist() == [0.0] * 7
-
-
-def test_leave_one_out_compares_with_the_other_attempts_only():
-    config = AdvantageConfig(level="trajectory", spread="none", leave_one_out=True)
-    assert group_advantages([1.0, 0.0, 0.5], [4, 4, 4], config).values_N.tolist() == [0.75, -0.75, 0.0]
 
 
 def test_a_group_without_turns_has_no_samples():
@@ -138,6 +127,6 @@ def test_a_masked_trajectory_has_no_advantage():
 def test_differences_of_the_last_digits_are_no_advantage(reward, noise, config):
     trajectories = tuple(trajectory(number, reward + each, 1 + number) for number, each in enumerate(noise))
     group = Group(0, Task("t", "do it"), trajectories, 1.0)
-    by_state = StateAdvantages.Parameters(**config.model_dump(exclude={"leave_one_out", "rule"}))
+    by_state = StateAdvantages.Parameters(**config.model_dump(exclude={"rule"}))
     for rule in (AttemptAdvantages(config), StateAdvantages(by_state)):
         assert not any(values_T.any() for values_T in rule.advantages(group))

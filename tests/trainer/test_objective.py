@@ -141,7 +141,7 @@ def test_padding_is_never_looked_at(
 ):
     toy = turns(0)
     clean, dirty = batch(toy, padding=0.0), batch(toy, padding=math.nan)
-    for config in configs[::31]:
+    for config in configs[::5]:
         one, other = objective(clean, config), objective(dirty, config)
         assert one.loss.item() == other.loss.item()
         assert one.health == other.health
@@ -156,11 +156,11 @@ def test_micro_batches_add_up_to_their_batch(
     toy = turns(1)
     whole = batch(toy)
     width = whole.mask_BT.shape[1]
-    for config in configs[::31]:
+    for config in configs[::5]:
         expected = objective(whole, config)
-        shares = token_shares(whole, config)
+        shares_BT = token_shares(whole, config)
         rows = [slice(0, cut), slice(cut, len(toy))]
-        parts = [objective(rows_of(whole, part), config, shares=shares[part]) for part in rows]
+        parts = [objective(rows_of(whole, part), config, shares_BT=shares_BT[part]) for part in rows]
         assert sum(part.loss.item() for part in parts) == pytest.approx(expected.loss.item())
         total = sum((part.health for part in parts), Health())
         for name, value in expected.health.metrics().items():
@@ -198,19 +198,17 @@ def test_each_aggregation_by_hand(aggregation: Any, expected: float):
     assert objective(batch, PLAIN.replace(aggregation=aggregation)).loss.item() == pytest.approx(-expected)
 
 
-@pytest.mark.parametrize(("count_unselected", "expected"), [(True, 1.5), (False, 3.0)])
-def test_unselected_turns_count_in_the_papers_mean(count_unselected: bool, expected: float):
+def test_unselected_turns_count_in_the_papers_mean():
     batch = small([[-1.0], [-1.0]], advantage_B=[3.0, 100.0], selected_B=[True, False])
-    found = objective(batch, PLAIN.replace(count_unselected=count_unselected))
-    assert found.loss.item() == -expected
+    found = objective(batch, PLAIN)
+    assert found.loss.item() == -1.5
     assert found.health.metrics()["objective/masked_share"] == 0.5
 
 
-def test_selection_takes_the_divergence_away_only_if_told():
+def test_selection_takes_the_divergence_away():
     batch = small([[-1.0], [-1.0]], advantage_B=[0.0, 0.0], selected_B=[True, False], reference_BT=[[-1.0], [0.0]])
     config = ObjectiveConfig(kl_coefficient=1.0)
     assert objective(batch, config).loss.item() == 0.0
-    assert objective(batch, config.replace(mask_covers_kl=False)).loss.item() == pytest.approx((math.e - 2) / 2)
 
 
 # -- health --------------------------------------------------------------------------------------------
@@ -226,11 +224,10 @@ def test_the_health_of_a_batch_by_hand():
         reference_BT=[[-1.0, -2.0], [-2.0, -2.0]],
         entropy_BT=[[0.5, 0.5], [1.0, 2.0]],
     )
-    health = objective(batch, ObjectiveConfig(dual_clip=10.0)).health
+    health = objective(batch, ObjectiveConfig()).health
     assert health.metrics()["objective/mean_ratio"] == pytest.approx((1.5 + 1 + 0.5 + 20) / 4)
     assert health.metrics()["objective/clipped_high_share"] == 0.25
     assert health.metrics()["objective/clipped_low_share"] == 0.25
-    assert health.metrics()["objective/dual_clipped_share"] == 0.25
     assert health.metrics()["importance/mean_weight"] == pytest.approx((1 + 0.5 + 1 + 1) / 4)
     assert health.metrics()["importance/capped_share"] == 0.25
     assert health.metrics()["importance/effective_sample_share"] == pytest.approx(3.5**2 / (4 * 3.25))

@@ -21,7 +21,7 @@ STEP = 1e-6
 
 DART_PAPER = ObjectiveConfig()
 DART_RELEASED = load(preset_name="dart-released").trainer.objective
-DART_RELEASED_PPO = DART_RELEASED.replace(ratio="token", dual_clip=10.0)
+DART_RELEASED_PPO = DART_RELEASED.replace(ratio="token")
 
 
 class ToyPolicy:
@@ -34,7 +34,7 @@ class ToyPolicy:
         self.action_BT = torch.randint(ACTIONS, batch.mask_BT.shape, generator=chance)
         start_BT = self.logprobs(self.logits)[0]
         drift_BT = torch.randn(batch.mask_BT.shape, dtype=torch.float64, generator=chance) * 0.35
-        drift_BT[0] = -3.0  # a ratio of exp(3), beyond the dual clip
+        drift_BT[0] = -3.0
         missing_BT = torch.where(torch.isnan(batch.worker_BT) & batch.mask_BT, torch.nan, 0.0)
         self.batch = replace(
             batch,

@@ -78,9 +78,7 @@ class Accelerator:
 
 class Arguments:
     use_bias_correction_kl = False
-
-    def __init__(self, delta: float | None) -> None:
-        self.delta = delta
+    delta = None
 
 
 class EvaluatedModel:
@@ -99,7 +97,7 @@ class TrlTrainer:
     _entropy_bonus_enabled = False
 
     def __init__(self, batch: Any, config: ObjectiveConfig, loss_type: str) -> None:
-        self.args = Arguments(config.dual_clip)
+        self.args = Arguments()
         self.importance_sampling_level = config.ratio
         self.beta = config.kl_coefficient
         self.loss_type = loss_type
@@ -116,16 +114,14 @@ SHARED = [
     ObjectiveConfig(
         ratio=ratio,
         clip_low=clip_low,
-        dual_clip=dual_clip,
         kl_coefficient=kl_coefficient,
         importance=importance,
         importance_cap=1.3,
         aggregation=aggregation,
     )
-    for ratio, clip_low, dual_clip, kl_coefficient, importance, aggregation in product(
+    for ratio, clip_low, kl_coefficient, importance, aggregation in product(
         ("token", "sequence"),
         (0.2, 0.1),
-        (None, 10.0),
         (0.0, 0.1),
         ("off", "token", "sequence"),
         ("turn", "token"),

@@ -1,5 +1,7 @@
 """Advantages by state: exact sums, DART's as a limit, and the states themselves."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from dartsim.core.types import Attempt, Ending, Group, Observation, Reply, Task, Trajectory, Turn
 from dartsim.trainer.advantages import AttemptAdvantages
-from dartsim.trainer.advantages.states import StateAdvantages, states_of
+from dartsim.trainer.advantages.states import KEYS, PRIOR, StateAdvantages, states_of
 
 TASK = Task("t", "do it")
 SCREENS = [np.full((2, 2, 3), shade, dtype=np.uint8) for shade in range(3)]
@@ -26,8 +28,8 @@ def group_of(*played: tuple[float | None, list[int | None]]) -> Group:
     return Group(0, TASK, tuple(attempt(number, *each) for number, each in enumerate(played)), 1.0)
 
 
-def rule(**parameters: object) -> StateAdvantages:
-    return StateAdvantages(StateAdvantages.Parameters(**parameters))
+def rule(*, keys: Sequence[str] = KEYS, prior: float = PRIOR, **parameters: object) -> StateAdvantages:
+    return StateAdvantages(StateAdvantages.Parameters(**parameters), keys=keys, prior=prior)
 
 
 groups = st.lists(
@@ -37,7 +39,7 @@ groups = st.lists(
 ).map(lambda played: group_of(*played))
 settings = st.fixed_dictionaries(
     {
-        "same": st.sampled_from(["history", "screenshot", "both"]),
+        "keys": st.sampled_from([("history",), ("screenshot",), KEYS]),
         "prior": st.sampled_from([0.0, 1.0, 3.0]),
         "level": st.sampled_from(["turn", "trajectory"]),
     }
@@ -83,7 +85,7 @@ def test_the_order_of_attempts_does_not_matter(group, chosen, order):
 
 @given(groups, st.sampled_from(["history", "screenshot"]), st.sampled_from([0.5, 1.0]))
 def test_advantages_cancel_in_every_state_and_dead_ends_get_nothing(group, same, discount):
-    found = rule(same=same, prior=0.0, discount=discount, spread="none").advantages(group)
+    found = rule(keys=(same,), prior=0.0, discount=discount, spread="none").advantages(group)
     by_state = {}
     for number, (values, played) in enumerate(zip(found, group.trajectories, strict=True)):
         for state, value in zip(states_of(played, number, same), values, strict=True):
@@ -96,9 +98,9 @@ def test_advantages_cancel_in_every_state_and_dead_ends_get_nothing(group, same,
 def test_a_detour_of_a_success_gets_less_than_its_way():
     # Screen 0, a dead end, and screen 0 again: the second action there was the better one.
     detour = group_of((1.0, [0, 2, 0, 1]), (0.0, [0, 2, 0, 2]))
-    first, _, second, _ = rule(same="screenshot", discount=0.9).advantages(detour)[0]
+    first, _, second, _ = rule(keys=("screenshot",), discount=0.9).advantages(detour)[0]
     assert first < second
-    first, _, second, _ = rule(same="screenshot").advantages(detour)[0]
+    first, _, second, _ = rule(keys=("screenshot",)).advantages(detour)[0]
     assert first == second
 
 
@@ -106,8 +108,8 @@ def test_a_history_that_is_not_shared_has_nearly_the_value_of_its_screenshot():
     # The last one sees screen 1 by a way of its own, in which others see it, too.
     group = group_of((1.0, [0, 1]), (1.0, [0, 1]), (0.0, [0, 2]), (0.0, [0, 2, 1]))
     options = {"spread": "none", "level": "trajectory", "prior": 1.0}
-    by_history = rule(same="history", **options).advantages(group)[3][2]
-    by_both = rule(same="both", **options).advantages(group)[3][2]
+    by_history = rule(keys=("history",), **options).advantages(group)[3][2]
+    by_both = rule(**options).advantages(group)[3][2]
     assert by_history == pytest.approx(-(0.0 + 0.5) / 2)
     assert by_both == pytest.approx(-(0.0 + (2.0 + 0.5) / 4) / 2)
 
@@ -115,7 +117,7 @@ def test_a_history_that_is_not_shared_has_nearly_the_value_of_its_screenshot():
 def test_a_right_action_is_not_blamed_for_a_later_mistake():
     # All see screen 0; the second and third get to screen 1, and one of them is right there, too.
     group = group_of((0.0, [0, 0, 0]), (1.0, [0, 1]), (0.0, [0, 1, 1]))
-    wrong, right, late = rule(same="history", decay=0.0, prior=0.0, spread="none").advantages(group)
+    wrong, right, late = rule(keys=("history",), decay=0.0, prior=0.0, spread="none").advantages(group)
     third, half = pytest.approx(1 / 3), pytest.approx(0.5)
     assert (-wrong[0], list(wrong[1:])) == (third, [0.0, 0.0])
     assert (right[0], right[1]) == (pytest.approx(1 / 6), half)
@@ -136,5 +138,3 @@ def test_a_group_without_differences_has_no_advantages_and_a_masked_attempt_is_r
     assert rule(lone_sample="reward").advantages(group_of((1.0, [0])))[0].tolist() == [1.0]
     with pytest.raises(ValueError, match="holds a masked trajectory"):
         rule().advantages(group_of((1.0, [0]), (None, [0])))
-    with pytest.raises(ValueError, match="leave_one_out"):
-        rule(leave_one_out=True)

@@ -34,8 +34,7 @@ class GroupsConfig(Section):
 
     min_size: Positive = Field(2, description="Smallest number of unmasked attempts of a trainable group.")
     drop_all_failed: bool = Field(True, description="Drop groups in which all attempts failed.")
-    drop_solved: bool = Field(True, description="Drop groups whose mean reward is max_mean_reward or more.")
-    max_mean_reward: Share = Field(1.0, description="Mean reward of a solved group (DART released: acc_max 1.0).")
+    drop_solved: bool = Field(True, description="Drop groups in which all attempts succeeded.")
     drop_equal: bool = Field(True, description="Drop groups whose rewards are all equal and between 0 and 1.")
 
 
@@ -86,19 +85,11 @@ class PoolConfig(Section):
     """Stored successes, for groups in which all failed."""
 
     enabled: bool = Field(False, description="Add a stored success to a group in which all attempts failed.")
-    online: bool = Field(True, description="Store the run's own successes.")
     file: str | None = Field(
         None, description="Folder of successes to start with, from `dartsim collect`; none: empty."
     )
     collected_per_task: int = Field(
         0, ge=0, description="Successes of the oracle per task, stored before the run (mock tasks only)."
-    )
-    keep_per_task: int = Field(
-        1, ge=0, description="The run's own successes kept per task, for `dartsim collect --run`."
-    )
-    max_per_task: Positive = Field(8, description="Largest number of stored successes per task; the newest are kept.")
-    max_solved: int = Field(
-        0, ge=0, description="Most attempts of a group that succeeded where one is added (DART: 0, all failed)."
     )
     choice: Literal["least_used", "newest"] = Field(
         "least_used", description="Which stored success is used (DART released: newest)."
@@ -122,7 +113,6 @@ class TaskFilterConfig(Section):
 class CurationConfig(Section):
     """What is admitted and what is trained on."""
 
-    success_reward: Share = Field(1.0, description="Smallest reward of a success (success pool, turn limit).")
     task_order: Annotated[ComponentSection, TASK_ORDER] = Field(
         default_factory=TASK_ORDER, description="Rule for the next task."
     )

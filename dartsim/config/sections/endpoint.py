@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from dartsim.core.section import Deadline, Section
+from dartsim.core.section import Section
 
 
 class EndpointConfig(Section):
@@ -16,12 +16,6 @@ class EndpointConfig(Section):
     model: str | None = Field(None, description="The model, by the name that the endpoint gives it.")
     variable: str = Field(
         "OPENAI_API_KEY", description="Variable of the environment with its key, which is never written anywhere."
-    )
-    request_seconds: Deadline = Field(300.0, description="Longest time of one request.")
-    down_seconds: Deadline = Field(
-        300.0,
-        description="How long a request is repeated while the endpoint is unreachable, overloaded (429) or failing "
-        "(5xx), before its attempt is masked.",
     )
     options: dict[str, Any] = Field(
         default_factory=dict, description="More fields of each request, such as top_p = 0.9."

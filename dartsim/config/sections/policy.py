@@ -20,9 +20,6 @@ class SurrogateConfig(Section):
     mean_success: Share | None = Field(
         0.594, description="Mean success rate over tasks; none: the 0.559 of the measured deciles."
     )
-    domain_results: Literal["DART-GUI-7B", "UI-TARS-1.5-7B"] = Field(
-        "DART-GUI-7B", description="OSWorld tasks: published results by domain that set the difficulty."
-    )
     success_turns_mean: float = Field(11.6, gt=0, description="Mean turns of a success, lognormal (range 10 to 15.6).")
     success_turns_sd: float = Field(6.0, gt=0, description="Standard deviation of the turns of a success.")
     failure_turns_mean: float = Field(19.6, gt=0, description="Mean turns of a failure, lognormal (range 18 to 21).")
@@ -53,11 +50,11 @@ class PolicyConfig(Section):
     )
     screen: Positive = Field(112, description="vlm: width and height of the mock desktop, pixels.")
     grid: Positive = Field(3, description="vlm: cells per side of the grid that clicks aim at.")
-    grammar: Literal["clicks", "clicks_and_done", "clicks_done_fail", "compact", "ui_tars"] = Field(
+    grammar: Literal["clicks", "clicks_and_done", "clicks_done_fail", "ui_tars"] = Field(
         "clicks",
         description="vlm: form of the model's output: one token per click, done or fail (clicks, clicks_and_done, "
         "clicks_done_fail), "
-        "sentences of the compact grammar, or free text in UI-TARS's form (Thought, Action).",
+        "or free text in UI-TARS's form (Thought, Action).",
     )
     patch_size: Positive = Field(14, description="vlm without policy.model: pixels a side of a patch of a screenshot.")
     merge_size: Positive = Field(
@@ -128,7 +125,6 @@ class PolicyConfig(Section):
         description="Earlier replies in a prompt (OSWorld: all; DART: 35); default of vlm: 0. With images_after_cut, "
         "they are dropped when screenshots are.",
     )
-    warm_start_steps: int = Field(0, ge=0, description="vlm: supervised steps on the oracle's actions before the run.")
 
     @property
     def model_family(self) -> Literal["qwen2_5_vl", "qwen3_vl"]:

@@ -26,10 +26,6 @@ class SyncConfig(Section):
         "what they had said (AReaL, verl; simulated workers only).",
     )
     resume_seconds: Seconds = Field(0.0, description="cache lost: until clients ask again (AReaL: .5, verl: 1).")
-    retry_seconds: Seconds = Field(5.0, description="Wait after a failed load, doubled each time, up to 16-fold.")
-    tries: Positive = Field(
-        3, description="Loads of a worker that the others wait for; it then continues to try by itself."
-    )
 
     @property
     def sync_mode(self) -> SyncMode:
@@ -74,7 +70,6 @@ class RolloutConfig(Section):
         "turn's action).",
     )
     start_tries: Positive = Field(3, description="Starts of a desktop before its attempt is given up.")
-    start_backoff_seconds: Seconds = Field(5.0, description="Wait after a failed start, doubled each time.")
     request_tries: Positive = Field(10, description="Workers a request is tried on (DART released: 10).")
     sync: SyncConfig = Field(default_factory=SyncConfig, description="Weight changes.")
     routing: Annotated[ComponentSection, ROUTER] = Field(

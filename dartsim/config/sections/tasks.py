@@ -24,27 +24,19 @@ class TasksConfig(Section):
         description="desktop: panel (generated, one click), pages (generated, 5 to 7 clicks, then done), or apps (real "
         "applications, 1 to 15 steps).",
     )
-    difficulty: int = Field(1, ge=1, le=10, description="mock: difficulty of a family's tasks.")
     held_out: int = Field(
         0,
         ge=0,
         description="Number of tasks that are only evaluated: other ones of the mock desktop, panel and pages; of a "
         "list so many, from each domain in proportion.",
     )
-    held_out_list: str | None = Field(
-        None, description="OSWorld: list file, without .json, of the tasks that are held out, instead of a number."
-    )
-    split_seed: int = Field(0, ge=0, description="Seed of which tasks of a list are held out; the run's has no part.")
     folder: str | None = Field(None, description="OSWorld: folder with the list file and examples/.")
     list_name: str = Field("test_nogdrive", description="OSWorld: name of the list file, without .json.")
-    missing: Literal["error", "skip"] = Field("error", description="OSWorld: what to do about missing task files.")
     unsupported: Literal["refuse", "skip"] = Field(
-        "refuse", description="OSWorld: what to do about tasks that cannot be read, set up or scored here."
+        "refuse",
+        description="OSWorld: what to do about tasks that have no file, or cannot be read, set up or scored here.",
     )
     exclude: list[str] = Field(default_factory=list, description="Ids of tasks to leave out.")
-    forgeable: bool = Field(
-        False, description="Keep tasks whose metric runs the agent's answer as code, which can forge its score."
-    )
     do_nothing: Literal["auto", "ignore", "report", "exclude"] = Field(
         "auto",
         description="Real desktops: tasks that score above 0 if nothing is done; auto reports those of task files, "

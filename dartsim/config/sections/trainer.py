@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dartsim.core.registry import Choice, ComponentSection
-from dartsim.core.section import Deadline, Positive, Seconds, Section, Share
+from dartsim.core.section import Deadline, Positive, Section, Share
 
 ADVANTAGE = Choice("advantage", "group")
 
@@ -25,7 +25,6 @@ class AdvantageConfig(ComponentSection):
     lone_sample: Literal["zero", "reward"] = Field(
         "zero", description="Advantage of a group's only sample (DART released: reward)."
     )
-    leave_one_out: bool = Field(False, description="Compare an attempt with the group's other attempts only.")
 
 
 class ObjectiveConfig(Section):
@@ -39,7 +38,6 @@ class ObjectiveConfig(Section):
     )
     clip_low: Share = Field(0.2, description="Lower clip of the ratio (DART released: 0.1).")
     clip_high: float = Field(0.28, ge=0.0, description="Upper clip of the ratio.")
-    dual_clip: float | None = Field(None, gt=1.0, description="Bound for negative advantages (DART released PPO: 10).")
     kl_coefficient: float = Field(0.1, ge=0.0, description="Weight of the KL divergence from the initial weights.")
     importance: Literal["off", "token", "sequence"] = Field(
         "token", description="Truncated importance sampling: off, per token, or per turn (sequence)."
@@ -49,10 +47,7 @@ class ObjectiveConfig(Section):
     aggregation: Literal["token", "turn", "trajectory", "group"] = Field(
         "turn", description="How losses are averaged: over tokens; over turns (DART); over trajectories; over groups."
     )
-    count_unselected: bool = Field(True, description="Count unselected turns in the denominator of the average.")
-    mask_covers_kl: bool = Field(True, description="Also leave out the KL divergence of unselected turns.")
     entropy_coefficient: float = Field(0.0, description="Weight of the entropy bonus (DART: 0).")
-    log_ratio_limit: float = Field(20.0, gt=0.0, description="Clamp of log ratios, nats.")
     advantage: Annotated[AdvantageConfig, ADVANTAGE] = Field(
         default_factory=ADVANTAGE, description="Rule for the advantage of each turn."
     )
@@ -62,9 +57,6 @@ class OptimizerConfig(Section):
     """How weights follow the gradient."""
 
     learning_rate: float = Field(1e-6, gt=0.0, description="Learning rate of AdamW (DART: 1e-6; tiny models: 1e-3).")
-    warmup_updates: int = Field(0, ge=0, description="Updates over which the learning rate rises from 0.")
-    beta1: float = Field(0.9, ge=0.0, lt=1.0, description="AdamW: decay of the mean gradient.")
-    beta2: float = Field(0.98, ge=0.0, lt=1.0, description="AdamW: decay of the mean squared gradient.")
     weight_decay: float = Field(0.0, ge=0.0, description="AdamW: weight decay of matrices.")
     max_grad_norm: float = Field(1.0, gt=0.0, description="Largest norm of the gradient (DART's code: 2).")
     minibatches: Positive = Field(
@@ -118,20 +110,13 @@ class FsdpConfig(Section):
     folder: str | None = Field(
         None, description="Folder of batches, checkpoints and weights; none: a temporary folder."
     )
+
     start_seconds: Deadline = Field(600.0, description="Time limit for starting all ranks.")
     update_seconds: Deadline = Field(7200.0, description="Time limit of an update.")
 
     @property
     def ranks_per_node(self) -> int:
         return self.ranks // self.nodes
-
-
-class RetryConfig(Section):
-    """What is done about failed updates."""
-
-    first_seconds: Seconds = Field(10.0, description="Wait after a failure, doubled with each further one in a row.")
-    max_seconds: Seconds = Field(600.0, description="Longest wait.")
-    max_failures: Positive | None = Field(None, description="Failures in a row that end the run; none: never.")
 
 
 class TrainerConfig(Section):
@@ -156,4 +141,3 @@ class TrainerConfig(Section):
         description="What a publication waits for: nothing; the running groups, while no group starts (running: verl "
         "without partial rollout); or the whole next batch (batch: slime's one-step-off, OpenRLHF).",
     )
-    retry: RetryConfig = Field(default_factory=RetryConfig, description="Retries of failed updates.")

@@ -10,15 +10,12 @@ preempted here (the engine's model reserves what a request may need), so its cut
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import ceil
 
-from pydantic import Field
 from typing_extensions import override
 
 from dartsim.config.sections.curation import AdmissionConfig
 from dartsim.core.registry import register
-from dartsim.core.section import Positive
 from dartsim.curation.rules.admission import AdmissionRule, EngineCaches
 
 GROWTH = 1.25
@@ -41,6 +38,8 @@ GATE_SECONDS = 15.0
 """Time after which the bound may be raised again, unless as many attempts as it allows have ended sooner."""
 BURST_SECONDS = 5.0
 """Time in which it rises by a tenth, or by a group, at most."""
+MIN_ATTEMPTS, MAX_ATTEMPTS = 1, 1024
+"""Bounds of the bound."""
 
 
 @register("admission", "cache_use")
@@ -48,32 +47,17 @@ class CacheUse(AdmissionRule):
     """The bounds on groups, and as many attempts as fit into the engines' caches (prime-rl).
 
     States: *growing* towards a goal, *resting* after a cut, or *steady*.
-    Invariant: ``min_attempts`` <= ``max_running`` <= ``max_attempts``.
+    Invariant: ``MIN_ATTEMPTS`` <= ``max_running`` <= ``MAX_ATTEMPTS``.
     """
-
-    class Parameters(AdmissionConfig):
-        """How many attempts may run."""
-
-        min_attempts: Positive = Field(1, description="Fewest attempts that may run (prime-rl: 1).")
-        max_attempts: Positive = Field(1024, description="Most attempts that may run (prime-rl: 1,024).")
-
-        @override
-        def problems(self, place: str) -> Iterator[str]:
-            if self.min_attempts > self.max_attempts:
-                yield (
-                    f"{place}.min_attempts = {self.min_attempts} is more than {place}.max_attempts = "
-                    f"{self.max_attempts}. Lower the first."
-                )
 
     max_running: int
 
     def __init__(
-        self, parameters: Parameters, *, batch_groups: int, group_size: int, caches: EngineCaches | None = None
+        self, parameters: AdmissionConfig, *, batch_groups: int, group_size: int, caches: EngineCaches | None = None
     ) -> None:
         super().__init__(parameters, batch_groups=batch_groups, group_size=group_size, caches=caches)
         if caches is None:
             raise ValueError("cache_use needs the engines' caches, and these engines do not report them")
-        self._parameters = parameters
         self._group_size = group_size
         self._read = caches.read
         self.max_running = self._goal = self._clamped(caches.first)
@@ -118,4 +102,4 @@ class CacheUse(AdmissionRule):
             self._rose = now
 
     def _clamped(self, bound: float) -> int:
-        return int(min(max(bound, self._parameters.min_attempts), self._parameters.max_attempts))
+        return int(min(max(bound, MIN_ATTEMPTS), MAX_ATTEMPTS))

@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pydantic import Field
 from typing_extensions import override
 
 from dartsim.core.registry import ComponentSection, register
-from dartsim.core.rewards import reaches
-from dartsim.core.section import Positive
+from dartsim.core.rewards import SUCCESS, reaches
 from dartsim.core.types import Ending, Trajectory
 
 
@@ -22,9 +20,8 @@ class TurnLimitRule(ABC):
 
     Parameters: ClassVar[type[ComponentSection]] = ComponentSection
 
-    def __init__(self, parameters: ComponentSection, *, max_turns: int, success_reward: float = 1.0) -> None:
+    def __init__(self, parameters: ComponentSection, *, max_turns: int) -> None:
         self.max_turns = max_turns
-        self.success_reward = success_reward
 
     @abstractmethod
     def limit(self, task_id: str) -> int:
@@ -58,26 +55,17 @@ class _Successes:
 
 @register("turn_limit", "by_success")
 class TurnLimitBySuccess(TurnLimitRule):
-    """The task's longest success so far, within [min_turns, max_turns]; max_turns while there is none (DART's paper).
+    """The task's longest success so far, at most max_turns; max_turns while there is none (DART's paper).
 
     Invariant: a limit is never below the task's shortest known success, and never decreases once the task was solved. A
     collected success that is longer than ``max_turns`` can raise it.
 
     Source: DART (arXiv 2509.23866), dynamic trajectory length, min(L_max, longest success of the task). It is in
-    no commit of the released code. Departures: ``min_turns`` and ``slack``; 1 and 0 switch them off.
+    no commit of the released code.
     """
 
-    class Parameters(ComponentSection):
-        """Limits besides the longest success."""
-
-        min_turns: Positive = Field(1, description="Fewest turns.")
-        slack: int = Field(0, ge=0, description="Turns beyond the longest success.")
-
-    def __init__(self, parameters: Parameters, *, max_turns: int, success_reward: float = 1.0) -> None:
-        super().__init__(parameters, max_turns=max_turns, success_reward=success_reward)
-        if parameters.min_turns > max_turns:
-            raise ValueError(f"min_turns must be at most max_turns = {max_turns}, got {parameters.min_turns}")
-        self._parameters = parameters
+    def __init__(self, parameters: ComponentSection, *, max_turns: int) -> None:
+        super().__init__(parameters, max_turns=max_turns)
         self._successes: dict[str, _Successes] = {}
         self.counts: Counter[str] = Counter()
         """``first_success`` and ``grown``: why limits changed; ``cut_short``: attempts that reached a lowered limit."""
@@ -87,8 +75,7 @@ class TurnLimitBySuccess(TurnLimitRule):
         known = self._successes.get(task_id)
         if known is None:
             return self.max_turns
-        within = min(self.max_turns, max(self._parameters.min_turns, known.longest + self._parameters.slack))
-        return max(within, known.shortest)
+        return max(min(self.max_turns, known.longest), known.shortest)
 
     @override
     def learn(self, trajectories: Sequence[Trajectory]) -> None:
@@ -97,7 +84,7 @@ class TurnLimitBySuccess(TurnLimitRule):
             if trajectory.ending is Ending.TURN_LIMIT and trajectory.attempt.turn_limit < self.max_turns:
                 self.counts["cut_short"] += 1
             reward, turns = trajectory.reward, len(trajectory.turns)
-            if reward is not None and reaches(reward, self.success_reward) and turns:
+            if reward is not None and reaches(reward, SUCCESS) and turns:
                 self._solved(trajectory.attempt.task.id, turns)
 
     def _solved(self, task_id: str, turns: int) -> None:

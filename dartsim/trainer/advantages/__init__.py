@@ -75,9 +75,8 @@ def group_advantages(rewards: Sequence[float], num_turns: Sequence[int], config:
     if all_equal(counted.tolist()):
         return GroupAdvantages(values_N=zeros_N, mean=mean, std=0.0, num_samples=num_samples)
     std = _spread(reward_N, samples_N, mean, config.spread)
-    baseline_N = _mean_of_others(reward_N, samples_N) if config.leave_one_out else mean
     return GroupAdvantages(
-        values_N=(reward_N - baseline_N) / (std + config.epsilon if config.spread != "none" else 1.0),
+        values_N=(reward_N - mean) / (std + config.epsilon if config.spread != "none" else 1.0),
         mean=mean,
         std=std,
         num_samples=num_samples,
@@ -132,10 +131,3 @@ def _spread(reward_N: NDArray[np.float64], samples_N: NDArray[np.int64], mean: f
         return 1.0
     squares = float(samples_N @ (reward_N - mean) ** 2)
     return float(np.sqrt(squares / (samples_N.sum() - (spread == "unbiased"))))
-
-
-def _mean_of_others(reward_N: NDArray[np.float64], samples_N: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return for each trajectory the mean over the samples of all others; its own if there are none."""
-    sums_N = samples_N @ reward_N - samples_N * reward_N
-    others_N = samples_N.sum() - samples_N
-    return np.where(others_N > 0, sums_N / np.maximum(others_N, 1), reward_N)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +15,11 @@ from dartsim.core.registry import register
 from dartsim.core.types import Group, Trajectory
 from dartsim.trainer.advantages import AdvantageRule, advantages_of
 
-KEYS = {"history": ("history",), "screenshot": ("screenshot",), "both": ("screenshot", "history")}
-"""Setting -> what has to be the same, the wider first."""
+KEYS = ("screenshot", "history")
+"""What has to be the same for two turns to be in the same state, the wider first."""
+
+PRIOR = 1.0
+"""Turns at the mean that count in every state's value."""
 
 
 @register("advantage", "states")
@@ -25,14 +27,14 @@ class StateAdvantages(AdvantageRule):
     """A turn's advantage is what the turns of the group in the same state say about it.
 
     The return of a turn is its attempt's reward, times ``discount`` for each turn after it. The value of a state is the
-    mean return of the turns in it, with ``prior`` further turns at the mean of all; with ``both`` at the value of the
-    screenshot, so that a history that no other attempt shares still has one. With ``decay`` 1 a turn gets its return
-    less the value, with 0 the change of value that its action causes, and in between their mix as in generalized
+    mean return of the turns in it, with ``PRIOR`` more turns at the mean of all. States are told apart by their
+    screenshots so far, as far as these are shared, then by the screenshot now (GiGPO). With ``decay`` 1 a turn gets its
+    return less the value, with 0 the change of value that its action causes, and in between their mix as in generalized
     advantage estimation. So hopeless turns after a mistake get nothing, and with a discount a detour gets less than the
     direct way. All is divided as ``spread`` says.
 
     Invariants: with ``decay`` 0 and no discount the advantages of a trajectory add up to its reward less the value of
-    its first state; with ``decay`` 1, no discount and an infinite ``prior`` they are those of the rule ``group``.
+    its first state; with ``decay`` 1, no discount and an infinite ``prior``, they are those of the rule ``group``.
 
     Source: groups of equal states and the discount are GiGPO's (arXiv 2505.10978, where it is 0.95), groups of equal
         beginnings Tree-GRPO's (arXiv 2509.21240); the mix over later turns is that of arXiv 1506.02438. The prior is
@@ -40,25 +42,20 @@ class StateAdvantages(AdvantageRule):
     """
 
     class Parameters(AdvantageConfig):
-        """When two turns are in the same state, and how values become advantages."""
+        """How values of states become advantages."""
 
-        same: Literal["history", "screenshot", "both"] = Field(
-            "both",
-            description="Same state: equal screenshots so far, an equal screenshot now (GiGPO), or the first "
-            "as far as it is shared, then the second.",
-        )
-        prior: float = Field(1.0, ge=0.0, description="Turns at the mean that count in every state's value.")
         discount: float = Field(
             1.0, gt=0.0, le=1.0, description="Factor of the reward for each later turn (GiGPO: .95)."
         )
         decay: float = Field(
             1.0, ge=0.0, le=1.0, description="Weight of the next turn's change of value in this one's."
         )
-        leave_one_out: Literal[False] = Field(False, description="Not with this rule: a state may have one turn.")
 
-    def __init__(self, parameters: Parameters) -> None:
+    def __init__(self, parameters: Parameters, *, keys: Sequence[str] = KEYS, prior: float = PRIOR) -> None:
         super().__init__(parameters)
         self._parameters = parameters
+        self._keys = keys
+        self._prior = prior
 
     @override
     def advantages(self, group: Group) -> list[NDArray[np.float64]]:
@@ -73,9 +70,9 @@ class StateAdvantages(AdvantageRule):
         # Without a discount the mean is that of the group, over turns or attempts; with one, returns differ by turn.
         mean = whole.mean if rule.discount == 1.0 else float(np.concatenate(returns).mean())
         values = [np.full_like(return_T, mean) for return_T in returns]
-        for key in KEYS[rule.same]:
+        for key in self._keys:
             states = [list(states_of(t, number, key)) for number, t in enumerate(group.trajectories)]
-            values = state_values(states, returns, values, prior=rule.prior)
+            values = state_values(states, returns, values, prior=self._prior)
         divisor = whole.std + rule.epsilon if rule.spread != "none" else 1.0
         return [
             changes(value_T, reward, discount=rule.discount, decay=rule.decay) / divisor

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,8 +9,8 @@ from dartsim.core.registry import parameters
 from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
 
 
-def by_success(**values):
-    return parameters("turn_limit", "by_success")(**values).build(max_turns=30)
+def by_success():
+    return parameters("turn_limit", "by_success")().build(max_turns=30)
 
 
 TURN = Turn(Observation(None, ""), Reply("click", 0, 0, 0, 10, 5))
@@ -42,20 +39,10 @@ def test_the_cap_is_the_longest_success_and_l_max_while_there_is_none():
     assert rule.counts == {"first_success": 1, "grown": 1}
 
 
-@pytest.mark.parametrize(
-    ("turns", "options", "expected"),
-    [
-        (10, {"slack": 3}, 13),
-        (29, {"slack": 3}, 30),
-        (2, {"min_turns": 5}, 5),
-        (2, {"min_turns": 5, "slack": 4}, 6),
-        (40, {}, 40),  # a collected success: below it the task could not be solved
-    ],
-)
-def test_slack_and_bounds(turns: int, options: dict[str, Any], expected: int):
-    rule = by_success(**options)
-    rule.learn([played(turns)])
-    assert rule.limit("t") == expected
+def test_a_collected_success_beyond_the_limit_raises_it():
+    rule = by_success()
+    rule.learn([played(40)])  # below, the task could not be solved
+    assert rule.limit("t") == 40
 
 
 def test_masked_attempts_and_those_without_turns_teach_nothing():
@@ -78,22 +65,22 @@ def test_attempts_that_met_a_lowered_cap_are_counted():
 attempts = st.lists(st.tuples(st.integers(0, 30), st.sampled_from([0.0, 0.5, 1.0, None])), max_size=20)
 
 
-@given(attempts, st.integers(1, 30), st.integers(0, 5))
+@given(attempts)
 def test_limits_stay_within_bounds_above_the_shortest_success_and_never_shrink_once_solved(
-    history: list[tuple[int, float | None]], least: int, slack: int
+    history: list[tuple[int, float | None]],
 ):
-    rule = by_success(min_turns=least, slack=slack)
+    rule = by_success()
     solved: list[int] = []
     before = 0
     for turns, reward in history:
         rule.learn([played(turns, reward)])
         solved += [turns] if reward == 1.0 and turns else []
         limit = rule.limit("t")
-        assert least <= limit <= 30
+        assert 1 <= limit <= 30
         if solved:
             assert limit >= min(solved)
             assert limit >= before
-            assert limit == min(30, max(least, max(solved) + slack))
+            assert limit == min(30, max(solved))
             before = limit
         else:
             assert limit == 30
@@ -103,10 +90,3 @@ def test_a_fixed_limit_learns_nothing():
     rule = parameters("turn_limit", "fixed")().build(max_turns=30)
     rule.learn([played(3)])
     assert rule.limit("t") == 30
-
-
-def test_bad_bounds_are_refused():
-    with pytest.raises(ValueError, match="min_turns must be at most max_turns = 30, got 31"):
-        by_success(min_turns=31)
-    with pytest.raises(ValueError, match="slack"):
-        by_success(slack=-1)

@@ -154,12 +154,13 @@ def test_what_the_model_ended_itself_is_its_own_reply(fake: Any, content: str | 
         assert ask(served, "policy.malformed_tries=1").action == said
 
 
-def test_an_endpoint_that_stays_away_masks_the_attempt_in_the_end(fake: Any):
+def test_an_endpoint_that_stays_away_masks_the_attempt_in_the_end(fake: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "DOWN_SECONDS", 0.05)
     with fake.endpoint(lambda messages: CLICK) as served:
         gone = served.url
     served.url = gone
     with pytest.raises(WorkerFault) as fault:
-        ask(served, "endpoint.down_seconds=0.05")
+        ask(served)
     assert cause_of(fault.value) in ("engine_refused", "engine_lost")
 
 

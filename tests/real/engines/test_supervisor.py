@@ -190,7 +190,7 @@ def test_the_pool_brings_an_engine_whose_weights_are_gone_to_the_newest(
 
     async def test(engine: Process, worker: VllmWorker) -> None:
         recorder = Recorder(asyncio.get_running_loop().time, num_envs=1, num_engines=1)
-        config = RolloutConfig(sync=SyncConfig(mode="drain", retry_seconds=0.01))
+        config = RolloutConfig(sync=SyncConfig(mode="drain"))
         service = RolloutService([worker], weights=Weights(0), router=SessionAffine(), config=config, recorder=recorder)
         running = asyncio.create_task(service.run())
         old = shutil.copytree(models.folders[1], tmp_path / "version-000001")

@@ -39,7 +39,6 @@ OVERRIDES = (
     "rollout.num_envs=2",
     "rollout.warm_envs=0",
     "rollout.max_turns=2",
-    "rollout.start_backoff_seconds=0.5",
     "rollout.limits.start_seconds=60.0",
     'curation.turn_limit.rule="fixed"',
     'curation.attempts.rule="fixed"',

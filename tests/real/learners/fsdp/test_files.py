@@ -53,7 +53,9 @@ def test_turns_come_out_as_they_went_in(make_vlm: Any, batches: list[Batch], tmp
 
 
 def test_settings_come_out_as_they_went_in(tmp_path: Path) -> None:
-    trainer = TINY.replace(lora={"rank": 3}, optimizer={"beta2": 0.75}, mismatch_bound=0.1, fsdp={"gpus": [1, 0]})
+    trainer = TINY.replace(
+        lora={"rank": 3}, optimizer={"max_grad_norm": 0.75}, mismatch_bound=0.1, fsdp={"gpus": [1, 0]}
+    )
     setup = Setup(model=tiny(), trainer=trainer, seed=1, socket="/door")
     setup.write(tmp_path)
     assert Setup.read(tmp_path) == setup

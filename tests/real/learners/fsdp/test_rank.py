@@ -46,7 +46,7 @@ def peers() -> Iterator[Ranks]:
             "qwen2_5_vl",
             TINY.replace(
                 objective=ObjectiveConfig(kl_coefficient=0.1),
-                optimizer={"minibatches": 2, "epochs": 2, "warmup_updates": 3},
+                optimizer={"minibatches": 2, "epochs": 2},
             ),
             "float32",
         ),

@@ -1,0 +1,278 @@
+"""Studies that are arms x seeds -> figures: read from ``studies.toml``, run on all cores, written with intervals.
+
+    python -m experiments.arms NAME [--quick] [--seeds N] [--json FILE] [--record]
+
+runs a study that needs no code of its own; others are modules that name what they add (``arm_study``). The file says
+what a study's keys mean.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from dartsim.config import Config, load
+from dartsim.lab.comparison import over_seeds
+from dartsim.lab.jobs import steady_turns_per_minute
+from dartsim.lab.sweep import ArmRun
+from dartsim.run.prepare import prepare
+from dartsim.run.simulation import run_simulation
+from experiments.study import HALF_INTERVAL, Experiment, Figures, Options, Rows, StudyPicture, recorded_line, rows_of
+
+FILE = Path(__file__).with_name("studies.toml")
+
+
+@cache
+def declared() -> Mapping[str, Any]:
+    """Return all tables of the file."""
+    return tomllib.loads(FILE.read_text(encoding="utf-8"))
+
+
+def studies() -> Mapping[str, Any]:
+    """Return all studies of the file whose arms are clusters, by name."""
+    return {name: table for name, table in declared().items() if "about" in table}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A simulated run: a preset, its hours, its seed, changes as ``--set`` takes them, and a workload."""
+
+    preset: str
+    hours: float
+    seed: int = 0
+    changes: tuple[str, ...] = ()
+    workload: str | None = None
+
+    @property
+    def config(self) -> Config:
+        """The resolved configuration, without timelines and without a database."""
+        own = (
+            f"run.hours={self.hours}",
+            f"run.seed={self.seed}",
+            "recorder.max_segments=0",
+            'curation.store="memory"',
+        )
+        return load(preset_name=self.preset, workload_name=self.workload, overrides=[*self.changes, *own])
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One configuration of a study.
+
+    Attributes:
+        family: Which arms it is one of.
+        names: Its place on each axis, by the axis.
+        keys: All keys of its entries, such as ``value``.
+    """
+
+    family: str
+    names: Mapping[str, Any]
+    keys: Mapping[str, Any]
+    preset: str
+    hours: float
+    workload: str | None = None
+    changes: tuple[str, ...] = ()
+
+    def cluster(self, seed: int) -> Cluster:
+        return Cluster(self.preset, self.hours, seed, self.changes, self.workload)
+
+    @property
+    def label(self) -> str:
+        return ", ".join(map(str, self.names.values()))
+
+
+OWN_KEYS = {"axes", "changes", "cumulative", "quick", "quick_hours"}
+"""Keys of families and entries that no other key is filled in with."""
+
+
+def arms_of(study: Mapping[str, Any], *, quick: bool = False) -> list[Arm]:
+    """Return the arms of a study of the file."""
+    return [arm for family, table in study["arms"].items() for arm in _family(study, family, table, quick=quick)]
+
+
+def _family(study: Mapping[str, Any], family: str, table: Mapping[str, Any], *, quick: bool) -> Iterator[Arm]:
+    axes = [[(axis, *entry) for entry in _entries(axis, given)] for axis, given in table["axes"].items()]
+    for places in product(*axes):
+        tables = [study, table, *(entry for _, _, entry in places)]
+        if quick and not all(one.get("quick", True) for one in tables):
+            continue
+        keys = {key: value for one in tables for key, value in one.items() if key not in OWN_KEYS}
+        names = {axis: name for axis, name, _ in places}
+        words = {**names, **keys}
+        shorter = [one["quick_hours"] for one in tables if "quick_hours" in one]
+        yield Arm(
+            family,
+            {axis: Template(str(name)).safe_substitute(words) for axis, name in names.items()},
+            keys,
+            keys["preset"],
+            shorter[-1] if quick and shorter else keys["hours"],
+            keys.get("workload"),
+            tuple(Template(change).substitute(words) for one in tables for change in one.get("changes", ())),
+        )
+
+
+def _entries(axis: str, given: Mapping[str, Any] | Sequence[Any]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+    """Yield the name and the keys of each entry of an axis; a list gives values of the key that the axis is named."""
+    if not isinstance(given, Mapping):
+        yield from ((value, {axis: value}) for value in given)
+        return
+    before: list[str] = []
+    for name, entry in given.items():
+        if name == "cumulative":
+            continue
+        if given.get("cumulative"):
+            before += entry.get("changes", ())
+            yield name, {**entry, "changes": list(before)}
+        else:
+            yield name, entry
+
+
+def run_cluster(cluster: Cluster) -> Figures:
+    """Run one and return its figures, with its trained turns from update to update and its event hash."""
+    result = run_simulation(prepare(cluster.config))
+    steady = steady_turns_per_minute(list(result.recorder.updates), result.figures["warmup_hours"] * 3600.0)
+    return {**result.figures, "steady_turns_per_minute": steady, "event_hash": result.event_hash}
+
+
+def run_arm(arm: Arm, seed: int) -> Figures:
+    """Run an arm with a seed and return its figures."""
+    return run_cluster(arm.cluster(seed))
+
+
+def run_arms(
+    arms: Sequence[Arm], options: Options, run: Callable[[Arm, int], Figures] = run_arm
+) -> list[list[Figures]]:
+    """Run all arms with all seeds, and return the figures of each arm by seed."""
+    wanted = [ArmRun(arm.label, seed, (run, arm, seed)) for arm in arms for seed in range(options.seeds)]
+    done = options.sweep(_run_seed, wanted)
+    return [done[number * options.seeds : (number + 1) * options.seeds] for number in range(len(arms))]
+
+
+def _run_seed(job: tuple[Callable[[Arm, int], Figures], Arm, int]) -> Figures:
+    run, arm, seed = job
+    return run(arm, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class ArmStudy:
+    """How a study of the file runs.
+
+    Attributes:
+        study: Its tables of the file.
+        run: Runs an arm with a seed.
+        more: Returns what else is written of an arm, from its runs.
+        whole: Returns what else is written of all, from the written arms.
+    """
+
+    study: Mapping[str, Any]
+    run: Callable[[Arm, int], Figures] = run_arm
+    more: Callable[[Arm, Sequence[Figures]], Figures] = field(default=lambda arm, runs: {})
+    whole: Callable[[Sequence[Figures]], Figures] = field(default=lambda arms: {})
+
+    def measure(self, options: Options) -> Figures:
+        """Run every arm with every seed."""
+        arms = arms_of(self.study, quick=options.quick)
+        runs = run_arms(arms, options, self.run)
+        written = [
+            {
+                "family": arm.family,
+                **arm.names,
+                **({"value": arm.keys["value"]} if "value" in arm.keys else {}),
+                "figures": over_seeds(own, self.study["figures"]),
+                **self.more(arm, own),
+                "event_hashes": [run["event_hash"] for run in own],
+            }
+            for arm, own in zip(arms, runs, strict=True)
+        ]
+        hours = {arm.family: sorted({one.hours for one in arms if one.family == arm.family}) for arm in arms}
+        return {"arms": written, **self.whole(written), "config": {"hours": hours}}
+
+
+def entries(recorded: Figures, *, published: Mapping[str, float] | None = None) -> Iterator[Figures]:
+    """Yield each recorded arm as an entry of a table: its names, its figures, and these over published ones."""
+    for arm in recorded["arms"]:
+        over = {name: arm["figures"][name]["mean"] / known for name, known in (published or {}).items()}
+        yield {**arm, **arm["figures"], "over_published": over}
+
+
+def declared_table(study: Mapping[str, Any], table: Mapping[str, Any]) -> Callable[[Figures], Rows]:
+    """Return a table of the file: a row for each arm, or a column if it is ``transposed``."""
+
+    def rows(recorded: Figures) -> Rows:
+        head, lines = rows_of(table["columns"], entries(recorded, published=study.get("published")))
+        if not table.get("transposed"):
+            return head, lines
+        turned = list(zip(head, *lines, strict=True))
+        return turned[0], turned[1:]
+
+    return rows
+
+
+def provenance(recorded: Figures) -> str:
+    """Return with which seeds, hours and commit arms were recorded."""
+    hours = recorded["config"]["hours"]
+    shown = {family: "/".join(f"{one:g}" for one in own) for family, own in hours.items()}
+    if len(set(shown.values())) == 1:
+        words = f"{next(iter(shown.values()))} simulated hours each"
+    else:
+        words = f"simulated hours of a run: {', '.join(f'{family} {own}' for family, own in shown.items())}"
+    return recorded_line(recorded, words, *([HALF_INTERVAL] if len(recorded["seeds"]) > 1 else []))
+
+
+def arm_study(
+    name: str,
+    *,
+    tables: Mapping[str, Callable[[Figures], Rows | str]] | None = None,
+    pictures: Mapping[str, StudyPicture] | None = None,
+    **hooks: Any,
+) -> Experiment:
+    """Return a study of the file, with its tables there, further ``tables``, ``pictures`` and hooks of ``ArmStudy``."""
+    study = studies()[name]
+    own = {mark: declared_table(study, table) for mark, table in study.get("tables", {}).items()}
+    return Experiment(
+        name=name,
+        about=study["about"],
+        measure=ArmStudy(study, **hooks).measure,
+        tables={**own, f"{name.replace('_', '-')}-provenance": provenance, **(tables or {})},
+        pictures=pictures or {},
+        seeds=study.get("seeds", 3),
+    )
+
+
+def select(arms: Iterable[Figures], **wanted: Any) -> list[Figures]:
+    """Return the recorded arms that have these names."""
+    return [arm for arm in arms if all(arm.get(key) == value for key, value in wanted.items())]
+
+
+def pick(arms: Iterable[Figures], **wanted: Any) -> Figures:
+    """Return the one recorded arm that has these names.
+
+    Raises:
+        LookupError: If there is none, or more than one.
+    """
+    found = select(arms, **wanted)
+    if len(found) != 1:
+        raise LookupError(f"wanted one arm with {wanted}, found {len(found)}")
+    return found[0]
+
+
+def mean(arm: Figures, figure: str) -> float:
+    """Return the mean over seeds of a figure of a recorded arm."""
+    return float(arm["figures"][figure]["mean"])
+
+
+STUDIES = {name: arm_study(name) for name, study in studies().items() if study.get("alone")}
+"""Studies without a module."""
+
+if __name__ == "__main__":
+    if sys.argv[1:2] and sys.argv[1] in STUDIES:
+        STUDIES[sys.argv[1]].run(sys.argv[2:])
+    else:
+        sys.exit(f"usage: python -m experiments.arms {'|'.join(STUDIES)} [--help]")
