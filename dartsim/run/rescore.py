@@ -42,7 +42,7 @@ def rescore(folder: Path) -> list[Rescored]:
         ConfigError: If it is no run's folder, nothing is left of its store, or it has no scores of real desktops.
         StoreFault: If its database is damaged.
     """
-    config = stored_config(folder)
+    stored_config(folder)
     database = below(folder, DATABASE_FILE)
     if not database.is_file():
         raise ConfigError(f"{folder} has no {DATABASE_FILE}: its attempts were not stored, or were removed")
