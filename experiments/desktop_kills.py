@@ -187,7 +187,7 @@ def lost_records(
 ) -> set[int]:
     """Return the attempts of which the database does not have what it should.
 
-    An admitted attempt is handed over, or the store knows that it runs: then ``dartsim resume`` makes it again, and
+    An admitted attempt is handed over, or the store knows that it runs: then ``dartsim run`` makes it again, and
     what is told of it after the end is not kept.
     """
     running = {number for _, number, *_ in scheduler.get("running", ())}  # as `save_attempt` writes them

@@ -161,7 +161,7 @@ class _CaseRun:
         )
 
     def _opened(self) -> tuple[Store, ResumePoint | None, Told]:
-        """Return the store, where the run goes on, and what it left there; as ``dartsim resume`` does it."""
+        """Return the store, where the run goes on, and what it left there; as ``dartsim run`` does it."""
         database, checks = self.database, self.database_checks
         if database is None:
             return MemoryStore(), None, Told({}, StoreFacts(), None)

@@ -219,7 +219,7 @@ def refuse_used(path: Path, *, ours: bool = False) -> None:
         raise ConfigError(f"{path} holds a run already; give another folder with --out, or remove it")
     if (path / CONFIG).exists():
         raise ConfigError(
-            f"{path} holds a run that did not come to its end; go on with `dartsim resume {path}`, give another folder "
+            f"{path} holds a run that did not come to its end; go on with `dartsim run {path}`, give another folder "
             "with --out, or remove it"
         )
     if found := next((name for name in OWN if (path / name).exists()), None):

@@ -57,9 +57,8 @@ if TYPE_CHECKING:
 
 def resume(
     path: Path,
+    overrides: Sequence[str] = (),
     *,
-    hours: float | None = None,
-    updates: int | None = None,
     on_resume: Callable[[Config, ResumePoint | None], None] | None = None,
     instruments: Sequence[Instrument] = (),
     more_figures: MoreFigures | None = None,
@@ -68,8 +67,7 @@ def resume(
 
     Args:
         path: The run directory.
-        hours: Total hours of the run's time, in place of the configured ones.
-        updates: Total updates, likewise.
+        overrides: Changes of its settings (``CHANGEABLE``), such as ``run.hours=48``: its hours in all.
         on_resume: Given the configuration and where the run continues, before it does; None: it had not started.
         instruments: Listen to the run.
         more_figures: As for ``execute``.
@@ -79,12 +77,13 @@ def resume(
             that must not (``CHANGEABLE``), its configuration names code (``--plugin``), or another process runs it.
         StoreFault: If its database does not answer.
     """
-    config = resumable(path, hours=hours, updates=updates)
+    config = resumable(path, overrides)
     with session(config):
         prepared = prepare_run(config)
         with held(path):
+            before = stored_config(path)
             # Again: another process may have run it meanwhile.
-            config = _resumable(path, hours=hours, updates=updates)
+            config = _resumable(path, overrides)
             store = stored(config, path)
             with closing(store):
                 with reading(path):
@@ -92,7 +91,7 @@ def resume(
                 if on_resume is not None:
                     on_resume(config, resume_point)
                 if resume_point is not None:
-                    resume_point = replace(resume_point, longer=hours is not None or updates is not None)
+                    resume_point = replace(resume_point, longer=_longer(config, before))
                     write_text(path / CONFIG, to_toml(config))
                     # Before the model is read, which takes minutes: a process killed meanwhile counts as a life.
                     lives = [*resume_point.lives, resume_point.as_json()]
@@ -137,18 +136,26 @@ def stored_config(path: Path, changes: Sequence[str] = ()) -> Config:
     return load(path / CONFIG, overrides=changes)
 
 
-def resumable(path: Path, *, hours: float | None = None, updates: int | None = None) -> Config:
+def is_run(path: Path) -> bool:
+    """Return whether a folder is that of a run, which may have ended or not."""
+    return (path / CONFIG).is_file()
+
+
+def resumable(path: Path, overrides: Sequence[str] = ()) -> Config:
     """Return the configuration of a run, or refuse one that cannot be resumed."""
     if is_held(path):
         refuse_held(path)
     with reading(path):
-        return _resumable(path, hours=hours, updates=updates)
+        return _resumable(path, overrides)
 
 
-def _resumable(path: Path, *, hours: float | None, updates: int | None) -> Config:
-    changes = [] if hours is None else [f"run.hours={float(hours)}"]
-    changes += [] if updates is None else [f"run.updates={updates}"]
-    config = stored_config(path, changes)
+def _longer(config: Config, before: Config) -> bool:
+    """Return whether a run got another length, so that what ended it before does not end it at once."""
+    return (config.run.hours, config.run.updates) != (before.run.hours, before.run.updates)
+
+
+def _resumable(path: Path, overrides: Sequence[str]) -> Config:
+    config, before = stored_config(path, overrides), stored_config(path)
     if config.curation.store == "memory":
         raise ConfigError(
             f'{path} was run with curation.store = "memory": nothing is left; run it again, with "sqlite"'
@@ -157,8 +164,7 @@ def _resumable(path: Path, *, hours: float | None, updates: int | None) -> Confi
     refuse_changes(config, path, documents.get(SETTINGS))
     if SCHEDULER in documents:
         planned = documents.get(SETTINGS, {}).get("run", {}).get("hours", config.run.hours)
-        changed = hours is not None or planned != config.run.hours
-        if changed:
+        if planned != config.run.hours:
             refuse_hours(path, config.run.hours, documents[RECORDER]["time"] / 3600.0, planned)
         done = documents[SCHEDULER]["update"]
         if config.run.updates is not None and config.run.updates < done:
@@ -173,23 +179,24 @@ def _resumable(path: Path, *, hours: float | None, updates: int | None) -> Confi
             f"{path / SUMMARY} does not say how far the run came (simulated_hours, total_updates); remove that "
             "file, and the run goes on from its last transaction"
         ) from None
-    refuse_hours(path, config.run.hours, done, load(path / CONFIG).run.hours)
+    refuse_hours(path, config.run.hours, done, before.run.hours)
     if config.run.updates is not None and config.run.updates <= finished:
         raise ConfigError(
             f"{path} has finished its {finished} updates; to go on, say how many it shall have in all: "
-            f"--updates {2 * finished}"
+            f"--set run.updates={2 * finished}"
         )
     steady = summary.get("steady")
-    if hours is updates is None and steady is not None and steady["reached"]:
+    if not _longer(config, before) and steady is not None and steady["reached"]:
         raise ConfigError(
             f"{path} was steady after {done:.5g} h (run.until_steady); to go on until it is steady again, say how many "
             f"hours it shall have at most in all: --hours {max(config.run.hours, 2.0 * done):.2g}"
         )
     target = config.run.target_success
-    if hours is updates is None and target is not None and _last_rate(path, finished) >= target:
+    if not _longer(config, before) and target is not None and _last_rate(path, finished) >= target:
         raise ConfigError(
             f"{path} has reached {target:.0%} success on held-out tasks (run.target_success); to go on until it is "
-            f"found there again, say how many updates or hours it shall have at most in all: --updates {2 * finished}"
+            f"found there again, say how many updates or hours it shall have at most in all: --set "
+            f"run.updates={2 * finished}"
         )
     return config
 
@@ -221,8 +228,8 @@ def refuse_changes(config: Config, path: Path, before: Mapping[str, Any] | None)
         may_change = any(key == own or key.startswith(f"{own}.") for own in CHANGEABLE)
         if not may_change and now.get(key) != old.get(key):
             raise ConfigError(
-                f"{path / CONFIG} sets {key} = {now.get(key)!r}, and the run began with {old.get(key)!r}: set it back, "
-                f"or begin another run. A resume may change {', '.join(CHANGEABLE)}"
+                f"{key} = {now.get(key)!r}, and {path} began with {old.get(key)!r}: set it back, or begin another run. "
+                f"A resume may change {', '.join(CHANGEABLE)}"
             )
 
 

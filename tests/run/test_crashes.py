@@ -92,7 +92,7 @@ def test_a_hundred_kills(tmp_path):
 def test_a_finished_run_can_be_made_longer(tmp_path):
     config = configured("dart", 5, run={"hours": 0.5})
     first, _ = execute(config, tmp_path / "run")
-    longer, _ = resume(tmp_path / "run", hours=1.0)
+    longer, _ = resume(tmp_path / "run", ["run.hours=1.0"])
     assert longer.summary["simulated_hours"] == pytest.approx(1.0, rel=0.01)
     assert longer.summary["total_updates"] > first.summary["total_updates"]
     assert longer.summary["attempts"] > first.summary["attempts"]

@@ -136,7 +136,7 @@ def test_places_of_secrets_in_a_configuration_are_named():
 def test_nothing_that_a_run_writes_or_says_holds_a_secret(dartsim, capsys, tmp_path):
     folder = tmp_path / "run"
     assert dartsim("run", *SMALL, "--out", str(folder), "--json", str(tmp_path / "figures.json")) == 18
-    assert dartsim("status", str(folder), "--json", "-") == 0
+    assert dartsim("show", str(folder), "--json", "-") == 0
     said = "".join(capsys.readouterr())
     assert leaks(said) == []
     files = [path for path in tmp_path.rglob("*") if path.is_file()]

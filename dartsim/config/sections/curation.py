@@ -86,7 +86,7 @@ class PoolConfig(Section):
 
     enabled: bool = Field(False, description="Add a stored success to a group in which all attempts failed.")
     file: str | None = Field(
-        None, description="Folder of successes to start with, from `dartsim collect`; none: empty."
+        None, description="Folder of successes to start with, from `dartsim eval --keep-successes`; none: empty."
     )
     collected_per_task: int = Field(
         0, ge=0, description="Successes of the oracle per task, stored before the run (mock tasks only)."
