@@ -29,7 +29,6 @@ from statistics import median
 from typing import Any, TypeVar
 
 import httpx
-from sqlalchemy import select
 
 from dartsim.config import Config, load
 from dartsim.config.schema import DesktopConfig, DockerHostConfig
@@ -58,10 +57,9 @@ from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.transport import OWN_SERVER, Timeouts
 from dartsim.run.system import System
 from dartsim.sim.learner import VersionCounter
-from dartsim.store.backends import open_store
-from dartsim.store.database import open_sqlite
+from dartsim.store.database import read_documents, reading
 from dartsim.store.memory import MemoryStore
-from dartsim.store.tables import DOCUMENTS, TRAJECTORIES
+from dartsim.store.sql import DATABASE_FILE, SqlStore
 from experiments.study import Figures, Options
 
 T = TypeVar("T")
@@ -505,7 +503,7 @@ def main() -> None:
 async def live(image: str, folder: Path, *, seed: int, kills: int) -> None:
     """Play on desktops and kill them at random; print everything as JSON lines."""
     shape = Shape(image=image, **SHAPE)
-    store = open_store("sqlite", folder, durability="each", keep="all")
+    store = SqlStore.open(folder, durable=True)
     async with DockerHost(engine(shape.num_desktops), run="kills") as host:
         await host.reap()
         _tell(owner=str(host.owner))
@@ -598,14 +596,11 @@ def _count(told: list[Told], folder: Path, sums: dict[str, int], causes: Counter
     """Count what one process left behind."""
     attempts = {line["attempt"]: line for line in told if "attempt" in line}
     owners = [line["owner"] for line in told if "owner" in line]
-    database = open_sqlite(folder / "run.db")
-    with database.connect() as connection:
-        rows = connection.execute(select(TRAJECTORIES.c.attempt, TRAJECTORIES.c.reward)).all()
-        text = connection.scalar(select(DOCUMENTS.c.text).where(DOCUMENTS.c.name == SCHEDULER))
-    database.dispose()
-    stored = {row.attempt: row.reward for row in rows}
+    with reading(folder / DATABASE_FILE) as database:
+        stored = dict(database.execute("SELECT attempt, reward FROM trajectories"))
+        scheduler = read_documents(database).get(SCHEDULER, {})
     told_rewards = {attempt: line["reward"] for attempt, line in attempts.items()}
-    lost = lost_records(told_rewards, stored, {} if text is None else json.loads(text))
+    lost = lost_records(told_rewards, stored, scheduler)
     sums["lost_records"] += len(lost)
     sums["attempts"] += len(stored)
     sums["scored"] += sum(reward is not None for reward in stored.values())
