@@ -49,7 +49,7 @@ def collect(
         typer.Option(min=0.0, max=1.0, help="With --results: smallest score that is imported. Default: 1."),
     ] = None,
     attempts: Annotated[int, typer.Option(min=1, help="With --model: attempts at each task.")] = 4,
-    preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim presets`.")] = None,
+    preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim config`.")] = None,
     overrides: Overrides = None,
     out_folder: Out = None,
     json_file: Json = None,

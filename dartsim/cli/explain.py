@@ -42,7 +42,7 @@ def explain(
     """Show why a run's desktops, workers and trainer were idle: one cause for every second, largest first.
 
     With --gain the run is simulated again without each cause, and the table shows the gain in trained turns. For a
-    real run, RUN/twin.toml is simulated, which `dartsim measure RUN` writes. With --on, or in place of a run, a
+    real run, RUN/twin.toml is simulated, which `dartsim cluster RUN` writes. With --on, or in place of a run, a
     scheduler is simulated first; nothing is written.
 
     Examples:
@@ -94,7 +94,7 @@ def _at_work(idle: Mapping[str, Any]) -> dict[str, float]:
 
 def _simulated_file(run: str) -> str:
     """Return what to simulate in place of a run: the twin of a real one, or else its own configuration."""
-    from dartsim.cli.measure import TWIN
+    from dartsim.cli.cluster import TWIN
     from dartsim.core.files import below
 
     return str(below(Path(run), TWIN)) if (Path(run) / TWIN).is_file() else run

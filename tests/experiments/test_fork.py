@@ -178,7 +178,7 @@ def machines(docker_engine):
     client = connect(docker_engine)
     try:
         if not client.api.images(name=image_name("vm")):
-            pytest.skip("no image of a virtual machine: `dartsim desktop build --vm`")
+            pytest.skip("no image of a virtual machine: `dartsim desktop build --variant vm`")
     finally:
         client.close()
 

@@ -75,7 +75,7 @@ def test_without_either_only_our_own_metrics_score(tmp_path):
     assert asyncio.run(score(None)) == 1.0
     with pytest.raises(ConfigError, match="need a container or bubblewrap"):
         asyncio.run(score(tmp_path))
-    with pytest.raises(ConfigError, match="dartsim osworld install"):
+    with pytest.raises(ConfigError, match="dartsim desktop evaluator"):
         asyncio.run(score(tmp_path / "none"))
 
 
