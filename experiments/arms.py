@@ -30,9 +30,14 @@ FILE = Path(__file__).with_name("studies.toml")
 
 
 @cache
-def studies() -> Mapping[str, Any]:
-    """Return all studies of the file, by name."""
+def declared() -> Mapping[str, Any]:
+    """Return all tables of the file."""
     return tomllib.loads(FILE.read_text(encoding="utf-8"))
+
+
+def studies() -> Mapping[str, Any]:
+    """Return all studies of the file whose arms are clusters, by name."""
+    return {name: table for name, table in declared().items() if "about" in table}
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +235,12 @@ def arm_study(
 ) -> Experiment:
     """Return a study of the file, with its tables there, further ``tables``, ``pictures`` and hooks of ``ArmStudy``."""
     study = studies()[name]
-    declared = {mark: declared_table(study, table) for mark, table in study.get("tables", {}).items()}
+    own = {mark: declared_table(study, table) for mark, table in study.get("tables", {}).items()}
     return Experiment(
         name=name,
         about=study["about"],
         measure=ArmStudy(study, **hooks).measure,
-        tables={**declared, f"{name.replace('_', '-')}-provenance": provenance, **(tables or {})},
+        tables={**own, f"{name.replace('_', '-')}-provenance": provenance, **(tables or {})},
         pictures=pictures or {},
         seeds=study.get("seeds", 3),
     )

@@ -180,7 +180,7 @@ class DesktopStudyCluster:
 
 def engine(num_desktops: int, *, concurrent_starts: int = 4) -> DockerHostConfig:
     """Return settings of a Docker host with room for ``num_desktops``."""
-    return DockerHostConfig(max_desktops=num_desktops, concurrent_starts=concurrent_starts, call_seconds=120.0)
+    return DockerHostConfig(max_desktops=num_desktops, concurrent_starts=concurrent_starts)
 
 
 def gaps(recorder: Recorder, num_envs: int, *, until: DesktopState = DesktopState.SETUP) -> list[float]:

@@ -24,18 +24,18 @@ from typing import Any
 
 import numpy as np
 
-from dartsim.config.sections.desktop import ScoringConfig
 from dartsim.real.scoring import FileInput, SandboxPool, ScoreFault
 from dartsim.real.scoring.archive import ScoreArchive
+from dartsim.real.scoring.container import open_pool
 from dartsim.real.scoring.evaluator_venv import default_home
-from dartsim.real.scoring.opening import Choice, open_pool
+from dartsim.real.scoring.sandbox import ScoreLimits
 from dartsim.real.scoring.sandboxed.own_functions import exact_match
 from experiments.study import Experiment, Figures, Options, Rows, rows_of, short_commit
 
 DESKTOPS = (38, 180)
 PACE_SECONDS = 20.0
 BEAT_SECONDS = 0.001
-LIMITS = ScoringConfig(metric_seconds=20.0, cpu_seconds=5, memory_mib=512, scratch_mib=128)
+LIMITS = ScoreLimits(metric_seconds=20.0, cpu_seconds=5, memory_mib=512, scratch_mib=128)
 
 Call = tuple[str, Sequence[Any], Mapping[str, Any]]
 
@@ -46,11 +46,11 @@ def measure(options: Options) -> Figures:
     return asyncio.run(measure_pool(home if home.is_dir() else None, rounds=2 if options.quick else 10))
 
 
-async def measure_pool(home: Path | None, *, rounds: int, kind: Choice = "auto") -> Figures:
-    """Return the figures of one kind of sandbox."""
+async def measure_pool(home: Path | None, *, rounds: int) -> Figures:
+    """Return the figures of sandboxes."""
     with TemporaryDirectory(prefix="dartsim-scoring-") as name:
         folder = Path(name)
-        async with open_pool(home, LIMITS.replace(sandbox=kind)) as pool:
+        async with open_pool(home, limits=LIMITS) as pool:
             await pool.warm()
             facts = await pool.facts()
             scorer = _Scorer(pool, ScoreArchive(folder / "scores"))
@@ -75,7 +75,6 @@ async def measure_pool(home: Path | None, *, rounds: int, kind: Choice = "auto")
             "p95_under_attack_seconds": late,
             "config": {
                 "scorer": facts.scorer,
-                "sandbox": pool.launcher.kind.value,
                 "sandboxes": pool.size,
                 "rounds": rounds,
             },

@@ -1,17 +1,17 @@
 """The speed benchmark: timers a second, and CPU time a simulated turn of the whole system with everything on.
 
-``python -m experiments.speed``. Every figure of a table comes from one run in which the variants
-alternate, each measurement of a cluster in its own process; medians. The bare SimPy model always runs as pure Python.
-A full run takes about 35 CPU minutes.
+``python -m experiments.speed``. Every figure of a table comes from one run in which the variants alternate, each
+measurement of a cluster in its own process; medians. The bare SimPy model always runs as pure Python. A full run takes
+about 35 CPU minutes. To compile the modules in place: DARTSIM_COMPILE=1 pip install -e .
 """
 
 from __future__ import annotations
 
-import argparse
+import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from statistics import median
 from typing import Any
@@ -22,36 +22,16 @@ from dartsim.lab.sweep import ArmRun
 from experiments.charts import COLORS, GRAY, MARKERS, PURPLE, drawing, label_axes, rows_axis
 from experiments.isolated import isolated, peak_rss_mb
 from experiments.learner_speed import single_rows
-from experiments.speed_targets import targets_of, targets_table
-from experiments.speed_work import long_work
 from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, rows_of
 from experiments.timers import LOOPS, timers_per_second
 
-
-@contextmanager
-def pure_python() -> Iterator[None]:
-    """Have processes that start meanwhile run the source, also where compiled modules are installed."""
-    before = os.environ.get(PURE_PYTHON)
-    os.environ[PURE_PYTHON] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[PURE_PYTHON]
-        else:
-            os.environ[PURE_PYTHON] = before
-
-
-PRESET = "dart-measured"
-ENVS_PER_WORKER = 10
+PRESET, ENVS_PER_WORKER = "dart-measured", 10
 FULL_HOURS = {40: 2.0, 80: 2.0, 200: 0.6, 1_000: 0.25, 5_000: 0.12, 10_000: 0.1}
 """Simulated hours by number of desktops: about 20,000 to 300,000 turns each, and at least two attempts per desktop."""
 QUICK_HOURS = {40: 0.5, 80: 0.5, 200: 0.2, 1_000: 0.04, 5_000: 0.015, 10_000: 0.015}
 LONG_ENVS, LONG_WORKLOAD, LONG_PRECISION = 1_000, "osworld", 0.01
-DAY_HOURS, QUICK_DAY_HOURS = 24.0, 0.05
-"""Simulated hours that are run of a day of ``LONG_ENVS`` desktops."""
-STEADY_HOURS, QUICK_STEADY_HOURS = 6.0, 0.05
-"""Most simulated hours until it is steady."""
+DAY_HOURS, STEADY_HOURS, QUICK_LONG_HOURS = 24.0, 6.0, 0.05
+"""Simulated hours that are run of a day of ``LONG_ENVS`` desktops, and at most until it is steady."""
 FUZZED = ("drawn", "coupled", "dart", "dartsim", "prime-rl")
 FUZZ_CASES, QUICK_FUZZ_CASES = 40, 2
 """Drawn cases of each preset."""
@@ -113,16 +93,11 @@ def full_system(num_envs: int, hours: float, seed: int) -> Figures:
     prepared = prepare(configuration(num_envs, hours, seed=seed))
     started = time.process_time()
     result = run_simulation(prepared, store=MemoryStore())
-    return _costs(
-        time.process_time() - started,
-        result.recorder.hot.generated_turns,
-        hours,
-        events=result.num_events,
-        hash=result.event_hash,
-    )
+    costs = _costs(time.process_time() - started, result.recorder.hot.generated_turns, hours)
+    return {**costs, "events": result.num_events, "hash": result.event_hash}
 
 
-def bare_simpy(num_envs: int, hours: float, seed: int, timeouts: bool) -> Figures:
+def bare_simpy(num_envs: int, hours: float, seed: int, timeouts: bool = False) -> Figures:
     """Run the same workload as plain SimPy processes."""
     from dartsim.run.prepare import prepare
     from experiments.bare_simpy import BareCluster
@@ -133,30 +108,47 @@ def bare_simpy(num_envs: int, hours: float, seed: int, timeouts: bool) -> Figure
     return _costs(time.process_time() - started, num_turns, hours)
 
 
-def _costs(cpu_seconds: float, num_turns: int, hours: float, **more: Any) -> Figures:
+def bare_with_timeouts(num_envs: int, hours: float, seed: int) -> Figures:
+    """Run it with SimPy's own time-outs."""
+    return bare_simpy(num_envs, hours, seed, timeouts=True)
+
+
+def _costs(cpu_seconds: float, num_turns: int, hours: float) -> Figures:
     return {
         "cpu_us_per_turn": cpu_seconds / num_turns * 1e6,
         "num_turns": num_turns,
         "speedup": hours * 3600.0 / cpu_seconds,
         "peak_rss_mb": peak_rss_mb(),
-        **more,
     }
 
 
-VARIANTS: dict[str, tuple[Callable[..., Figures], tuple[bool, ...]]] = {
-    "full": (full_system, ()),
-    "plain": (full_system, ()),
-    "bare": (bare_simpy, (False,)),
-    "bare_timeouts": (bare_simpy, (True,)),
+VARIANTS: dict[str, Callable[[int, float, int], Figures]] = {
+    "full": full_system,
+    "plain": full_system,
+    "bare": bare_simpy,
+    "bare_timeouts": bare_with_timeouts,
 }
-"""What runs, and its own arguments. All but ``full`` are pure Python."""
+"""What runs. All but ``full`` are pure Python."""
+
+
+@contextmanager
+def pure_python() -> Iterator[None]:
+    """Have processes that start meanwhile run the source, also where compiled modules are installed."""
+    before = os.environ.get(PURE_PYTHON)
+    os.environ[PURE_PYTHON] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[PURE_PYTHON]
+        else:
+            os.environ[PURE_PYTHON] = before
 
 
 def run_variant(name: str, num_envs: int, hours: float, seed: int) -> Figures:
     """Run a variant in its own process, in its form."""
-    function, own = VARIANTS[name]
     with nullcontext() if name == "full" else pure_python():
-        return isolated(function, num_envs, hours, seed, *own)
+        return isolated(VARIANTS[name], num_envs, hours, seed)
 
 
 def one_round(size: tuple[int, float, int]) -> dict[str, Figures]:
@@ -174,11 +166,7 @@ def one_round(size: tuple[int, float, int]) -> dict[str, Figures]:
 def measure(options: Options) -> Figures:
     """Measure everything."""
     hours = QUICK_HOURS if options.quick else FULL_HOURS
-    timers = {
-        "num_tasks": 1_000,
-        "sleeps": 20 if options.quick else 50,
-        "repeats": 3 if options.quick else 5,
-    }
+    timers = {"num_tasks": 1_000, "sleeps": 20 if options.quick else 50, "repeats": 3 if options.quick else 5}
     options.console.print("timers …")
     rates = isolated(timers_per_second, **timers)
     sizes = [(num_envs, hours[num_envs], seed) for seed in range(options.seeds) for num_envs in hours]
@@ -186,37 +174,65 @@ def measure(options: Options) -> Figures:
     by_size: dict[int, list[dict[str, Figures]]] = {num_envs: [] for num_envs in hours}
     for size, runs in zip(sizes, rounds, strict=True):
         by_size[size[0]].append(runs)
+    day, steady, cases = (QUICK_LONG_HOURS, QUICK_LONG_HOURS, QUICK_FUZZ_CASES) if options.quick else (
+        DAY_HOURS, STEADY_HOURS, FUZZ_CASES)  # fmt: skip
+    jobs = {
+        "day": (long_simulation, long_run(day, until_steady=False)),
+        "until_steady": (long_simulation, long_run(steady, until_steady=True)),
+        "fuzz": (hostile_hours, FUZZED, cases),
+    }
+    found = options.sweep(long_work, [ArmRun(name, 0, job) for name, job in jobs.items()], "long work")
     figures: Figures = {
         "compiled": is_compiled(),
         "timers_per_second": {loop: round(median(rates[loop])) if loop in rates else None for loop in LOOPS},
         "turns": [size_row(num_envs, hours[num_envs], runs) for num_envs, runs in by_size.items()],
-        **measure_long_work(options),
+        **dict(zip(jobs, found, strict=True)),
     }
+    return {**figures, "targets": targets_of(figures), "config": {"preset": PRESET, "timers": timers}}
+
+
+def long_work(job: tuple[Any, ...]) -> Figures:
+    """Do a job: a function and its arguments."""
+    function, *arguments = job
+    found: Figures = function(*arguments)
+    return found
+
+
+def long_simulation(settings: Sequence[str]) -> Figures:
+    """Run a large cluster until it is steady, if that is set, or its hours are over; return what it took."""
+    from dartsim.run.prepare import prepare
+    from dartsim.run.simulation import run_simulation
+    from dartsim.store.memory import MemoryStore
+
+    prepared = prepare(load(preset_name=PRESET, workload_name=LONG_WORKLOAD, overrides=settings))
+    started = time.process_time()
+    result = run_simulation(prepared, store=MemoryStore())
+    seconds = time.process_time() - started
+    hours, steady = result.figures["simulated_hours"], result.figures.get("steady", {})
     return {
-        **figures,
-        "targets": targets_of(figures),
-        "config": {
-            "preset": PRESET,
-            "timers": timers,
-            "settings": {str(num_envs): scaled(num_envs, hours[num_envs]) for num_envs in hours},
-            "long": {"workload": LONG_WORKLOAD, "settings": long_run(STEADY_HOURS, until_steady=True)},
-            "fuzzed": list(FUZZED),
-        },
+        "num_envs": prepared.config.rollout.num_envs,
+        "simulated_hours": hours,
+        "num_turns": result.recorder.hot.generated_turns,
+        "cpu_seconds": round(seconds, 2),
+        "cpu_seconds_per_day": round(seconds * 24.0 / hours, 1),
+        "steady": steady.get("reached"),
+        "figures": steady.get("figures"),
     }
 
 
-def measure_long_work(options: Options) -> Figures:
-    """Measure a day of a large cluster, the time until it is steady, and the fuzzer."""
-    hours, steady_hours, cases = DAY_HOURS, STEADY_HOURS, FUZZ_CASES
-    if options.quick:
-        hours, steady_hours, cases = QUICK_DAY_HOURS, QUICK_STEADY_HOURS, QUICK_FUZZ_CASES
-    jobs = {
-        "day": ("run", PRESET, LONG_WORKLOAD, long_run(hours, until_steady=False)),
-        "until_steady": ("run", PRESET, LONG_WORKLOAD, long_run(steady_hours, until_steady=True)),
-        "fuzz": ("fuzz", FUZZED, cases),
+def hostile_hours(presets: Sequence[str], cases: int) -> Figures:
+    """Search drawn cases of each preset, as ``dartsim fuzz`` does, and return how many hours were simulated."""
+    from dartsim.fuzz import Chunk, search
+
+    logging.disable(logging.CRITICAL)
+    tallies = [search(Chunk(1, 0, preset=name, runs=cases), clock=time.process_time).tally for name in presets]
+    hours, seconds = (sum(getattr(tally, name) for tally in tallies) for name in ("hours", "cpu_seconds"))
+    return {
+        "runs": sum(tally.runs for tally in tallies),
+        "simulated_hours": round(hours, 3),
+        "cpu_seconds": round(seconds, 2),
+        "simulated_hours_per_cpu_second": round(hours / seconds, 2),
     }
-    found = options.sweep(long_work, [ArmRun(name, 0, job) for name, job in jobs.items()], "long work")
-    return dict(zip(jobs, found, strict=True))
 
 
 def size_row(num_envs: int, hours: float, rounds: list[dict[str, Figures]]) -> Figures:
@@ -227,26 +243,85 @@ def size_row(num_envs: int, hours: float, rounds: list[dict[str, Figures]]) -> F
     def middle(own: list[Figures], key: str) -> float:
         return float(median(run[key] for run in own))
 
+    forms = {
+        "": full,
+        "plain_": runs["plain"],
+        "bare_simpy_": runs["bare"],
+        "bare_simpy_timeouts_": runs["bare_timeouts"],
+    }
     return {
         "num_envs": num_envs,
         "simulated_hours": hours,
         "num_turns": round(middle(full, "num_turns")),
         "events_per_turn": round(middle(full, "events") / middle(full, "num_turns"), 2),
-        "cpu_us_per_turn": round(middle(full, "cpu_us_per_turn"), 1),
-        "plain_cpu_us_per_turn": round(middle(runs["plain"], "cpu_us_per_turn"), 1),
-        "bare_simpy_cpu_us_per_turn": round(middle(runs["bare"], "cpu_us_per_turn"), 1),
-        "bare_simpy_timeouts_cpu_us_per_turn": round(middle(runs["bare_timeouts"], "cpu_us_per_turn"), 1),
+        **{f"{form}cpu_us_per_turn": round(middle(own, "cpu_us_per_turn"), 1) for form, own in forms.items()},
         "bare_simpy_num_turns": round(middle(runs["bare"], "num_turns")),
         "speedup": round(middle(full, "speedup")),
-        "peak_rss_mb": round(middle(full, "peak_rss_mb"), 1),
-        "bare_simpy_peak_rss_mb": round(middle(runs["bare"], "peak_rss_mb"), 1),
-        "bare_simpy_timeouts_peak_rss_mb": round(middle(runs["bare_timeouts"], "peak_rss_mb"), 1),
+        **{f"{form}peak_rss_mb": round(middle(own, "peak_rss_mb"), 1) for form, own in forms.items()},
         "spread": {
             name: [round(pick(run["cpu_us_per_turn"] for run in own), 1) for pick in (min, max)]
             for name, own in runs.items()
         },
         "event_hash": [run["hash"] for run in full],
     }
+
+
+AT_MOST = {
+    "full system over bare SimPy, 80 desktops, compiled": 0.7,
+    "same, pure Python": 1.6,
+    "same, 5,000 desktops, compiled": 0.8,
+    "a turn at 10,000 desktops over one at 80": 1.3,
+    "1,000 desktops on `osworld`, 24 h, CPU seconds": 130.0,
+    "same, until steady at 1 %": 30.0,
+    "memory at 10,000 desktops, MB": 371.0,
+}
+AT_LEAST = {"SimLoop timers over raw SimPy": 0.7, "fuzzer: simulated hostile hours per CPU second": 12.0}
+
+
+def targets_of(figures: Figures) -> list[Figures]:
+    """Return each target with what was measured, and whether that meets it; None: this form has no such figure."""
+    rows = {row["num_envs"]: row for row in figures["turns"]}
+    turn = "cpu_us_per_turn"
+
+    def over_bare(num_envs: int, form: str) -> float:
+        return float(rows[num_envs][form] / rows[num_envs][f"bare_simpy_{turn}"])
+
+    day, run, timers = figures["day"], figures["until_steady"], figures["timers_per_second"]
+    # Of a run that never was steady, if the target is missed already.
+    steady = run["cpu_seconds"] if run["steady"] or run["cpu_seconds"] > AT_MOST["same, until steady at 1 %"] else None
+    measured = {
+        "full system over bare SimPy, 80 desktops, compiled": over_bare(80, turn) if figures["compiled"] else None,
+        "same, pure Python": over_bare(80, f"plain_{turn}"),
+        "same, 5,000 desktops, compiled": over_bare(5_000, turn) if figures["compiled"] else None,
+        "a turn at 10,000 desktops over one at 80": rows[10_000][turn] / rows[80][turn],
+        "1,000 desktops on `osworld`, 24 h, CPU seconds": day["cpu_seconds_per_day"],
+        "same, until steady at 1 %": steady,
+        "SimLoop timers over raw SimPy": timers["simloop"] / timers["simpy"],
+        "fuzzer: simulated hostile hours per CPU second": figures["fuzz"]["simulated_hours_per_cpu_second"],
+        "memory at 10,000 desktops, MB": rows[10_000]["peak_rss_mb"],
+    }
+    found = []
+    for figure, value in measured.items():
+        most, least = AT_MOST.get(figure, math.inf), AT_LEAST.get(figure, 0.0)
+        bound = {"at_most": most} if figure in AT_MOST else {"at_least": least}
+        met = None if value is None else least <= value <= most
+        found.append({"figure": figure, **bound, "measured": None if value is None else round(value, 2), "met": met})
+    return found
+
+
+def targets_table(figures: Figures) -> Rows:
+    """Targets beside what was measured."""
+    words = {True: "yes", False: "**no**", None: None}
+    entries = (
+        {
+            **row,
+            "target": f"at least {row['at_least']:g}" if "at_least" in row else f"at most {row['at_most']:g}",
+            "words": words[row["met"]],
+        }
+        for row in figures["targets"]
+    )
+    columns = {"figure": "{figure}", "target": "{target}", "measured": "{measured:g}", "met?": "{words}"}
+    return rows_of(columns, entries)
 
 
 def timers_table(figures: Figures) -> Rows:
@@ -277,13 +352,13 @@ def speed_picture(figure: Any, simulator: Figures, learner: Figures) -> None:
     """CPU time of a turn over the size of the cluster; learner and worker against peers."""
     turns, peers = figure.subplots(1, 2, width_ratios=(1.3, 1.0))
     lines = {
-        "dartsim, everything on": (simulator["turns"], "cpu_us_per_turn"),
-        "same, pure Python": (simulator["turns"], "plain_cpu_us_per_turn"),
-        "bare SimPy with timeouts": (simulator["turns"], "bare_simpy_timeouts_cpu_us_per_turn"),
-        "bare SimPy": (simulator["turns"], "bare_simpy_cpu_us_per_turn"),
+        "dartsim, everything on": "cpu_us_per_turn",
+        "same, pure Python": "plain_cpu_us_per_turn",
+        "bare SimPy with timeouts": "bare_simpy_timeouts_cpu_us_per_turn",
+        "bare SimPy": "bare_simpy_cpu_us_per_turn",
     }
-    for number, (words, (rows, key)) in enumerate(lines.items()):
-        xs, ys = [row["num_envs"] for row in rows], [row[key] for row in rows]
+    for number, (words, key) in enumerate(lines.items()):
+        xs, ys = [row["num_envs"] for row in simulator["turns"]], [row[key] for row in simulator["turns"]]
         turns.plot(xs, ys, color=COLORS[number], marker=MARKERS[number], label=words)
     turns.set_xscale("log")
     turns.set_xticks([40, 200, 1_000, 10_000], ["40", "200", "1,000", "10,000"])
@@ -307,19 +382,10 @@ def _short(what: str, peer: str) -> str:
     return f"{name}, {batch}: {peer.partition(',')[0].removeprefix('transformers ')}"
 
 
-def tell_forms(parser: argparse.ArgumentParser) -> None:
-    """Say in ``--help`` how the compiled form gets there."""
-    parser.epilog = (
-        "Where compiled modules run, their source is measured beside them; elsewhere the source alone. To compile them "
-        "in place: DARTSIM_COMPILE=1 pip install -e . (needs a C compiler and Python's headers; again after a change)."
-    )
-
-
 STUDY = Experiment(
     name="speed",
     about=str(__doc__),
     measure=measure,
-    add_arguments=tell_forms,
     tables={"timers": timers_table, "speed-turns": turns_table, "speed-targets": targets_table},
     pictures={
         "speed": StudyPicture(

@@ -7,7 +7,6 @@ import time
 from asyncio import events
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
-from contextvars import Context
 from typing import Any
 
 import numpy as np
@@ -31,25 +30,17 @@ class NaiveLoop(asyncio.AbstractEventLoop):
     def get_debug(self) -> bool:
         return False
 
-    def call_soon(  # type: ignore[override]
-        self, callback: Any, *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
         handle = asyncio.Handle(callback, args, self, context)
-        event = self.env.event()
-        event.callbacks.append(lambda _: _run(handle))
-        event.succeed()
+        self.env.timeout(0.0).callbacks.append(lambda _: _run(handle))
         return handle
 
-    def call_later(  # type: ignore[override]
-        self, delay: float, callback: Any, *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
         handle = asyncio.TimerHandle(self.time() + delay, callback, args, self, context)
         self.env.timeout(delay).callbacks.append(lambda _: _run(handle))
         return handle
 
-    def call_at(  # type: ignore[override]
-        self, when: float, callback: Any, *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
         return self.call_later(when - self.time(), callback, *args, context=context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:

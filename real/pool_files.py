@@ -63,8 +63,6 @@ def token_meaning(vlm: Vlm | ReplyWriter, screen: int) -> dict[str, Any]:
     if config.decoding.grammar == "actions":
         meaning["actions"] = sha256(json.dumps(config.actions).encode()).hexdigest()[:16]
         meaning["num_actions"] = len(config.actions)
-    elif config.decoding.grammar == "compact":
-        meaning |= {"columns": config.columns, "rows": config.rows}
     return meaning
 
 

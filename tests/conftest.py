@@ -92,6 +92,12 @@ def module_of() -> Callable[[Path], ModuleType]:
 
 
 @pytest.fixture(scope="session")
+def own_metrics(module_of):
+    """The class ``OwnMetrics`` of ``own_metrics.py``: a pool of sandboxes without a sandbox."""
+    return module_of(Path(__file__).with_name("own_metrics.py")).OwnMetrics
+
+
+@pytest.fixture(scope="session")
 def docker_engine():
     """Settings of a Docker engine that answers; without one the test is skipped, by name."""
     pytest.importorskip("docker", reason="needs the extra `real`")

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 STYLES = {OK: "green", MISSING: "bold red", OPTIONAL: "yellow"}
 EVALUATION = (
-    *("backend.learner=local", "run.target_success=none", "curation.pool.file=none"),
-    "policy.warm_start_steps=0",
+    "backend.learner=local",
+    "run.target_success=none",
+    "curation.pool.file=none",
 )
 """What `dartsim eval` changes: nothing is trained."""
 
@@ -172,14 +173,14 @@ def _run_with_stand_ins(
 def _show_run(found: dict[str, Any]) -> None:
     """Print what a run would start, with commands in shell syntax."""
     from dartsim.run.backends.fsdp import FOLDER
-    from dartsim.run.backends.vllm import MODEL, PORT, SITE
+    from dartsim.run.backends.vllm import MODEL, PORT
 
     out.print(f"{found['name']}: {found['hours']:g} hours by the {found['clock']} clock; nothing was started")
     for part in ("engines", "desktops", "learner"):
         out.print(f"\n[bold]{part}[/bold]: {found[part]['what']}")
         _show_part(found[part])
     if any("processes" in found[part] for part in ("engines", "learner")):
-        out.print(f"\n{PORT}, {MODEL}, {SITE} and {FOLDER} are a free port and folders made at the start")
+        out.print(f"\n{PORT}, {MODEL} and {FOLDER} are a free port and folders made at the start")
     if found["memory"] is not None:
         _show_memory(found["memory"])
     if found["tasks"] is not None:

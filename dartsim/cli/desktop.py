@@ -44,7 +44,6 @@ VariantOption = Annotated[
         "virtual machine with one."
     ),
 ]
-Office = Annotated[bool, typer.Option("--office", help="With LibreOffice Calc.")]
 Host = Annotated[
     str | None, typer.Option(metavar="URL", help="Engine: unix://, tcp:// or ssh://; default: DOCKER_HOST or local.")
 ]
@@ -53,7 +52,6 @@ Host = Annotated[
 @desktop_app.command()
 def build(
     variant: VariantOption = ImageVariant.SKELETON,
-    office: Office = False,
     again: Annotated[bool, typer.Option("--again", help="Rebuild it even if it exists.")] = False,
     host: Host = None,
 ) -> None:
@@ -61,7 +59,7 @@ def build(
 
     Examples:
         dartsim desktop build
-        dartsim desktop build --variant full --office
+        dartsim desktop build --variant full
         dartsim desktop build --variant vm
     """
     settings = engine_settings(host)
@@ -72,7 +70,6 @@ def build(
             build_image(
                 variant.value,
                 settings,
-                office=office,
                 again=again,
                 on_line=lambda line: errors.print(line),
             )
@@ -83,7 +80,6 @@ def build(
 @desktop_app.command()
 def start(
     variant: VariantOption = ImageVariant.SKELETON,
-    office: Office = False,
     app: Annotated[str, typer.Option(help="A program to start in it, e.g. mousepad.")] = "",
     width: Annotated[int, typer.Option(min=96, help="Screen size, pixels.")] = 1920,
     height: Annotated[int, typer.Option(min=96, help="Screen size, pixels.")] = 1080,
@@ -113,7 +109,7 @@ def start(
     from dartsim.config.schema import DesktopConfig
     from dartsim.real.desktop import desktop_spec
 
-    desktop = DesktopConfig(variant=variant.value, office=office, width=width, height=height)
+    desktop = DesktopConfig(variant=variant.value, width=width, height=height)
     spec = desktop_spec(desktop, app=app, vnc=vnc)
     with suppress(KeyboardInterrupt):
         asyncio.run(_start(settings, spec, (width, height), show, seconds, json_file))

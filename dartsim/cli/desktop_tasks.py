@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from dartsim.cli.console import errors, out, plain_table, write_json
-from dartsim.cli.desktop import Host, ImageVariant, Office, VariantOption, engine_settings
+from dartsim.cli.desktop import Host, ImageVariant, VariantOption, engine_settings
 from dartsim.cli.options import Json
 from dartsim.cli.task_lists import show_list
 from dartsim.core.errors import ConfigError, EnvFault, ScoreUnavailable
@@ -54,7 +54,6 @@ def tasks(
     ] = None,
     at_once: Annotated[int, typer.Option(min=1, help="Desktops that run at the same time.")] = 2,
     variant: VariantOption = ImageVariant.SKELETON,
-    office: Office = False,
     width: Annotated[int, typer.Option(min=1024, help="Screen size, pixels.")] = 1280,
     height: Annotated[int, typer.Option(min=720, help="Screen size, pixels.")] = 720,
     host: Host = None,
@@ -98,7 +97,7 @@ def tasks(
             gif.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"--gif {gif} cannot be created: {error.strerror}; name another folder") from None
-    image = asyncio.run(build(variant.value, settings, office=office))
+    image = asyncio.run(build(variant.value, settings))
     spec = desktop_spec(DesktopConfig(variant=variant.value, width=width, height=height, image=image))
     rows = asyncio.run(_check(chosen, spec, settings, (width, height), at_once, gif))
     if json_file is not None:

@@ -63,12 +63,11 @@ def scorer_facts(home: Path) -> ScorerFacts:
     Raises:
         ConfigError: If it does not answer.
     """
-    from dartsim.config.sections.desktop import ScoringConfig
     from dartsim.core.errors import ScoreUnavailable
-    from dartsim.real.scoring.opening import open_pool
+    from dartsim.real.scoring.container import open_pool
 
     async def ask() -> ScorerFacts:
-        async with open_pool(home, ScoringConfig(sandboxes=1)) as pool:
+        async with open_pool(home, size=1) as pool:
             return await pool.facts()
 
     try:

@@ -181,7 +181,7 @@ def check_engine() -> Check:
 
     async def ask() -> EngineInfo:
         # No port is published: binding everywhere only spares settings that binding elsewhere needs.
-        async with DockerHost(DockerHostConfig(bind="0.0.0.0", call_seconds=10.0)) as host:
+        async with DockerHost(DockerHostConfig(bind="0.0.0.0")) as host:
             return await host.info()
 
     try:

@@ -172,7 +172,7 @@ class DesktopState(ComponentState):
         "scoring queue",
         "#c7d68a",
         "idle: waits for a free sandbox to be scored in",
-        ("a sandbox for its score", "a score that ends; desktop.scoring.sandboxes is their number"),
+        ("a sandbox for its score", "a score that ends; there is one sandbox per core"),
     )
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,9 @@ from dartsim.core.snapshots import REVERT_KEY, snapshot_key, snapshots_of
 from dartsim.core.time_limit import TimeLimit
 from dartsim.core.types import Observation, StepResult, Task
 from dartsim.rollout.snapshot_library import BOOTED, SavedState, SnapshotLibrary
+
+MAX_CHANGED = 0.001
+"""Share of the pixels in which the first screenshot may differ from the saved state's; with more the desktop boots."""
 
 
 class RevertingProvider:
@@ -168,7 +170,7 @@ class RevertingDesktop:
     async def _begin(self, task: Task, seed: int) -> Observation:
         """Begin an attempt in the best state that there is for it."""
         owner = self._owner
-        snapshots = None if must_boot(owner.config, task) else snapshots_of(self._env)
+        snapshots = None if must_boot(task) else snapshots_of(self._env)
         if snapshots is None:
             return await self._booted(task, seed)
         library = owner.library(snapshots.host)
@@ -215,7 +217,7 @@ class RevertingDesktop:
 
     async def _resumed(self, library: SnapshotLibrary, state: SavedState, task: Task, seed: int) -> Observation | None:
         """Begin an attempt in a saved state; return None if the desktop did not return to it."""
-        counts, config = self._owner.counts, self._owner.config.snapshots
+        counts = self._owner.counts
         snapshots = snapshots_of(self._env)
         assert snapshots is not None
         self._fresh = False
@@ -237,7 +239,7 @@ class RevertingDesktop:
         good = True
         if state.shown is not None:
             before, after = state.shown.screenshot, shown.screenshot
-            good = await asyncio.to_thread(changed_share, before, after, config.masks) <= config.max_changed
+            good = await asyncio.to_thread(changed_share, before, after) <= MAX_CHANGED
         library.restored(state, good=good)
         if not good:
             counts["revert/changed"] += 1
@@ -261,26 +263,21 @@ class RevertingDesktop:
         return True
 
 
-def must_boot(config: DesktopConfig, task: Task) -> bool:
+def must_boot(task: Task) -> bool:
     """Return whether a task's set-up must not be shared."""
-    return task.id in config.boot_tasks or task.domain in config.boot_tasks or task.spec.get(REVERT_KEY) == "boot"
+    return task.spec.get(REVERT_KEY) == "boot"
 
 
-def changed_share(before: Any, after: Any, masks: Sequence[tuple[int, int, int, int]] = ()) -> float:
-    """Return the share of pixels in which two screenshots differ, outside of ``masks``.
+def changed_share(before: Any, after: Any) -> float:
+    """Return the share of pixels in which two screenshots differ.
 
     Args:
         before: A screenshot, uint8 [height, width, 3] or what ``np.asarray`` makes one; or None.
         after: Another one; all of it differs if it has another shape.
-        masks: Regions that do not count: left, top, right, bottom in pixels.
     """
     if before is after:
         return 0.0
     one, other = np.asarray(before), np.asarray(after)
     if one.shape != other.shape:
         return 1.0
-    changed = (one != other).any(axis=-1)
-    counted = np.ones_like(changed)
-    for left, top, right, bottom in masks:
-        counted[top:bottom, left:right] = False
-    return float(changed[counted].mean()) if counted.any() else 0.0
+    return float((one != other).any(axis=-1).mean())

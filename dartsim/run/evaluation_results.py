@@ -40,7 +40,7 @@ MEASURED = {
         *("max_new_tokens", "temperature", "call_user_waits", "max_images", "images_after_cut", "max_texts"),
     ),
     "desktop": (
-        *("width", "height", "action_pause_seconds", "settle", "max_settle_seconds", "wait_seconds", "ready"),
+        *("width", "height", "settle", "max_settle_seconds", "wait_seconds", "ready"),
         *("max_ready_seconds", "evaluate_wait_seconds", "typing"),
     ),
 }

@@ -6,13 +6,12 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from dartsim.config.sections.desktop import ScoringConfig
 from dartsim.core.errors import ConfigError, ScoreUnavailable, cause_of
 from dartsim.core.rewards import all_equal
 from dartsim.core.types import MetricRecord
 from dartsim.real.scoring.archive import SCORES, ScoreArchive
+from dartsim.real.scoring.container import open_pool
 from dartsim.real.scoring.evaluator_venv import default_home
-from dartsim.real.scoring.opening import open_pool
 from dartsim.real.scoring.pool import SandboxPool
 from dartsim.run.resume import stored_config
 from dartsim.store.backends import store_backend
@@ -47,16 +46,13 @@ def rescore(folder: Path) -> list[Rescored]:
     stored = store_backend(where).scores(where, folder)
     if not stored:
         raise ConfigError(f"{folder} has no attempt that was scored on a real desktop")
-    settings = config.desktop.scoring
-    if settings.sandbox == "process":  # the run may be somebody else's, and its answers were not looked at
-        settings = settings.replace(sandbox="auto")
-    return asyncio.run(_rescore(stored, ScoreArchive(folder / SCORES), settings))
+    return asyncio.run(_rescore(stored, ScoreArchive(folder / SCORES)))
 
 
-async def _rescore(stored: list[StoredScore], archive: ScoreArchive, settings: ScoringConfig) -> list[Rescored]:
+async def _rescore(stored: list[StoredScore], archive: ScoreArchive) -> list[Rescored]:
     home = default_home() if any("desktop-env" in each.record.scorer for each in stored) else None
     metrics = [(each.attempt, each.task, metric) for each in stored for metric in each.record.metrics]
-    async with open_pool(home, settings) as pool:
+    async with open_pool(home) as pool:
         return await asyncio.gather(*(_again(pool, archive, *metric) for metric in metrics))
 
 

@@ -24,6 +24,11 @@ from dartsim.real.containers.errors import (
     start_fault,
 )
 
+CONNECT_SECONDS, CALL_SECONDS = 5.0, 60.0
+"""Time limits for reaching an engine, and of one call."""
+CONCURRENT_CALLS = 8
+"""Calls of an engine at the same time, beside starts."""
+
 Connect = Callable[[DockerHostConfig], Any]
 """Opens a client of the ``docker`` package, or a fake."""
 
@@ -47,8 +52,8 @@ def connect(settings: DockerHostConfig) -> Any:
         check_reachable(settings)
         return docker.from_env(
             environment=environment,
-            timeout=settings.call_seconds,
-            max_pool_size=settings.concurrent_starts + settings.concurrent_calls,
+            timeout=CALL_SECONDS,
+            max_pool_size=settings.concurrent_starts + CONCURRENT_CALLS,
             # The user's own ssh, with its configuration and agent.
             use_ssh_client=settings.target.startswith("ssh://"),
         )
@@ -94,7 +99,7 @@ def check_reachable(settings: DockerHostConfig) -> None:
     """Check that something listens at the engine's address; what ``ssh://`` reaches is left to ssh.
 
     Takes some 50 µs on this machine; the ``docker`` package leaks a socket each time nothing answers. It also waits
-    ``call_seconds`` for a machine that is out of reach.
+    ``CALL_SECONDS`` for a machine that is out of reach.
 
     Raises:
         OSError: If nothing listens.
@@ -104,10 +109,10 @@ def check_reachable(settings: DockerHostConfig) -> None:
         url = DEFAULT_URL
     if url and url.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(settings.connect_seconds)
+            connection.settimeout(CONNECT_SECONDS)
             connection.connect("/" + url.removeprefix("unix://").lstrip("/"))
     elif url and (parts := urlsplit(url)).port is not None and not url.startswith("ssh://"):
-        socket.create_connection((parts.hostname or "", parts.port), settings.connect_seconds).close()
+        socket.create_connection((parts.hostname or "", parts.port), CONNECT_SECONDS).close()
 
 
 def look_up(settings: DockerHostConfig) -> str:

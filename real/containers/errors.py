@@ -186,18 +186,16 @@ def _image_advice(engine: str, image: str) -> str:
     """Return how to get an image: ours is in no registry, and its tag says how it is built."""
     if not image.startswith(f"{OWN_REPOSITORY}:"):
         return f"fetch it with `docker pull {image}`"
-    variant, *more = image.partition(":")[2].split("-")
+    variant = image.partition(":")[2].split("-")[0]
     if variant == "skeleton" and urlsplit(engine).hostname not in (None, *LOOPBACK):
         return (
             'a skeleton only runs on the machine whose /usr it mounts: set desktop.variant = "full", and build that '
             f"with `dartsim desktop build --variant full --host {engine}`"
         )
-    options = "".join(
-        [f" --variant {variant}" * (variant != "skeleton"), " --office" * ("office" in more), f" --host {engine}"]
-    )
+    option = "" if variant == "skeleton" else f" --variant {variant}"
     return (
-        f"build it with `dartsim desktop build{options}`; its name has a hash of what it is made of, which changes "
-        "with dartsim and with this machine's files"
+        f"build it with `dartsim desktop build{option} --host {engine}`; its name has a hash of what it is "
+        "made of, which changes with dartsim and with this machine's files"
     )
 
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from dartsim.config.schema import DockerHostConfig
 from dartsim.real.containers.container import Container
-from dartsim.real.containers.engine import Connect, EngineInfo, check_reachable, connect, describe
+from dartsim.real.containers.engine import (
+    CALL_SECONDS,
+    CONCURRENT_CALLS,
+    Connect,
+    EngineInfo,
+    check_reachable,
+    connect,
+    describe,
+)
 from dartsim.real.containers.errors import DockerHung, DockerLost, HostClosed, call_fault, start_fault
 from dartsim.real.containers.launch import Launch, Started
-from dartsim.real.containers.leases import EngineClock, LeaseRecord, container_labels
-from dartsim.real.containers.owner import new_owner, retire
+from dartsim.real.containers.owner import new_owner, owner_labels, retire
 from dartsim.real.containers.reaper import count_ours, reap, remove_container, remove_volumes
 from dartsim.real.containers.spec import ContainerSpec
 
@@ -24,15 +31,19 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+SWEEP_SECONDS = 30.0
+"""Interval between checks for lost containers."""
+CANCEL_SECONDS = 10.0
+"""How long a canceled start waits for its clean-up, which then continues in the background."""
 CLOSE_TRIES = 3
 """Sweeps at the end; the next reaper removes what is then left."""
 
 
 class DockerHost:
-    """One engine: starts containers, keeps their leases alive, removes them.
+    """One engine: starts containers and removes them.
 
     The ``docker`` package blocks, so that its calls run in threads of this host: ``concurrent_starts`` for starts,
-    ``concurrent_calls`` for everything else. Further starts wait.
+    ``CONCURRENT_CALLS`` for everything else. Further starts wait.
 
     Every container counts against the capacity from before it is made until it is known to be gone (``num_held``).
     Invariant: every container with this host's owner label is held, or the next sweep removes it; after ``close``
@@ -63,21 +74,17 @@ class DockerHost:
         self._check_reachable = check_reachable
         self._client: Any = None
         self._connect_lock = threading.Lock()
-        self._renew_lock = threading.Lock()
-        self._clock = EngineClock()
-        self._record = LeaseRecord(self.owner, run=run, lease_seconds=self.settings.lease_seconds)
-        self._recorded = False
         self._held: set[str] = set()
         self._lost: set[str] = set()
         self._launches: dict[str, tuple[Launch, Future[Started | None]]] = {}
         self._removals: dict[str, asyncio.Task[None]] = {}
-        self._heartbeat: asyncio.Task[None] | None = None
+        self._sweeps: asyncio.Task[None] | None = None
         self._number = 0
         self._closing = False
         self._closed: asyncio.Task[None] | None = None
         name = f"docker-{self.owner.token}"
         self._starts = ThreadPoolExecutor(self.settings.concurrent_starts, thread_name_prefix=f"{name}-start")
-        self._calls = ThreadPoolExecutor(self.settings.concurrent_calls, thread_name_prefix=name)
+        self._calls = ThreadPoolExecutor(CONCURRENT_CALLS, thread_name_prefix=name)
 
     def __repr__(self) -> str:
         return f"<DockerHost {self.settings.target}: {self.num_held} of {self.settings.max_desktops}>"
@@ -99,8 +106,8 @@ class DockerHost:
         """
         if self._closing:
             raise HostClosed(f"{self.settings.target}: the host was closed; start slot {slot} on another")
-        if self._heartbeat is None:
-            self._heartbeat = asyncio.create_task(self._beat(), name=f"leases on {self.settings.target}")
+        if self._sweeps is None:
+            self._sweeps = asyncio.create_task(self._sweep_often(), name=f"sweep {self.settings.target}")
         self._number += 1
         name = f"dartsim-{self.owner.token}-slot{slot}-{self._number}"
         launch = Launch(
@@ -108,7 +115,7 @@ class DockerHost:
             self.settings,
             name=name,
             client=self._ready,
-            labels=lambda client: self._labels(client, slot),
+            labels=owner_labels(self.owner, run=self.run, slot=slot),
             volume=self._volume,
         )
         self._held.add(name)
@@ -166,8 +173,7 @@ class DockerHost:
                 self.owner,
                 # Lost ones are included: this is another try.
                 mine=lambda: self._held - self._lost,
-                now=self._clock.read(client),
-                seconds=self.settings.call_seconds,
+                seconds=CALL_SECONDS,
                 everybody=everybody,
             )
 
@@ -220,25 +226,11 @@ class DockerHost:
         self._check_reachable(self.settings)
         return self._client
 
-    def _labels(self, client: Any, slot: int) -> Mapping[str, str]:
-        self._renew(first=True)
-        lease = self._clock.now(client) + self.settings.lease_seconds
-        return container_labels(self.owner, run=self.run, slot=slot, lease=lease)
-
     def _volume(self, client: Any, short: str) -> str:
         """Return the name of a volume that our containers share, and make it if it is not there."""
         name = f"dartsim-{short}-{self.owner.token}"
-        lease = self._clock.now(client) + self.settings.lease_seconds
-        client.volumes.create(name=name, labels=container_labels(self.owner, run=self.run, slot=0, lease=lease))
+        client.volumes.create(name=name, labels=owner_labels(self.owner, run=self.run))
         return name
-
-    def _renew(self, *, first: bool = False) -> None:
-        with self._renew_lock:
-            if self._closing or (first and self._recorded):
-                return
-            client = self._ready()
-            self._record.renew(client, self._clock.read(client))
-            self._recorded = True
 
     @contextmanager
     def _call_faults(self, container: str) -> Iterator[None]:
@@ -289,12 +281,12 @@ class DockerHost:
         else:
             waiting = asyncio.wrap_future(future)
         waiting.add_done_callback(_retrieve)
-        await asyncio.wait({waiting}, timeout=self.settings.cancel_seconds)
+        await asyncio.wait({waiting}, timeout=CANCEL_SECONDS)
 
     async def _remove(self, name: str) -> None:
         def work() -> None:
             with self._call_faults(name):
-                remove_container(self._ready(), name, seconds=self.settings.call_seconds)
+                remove_container(self._ready(), name, seconds=CALL_SECONDS)
 
         try:
             await asyncio.get_running_loop().run_in_executor(self._calls, work)
@@ -311,15 +303,14 @@ class DockerHost:
         self._lost.discard(name)
         self.freed.set()
 
-    async def _beat(self) -> None:
-        """Renew the lease and remove what was lost, periodically."""
+    async def _sweep_often(self) -> None:
+        """Remove what was lost, periodically."""
         while True:
-            await asyncio.sleep(min(self.settings.renewal_seconds, self.settings.lease_seconds / 3))
+            await asyncio.sleep(SWEEP_SECONDS)
             try:
-                await self._in_thread(self._renew)
                 await self.reap()
-            except Exception as error:  # the engine may be back at the next beat
-                logger.warning("could not renew the lease on %s: %s", self.settings.target, error)
+            except Exception as error:  # the engine may be back at the next sweep
+                logger.warning("could not look for lost containers on %s: %s", self.settings.target, error)
 
     async def _quietly(self, removing: Coroutine[Any, Any, None]) -> None:
         try:
@@ -328,9 +319,9 @@ class DockerHost:
             logger.warning("%s", error)
 
     async def _close(self) -> None:
-        if self._heartbeat is not None:
-            self._heartbeat.cancel()
-            await asyncio.wait({self._heartbeat})
+        if self._sweeps is not None:
+            self._sweeps.cancel()
+            await asyncio.wait({self._sweeps})
         launches = list(self._launches.values())
         for launch, future in launches:
             launch.abandon()
@@ -361,10 +352,8 @@ class DockerHost:
 
     def _last_sweep(self) -> None:
         client = self._ready()
-        seconds = self.settings.call_seconds
-        reap(client, self.owner, mine=lambda: (), now=self._clock.now(client), seconds=seconds)
-        with self._renew_lock:
-            remove_volumes(client, self.owner)
+        reap(client, self.owner, mine=lambda: (), seconds=CALL_SECONDS)
+        remove_volumes(client, self.owner)
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *arguments: Any) -> None:

@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from dartsim.config.schema import DockerHostConfig
-from dartsim.real.containers.engine import look_up
+from dartsim.real.containers.engine import CALL_SECONDS, look_up
 from dartsim.real.containers.errors import ContainerExited, ContainerStartFailed, PortsUnknown, start_fault
 from dartsim.real.containers.reaper import remove_container
 from dartsim.real.containers.spec import ContainerSpec, create_arguments
 
 logger = logging.getLogger(__name__)
+
+PORTS_SECONDS = 10.0
+"""Longest time until an engine reports a container's published ports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Launch:
         *,
         name: str,
         client: Callable[[], Any],
-        labels: Callable[[Any], Mapping[str, str]],
+        labels: Mapping[str, str],
         volume: Callable[[Any, str], str],
     ) -> None:
         self.name = name
@@ -82,7 +85,7 @@ class Launch:
             arguments = create_arguments(
                 self._spec,
                 name=self.name,
-                labels=self._labels(client),
+                labels=self._labels,
                 bind_address=self._settings.bind,
                 volumes={short: self._volume(client, short) for short in self._spec.shared},
             )
@@ -114,14 +117,14 @@ class Launch:
             return
         try:
             # By name: the engine may have made it even if its answer was lost.
-            remove_container(client, self.name, seconds=self._settings.call_seconds)
+            remove_container(client, self.name, seconds=CALL_SECONDS)
         except Exception as error:
             self.left = True
             logger.warning("%s may be left on %s and is tried again: %s", self.name, self._settings.target, error)
 
     def _read_ports(self, container: Any) -> dict[str, int]:
         """Wait until the engine reports that the container runs and its ports."""
-        deadline = time.monotonic() + self._settings.ports_seconds
+        deadline = time.monotonic() + PORTS_SECONDS
         while True:
             self._check()
             container.reload()
@@ -136,7 +139,7 @@ class Launch:
             if time.monotonic() > deadline:
                 raise PortsUnknown(
                     f"{self._settings.target} did not publish all of the ports {dict(self._spec.ports)} of {self.name} "
-                    f"within {self._settings.ports_seconds:g} s: an internal network publishes nothing"
+                    f"within {PORTS_SECONDS:g} s: an internal network publishes nothing"
                 )
             time.sleep(0.02)
 

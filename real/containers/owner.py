@@ -1,9 +1,10 @@
-"""Who a container belongs to, and whether its owner still lives.
+"""Who a container or volume belongs to, and whether it is still wanted.
 
 An owner is one open ``DockerHost`` of one process, written as
 ``boot id : pid namespace : pid : start time of the process : token``. The first four name exactly one process, and any
-process of the same machine (same boot, same pid namespace) can tell whether it lives; the token distinguishes several
-hosts of one process. From elsewhere only a lease can tell (``leases``).
+process of the same machine (same boot, same pid namespace) can tell whether it lives: a living one keeps what it owns,
+however long it was stopped; a dead one has lost it. The token distinguishes several hosts of one process. An owner that
+cannot be checked (another machine, another boot) keeps it for ``LEASE_SECONDS`` after it was made.
 """
 
 from __future__ import annotations
@@ -11,11 +12,18 @@ from __future__ import annotations
 import os
 import threading
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from dartsim.real.processes import PROC, boot_id, pid_namespace, process_lives, process_start
+
+OWNER = "dartsim.owner"
+RUN = "dartsim.run"
+SLOT = "dartsim.slot"
+LEASE_SECONDS = 24 * 3600.0
+"""Longer than any container of ours is used."""
 
 
 class Life(StrEnum):
@@ -93,3 +101,15 @@ def life(owner: Owner, proc: Path = PROC) -> Life:
         with _lock:
             return Life.ALIVE if owner.token in _open else Life.GONE
     return Life.ALIVE
+
+
+def owner_labels(owner: Owner, *, run: str, slot: int = 0) -> dict[str, str]:
+    """Return the labels of a container or volume."""
+    return {OWNER: str(owner), RUN: run, SLOT: str(slot)}
+
+
+def wanted(labels: Mapping[str, str], *, age_seconds: float) -> bool:
+    """Return whether a container or volume with these labels is still wanted."""
+    owner = Owner.parse(labels[OWNER])
+    found = Life.UNKNOWN if owner is None else life(owner)
+    return found is Life.ALIVE or (found is Life.UNKNOWN and age_seconds < LEASE_SECONDS)

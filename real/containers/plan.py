@@ -54,7 +54,7 @@ def skeleton_problem(config: Config) -> tuple[str, str] | None:
     desktop = config.desktop
     if desktop.variant != "skeleton" or desktop.image is not None:
         return None
-    return machine_problem(office=desktop.office)
+    return machine_problem()
 
 
 def desktop_plan(config: Config) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Remove containers that nobody wants any more. Blocking.
 
-Only containers with our labels are considered. One stays if its owner lives or has a lease on it (``leases.wanted``).
-Of the caller's own containers, those it knows stay: the others were made by a call whose answer was lost.
+Only containers with our labels are considered. One stays if its owner wants it (``owner.wanted``). Of
+the caller's own containers, those it knows stay: the others were made by a call whose answer was lost.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection
+from datetime import datetime
 from typing import Any
 
-from dartsim.real.containers.leases import OWNER, newest_records, wanted
-from dartsim.real.containers.owner import Owner
+from dartsim.real.containers.owner import OWNER, Owner, wanted
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def count_ours(client: Any) -> int:
 
 
 def reap(
-    client: Any, me: Owner, *, mine: Callable[[], Collection[str]], now: float, seconds: float, everybody: bool = False
+    client: Any, me: Owner, *, mine: Callable[[], Collection[str]], seconds: float, everybody: bool = False
 ) -> int:
     """Remove unwanted containers and volumes, and return the number of containers removed.
 
@@ -57,29 +57,28 @@ def reap(
         me: The caller.
         mine: Returns the names of the containers that the caller holds or is starting. A name must be in it before
             its container is made; it is called after the engine, so that a starting one never counts as lost.
-        now: Engine time, seconds since 1970.
         seconds: Longest wait for one removal.
         everybody: Also remove wanted containers, except the caller's own.
     """
-    volumes = _volumes(client)
-    records = newest_records(volume["Labels"] for volume in volumes)
+    now = datetime.fromisoformat(client.info()["SystemTime"]).timestamp()  # by the engine's clock, as all ages
     containers = _containers(client)
     held = mine()
     removed = 0
     for container in containers:
         labels, name = container["Labels"], container["Names"][0].lstrip("/")
-        keep = name in held if labels[OWNER] == str(me) else wanted(labels, records, now) and not everybody
+        wanted_there = wanted(labels, age_seconds=now - container["Created"]) and not everybody
+        keep = name in held if labels[OWNER] == str(me) else wanted_there
         if not keep:
             removed += _remove(client, container["Id"], name, seconds)
-    for volume in volumes:
-        labels = volume["Labels"]
-        if labels[OWNER] != str(me) and not wanted(labels, records, now):
+    for volume in _volumes(client):
+        made = datetime.fromisoformat(volume["CreatedAt"]).timestamp()
+        if volume["Labels"][OWNER] != str(me) and not wanted(volume["Labels"], age_seconds=now - made):
             _remove_volume(client, volume["Name"])
     return removed
 
 
 def remove_volumes(client: Any, me: Owner) -> None:
-    """Remove the caller's own volumes: lease records, and what its containers shared."""
+    """Remove the caller's own volumes, which its containers shared."""
     for volume in _volumes(client):
         if volume["Labels"][OWNER] == str(me):
             _remove_volume(client, volume["Name"])

@@ -10,6 +10,8 @@ from typing import Any
 from dartsim.config.schema import DesktopConfig
 from dartsim.core.errors import ConfigError
 
+MAX_PIDS = 4096
+"""Processes and threads of a desktop; QEMU of OSWorld's image has several hundred."""
 _NONE: Mapping[str, str] = {}
 
 
@@ -38,7 +40,7 @@ class ContainerLimits:
 
 def container_limits(desktop: DesktopConfig) -> ContainerLimits:
     """Return the limits of a configured desktop's container."""
-    return ContainerLimits(memory_mib=desktop.memory_mib, cpus=desktop.cpus, pids=desktop.pids, shm_mib=desktop.shm_mib)
+    return ContainerLimits(memory_mib=desktop.memory_mib, cpus=desktop.cpus, pids=MAX_PIDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,7 @@ _INSTALL_SECONDS = 300.0
 DEFAULT_MIRROR = "http://deb.debian.org/debian"
 
 
-def image_name(variant: Variant, *, office: bool = False) -> str:
+def image_name(variant: Variant) -> str:
     """Return the name of the image that today's recipe makes, with a hash of all that goes into it.
 
     Raises:
@@ -58,18 +58,17 @@ def image_name(variant: Variant, *, office: bool = False) -> str:
     entries = own_entries(variant)
     packages: tuple[str, ...] = ()
     if variant == "skeleton":
-        entries += machine_entries(office=office)
+        entries += machine_entries()
     else:
-        packages = all_packages(variant, office=office)
+        packages = all_packages(variant)
     digest = digest_of(entries, python=PYTHON_PACKAGES, debian=packages, suite=SUITE, settings=changes(variant))
-    return f"{OWN_REPOSITORY}:{variant}{'-office' if office else ''}-{digest}"
+    return f"{OWN_REPOSITORY}:{variant}-{digest}"
 
 
 async def build(
     variant: Variant = "skeleton",
     settings: DockerHostConfig | None = None,
     *,
-    office: bool = False,
     again: bool = False,
     on_line: OnLine = logger.info,
 ) -> str:
@@ -79,7 +78,6 @@ async def build(
         variant: ``skeleton`` (this machine's ``/usr``, mounted), ``full`` (a Debian of its own) or ``vm`` (a virtual
             machine with one).
         settings: The engine; None is the one of DOCKER_HOST, or this machine's.
-        office: Whether LibreOffice Calc belongs to it.
         again: Whether to make it even if it is there.
         on_line: Called with each line about the progress; in another thread unless it is a skeleton.
 
@@ -87,13 +85,13 @@ async def build(
         ConfigError: If something is missing that the message names.
         EngineMissing: If no engine answers.
     """
-    return await asyncio.to_thread(_build, variant, settings or DockerHostConfig(), office, again, on_line)
+    return await asyncio.to_thread(_build, variant, settings or DockerHostConfig(), again, on_line)
 
 
-def _build(variant: Variant, settings: DockerHostConfig, office: bool, again: bool, on_line: OnLine) -> str:
+def _build(variant: Variant, settings: DockerHostConfig, again: bool, on_line: OnLine) -> str:
     if variant == "skeleton" and not settings.local:
         raise ConfigError(f"a skeleton needs this machine's /usr, and the engine is {settings.target}: build `full`")
-    name = image_name(variant, office=office)
+    name = image_name(variant)
     client = connect(settings)
     try:
         if not again and client.api.images(name=name):
@@ -102,28 +100,28 @@ def _build(variant: Variant, settings: DockerHostConfig, office: bool, again: bo
         on_line(f"making {name}")
         put = functools.partial(_import, client, name, changes(variant))
         if variant == "skeleton":
-            _make_skeleton(put, office, on_line)
+            _make_skeleton(put, on_line)
         else:
-            _make_full(variant, put, office, on_line)
+            _make_full(variant, put, on_line)
         on_line(f"made {name}")
         return name
     finally:
         client.close()
 
 
-def _make_skeleton(put: Callable[[Path], None], office: bool, on_line: OnLine) -> None:
+def _make_skeleton(put: Callable[[Path], None], on_line: OnLine) -> None:
     entries = compiled([*own_entries(), *python_entries(on_line)])
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch, "skeleton.tar")
-        archive.write_bytes(to_tar([*machine_entries(office=office), *entries]))
+        archive.write_bytes(to_tar([*machine_entries(), *entries]))
         put(archive)
 
 
-def _make_full(variant: Variant, put: Callable[[Path], None], office: bool, on_line: OnLine) -> None:
+def _make_full(variant: Variant, put: Callable[[Path], None], on_line: OnLine) -> None:
     entries = [*own_entries(variant), *python_entries(on_line)]
     hooks = ('sh "$1/opt/dartsim/vm/disk" "$1"',) if variant == "vm" else ()
     with tempfile.TemporaryDirectory() as scratch:
-        put(make_debian(Path(scratch), to_tar(entries), all_packages(variant, office=office), on_line, hooks=hooks))
+        put(make_debian(Path(scratch), to_tar(entries), all_packages(variant), on_line, hooks=hooks))
 
 
 def _import(client: Any, name: str, settings: list[str], archive: Path) -> None:
@@ -306,8 +304,8 @@ def desktop_spec(
         desktop: Image, screen and limits; None takes the defaults.
         app: A program to start with the desktop, as a shell would read it; "" starts none.
         vnc: Whether a viewer is served: a page on the port named ``vnc``, at ``/vnc.html``.
-        warm_actions: Whether ``python -c "import pyautogui …"`` runs in a forked, warm interpreter, which takes
-            ``action_pause_seconds``, or in a new one, which always pauses 0.1 s.
+        warm_actions: Whether ``python -c "import pyautogui …"`` runs in a forked, warm interpreter, without
+            a pause after each call, or in a new one, which pauses 0.1 s.
 
     Raises:
         ConfigError: For a skeleton without ``image``, if packages are missing on this machine; for a virtual machine
@@ -317,14 +315,13 @@ def desktop_spec(
     if vnc and desktop.variant == "vm":
         raise ConfigError("the image of a virtual machine has no viewer: leave --vnc out, or take another variant")
     spec = ContainerSpec(
-        image=desktop.image or image_name(desktop.variant, office=desktop.office),
+        image=desktop.image or image_name(desktop.variant),
         environment={
             "WIDTH": str(desktop.width),
             "HEIGHT": str(desktop.height),
             "DESKTOP_APP": app,
             "VNC": str(int(vnc)),
             "WARM_ACTIONS": str(int(warm_actions)),
-            "ACTION_PAUSE_SECONDS": str(desktop.action_pause_seconds),
         },
         ports={"server": SERVER_PORT} | ({"vnc": VIEWER_PORT} if vnc else {}),
         volumes={"/usr": "/usr:ro"} if desktop.variant == "skeleton" else {},

@@ -41,9 +41,6 @@ VIEWER_PACKAGES = ("novnc", "websockify", "x11vnc")
 VM_PACKAGES = ("busybox-static", "linux-image-cloud-amd64", "qemu-system-x86", "qemu-utils")
 """What ``vm`` needs besides: one Debian serves as the guest's and as the container's."""
 
-OFFICE_PACKAGES = ("libreoffice-calc", "libreoffice-gtk3")
-"""LibreOffice Calc, for the larger variant."""
-
 PYTHON_PACKAGES = (
     "mss==10.2.0",
     "pyautogui==0.9.54",
@@ -89,8 +86,6 @@ def own_entries(variant: Variant = "full") -> list[Entry]:
     server_folder = "/opt/dartsim/dartsim/real/desktop/server"
     folders = [server_folder, "/opt/dartsim/bin", "/opt/dartsim/site"]
     homes = [HOME, f"{HOME}/Desktop", f"{HOME}/.config", f"{HOME}/.config/openbox", f"{HOME}/Documents"]
-    office = f"{HOME}/.config/libreoffice/4/user"
-    homes += [f"{HOME}/.config/libreoffice", f"{HOME}/.config/libreoffice/4", office]
     return [
         *(Entry(folder) for folder in folders),
         *(Entry(f"{server_folder}/{path.name}", path.read_bytes(), mode=0o644) for path in server),
@@ -101,7 +96,6 @@ def own_entries(variant: Variant = "full") -> list[Entry]:
         Entry("/opt/dartsim/bin/python", link="/usr/bin/python3"),
         *(Entry(folder, owner=USER_ID) for folder in homes),
         Entry(f"{HOME}/.config/openbox/rc.xml", _read("rc.xml"), mode=0o644, owner=USER_ID),
-        Entry(f"{office}/registrymodifications.xcu", _read("registrymodifications.xcu"), mode=0o644, owner=USER_ID),
         Entry(f"{HOME}/.config/mimeapps.list", _read("mimeapps.list"), mode=0o644, owner=USER_ID),
         *(
             Entry(f"/opt/dartsim/vm/{name}", _read(f"vm-{name}"), mode=mode)
@@ -111,13 +105,13 @@ def own_entries(variant: Variant = "full") -> list[Entry]:
     ]
 
 
-def all_packages(variant: Variant = "full", *, office: bool = False) -> tuple[str, ...]:
+def all_packages(variant: Variant = "full") -> tuple[str, ...]:
     """Return every Debian package of an image with a Debian of its own.
 
     A virtual machine has no viewer.
     """
     more = VM_PACKAGES if variant == "vm" else VIEWER_PACKAGES
-    return (*PACKAGES, *more, *(OFFICE_PACKAGES if office else ()))
+    return (*PACKAGES, *more)
 
 
 def digest_of(entries: Iterable[Entry], **facts: object) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dartsim.core.errors import ConfigError
-from dartsim.real.desktop.recipe import HOME, OFFICE_PACKAGES, PACKAGES, USER_ID, Entry
+from dartsim.real.desktop.recipe import HOME, PACKAGES, USER_ID, Entry
 
 _COPIED = (
     "/etc/X11",
@@ -23,7 +23,6 @@ _COPIED = (
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",
-    "/etc/libreoffice",
     "/etc/localtime",
     "/etc/mime.types",
     "/etc/nsswitch.conf",
@@ -48,10 +47,9 @@ _FOLDERS = ("/dev", "/etc", "/mnt", "/proc", "/root", "/run", "/srv", "/sys", "/
 _SEARCHED = "/usr/bin:/usr/sbin:/usr/libexec"
 
 
-def missing_packages(*, office: bool = False) -> list[str]:
+def missing_packages() -> list[str]:
     """Return the Debian packages that a skeleton needs and this machine lacks, judging by their programs."""
-    needed = _NEEDED | ({"soffice": OFFICE_PACKAGES[0]} if office else {})
-    missing = {package for program, package in needed.items() if shutil.which(program, path=_SEARCHED) is None}
+    missing = {package for program, package in _NEEDED.items() if shutil.which(program, path=_SEARCHED) is None}
     site = Path("/usr/lib/python3/dist-packages")
     modules = ("gi", "PIL", "flask", "waitress", "Xlib")
     missing |= {f"python3-{module.lower()}" for module in modules if not (site / module).exists()}
@@ -64,27 +62,26 @@ def missing_packages(*, office: bool = False) -> list[str]:
     return sorted(missing)
 
 
-def machine_problem(*, office: bool = False) -> tuple[str, str] | None:
+def machine_problem() -> tuple[str, str] | None:
     """Return why no skeleton can be made on this machine and what to do about it, or None if one can."""
-    missing = missing_packages(office=office)
+    missing = missing_packages()
     if missing:
-        everything = (*PACKAGES, *(OFFICE_PACKAGES if office else ()))
         return (
             f"a skeleton desktop runs on this machine's own programs, and {', '.join(missing)} are missing",
-            f"type `apt-get install --no-install-recommends {' '.join(everything)}`, or build the full image",
+            f"type `apt-get install --no-install-recommends {' '.join(PACKAGES)}`, or build the full image",
         )
     if not Path("/bin").is_symlink():
         return "/bin of this machine is no link into /usr, which a skeleton is made of", "build the full image"
     return None
 
 
-def machine_entries(*, office: bool = False) -> list[Entry]:
+def machine_entries() -> list[Entry]:
     """Return the part of a skeleton that comes from this machine.
 
     Raises:
         ConfigError: If packages are missing, or ``/bin`` is no link into ``/usr``.
     """
-    if (problem := machine_problem(office=office)) is not None:
+    if (problem := machine_problem()) is not None:
         raise ConfigError(": ".join(problem))
     links = [Entry(link, link=str(Path(link).readlink())) for link in _LINKS if Path(link).is_symlink()]
     copied = [entry for top in _COPIED for entry in _copies(Path(top))]

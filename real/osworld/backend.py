@@ -32,10 +32,9 @@ try:
     from dartsim.real.osworld.snapshots import SavedStates
     from dartsim.real.osworld.transport import OSWORLD_SERVER, OWN_SERVER
     from dartsim.real.scoring.archive import SCORES, ScoreArchive
+    from dartsim.real.scoring.container import open_pool
     from dartsim.real.scoring.evaluator_venv import default_home
-    from dartsim.real.scoring.opening import choose, open_pool
     from dartsim.real.scoring.pool import SandboxPool
-    from dartsim.real.scoring.sandbox import SandboxKind
     from dartsim.real.scratch import scratch_folder
 except ModuleNotFoundError as missing:
     raise ConfigError(f"real desktops need {missing.name}, which is not installed: {install_command('real')}") from None
@@ -104,20 +103,12 @@ async def open_scorer_pool(config: Config, tasks: Sequence[Task]) -> AsyncIterat
     """Provide the sandboxes that score tasks, all started: by ``desktop-env`` if one of them needs it.
 
     Raises:
-        ConfigError: If there is no sandbox for ``desktop-env``, or it is not installed.
+        ConfigError: If ``desktop-env`` is not installed.
+        EngineMissing: If no Docker engine answers.
         TaskFileError: If a task cannot be set up or scored.
     """
-    theirs = [task.id for task in tasks if needs_desktop_env(task)]
-    inside = config.backend.desktops == "osworld" or bool(theirs)
-    settings = config.desktop.scoring
-    if inside and await choose(settings.sandbox) is SandboxKind.PROCESS:
-        raise ConfigError(
-            f"desktop-env scores {', '.join(theirs[:5])}{', …' if theirs[5:] else ''}: it reads files of an agent, and "
-            "runs some, so that it needs a sandbox; found neither a Docker engine of this machine nor "
-            "bubblewrap: `apt-get install bubblewrap`, or start an engine"
-        )
-    home = default_home() if inside else None
-    async with open_pool(home, settings) as pool:
+    inside = config.backend.desktops == "osworld" or any(map(needs_desktop_env, tasks))
+    async with open_pool(default_home() if inside else None) as pool:
         facts = await pool.facts() if inside else None
         for task in tasks:
             check_task(task, facts)

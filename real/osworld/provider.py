@@ -33,7 +33,7 @@ LOOK_SECONDS = 2.0
 """How often the container of a desktop that boots is looked at."""
 GIVE_UP_SECONDS = 10.0
 """How long a start that failed or was cancelled waits for its clean-up, which otherwise goes on behind it: an engine
-that hangs must not keep a slot past its deadline. As long as ``DockerHostConfig.cancel_seconds``."""
+that hangs must not keep a slot past its deadline. As long as ``DockerHost`` waits."""
 
 _closing: set[asyncio.Task[None]] = set()
 """Clean-ups that go on; asyncio itself does not hold on to its tasks."""

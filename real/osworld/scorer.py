@@ -18,6 +18,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from dartsim.core.types import MetricRecord, Score, ScoreRecord, Task
@@ -26,7 +27,7 @@ from dartsim.real.osworld.errors import FetchFailed, SetupFailed, Unscored, VmBa
 from dartsim.real.osworld.getters import GETTERS
 from dartsim.real.osworld.steps import run_steps
 from dartsim.real.scoring.archive import ScoreArchive
-from dartsim.real.scoring.bubblewrap import ProcessLauncher
+from dartsim.real.scoring.container import open_pool
 from dartsim.real.scoring.pool import SandboxPool
 from dartsim.real.scoring.relay import desktop_relay
 from dartsim.real.scoring.sandbox import FileInput, GetterValue, ScoreFault, SupervisedSandbox
@@ -55,20 +56,16 @@ class Scorer:
     """Scores desktops. One serves any number of them.
 
     Args:
-        pool: Where metrics run; by default one of its own, with our own metrics only, which ``aclose`` ends.
+        pool: Where metrics run; by default a sandbox of its own, with our own metrics only, which starts with the first
+            score that needs it; ``aclose`` ends it.
         archive: Keeps what was scored; by default only hashes are taken.
     """
 
     def __init__(self, pool: SandboxPool | None = None, archive: ScoreArchive | None = None) -> None:
         self._pool = pool
         self._archive = archive or ScoreArchive(None)
-        self._owned: SandboxPool | None = None
-
-    @property
-    def pool(self) -> SandboxPool:
-        if self._pool is None:
-            self._pool = self._owned = SandboxPool(ProcessLauncher())
-        return self._pool
+        self._owned = AsyncExitStack()
+        self._opening = asyncio.Lock()
 
     async def score(self, task: Task, client: VmClient, where: TaskFolder, *, last_action: str | None) -> Score:
         """Return the score of a desktop's present state, in [0, 1].
@@ -89,19 +86,24 @@ class Scorer:
                 f"task {task.id}: the evaluator gave {value}, wanted a number in [0, 1]", cause="score_out_of_range"
             )
         by_action = is_infeasible(task) or last_action == FAIL
-        scorer = "the last action" if by_action else (await self.pool.facts()).scorer
+        scorer = "the last action" if by_action else (await (await self._sandboxes()).facts()).scorer
         return Score(value, ScoreRecord(scorer, loop.time() - began, tuple(metrics)))
 
     async def aclose(self) -> None:
-        if self._owned is not None:
-            await self._owned.close()
-            self._pool = self._owned = None
+        await self._owned.aclose()
 
     async def __aenter__(self) -> Scorer:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
+
+    async def _sandboxes(self) -> SandboxPool:
+        async with self._opening:
+            if self._pool is None:
+                self._pool = await self._owned.enter_async_context(open_pool(None, size=1))
+                self._owned.callback(setattr, self, "_pool", None)
+            return self._pool
 
     async def _score(
         self, task: Task, client: VmClient, where: TaskFolder, last_action: str | None, metrics: list[MetricRecord]
@@ -181,7 +183,7 @@ class Scorer:
         return score
 
     async def _run(self, name: str, arguments: Sequence[Any], options: Config) -> float:
-        score = await self.pool.run(lambda sandbox: sandbox.metric(name, arguments, options))
+        score = await (await self._sandboxes()).run(lambda sandbox: sandbox.metric(name, arguments, options))
         if not (math.isfinite(score) and 0.0 <= score <= 1.0):
             raise Unscored(f"metric {name} gave {score}, wanted a number in [0, 1]", cause="score_out_of_range")
         return score
@@ -243,7 +245,7 @@ class Scorer:
             async with desktop_relay(ports, sandbox.link, sandbox.inside) as sockets:
                 return await sandbox.getter(kind, config, sockets, address.token)
 
-        return await self.pool.run(call)
+        return await (await self._sandboxes()).run(call)
 
     async def _postconfig(self, evaluator: Config, client: VmClient, where: TaskFolder) -> bool:
         """Carry out the steps before scoring; return whether the agent has left nothing to do them with."""

@@ -13,8 +13,8 @@ from dartsim.core.errors import ConfigError, DartsimError, TaskFileError
 from dartsim.core.types import Task
 from dartsim.envs.tasks import is_forgeable, load_suite
 from dartsim.real.osworld.coverage import coverage, needs_desktop_env
+from dartsim.real.scoring.container import open_pool
 from dartsim.real.scoring.evaluator_venv import default_home, other_version
-from dartsim.real.scoring.opening import open_pool
 from dartsim.real.scoring.sandbox import ScorerFacts
 
 logger = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ def evaluator_facts(config: Config, tasks: Sequence[Task]) -> ScorerFacts | None
         raise ConfigError(f"there is no evaluator in {home}; install it with `dartsim desktop evaluator`")
 
     async def ask() -> ScorerFacts:
-        async with open_pool(home, config.desktop.scoring.replace(sandboxes=1)) as pool:
+        async with open_pool(home, size=1) as pool:
             return await pool.facts()
 
     return asyncio.run(ask())

@@ -1,8 +1,8 @@
 """Scores are computed in sandboxes: files and options go in, one number comes out.
 
-A sandbox (``sandbox.py``) is a supervisor (``sandboxed/``) that ``container.py`` starts on a
-Docker engine, or ``bubblewrap.py`` where there is none; ``SandboxPool`` lends several of them, and ``relay.py`` lets a
-getter reach its desktop. ``docs/security.md`` says what is trusted.
+A sandbox (``sandbox.py``) is a supervisor (``sandboxed/``) that ``container.py`` starts on a Docker engine;
+``SandboxPool`` lends several of them, and ``relay.py`` lets a getter reach its desktop.
+``docs/security.md`` says what is trusted.
 """
 
 from dartsim.real.scoring.pool import SandboxPool

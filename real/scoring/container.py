@@ -1,4 +1,4 @@
-"""Sandboxes as containers on this machine's Docker engine.
+"""Sandboxes as containers on this machine's Docker engine, and ``open_pool``, which provides some for a run.
 
 The image holds links, a user and our supervisor; ``/usr``, the interpreter and the evaluator's environment are mounted
 read-only from this machine, whose engine it has to be.
@@ -10,52 +10,100 @@ import asyncio
 import hashlib
 import io
 import os
+import sys
 import tarfile
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from dartsim.config.sections.desktop import DockerHostConfig, ScoringConfig
+from dartsim.config.sections.desktop import DockerHostConfig
 from dartsim.core.errors import ConfigError, EnvStartFailed
 from dartsim.real.containers.engine import connect
 from dartsim.real.containers.host import DockerHost
 from dartsim.real.containers.spec import ContainerLimits, ContainerSpec
-from dartsim.real.scoring.bubblewrap import ENVIRONMENT, INSIDE, SCORING, SCRATCH, functions_of
-from dartsim.real.scoring.sandbox import (
-    CODE,
-    MAX_PIDS,
-    LaunchedSupervisor,
-    SandboxKind,
-    ScoreFault,
-    supervisor_command,
-)
+from dartsim.real.scoring.evaluator_venv import python_of
+from dartsim.real.scoring.pool import SandboxPool
+from dartsim.real.scoring.sandbox import CODE, LaunchedSupervisor, ScoreFault, ScoreLimits, supervisor_command
 
+INSIDE, SCORING, SCRATCH, EVALUATOR = "/driver", "/scoring", "/scratch", "/evaluator"
+ENVIRONMENT = {
+    **{"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "HOME": SCRATCH, "TMPDIR": SCRATCH},
+    "PYTHONMALLOC": "malloc",  # one heap, which fits into huge pages: see the supervisor
+}
 REPOSITORY = "dartsim/scorer"
 NOBODY = 65534
 MAX_INODES = 20_000
+MAX_PIDS = 64
+"""Processes and threads of a sandbox."""
 LOADED_MIB = 512
 """Memory of the loaded functions, MiB."""
 _FOLDERS = ("dev", "driver", "etc", "evaluator", "proc", "scoring", "scratch", "sys", "usr")
 _COPIED = ("/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types")
 
 
-class ContainerLauncher:
-    """Starts supervisors in containers.
+@asynccontextmanager
+async def open_pool(
+    home: Path | None,
+    *,
+    size: int | None = None,
+    limits: ScoreLimits = ScoreLimits(),  # noqa: B008 - frozen
+) -> AsyncIterator[SandboxPool]:
+    """Provide sandboxes; at the end none is left.
+
+    Args:
+        home: The evaluator's environment; None for our own metrics.
+        size: How many; by default one per core.
+        limits: What a call may use.
 
     Raises:
-        ConfigError: If the engine is another machine's, or there is no such environment.
+        ConfigError: If the evaluator is not installed, or the engine is another machine's.
+        EngineMissing: If no engine answers.
+        ScoreFault: If no sandbox starts.
     """
+    size = size or SandboxPool.default_size()
+    engine = DockerHostConfig(max_desktops=size + 1, concurrent_starts=2)
+    if not engine.local:
+        raise ConfigError(f"scores want an engine of this machine, found {engine.target}")
+    host = DockerHost(engine, run="scoring")
+    try:
+        launcher = ContainerLauncher(host, home, limits)
+        await host.reap()
+        async with SandboxPool(launcher, size=size) as pool:
+            yield pool
+    finally:
+        await host.close()
 
-    kind = SandboxKind.CONTAINER
+
+def functions_of(home: Path | None) -> tuple[list[str], dict[str, str]]:
+    """Return the interpreter inside with its options, and the folders that it reads beside ``/usr``: path here, inside.
+
+    Raises:
+        ConfigError: If there is no such environment.
+    """
+    python = Path(sys.executable) if home is None else python_of(home)
+    real = python.resolve()
+    base = real.parent.parent
+    folders = {} if base.is_relative_to("/usr") else {str(base): str(base)}  # links lead to it by this path
+    if home is None:
+        return [str(real), "-I", "-S"], folders
+    return [f"{EVALUATOR}/bin/python", "-s"], {**folders, str(home.resolve()): EVALUATOR}
+
+
+class ContainerLauncher:
+    """Starts supervisors in containers of this machine's engine.
+
+    Raises:
+        ConfigError: If there is no such environment.
+    """
 
     def __init__(
         self,
         host: DockerHost,
         home: Path | None,
-        limits: ScoringConfig = ScoringConfig(),  # noqa: B008 - frozen
+        limits: ScoreLimits = ScoreLimits(),  # noqa: B008 - frozen
     ) -> None:
-        if not host.settings.local:
-            raise ConfigError(f"scores want an engine of this machine, found {host.settings.target}")
         self.limits = limits
         self._host = host
         self._python, self._folders = functions_of(home)

@@ -14,11 +14,9 @@ import shutil
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from dartsim.config.sections.desktop import ScoringConfig
 from dartsim.core.errors import ScoreUnavailable
 from dartsim.envs.tasks import FORGEABLE_METRICS
 from dartsim.real.scoring.sandboxed import wire
@@ -35,8 +33,6 @@ CONNECT_SECONDS = 30.0
 """Longest time until a supervisor that was started connects."""
 START_SECONDS = 120.0
 """Longest time until the functions are loaded."""
-MAX_PIDS = 64
-"""Processes and threads of a sandbox."""
 MAX_INPUT_MIB, MAX_REPLY_MIB = 256, 64
 """Files and values of one call, MiB, and those that a getter returns; more is a fault."""
 CODE = Path(wire.__file__).parent
@@ -58,13 +54,23 @@ def supervisor_command(python: Sequence[str], code: str, link: str, scratch_fold
     return [*python, "-c", boot, code, f"{link}/control", scratch_folder, functions]
 
 
-class SandboxKind(StrEnum):
-    """How a sandbox is kept apart."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreLimits:
+    """What one metric, or one of desktop-env's getters, may use.
 
-    CONTAINER = "container"
-    BUBBLEWRAP = "bubblewrap"
-    PROCESS = "process"
-    """Limits only: no namespaces, so that no code of an agent may run there."""
+    Attributes:
+        metric_seconds: Time of a metric.
+        getter_seconds: Time of a getter.
+        cpu_seconds: CPU time.
+        memory_mib: Memory beside what is loaded, MiB.
+        scratch_mib: Disk, including unpacked files, MiB.
+    """
+
+    metric_seconds: float = 60.0
+    getter_seconds: float = 300.0
+    cpu_seconds: int = 30
+    memory_mib: int = 1024
+    scratch_mib: int = 512
 
 
 class ScoreFault(ScoreUnavailable):
@@ -157,10 +163,9 @@ class LaunchedSupervisor:
 
 
 class Launcher(Protocol):
-    """Starts supervisors of one kind."""
+    """Starts supervisors."""
 
-    kind: SandboxKind
-    limits: ScoringConfig
+    limits: ScoreLimits
 
     async def launch(self, link: Path) -> LaunchedSupervisor:
         """Start one.
@@ -192,7 +197,6 @@ class SupervisedSandbox:
     """
 
     def __init__(self, launcher: Launcher) -> None:
-        self.kind = launcher.kind
         self.facts = ScorerFacts("")
         self.broken = False
         self._launcher = launcher
@@ -296,8 +300,6 @@ class SupervisedSandbox:
                 "cpu_seconds": limits.cpu_seconds,
                 "memory_mib": limits.memory_mib,
                 "scratch_mib": limits.scratch_mib,
-                "pids": MAX_PIDS,
-                "count_processes": self.kind is SandboxKind.BUBBLEWRAP,
                 "reply_bytes": MAX_REPLY_MIB * 2**20 if request["call"] == "getter" else 2**16,
             },
         }

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import os
 
 import pytest
-from rich.console import Console
 
 from dartsim.core.compiled import PURE_PYTHON
 from dartsim.run.prepare import prepare
@@ -14,10 +12,8 @@ from dartsim.run.simulation import run_simulation
 from experiments import speed
 from experiments.bare_simpy import BareCluster
 from experiments.isolated import isolated, peak_rss_mb
-from experiments.speed_targets import targets_of
-from experiments.speed_work import long_work
-from experiments.study import Options, recorded
-from experiments.timers import LOOPS, delays, timers_per_second
+from experiments.study import recorded
+from experiments.timers import LOOPS, timers_per_second
 
 WANTED = {
     "num_envs",
@@ -31,10 +27,6 @@ WANTED = {
 """Names that scripts read."""
 
 SMALL = speed.configuration(20, 0.5)
-
-
-def quiet() -> Options:
-    return Options(quick=True, seeds=1, console=Console(file=io.StringIO(), width=120))
 
 
 def test_one_size_is_measured_with_all_its_figures(monkeypatch):
@@ -55,7 +47,6 @@ def test_the_source_is_not_measured_twice_where_nothing_is_compiled(monkeypatch)
     row = speed.size_row(20, 0.05, [speed.one_round((20, 0.05, 0))])
     assert row["cpu_us_per_turn"] == row["plain_cpu_us_per_turn"]
     assert set(row["spread"]) == {"plain", "bare", "bare_timeouts"}
-    assert "compiled, µs" not in speed.turns_table({"compiled": False, "turns": [row]})[0]
 
 
 def test_forms_with_other_events_are_an_error(monkeypatch):
@@ -87,12 +78,12 @@ def test_a_long_run_ends_once_it_is_steady_and_keeps_the_proportions_of_its_work
 
 def test_long_work_is_counted(monkeypatch):
     monkeypatch.setattr("logging.disable", lambda level: None)
-    run = long_work(("run", speed.PRESET, speed.LONG_WORKLOAD, ["run.hours=0.2", "run.until_steady=true"]))
+    run = speed.long_work((speed.long_simulation, ["run.hours=0.2", "run.until_steady=true"]))
     assert run["simulated_hours"] == pytest.approx(0.2, rel=0.05)
     assert run["cpu_seconds_per_day"] == pytest.approx(24.0 / 0.2 * run["cpu_seconds"], rel=0.1)
     assert run["steady"] is False
     assert run["num_turns"] > 100
-    found = long_work(("fuzz", ("dart",), 2))
+    found = speed.hostile_hours(("dart",), 2)
     assert found["runs"] == 2
     assert found["simulated_hours"] > 0.1
 
@@ -107,29 +98,15 @@ def test_a_target_is_met_at_its_bound_and_unknown_without_its_figure():
         "until_steady": {"cpu_seconds": 1.0, "steady": False},
         "fuzz": {"simulated_hours_per_cpu_second": 12.0},
     }
-    found = [target["met"] for target in targets_of(figures)]
+    found = [target["met"] for target in speed.targets_of(figures)]
     assert found == [True, False, True, True, True, None, False, True, True]
-    assert [target["met"] for target in targets_of({**figures, "compiled": False})][:3] == [None, False, None]
+    assert [target["met"] for target in speed.targets_of({**figures, "compiled": False})][:3] == [None, False, None]
 
 
 def test_every_way_to_sleep_is_measured():
     rates = timers_per_second(num_tasks=10, sleeps=5, repeats=2)
     assert set(rates) == set(LOOPS)
     assert all(len(found) == 2 and min(found) > 100.0 for found in rates.values())
-
-
-def test_all_ways_sleep_the_same():
-    assert delays(3, 4) == delays(3, 4)
-
-
-def test_the_table_shows_every_loop_and_the_figure_every_size():
-    options = quiet()
-    speed.STUDY.show(recorded("speed"), options.console)
-    assert all(way in options.console.file.getvalue() for way in LOOPS)
-    pytest.importorskip("matplotlib")
-    drawn = speed.STUDY.drawn("speed")
-    assert all(f">{size}<" in drawn for size in ("40", "200", "1,000", "10,000"))
-    assert all(f">{words}<" in drawn for words in ("bare SimPy", "dartsim, everything on"))
 
 
 def test_the_bare_model_does_the_same_work():
@@ -139,11 +116,6 @@ def test_the_bare_model_does_the_same_work():
         bare = BareCluster(prepared, timeouts=timeouts)
         assert bare.run() == pytest.approx(full.recorder.hot.generated_turns, rel=0.1)
         assert bare.num_attempts == pytest.approx(full.recorder.counts["attempts"], rel=0.1)
-
-
-def test_the_bare_model_repeats_itself():
-    prepared = prepare(SMALL)
-    assert BareCluster(prepared).run() == BareCluster(prepared).run()
 
 
 def test_the_bare_model_wants_a_worker_that_is_up():

@@ -18,14 +18,14 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 import dartsim.real
-from dartsim.config.sections.desktop import ScoringConfig
 from dartsim.core.errors import DartsimError
 from dartsim.real.scoring import FileInput, SandboxPool, ScoreFault
-from dartsim.real.scoring.opening import open_pool
+from dartsim.real.scoring.container import open_pool
+from dartsim.real.scoring.sandbox import ScoreLimits
 
 HOME = os.environ.get("DARTSIM_EVALUATOR", "")
 MARK = Path("/tmp/dartsim-red-team-was-here")
-LIMITS = ScoringConfig(metric_seconds=30.0, cpu_seconds=1, memory_mib=512, scratch_mib=128)
+LIMITS = ScoreLimits(metric_seconds=30.0, cpu_seconds=1, memory_mib=512, scratch_mib=128)
 PATTERN = "^(a+)+b$"
 """Takes time exponential in the length of what it nearly matches."""
 GOLD = "the expected file"
@@ -205,7 +205,7 @@ def opened(home: Path | None, folder: Path, making: Any) -> Iterator[Scores]:
     (folder / "hostile").mkdir()
     with start_blocking_portal() as portal:
         try:
-            context = portal.wrap_async_context_manager(open_pool(home, LIMITS.replace(sandboxes=2)))
+            context = portal.wrap_async_context_manager(open_pool(home, size=2, limits=LIMITS))
             pool = context.__enter__()
         except DartsimError as error:
             pytest.skip(f"no sandbox can be started: {error}")

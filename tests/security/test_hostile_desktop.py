@@ -26,19 +26,18 @@ from dartsim.core.types import Task
 
 pytest.importorskip("httpx", reason="needs the extra `real`")
 
-from dartsim.config.sections.desktop import ScoringConfig
 from dartsim.real.osworld.client import VmClient
 from dartsim.real.osworld.fetch import DesktopAddress, Downloads, TaskFolder
 from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.osworld.transport import OWN_SERVER, Timeouts
 from dartsim.real.scoring import SandboxPool
-from dartsim.real.scoring.opening import open_pool
+from dartsim.real.scoring.container import open_pool
+from dartsim.real.scoring.sandbox import ScoreLimits
 
 HOME = os.environ.get("DARTSIM_EVALUATOR", "")
 MARK = Path("/tmp/dartsim-red-team-was-here")
 SECONDS = 10.0
-IN_DRIVER = ScoringConfig(sandbox="process", sandboxes=1)
-LIMITS = ScoringConfig(metric_seconds=20.0, getter_seconds=SECONDS, memory_mib=128, scratch_mib=64, cpu_seconds=3)
+LIMITS = ScoreLimits(metric_seconds=20.0, getter_seconds=SECONDS, memory_mib=128, scratch_mib=64, cpu_seconds=3)
 TIMEOUTS = Timeouts(connect=5.0, execute=2.0, file=2.0, accessibility=2.0, other=2.0)
 OWN = ("list_directory", "vm_command_error", "vm_command_line", "vm_file")
 """Getters of the driver that ask the desktop."""
@@ -202,21 +201,23 @@ class RedTeam:
 
 
 @contextmanager
-def opened(home: str | None, folder: Path, limits: ScoringConfig = LIMITS) -> Iterator[RedTeam]:
+def opened(home: str, folder: Path, limits: ScoreLimits = LIMITS) -> Iterator[RedTeam]:
     from anyio.from_thread import start_blocking_portal
 
-    if home == "":
+    if not home:
         pytest.skip("no environment with desktop-env in DARTSIM_EVALUATOR")
-    pools = open_pool(Path(home), limits.replace(sandboxes=4)) if home else open_pool(None, IN_DRIVER)
+    pools = open_pool(Path(home), size=4, limits=limits)
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(pools) as pool:
         yield RedTeam(pool, portal.call, folder)
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedTeam]:
+def own(own_metrics: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedTeam]:
     """Our getters run in the driver."""
-    with opened(None, tmp_path_factory.mktemp("own")) as team:
-        yield team
+    from anyio.from_thread import start_blocking_portal
+
+    with start_blocking_portal() as portal:
+        yield RedTeam(own_metrics(), portal.call, tmp_path_factory.mktemp("own"))
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +229,7 @@ def osworld(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedTeam]:
 @pytest.fixture(scope="module")
 def osworld_with_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedTeam]:
     """With memory and time for the driver of Chrome."""
-    limits = ScoringConfig(getter_seconds=60.0, scratch_mib=64)
+    limits = ScoreLimits(getter_seconds=60.0, scratch_mib=64)
     with opened(HOME, tmp_path_factory.mktemp("browser"), limits) as team:
         yield team
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from dartsim.config.sections.desktop import ScoringConfig
 from dartsim.core.errors import DartsimError
 from dartsim.core.rng import Streams
 from dartsim.core.types import Reply, Request, Score, Task, Trajectory
@@ -120,7 +119,8 @@ async def run(num_envs: int, num_attempts: int, image: str, folder: Path) -> tup
     from dartsim.real.osworld.scorer import Scorer
     from dartsim.real.osworld.settings import DesktopSettings
     from dartsim.real.osworld.transport import OWN_SERVER, Timeouts
-    from dartsim.real.scoring.opening import open_pool
+    from dartsim.real.scoring.container import open_pool
+    from dartsim.real.scoring.sandbox import ScoreLimits
     from dartsim.run.system import System
 
     overrides = (
@@ -140,11 +140,11 @@ async def run(num_envs: int, num_attempts: int, image: str, folder: Path) -> tup
             enough.set()
 
     agent = Agent()
-    limits = ScoringConfig(metric_seconds=20.0, cpu_seconds=1, scratch_mib=256)
+    limits = ScoreLimits(metric_seconds=20.0, cpu_seconds=1, scratch_mib=256)
     recorder = Recorder(asyncio.get_running_loop().time, num_envs=num_envs, num_engines=config.rollout.num_workers)
     recorder.instruments.append(Listener(attempt_ended=attempt_ended))
     host = DockerHost(DockerHostConfig(max_desktops=num_envs))
-    async with DesktopFleet([host]) as fleet, open_pool(None, limits.replace(sandboxes=2)) as pool:
+    async with DesktopFleet([host]) as fleet, open_pool(None, size=2, limits=limits) as pool:
         options = DesktopOptions(
             settings=DesktopSettings(
                 grammar="pyautogui", screen=screen, booted=Readiness(quiet_seconds=0.0), settle=0.0
@@ -203,7 +203,7 @@ def test_a_hostile_agent_on_every_slot_changes_no_score_and_no_file(
     from dartsim.real.desktop import build, missing_packages
 
     try:
-        client = connect(DockerHostConfig(call_seconds=60.0))
+        client = connect(DockerHostConfig())
     except DartsimError as error:
         pytest.skip(f"no Docker engine: {error}")
     if missing := missing_packages():

@@ -206,7 +206,7 @@ def test_what_is_logged_goes_where_python_would_write_it(capsys):
 
 
 def test_a_sandbox_gets_nothing_of_the_environment():
-    from dartsim.real.scoring.bubblewrap import ENVIRONMENT
+    from dartsim.real.scoring.container import ENVIRONMENT
 
     assert not [name for name in ENVIRONMENT if is_secret_name(name)]
     assert leaks(str(ENVIRONMENT)) == []

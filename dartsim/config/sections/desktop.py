@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from dartsim.core.errors import ConfigError
-from dartsim.core.section import Deadline, Positive, Seconds, Section, Share
+from dartsim.core.section import Positive, Seconds, Section
 
 DEFAULT_URL = "unix:///var/run/docker.sock"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -38,20 +38,6 @@ class DockerHostConfig(Section):
     )
     max_desktops: Positive = Field(64, description="Largest number of desktops on this host, including spares.")
     concurrent_starts: Positive = Field(2, description="Containers that start at the same time.")
-    concurrent_calls: Positive = Field(8, description="Other calls at the same time.")
-    connect_seconds: Deadline = Field(5.0, description="Time limit for reaching it.")
-    call_seconds: Deadline = Field(60.0, description="Time limit of one call.")
-    ports_seconds: Deadline = Field(10.0, description="Time limit for reporting a container's published ports.")
-    cancel_seconds: Seconds = Field(
-        10.0, description="How long a canceled start waits for its clean-up, which then continues in the background."
-    )
-    renewal_seconds: Deadline = Field(
-        30.0,
-        description="Interval between lease renewals and checks for lost containers, at most a third of lease_seconds.",
-    )
-    lease_seconds: Deadline = Field(
-        900.0, description="How long a container stays after the last renewal by an owner on another machine."
-    )
 
     @property
     def target(self) -> str:
@@ -91,20 +77,6 @@ class DockerHostConfig(Section):
         return machine if self.bind in ANY else self.bind
 
 
-class ScoringConfig(Section):
-    """Sandboxes in which scores are computed."""
-
-    sandbox: Literal["auto", "container", "bubblewrap", "process"] = Field(
-        "auto", description="Kind of sandbox; process is for our own metrics only, which run no code of an agent."
-    )
-    sandboxes: Positive | None = Field(None, description="Scores computed at the same time; none: one per core.")
-    metric_seconds: Seconds = Field(60.0, description="Time limit of one metric.")
-    getter_seconds: Seconds = Field(300.0, description="Time limit of one of desktop-env's getters.")
-    cpu_seconds: Positive = Field(30, description="CPU time limit of one metric.")
-    memory_mib: Positive = Field(1024, description="Memory limit of one metric, MiB.")
-    scratch_mib: Positive = Field(512, description="Disk limit of one metric, including unpacked files, MiB.")
-
-
 class SnapshotsConfig(Section):
     """Saved states of desktops (desktop.revert = "snapshot" or "fork")."""
 
@@ -116,14 +88,6 @@ class SnapshotsConfig(Section):
         gt=0.0,
         description="What saved states may take on each host, GiB: of the disk that Docker's volumes are on, or of a "
         "modeled host's memory (QEMU's savevm of a desktop: 0.37).",
-    )
-    masks: list[tuple[int, int, int, int]] = Field(
-        default_factory=list,
-        description="Regions [left, top, right, bottom] in pixels, such as a clock, in which the first screenshot "
-        "may differ from the saved state's.",
-    )
-    max_changed: Share = Field(
-        0.001, description="Share of the other pixels that may differ; with more the desktop boots instead."
     )
 
 
@@ -137,16 +101,10 @@ class DesktopConfig(Section):
         "saves and all attempts of the task on that host share; desktops that cannot save their state are set up "
         "ahead in place of that, as many as rollout.warm_envs).",
     )
-    boot_tasks: list[str] = Field(
-        default_factory=list,
-        description="Tasks (ids or domains) whose desktops always boot and are never set up ahead, since their set-up "
-        'depends on the time, a fresh download or an account; a task file says so with "revert": "boot".',
-    )
     snapshots: SnapshotsConfig = Field(default_factory=SnapshotsConfig, description="Saved states.")
     variant: Literal["skeleton", "full", "vm"] = Field(
         "skeleton", description="desktop: which of our images, see `dartsim desktop build`."
     )
-    office: bool = Field(False, description="desktop: use the image with LibreOffice Calc.")
     image: str | None = Field(None, description="Another image with the same interface; none: that of the variant.")
     hosts: dict[str, DockerHostConfig] = Field(
         default_factory=dict, description="Docker engines, one table per name; none: the local engine."
@@ -155,11 +113,6 @@ class DesktopConfig(Section):
     height: int = Field(1080, ge=96, description="Height of the screen, pixels.")
     memory_mib: Positive = Field(1024, description="Memory limit of a container, MiB (OSWorld's VM: 4 GiB and more).")
     cpus: float = Field(2.0, gt=0.0, description="Cores that a container may use.")
-    pids: Positive = Field(512, description="Largest number of processes in a container.")
-    shm_mib: Positive = Field(64, description="Shared memory of a container, MiB.")
-    action_pause_seconds: Seconds = Field(
-        0.0, description="desktop: pause of pyautogui after each of its calls (pyautogui's default: 0.1)."
-    )
     settle: Literal["stable"] | Seconds = Field(
         "stable",
         description="Pause between an action and its screenshot: until two frames are equal (stable), or a fixed "
@@ -195,7 +148,6 @@ class DesktopConfig(Section):
         default_factory=list,
         description="Hosts in the URLs of task files that may be private; all others must be on the public internet.",
     )
-    scoring: ScoringConfig = Field(default_factory=ScoringConfig, description="Sandboxes that compute scores.")
     disk: str | None = Field(None, description="osworld: path of the virtual machine's disk, Ubuntu.qcow2.")
     kvm: Literal["auto", "on", "off"] = Field(
         "auto", description="osworld and variant vm: KVM acceleration; auto: if the machine has it."

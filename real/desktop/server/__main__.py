@@ -1,9 +1,8 @@
 """Serve one desktop: ``python -m dartsim.real.desktop.server``, inside the container.
 
-Environment: ``DISPLAY``; ``PORT`` (5000); ``WARM_ACTIONS`` (1), whether
-actions run in forked warm interpreters; ``ACTION_PAUSE_SECONDS``, pyautogui's pause after each call in those;
-``SIBLINGS`` (0), whether other containers of the same network may connect; ``DESKTOP_TOKEN``, which every request has
-to bring, and which no program that is started here gets to see in its environment.
+Environment: ``DISPLAY``; ``PORT`` (5000); ``WARM_ACTIONS`` (1), whether actions run in forked warm interpreters,
+without pyautogui's pause after each call; ``SIBLINGS`` (0), whether other containers of the same network may connect;
+``DESKTOP_TOKEN``, which every request has to bring, and which no program that is started here gets to see.
 """
 
 from __future__ import annotations

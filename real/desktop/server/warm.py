@@ -206,9 +206,7 @@ def main() -> None:
 
     import pyautogui
 
-    pause = os.environ.get("ACTION_PAUSE_SECONDS")
-    if pause:
-        pyautogui.PAUSE = float(pause)
+    pyautogui.PAUSE = 0.0
     # The parent itself needs no connection; a child would otherwise inherit the socket.
     pyautogui._pyautogui_x11._display.close()
     sys.path[0] = ""  # the first entry of ``python -c``; ``-m`` has put the folder's path there

@@ -93,7 +93,6 @@ def _confine(limits: dict[str, Any], scratch: Path, report: int) -> None:
         (resource.RLIMIT_NOFILE, 256),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MEMLOCK, 0),
-        *(((resource.RLIMIT_NPROC, limits["pids"]),) if limits["count_processes"] else ()),
         (RLIMIT_MSGQUEUE, 0),
     ):
         resource.setrlimit(kind, (value, value))

@@ -1,17 +1,17 @@
 """The first process of a sandbox: loads the functions once, then runs each call in a fork of its own.
 
 It is out of reach of what it runs: as process 1 it takes no signal from inside, its memory and descriptors are closed
-to other processes (``PR_SET_DUMPABLE``), and the connection to the driver is closed in every fork. A filter refuses
-system calls that no metric needs (``system_calls.py``). After each call it
-kills every other process of the sandbox, empties the scratch folder, and checks that nothing else has changed; if
-something has, it says so and ends, and the driver starts another sandbox.
+to other processes (``PR_SET_DUMPABLE``), and the connection to the driver is closed in every fork. The engine's seccomp
+filter refuses system calls that no metric needs. After each call it kills every other process of the sandbox, empties
+the scratch folder, and checks that nothing else has changed; if something has, it says so and ends, and the driver
+starts another sandbox.
 
 ``main`` takes ``CONTROL SCRATCH FUNCTIONS``: the driver's socket, the scratch folder, ``desktop-env`` or ``own``.
-Outside a process namespace (``SandboxKind.PROCESS``) it ends only its own descendants.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import json
@@ -27,9 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from . import child, wire
-from .system_calls import refuse_system_calls
 
-PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 4, 36, 38
+PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
 KILL_SECONDS = 10.0
 """Longest time until every process of a call is gone."""
 MADV_COLLAPSE, HUGE_PAGE_BYTES = 25, 2**21
@@ -44,7 +43,6 @@ class Supervisor:
         self._control = control
         self._scratch = scratch
         self._functions = functions
-        self._alone = os.getpid() == 1
         self._untouched = self._state()
 
     def serve(self) -> None:
@@ -111,11 +109,8 @@ class Supervisor:
         """End every process of the sandbox but this one."""
         deadline = time.monotonic() + KILL_SECONDS
         while time.monotonic() < deadline:
-            for victim in [OTHERS] if self._alone else _descendants():
-                try:
-                    os.kill(victim, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(OTHERS, signal.SIGKILL)
             try:
                 while os.waitpid(-1, os.WNOHANG) != (0, 0):
                     pass
@@ -130,8 +125,7 @@ class Supervisor:
             empty(self._scratch)
         except OSError:
             return False
-        # Outside a namespace such objects are those of the whole machine.
-        return self._state() == self._untouched and not (self._alone and _ipc_objects())
+        return self._state() == self._untouched and not _ipc_objects()
 
     def _state(self) -> object:
         """Return what a call could change of this process and of the scratch folder itself."""
@@ -259,21 +253,6 @@ def _ipc_objects() -> bool:
     return False
 
 
-def _descendants() -> list[int]:
-    """Return the processes that this one, or one that it has started, has started; orphans come back to it."""
-    parents: dict[int, int] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:
-            continue
-        parents[int(folder.name)] = int(fields[1])
-    found = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return sorted(found - {os.getpid()})
-
-
 def use_huge_pages(libc: ctypes.CDLL) -> None:
     """Move what is loaded into huge pages, where the kernel has them: a fork and its end cost by the page."""
     libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -287,14 +266,19 @@ def use_huge_pages(libc: ctypes.CDLL) -> None:
 
 
 def main() -> None:
-    """Connect to the driver and serve it."""
+    """Connect to the driver and serve it.
+
+    Raises:
+        SystemExit: If it is not process 1 of a container, where it may kill whatever else runs, under a filter.
+    """
+    if os.getpid() != 1 or "\nSeccomp:\t2\n" not in Path("/proc/self/status").read_text():
+        raise SystemExit("a supervisor has to be process 1 of a container whose engine filters system calls")
     control, scratch, kind = sys.argv[1:4]
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # a handler would let a process inside reach process 1
     libc = ctypes.CDLL(None, use_errno=True)
-    for option, value in ((PR_SET_NO_NEW_PRIVS, 1), (PR_SET_DUMPABLE, 0), (PR_SET_CHILD_SUBREAPER, 1)):
+    for option, value in ((PR_SET_NO_NEW_PRIVS, 1), (PR_SET_DUMPABLE, 0)):
         if libc.prctl(option, value, 0, 0, 0):
             raise OSError(ctypes.get_errno(), f"prctl {option}")
-    refuse_system_calls(libc)
     connection = socket.socket(socket.AF_UNIX)
     os.chdir(Path(control).parent)  # a socket's path has 107 characters at most
     connection.connect(Path(control).name)

@@ -45,6 +45,7 @@ class FakeContainer:
         self.name = arguments["name"]
         self.id = f"id-of-{self.name}"
         self.labels = arguments["labels"]
+        self.made = engine.time
         self.status = "created"
         self.ports: dict[str, Any] = {}
         self.attrs: dict[str, Any] = {}
@@ -79,7 +80,7 @@ class FakeEngine:
 
     def __init__(self) -> None:
         self.names: dict[str, FakeContainer] = {}
-        self.records: dict[str, dict[str, str]] = {}
+        self.shared: dict[str, dict[str, Any]] = {}
         self.hooks: dict[str, Callable[[Any], None]] = {}
         self.free_ports = iter(range(32768, 60000))
         self.time = 1_000_000.0
@@ -103,8 +104,16 @@ class FakeEngine:
 
     def info(self) -> dict[str, Any]:
         self.hook("info", None)
-        now = datetime.fromtimestamp(self.time, UTC).isoformat()
-        return {"SystemTime": now, "NCPU": 2, "MemTotal": 2**30, "Containers": len(self.names), "CgroupVersion": "2"}
+        return {
+            "SystemTime": self.clock(),
+            "NCPU": 2,
+            "MemTotal": 2**30,
+            "Containers": len(self.names),
+            "CgroupVersion": "2",
+        }
+
+    def clock(self) -> str:
+        return datetime.fromtimestamp(self.time, UTC).isoformat()
 
     def close(self) -> None:
         self.hook("close", None)
@@ -148,26 +157,11 @@ class FakeImages:
 
 
 @dataclass
-class FakeVolume:
-    engine: FakeEngine
-    name: str
-
-    def remove(self, force: bool) -> None:
-        self.engine.records.pop(self.name)
-
-
-@dataclass
 class FakeVolumes:
     engine: FakeEngine
 
     def create(self, name: str, labels: dict[str, str]) -> None:
-        self.engine.hook("record", name)
-        self.engine.records[name] = labels
-
-    def get(self, name: str) -> FakeVolume:
-        if name not in self.engine.records:
-            raise api_error(404, f"no such volume: {name}", "NotFound")
-        return FakeVolume(self.engine, name)
+        self.engine.shared[name] = {"Name": name, "Labels": labels, "CreatedAt": self.engine.clock()}
 
 
 @dataclass
@@ -181,7 +175,7 @@ class FakeApi:
         self.engine.hook("list", filters)
         (label,) = filters["label"]
         containers = [c for c in list(self.engine.names.values()) if label in c.labels]
-        return [{"Id": c.id, "Names": [f"/{c.name}"], "Labels": c.labels} for c in containers]
+        return [{"Id": c.id, "Names": [f"/{c.name}"], "Labels": c.labels, "Created": c.made} for c in containers]
 
     def remove_container(self, name: str, force: bool, v: bool) -> None:
         assert force
@@ -190,10 +184,10 @@ class FakeApi:
         self.engine.names.pop(self.engine.containers.get(name).name, None)
 
     def volumes(self, filters: dict[str, Any]) -> dict[str, Any]:
-        return {"Volumes": [{"Name": n, "Labels": labels} for n, labels in self.engine.records.items()] or None}
+        return {"Volumes": list(self.engine.shared.values()) or None}
 
     def remove_volume(self, name: str, force: bool) -> None:
-        self.engine.records.pop(name, None)
+        self.engine.shared.pop(name, None)
 
     def exec_create(self, container: str, argv: list[str]) -> dict[str, str]:
         return {"Id": " ".join(argv)}

@@ -51,8 +51,6 @@ def test_docker_host_is_respected(monkeypatch):
     [
         {"max_desktops": 0},
         {"concurrent_starts": 0},
-        {"lease_seconds": 0},
-        {"call_seconds": -1},
         {"url": "/run/docker.sock"},
     ],
 )
@@ -96,7 +94,7 @@ def test_a_refusal_has_its_cause(refusal, status, text, cause):
         ("unix:///e", "skeleton-0123456789ab", ""),
         ("tcp://127.0.0.1:2375", "skeleton-0123456789ab", ""),
         ("tcp://vm-1:2375", "skeleton-0123456789ab", " --variant full"),  # a skeleton runs on its own machine
-        ("ssh://vm-1", "full-office-0123456789ab", " --variant full --office"),
+        ("ssh://vm-1", "full-0123456789ab", " --variant full"),
     ],
 )
 def test_an_image_of_ours_is_built_and_not_pulled(refusal, engine, tag, options):

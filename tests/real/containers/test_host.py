@@ -39,7 +39,7 @@ def host_of(engine: Any, **settings: Any) -> DockerHost:
 
 
 def clean(engine: Any) -> bool:
-    return not engine.names and not engine.records
+    return not engine.names and not engine.shared
 
 
 class Gate:
@@ -175,7 +175,8 @@ def test_a_container_that_ends_at_once_is_told_with_its_last_words(engine):
     asyncio.run(main())
 
 
-def test_ports_are_waited_for_but_not_for_ever(engine):
+def test_ports_are_waited_for_but_not_for_ever(engine, monkeypatch):
+    monkeypatch.setattr("dartsim.real.containers.launch.PORTS_SECONDS", 0.05)
     calls: list[Any] = []
 
     def late(container: Any) -> None:
@@ -189,7 +190,7 @@ def test_ports_are_waited_for_but_not_for_ever(engine):
         container.ports = {"5000/tcp": None, "8006/tcp": [{"HostPort": "7"}]}
 
     async def main() -> None:
-        async with host_of(engine, ports_seconds=0.05) as host:
+        async with host_of(engine) as host:
             engine.hooks["reload"] = late
             assert (await host.start(SPEC, slot=0)).ports == {"server": 32768, "vnc": 32769}
             engine.hooks["reload"] = never
@@ -243,10 +244,12 @@ def test_a_cancelled_start_leaves_nothing(engine, call):
     assert clean(engine)
 
 
-def test_a_cancelled_start_does_not_wait_for_ever(engine):
+def test_a_cancelled_start_does_not_wait_forever(engine, monkeypatch):
+    monkeypatch.setattr("dartsim.real.containers.host.CANCEL_SECONDS", 0.01)
+
     async def main() -> None:
         gate = engine.hooks["start"] = Gate()
-        async with host_of(engine, cancel_seconds=0.01) as host:
+        async with host_of(engine) as host:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.01):
                     await host.start(SPEC, slot=0)
@@ -312,14 +315,16 @@ def test_a_removal_goes_on_behind_a_cancelled_caller(engine):
     asyncio.run(main())
 
 
-def test_what_could_not_be_removed_is_tried_again(engine):
+def test_what_could_not_be_removed_is_tried_again(engine, monkeypatch):
+    monkeypatch.setattr("dartsim.real.containers.host.SWEEP_SECONDS", 0.01)
+
     def down(_: Any) -> None:
         raise ConnectionResetError("engine restarts")
 
     async def main() -> None:
-        async with host_of(engine, renewal_seconds=0.01) as host:
+        async with host_of(engine) as host:
             container = await host.start(SPEC, slot=0)
-            for call in ("remove", "list", "record"):
+            for call in ("remove", "list"):
                 engine.hooks[call] = down
             with pytest.raises(ContainerFault, match="engine restarts"):
                 await container.remove()
@@ -355,19 +360,6 @@ def test_a_container_made_by_a_call_whose_answer_got_lost_is_found(engine):
     assert clean(engine)
 
 
-def test_the_lease_is_renewed(engine):
-    async def main() -> None:
-        async with host_of(engine, renewal_seconds=0.01, lease_seconds=60) as host:
-            container = await host.start(SPEC, slot=0)
-            assert engine.names[container.name].labels["dartsim.lease"] == "1000060"
-            engine.time += 500
-            await until(lambda: next(iter(engine.records.values()))["dartsim.lease"] == "1000560")
-            assert set(engine.names) == {container.name}
-
-    asyncio.run(main())
-    assert clean(engine)
-
-
 def test_two_hosts_on_one_engine_leave_each_other_alone(engine):
     async def main() -> None:
         async with host_of(engine) as one:
@@ -376,7 +368,6 @@ def test_two_hosts_on_one_engine_leave_each_other_alone(engine):
                 assert mine.name != theirs.name
                 assert await one.reap() == 0
             assert set(engine.names) == {mine.name}
-            assert len(engine.records) == 1
 
     asyncio.run(main())
     assert clean(engine)
@@ -423,7 +414,7 @@ def test_closing_never_raises(engine):
     async def main() -> None:
         host = host_of(engine)
         container = await host.start(SPEC, slot=0)
-        for call in ("remove", "list", "info", "record"):
+        for call in ("remove", "list", "info"):
             engine.hooks[call] = down
         await host.close()
         assert set(engine.names) == {container.name}

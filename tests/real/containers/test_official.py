@@ -40,7 +40,7 @@ def call(engine: Any, spec: ContainerSpec) -> dict[str, Any]:
     (arguments,) = seen
     labels = arguments.pop("labels")
     assert (labels["dartsim.run"], labels["dartsim.slot"]) == ("demo", "4")
-    assert set(labels) == {"dartsim.owner", "dartsim.run", "dartsim.slot", "dartsim.lease"}
+    assert set(labels) == {"dartsim.owner", "dartsim.run", "dartsim.slot"}
     assert arguments.pop("name").startswith("dartsim-")
     return arguments
 

@@ -87,7 +87,7 @@ def engine() -> Iterator[Any]:
     from dartsim.real.desktop import missing_packages
 
     try:
-        client = connect(DockerHostConfig(call_seconds=30.0))
+        client = connect(DockerHostConfig())
     except DartsimError as error:
         pytest.skip(f"no Docker engine: {error}")
     missing = missing_packages()

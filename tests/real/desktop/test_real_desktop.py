@@ -16,7 +16,7 @@ pytestmark = pytest.mark.docker
 @pytest.fixture(scope="module")
 def desktop(start_desktop: Any) -> Any:
     """A desktop of 640 × 480 with a text editor, which has been painted."""
-    container, caller = start_desktop(app="mousepad", width=640, height=480, action_pause_seconds=0.01)
+    container, caller = start_desktop(app="mousepad", width=640, height=480)
     caller.until("the editor's window", lambda: "mousepad" in windows(caller))
     return container, caller
 
@@ -122,7 +122,7 @@ def test_warm_interpreters_share_nothing(caller: Any) -> None:
     ]
     pid, mark, pause = second.split()
     assert pid != first.strip()
-    assert (mark, pause) == ("False", "0.01")
+    assert (mark, pause) == ("False", "0.0")
 
 
 def test_an_action_can_copy_and_paste(caller: Any) -> None:
@@ -208,7 +208,7 @@ def test_the_other_routes_answer_in_their_forms(caller: Any) -> None:
 
 
 def test_the_panel_shows_its_items_and_writes_what_was_done(start_desktop: Any) -> None:
-    _, caller = start_desktop(width=224, height=224, action_pause_seconds=0.01)
+    _, caller = start_desktop(width=224, height=224)
     button = {"kind": "button", "id": "save", "text": "Save", "color": "#ff0000"}
     items = [{"kind": "label", "text": "Save", "wide": 2}, button, {"kind": "check", "id": "wifi", "text": "Wi-Fi"}]
     items += [{"kind": "entry", "id": "name", "text": ""}, {"kind": "space"}]

@@ -315,7 +315,7 @@ def test_machines_fulfill_the_contract_of_saved_states(machine: Any, tmp_path: P
 @pytest.mark.docker
 @pytest.mark.soak
 def test_osworlds_layout_runs_with_a_disk_of_the_hosts(machine: Any, tmp_path: Path) -> None:
-    client = connect(DockerHostConfig(call_seconds=300.0))
+    client = connect(DockerHostConfig())
     disk = tmp_path / "System.qcow2"
     try:
         container = client.containers.create(machine.image)

@@ -24,7 +24,7 @@ async def main(options):
     store = None
     if options.folder is not None:
         store = open_store("sqlite", options.folder, durability="each", keep="all")
-    plan = Plan(options.image, seconds=600.0, url=options.url, store=store, enough=told, fleet={"renewal_seconds": 2.0})
+    plan = Plan(options.image, seconds=600.0, url=options.url, store=store, enough=told)
     rig = Rig(plan)
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), rig.ended.set)
     counts = await rig.run()

@@ -24,9 +24,11 @@ def standin(module_of) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def fakes(module_of) -> ModuleType:
-    """The module ``fakes.py``: a client without a desktop."""
-    return module_of(Path(__file__).with_name("fakes.py"))
+def fakes(module_of, own_metrics) -> ModuleType:
+    """The module ``fakes.py``: a client without a desktop, and our own metrics without a sandbox."""
+    module = module_of(Path(__file__).with_name("fakes.py"))
+    module.OwnMetrics = own_metrics
+    return module
 
 
 @pytest.fixture

@@ -58,8 +58,8 @@ class FakeSandbox:
 
 def score(fakes, tmp_path, given, client=None, *, last="DONE", pool=None, **folder):
     client = client or client_that_says(fakes, "yes")
-    if pool is not None:
-        pool.link = tmp_path
+    pool = pool or fakes.OwnMetrics()
+    pool.link = tmp_path
 
     async def go():
         async with Scorer(pool) as scorer:
@@ -250,7 +250,7 @@ def test_no_file_of_an_agent_becomes_what_is_expected(fakes, tmp_path, first):
         return task(func=funcs, result=[before, answer], expected=[anything, gold])
 
     async def go():
-        async with Scorer() as scorer:
+        async with Scorer(fakes.OwnMetrics()) as scorer:
             for names in product(("x.txt", "./x.txt", "x.txt/x"), ("x.txt", "./x.txt", "X.txt", "x.txt/x")):
                 for text, value in ((GOLD, 1.0), ("the agent's", 0.0)):
                     client = fakes.FakeClient(files={"/a": text.encode()}, outputs={"say": Executed(text, "", 0)})

@@ -55,6 +55,8 @@ def test_screens_are_as_large_as_a_desktops_and_all_different() -> None:
     assert (first[:BAND_ROWS] != second[:BAND_ROWS]).all(axis=1).any()
 
 
+@pytest.mark.docker
+@pytest.mark.usefixtures("docker_engine")
 def test_a_run_over_stand_ins_alone_trains(tmp_path: Path) -> None:
     config = load(preset_name="osworld-8gpu")
     model = write_stand_in(config, tmp_path / "model")

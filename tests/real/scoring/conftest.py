@@ -1,24 +1,20 @@
-"""Sandboxes of each kind, with a small stand-in for ``desktop-env`` whose metrics run code."""
+"""Sandboxes, with a small stand-in for ``desktop-env`` whose metrics run code."""
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from dartsim.config.sections.desktop import ScoringConfig
-from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.real.scoring import FileInput, SandboxPool
-from dartsim.real.scoring.bubblewrap import BubblewrapLauncher, ProcessLauncher
-from dartsim.real.scoring.sandbox import Launcher, SupervisedSandbox
+from dartsim.real.scoring.container import open_pool as provide_pool
+from dartsim.real.scoring.sandbox import ScoreLimits, SupervisedSandbox
 
 METRICS = '''
 from .basic_os import check_gnome_favorite_apps
@@ -83,7 +79,7 @@ def get_shape(env, config):
 """
 
 # One sandbox serves many tests: calls are short, or end by these limits.
-LIMITS = ScoringConfig(metric_seconds=3.0, getter_seconds=8.0, cpu_seconds=1, memory_mib=128, scratch_mib=32)
+LIMITS = ScoreLimits(metric_seconds=3.0, getter_seconds=8.0, cpu_seconds=1, memory_mib=128, scratch_mib=32)
 
 
 @pytest.fixture(scope="session")
@@ -129,72 +125,23 @@ class OpenPool:
 
 
 @contextmanager
-def opened(
-    kind: str, home: Path | None, folder: Path, limits: ScoringConfig = LIMITS, **options: Any
-) -> Iterator[OpenPool]:
-    """Provide a pool of sandboxes of a kind; skip the test, by name, where they cannot be."""
-    if kind == "bubblewrap" and not _bubblewrap_works():
-        pytest.skip("no bubblewrap, or no user namespaces")
-    if kind == "container":
-        _require_engine()
-
-    async def open_pool() -> tuple[SandboxPool, Any]:
-        launcher, host = _launcher(kind, home, limits)
-        return SandboxPool(launcher, **{"size": 1, **options}), host
-
-    with start_blocking_portal() as portal:
-        pool, host = portal.call(open_pool)
-        try:
-            yield OpenPool(portal, pool, folder)
-        finally:
-            portal.call(pool.close)
-            if host is not None:
-                portal.call(host.close)
-
-
-def _launcher(kind: str, home: Path | None, limits: ScoringConfig) -> tuple[Launcher, Any]:
-    if kind == "process":
-        return ProcessLauncher(limits), None
-    if kind == "bubblewrap":
-        return BubblewrapLauncher(home, limits), None
-    from dartsim.config.schema import DockerHostConfig
-    from dartsim.real.containers import DockerHost
-    from dartsim.real.scoring.container import ContainerLauncher
-
-    host = DockerHost(DockerHostConfig(max_desktops=4), run="tests of scoring")
-    return ContainerLauncher(host, home, limits), host
-
-
-def _require_engine() -> None:
-    pytest.importorskip("docker")
-    from dartsim.config.schema import DockerHostConfig
-    from dartsim.real.containers.engine import connect
-
-    try:
-        connect(DockerHostConfig()).close()
-    except DartsimError as error:
-        pytest.skip(f"no Docker engine: {error}")
-
-
-@cache
-def _bubblewrap_works() -> bool:
-    try:
-        return asyncio.run(BubblewrapLauncher(None).works())
-    except ConfigError:
-        return False
+def opened(home: Path | None, folder: Path, limits: ScoreLimits = LIMITS) -> Iterator[OpenPool]:
+    """Provide a pool of one sandbox."""
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(provide_pool(home, size=1, limits=limits)) as pool,
+    ):
+        yield OpenPool(portal, pool, folder)
 
 
 @pytest.fixture(scope="session")
-def open_pool() -> Callable[..., Any]:
+def open_pool(docker_engine: Any) -> Callable[..., Any]:
     """``opened``, for tests that want a pool of their own."""
     return opened
 
 
-ISOLATED = [pytest.param("container", marks=pytest.mark.docker), "bubblewrap"]
-
-
-@pytest.fixture(scope="session", params=ISOLATED)
-def sandbox(request: pytest.FixtureRequest, evaluator_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A pool of one isolated sandbox of each kind, with the stand-in for ``desktop-env``."""
-    with opened(request.param, evaluator_home, tmp_path_factory.mktemp("files")) as pool:
+@pytest.fixture(scope="session")
+def sandbox(docker_engine: Any, evaluator_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenPool]:
+    """A pool of one sandbox, with the stand-in for ``desktop-env``."""
+    with opened(evaluator_home, tmp_path_factory.mktemp("files")) as pool:
         yield pool

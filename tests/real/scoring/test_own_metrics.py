@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from collections.abc import Iterator
@@ -10,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from dartsim.config.sections.desktop import ScoringConfig
 from dartsim.real.scoring import FileInput, ScoreFault
+from dartsim.real.scoring.sandbox import ScoreLimits
 from dartsim.real.scoring.sandboxed.own_functions import METRICS
 
 HOME = os.environ.get("DARTSIM_EVALUATOR", "")
@@ -86,17 +87,32 @@ def arguments(name: str, rng: random.Random, folder: Path) -> tuple[list[Any], d
     return [{"type": "directory", "children": children}, {"expected": expected}], {}
 
 
+class Own:
+    """Our own metrics, called here."""
+
+    def __init__(self, metrics: Any, folder: Path) -> None:
+        self._metrics = metrics
+        self._folder = folder
+
+    def metric(self, name: str, *given: Any, **options: Any) -> Any:
+        return asyncio.run(self._metrics.metric(name, given, options))
+
+    def file(self, name: str, content: str | bytes) -> FileInput:
+        path = self._folder / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return FileInput(path, name)
+
+
 @pytest.fixture(scope="module")
-def own(open_pool: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with open_pool("process", None, tmp_path_factory.mktemp("own")) as pool:
-        yield pool
+def own(own_metrics: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return Own(own_metrics(), tmp_path_factory.mktemp("own"))
 
 
 @pytest.fixture(scope="module")
 def theirs(open_pool: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     if not HOME:
         pytest.skip("no environment with desktop-env in DARTSIM_EVALUATOR")
-    with open_pool("bubblewrap", Path(HOME), tmp_path_factory.mktemp("theirs"), ScoringConfig()) as pool:
+    with open_pool(Path(HOME), tmp_path_factory.mktemp("theirs"), ScoreLimits()) as pool:
         yield pool
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from dartsim.core.errors import ConfigError
 from dartsim.core.waiting import pausable
 from dartsim.real.scoring import SandboxPool, ScoreFault, ScorerFacts
-from dartsim.real.scoring.bubblewrap import ProcessLauncher
+from dartsim.real.scoring.container import open_pool as provide_pool
 
 
 class FakeSandbox:
@@ -45,7 +46,7 @@ def pool_of(monkeypatch) -> Callable[..., tuple[SandboxPool, list[str]]]:
             return FakeSandbox(log, left)
 
         monkeypatch.setattr("dartsim.real.scoring.pool.open_sandbox", start)
-        return SandboxPool(ProcessLauncher(), size=size, **options), log
+        return SandboxPool(object(), size=size, **options), log
 
     return make
 
@@ -157,10 +158,10 @@ async def test_a_pool_whose_sandboxes_do_not_start_says_why_and_serves_again_whe
         assert await score(pool) == 0.5
 
 
-def test_our_own_metrics_need_no_sandbox_but_a_process(open_pool, tmp_path):
-    with open_pool("process", None, tmp_path) as pool:
+@pytest.mark.docker
+def test_our_own_metrics_are_scored_in_a_sandbox_that_a_slow_pattern_does_not_hold(open_pool, tmp_path):
+    with open_pool(None, tmp_path) as pool:
         assert pool.portal.call(pool.pool.facts).scorer == "dartsim 1"
-        assert pool.metric("exact_match", "a", {"expected": "a"}) == 1.0
         assert pool.metric("file_contains", pool.file("a.txt", "one two"), {"expected": ["two"]}) == 1.0
         with pytest.raises(ScoreFault) as caught:
             pool.metric("compare_table", "a", "b")
@@ -169,3 +170,14 @@ def test_our_own_metrics_need_no_sandbox_but_a_process(open_pool, tmp_path):
             pool.metric("check_list", pool.file("b.txt", "a" * 60), {"expect": ["^(a+)+$b"]})
         assert caught.value.cause in ("score_cpu", "score_timeout")
         assert pool.metric("exact_match", "a", {"expected": "b"}) == 0.0
+
+
+def test_an_engine_of_another_machine_is_refused(monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "tcp://192.0.2.1:2375")
+
+    async def go():
+        async with provide_pool(None):
+            pass
+
+    with pytest.raises(ConfigError, match="this machine"):
+        asyncio.run(go())

@@ -28,7 +28,6 @@ from dartsim.lab.memory import learner_memory  # noqa: E402
 from dartsim.lab.model_shapes import QWEN2_5_VL_7B, read_shape  # noqa: E402
 from dartsim.real.containers.official import SCREEN  # noqa: E402
 from dartsim.real.engines.ledger import WeightsLedger, read_folder  # noqa: E402
-from dartsim.real.engines.plugin import digest  # noqa: E402
 from dartsim.real.learners.fsdp.files import PATCHES, write_turns  # noqa: E402
 from dartsim.real.learners.fsdp.learner import FsdpLearner  # noqa: E402
 from dartsim.real.learners.turn_data import read_turns  # noqa: E402
@@ -112,8 +111,6 @@ def test_a_checkpoint_of_gigabytes_is_written_hashed_loaded_and_confirmed(tmp_pa
     weights.clear()
     file = folder / "model.safetensors"
     assert 0 <= file.stat().st_size - size < 1e6  # the estimate, and a header
-    with told(record_property, "hash", size):
-        assert len(digest(file)) == 64
     ledger = WeightsLedger()
     with told(record_property, "inspect"):
         facts = ledger.inspect(folder)

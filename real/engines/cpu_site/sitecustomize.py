@@ -1,8 +1,8 @@
 """Lets the only published torchvision, a CUDA build, be imported with a CPU build of torch.
 
-vLLM imports torchvision for image transforms, which are plain torch code. Its compiled operators do not load on CPU,
-and the import then fails because it registers shapes for them, unless their schemas are declared first. Copied into the
-engine's path as ``sitecustomize.py``. If the compiled operators load, nothing is declared.
+This folder is on the path of engines on CPU. vLLM imports torchvision for image transforms, which are plain torch code.
+Its compiled operators do not load on CPU, and the import then fails because it registers shapes for them, unless their
+schemas are declared first. If the compiled operators load, nothing is declared.
 """
 
 from __future__ import annotations
