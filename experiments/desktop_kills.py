@@ -19,8 +19,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import select
-
 from dartsim.config.schema import DockerHostConfig
 from dartsim.core.types import Trajectory
 from dartsim.curation.scheduler_state import SCHEDULER
@@ -30,9 +28,8 @@ from dartsim.real.containers.engine import connect
 from dartsim.real.containers.errors import ContainerFault
 from dartsim.real.loop import RunLoop
 from dartsim.real.osworld.transport import Timeouts
-from dartsim.store.backends import open_store
-from dartsim.store.database import open_sqlite
-from dartsim.store.tables import DOCUMENTS, TRAJECTORIES
+from dartsim.store.database import read_documents, reading
+from dartsim.store.sql import DATABASE_FILE, SqlStore
 from experiments.desktop_cluster import DesktopStudyCluster, Shape, engine, worth
 
 MEAN_WAIT_SECONDS = 0.5
@@ -79,7 +76,7 @@ def main() -> None:
 async def live(image: str, folder: Path, *, seed: int, kills: int) -> None:
     """Play on desktops and kill them at random; print everything as JSON lines."""
     shape = Shape(image=image, **SHAPE)
-    store = open_store("sqlite", folder, durability="each", keep="all")
+    store = SqlStore.open(folder, durable=True)
     async with DockerHost(engine(shape.num_desktops), run="kills") as host:
         await host.reap()
         _tell(owner=str(host.owner))
@@ -172,14 +169,11 @@ def _count(told: list[Told], folder: Path, sums: dict[str, int], causes: Counter
     """Count what one process left behind."""
     attempts = {line["attempt"]: line for line in told if "attempt" in line}
     owners = [line["owner"] for line in told if "owner" in line]
-    database = open_sqlite(folder / "run.db")
-    with database.connect() as connection:
-        rows = connection.execute(select(TRAJECTORIES.c.attempt, TRAJECTORIES.c.reward)).all()
-        text = connection.scalar(select(DOCUMENTS.c.text).where(DOCUMENTS.c.name == SCHEDULER))
-    database.dispose()
-    stored = {row.attempt: row.reward for row in rows}
+    with reading(folder / DATABASE_FILE) as database:
+        stored = dict(database.execute("SELECT attempt, reward FROM trajectories"))
+        scheduler = read_documents(database).get(SCHEDULER, {})
     told_rewards = {attempt: line["reward"] for attempt, line in attempts.items()}
-    lost = lost_records(told_rewards, stored, {} if text is None else json.loads(text))
+    lost = lost_records(told_rewards, stored, scheduler)
     sums["lost_records"] += len(lost)
     sums["attempts"] += len(stored)
     sums["scored"] += sum(reward is not None for reward in stored.values())
@@ -193,7 +187,7 @@ def lost_records(
 ) -> set[int]:
     """Return the attempts of which the database does not have what it should.
 
-    An admitted attempt is handed over, or the store knows that it runs: then ``dartsim resume`` makes it again, and
+    An admitted attempt is handed over, or the store knows that it runs: then ``dartsim run`` makes it again, and
     what is told of it after the end is not kept.
     """
     running = {number for _, number, *_ in scheduler.get("running", ())}  # as `save_attempt` writes them

@@ -18,19 +18,16 @@ import typer
 from dartsim.cli import (
     check,
     cluster,
-    collect,
     compare,
     config_command,
     desktop,
     desktop_tasks,
     eval,
     evaluator,
-    explain,
-    finished_run,
     fuzz,
     plan,
     run,
-    status,
+    show,
     task_lists,
     tune,
 )
@@ -50,15 +47,9 @@ from dartsim.cli.signals import INTERRUPTED, exit_code, sigterm_as_ctrl_c
 from dartsim.core.errors import ConfigError, DartsimError, PlugInFailed, TaskFileError
 
 COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "Run": {"run": run.run, "resume": run.resume, "eval": eval.evaluate, "collect": collect.collect},
+    "Run": {"run": run.run, "eval": eval.evaluate, "show": show.show},
     "Tune a scheduler": {"compare": compare.compare, "tune": tune.tune, "plan": plan.plan},
     "Test at scale": {"fuzz": fuzz.fuzz},
-    "Look at a run": {
-        "status": status.status,
-        "explain": explain.explain,
-        "report": finished_run.report,
-        "rescore": finished_run.rescore,
-    },
     "Set up": {
         "check": check.check,
         "cluster": cluster.cluster,

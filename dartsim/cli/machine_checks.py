@@ -32,7 +32,7 @@ from dartsim.core.install import install_command
 
 GIB = 2**30
 OLDEST_PYTHON = (3, 11)
-BASICS = ("gymnasium", "numpy", "pillow", "plotly", "psutil", "pydantic", "rich", "simpy", "sqlalchemy", "typer")
+BASICS = ("gymnasium", "numpy", "pillow", "plotly", "psutil", "pydantic", "rich", "simpy", "typer")
 TRAIN = ("torch", "transformers", "peft", "safetensors")
 REAL = ("aiohttp", "anyio", "cssselect", "docker", "httpx", "lxml", "openpyxl")
 

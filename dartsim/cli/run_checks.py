@@ -227,8 +227,5 @@ def _sizes(config: Config, needed: Estimate) -> Iterator[Check]:
     for folder, size, free in by_disk(config, needed.disk):
         if size > free:
             found = f"{free / GIB:.0f} GiB free in {folder}; {size / GIB:.0f} for weights and checkpoints"
-            fix = (
-                "trainer.fsdp.folder and the run directory on larger disks, or a lower trainer.fsdp.keep_weights or "
-                "storage.keep_checkpoints"
-            )
+            fix = "trainer.fsdp.folder and the run directory on larger disks, or a lower trainer.fsdp.keep_weights"
             yield Check("disk space", MISSING, found, fix)
