@@ -1,14 +1,10 @@
 """Studies that are arms x seeds -> figures: read from ``studies.toml``, run on all cores, written with intervals.
 
-    python -m experiments.arms NAME [--quick] [--seeds N] [--json FILE] [--record]
-
-runs a study that needs no code of its own; others are modules that name what they add (``arm_study``). The file says
-what a study's keys mean.
+A study is a module that calls ``arm_study``, with what it adds to the file. The file says what a study's keys mean.
 """
 
 from __future__ import annotations
 
-import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,9 +26,14 @@ FILE = Path(__file__).with_name("studies.toml")
 
 
 @cache
-def studies() -> Mapping[str, Any]:
-    """Return all studies of the file, by name."""
+def declared() -> Mapping[str, Any]:
+    """Return all tables of the file."""
     return tomllib.loads(FILE.read_text(encoding="utf-8"))
+
+
+def studies() -> Mapping[str, Any]:
+    """Return all studies of the file whose arms are clusters, by name."""
+    return {name: table for name, table in declared().items() if "about" in table}
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +231,12 @@ def arm_study(
 ) -> Experiment:
     """Return a study of the file, with its tables there, further ``tables``, ``pictures`` and hooks of ``ArmStudy``."""
     study = studies()[name]
-    declared = {mark: declared_table(study, table) for mark, table in study.get("tables", {}).items()}
+    own = {mark: declared_table(study, table) for mark, table in study.get("tables", {}).items()}
     return Experiment(
         name=name,
         about=study["about"],
         measure=ArmStudy(study, **hooks).measure,
-        tables={**declared, f"{name.replace('_', '-')}-provenance": provenance, **(tables or {})},
+        tables={**own, f"{name.replace('_', '-')}-provenance": provenance, **(tables or {})},
         pictures=pictures or {},
         seeds=study.get("seeds", 3),
     )
@@ -261,13 +262,3 @@ def pick(arms: Iterable[Figures], **wanted: Any) -> Figures:
 def mean(arm: Figures, figure: str) -> float:
     """Return the mean over seeds of a figure of a recorded arm."""
     return float(arm["figures"][figure]["mean"])
-
-
-STUDIES = {name: arm_study(name) for name, study in studies().items() if study.get("alone")}
-"""Studies without a module."""
-
-if __name__ == "__main__":
-    if sys.argv[1:2] and sys.argv[1] in STUDIES:
-        STUDIES[sys.argv[1]].run(sys.argv[2:])
-    else:
-        sys.exit(f"usage: python -m experiments.arms {'|'.join(STUDIES)} [--help]")

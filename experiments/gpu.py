@@ -9,7 +9,7 @@ rank, ``VllmWorker`` over a ``LocalEngine``.
 
 - *parity*: one step of one rank on the GPU, in float32 and in bfloat16, against float32 on the processor;
 - *speed*: bfloat16 with checkpointing, a model of about 2 G weights and 1080p screenshots; MFU counts 6 operations a
-  weight and token, computing again not counted; memory beside the estimate of ``--dry-run``;
+  weight and token, computing again not counted; memory beside the estimate of ``dartsim check``;
 - *engine*: vLLM beside it on the same GPU, weights by files, without NCCL.
 """
 
@@ -122,7 +122,7 @@ def shown_model(device: Device, *, small: bool) -> VlmConfig:
 def drawn_batch(vlm: Vlm, *, update: int, groups: int, turns: int, screen: tuple[int, int], tokens: int) -> Batch:
     """Return a batch of drawn screens and replies, two attempts a group, of which one succeeded."""
     rng = np.random.default_rng(update)
-    allowed = np.flatnonzero(vlm.grammar.allowed[0] & (vlm.grammar.follows[0] == 0))
+    allowed = np.flatnonzero(vlm.grammar.allowed & ~vlm.grammar.ends)
     number = iter(range(10_000 * update, 10_000 * (update + 1)))
 
     def trajectory(task: Task, group: int, index: int) -> Trajectory:
@@ -286,7 +286,6 @@ async def _engine(device: Device, loads: int, small: bool) -> dict[str, Any]:
     from dartsim.real.engines.launcher import LocalEngine
     from dartsim.real.engines.options import EngineOptions
     from dartsim.real.engines.request_codec import RequestCodec
-    from dartsim.real.engines.weights import file_transfer
     from dartsim.real.engines.worker import VllmWorker
     from dartsim.real.vlm import build
     from dartsim.real.vlm.export import export
@@ -315,7 +314,6 @@ async def _engine(device: Device, loads: int, small: bool) -> dict[str, Any]:
             LocalEngine(options, Path(folder) / "logs"),
             RequestCodec(vlms[0]),
             weights=Weights(0, str(folders[0])),
-            transfer=file_transfer(),
         )
         began = loop.time()
         async with worker:

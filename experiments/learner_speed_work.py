@@ -176,11 +176,10 @@ def plain_update(
         inputs = library_inputs(vlm, part.prompts, replies)
         longest = max(len(reply) for reply in replies)
         logits = vlm.model(**inputs, logits_to_keep=longest + 1).logits[:, :-1]
-        mask, states = torch.zeros(len(replies), longest, dtype=torch.bool), torch.zeros(len(replies), longest).long()
+        mask = torch.zeros(len(replies), longest, dtype=torch.bool)
         for row, reply in enumerate(replies):
             mask[row, : len(reply)] = True
-            states[row, : len(reply)] = torch.tensor(vlm.grammar.states(reply.tolist()))
-        logprobs, entropies = distribution(logits, vlm.allowed[states], vlm.decoding.temperature)
+        logprobs, entropies = distribution(logits, vlm.allowed, vlm.decoding.temperature)
         new = logprobs.gather(2, inputs["input_ids"][:, -longest:, None])[..., 0]
         # A token at padding may be one that the grammar refuses.
         new = torch.where(mask, new, 0.0)
@@ -312,7 +311,7 @@ def workers(options: Options) -> list[Figures]:
     config = replace(tiny(), decoding=Decoding(max_new_tokens=NEW_TOKENS), prompts=PromptStyle(max_images=1))
     vlm = build(config)
     # An end would shorten replies by chance; both sides go on to the last token.
-    vlm.allowed[:, vlm.vocabulary.end] = False
+    vlm.allowed[vlm.vocabulary.end] = False
     rows: list[Figures] = []
     rng = np.random.default_rng(0)
     for size in BATCHES:
@@ -337,8 +336,7 @@ def workers(options: Options) -> list[Figures]:
                 )
                 # Log-probabilities and entropies of what was sampled, which ours returns as well.
                 logits = torch.stack(answer.logits, 1)
-                allowed = vlm.allowed[torch.zeros(logits.shape[:2], dtype=torch.long)]
-                return distribution(logits, allowed, 1.0)
+                return distribution(logits, vlm.allowed, 1.0)
 
         options.console.print(f"sampling {size} replies at once …")
         seconds = seconds_each({"ours": ours, "library": library}, repeats=3 if options.quick else 5 * options.seeds)

@@ -74,7 +74,7 @@ class TurnsCase:
     model: str = "tiny"
 
     def config(self, *, sliding: bool = False) -> VlmConfig:
-        config = tiny("compact", columns=CELLS, rows=CELLS, max_images=self.images, max_texts=self.turns)
+        config = tiny(columns=CELLS, rows=CELLS, max_images=self.images, max_texts=self.turns)
         if self.model == "wider":
             config = replace(config, **WIDER)
         return replace(config, prompts=replace(config.prompts, images_after_cut=None if sliding else AFTER_CUT))

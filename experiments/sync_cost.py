@@ -90,7 +90,6 @@ async def mode_cost(engine: str, plan: SyncConfig, model: Model, publications: i
     from dartsim.real.engines.launcher import LocalEngine
     from dartsim.real.engines.ledger import WeightsLedger
     from dartsim.real.engines.request_codec import RequestCodec
-    from dartsim.real.engines.weights import file_transfer
     from dartsim.real.engines.worker import VllmWorker
 
     loop = asyncio.get_running_loop()
@@ -103,7 +102,6 @@ async def mode_cost(engine: str, plan: SyncConfig, model: Model, publications: i
                 LocalEngine(options_of(engine, model), logs, name=f"engine-{index}"),
                 codec,
                 weights=model.weights(0),
-                transfer=file_transfer(),
                 ledger=ledger,
             )
             for index in range(ENGINES)

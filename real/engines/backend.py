@@ -20,7 +20,6 @@ from dartsim.real.engines.options import (
     engine_options,
     refuse_other_numbers,
     serves_adapters,
-    transfer_backend,
     weights_dtype,
 )
 from dartsim.real.ray_cluster.backend import placed, ray_engines
@@ -29,7 +28,7 @@ try:
     from dartsim.real.engines.launcher import AttachedEngine, Engine, LocalEngine
     from dartsim.real.engines.ledger import WeightsLedger
     from dartsim.real.engines.request_codec import RequestCodec
-    from dartsim.real.engines.weights import Spool, transfer_for
+    from dartsim.real.engines.weights import Spool
     from dartsim.real.engines.worker import VllmWorker, started
     from dartsim.real.scratch import scratch_folder
     from dartsim.real.vlm import Vlm
@@ -89,7 +88,6 @@ async def vllm_workers(
                     codec,
                     # The weights of an attached engine are unknown until it was loaded.
                     weights=Weights(version) if isinstance(engine, AttachedEngine) else weights,
-                    transfer=transfer_for(transfer_backend(config.vllm)),
                     ledger=ledger,
                     spool=spool,
                     settings=settings,

@@ -240,14 +240,10 @@ class EngineClient:
         answer = await self._ask("POST", "/reset_prefix_cache", empty=True)
         return bool(answer.get("success", True))
 
-    async def rpc(self, method: str, **kwargs: str) -> Any:
+    async def rpc(self, method: str, **kwargs: str | int) -> Any:
         """Call a method of every worker of the engine."""
         body = {"method": method, "kwargs": kwargs, "timeout": self.load_seconds}
         return await self._ask("POST", "/collective_rpc", seconds=self.load_seconds, json=body)
-
-    async def transfer(self, step: str, body: Mapping[str, Any] | None = None) -> None:
-        """Take one step of the weight-transfer routes, such as ``start_weight_update``."""
-        await self._ask("POST", f"/{step}", seconds=self.load_seconds, json=body or {})
 
     async def label(self, version: int) -> None:
         """Name the present weights; the name comes back with every token."""

@@ -1,6 +1,6 @@
 """``EngineWeights``: one engine and the weights in it: started with them, changed, named and confirmed.
 
-    weights --Spool--> folder --Ledger--> complete? --pause, Transfer or restart--> engine --Ledger--> confirmed
+    weights --Spool--> folder --Ledger--> complete? --pause, reload or restart--> engine --Ledger--> confirmed
 
 ``EngineSupervisor`` decides when.
 """
@@ -12,11 +12,20 @@ from pathlib import Path
 
 from dartsim.core.types import Version, Weights
 from dartsim.real.engines.client import EngineClient, PauseMode
-from dartsim.real.engines.errors import EngineBadReply, EngineStartFailed, EngineUnloaded, WeightsUnconfirmed
+from dartsim.real.engines.errors import (
+    EngineBadReply,
+    EngineStartFailed,
+    EngineUnloaded,
+    WeightsRefused,
+    WeightsUnconfirmed,
+)
 from dartsim.real.engines.launcher import Engine
 from dartsim.real.engines.ledger import FolderFacts, Held, WeightsLedger, is_adapter_folder
 from dartsim.real.engines.options import WorkerSettings
-from dartsim.real.engines.weights import FolderReload, Spool, Transfer
+from dartsim.real.engines.weights import Spool
+
+_ADAPTER = 1
+"""vLLM's number of the adapter that an engine was started with."""
 
 
 class EngineWeights:
@@ -26,14 +35,12 @@ class EngineWeights:
         self,
         engine: Engine,
         *,
-        transfer: Transfer | None = None,
         ledger: WeightsLedger | None = None,
         spool: Spool | None = None,
         settings: WorkerSettings | None = None,
     ) -> None:
         self.engine = engine
         self.client: EngineClient | None = None
-        self._transfer = transfer or FolderReload()
         self._ledger = ledger or WeightsLedger()
         self._spool = spool
         self._settings = settings or WorkerSettings()
@@ -122,7 +129,6 @@ class EngineWeights:
     async def connect(self) -> None:
         await self._disconnect()
         self.client = EngineClient(self.engine.url, connect_seconds=self._settings.connect_seconds)
-        await self._transfer.prepare(self.client)
 
     async def _disconnect(self) -> None:
         client, self.client, self._held = self.client, None, None
@@ -132,12 +138,29 @@ class EngineWeights:
     async def change(self, version: Version, facts: FolderFacts, pause: PauseMode) -> None:
         """Change the weights of a running engine, which is left paused."""
         client = self.connected()
-        await self._transfer.look(facts.path)
         await client.pause(pause)
         before = None if is_adapter_folder(facts.path) else await self._before_load(client, facts)
-        await self._transfer.put(client, facts.path, version)
+        try:
+            await self._reload(client, facts.path)
+        except EngineBadReply as error:
+            raise WeightsRefused(f"version {version}: {error}") from error
+        await client.label(version)
         await client.reset_caches()
         await self._confirm(version, facts, before)
+
+    async def _reload(self, client: EngineClient, folder: Path) -> None:
+        """Have a paused engine load a folder, which its host reads under the same path.
+
+        vLLM ignores missing tensors; ``WeightsLedger.inspect`` finds them before.
+        """
+        if is_adapter_folder(folder):
+            # Not by vLLM's route for adapters: requests under way would go on with the old one, and each step after it
+            # would read the new one from the disk again (0.32). Removed, it is read at the next step, for all requests.
+            await self.engine.place_adapter(folder)
+            await client.rpc("remove_lora", lora_id=_ADAPTER)
+        else:
+            root = folder.parent if folder.suffix == ".safetensors" else folder
+            await client.rpc("reload_weights", weights_path=str(root.absolute()))
 
     async def _before_load(self, client: EngineClient, facts: FolderFacts) -> Held | None:
         """Return what the engine holds; nothing that a load could keep, if that is unknown."""
@@ -155,7 +178,7 @@ class EngineWeights:
         label = await client.labelled()
         if label != str(version):
             raise WeightsUnconfirmed(f"{self.engine.name} names its weights {label!r}, wanted {str(version)!r}")
-        # An adapter is not among the weights with checksums; our file transfer compared it with what it loaded.
+        # An adapter is not among the weights with checksums.
         if self._settings.confirm and not is_adapter_folder(facts.path):
             checksums = await client.checksums()
             foreign = not self.engine.can_restart

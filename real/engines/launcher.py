@@ -9,18 +9,18 @@ import os
 import re
 import signal
 import socket
-import tempfile
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from dartsim.config.secrets import hidden
-from dartsim.real.engines import plugin
 from dartsim.real.engines.client import EngineClient
-from dartsim.real.engines.errors import EngineBadReply, EngineStartFailed
+from dartsim.real.engines.errors import EngineBadReply, EngineStartFailed, WeightsRefused
 from dartsim.real.engines.options import EngineOptions
+from dartsim.real.engines.weights import link_files
 from dartsim.real.processes import end_with
 
 logger = logging.getLogger(__name__)
@@ -68,6 +68,9 @@ class Engine(Protocol):
     async def ended(self) -> int | None:
         """Wait until its process has ended by itself and return the exit status; None: its server did not answer."""
 
+    async def place_adapter(self, folder: Path) -> None:
+        """Put an adapter in the place of the one that the server was started with, which it reads when it needs it."""
+
     def mark_unreachable(self) -> None:
         """Record that the server did not answer. No effect if we watch its process."""
 
@@ -101,8 +104,8 @@ class AttachedEngine:
                 await client.paused()
         except EngineBadReply as fault:
             raise EngineStartFailed(
-                f"what answers at {self.url} is no vLLM server with the routes of VLLM_SERVER_DEV_MODE=1; `dartsim run "
-                f"--dry-run` prints how to start one: {fault}"
+                f"what answers at {self.url} is no vLLM server with the routes of VLLM_SERVER_DEV_MODE=1; `dartsim "
+                f"check` prints how to start one: {fault}"
             ) from fault
         except TimeoutError:
             raise EngineStartFailed(
@@ -115,6 +118,9 @@ class AttachedEngine:
     async def ended(self) -> None:
         await self._unreachable.wait()
         self._unreachable.clear()
+
+    async def place_adapter(self, folder: Path) -> None:
+        raise WeightsRefused(f"{self.name} was started by somebody else, and is given adapters merged into weights")
 
     def mark_unreachable(self) -> None:
         self._unreachable.set()
@@ -137,6 +143,7 @@ class LocalEngine:
         self.log = folder / f"{name}.log"
         self.starts = 0
         self._folder = folder
+        self._adapter = folder / f"{name}-adapter"
         self._progress = progress
         self._process: asyncio.subprocess.Process | None = None
         self._port = 0
@@ -191,13 +198,22 @@ class LocalEngine:
                     return status
             await asyncio.sleep(_HEALTH_SECONDS)
 
+    async def place_adapter(self, folder: Path) -> None:
+        try:
+            await asyncio.to_thread(link_files, folder, self._adapter)
+        except OSError as error:  # newer weights took its place, or a full disk
+            raise WeightsRefused(f"{self.name}: {str(folder)!r} is not available: {error}") from error
+
     def mark_unreachable(self) -> None:
         """Its process is watched."""
 
     async def _spawn(self, model: Path | None) -> None:
         options = self.options
         self._folder.mkdir(parents=True, exist_ok=True)
-        site = await asyncio.to_thread(write_site, self._folder / "site")
+        if options.adapter is not None:
+            if not self._adapter.is_dir():
+                await self.place_adapter(Path(options.adapter))
+            options = replace(options, adapter=str(self._adapter))
         self._port = free_port(options.host)
         command = options.command(self._port, None if model is None else str(model))
         self.starts += 1
@@ -207,7 +223,7 @@ class LocalEngine:
             try:
                 self._process = await asyncio.create_subprocess_exec(
                     *command,
-                    env=os.environ | options.variables(site),
+                    env=os.environ | options.variables(),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=asyncio.subprocess.STDOUT,
@@ -266,29 +282,3 @@ def free_port(host: str) -> int:
 def _signal(group: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-
-
-MODULE = "dartsim_vllm_plugin"
-"""Name of the plugin's copy; not ours, because the engine's environment may have another version of this package."""
-
-
-def write_site(folder: Path) -> Path:
-    """Write the folder that puts the plugin on the engine's path, and return it. May be repeated while it is read."""
-    here = Path(__file__).parent
-    metadata = folder / f"{MODULE}-1.dist-info"
-    metadata.mkdir(parents=True, exist_ok=True)
-    _write(folder / f"{MODULE}.py", (here / "plugin.py").read_bytes())
-    _write(folder / "sitecustomize.py", (here / "torchvision_cpu.py").read_bytes())
-    _write(metadata / "METADATA", f"Metadata-Version: 2.1\nName: {MODULE}\nVersion: 1\n".encode())
-    _write(metadata / "entry_points.txt", plugin.ENTRY_POINTS.format(module=MODULE).encode())
-    return folder
-
-
-def _write(file: Path, content: bytes) -> None:
-    """Replace a file atomically: engines start at the same time and share the folder."""
-    if file.is_file() and file.read_bytes() == content:
-        return
-    handle, name = tempfile.mkstemp(dir=file.parent)
-    with os.fdopen(handle, "wb") as partial_file:
-        partial_file.write(content)
-    Path(name).replace(file)

@@ -17,9 +17,11 @@ from typing import Any, NamedTuple
 
 from dartsim.core.types import Version
 from dartsim.real.engines.errors import WeightsTorn, WeightsUnconfirmed
-from dartsim.real.engines.plugin import ADAPTER_FILE
 
 logger = logging.getLogger(__name__)
+
+ADAPTER_FILE = "adapter_model.safetensors"
+"""What an adapter's folder holds in place of a model's files."""
 
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 """Dtype and shape of each tensor, by name."""
@@ -153,8 +155,7 @@ class WeightsLedger:
     its first weights tensor by tensor, as far as it holds them under the checkpoint's names.
 
     Limits: vLLM's CPU build repacks the matrices of linear layers and reports the checksum of an empty tensor for
-    them. There, norms, biases, embeddings and the output matrix are compared; our file transfer also checks that every
-    parameter of the model was loaded.
+    them. There, norms, biases, embeddings and the output matrix are compared.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""How a vLLM process is started and how patient its worker is, as data; a dry run shows it without any extra."""
+"""How a vLLM process is started and how patient its worker is, as data; shown without any extra."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 HERE = "this machine"
 TUNNELLED = "the engines' machine"
 """Where an engine is that is reached through a tunnel, so by the loopback."""
+
+CPU_SITE = Path(__file__).parent / "cpu_site"
+"""On the path of engines on CPU: lets them import torchvision."""
 
 SERVER = ("-m", "vllm.entrypoints.openai.api_server")
 """Not ``vllm serve``: the CPU distribution has another name, and the command cannot find itself."""
@@ -148,8 +151,6 @@ class EngineOptions:
         # One line a request would be hundreds of megabytes a day and hide what matters.
         command += ["--enable-scale-out", "--enable-prompt-tokens-details", "--disable-uvicorn-access-log"]
         command += ["--limit-mm-per-prompt", json.dumps({"image": self.max_images, "video": 0})]
-        # Multi-token grammars must know a token before the next step is prepared.
-        command += ["--no-async-scheduling"]
         if vllm.device == "cpu":
             # Only whole blocks of a prefix are found again; vLLM would take 128, longer than a small model's prompt.
             command += ["--block-size", "32"]
@@ -161,13 +162,10 @@ class EngineOptions:
         else:
             command += ["--gpu-memory-utilization", str(vllm.gpu_memory_share)]
             command += ["--tensor-parallel-size", str(vllm.tensor_parallel)]
-        backend = transfer_backend(vllm)
-        if backend is not None:
-            command += ["--weight-transfer-config", json.dumps({"backend": backend})]
         return [*command, *vllm.flags]
 
-    def variables(self, site: Path | None = None) -> dict[str, str]:
-        """Return what is added to the environment; ``site`` is the folder of ``write_site``."""
+    def variables(self) -> dict[str, str]:
+        """Return what is added to the environment."""
         variables = dict(BASE_ENVIRONMENT)
         if self.vllm.device == "cpu":
             variables |= {
@@ -177,11 +175,10 @@ class EngineOptions:
                 # Keeps the model in the engine's own process (``uni``). In one of its own (``mp``) the two spin on
                 # memory they share for a second after each message: on two cores, most of the time (0.32).
                 "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+                "PYTHONPATH": str(CPU_SITE),
             }
         elif self.devices:
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, self.devices))
-        if site is not None:
-            variables["PYTHONPATH"] = str(site)
         return variables | dict(self.environment)
 
 
@@ -196,11 +193,11 @@ def one_engine_a_gpu(options: EngineOptions, devices: Sequence[int]) -> list[Eng
 
 
 def serves_adapters(config: Config) -> bool:
-    """Return whether engines get LoRA as adapters: those that the run starts and sends files to.
+    """Return whether engines get LoRA as adapters: those that the run starts.
 
     For others they are merged into the weights, which loses what their type rounds away.
     """
-    return config.trainer.lora.rank is not None and config.vllm.transfer == "file" and not config.vllm.addresses
+    return config.trainer.lora.rank is not None and not config.vllm.addresses
 
 
 def engine_options(config: Config, model: Path, adapter: Path | None = None) -> list[EngineOptions]:
@@ -240,11 +237,6 @@ def refuse_other_numbers(config: Config, engines: int) -> None:
         raise ConfigError(
             f"rollout.num_workers = {wanted}, but vllm.addresses and vllm.gpus make {engines} engines; make them equal"
         )
-
-
-def transfer_backend(vllm: VllmConfig) -> str | None:
-    """Return the backend of the weight-transfer routes; None reloads from a folder."""
-    return None if vllm.transfer == "folder" else vllm.transfer
 
 
 def weights_dtype(config: Config) -> str | None:

@@ -13,8 +13,6 @@ import numpy as np
 
 from dartsim.core.types import Request
 from dartsim.real.engines.errors import EngineBadReply
-from dartsim.real.engines.plugin import GRAMMAR_KEY
-from dartsim.real.vlm.grammar import END, REFUSED
 from dartsim.real.vlm.images import Picture
 from dartsim.real.vlm.prompts import VlmPrompt
 from dartsim.real.vlm.sampling import reply_keys
@@ -23,9 +21,7 @@ if TYPE_CHECKING:
     from dartsim.real.vlm.model import Vlm
 
 
-def lower_bounds(
-    places: Sequence[Mapping[str, Any]], num_allowed: Sequence[int]
-) -> np.ndarray[Any, np.dtype[np.float32]]:
+def lower_bounds(places: Sequence[Mapping[str, Any]], num_allowed: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Return a lower bound of the distribution's entropy at each position of a reply, nats.
 
     Exact if the given tokens are all that are allowed. Otherwise no missing token is likelier than the least likely of
@@ -43,7 +39,7 @@ def lower_bounds(
     known_NK = listed_NK & (logprobs_NK > -1_000.0)  # masked tokens come as -9999
     shares_NK = np.exp(logprobs_NK, where=known_NK, out=np.zeros_like(logprobs_NK))
     entropies = -(shares_NK * logprobs_NK).sum(axis=1)
-    some_missing = (lengths > 1) & (lengths < np.asarray(num_allowed)) & (known_NK == listed_NK).all(axis=1)
+    some_missing = (lengths > 1) & (lengths < num_allowed) & (known_NK == listed_NK).all(axis=1)
     lowest = np.where(listed_NK, logprobs_NK, 0.0)[:, 1:].min(axis=1, initial=0.0)
     missing = np.maximum(0.0, 1.0 - shares_NK.sum(axis=1))
     return np.asarray(entropies - np.where(some_missing, missing * lowest, 0.0), dtype=np.float32)
@@ -51,8 +47,6 @@ def lower_bounds(
 
 _REFUSE = -100.0
 """Logit bias of a token that is not allowed: a probability of 1e-43 against the likeliest one's is 0 in float32."""
-_MAX_LISTED = 4_096
-"""Longest list of tokens sent with a request."""
 
 
 class EncodedRequest(NamedTuple):
@@ -92,13 +86,9 @@ class DecodedReply(NamedTuple):
 class RequestCodec:
     """Turns requests into bodies of ``POST /inference/v1/generate``, and answers into content.
 
-    How the grammar reaches the engine, so that the mask is exactly the learner's in each case:
-
-    - one state with few allowed tokens (single-token actions): ``allowed_token_ids``;
-    - one state with few refused tokens (free text): ``logit_bias``;
-    - several states: our logits processor in the engine (``plugin.GrammarProcessor``), which reads the token automaton
-      from the model's folder. vLLM's structured outputs cannot express it: they constrain characters and allow every
-      spelling of a word in tokens, so their mask, and with it the log-probabilities, would not be the learner's.
+    The grammar's mask is exactly the learner's: vLLM is sent the allowed tokens (actions) or the refused ones (free
+    text), whichever are fewer. Its structured outputs cannot express it: they constrain characters, and allow every
+    spelling of a word in tokens.
 
     Args:
         vlm: The model, for its vocabulary, prompts, images and grammar.
@@ -115,8 +105,7 @@ class RequestCodec:
         self._model: dict[str, Any] = {} if model is None else {"model": model}
         self._top = top_logprobs
         self._sampling = self._sampling_params()
-        self._num_allowed = vlm.grammar.allowed.sum(axis=1).tolist()
-        """Allowed tokens in each state of the grammar."""
+        self._num_allowed = int(vlm.grammar.allowed.sum())
 
     def encode(self, request: Request) -> EncodedRequest:
         prompt = self.vlm.prompts.build(request.observation, request.history)
@@ -152,8 +141,11 @@ class RequestCodec:
             )
         if len(logprobs) != len(tokens) or not tokens:
             raise EngineBadReply(f"the engine answered {len(tokens)} tokens and {len(logprobs)} log-probabilities")
-        num = self._reply_length(tokens)
-        entropies = lower_bounds(places[:num], self._allowed_counts(tokens[:num])) if self._top else None
+        try:
+            num = self.vlm.grammar.reply_length(tokens)
+        except ValueError as error:
+            raise EngineBadReply(f"the engine's reply breaks the grammar sent with the request: {error}") from error
+        entropies = lower_bounds(places[:num], self._num_allowed) if self._top else None
         return DecodedReply(
             self.vlm.vocabulary.decode(tokens[:num]),
             np.asarray(tokens[:num], dtype=np.int64),
@@ -168,45 +160,22 @@ class RequestCodec:
         """Return the sampling parameters that all requests share."""
         grammar, decoding = self.vlm.grammar, self.vlm.decoding
         longest = min(grammar.longest or decoding.max_new_tokens, decoding.max_new_tokens)
-        ends, continues = (np.flatnonzero(x.any(axis=0)) for x in (grammar.follows == END, grammar.follows >= 0))
         return {
             "max_tokens": longest,
             "temperature": decoding.temperature,
             "top_p": 1.0,
             "logprobs": self._top,
-            # A token that ends a reply in one state but not in another stops nothing; ``decode`` cuts the reply.
-            "stop_token_ids": sorted(set(ends.tolist()) - set(continues.tolist())),
+            "stop_token_ids": np.flatnonzero(grammar.ends).tolist(),
             "detokenize": False,
             **self._mask(),
         }
 
     def _mask(self) -> dict[str, Any]:
         allowed = self.vlm.grammar.allowed
-        yes, no = np.flatnonzero(allowed[0]), np.flatnonzero(~allowed[0])
-        if len(allowed) > 1 or min(len(yes), len(no)) > _MAX_LISTED:
-            mask: dict[str, Any] = {"extra_args": {GRAMMAR_KEY: True}}
-        elif len(yes) <= len(no):
-            mask = {"allowed_token_ids": yes.tolist()}
-        else:
-            mask = {"logit_bias": {str(token): _REFUSE for token in no.tolist()}}
-        return mask | {"ignore_eos": True}
-
-    def _reply_length(self, tokens: Sequence[int]) -> int:
-        """Return the number of tokens up to the end of the reply."""
-        follows, state = self.vlm.grammar.follows, 0
-        for place, token in enumerate(tokens):
-            state = int(follows[state, token]) if 0 <= token < follows.shape[1] else REFUSED
-            if state == REFUSED:
-                raise EngineBadReply(
-                    f"the engine sampled token {token} at position {place}, which the grammar does not allow; was it "
-                    "started with our plugin, and with the grammar in its model's folder?"
-                )
-            if state == END:
-                return place + 1
-        return len(tokens)
-
-    def _allowed_counts(self, tokens: Sequence[int]) -> list[int]:
-        return [self._num_allowed[state] for state in self.vlm.grammar.states(tokens)]
+        yes, no = np.flatnonzero(allowed), np.flatnonzero(~allowed)
+        if len(yes) <= len(no):
+            return {"ignore_eos": True, "allowed_token_ids": yes.tolist()}
+        return {"ignore_eos": True, "logit_bias": {str(token): _REFUSE for token in no.tolist()}}
 
 
 def short_tokens(prompt: VlmPrompt, image: int) -> list[int]:

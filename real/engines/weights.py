@@ -1,4 +1,4 @@
-"""How weights get into an engine: ``Transfer``, by reloading a folder or by vLLM's weight-transfer routes."""
+"""``Spool``: weights of any source as folders that engines can read."""
 
 from __future__ import annotations
 
@@ -6,139 +6,14 @@ import asyncio
 import itertools
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from dartsim.core.errors import ConfigError, WorkerFault
 from dartsim.core.types import Version, Weights
-from dartsim.real.engines.client import EngineClient
-from dartsim.real.engines.errors import EngineBadReply, WeightsRefused, WeightsTorn
-from dartsim.real.engines.ledger import FileState, file_state, is_adapter_folder
-from dartsim.real.engines.plugin import BACKEND, digest
-
-
-class Transfer(Protocol):
-    """Puts weights into a paused engine and names them."""
-
-    async def prepare(self, client: EngineClient) -> None:
-        """Prepare a freshly started engine for transfers."""
-
-    async def look(self, folder: Path) -> None:
-        """Find out what has to be known of a folder before an engine is paused for it.
-
-        Raises:
-            WeightsRefused: If it cannot be read.
-        """
-
-    async def put(self, client: EngineClient, folder: Path, version: Version) -> None:
-        """Put the weights of a folder into the engine and name them by the version.
-
-        Raises:
-            WeightsRefused: If the engine could not load them.
-            WorkerFault: If the engine did not answer.
-        """
-
-
-class FolderReload:
-    """The engine's workers load a folder again, as they did at their start. Works with every vLLM server.
-
-    The folder must be on a disk that the engine's host reads under the same path. vLLM ignores missing tensors here;
-    ``WeightsLedger.inspect`` finds them before.
-    """
-
-    async def prepare(self, client: EngineClient) -> None:
-        """Nothing to do."""
-
-    async def look(self, folder: Path) -> None:
-        """Nothing to find out."""
-
-    async def put(self, client: EngineClient, folder: Path, version: Version) -> None:
-        root = folder.parent if folder.suffix == ".safetensors" else folder
-        with _refusing(version):
-            await client.rpc("reload_weights", weights_path=str(root.absolute()))
-        await client.label(version)
-
-
-@dataclass(slots=True)
-class RouteTransfer:
-    """vLLM's weight-transfer routes: init (once), start, update, finish; the last one names the weights.
-
-    The engine must have been started with the backend: ``EngineOptions.transfer``.
-    """
-
-    init_info: Mapping[str, Any]
-    update_info: Callable[[Path], Mapping[str, Any]]
-    known: tuple[Path, Mapping[str, Any]] | None = None
-
-    async def prepare(self, client: EngineClient) -> None:
-        """Open the engine's end of the transfer."""
-        with _refusing(0):
-            await client.transfer("init_weight_transfer_engine", {"init_info": dict(self.init_info)})
-
-    async def look(self, folder: Path) -> None:
-        """Compute the update information early; a checksum of 16 GB takes ten seconds and more."""
-        self.known = (folder, await self._info(folder))
-
-    async def put(self, client: EngineClient, folder: Path, version: Version) -> None:
-        """Take the steps. If a step fails, the update is closed, so that the next one can begin."""
-        known, self.known = self.known, None
-        info = known[1] if known is not None and known[0] == folder else await self._info(folder)
-        with _refusing(version):
-            try:
-                await client.transfer("start_weight_update")
-            except EngineBadReply:
-                # Another client left half-way: its update is still open.
-                await _close_update(client)
-                await client.transfer("start_weight_update")
-            try:
-                await client.transfer("update_weights", {"update_info": dict(info)})
-            except WorkerFault:
-                await _close_update(client)
-                raise
-            await client.transfer("finish_weight_update", {"weight_version": str(version)})
-
-    async def _info(self, folder: Path) -> Mapping[str, Any]:
-        try:
-            return await asyncio.to_thread(self.update_info, folder)
-        except OSError as error:  # newer versions replaced it on the disk
-            raise WeightsRefused(f"{str(folder)!r} cannot be read: {error}") from error
-
-
-def file_transfer(root: Path = Path("/")) -> RouteTransfer:
-    """Return the transfer by files: our backend in the engine reads them, checks their SHA-256, then loads them.
-
-    Args:
-        root: Paths are sent relative to this folder, which the engines' hosts see under the same path.
-    """
-
-    def info(folder: Path) -> dict[str, Any]:
-        files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]
-        path = folder.resolve().relative_to(root.resolve())
-        return {"path": str(path), "sha256": {file.name: _digest(file_state(file)) for file in files}}
-
-    return RouteTransfer(init_info={"root": str(root.resolve())}, update_info=info)
-
-
-@lru_cache(maxsize=64)  # once for all engines of a pool
-def _digest(state: FileState) -> str:
-    return digest(state.file)
-
-
-def transfer_for(backend: str | None) -> Transfer:
-    """Return the transfer for an engine that was started with a backend; a folder reload without one.
-
-    Raises:
-        ConfigError: If the backend is not ours.
-    """
-    if backend is None:
-        return FolderReload()
-    if backend == BACKEND:
-        return file_transfer()
-    raise ConfigError(f"the transfer backend {backend!r} is unknown; wanted {BACKEND!r} or none, or a RouteTransfer")
+from dartsim.real.engines.errors import WeightsRefused, WeightsTorn
+from dartsim.real.engines.ledger import is_adapter_folder
 
 
 class Spool:
@@ -210,7 +85,7 @@ class Spool:
         copy = self._folder / f"start-{next(self._starts):06d}"
         try:
             try:
-                await asyncio.to_thread(_link_files, folder, copy)
+                await asyncio.to_thread(link_files, folder, copy)
             except FileNotFoundError as error:
                 raise WeightsTorn(f"{str(folder)!r} is gone: newer weights took its place") from error
             except OSError as error:
@@ -231,28 +106,17 @@ class Spool:
         self._written[version] = export_weights(tensors, folder, like=self._like, dtype=self._dtype)
 
 
-@contextmanager
-def _refusing(version: Version) -> Iterator[None]:
-    """Turn an error status of a weight route into ``WeightsRefused``; other faults pass."""
-    try:
-        yield
-    except EngineBadReply as error:
-        raise WeightsRefused(f"version {version}: {error}") from error
-
-
-async def _close_update(client: EngineClient) -> None:
-    with suppress(WorkerFault):
-        await client.transfer("finish_weight_update")
-
-
-def _link_files(folder: Path, target: Path) -> None:
-    """Link the files of a folder into another one; copy them if that is on another disk."""
-    target.mkdir(parents=True)
+def link_files(folder: Path, target: Path) -> None:
+    """Link the files of a folder into another one, in place of those there; copy them if that is on another disk."""
+    target.mkdir(parents=True, exist_ok=True)
     for file in folder.iterdir():
         if file.is_file():
+            partial = target / f"{file.name}.partial"
+            partial.unlink(missing_ok=True)
             try:
-                os.link(file, target / file.name)
+                os.link(file, partial)
             except FileNotFoundError:
                 raise
             except OSError:
-                shutil.copy2(file, target / file.name)
+                shutil.copy2(file, partial)
+            partial.replace(target / file.name)

@@ -29,7 +29,7 @@ from dartsim.real.engines.ledger import WeightsLedger
 from dartsim.real.engines.options import WorkerSettings
 from dartsim.real.engines.request_codec import DecodedReply, EncodedRequest, RequestCodec
 from dartsim.real.engines.supervisor import EngineHealth, EngineSupervisor
-from dartsim.real.engines.weights import Spool, Transfer
+from dartsim.real.engines.weights import Spool
 
 
 class VllmWorker:
@@ -51,7 +51,6 @@ class VllmWorker:
         codec: RequestCodec,
         *,
         weights: Weights,
-        transfer: Transfer | None = None,
         ledger: WeightsLedger | None = None,
         spool: Spool | None = None,
         settings: WorkerSettings | None = None,
@@ -61,9 +60,7 @@ class VllmWorker:
         self.counts: Counter[str] = Counter()
         self._codec = codec
         self._settings = settings or WorkerSettings()
-        self._engine_weights = EngineWeights(
-            engine, transfer=transfer, ledger=ledger, spool=spool, settings=self._settings
-        )
+        self._engine_weights = EngineWeights(engine, ledger=ledger, spool=spool, settings=self._settings)
         self._in_flight = InFlight(engine.name, self._settings, self._target, refused=self._refused)
         self._supervisor = EngineSupervisor(
             self._engine_weights,

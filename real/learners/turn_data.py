@@ -152,12 +152,12 @@ def _examples(trajectory: Trajectory, vlm: Vlm) -> Iterator[tuple[Example | None
     for number, turn in enumerate(trajectory.turns):
         try:
             tokens = _tokens(turn, vlm.grammar)
-            states = np.asarray(vlm.grammar.states(tokens.tolist()), dtype=np.int64)
+            vlm.grammar.check(tokens.tolist())
         except ValueError:
             yield None, turn
             continue
         prompt = vlm.prompts.build(turn.observation, trajectory.turns[:number])
-        yield Example(prompt, tokens, states), turn
+        yield Example(prompt, tokens), turn
 
 
 def _tokens(turn: Turn, grammar: TokenGrammar) -> Any:

@@ -59,9 +59,8 @@ def examples_of(vlm: Vlm, demonstrations: Sequence[Demonstration]) -> list[Examp
     examples = []
     for demonstration in demonstrations:
         tokens = vlm.grammar.tokens(demonstration.action)
-        states = np.asarray(vlm.grammar.states(tokens), dtype=np.int64)
         prompt = vlm.prompts.build(demonstration.observation, demonstration.history)
-        examples.append(Example(prompt, np.asarray(tokens, dtype=np.int64), states))
+        examples.append(Example(prompt, np.asarray(tokens, dtype=np.int64)))
     return examples
 
 

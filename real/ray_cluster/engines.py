@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from dartsim.core.errors import DartsimError
-from dartsim.real.engines.errors import EngineStartFailed
+from dartsim.real.engines.errors import EngineLost, EngineStartFailed
 from dartsim.real.engines.launcher import LocalEngine
 from dartsim.real.engines.options import EngineOptions
 from dartsim.real.ray_cluster.errors import PartGone, PartLost
@@ -49,6 +49,9 @@ class EngineHost:
 
     async def ended(self) -> int:
         return await self._engine.ended()
+
+    async def place_adapter(self, folder: str) -> None:
+        await self._engine.place_adapter(Path(folder))
 
 
 class RayEngine:
@@ -92,6 +95,12 @@ class RayEngine:
             status = LOST
         self.running = False
         return status
+
+    async def place_adapter(self, folder: Path) -> None:
+        try:
+            await self.part.call("place_adapter", str(folder))
+        except PartLost as lost:
+            raise EngineLost(f"{self.name}: {lost}") from lost
 
     def mark_unreachable(self) -> None:
         """Its process is watched."""

@@ -22,7 +22,6 @@ from aiohttp import web
 
 from dartsim.core.image_size import resize_rules
 from dartsim.real.engines.ledger import read_folder
-from dartsim.real.engines.plugin import digest
 from dartsim.real.rehearsal.serving import serve
 
 _SIZE_CHARACTERS = 44
@@ -40,7 +39,6 @@ class StandInEngine:
         self._answers: dict[tuple[int, int], str] = {}
         self._chance = np.random.default_rng(0)
         self._version = "default"
-        self._root = Path("/")
         self._digests: Mapping[str, str] = read_folder(model).digests
         self._running = asyncio.Event()
         self._running.set()
@@ -53,9 +51,6 @@ class StandInEngine:
             "/resume": self._resume,
             "/is_paused": self._is_paused,
             "/collective_rpc": self._reload,
-            "/init_weight_transfer_engine": self._open_transfer,
-            "/update_weights": self._update,
-            "/finish_weight_update": self._label,
             "/update_weight_version": self._label,
             "/weight_info": self._info,
             "/weight_checker": self._checksums,
@@ -127,35 +122,16 @@ class StandInEngine:
         return web.json_response({"is_paused": not self._running.is_set()})
 
     async def _reload(self, request: web.Request) -> web.Response:
-        return await self._load(Path((await request.json())["kwargs"]["weights_path"]))
-
-    async def _open_transfer(self, request: web.Request) -> web.Response:
-        self._root = Path((await request.json())["init_info"]["root"])
-        return web.json_response({})
-
-    async def _update(self, request: web.Request) -> web.Response:
-        info = (await request.json())["update_info"]
-        path = self._root / info["path"]
-        return await self._load(path, info["sha256"])
-
-    async def _load(self, path: Path, wanted: Mapping[str, str] | None = None) -> web.Response:
-        """Read the weights of a folder or file, and check the SHA-256 of each file."""
-
-        def read() -> Mapping[str, str]:
-            for name, expected in (wanted or {}).items():
-                if digest(path / name if path.is_dir() else path) != expected:
-                    raise ValueError(f"{name} has another SHA-256")
-            return read_folder(path).digests
-
+        path = Path((await request.json())["kwargs"]["weights_path"])
         try:
-            self._digests = await asyncio.to_thread(read)
+            self._digests = (await asyncio.to_thread(read_folder, path)).digests
         except Exception as error:  # any is the client's to hear
             return web.json_response({"error": {"message": str(error)}}, status=500)
         return web.json_response({"results": [None]})
 
     async def _label(self, request: web.Request) -> web.Response:
         body = json.loads(await request.read() or b"{}")
-        self._version = body.get("new_version") or body.get("weight_version") or self._version
+        self._version = body.get("new_version") or self._version
         return web.json_response({"success": True})
 
     async def _info(self, request: web.Request) -> web.Response:

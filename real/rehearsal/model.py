@@ -12,7 +12,6 @@ from dartsim.core.image_size import PUBLISHED, resize_rules
 from dartsim.real.vlm import Vlm, build
 from dartsim.real.vlm.config import WORDS
 from dartsim.real.vlm.export import export
-from dartsim.real.vlm.grammar import END
 from dartsim.real.vlm.plan import vlm_config
 from dartsim.real.vlm.ui_tars import reply_parts
 from dartsim.real.vlm.vocabulary import GROUNDING, tiny_vocabulary, vocabulary_from
@@ -55,8 +54,7 @@ def _written(vlm: Vlm, config: Config, rng: np.random.Generator, *, last: bool) 
 
 def _walk(vlm: Vlm, rng: np.random.Generator) -> list[int]:
     """Return a reply by chance, token by token as the grammar allows."""
-    grammar, state, tokens = vlm.grammar, 0, list[int]()
-    while state != END and len(tokens) < vlm.decoding.max_new_tokens:
-        tokens.append(int(rng.choice(np.flatnonzero(grammar.allowed[state]))))
-        state = int(grammar.follows[state, tokens[-1]])
+    tokens: list[int] = []
+    while len(tokens) < vlm.decoding.max_new_tokens and not (tokens and vlm.grammar.ends[tokens[-1]]):
+        tokens.append(int(rng.choice(np.flatnonzero(vlm.grammar.allowed))))
     return tokens

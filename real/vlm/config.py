@@ -65,12 +65,12 @@ class Decoding:
         temperature: Divides the logits; 1 is the model's own distribution, 0 takes the likeliest tokens.
         max_new_tokens: Limit of a reply.
         grammar: ``free``: any text up to the end-of-turn token, with grounding tokens. ``actions``: one of
-            ``VlmConfig.actions``. ``compact``: a sentence of the compact action grammar (``dartsim.envs.actions``).
+            ``VlmConfig.actions``.
     """
 
     temperature: float = 1.0
     max_new_tokens: int = 32
-    grammar: Literal["free", "actions", "compact"] = "free"
+    grammar: Literal["free", "actions"] = "free"
 
     def __post_init__(self) -> None:
         if self.temperature < 0 or self.max_new_tokens < 1:
@@ -105,8 +105,6 @@ class VlmConfig:
         image_std: Standard deviation of the three channels.
         words: Single tokens of the vocabulary, in addition to bytes.
         actions: Whole actions that are single tokens.
-        columns: Cells across, of the compact grammar.
-        rows: Cells down.
     """
 
     family: Family = "qwen2_5_vl"
@@ -131,8 +129,6 @@ class VlmConfig:
     image_std: tuple[float, float, float] = (0.26862954, 0.26130258, 0.27577711)
     words: tuple[str, ...] = WORDS
     actions: tuple[str, ...] = ()
-    columns: int = 16
-    rows: int = 16
     prompts: PromptStyle = field(default_factory=PromptStyle)
     decoding: Decoding = field(default_factory=Decoding)
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -148,7 +144,7 @@ def grid_clicks(columns: int, rows: int) -> tuple[str, ...]:
 
 
 def tiny(
-    grammar: Literal["clicks", "clicks_and_done", "clicks_done_fail", "compact"] = "clicks",
+    grammar: Literal["clicks", "clicks_and_done", "clicks_done_fail"] = "clicks",
     *,
     columns: int = 3,
     rows: int = 3,
@@ -160,12 +156,9 @@ def tiny(
 
     It clicks on the cells of a grid, and says ``done`` where tasks have several turns (``clicks_and_done``), and
     ``fail`` where some are infeasible (``clicks_done_fail``). From random weights it learns to click by reinforcement
-    alone, in half a minute on one core. Or it writes sentences of the compact grammar, which needs a warm start.
+    alone, in half a minute on one core.
     """
     prompts = PromptStyle(max_images=max_images, max_texts=max_texts, terse=True)
-    if grammar == "compact":
-        decoding = Decoding(grammar="compact", max_new_tokens=24)
-        return VlmConfig(family=family, columns=columns, rows=rows, prompts=prompts, decoding=decoding)
     ends = {"clicks_and_done": ("done",), "clicks_done_fail": ("done", "fail")}
     actions = grid_clicks(columns, rows) + ends.get(grammar, ())
     decoding = Decoding(grammar="actions", max_new_tokens=1)

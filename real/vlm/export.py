@@ -1,8 +1,7 @@
-"""A model as a folder that vLLM serves: what ``Vlm.save`` writes, plus a chat template and the grammar.
+"""A model as a folder that vLLM serves: what ``Vlm.save`` writes, plus a chat template.
 
 config.json, model.safetensors, tokenizer*.json, generation_config.json, preprocessor_config.json   ``Vlm.save``
 chat_template.jinja         for the chat routes and other clients; our own requests are tokens
-dartsim_grammar.npz         the token automaton, for grammars of several states (``dartsim.real.engines.plugin``)
 dartsim_model.json          number of parameters and names, to identify the folder
 """
 
@@ -13,7 +12,6 @@ import shutil
 from collections.abc import Collection, Container
 from pathlib import Path
 
-import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -22,8 +20,6 @@ from torch import Tensor
 from dartsim.real.scratch import replaced_folder
 from dartsim.real.vlm.lora import LORA, PREFIX, is_adapter, merged, save_adapter
 from dartsim.real.vlm.model import Snapshot, Vlm
-
-GRAMMAR_FILE = "dartsim_grammar.npz"
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -42,8 +38,6 @@ def export(vlm: Vlm, folder: Path, *, dtype: str | None = None, merge: bool = Tr
     with replaced_folder(folder) as partial:
         vlm.save(partial, dtype=dtype, merge=merge)
         (partial / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
-        if len(vlm.grammar.allowed) > 1:
-            np.savez_compressed(partial / GRAMMAR_FILE, follows=vlm.grammar.follows)
         facts = {"parameters": vlm.num_parameters, "family": vlm.config.family, "grammar": vlm.decoding.grammar}
         (partial / "dartsim_model.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return folder

@@ -23,7 +23,7 @@ from transformers import (
 from dartsim.config.sections.trainer import LoraConfig
 from dartsim.core.errors import ConfigError
 from dartsim.real.vlm.config import Decoding, VlmConfig
-from dartsim.real.vlm.grammar import TokenGrammar, action_grammar, compact_grammar, free_grammar
+from dartsim.real.vlm.grammar import TokenGrammar, action_grammar, free_grammar
 from dartsim.real.vlm.images import ImageRules, Pictures
 from dartsim.real.vlm.lora import (
     PREFIX,
@@ -43,7 +43,6 @@ from dartsim.real.vlm.vocabulary import Vocabulary, tiny_vocabulary, vocabulary_
 Snapshot = Mapping[str, Tensor]
 """Weights by their names in the transformers class, perhaps with an adapter (``lora.py``). Never changed."""
 
-KEYS = ("enter", "tab", "esc", "backspace", "space", "up", "down", "left", "right")
 """Keys that the compact grammar can press."""
 
 CLASSES: dict[str, tuple[type[Any], type[Any]]] = {
@@ -88,7 +87,7 @@ class Vlm:
         size = int(self.trunk.num_outputs)
         self.grammar = grammar_of(config, vocabulary, size)
         self.allowed = torch.from_numpy(self.grammar.allowed)
-        self.follows = torch.from_numpy(self.grammar.follows).long()
+        self.ends = torch.from_numpy(self.grammar.ends)
         model.eval()
 
     @property
@@ -189,9 +188,7 @@ def build(config: VlmConfig, *, seed: int = 0, vocabulary: Vocabulary | None = N
     if config.folder is not None:
         return from_folder(config)
     if vocabulary is None:
-        cells = [f" {number}" for number in range(max(config.columns, config.rows))]
-        written = config.decoding.grammar == "compact"
-        vocabulary = tiny_vocabulary((*config.words, *(cells if written else ())), config.actions)
+        vocabulary = tiny_vocabulary(config.words, config.actions)
     config_class, model_class = CLASSES[config.family]
     settings = config_class(**_settings(config, vocabulary))
     settings._attn_implementation = "sdpa"
@@ -287,6 +284,4 @@ def grammar_of(config: VlmConfig, vocabulary: Vocabulary, size: int) -> TokenGra
     """Return the configured grammar; ``size`` is the width of the model's output."""
     if config.decoding.grammar == "actions":
         return action_grammar(vocabulary, config.actions, size=size)
-    if config.decoding.grammar == "compact":
-        return compact_grammar(vocabulary, columns=config.columns, rows=config.rows, keys=KEYS, size=size)
     return free_grammar(vocabulary, size=size)

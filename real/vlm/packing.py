@@ -35,11 +35,10 @@ MAX_BRANCH_TOKENS = 1_024
 
 
 class Example(NamedTuple):
-    """One turn to be scored: a prompt, its reply's tokens [n], and the grammar's state before each of them."""
+    """One turn to be scored: a prompt and its reply's tokens [n]."""
 
     prompt: VlmPrompt
     tokens: IntArray
-    states: IntArray
 
     @property
     def length(self) -> int:
@@ -100,15 +99,14 @@ class Span(NamedTuple):
 class Packed(NamedTuple):
     """Rows as tensors, one after the other in a batch of one; M counts the reply tokens of all of them.
 
-    ``pick`` [M] is the position with the logits of a reply token, ``targets`` [M] the token, ``states`` [M] the
-    grammar's state, and ``member`` and ``column`` [M] its example and position there.
+    ``pick`` [M] is the position with the logits of a reply token, ``targets`` [M] the token, and ``member`` and
+    ``column`` [M] its example and position there.
     """
 
     inputs: Inputs
     spans: list[Span]
     pick: Tensor
     targets: Tensor
-    states: Tensor
     member: Tensor
     column: Tensor
 
@@ -213,7 +211,6 @@ def pack(vlm: Vlm, rows: Sequence[PackedRow], examples: Sequence[Example]) -> Pa
         spans,
         joined(picks),
         joined([reply.tokens for reply in replies]),
-        joined([reply.states for reply in replies]),
         joined([np.full(len(reply.tokens), member) for member, reply in zip(members, replies, strict=True)]),
         joined([np.arange(len(reply.tokens)) for reply in replies]),
     )
@@ -253,14 +250,14 @@ def hidden(vlm: Vlm, inputs: Inputs, attend: Attend = causal) -> Tensor:
 def score(vlm: Vlm, packed: Packed) -> tuple[Tensor, Tensor]:
     """Return log-probabilities and entropies [M] of a pack's reply tokens, as sampled, with gradient."""
     logits = vlm.trunk.logits(hidden(vlm, packed.inputs, packed.attend)[packed.pick])
-    logprobs_MV, entropies = distribution(logits, vlm.allowed[packed.states], vlm.decoding.temperature)
+    logprobs_MV, entropies = distribution(logits, vlm.allowed, vlm.decoding.temperature)
     return logprobs_MV.gather(1, packed.targets[:, None])[:, 0], entropies
 
 
-def distribution(logits_MV: Tensor, allowed_MV: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def distribution(logits_MV: Tensor, allowed_V: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Return the log-probabilities [M, V] that replies are sampled from, and their entropies [M], nats."""
     scaled = logits_MV.float() if temperature == 1.0 else logits_MV.float() / temperature
-    refused = ~allowed_MV
+    refused = ~allowed_V
     logprobs = torch.log_softmax(scaled.masked_fill(refused, -torch.inf), dim=-1)
     finite = logprobs.masked_fill(refused, 0.0)
     return logprobs, -(logprobs.exp() * finite).sum(-1)

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dartsim.real.vlm.grammar import END
 from dartsim.real.vlm.images import Picture
 from dartsim.real.vlm.model import Vlm
 from dartsim.real.vlm.packing import Example, Inputs, distribution, hidden, pack, picture_tokens, rows_of, score
@@ -130,18 +129,16 @@ class FirstTokens:
         logits = torch.stack([self._logits[prompt.key] for prompt in prompts])
         while len(self._logits) > self._max_prompts:
             del self._logits[next(iter(self._logits))]
-        drawn, logprobs, entropies = draw(
-            vlm, logits, torch.zeros(len(prompts), dtype=torch.long), keys, 0, greedy=greedy
-        )
+        drawn, logprobs, entropies = draw(vlm, logits, keys, 0, greedy=greedy)
         columns = (drawn.numpy(), logprobs.numpy(), entropies.numpy())
         return [Sampled(*(column[i : i + 1].copy() for column in columns)) for i in range(len(prompts))]
 
 
 def draw(
-    vlm: Vlm, logits: Tensor, state: Tensor, keys: NDArray[np.uint64], place: int, *, greedy: bool
+    vlm: Vlm, logits: Tensor, keys: NDArray[np.uint64], place: int, *, greedy: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the tokens [B] drawn at a position of the replies, their log-probabilities, and the entropies there."""
-    logprobs, entropies = distribution(logits, vlm.allowed[state], vlm.decoding.temperature or 1.0)
+    logprobs, entropies = distribution(logits, vlm.allowed, vlm.decoding.temperature or 1.0)
     if greedy:
         drawn = logprobs.argmax(-1)
     else:
@@ -159,8 +156,8 @@ def score_reply(vlm: Vlm, prompt: VlmPrompt, tokens: Sequence[int]) -> Sampled:
     Raises:
         ValueError: If the grammar does not allow it.
     """
-    states = np.asarray(vlm.grammar.states(tokens), dtype=np.int64)
-    examples = [Example(prompt, np.asarray(tokens, dtype=np.int64), states)]
+    vlm.grammar.check(tokens)
+    examples = [Example(prompt, np.asarray(tokens, dtype=np.int64))]
     logprobs, entropies = score(vlm, pack(vlm, rows_of(vlm, examples), examples))
     return Sampled(examples[0].tokens, logprobs.numpy(), entropies.numpy())
 
@@ -191,21 +188,19 @@ class _Decoder:
         entropies = np.zeros((count, self._max_new), dtype=np.float32)
         lengths = np.zeros(count, dtype=np.int64)
         alive = np.arange(count)
-        state = torch.zeros(count, dtype=torch.long)
         logits = self._prefill()
         for place in range(self._max_new):
-            drawn, logprob, entropy = draw(self._vlm, logits, state, self._keys[alive], place, greedy=self._greedy)
+            drawn, logprob, entropy = draw(self._vlm, logits, self._keys[alive], place, greedy=self._greedy)
             tokens[alive, place] = drawn.numpy()
             logprobs[alive, place] = logprob.numpy()
             entropies[alive, place] = entropy.numpy()
             lengths[alive] += 1
-            state = self._vlm.follows[state, drawn]
-            going = state != END
+            going = ~self._vlm.ends[drawn]
             if place + 1 == self._max_new or not going.any():
                 break
             if not going.all():
                 keep = torch.nonzero(going).flatten()
-                alive, state, drawn = alive[keep.numpy()], state[keep], drawn[keep]
+                alive, drawn = alive[keep.numpy()], drawn[keep]
                 self._keep(keep)
             logits = self._step(drawn, place)
         return [

@@ -138,10 +138,10 @@ def test_a_task_of_the_same_id_that_is_another_is_refused(tmp_path):
 def test_another_model_is_refused_and_every_difference_named(tmp_path):
     pool = write(tmp_path, success(TASKS[0], [1]))
     with pytest.raises(ConfigError) as refused:
-        read_pool(pool, TASKS, writes={"vocabulary": "xyz", "grammar": "compact", "screen": 8, "columns": 9})
+        read_pool(pool, TASKS, writes={"vocabulary": "xyz", "grammar": "free", "screen": 8, "columns": 9})
     message = str(refused.value)
     assert "tokens of another model" in message
-    for words in ("columns is None there and 9 here", "grammar is 'actions' there and 'compact' here", "vocabulary is"):
+    for words in ("columns is None there and 9 here", "grammar is 'actions' there and 'free' here", "vocabulary is"):
         assert words in message
     assert "screen" not in message
 
@@ -219,5 +219,3 @@ def test_the_meaning_of_tokens_is_that_of_vocabulary_grammar_and_screen():
     assert clicker["num_actions"] == 9
     for other in (token_meaning(build(tiny()), 224), token_meaning(build(tiny(columns=4)), 112)):
         assert other != clicker
-    written = token_meaning(build(tiny("compact", columns=8, rows=8)), 112)
-    assert (written["grammar"], written["columns"], written["rows"]) == ("compact", 8, 8)

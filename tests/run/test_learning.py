@@ -51,9 +51,9 @@ def test_what_a_grammar_cannot_write_is_not_stored():
     assert len(pool) == 0
 
 
-def test_a_sentence_grammar_runs_many_turns():
+def test_a_run_has_many_turns():
     found, learned = built(
-        "policy.grammar=compact", "policy.grid=8", "policy.max_texts=4", "tasks.mock=pages",
+        "policy.grammar=clicks_and_done", "policy.grid=4", "policy.max_texts=4", "tasks.mock=pages",
         "rollout.max_turns=4", "curation.selection.rule=high_entropy", "curation.turn_limit.rule=by_success",
         "run.updates=1", "run.hours=0.2", "curation.groups.drop_all_failed=false", "rollout.num_envs=4",
         "tasks.held_out=2",

@@ -28,7 +28,7 @@ class SurrogateConfig(Section):
     outcomes: str | None = Field(
         None,
         description="File timings.jsonl of a run whose outcomes and lengths are replayed, group by group; none: they "
-        "are drawn. `dartsim measure` sets it in a twin.",
+        "are drawn. `dartsim cluster` sets it in a twin.",
     )
 
     def turns(self, *, success: bool) -> tuple[float, float]:
@@ -50,11 +50,11 @@ class PolicyConfig(Section):
     )
     screen: Positive = Field(112, description="vlm: width and height of the mock desktop, pixels.")
     grid: Positive = Field(3, description="vlm: cells per side of the grid that clicks aim at.")
-    grammar: Literal["clicks", "clicks_and_done", "clicks_done_fail", "compact", "ui_tars"] = Field(
+    grammar: Literal["clicks", "clicks_and_done", "clicks_done_fail", "ui_tars"] = Field(
         "clicks",
         description="vlm: form of the model's output: one token per click, done or fail (clicks, clicks_and_done, "
         "clicks_done_fail), "
-        "sentences of the compact grammar, or free text in UI-TARS's form (Thought, Action).",
+        "or free text in UI-TARS's form (Thought, Action).",
     )
     patch_size: Positive = Field(14, description="vlm without policy.model: pixels a side of a patch of a screenshot.")
     merge_size: Positive = Field(

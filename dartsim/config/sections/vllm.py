@@ -26,11 +26,6 @@ class VllmConfig(Section):
         0.9, gt=0.0, le=1.0, description="Share of a GPU's memory that an engine uses; lower it beside a learner."
     )
     dtype: str = Field("float32", description="Type of the engine's weights; the learner's gives equal probabilities.")
-    transfer: Literal["folder", "file"] = Field(
-        "file",
-        description="How weights are loaded: from a folder, or as files by vLLM's weight-transfer routes, which also "
-        "take LoRA as adapters; a folder has it merged in.",
-    )
     max_model_len: Positive = Field(2048, description="Longest prompt and reply together, tokens.")
     max_num_seqs: Positive = Field(16, description="Requests computed at the same time.")
     prefix_caching: bool = Field(

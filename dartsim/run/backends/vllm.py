@@ -26,8 +26,6 @@ MODEL = "MODEL"
 """Stands for the folder that the model is exported to at the start."""
 ADAPTER = "ADAPTER"
 """Stands for the folder that the first adapter is written to, with LoRA."""
-SITE = "SITE"
-"""Stands for the folder with our plugin for vLLM, which is written at the start."""
 PYTHON = "VLLM_PYTHON"
 """Stands for the interpreter with vLLM where none is named."""
 
@@ -78,7 +76,7 @@ class VllmEngines(EngineBackend):
                     "name": f"engine-{index}",
                     "listens": f"on {engine.host}, a free port",
                     "command": command,
-                    "environment": engine.variables(Path(SITE)),
+                    "environment": engine.variables(),
                 }
             )
         return {"what": f"{number} vLLM servers, started again when they end", "processes": processes}
@@ -103,13 +101,12 @@ def _attached_plan(config: Config) -> list[dict[str, Any]]:
     for number, (host, gpus) in enumerate(engine_places(config)):
         port = urlsplit(config.vllm.addresses[number]).port or 80
         options = replace(shared, devices=tuple(gpus) if config.vllm.device == "cuda" else ())
-        site = None if config.vllm.transfer == "folder" else Path(SITE)
         plans.append(
             {
                 "name": f"engine-{number}",
                 "listens": f"on the loopback of {host}, port {port}; reached through an ssh tunnel",
                 "command": options.command(port),
-                "environment": options.variables(site),
+                "environment": options.variables(),
             }
         )
     return plans

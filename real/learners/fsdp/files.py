@@ -92,7 +92,6 @@ def write_turns(data: TurnData, folder: Path) -> None:
         "prompt_tokens": _joined([p.tokens for p in prompts], np.int64),
         "prompt_positions": _joined([p.positions.reshape(-1) for p in prompts], np.int64),
         "tokens": _joined([example.tokens for example in data.examples], np.int64),
-        "states": _joined([example.states for example in data.examples], np.int64),
     }
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / TENSORS)
     (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
@@ -126,8 +125,8 @@ def read_turns_from(folder: Path) -> TurnData:
         for tokens, positions, row in parts
     ]
     sizes = [length for _, length in about["examples"]]
-    replies = zip(_cut(tensors["tokens"], sizes), _cut(tensors["states"], sizes), about["examples"], strict=True)
-    examples = [Example(prompts[number], tokens, states) for tokens, states, (number, _) in replies]
+    replies = zip(_cut(tensors["tokens"], sizes), about["examples"], strict=True)
+    examples = [Example(prompts[number], tokens) for tokens, (number, _) in replies]
     rest: dict[str, Any] = {name: tensors.get(name) for name in _TENSORS}
     return TurnData(examples, **rest, unwritable=about["unwritable"])
 

@@ -45,11 +45,11 @@ class Models:
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     torch.set_num_threads(1)
-    from dartsim.real.vlm import build, tiny
+    from dartsim.real.vlm import Decoding, build, tiny
     from dartsim.real.vlm.export import export
 
     root = tmp_path_factory.mktemp("models")
-    config = replace(tiny("compact", columns=16, rows=16, max_images=3, max_texts=3), output_scale=1.0)
+    config = replace(tiny(max_images=3, max_texts=3), decoding=Decoding(max_new_tokens=24), output_scale=1.0)
     vlms = [build(config, seed=seed) for seed in range(3)]
     return Models(vlms, [export(vlm, root / f"model-{seed}") for seed, vlm in enumerate(vlms)])
 
@@ -143,10 +143,10 @@ def server(request: pytest.FixtureRequest, standin: Any, models: Models) -> Iter
 async def _reset(url: str, folder: Path) -> None:
     """Bring the shared engine back to the first model."""
     from dartsim.real.engines.client import EngineClient
-    from dartsim.real.engines.weights import FolderReload
 
     async with EngineClient(url) as client:
         await client.pause("abort")
-        await FolderReload().put(client, folder, 0)
+        await client.rpc("reload_weights", weights_path=str(folder))
+        await client.label(0)
         await client.reset_caches()
         await client.resume()

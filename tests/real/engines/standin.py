@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-GRAMMAR_FILE, GRAMMAR_KEY, PREFIX, BLOCK = "dartsim_grammar.npz", "dartsim_grammar", "generate-tokens-", 32
+PREFIX, BLOCK = "generate-tokens-", 32
 MASKED = -9999.0
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 """Parameters that vLLM makes of several tensors."""
@@ -76,7 +76,7 @@ class StandIn:
     """The server.
 
     Args:
-        model: A model folder: tensors, grammar, vocabulary size and image rules are read from there.
+        model: A model folder: tensors, vocabulary size and image rules are read from there.
         release: ``0.32`` lets new requests wait while it is paused, ``0.33`` refuses them with 503 in two modes.
         token_seconds: Time of a token.
         port: It listens on; 0 takes a free one.
@@ -110,8 +110,6 @@ class StandIn:
         self.version = "default"
         self.fused = False
         """Whether checksums are over vLLM's parameters, or over the tensors of the files."""
-        self.updating = False
-        self.root = Path("/")
         self.cache: set[bytes] = set()
         self.images: dict[str, str] = {}
         """URLs by the names that came with them, the newest last."""
@@ -122,8 +120,6 @@ class StandIn:
         rules = json.loads((model / "preprocessor_config.json").read_text(encoding="utf-8"))
         self.unit = rules["patch_size"] * rules["merge_size"]
         self.edges = rules["size"]["shortest_edge"], rules["size"]["longest_edge"]
-        grammar = model / GRAMMAR_FILE
-        self.follows = np.load(grammar)["follows"] if grammar.is_file() else None
         self.tensors = read_tensors(model)
         self._going = asyncio.Event()
         self._going.set()
@@ -206,10 +202,6 @@ class StandIn:
             ("POST", "/reset_prefix_cache"): self._reset_prefix,
             ("POST", "/reset_encoder_cache"): self._nothing,
             ("POST", "/collective_rpc"): self._rpc,
-            ("POST", "/init_weight_transfer_engine"): self._init,
-            ("POST", "/start_weight_update"): self._start,
-            ("POST", "/update_weights"): self._update,
-            ("POST", "/finish_weight_update"): self._finish,
             ("POST", "/update_weight_version"): self._label,
             ("GET", "/weight_info"): self._info,
             ("POST", "/weight_checker"): self._check,
@@ -253,13 +245,13 @@ class StandIn:
         scripted = self.script.pop(0) if self.script else None
         contents: list[dict[str, Any]] = []
         spans: list[dict[str, Any]] = []
-        reason, state = "length", 0
+        reason = "length"
         while len(live.tokens) < params.get("max_tokens", 16):
             await self._turn(live)
             if live.aborted.is_set():
                 reason = "abort"
                 break
-            logprobs = self._distribution([*prompt, *live.tokens], params, state)
+            logprobs = self._distribution([*prompt, *live.tokens], params)
             if scripted is not None:
                 token = scripted[len(live.tokens)]
             else:
@@ -271,8 +263,6 @@ class StandIn:
             live.tokens.append(token)
             spans[-1]["end"] = len(live.tokens)
             contents.append(_place(token, logprobs, params.get("logprobs") or 0))
-            if self.follows is not None and state >= 0:
-                state = int(self.follows[state, token])
             if token in (params.get("stop_token_ids") or ()):
                 reason = "stop"
                 break
@@ -356,7 +346,7 @@ class StandIn:
         self.counts["hits"] += hits * BLOCK
         return hits * BLOCK
 
-    def _distribution(self, tokens: list[int], params: dict[str, Any], state: int) -> np.ndarray:
+    def _distribution(self, tokens: list[int], params: dict[str, Any]) -> np.ndarray:
         """Return log-probabilities as sampled: of the weights, the last token, the masks and the temperature."""
         weights = int.from_bytes(hashlib.sha256("".join(sorted(self.tensors.values())).encode()).digest()[:8])
         logits = np.random.default_rng([weights, tokens[-1], len(tokens)]).normal(size=self.vocabulary)
@@ -366,10 +356,6 @@ class StandIn:
             logits += allowed
         for token, bias in (params.get("logit_bias") or {}).items():
             logits[int(token)] += bias
-        if (params.get("extra_args") or {}).get(GRAMMAR_KEY):
-            if self.follows is None:
-                raise HttpError(500, f"a request asks for a grammar and the model's folder holds no {GRAMMAR_FILE}")
-            logits[self.follows[max(state, 0)] == -2] = -np.inf
         logits /= params.get("temperature") or 1.0
         top = logits.max()
         return logits - top - np.log(np.exp(logits - top).sum())
@@ -433,43 +419,9 @@ class StandIn:
     async def _rpc(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
         if body["method"] != "reload_weights":
             raise HttpError(500, f"no method {body['method']}", type="InternalServerError")
+        await asyncio.sleep(self.load_seconds)
         self._take(Path(body["kwargs"]["weights_path"]))
         return {"results": [None]}
-
-    async def _init(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
-        self.root = Path(body["init_info"]["root"])
-        return {"message": "Weight transfer initialized"}
-
-    async def _start(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
-        if self.updating:
-            raise HttpError(500, "start_weight_update called while a weight update is already active.")
-        self.updating = True
-        return {"message": "Weight update started"}
-
-    async def _update(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
-        if not self.updating:
-            raise HttpError(500, "start_weight_update must be called before update_weights.")
-        info = body["update_info"]
-        await asyncio.sleep(self.load_seconds)
-        try:
-            path = self.root / info["path"]
-            for name, wanted in info["sha256"].items():
-                file = path / name if path.is_dir() else path
-                if hashlib.sha256(file.read_bytes()).hexdigest() != wanted:
-                    raise HttpError(500, f"Worker failed with error '{name} has another SHA-256'")
-            self._take(path)
-        except BaseException:
-            self.updating = False
-            raise
-        return {"message": "Weights updated"}
-
-    async def _finish(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
-        if not self.updating:
-            raise HttpError(500, "finish_weight_update called without a matching start_weight_update.")
-        self.updating = False
-        if body.get("weight_version") is not None:
-            self.version = body["weight_version"]
-        return {"message": "Weight update finished"}
 
     async def _label(self, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
         self.version = body["new_version"]

@@ -100,7 +100,6 @@ def test_an_engine_is_started_with_room_for_the_adapter() -> None:
     [
         (["trainer.lora.rank=4"], True),
         ([], False),
-        (["trainer.lora.rank=4", "vllm.transfer=folder"], False),
         (["trainer.lora.rank=4", 'vllm.addresses=["http://127.0.0.1:1"]'], False),
     ],
 )
@@ -127,7 +126,6 @@ def test_vllm_serves_what_the_learner_computes(vllm_python: str, request_of: Any
             Example(
                 policy.vlm.prompts.build(request.observation, ()),
                 np.asarray(reply.tokens),
-                np.asarray(policy.vlm.grammar.states(list(reply.tokens))),
             )
             for request, reply in zip(requests, replies, strict=True)
         ]

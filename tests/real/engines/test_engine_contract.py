@@ -29,7 +29,6 @@ from dartsim.real.engines.launcher import AttachedEngine
 from dartsim.real.engines.options import WorkerSettings
 from dartsim.real.engines.request_codec import RequestCodec
 from dartsim.real.engines.sent_images import image_part
-from dartsim.real.engines.weights import FolderReload, file_transfer
 from dartsim.real.engines.worker import VllmWorker
 from dartsim.real.vlm.sampling import score_reply
 
@@ -109,7 +108,7 @@ def test_replies_follow_the_grammar_and_carry_the_log_probabilities_they_were_sa
             again = await worker.generate(requests[0])
         assert again.tokens.tolist() == replies[0].tokens.tolist()
         for request, reply in zip(requests, replies, strict=True):
-            assert vlm.grammar.states(reply.tokens.tolist())  # raises if it does not follow
+            vlm.grammar.check(reply.tokens.tolist())
             assert reply.action == vlm.vocabulary.decode(reply.tokens.tolist())
             assert (reply.worker, reply.version, reply.oldest_version) == (3, 0, 0)
             assert len(reply.logprobs) == len(reply.entropies) == reply.response_tokens == len(reply.tokens)
@@ -124,7 +123,7 @@ def test_replies_follow_the_grammar_and_carry_the_log_probabilities_they_were_sa
     asyncio.run(main())
 
 
-def test_masks_without_the_plugin_are_exact(server: Any, models: Any, request_of: Any) -> None:
+def test_masks_are_exact(server: Any, models: Any, request_of: Any) -> None:
     async def main() -> None:
         special = sorted(models.vlms[0].vocabulary.special)
         async with EngineClient(server.url) as client:
@@ -231,7 +230,8 @@ def test_tokens_name_the_weights_that_made_them(server: Any, models: Any, reques
             await settled(client, 1)
             await asyncio.sleep(0.1)
             await client.pause("keep")
-            await FolderReload().put(client, models.folders[1], 1)
+            await client.rpc("reload_weights", weights_path=str(models.folders[1]))
+            await client.label(1)
             assert not await client.reset_caches()  # a frozen request holds blocks of the prefix cache
             await client.resume()
             spans = (await asking)["choices"][0]["weight_versions"]
@@ -244,18 +244,11 @@ def test_tokens_name_the_weights_that_made_them(server: Any, models: Any, reques
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("transfer", ["folder", "file"])
 @pytest.mark.parametrize("mode", [SyncMode.KEEP, SyncMode.DRAIN, SyncMode.RESTART])
-def test_new_weights_answer_after_a_load(
-    server: Any, models: Any, request_of: Any, mode: SyncMode, transfer: str
-) -> None:
+def test_new_weights_answer_after_a_load(server: Any, models: Any, request_of: Any, mode: SyncMode) -> None:
     async def main() -> None:
-        way = FolderReload() if transfer == "folder" else file_transfer(models.folders[0].parent)
-        async with worker_at(server, models, transfer=way) as worker:
+        async with worker_at(server, models) as worker:
             before = await worker.generate(request_of(turn=1))
-            if transfer == "file":
-                async with EngineClient(server.url) as client:
-                    await way.prepare(client)
             for version in (1, 2):
                 live = [asyncio.create_task(worker.generate(request_of(n))) for n in range(4)]
                 if mode.drains:
@@ -281,32 +274,23 @@ def test_new_weights_answer_after_a_load(
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("transfer", ["folder", "file"])
 def test_a_load_that_fails_in_the_engine_leaves_nothing_served_until_a_good_one(
-    server: Any, models: Any, request_of: Any, tmp_path: Path, transfer: str
+    server: Any, models: Any, request_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder is cut after it was inspected: only the engine can see it."""
     torn = tmp_path / "torn"
     shutil.copytree(models.folders[1], torn)
     file = torn / "model.safetensors"
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    rpc = EngineClient.rpc
 
-    class LateCut:
-        def __init__(self, way: Any) -> None:
-            self.way = way
+    async def cut(self: EngineClient, method: str, *, weights_path: str) -> Any:
+        return await rpc(self, method, weights_path=weights_path.replace(str(models.folders[1]), str(torn)))
 
-        async def prepare(self, client: Any) -> None:
-            await self.way.prepare(client)
-
-        async def look(self, folder: Path) -> None:
-            await self.way.look(folder)
-
-        async def put(self, client: Any, folder: Path, version: int) -> None:
-            await self.way.put(client, torn if version == 1 else folder, version)
+    monkeypatch.setattr(EngineClient, "rpc", cut)
 
     async def main() -> None:
-        way = FolderReload() if transfer == "folder" else file_transfer(Path("/"))
-        async with worker_at(server, models, transfer=LateCut(way)) as worker:
+        async with worker_at(server, models) as worker:
             live = asyncio.create_task(worker.generate(request_of(9)))
             await asyncio.sleep(0)
             with pytest.raises(WeightsRefused, match="version 1"):
@@ -325,35 +309,20 @@ def test_a_load_that_fails_in_the_engine_leaves_nothing_served_until_a_good_one(
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("transfer", ["folder", "file"])
 def test_the_first_load_into_an_engine_of_unknown_weights_is_proven(
-    server: Any, models: Any, request_of: Any, transfer: str
+    server: Any, models: Any, request_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if it holds these very weights already, so that nothing seems to change."""
 
-    class Idle:
-        def __init__(self, way: Any) -> None:
-            self.way, self.idle = way, True
-
-        async def prepare(self, client: Any) -> None:
-            await self.way.prepare(client)
-
-        async def look(self, folder: Path) -> None:
-            await self.way.look(folder)
-
-        async def put(self, client: Any, folder: Path, version: int) -> None:
-            if self.idle:
-                await client.label(version)
-            else:
-                await self.way.put(client, folder, version)
+    async def idle(self: EngineClient, method: str, *, weights_path: str) -> None: ...
 
     async def main() -> None:
-        way = Idle(FolderReload() if transfer == "folder" else file_transfer(Path("/")))
-        async with worker_at(server, models, transfer=way, weights=Weights(0)) as worker:
+        async with worker_at(server, models, weights=Weights(0)) as worker:
             first = Weights(0, str(models.folders[0]))
-            with pytest.raises(WeightsUnconfirmed):
-                await worker.load(first, SyncMode.DRAIN)
-            way.idle = False
+            with monkeypatch.context() as patch:
+                patch.setattr(EngineClient, "rpc", idle)
+                with pytest.raises(WeightsUnconfirmed):
+                    await worker.load(first, SyncMode.DRAIN)
             await worker.load(first, SyncMode.DRAIN)
             request = request_of(1)
             reply = await worker.generate(request)

@@ -89,7 +89,7 @@ def test_box_tokens_pass_from_engine_to_desktop_history_and_learner(
     scored = score_reply(vlm, vlm.prompts.build(request.observation, []), reply.tokens.tolist())
     assert np.isfinite(scored.logprobs).all()
     refused = {int(token) for token in bodies[0]["sampling_params"]["logit_bias"]}
-    assert refused == set(np.flatnonzero(~vlm.grammar.allowed[0]))
+    assert refused == set(np.flatnonzero(~vlm.grammar.allowed))
     assert not refused & {qwen.BOX_START, qwen.BOX_END}
 
 

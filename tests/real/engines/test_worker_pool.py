@@ -13,12 +13,11 @@ import pytest
 from dartsim.config.sections.vllm import VllmConfig
 from dartsim.core.types import Weights
 from dartsim.real.engines.errors import EngineStartFailed
-from dartsim.real.engines.launcher import LocalEngine, free_port, write_site
+from dartsim.real.engines.launcher import LocalEngine, free_port
 from dartsim.real.engines.ledger import WeightsLedger
 from dartsim.real.engines.options import EngineOptions, WorkerSettings
 from dartsim.real.engines.request_codec import RequestCodec
 from dartsim.real.engines.supervisor import EngineHealth
-from dartsim.real.engines.weights import file_transfer
 from dartsim.real.engines.worker import VllmWorker, started
 
 SECONDS = 10.0
@@ -108,13 +107,13 @@ def pool(standin_file: Path, models: Any, folder: Path, *flags: tuple[str, ...])
                     vllm=VllmConfig(python=sys.executable, flags=list(more)),
                     model=str(models.folders[0]),
                     entry=(str(standin_file),),
+                    environment={"OF_TEST": str(folder)},
                 ),
                 folder,
                 name=f"engine-{number}",
             ),
             codec,
             weights=Weights(0, str(models.folders[0])),
-            transfer=file_transfer(),
             ledger=ledger,
             settings=WorkerSettings(warm_up=False),
         )
@@ -123,11 +122,11 @@ def pool(standin_file: Path, models: Any, folder: Path, *flags: tuple[str, ...])
 
 
 def pids(folder: Path) -> set[int]:
-    """Processes whose command line names this folder's engines, by the plugin's folder in their environment."""
-    site, found = str(folder / "site").encode(), set()
+    """Processes of this folder's engines, by a variable that they were started with."""
+    mark, found = str(folder).encode(), set()
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if site in (process / "environ").read_bytes():
+            if mark in (process / "environ").read_bytes():
                 found.add(int(process.name))
         except OSError:
             continue
@@ -167,14 +166,3 @@ def test_one_engine_that_ends_takes_the_starts_of_the_others_with_it(
 def test_no_port_is_given_twice() -> None:
     ports = [free_port("127.0.0.1") for _ in range(100)]
     assert len(set(ports)) == 100
-
-
-def test_a_site_that_is_there_is_left_as_it_is(tmp_path: Path) -> None:
-    files = sorted(path for path in write_site(tmp_path).rglob("*") if path.is_file())
-    before = [path.stat().st_ino for path in files]
-    files[0].write_text("torn")
-    write_site(tmp_path)
-    after = sorted(path for path in tmp_path.rglob("*") if path.is_file())
-    assert after == files  # nothing else is left behind
-    assert [path.stat().st_ino for path in files][1:] == before[1:]
-    assert files[0].read_text() != "torn"

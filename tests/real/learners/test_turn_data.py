@@ -81,7 +81,7 @@ def test_tokens_that_are_not_in_the_vocabulary_spoil_one_turn(make_vlm: Any, pla
     vlm = make_vlm()
     batch = play_batch(VlmPolicy(make_vlm()))
     group = batch.groups[0]
-    first, size = group.trajectories[0], vlm.grammar.follows.shape[1]
+    first, size = group.trajectories[0], len(vlm.grammar.allowed)
     for wrong in (size, 2**31 - 1, -1):
         reply = first.turns[0].reply
         turn = first.turns[0]._replace(reply=reply._replace(tokens=np.full(len(reply.tokens), wrong)))

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,10 +22,10 @@ def model(tmp_path_factory):
     pytest.importorskip("transformers")
     pytest.importorskip("httpx", reason="needs the extra `real`")
     torch.set_num_threads(1)
-    from dartsim.real.vlm import build, tiny
+    from dartsim.real.vlm import Decoding, build, tiny
     from dartsim.real.vlm.export import export
 
-    vlm = build(tiny("compact", columns=16, rows=16, max_texts=4))
+    vlm = build(replace(tiny(max_texts=4), decoding=Decoding(max_new_tokens=24)))
     return vlm, export(vlm, tmp_path_factory.mktemp("engine") / "model")
 
 

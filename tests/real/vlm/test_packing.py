@@ -82,7 +82,6 @@ def examples_of(vlm: Any, style: PromptStyle, attempts: list[list[Turn]]) -> lis
         Example(
             builder.build(turn.observation, turns[:number]),
             turn.reply.tokens,
-            np.array(vlm.grammar.states(turn.reply.tokens.tolist()), dtype=np.int64),
         )
         for turns in attempts
         for number, turn in enumerate(turns)

@@ -16,10 +16,7 @@ SEEDS = [(1, 0), (2, 1), (3, 2), (4, 0)]
 
 def scored(vlm: Any, prompts: list[Any], replies: list[Any], max_tokens: int = 10**6) -> list[tuple[Any, Any]]:
     """Return the learner's log-probabilities and entropies of replies."""
-    examples = [
-        Example(prompt, reply.tokens, np.array(vlm.grammar.states(reply.tokens), dtype=np.int64))
-        for prompt, reply in zip(prompts, replies, strict=True)
-    ]
+    examples = [Example(prompt, reply.tokens) for prompt, reply in zip(prompts, replies, strict=True)]
     found: dict[int, tuple[Any, Any]] = {}
     for rows in split(rows_of(vlm, examples, max_tokens=max_tokens), max_tokens=max_tokens):
         packed = pack(vlm, rows, examples)
@@ -102,7 +99,7 @@ def test_replies_come_in_the_proportions_of_their_probabilities(make_vlm: Any, p
     vlm = make_vlm(output_scale=0.3)
     prompt = prompts_of(vlm)[0]
     replies = sample(vlm, [prompt] * 4_000, [(seed, 0) for seed in range(4_000)])
-    for token in np.flatnonzero(vlm.grammar.allowed[0]):
+    for token in np.flatnonzero(vlm.grammar.allowed):
         mine = [reply for reply in replies if reply.tokens[0] == token]
         assert abs(len(mine) / 4_000 - np.exp(mine[0].logprobs[0])) < 0.03
     probabilities = {int(r.tokens[0]): float(np.exp(r.logprobs[0])) for r in replies}

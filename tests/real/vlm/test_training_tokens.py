@@ -51,7 +51,7 @@ def computed(style: PromptStyle, attempts: list[list[Turn]], pack: Any) -> int:
     """Return the tokens of the rows of attempts."""
     builder = PromptBuilder(model().vocabulary, model().prompts.pictures, style)
     examples = [
-        Example(builder.build(turn.observation, turns[:number]), turn.reply.tokens, np.zeros(1, dtype=np.int64))
+        Example(builder.build(turn.observation, turns[:number]), turn.reply.tokens)
         for turns in attempts
         for number, turn in enumerate(turns)
     ]

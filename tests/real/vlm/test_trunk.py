@@ -39,7 +39,7 @@ def test_it_computes_what_the_library_does(make_vlm: Any, prompts_of: Any, famil
     prompts = prompts_of(vlm, size)[:3]
     with torch.no_grad():
         for prompt in prompts:
-            examples = [Example(prompt, NOTHING, NOTHING)]
+            examples = [Example(prompt, NOTHING)]
             packed = pack(vlm, rows_of(vlm, examples), examples)
             got = vlm.trunk.logits(hidden(vlm, packed.inputs, packed.attend))
             assert torch.allclose(got, library_logits(vlm, prompt), atol=2e-5)
@@ -53,9 +53,7 @@ def test_checkpointing_changes_no_gradient(make_vlm: Any, prompts_of: Any, famil
     for checkpointing in (False, True):
         vlm = make_vlm(family=family)
         vlm.trunk.checkpointing = checkpointing
-        examples = [
-            Example(prompt, np.array(vlm.grammar.tokens("click 1 0")), np.array([0])) for prompt in prompts_of(vlm)
-        ]
+        examples = [Example(prompt, np.array(vlm.grammar.tokens("click 1 0"))) for prompt in prompts_of(vlm)]
         logprobs, _ = score(vlm, pack(vlm, rows_of(vlm, examples), examples))
         logprobs.sum().backward()
         gradients.append([p.grad.clone() for p in vlm.model.parameters()])

@@ -174,5 +174,5 @@ def test_replies_may_hold_grounding_tokens_and_no_token_of_images_or_the_chat(qw
     tokens = vlm.grammar.tokens(CLICK)
     assert {qwen.BOX_START, qwen.BOX_END} < set(tokens)
     assert vlm.vocabulary.decode(tokens) == CLICK
-    refused = {token for token in range(qwen.FIRST, vlm.vocabulary.size) if not vlm.grammar.allowed[0, token]}
+    refused = {token for token in range(qwen.FIRST, vlm.vocabulary.size) if not vlm.grammar.allowed[token]}
     assert refused == {151_643, 151_644, *range(151_652, 151_657)}
