@@ -8,6 +8,7 @@ what a study's keys mean.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -271,8 +272,13 @@ def mean(arm: Figures, figure: str) -> float:
 STUDIES = {name: arm_study(name) for name, study in studies().items() if study.get("alone")}
 """Studies without a module."""
 
+
+def main() -> None:
+    """Run a study without a module."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.arms", description=str(__doc__).splitlines()[0])
+    parser.add_argument("name", choices=STUDIES)
+    STUDIES[parser.parse_args(sys.argv[1:2]).name].run(sys.argv[2:])
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] and sys.argv[1] in STUDIES:
-        STUDIES[sys.argv[1]].run(sys.argv[2:])
-    else:
-        sys.exit(f"usage: python -m experiments.arms {'|'.join(STUDIES)} [--help]")
+    main()

@@ -16,25 +16,19 @@ from typing import Annotated
 import typer
 
 from dartsim.cli import (
-    collect,
+    check,
+    cluster,
     compare,
-    config_commands,
+    config_command,
     desktop,
     desktop_tasks,
-    doctor,
     eval,
-    explain,
-    finished_run,
+    evaluator,
     fuzz,
-    import_latencies,
-    measure,
-    new,
-    osworld,
     plan,
-    rehearse,
     run,
-    status,
-    task_files,
+    show,
+    task_lists,
     tune,
 )
 from dartsim.cli.command_group import RootCommandGroup
@@ -53,34 +47,21 @@ from dartsim.cli.signals import INTERRUPTED, exit_code, sigterm_as_ctrl_c
 from dartsim.core.errors import ConfigError, DartsimError, PlugInFailed, TaskFileError
 
 COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "Run": {"run": run.run, "resume": run.resume, "eval": eval.evaluate, "collect": collect.collect},
-    "Tune a scheduler": {
-        "new": new.new,
-        "import-latencies": import_latencies.import_latencies,
-        "compare": compare.compare,
-        "tune": tune.tune,
-        "plan": plan.plan,
-    },
+    "Run": {"run": run.run, "eval": eval.evaluate, "show": show.show},
+    "Tune a scheduler": {"compare": compare.compare, "tune": tune.tune, "plan": plan.plan},
     "Test at scale": {"fuzz": fuzz.fuzz},
-    "Look at a run": {
-        "status": status.status,
-        "explain": explain.explain,
-        "report": finished_run.report,
-        "rescore": finished_run.rescore,
-    },
-    "Real desktops": {
-        "doctor": doctor.doctor,
-        "rehearse": rehearse.rehearse,
-        "measure": measure.measure,
+    "Set up": {
+        "check": check.check,
+        "cluster": cluster.cluster,
+        "config": config_command.config,
         "desktop": desktop.desktop_app,
-        "osworld": osworld.osworld_app,
     },
-    "Reference": {"presets": config_commands.presets, "config": config_commands.config_app},
 }
 """The commands by task, in the order of ``dartsim --help``: functions, whose docstrings are the help, and groups."""
 
 desktop.desktop_app.command("tasks")(desktop_tasks.tasks)
-osworld.osworld_app.command("fetch")(task_files.fetch)
+desktop.desktop_app.command("evaluator")(evaluator.evaluator)
+desktop.desktop_app.command("fetch")(task_lists.fetch)
 
 app = typer.Typer(
     name="dartsim",

@@ -33,7 +33,7 @@ from dartsim.cli.tune import Processes, RayAddress
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.core.registry import names as registered
-from dartsim.lab.compared_runs import ComparedRun, EndedRun, make_runs, named
+from dartsim.lab.compared_runs import ComparedRun, EndedRun, make_runs, named, new_run
 from dartsim.lab.gate import cell_text
 from dartsim.observe.alarm import KINDS
 from dartsim.observe.bias import BAND, JUDGED, pooled
@@ -96,7 +96,7 @@ class SchedulerColumn(NamedTuple):
 
 def compare(
     schedulers: Annotated[
-        list[str], typer.Argument(help="Presets (`dartsim presets`), or TOML files.", metavar="SCHEDULER")
+        list[str], typer.Argument(help="Presets (`dartsim config`), or TOML files.", metavar="SCHEDULER")
     ],
     on: OnOption = None,
     profile: ProfileOption = None,
@@ -281,7 +281,7 @@ def plan(
             config = first.model_copy(update={"run": first.run.model_copy(update={"seed": seed})})
             places = [word for name, at in (("--on", on), ("--profile", profile)) if at for word in (name, at)]
             words = [*plugin_words(), *places, *(word for text in overrides for word in ("--set", text))]
-            command = ["dartsim", "run", str(scheduler), *words, "--seed", str(seed)]
+            command = ["dartsim", "run", new_run(str(scheduler)), *words, "--seed", str(seed)]
             runs.append(ComparedRun(name, config, shlex.join(command)))
     return runs
 
@@ -337,8 +337,7 @@ def _refuse_without_engine(config: Config) -> None:
     local = all(host.url is None for host in config.desktop.hosts.values())
     if not config.backend.boots or not local:
         return
-    from dartsim.cli.doctor import check_engine
-    from dartsim.cli.service_checks import OK
+    from dartsim.cli.machine_checks import OK, check_engine
 
     engine = check_engine()
     if engine.state is not OK:

@@ -42,8 +42,8 @@ EFFICIENCY = ("trained_turns_per_minute", "env_utilization", "gpu_utilization")
 """The bars of the paper."""
 
 
-def render_report(run: RunDir) -> Path:
-    """Write a run's ``report.html`` and return its path."""
+def render_report(run: RunDir, target: Path | None = None) -> Path:
+    """Write a run's page, by default its ``report.html``, and return its path."""
     summary, series = run.summary, run.series
     window = rolling_window(summary)
     plots: dict[str, charts.Chart] = {
@@ -64,7 +64,7 @@ def render_report(run: RunDir) -> Path:
     tables: Mapping[str, ByClass] = summary.get("bias", {})
     plots |= {f"bias{index}": charts.bias(table) for index, table in enumerate(tables.values())}
     return _write_page(
-        run.report,
+        target or run.report,
         "report.html.j2",
         plots,
         [(run.name, run)],
@@ -169,22 +169,6 @@ def render_study(study: Mapping[str, Any], path: Path) -> Path:
     plots |= {f"knob{number}": charts.knob(finished, key, objectives[0]) for number, key in enumerate(knobs)}
     values = {"study": study, "knobs": knobs, "objectives": objectives, "clock": "simulated"}
     return _write_page(path, "study.html.j2", plots, (), **values)
-
-
-def render_latencies(
-    latencies: Mapping[str, Mapping[str, Any]], quantiles: Sequence[float], path: Path, *, title: str
-) -> Path:
-    """Write the page of imported latencies, measured and fitted, and return its path.
-
-    Args:
-        latencies: By name: ``measured`` seconds in order, their ``count`` and ``mean``, the kind ``used``, and
-            ``fits``, each with its ``kind``, ``mean``, ``ks`` distance, and seconds at ``quantiles``.
-        quantiles: From 0 to 1.
-        path: The page's file.
-        title: Its title.
-    """
-    plots = {f"latency_{name}": charts.distribution_fit(item, quantiles) for name, item in latencies.items()}
-    return _write_page(path, "latencies.html.j2", plots, (), latencies=latencies, title=title, clock="measured")
 
 
 def _write_page(

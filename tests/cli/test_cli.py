@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from dartsim.cli import compare
-from dartsim.config import load, to_toml, valid_keys
+from dartsim.config import to_toml
 from dartsim.lab.compared_runs import named_handler
 from dartsim.run.execute import execute
 
@@ -77,7 +76,7 @@ def test_a_run_of_a_file_has_the_file_s_name_and_keeps_it(dartsim, capsys):
     assert dartsim("run", "mine.toml", *SMALL[2:]) == 0
     assert capsys.readouterr().out.splitlines()[0].split()[-1] == "mine"
     assert json.loads(Path("runs/mine-seed0/summary.json").read_text())["preset"] == "dart"
-    assert dartsim("status", "runs/mine-seed0") == 0
+    assert dartsim("show", "runs/mine-seed0") == 0
     assert capsys.readouterr().out.startswith("mine, seed 0: finished")
     assert dartsim("run", "runs/mine-seed0/config.toml", "--seed", "1") == 0
     assert Path("runs/mine-seed1").is_dir()
@@ -89,7 +88,7 @@ def test_json_to_standard_output_is_nothing_but_json(dartsim, capsys):
     assert dartsim("run", *SMALL, "--json", "-") == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out)["preset"] == "dart"
-    assert printed.err == "run: runs/dart-seed0 (while it runs: dartsim status runs/dart-seed0)\n"
+    assert printed.err == "run: runs/dart-seed0 (while it runs: dartsim show runs/dart-seed0)\n"
 
 
 STEADY = (
@@ -117,9 +116,9 @@ def test_a_run_that_is_steady_ends_and_a_longer_one_starts_a_new_observation(dar
     folder, said = figures["run_dir"], f"steady after {steady['hours']:.1f} of 12 h: Trained turns "
     assert said in capsys.readouterr().out
     assert said in Path(folder, "report.html").read_text("utf-8")
-    assert dartsim("resume", folder) == 2
+    assert dartsim("run", folder) == 2
     assert "was steady after" in capsys.readouterr().err
-    assert dartsim("resume", folder, "--hours", f"{steady['hours'] + 0.2}", "--json", "-") == 0
+    assert dartsim("run", folder, "--hours", f"{steady['hours'] + 0.2}", "--json", "-") == 0
     again = json.loads(capsys.readouterr().out)
     assert not again["steady"]["reached"]
     assert steady["hours"] < again["simulated_hours"] < steady["hours"] + 0.3
@@ -312,25 +311,16 @@ def test_a_warning_of_a_comparison_s_run_says_whose_it_is(capsys):
     assert capsys.readouterr().err == "dart seed 1: 3 groups\n"
 
 
-def test_a_finished_run_is_drawn_again(dartsim, capsys):
-    dartsim("run", *SMALL, "--out", "here")
-    Path("here/report.html").unlink()
-    capsys.readouterr()
-    assert dartsim("report", "here") == 0
-    assert "Prefix hits" in capsys.readouterr().out
-    assert "<td>Prefix hits</td>" in Path("here/report.html").read_text("utf-8")
-
-
 def test_a_run_made_before_a_figure_was_kept_is_drawn_all_the_same(dartsim, capsys):
     dartsim("run", *SMALL, "--out", "here")
     summary = json.loads(Path("here/summary.json").read_text())
     assert summary.pop("prefix_hit_share") > 0.0
     Path("here/summary.json").write_text(json.dumps(summary))
     capsys.readouterr()
-    assert dartsim("report", "here") == 0
+    assert dartsim("show", "here", "--html", "page.html") == 0
     (row,) = (line for line in capsys.readouterr().out.splitlines() if "Prefix hits" in line)
     assert row.endswith("–")
-    assert "<td>Prefix hits</td>" not in Path("here/report.html").read_text("utf-8")
+    assert "<td>Prefix hits</td>" not in Path("page.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -348,11 +338,11 @@ def test_a_run_made_before_a_figure_was_kept_is_drawn_all_the_same(dartsim, caps
         (("compare", "coupled", "drat"), "did you mean 'dart'"),
         (("run", "--real-time", "--until-steady"), "run.until_steady (--until-steady, --precision) ends a simulation"),
         (("compare", "dart", "--precision", "2"), "'2' is no share between 0 and 1"),
-        (("report", "nowhere"), "nowhere is not a folder"),
+        (("show", "nowhere"), "nowhere is not a folder"),
         (("run", "--set", "tasks.source=osworld"), "tasks.folder"),
         (
             ("run", "--preset", "dart", "--set", "tasks.source=osworld", "--set", "tasks.folder=x"),
-            "--dry-run lists all",
+            "`dartsim check` lists all",
         ),
     ],
 )
@@ -366,49 +356,6 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(dartsim, capsys):
     assert dartsim("run", *SMALL, "--out", "here") == 0
     assert dartsim("run", *SMALL, "--out", "here") == 2
     assert "holds a run already" in capsys.readouterr().err
-
-
-def test_the_shown_configuration_can_be_run(dartsim, capsys):
-    assert dartsim("config", "show", "--preset", "coupled", "--set", "rollout.num_envs=8") == 0
-    Path("shown.toml").write_text(capsys.readouterr().out)
-    assert load(Path("shown.toml")) == load(preset_name="coupled", overrides=["rollout.num_envs=8"])
-
-
-def test_the_schema_shows_every_setting(dartsim, monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "200")
-    assert dartsim("config", "schema", "--json", "-") == 0
-    schema = json.loads(capsys.readouterr().out)
-    assert schema["title"] == "Config"
-    assert {"max_excess", "session_affine"} <= set(re.findall(r"\w+", json.dumps(schema)))
-    from dartsim.config.load import describe
-
-    leaves = {setting.key for setting in describe()}
-    assert leaves <= set(valid_keys())
-    assert all(setting.meaning for setting in describe())
-
-
-def test_presets_say_where_they_come_from(dartsim, capsys):
-    assert dartsim("presets", "--json", "-") == 0
-    presets = json.loads(capsys.readouterr().out)
-    assert {"coupled", "dart"} <= set(presets)
-    assert all(about["title"] and about["source"] and about["departures"] for about in presets.values())
-    assert dartsim("presets") == 0
-    listed = capsys.readouterr().out
-    assert all(name in listed for name in presets)
-    assert presets["trl"]["source"] not in listed
-    assert dartsim("presets", "trl", "dart") == 0
-    card = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert presets["trl"]["source"] in card
-    assert all(departure in card for name in ("trl", "dart") for departure in presets[name]["departures"])
-    assert dartsim("presets", "trll") == 2
-    assert "did you mean 'trl'" in capsys.readouterr().err
-
-
-def test_profiles_are_listed(dartsim, capsys):
-    assert dartsim("config", "profiles") == 0
-    printed = capsys.readouterr().out
-    assert "osworld" in printed
-    assert "h100_fp8" in printed
 
 
 def test_ctrl_c_ends_cleanly_with_a_report_so_far(long_run, tmp_path):

@@ -57,7 +57,7 @@ def test_sigterm_writes_the_report_so_far_where_the_shell_ignores_ctrl_c(long_ru
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=120)[1]
     assert process.returncode == 143, said
-    assert "resume it with: dartsim resume cut" in said
+    assert "resume it with: dartsim run cut" in said
     assert json.loads((tmp_path / "cut" / "summary.json").read_text())["interrupted"] is True
 
 
@@ -70,7 +70,7 @@ def test_what_is_interrupted_says_so_and_what_to_do(dartsim, monkeypatch, capsys
     Path("begun").mkdir()
     (Path("begun") / CONFIG).write_text("")
     assert dartsim("run", "--preset", "dart", "--out", "begun") == code
-    assert "resume it with: dartsim resume begun" in capsys.readouterr().err
+    assert "resume it with: dartsim run begun" in capsys.readouterr().err
     monkeypatch.setattr(compare, "make_runs", ended)
     assert dartsim("compare", "dart", "coupled", "--out", "both") == code
     assert "interrupted: 0 of 2 runs were finished" in capsys.readouterr().err
@@ -80,14 +80,14 @@ def test_what_is_interrupted_says_so_and_what_to_do(dartsim, monkeypatch, capsys
     assert "interrupted: these are the finished runs" in told.err
     assert "no rule was broken: 0 runs" in told.out
     monkeypatch.setattr("dartsim.config.presets", ended)
-    assert dartsim("presets") == code
+    assert dartsim("config") == code
     assert "interrupted" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_is_an_error_of_one_line_and_a_reader_that_has_gone_is_none():
-    asked = [*COMMAND, "config", "faults", "--json", "-"]
+    asked = [*COMMAND, "config", "--list", "faults", "--json", "-"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(asked, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1
@@ -113,9 +113,9 @@ def test_off_a_terminal_nothing_is_wrapped_unless_columns_says_so(monkeypatch):
 
 def test_names_to_be_typed_are_whole_in_narrow_tables(dartsim, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
-    assert dartsim("config", "profiles") == 0
+    assert dartsim("config", "--list", "profiles") == 0
     assert "desktop-small" in capsys.readouterr().out
-    assert dartsim("presets") == 0
+    assert dartsim("config") == 0
     first = [line.split("│")[0].strip() for line in capsys.readouterr().out.splitlines()]
     assert {"areal-eta0", "dart-measured", "osworld-16gpu"} <= set(first)
 
@@ -126,7 +126,7 @@ def test_choices_and_flags_are_told_in_the_users_words(dartsim, capsys):
     assert "'hostil' is not one of 'none'" in said
     assert "Value error" not in said
     assert dartsim("run", "--help") == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "--dry-run" in line and "Only" in line]
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "--real-time" in line and "Run" in line]
     assert "bool" not in line
 
 
@@ -145,15 +145,15 @@ def test_status_of_a_run_of_which_nothing_has_happened(dartsim, monkeypatch, cap
     monkeypatch.setattr(console.out, "width", 500)  # nothing is wrapped
     (tmp_path / CONFIG).write_text(to_toml(load(preset_name="dart")))
     with held(tmp_path):
-        assert dartsim("status", str(tmp_path), "--json", "-") == 0
+        assert dartsim("show", str(tmp_path), "--json", "-") == 0
         assert json.loads(capsys.readouterr().out)["state"] == "starting"
         with pytest.raises(ConfigError, match="is held by a process that runs it now"):
             refuse_used(tmp_path)
-    assert dartsim("status", str(tmp_path)) == 0
-    assert f"`dartsim resume {tmp_path}` begins it" in capsys.readouterr().out
+    assert dartsim("show", str(tmp_path)) == 0
+    assert f"`dartsim run {tmp_path}` begins it" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="did not come to its end"):
         refuse_used(tmp_path)
-    with pytest.raises(ConfigError, match=r"has not ended.*dartsim resume"):
+    with pytest.raises(ConfigError, match=r"has not ended.*dartsim run"):
         read_run(tmp_path)
 
 
