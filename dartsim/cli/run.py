@@ -77,7 +77,7 @@ def run(
         bool, typer.Option("--dry-run", help="Only show which processes and containers would start, and how.")
     ] = False,
     strict_alarms: Annotated[
-        bool, typer.Option("--strict-alarms", help="Let an alarm end the run, with the alarm's exit code (10 to 19).")
+        bool, typer.Option("--strict-alarms", help="Let an alarm end the run, with the alarm's exit code (10 to 20).")
     ] = False,
     out_folder: Out = None,
     json_file: Json = None,
