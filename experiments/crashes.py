@@ -35,7 +35,7 @@ from dartsim.run.resume import resume
 from dartsim.run.resume_point import LIVES, read_resume_point
 from dartsim.run.simulation import run_simulation
 from dartsim.store.database import reading
-from experiments.study import Experiment, Figures, Options, rows_of, short_commit, table
+from experiments.study import Experiment, Figures, Options, short_commit
 
 SMALL: dict[str, Any] = {
     "tasks": {"count": 6},
@@ -292,20 +292,6 @@ def _sum(runs: Sequence[Figures]) -> Figures:
     }
 
 
-def crashes(figures: Figures) -> str:
-    """Crashes by kind of run: how many, what was under way, what was wrong."""
-    names = {name: f"{{{name}:,}}" for name in ("crashes", "attempts", "interrupted", "updates")}
-    real = {"way": "`kill -9` of a process (dart)", "crashes": figures["real"]["kills"]}
-    rows = rows_of(
-        {"runs": "{way}", **names, "violations": "{wrong}"},
-        (
-            {**row, "wrong": ", ".join(f"{name}: {n}" for name, n in row["violations"].items()) or "none"}
-            for row in (*figures["simulated"], {**real, "violations": figures["real"]["violations"]})
-        ),
-    )
-    return f"{table(*rows)}\nLost: {figures['lost']}. Trained twice: {figures['doubled']}.\n"
-
-
 def crashes_found(figures: Figures) -> str:
     """Say in one sentence how many crashes there were, and what they broke."""
     return (
@@ -320,7 +306,7 @@ STUDY = Experiment(
     about=str(__doc__),
     measure=measure,
     seeds=1,
-    tables={"crashes": crashes, "crashes-found": crashes_found},
+    tables={"crashes-found": crashes_found},
 )
 
 if __name__ == "__main__":
