@@ -18,7 +18,7 @@ from dartsim.config.sections.gym import GymConfig
 from dartsim.config.sections.policy import PolicyConfig, SurrogateConfig
 from dartsim.config.sections.ray import RayConfig, RayPart
 from dartsim.config.sections.rollout import LimitsConfig, RolloutConfig, SyncConfig
-from dartsim.config.sections.run import AlarmsConfig, RecorderConfig, RunConfig
+from dartsim.config.sections.run import RecorderConfig, RunConfig
 from dartsim.config.sections.storage import StorageConfig
 from dartsim.config.sections.tasks import TasksConfig
 from dartsim.config.sections.trainer import FsdpConfig, TrainerConfig
@@ -26,7 +26,6 @@ from dartsim.config.sections.vllm import VllmConfig
 from dartsim.core.section import Section
 
 __all__ = [
-    "AlarmsConfig",
     "AttemptsConfig",
     "BatchConfig",
     "Config",
@@ -65,7 +64,6 @@ class Config(Section):
     gym: GymConfig = Field(default_factory=GymConfig, description="Gymnasium environments.")
     ray: RayConfig = Field(default_factory=RayConfig, description="Real parts on a Ray cluster.")
     recorder: RecorderConfig = Field(default_factory=RecorderConfig, description="Measurements.")
-    alarms: AlarmsConfig = Field(default_factory=AlarmsConfig, description="Alarms.")
     plugin_modules: list[str] = Field(
         default_factory=list,
         description="Modules that register components of your own, which --plugin has to name, too: no "
