@@ -9,8 +9,9 @@ from typing import Any
 import tomli_w
 
 from dartsim.config import Config, load
-from dartsim.config.load import CLUSTER, NONE, WORKLOAD, Setting, describe, workloads
+from dartsim.config.load import CLUSTER, WORKLOAD, Setting, describe, workloads
 from dartsim.core.errors import ConfigError
+from dartsim.core.section import NONE
 from dartsim.lab.machines import read_hosts
 from dartsim.lab.trainable_share import tokens_per_turn
 from dartsim.lab.virtual import changed
