@@ -26,7 +26,7 @@ from dartsim.run.model_folder import with_model_folder
 from dartsim.sim import SimEnvironment
 from dartsim.sim.env_profiles import LATENCIES, NUMBERS, EnvTiming
 from dartsim.sim.env_profiles import PROFILES as ENV_PROFILES
-from dartsim.sim.faults import active_faults, fault_kinds
+from dartsim.sim.faults import active_faults
 from dartsim.sim.gpu import PROFILES as GPU_PROFILES
 from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.host import SimHost, place
@@ -79,7 +79,7 @@ def prepare(config: Config) -> PreparedRun:
         raise ConfigError(f"cluster.engine.gpu = {gpu_name!r} is unknown; known: {', '.join(GPU_PROFILES)}")
     timing = env_timing(config)
     place(config.rollout.num_desktops, hosts(config, SimEnvironment()), timing.memory_gib)  # refuses what does not fit
-    active_faults(config.cluster.faults, kinds=fault_kinds(config.plugins.get("fault", {})))
+    active_faults(config.cluster.faults)
     return PreparedRun(
         config=config,
         tasks=tasks,
