@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ pytest.importorskip("safetensors", reason="needs the extra `train`")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
@@ -118,6 +120,41 @@ def test_there_is_no_code_in_it(tmp_path):
     files = {file.suffix for file in pool.rglob("*") if file.is_file()}
     assert files == {".json", ".jsonl", ".safetensors", ".png"}
     assert all(not file.read_bytes().startswith(b"\x80") for file in pool.rglob("*") if file.is_file())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"reward": 5.0},
+        {"reward": float("nan")},
+        {"reward": "x"},
+        {"ending": "won"},
+        {"turns": 3},
+        {"tokens": [0, 99]},
+        {"tokens": [2, 1]},
+        {"tokens": ["a", 1]},
+        {"token": -1},
+        {"token": 1000},
+    ],
+    ids=str,
+)
+def test_a_row_with_values_that_no_success_has_is_refused_by_its_number(tmp_path, change):
+    pool = write(tmp_path, success(TASKS[0], [1]), success(TASKS[2], [1]), num_tokens=1000)
+    first, second = (json.loads(row) for row in (pool / "rows.jsonl").read_text().splitlines())
+    if "token" in change:
+        tensors = load_file(pool / "tensors.safetensors")
+        tensors["tokens"][-1] = change["token"]
+        save_file(tensors, pool / "tensors.safetensors")
+    elif "tokens" in change:
+        second["turns"][0] |= change
+    else:
+        second |= change
+    (pool / "rows.jsonl").write_text(f"{json.dumps(first)}\n{json.dumps(second)}\n")
+    about = json.loads((pool / "pool.json").read_text())
+    about["sha256"] = {name: sha256((pool / name).read_bytes()).hexdigest() for name in about["sha256"]}
+    (pool / "pool.json").write_text(json.dumps(about))
+    with pytest.raises(ConfigError, match="row 2 of"):
+        read_pool(pool, TASKS, writes=MEANING | {"num_tokens": 1000})
 
 
 def test_unknown_tasks_are_left_out_and_named_once(tmp_path):
