@@ -142,7 +142,7 @@ SHARES: Mapping[int, tuple[float, Mapping[str, Sequence[Choice]], int, bool]] = 
     4: (0.2, REVERT, 1, False),
     5: (0.1, EVALUATION, 1, False),
 }
-"""By stream of a case's seed: share of the cases, dimensions, the first value drawn, whether drawn schedulers only have it.
+"""By stream of a case's seed: share of the cases, dimensions, index of their first value, whether schedulers are drawn.
 
 Idle slots add attempts to groups in which all failed; rules of other systems; desktops that return to saved states;
 held-out tasks.
@@ -404,7 +404,6 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
                 "request_seconds": 300.0,
                 "step_seconds": 90.0,
                 "evaluate_seconds": 120.0,
-                "close_seconds": 60.0,
                 "lease_seconds": 1200.0,
                 "load_seconds": 120.0,
             },
