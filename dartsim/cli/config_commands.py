@@ -238,4 +238,4 @@ def _description(kind: dict[str, Any]) -> str:
     seen = f"counted as {kind['cause']}" if kind["cause"] else "not seen as a fault"
     together = "" if kind["correlation"] == "independent" else f", {kind['correlation']}"
     what = f"{kind['description']}; {seen}. Response: {kind['response'] or 'see its plug-in'}. Source: {kind['source']}"
-    return f"[bold]{kind['name']}[/bold] ({kind['place']}{together}): {what}"
+    return f"{kind['name']} ({kind['place']}{together}): {what}"

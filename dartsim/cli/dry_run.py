@@ -88,7 +88,7 @@ def show(plan: dict[str, Any], console: Console) -> None:
     """Print the plan, with commands in shell syntax."""
     console.print(f"{plan['name']}: {plan['hours']:g} hours by the {plan['clock']} clock; nothing was started")
     for part in ("engines", "desktops", "learner"):
-        console.print(f"\n[bold]{part}[/bold]: {plan[part]['what']}")
+        console.print(f"\n{part}: {plan[part]['what']}", style="bold")
         _show_part(plan[part], console)
     if any("processes" in plan[part] for part in ("engines", "learner")):
         console.print(f"\n{PORT}, {MODEL} and {FOLDER} are a free port and folders made at the start")
@@ -128,7 +128,7 @@ def _show_memory(memory: dict[str, Any], console: Console) -> None:
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    console.print("\n[bold]memory[/bold], estimated, GiB")
+    console.print("\nmemory, estimated, GiB", style="bold")
     say(
         f"  model: {memory['model']}, {memory['parameters'] / 1e9:.2f} G parameters ({memory['shape_source']}); a "
         f"screenshot has {memory['screen_tokens']} tokens, a full prompt {memory['prompt_tokens']}, the longest with "
@@ -166,7 +166,7 @@ def _show_tasks(tasks: dict[str, Any], console: Console) -> None:
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    console.print("\n[bold]tasks[/bold]")
+    console.print("\ntasks", style="bold")
     scorer = tasks["scorer"]
     if scorer is None and tasks["scorer_problem"]:
         scorer = f"desktop-env, taken to be complete because it could not be asked: {tasks['scorer_problem']}"
@@ -183,7 +183,7 @@ def _show_tasks(tasks: dict[str, Any], console: Console) -> None:
 def _show_missing(missing: list[dict[str, str]], console: Console) -> None:
     if not missing:
         return
-    console.print("\n[bold]missing on this machine[/bold]")
+    console.print("\nmissing on this machine", style="bold")
     for check in missing:
         text = f"  {check['name']}: {check['found']}" + (f"; {check['fix']}" if check["fix"] else "")
         console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from dartsim.cli.console import errors, out, plain_table, write_json
 from dartsim.cli.options import Json, Out, Overrides, folder_target, new_folder
@@ -169,7 +170,7 @@ def _show(found: Rehearsal, path: Path) -> None:
     for part in found.parts:
         style = {"ok": "green", "short": "bold red", "not measured": "yellow"}[part.verdict]
         delivered = "–" if part.delivered is None else _number(part.delivered)
-        verdict = f"[{style}]{part.verdict}[/{style}]"
+        verdict = Text(part.verdict, style)
         table.add_row(part.name, _number(part.needed), delivered, part.unit, verdict, part.note)
     out.print(table)
     names = ", ".join(found.stand_ins) or "nothing"
