@@ -12,16 +12,12 @@ from dartsim.config import load
 from dartsim.config.sections.backend import DesktopBackend
 from dartsim.core.errors import ConfigError
 from dartsim.core.registry import PACKAGES, ComponentSection, names, parameters, register
-from dartsim.core.sync_modes import SyncMode
 from dartsim.envs.direct import DirectProvider
 from dartsim.envs.simulated import SimDesktop
-from dartsim.observe import EngineState
 from dartsim.rollout.routers import Routed, Router
 from dartsim.run.prepare import prepare
 from dartsim.run.realtime import run_realtime
 from dartsim.run.simulation import run_simulation
-from dartsim.store.backends import StoreBackend, open_store, store_backend
-from dartsim.store.memory import MemoryStore
 
 BUILT_IN = {
     "router": "least_in_flight",
@@ -32,11 +28,9 @@ BUILT_IN = {
     "batch": "ready",
     "selection": "all",
     "advantage": "group",
-    "sync_mode": "keep",
     "desktops": "mock",
     "engine": "sim",
     "learner": "sim",
-    "store": "memory",
     "policy": "drawn",
     "fault": "worker_crash",
     "figure": "env_utilization",
@@ -99,7 +93,6 @@ def plain_classes():
         "batch": dartsim.BatchRule,
         "selection": dartsim.TurnSelection,
         "advantage": dartsim.AdvantageRule,
-        "store": StoreBackend,
         "policy": dartsim.Policy,
         "figure": dartsim.Figure,
     }
@@ -135,23 +128,9 @@ def test_a_kind_that_does_not_exist_is_refused():
         register("rooter", "any")
 
 
-@register("sync_mode", "abort")
-class Abort(SyncMode):
-    """Requests are killed, and the engine takes weights while it is up."""
-
-
-def test_a_sync_mode_of_another_project_kills_requests_without_a_restart():
-    slow = ["cluster.engine.reload_seconds=900.0", "cluster.engine.transfer_seconds=2.0", "run.updates=2"]
-    config = load(preset_name="dart", overrides=["run.hours=6", *slow, "rollout.sync.mode=abort"])
-    recorder = run_simulation(prepare(config)).recorder
-    assert recorder.counts["fault/request_restarted"] > 0
-    loading = recorder.engines.seconds()[EngineState.LOADING]
-    assert 0.0 < loading < 900.0
-
-
 def test_a_name_that_no_component_has_is_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"rollout\.sync\.mode = 'kepe': wanted .*did you mean 'keep'\?"):
-        load(preset_name="dart", overrides=["rollout.sync.mode=kepe"])
+    with pytest.raises(ConfigError, match=r"backend\.desktops = 'moc': wanted .*did you mean 'mock'\?"):
+        load(preset_name="dart", overrides=["backend.desktops=moc"])
 
 
 @register("desktops", "still")
@@ -169,16 +148,6 @@ class StillDesktops(DesktopBackend):
         yield DirectProvider(lambda: SimDesktop(draw=False))
 
 
-@register("store", "forgetful")
-class ForgetfulBackend(StoreBackend):
-    """Keeps nothing."""
-
-    resumable = False
-
-    def open(self, where, folder, **options):
-        return MemoryStore()
-
-
 def test_a_desktop_backend_of_another_project_serves_a_run():
     fast = ["cluster.engine.overhead_seconds=0.0", "rollout.num_envs=2", "rollout.num_workers=1"]
     engine = ['cluster.engine.model="batch"', "cluster.engine.batch_seconds=0.001"]
@@ -187,18 +156,6 @@ def test_a_desktop_backend_of_another_project_serves_a_run():
     assert run_realtime(prepare(config)).recorder.counts["trajectories"] > 0
     with pytest.raises(ConfigError, match="there are 100 still desktops"):
         load(preset_name="dart", overrides=["backend.desktops=still", "rollout.num_envs=101"])
-
-
-def test_a_store_of_another_project_is_opened(tmp_path):
-    assert load(preset_name="dart", overrides=["curation.store=forgetful"]).curation.store == "forgetful"
-    assert isinstance(open_store("forgetful", tmp_path), MemoryStore)
-    assert not store_backend("forgetful").resumable
-
-
-@pytest.mark.parametrize("where", ["sqlit", "mysql+pymysql://root@127.0.0.1/runs", "sqlite:///run.db"])
-def test_a_store_that_does_not_exist_is_refused(where):
-    with pytest.raises(ConfigError, match=r'curation\.store = ".*" is no store'):
-        load(preset_name="dart", overrides=[f'curation.store="{where}"'])
 
 
 def test_names_of_backends_load_nothing_that_is_heavy():
