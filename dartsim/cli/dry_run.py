@@ -17,6 +17,7 @@ from dartsim.cli.service_checks import MISSING, DoctorCheck
 from dartsim.config import Config
 from dartsim.lab.estimate import estimate
 from dartsim.real.ray_cluster.backend import Kind, actors, placed
+from dartsim.real.ray_cluster.parts import actor_options
 from dartsim.run.backends.fsdp import FOLDER
 from dartsim.run.backends.vllm import MODEL, PORT
 from dartsim.run.prepare import prepare
@@ -79,9 +80,10 @@ def _placed(config: Config, kind: Kind, entry: dict[str, Any]) -> dict[str, Any]
     if not placed(config, kind):
         return entry
     number, part = actors(config, kind)
-    resources = {"cpus": part.cpus, "gpus": part.gpus, "memory_gib": part.memory_gib, **part.resources}
-    each = ", ".join(f"{name} {amount:g}" for name, amount in resources.items() if amount)
-    return {**entry, "what": f"{entry['what']}; on Ray ({config.ray.address}), actors: {number}, each {each}"}
+    return {
+        **entry,
+        "what": f"{entry['what']}; on Ray ({config.ray.address}), actors: {number}, each with {actor_options(part)}",
+    }
 
 
 def show(plan: dict[str, Any], console: Console) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from dartsim.config import Config
 from dartsim.config.sections.trainer import TrainerConfig
 from dartsim.core.errors import ConfigError
-from dartsim.lab.host_needs import DiskNeeds, HostNeeds, disk_needs, host_needs
+from dartsim.lab.host_needs import DiskNeeds, HostNeeds, disk_needs, host_needs, ranks_per_node
 from dartsim.lab.memory import BYTES, GIB, REPLY_TOKENS, EngineMemory, LearnerMemory, engine_memory, learner_memory
 from dartsim.lab.model_shapes import OF_FAMILY, ModelShape, read_shape
 from dartsim.real.engines.options import HERE, engine_places, serves_adapters
@@ -195,15 +195,11 @@ def _placed(config: Config, engine: EngineMemory | None, learner: LearnerMemory 
     if learner is not None:
         fsdp = config.trainer.fsdp
         for rank in range(fsdp.ranks):
-            node, place = divmod(rank, fsdp.ranks // fsdp.nodes)
+            node, place = divmod(rank, ranks_per_node(config))
             gpu = fsdp.gpus[place] if fsdp.gpus else place
-            holds_by_gpu[HERE if node == 0 else node_name(node), gpu][f"rank-{rank}"] = learner.total
+            host = HERE if config.ray.address is None else f"learner node {node}"
+            holds_by_gpu[host, gpu][f"rank-{rank}"] = learner.total
     return tuple(GpuLoad(host=host, number=gpu, holds=holds) for (host, gpu), holds in sorted(holds_by_gpu.items()))
-
-
-def node_name(node: int) -> str:
-    """Return the name of a machine of ranks; node 0 is this machine."""
-    return f"learner node {node}"
 
 
 def _refuse_short(config: Config, longest: int) -> None:

@@ -25,6 +25,8 @@ PROMPT_TOKEN_BYTES = 32
 """A token of a turn's prompt and its three positions, for the ranks; twice in memory while they are written."""
 CUTTING_BYTES = 2**30
 """Screenshots that are cut for the ranks at the same time, on a machine of up to 64 cores."""
+NODE_GPUS = 8
+"""Of a machine on which Ray places ranks."""
 SPOOLED_VERSIONS = 4
 """Versions of a learner in the driver's process that are kept on disk for engines (``Spool``)."""
 
@@ -136,15 +138,22 @@ def host_needs(
     turns += 2 * batch * PROMPT_TOKEN_BYTES * prompt_tokens
     start = update = driver
     if learner is not None:
-        ranks = config.trainer.fsdp.ranks_per_node
+        ranks = ranks_per_node(config)
         served, trained = BYTES[weights_dtype(config) or config.policy.dtype], trained_parameters(config, shape)
         gathered = held if config.trainer.lora.rank is None else MASTER_BYTES
         exported = trained * (gathered + (served if served != gathered else 0))
-        copies = 3 * trained * MASTER_BYTES // config.trainer.fsdp.nodes
+        copies = 3 * trained * MASTER_BYTES * ranks // config.trainer.fsdp.ranks
         start += ranks * learner.host
         update += exported + (copies if takes_several_steps(config) else 0)
     desktops = desktops_here_bytes(config)
     return HostNeeds(start=start + desktops, update=update + turns + CUTTING_BYTES + desktops, turns=turns)
+
+
+def ranks_per_node(config: Config) -> int:
+    """Return the ranks of a machine: all of them, or on Ray their share of machines of 8 GPUs."""
+    ranks = config.trainer.fsdp.ranks
+    nodes = 1 if config.ray.address is None else -(-ranks // NODE_GPUS)
+    return -(-ranks // nodes)
 
 
 def desktops_here_bytes(config: Config) -> int:

@@ -76,7 +76,7 @@ class StandInLearnerBackend(FsdpLearnerBackend):
         return {"what": f"a stand-in for {config.trainer.fsdp.ranks} ranks"}
 
     @override
-    def train(self, config: Config, vlm: Any, folder: Path | None, **options: Any) -> Any:
+    def train(self, config: Config, vlm: Any, **options: Any) -> Any:
         from dartsim.real.rehearsal.ranks import StandInRanks
 
-        return super().train(config, vlm, folder, group=StandInRanks, **options)
+        return super().train(config, vlm, group=StandInRanks, **options)

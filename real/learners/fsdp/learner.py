@@ -17,7 +17,7 @@ import json
 import logging
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from dartsim.real.learners.fsdp.files import Setup, read_tensor, write_turns
 from dartsim.real.learners.fsdp.group import RankGroup
 from dartsim.real.learners.mismatch import report
 from dartsim.real.learners.turn_data import Selector, TurnData, chosen, lacks_entropies, read_turns, with_scores
+from dartsim.real.ray_cluster.ranks import RayRanks
 from dartsim.real.scratch import replaced_folder
 from dartsim.real.vlm.export import export_weights, read_weights, with_adapter
 from dartsim.real.vlm.lora import ADAPTER_FILE
@@ -54,7 +55,7 @@ class FsdpLearner:
         select: As in ``TorchLearner``.
         export_dtype: Type of the weights in published folders, by torch's name: that of the engines, so that what they
             loaded can be compared; None: the model's. Checkpoints keep the model's.
-        group: What starts the processes.
+        group: What starts the processes: ``RankGroup`` here, ``RayRanks`` on a cluster.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class FsdpLearner:
         seed: int = 0,
         select: Selector | None = None,
         export_dtype: str | None = None,
-        group: type[RankGroup] = RankGroup,
+        group: Callable[..., RankGroup | RayRanks] = RankGroup,
     ) -> None:
         self.config = config
         self.seed = seed
@@ -169,8 +170,6 @@ class FsdpLearner:
     def close(self) -> None:
         """End the ranks. The state on disk stays and can be saved; there are no more updates."""
         self._closed = True
-        if self.config.fsdp.nodes > 1 and not self._lock.locked():
-            self.group.stop()  # those on other machines end by themselves, and are not restarted there
         self.group.kill()
 
     def _refuse_closed(self, batch: Batch) -> None:

@@ -39,7 +39,7 @@ def engine(place, model, tmp_path):
         vllm = VllmConfig(python=sys.executable, start_seconds=60.0)
         options = EngineOptions(vllm=vllm, model=str(folder), entry=(str(STANDIN),))
         host = partial(EngineHost, options, str(tmp_path / "logs"), "engine-0", "loopback")
-        return RayEngine(place("engine-0", host, **want), name="engine-0", start_seconds=60.0)
+        return RayEngine(place("engine-0", host, **want), start_seconds=60.0)
 
     return make
 
