@@ -59,7 +59,7 @@ def rehearse(
     The run is a real one, with stand-ins for what is not up: servers that speak the protocols of OSWorld's desktops
     and of vLLM and answer at once, and ranks that train nothing. Disk, network and scorers are measured alone. The
     table shows what each part needs, by the configuration's twin and estimate, and what it delivered. To measure the
-    network of another machine, start `python -m dartsim.real.rehearsal.desktops --host 0.0.0.0 --ports 5000` there.
+    network of another machine, start `python -m dartsim.real.stand_ins.desktops --host 0.0.0.0 --ports 5000` there.
 
     Exit code 1 if a part falls short, 2 if the configuration cannot work.
 

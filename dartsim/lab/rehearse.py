@@ -209,7 +209,7 @@ def _rehearsed(config: Config, stand_ins: Collection[StandIn], place: Path, minu
             "tasks.exclude": [],
         }
     if {"engines", "learner"} <= set(stand_ins):
-        from dartsim.real.rehearsal.model import write_stand_in
+        from dartsim.real.stand_ins.model import write_stand_in
 
         changes |= {"policy.model": str(write_stand_in(config, place / "model")), "curation.pool.file": None}
     return changed(config, changes)
@@ -256,8 +256,8 @@ def _network_parts(
     config: Config, twin: Mapping[str, Any], shot: float, servers: Mapping[str, str], seconds: float, on_step: OnStep
 ) -> Iterator[RehearsedPart]:
     """Yield a part for each desktop host and each engine, measured with a stand-in there, or else over the loopback."""
-    from dartsim.real.rehearsal.probes import received_rate, sent_rate
-    from dartsim.real.rehearsal.serving import stand_in
+    from dartsim.real.stand_ins.probes import received_rate, sent_rate
+    from dartsim.real.stand_ins.serving import stand_in
 
     shares = _network_shares(config)
     screen = ("--width", str(config.desktop.width), "--height", str(config.desktop.height))
@@ -288,7 +288,7 @@ def _disk_parts(
     config: Config, needed: Estimate, twin: Mapping[str, Any], shot: float, sample_bytes: int, on_step: OnStep
 ) -> Iterator[RehearsedPart]:
     """Yield parts for space on each disk, and for what is written, hashed and loaded there."""
-    from dartsim.real.rehearsal.probes import checkpoint_rates, meta_tensors
+    from dartsim.real.stand_ins.probes import checkpoint_rates, meta_tensors
 
     turns = 2 * largest_update(config) + config.rollout.num_envs * config.rollout.max_turns
     if config.storage.keep == "all":
@@ -331,7 +331,7 @@ def _disk_parts(
 def _score_parts(
     config: Config, twin: Mapping[str, Any], place: Path, seconds: float, on_step: OnStep
 ) -> Iterator[RehearsedPart]:
-    from dartsim.real.rehearsal.probes import score_rate
+    from dartsim.real.stand_ins.probes import score_rate
 
     on_step("scorers")
     rate = asyncio.run(score_rate(config, prepare_run(config).tasks, place, seconds))

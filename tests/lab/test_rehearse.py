@@ -59,7 +59,7 @@ def test_every_part_is_measured_over_stand_ins(tmp_path: Path, monkeypatch: pyte
     pytest.importorskip("aiohttp")
     pytest.importorskip("httpx")
     pytest.importorskip("torch")
-    from dartsim.real.rehearsal.model import write_stand_in
+    from dartsim.real.stand_ins.model import write_stand_in
 
     monkeypatch.chdir(tmp_path)
     preset = load(preset_name="osworld-8gpu")
@@ -106,7 +106,7 @@ def test_a_synthetic_checkpoint_has_the_parameters_of_the_published_model(tmp_pa
     pytest.importorskip("aiohttp")
     pytest.importorskip("httpx")
     pytest.importorskip("torch")
-    from dartsim.real.rehearsal.probes import meta_tensors
+    from dartsim.real.stand_ins.probes import meta_tensors
 
     for family, shape in OF_FAMILY.items():
         tensors = meta_tensors(family, asdict(shape.text), asdict(shape.vision), tmp_path)

@@ -30,9 +30,9 @@ from dartsim.real.engines.ledger import WeightsLedger, read_folder  # noqa: E402
 from dartsim.real.learners.fsdp.files import PATCHES, write_turns  # noqa: E402
 from dartsim.real.learners.fsdp.learner import FsdpLearner  # noqa: E402
 from dartsim.real.learners.turn_data import read_turns  # noqa: E402
-from dartsim.real.rehearsal.model import replies, write_stand_in  # noqa: E402
-from dartsim.real.rehearsal.probes import meta_tensors  # noqa: E402
-from dartsim.real.rehearsal.screens import Screens  # noqa: E402
+from dartsim.real.stand_ins.model import replies, write_stand_in  # noqa: E402
+from dartsim.real.stand_ins.probes import meta_tensors  # noqa: E402
+from dartsim.real.stand_ins.screens import Screens  # noqa: E402
 from dartsim.real.vlm import build  # noqa: E402
 from dartsim.real.vlm.export import export, export_weights  # noqa: E402
 from dartsim.real.vlm.plan import vlm_config  # noqa: E402

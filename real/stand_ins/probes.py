@@ -19,10 +19,10 @@ from dartsim.config import Config
 from dartsim.core.types import Task
 from dartsim.real.engines.ledger import read_folder
 from dartsim.real.osworld.backend import open_scorer_pool
-from dartsim.real.rehearsal.desktops import SCORE
 from dartsim.real.scoring import FileInput
 from dartsim.real.scoring.sandbox import SupervisedSandbox
 from dartsim.real.scratch import scratch_folder
+from dartsim.real.stand_ins.desktops import SCORE
 from dartsim.real.vlm.config import Family
 from dartsim.real.vlm.export import export_weights
 from dartsim.real.vlm.model import CLASSES
