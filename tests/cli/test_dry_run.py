@@ -140,14 +140,15 @@ def test_a_real_run_is_told_on_a_machine_that_has_nothing_of_it(name):
     assert container["image"] == "happysixd/osworld-docker"
     assert container["volumes"] == {"/data/Ubuntu.qcow2": "/System.qcow2:ro"}
     assert container["devices"] == ["/dev/kvm"]
-    ranks = found["learner"]["processes"][0]
-    assert f"--nproc-per-node={len(ranks['environment']['CUDA_VISIBLE_DEVICES'].split(','))}" in ranks["command"]
+    if "processes" in found["learner"]:  # Ray starts the others
+        ranks = found["learner"]["processes"][0]
+        assert f"--nproc-per-node={len(ranks['environment']['CUDA_VISIBLE_DEVICES'].split(','))}" in ranks["command"]
     desktops = {"osworld-16gpu": 180, "osworld-dartsim-16gpu": 80}.get(name, 38)
     assert sum(host["desktops"] for host in found["desktops"]["hosts"]) == desktops
     said = dry_run("--preset", name)
     assert said.exit_code == 0, said.output
     assert "missing on this machine" in said.stdout
-    assert "torch.distributed.run" in said.stdout
+    assert ("torch.distributed.run" in said.stdout) == ("processes" in found["learner"])
 
 
 def test_engines_of_another_machine_are_told_with_their_command():
@@ -162,8 +163,7 @@ def test_two_machines_that_do_everything_are_told_what_to_start():
     """The guide's recipe: each has an engine on its GPU 0, seven ranks, and half of the desktops."""
     found = as_json("--preset", "osworld-dartsim-16gpu")
     assert [one["environment"]["CUDA_VISIBLE_DEVICES"] for one in found["engines"]["start_there"]] == ["0", "0"]
-    ranks = [*found["learner"]["processes"], *found["learner"]["start_there"]]
-    assert [one["environment"]["CUDA_VISIBLE_DEVICES"] for one in ranks] == ["1,2,3,4,5,6,7"] * 2
+    assert "on Ray (gpu-1:6379), actors: 14" in found["learner"]["what"]
     assert [host["desktops"] for host in found["desktops"]["hosts"]] == [40, 40]
     assert len(found["memory"]["gpus"]) == 16
 

@@ -341,13 +341,15 @@ def test_weights_in_memory_are_written_once_for_all_workers(
 
 
 def test_a_pool_changes_weights_one_engine_at_a_time_and_loses_no_request(
-    standin: Any, models: Any, request_of: Any
+    standin: Any, models: Any, request_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dartsim.config.sections.rollout import RolloutConfig, SyncConfig
     from dartsim.observe import DesktopState, Recorder
     from dartsim.observe.figures import figures
-    from dartsim.rollout import RolloutService
+    from dartsim.rollout import RolloutService, sync
     from dartsim.rollout.routers.session_affine import SessionAffine
+
+    monkeypatch.setattr(sync, "RETRY_SECONDS", 0.05)
 
     async def main() -> None:
         async with (
