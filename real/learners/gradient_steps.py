@@ -23,7 +23,7 @@ from dartsim.core.errors import BatchUntrainable
 from dartsim.real.learners.mismatch import Mismatch
 from dartsim.real.learners.turn_data import TurnData
 from dartsim.real.vlm.model import Vlm
-from dartsim.real.vlm.packing import Example, Packed, PackedRow, pack, rows_of, score, split
+from dartsim.real.vlm.packing import Packed, PackedRow, pack, rows_of, score, split
 from dartsim.trainer.health import Health
 from dartsim.trainer.objective import objective, token_shares
 
@@ -65,6 +65,9 @@ class Peers(Protocol):
 
     def mismatch(self, mismatch: Mismatch) -> Mismatch:
         """Return the mismatch of the whole batch."""
+
+    def barrier(self) -> None:
+        """Wait for all processes."""
 
 
 class Alone:

@@ -13,7 +13,6 @@ Its folder on disk (on a disk that all workers see, if they load from it):
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import shutil
 import threading
@@ -27,6 +26,7 @@ from torch import Tensor
 from dartsim.config.sections.trainer import TrainerConfig
 from dartsim.core.errors import BatchUntrainable, LearnerFault
 from dartsim.core.types import Batch, Group, Trajectory, UpdateResult, Version, Weights
+from dartsim.real.learners.checkpoint import read_about, refuse_other_seed
 from dartsim.real.learners.fsdp.files import Setup, read_tensor, write_turns
 from dartsim.real.learners.fsdp.group import RankGroup
 from dartsim.real.learners.mismatch import report
@@ -161,9 +161,7 @@ class FsdpLearner:
             ValueError: If it is of another seed.
             LearnerFault: If it is of another model.
         """
-        seed = _about(folder)["seed"]
-        if seed != self.seed:
-            raise ValueError(f"checkpoint {folder} has seed {seed}, this learner {self.seed}")
+        refuse_other_seed(folder, self.seed)
         with self._lock:
             self._load(folder.resolve())
 
@@ -217,7 +215,7 @@ class FsdpLearner:
     def _load(self, folder: Path) -> None:
         if not self.group.running:
             self.group.start()
-        number = _about(folder)["updates"]
+        number = read_about(folder)["updates"]
         weights = self._weights(number)
         self._ask({"do": "load", "folder": str(folder), "version": number, "weights": str(weights)})
         self.updates, self._checkpoint = number, None
@@ -229,7 +227,7 @@ class FsdpLearner:
     def _saved(self, folder: Path) -> Path:
         """Write the present state to a folder and return the folder."""
         newest = self._checkpoint
-        if newest is not None and newest.is_dir() and _about(newest)["updates"] == self.updates:
+        if newest is not None and newest.is_dir() and read_about(newest)["updates"] == self.updates:
             _copy(newest, folder)
             return folder
         self._start_ranks()
@@ -258,11 +256,6 @@ class FsdpLearner:
         for old in (self._folder / "checkpoints").glob("update-*"):
             if old != self._checkpoint:
                 shutil.rmtree(old, ignore_errors=True)
-
-
-def _about(folder: Path) -> dict[str, Any]:
-    about: dict[str, Any] = json.loads((folder / "learner.json").read_text(encoding="utf-8"))
-    return about
 
 
 def _copy(source: Path, target: Path) -> None:

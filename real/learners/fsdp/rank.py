@@ -32,7 +32,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from dartsim.core.errors import BatchUntrainable, LearnerFault
-from dartsim.real.learners.fsdp import checkpoint
+from dartsim.real.learners import checkpoint
 from dartsim.real.learners.fsdp.files import Setup, read_turns_from, write_tensor
 from dartsim.real.learners.fsdp.peers import Ranks
 from dartsim.real.learners.fsdp.sharding import gathered, shard
