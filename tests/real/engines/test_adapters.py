@@ -130,7 +130,7 @@ def test_vllm_serves_what_the_learner_computes(vllm_python: str, request_of: Any
             for request, reply in zip(requests, replies, strict=True)
         ]
         with torch.no_grad():
-            packed = pack(policy.vlm, rows_of(policy.vlm, examples), examples)
+            packed = pack(policy.vlm, rows_of(examples), examples)
             logprobs, _ = score(policy.vlm, packed)
         said = torch.tensor([float(replies[m].logprobs[c]) for m, c in zip(packed.member, packed.column, strict=True)])
         return float((logprobs - said).abs().max())

@@ -213,7 +213,7 @@ def test_a_low_rank_learner_publishes_its_adapter(make_vlm: Any, batch: Batch) -
     shown = batch.trajectories[0].turns[0].observation
     (reply,) = policy.compute([Request(batch.trajectories[0].attempt, 0, shown, [])], 1)
     examples = [Example(vlm.prompts.build(shown, []), reply.tokens)]
-    logprobs, _ = score(vlm, pack(vlm, rows_of(vlm, examples), examples))
+    logprobs, _ = score(vlm, pack(vlm, rows_of(examples), examples))
     assert logprobs.detach().numpy() == pytest.approx(reply.logprobs, abs=1e-5)
 
 
