@@ -21,7 +21,7 @@ from dartsim.config import Config, presets, to_toml
 from dartsim.core.errors import ConfigError, NothingTrained
 from dartsim.core.plugin_errors import plugin_errors
 from dartsim.core.registry import ComponentSection, name_of, names
-from dartsim.lab.compared_runs import ComparedRun, EndedRun, Scheduler, make_runs, named, resolved
+from dartsim.lab.compared_runs import ComparedRun, EndedRun, Scheduler, make_runs, named, new_run, resolved
 from dartsim.lab.gate import Comparison, data_frame
 from dartsim.lab.verdict import run_figures
 from dartsim.lab.virtual import changed
@@ -189,7 +189,7 @@ class Result:
                 summary=self.summary,
                 meta=meta(self.config, self._run),
             )
-            return render_report(run).replace(path)
+            return render_report(run, path)
 
     def _repr_html_(self) -> str:
         """Return a table of the figures, for notebooks."""
@@ -297,7 +297,7 @@ def _replay(
         return f"dartsim.simulate({name}, {on=}, {overrides=}, {seed=})"
     places = ["--on", str(on)] if on else []
     modules = [word for module in sorted(set(_plugin_modules(config))) for word in ("--plugin", module)]
-    return shlex.join(["dartsim", "run", str(scheduler), *places, *modules, *_set(overrides), "--seed", str(seed)])
+    return shlex.join(["dartsim", "run", new_run(scheduler), *places, *modules, *_set(overrides), "--seed", str(seed)])
 
 
 def _set(tree: Mapping[str, Any], place: str = "") -> Iterator[str]:

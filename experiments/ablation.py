@@ -5,40 +5,68 @@ python -m experiments.ablation --suite long                    tasks of 6 to 15 
 python -m experiments.ablation --arms dart "dart, one step"    only these arms
 python -m experiments.ablation --quick                         one seed, cut short: the same keys
 
-Finished runs are kept in runs/experiments: a study that was ended goes on with the same command.
+Arms and parts stand in ``studies.toml``. Finished runs are kept in runs/experiments: the same command goes on with a
+study that was ended.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from dartsim.config import Config
-from experiments.ablation_pictures import LOCKS_PICTURES, LONG_PICTURES
-from experiments.learning_study import arm_names, learning_sweep, of_arm, paired, percent, points
-from experiments.learning_suites import KINDS, SUITES, LearningRun
-from experiments.study import Experiment, Figures, Options, Rows, recorded_line
+from experiments.arms import declared
+from experiments.charts import (
+    BLUE,
+    COLORS,
+    GRAY,
+    GREEN,
+    MARKERS,
+    MUTED,
+    ORANGE,
+    PURPLE,
+    drawing,
+    label_axes,
+    legend_below,
+    rows_axis,
+)
+from experiments.learning import (
+    COLUMNS,
+    SUITES,
+    arm_names,
+    draw_curves,
+    learning_sweep,
+    of_arm,
+    paired,
+)
+from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, interval, recorded_line
 
 SCREENING_SEEDS = 2
-"""Seeds of other arms than ``CHOSEN``, on suites where a run is long."""
+"""Seeds of arms that are not chosen, on suites where a run is long."""
 
-PARTS = {
-    "attempts": "curation.attempts.rule={by_success|fixed}",
-    "length": "curation.turn_limit.rule={by_success|fixed}",
-    "entropy": "curation.selection.rule={high_entropy|all}",
-    "alignment": "trainer.objective.importance={token|off}",
-    "pool": "curation.pool.enabled={true|false}",
-}
-"""DART's parts in the paper's order: the setting with and without. ``alignment`` is truncated importance sampling."""
+DECLARED = declared()["ablation"]
+PARTS: Mapping[str, Mapping[str, list[str]]] = DECLARED["parts"]
+ARMS: Mapping[str, Mapping[str, Any]] = DECLARED["arms"]
+PUBLISHED: Mapping[str, float] = DECLARED["published"]
 
-WITH_PART = {
-    "attempts": ("curation.attempts.min_group_size=2", "curation.attempts.threshold=0.6"),
-    "pool": ("curation.pool.collected_per_task=1",),
-}
-"""Further settings of a part."""
+
+def overrides(arm: str, bound: int, batch: int) -> tuple[str, ...]:
+    """Return what distinguishes an arm at a staleness bound: parts, schedule, and attempts admitted ahead.
+
+    Args:
+        arm: One of ``ARMS``.
+        bound: Staleness bound, versions.
+        batch: Attempts of a batch.
+    """
+    own = ARMS[arm]
+    chosen = [change for name, part in PARTS.items() for change in part["with" if name in own["parts"] else "without"]]
+    chosen += [f"curation.staleness.max_staleness={bound}", f"curation.max_ahead={(bound + 1) * batch}"]
+    return (*chosen, *own.get("changes", ()), *(COUPLED if own.get("coupled") else ()))
+
 
 COUPLED = (
     "rollout.unit=batch",
@@ -53,136 +81,45 @@ COUPLED = (
 """As the preset ``coupled``: lock-step turns, whole batches, nothing overlaps, every group is trained on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """DART's parts that an arm has, whether its cluster is coupled, and what else it sets."""
-
-    parts: tuple[str, ...] = ()
-    coupled: bool = False
-    changes: tuple[str, ...] = ()
+def bound_of(arm: str) -> int:
+    """Return the staleness bound of an arm, where none is asked for."""
+    return 0 if ARMS[arm].get("coupled") else 1
 
 
-_ALL = tuple(PARTS)
-
-ADDED = {"+ attempts": 1, "… + length": 2, "… + entropy": 3, "dart - pool": 4, "dart": 5}
-"""Arms with the first parts, in the paper's order: ``dart - pool`` has all but the last one."""
-
-ARMS: Mapping[str, Arm] = {
-    "coupled": Arm(coupled=True),
-    "coupled, all parts": Arm(_ALL, coupled=True),
-    "decoupled": Arm(),
-    **{arm: Arm(_ALL[:count]) for arm, count in ADDED.items()},
-    **{f"+ {part}": Arm((part,)) for part in _ALL[1:]},
-    **{f"dart - {part}": Arm(tuple(other for other in _ALL if other != part)) for part in _ALL},
-    "dart, stored kept": Arm(_ALL, changes=("curation.selection.keep_stored=true",)),
-    "dart, successes kept": Arm(_ALL, changes=("curation.selection.keep_successes=true",)),
-    "dart, one step": Arm(_ALL, changes=("trainer.optimizer.minibatches=1",)),
-    "dart - entropy, by state": Arm(
-        tuple(part for part in _ALL if part != "entropy"),
-        changes=tuple(f"trainer.objective.advantage.{each}" for each in ("rule=states", "discount=0.95", "decay=0.8")),
-    ),
-}
-"""What is compared. The last ones test why: entropy selection that ranks only the group's own turns, or only turns that
-are made less likely; an update of one gradient step, in which nothing is clipped; and the advantages of ``dartsim``."""
-
-CHOSEN: Mapping[str, tuple[str, ...]] = {
-    "locks": ("coupled", "decoupled", "dart", "dart - pool", "dart - entropy", "dart, stored kept"),
-    "long": ("decoupled", "dart", "dart - entropy", "dart - entropy, by state"),
-}
-"""Suite -> arms that get all seeds."""
-
-BOUNDS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
-    "locks": {"dart": (0, 2, 4, 8), "dart - alignment": (4, 8)},
-    "long": {"dart": (8,), "dart - alignment": (8,)},
-}
-"""Suite -> further staleness bounds of an arm, versions; all other decoupled runs have 1."""
-
-
-def overrides(arm: str, bound: int, batch: int) -> tuple[str, ...]:
-    """Return what distinguishes an arm at a staleness bound: parts, schedule, and attempts admitted ahead.
-
-    Args:
-        arm: One of ``ARMS``.
-        bound: Staleness bound, versions.
-        batch: Attempts of a batch.
-    """
-    own = ARMS[arm]
-    chosen = [_switch(text, name in own.parts) for name, text in PARTS.items()]
-    chosen += [setting for name in own.parts for setting in WITH_PART.get(name, ())]
-    chosen += [f"curation.staleness.max_staleness={bound}", f"curation.max_ahead={(bound + 1) * batch}"]
-    return (*chosen, *own.changes, *(COUPLED if own.coupled else ()))
-
-
-def config(arm: str, seed: int, bound: int = 1, *, suite: str = "locks", quick: bool = False) -> Config:
+def config(arm: str, seed: int, bound: int | None = None, *, suite: str = "locks", quick: bool = False) -> Config:
     """Return the configuration of an arm."""
     plain = SUITES[suite].config(seed, quick=quick).curation
-    bound = 0 if ARMS[arm].coupled else bound
     batch = plain.batch.max_groups * plain.attempts.group_size
-    return SUITES[suite].config(seed, quick=quick, overrides=overrides(arm, bound, batch))
+    own = overrides(arm, bound_of(arm) if bound is None else bound, batch)
+    return SUITES[suite].config(seed, quick=quick, overrides=own)
 
 
 def jobs(suite: str, arms: Sequence[str], seeds: int) -> list[tuple[str, int, int]]:
     """Return arm, seed and staleness bound of every run of the study, the arms that matter first."""
     few = min(seeds, seeds if suite == "locks" else SCREENING_SEEDS)
-    found = [(arm, seed, 1) for seed in range(few) for arm in (*CHOSEN[suite], *ARMS)]
-    found += [(arm, seed, 1) for seed in range(few, seeds) for arm in CHOSEN[suite]]
-    for arm, bounds in BOUNDS[suite].items():
-        found += [(arm, seed, bound) for seed in range(few) for bound in bounds]
+    chosen = [arm for arm, own in ARMS.items() if suite in own.get("chosen", ())]
+    found = [(arm, seed, bound_of(arm)) for seed in range(few) for arm in (*chosen, *ARMS)]
+    found += [(arm, seed, bound_of(arm)) for seed in range(few, seeds) for arm in chosen]
+    for arm, own in ARMS.items():
+        found += [(arm, seed, bound) for seed in range(few) for bound in own.get("bounds", {}).get(suite, ())]
     return [job for job in dict.fromkeys(found) if job[0] in arms]
 
 
-def _switch(text: str, on: bool) -> str:
-    """Return ``name=first`` or ``name=second`` of ``name={first|second}``."""
-    name, _, choice = text.partition("={")
-    return f"{name}={choice.rstrip('}').split('|')[0 if on else 1]}"
-
-
-PUBLISHED = {
-    "baseline": 0.2867,
-    "+ dynamic rollouts": 0.5090,
-    "+ dynamic length": 0.6611,
-    "+ high entropy": 0.6833,
-    "+ distribution alignment": 0.7055,
-    "all": 0.7228,
-    "never-solved tasks, with the pool": 0.46,
-    "distribution alignment, plateau with": 0.70,
-    "distribution alignment, plateau without": 0.55,
-}
-"""DART's ablation on 45 tasks, pass@1 (arXiv 2509.23866 and its project page). Whether rows add up is not stated."""
-
-
-def arms_table(figures: Figures) -> Rows:
-    """Success of each arm, and its difference to the decoupled baseline and to the whole, seed by seed."""
-    runs = figures["arms"]
-    head = ["arm", "success", *KINDS, "over decoupled", "over dart", "updates", "seeds"]
-    rows = []
-    for arm in arm_names(runs):
-        own = of_arm(runs, arm)
-        kinds = [percent(run["by_kind_final"][kind] for run in own if kind in run["by_kind_final"]) for kind in KINDS]
-        differences = [_over(runs, arm, other) for other in ("decoupled", "dart")]
-        updates = f"{np.mean([run['num_updates'] for run in own]):.0f}"
-        rows.append([arm, percent(_final(own)), *kinds, *differences, updates, str(len(own))])
-    return head, rows
-
-
-def _final(runs: Sequence[Figures]) -> list[float]:
-    return [run["success_rate_final"] for run in runs]
-
-
-def _over(runs: Sequence[Figures], arm: str, other: str) -> str:
-    found = paired(runs, arm, other, "simulated_hours")
-    return "–" if arm == other else points(found["mean"], found["half_width"])
-
-
-def base_table(figures: Figures) -> Rows:
-    """What the base models can do: tasks of each kind, and their success there."""
-    runs = list({run["seed"]: run for run in figures["arms"]}.values())  # all arms of a seed share one
-    rows = []
-    for kind in KINDS:
-        counts = [run["kinds"].get(kind, 0) for run in runs]
-        rates = [run["by_kind_initial"][kind] for run in runs if kind in run["by_kind_initial"]]
-        rows.append([kind, f"{np.mean(counts):.0f}", percent(rates) if rates else "–"])
-    return ["kind", "held-out tasks", "base model"], rows
+def measure(options: Options) -> Figures:
+    """Make every run of the suite that is not finished."""
+    suite, quick = SUITES[options.own.suite], options.quick
+    work = jobs(options.own.suite, options.own.arms, options.seeds)
+    configs = [config(*job, suite=options.own.suite, quick=quick) for job in work]
+    wanted = [suite.run(arm, made, quick=quick) for (arm, _, _), made in zip(work, configs, strict=True)]
+    runs = learning_sweep(options, f"ablation-{options.own.suite}", wanted)
+    return {
+        "suite": options.own.suite,
+        "arms": [run for run in runs if run["bound"] == bound_of(run["arm"])],
+        "staleness": [run for run in runs if run["arm"] == "dart"],
+        "staleness_without_alignment": [run for run in runs if run["arm"] == "dart - alignment"],
+        "cpu_seconds": sum(run["cpu_seconds"] for run in runs),
+        "config": {"hours": suite.hours(quick=quick)},
+    }
 
 
 def cuts_table(figures: Figures) -> Rows:
@@ -192,8 +129,7 @@ def cuts_table(figures: Figures) -> Rows:
     for arm in arm_names(figures["arms"]):
         cuts = [run["cut_turns"] for run in of_arm(figures["arms"], arm)]
         if any(one.get("own_cut") for one in cuts):
-            shares = [_cut_share(cuts, name) for name in names]
-            rows.append([arm, *shares])
+            rows.append([arm, *(_cut_share(cuts, name) for name in names)])
     return ["dropped turns", "own", "stored", "advantage above 0", "below 0"], rows
 
 
@@ -204,30 +140,150 @@ def _cut_share(cuts: Sequence[Figures], name: str) -> str:
 
 def provenance(figures: Figures) -> str:
     """Return what the recorded ablation was run with."""
-    hours, minutes = figures["config"]["dart"]["run"]["hours"], figures["cpu_seconds"] / 60.0
+    hours, minutes = figures["config"]["hours"], figures["cpu_seconds"] / 60.0
     return recorded_line(figures, f"{hours:g} simulated hours a run", f"{minutes:.0f} CPU minutes in all")
 
 
-def measure(options: Options) -> Figures:
-    """Make every run of the suite that is not finished."""
-    suite, quick = options.own.suite, options.quick
-    arms = list(dict.fromkeys(options.own.arms))
-    work = jobs(suite, arms, options.seeds)
-    runs = learning_sweep(options, f"ablation-{suite}", [_run(suite, *job, quick=quick) for job in work])
-    return {
-        "suite": suite,
-        "arms": [run for run in runs if run["bound"] == (0 if ARMS[run["arm"]].coupled else 1)],
-        "staleness": [run for run in runs if run["arm"] == "dart"],
-        "staleness_without_alignment": [run for run in runs if run["arm"] == "dart - alignment"],
-        "published": PUBLISHED,
-        "cpu_seconds": sum(run["cpu_seconds"] for run in runs),
-        "config": {"dart": config("dart", 0, suite=suite, quick=quick).model_dump(mode="json")},
-        "overrides": {arm: overrides(arm, 0 if ARMS[arm].coupled else 1, 64) for arm in arms},
-    }
+CURVES = ("coupled", "decoupled", "dart", "dart - entropy", "dart, stored kept", "dart - entropy, by state")
+"""Arms whose learning curves are drawn."""
+
+KIND_STYLES: Mapping[str, tuple[str, str, str]] = {
+    "easy": (BLUE, "o", "easy"),
+    "hard": (GREEN, "^", "hard"),
+    "never": (ORANGE, "s", "never solved"),
+}
+
+PUBLISHED_ROWS = {
+    "attempts": ("baseline", "+ dynamic rollouts", "decoupled", "+ attempts"),
+    "length": ("+ dynamic rollouts", "+ dynamic length", "+ attempts", "… + length"),
+    "entropy": ("+ dynamic length", "+ high entropy", "… + length", "… + entropy"),
+    "alignment": ("+ high entropy", "+ distribution alignment", "… + entropy", "dart - pool"),
+    "pool": ("+ distribution alignment", "all", "dart - pool", "dart"),
+}
+"""Part -> the paper's row before it and its own, and our arms; the last row's gain can only be the pool's."""
 
 
-def _run(suite: str, arm: str, seed: int, bound: int, *, quick: bool) -> LearningRun:
-    return SUITES[suite].run(arm, config(arm, seed, bound, suite=suite, quick=quick), quick=quick)
+@drawing(4.0)
+def arms(figure: Any, ablation: Figures) -> None:
+    """Final success of every arm, over all tasks and by kind of task."""
+    runs = ablation["arms"]
+    names = arm_names(runs)
+    whole, by_kind = figure.subplots(1, 2, sharey=True)
+    for row, name in enumerate(names):
+        own = of_arm(runs, name)
+        mean, half = interval(_percents(run["success_rate_final"] for run in own))
+        color = ORANGE if name.startswith("dart") else GRAY if name.endswith("coupled") else BLUE
+        whole.barh([row], [mean], 0.7, xerr=[half], color=color, ecolor=MUTED)
+        for place, (kind, (shade, marker, words)) in enumerate(KIND_STYLES.items()):
+            known = _percents(run["by_kind_final"][kind] for run in own if kind in run["by_kind_final"])
+            if known:
+                mean, half = interval(known)
+                label = None if row else f"{words} by the base model"
+                at = row + 0.22 * (place - 1)
+                by_kind.errorbar([mean], [at], xerr=[half], color=shade, marker=marker, ls="", label=label)
+    for axes, title in ((whole, "Success on held-out tasks"), (by_kind, "by kind of task")):
+        rows_axis(axes, names)
+        axes.set_xlim(0.0, 100.0)
+        label_axes(axes, title, f"% after {ablation['config']['hours']:g} simulated hours", zero=False)
+    legend_below(figure, 3)
+
+
+def _percents(shares: Iterable[float]) -> list[float]:
+    return [100.0 * share for share in shares]
+
+
+@drawing(3.2, 7.5)
+def parts(figure: Any, long: Figures, locks: Figures) -> None:
+    """What each part adds: in the paper, on long tasks and on short ones."""
+    axes, named = figure.subplots(), set[str]()
+    for row, (part, (before, after, arm_before, arm)) in enumerate(PUBLISHED_ROWS.items()):
+        published = PUBLISHED[after] - PUBLISHED[before]
+        series = (
+            ("paper: added to the row before", GRAY, "D", {"mean": published, "half_width": None}),
+            ("long tasks: added to the row before", BLUE, "o", _gain(long, arm, arm_before)),
+            ("long tasks: dart over dart without it", ORANGE, "s", _gain(long, "dart", f"dart - {part}")),
+            ("short tasks: dart over dart without it", PURPLE, "^", _gain(locks, "dart", f"dart - {part}")),
+        )
+        for place, (words, color, marker, found) in enumerate(series):
+            if found["mean"] is not None:
+                half = [100.0 * found["half_width"]] if found["half_width"] is not None else None
+                at, label = row + 0.2 * (place - 1.5), None if words in named else words
+                named.add(words)
+                axes.errorbar([100.0 * found["mean"]], [at], xerr=half, color=color, marker=marker, ls="", label=label)
+    rows_axis(axes, list(PUBLISHED_ROWS))
+    axes.axvline(0.0, color=GRAY, linestyle=":")
+    label_axes(axes, "Gain of each part", "percentage points of success", zero=False)
+    legend_below(figure, 2)
+
+
+def _gain(figures: Figures, arm: str, other: str) -> Figures:
+    return paired(figures["arms"], arm, other, "simulated_hours")
+
+
+@drawing(3.0)
+def curves(figure: Any, ablation: Figures) -> None:
+    """Success over simulated hours and over generated turns, with 95 % bands, as far as all seeds got."""
+    for axes, column in zip(figure.subplots(1, 2, sharey=True), COLUMNS, strict=True):
+        draw_curves(axes, ablation["arms"], CURVES, column)
+    legend_below(figure, 6)
+
+
+@drawing(3.0)
+def attempts(figure: Any, ablation: Figures) -> None:
+    """What adaptive attempts and lengths do in the course of a run: attempts by kind of task, and their turns."""
+    shares, lengths = figure.subplots(1, 2)
+    for number, arm in enumerate(("decoupled", "+ attempts", "dart")):
+        quarters = list(zip(*(run["attempts"] for run in of_arm(ablation["arms"], arm)), strict=True))
+        places = [place + 1 for place in range(len(quarters))]
+        totals = [_summed(part, KIND_STYLES, "attempts") for part in quarters]
+        for kind, style in (("never", "-"), ("easy", "--")):
+            made = [_summed(part, [kind], "attempts") for part in quarters]
+            turns = [_summed(part, [kind], "turns") for part in quarters]
+            look = {"color": COLORS[number], "marker": MARKERS[number], "ls": style}
+            look["label"] = f"{arm}: {KIND_STYLES[kind][2]}"
+            shares.plot(places, [100 * one / max(all_, 1) for one, all_ in zip(made, totals, strict=True)], **look)
+            lengths.plot(places, [one / max(count, 1) for one, count in zip(turns, made, strict=True)], **look)
+            for axes in (shares, lengths):
+                axes.set_xticks(places)
+    label_axes(shares, "Attempts by kind of task", "quarter of the run", "% of all attempts")
+    label_axes(lengths, "Turns of an attempt", "quarter of the run", "turns")
+    legend_below(figure, 3)
+
+
+def _summed(runs: Iterable[Figures], kinds: Iterable[str], what: str) -> int:
+    return sum(run[kind].get(what, 0) for run in runs for kind in kinds)
+
+
+@drawing(2.7)
+def staleness(figure: Any, ablation: Figures) -> None:
+    """Success and effective sample size by staleness bound, with and without importance sampling."""
+    end, samples, effective = figure.subplots(1, 3)
+    for number, (words, key) in enumerate(
+        {"with importance sampling": "staleness", "without": "staleness_without_alignment"}.items()
+    ):
+        bounds = sorted({run["bound"] for run in ablation[key]})
+        runs = [[run for run in ablation[key] if run["bound"] == bound] for bound in bounds]
+        panels = {
+            end: [[run["success_rate_final"] for run in own] for own in runs],
+            samples: [[_after(run, 5_000) for run in own] for own in runs],
+            effective: [[run["importance"][SAMPLES] for run in own if SAMPLES in run["importance"]] for own in runs],
+        }
+        for axes, shares in panels.items():
+            if all(shares):
+                means, halves = zip(*(interval(_percents(own)) for own in shares), strict=True)
+                color, marker = COLORS[number], MARKERS[number]
+                axes.errorbar(bounds, means, halves, color=color, marker=marker, capsize=2, label=words)
+    label_axes(end, "Success after 0.4 hours", "staleness bound, versions", "%")
+    label_axes(samples, "Success after 5,000 turns", "staleness bound, versions", "%")
+    label_axes(effective, "Effective sample size", "staleness bound, versions", "% of the samples")
+    legend_below(figure, 2)
+
+
+SAMPLES = "raw_effective_sample_share"
+
+
+def _after(run: Figures, turns: int) -> float:
+    return float(np.interp(turns, run["curve"]["turns"], run["curve"]["success_rate"]))
 
 
 RECORDED_AS = {"locks": "ablation", "long": "ablation_long"}
@@ -244,20 +300,34 @@ STUDY = Experiment(
     about=str(__doc__),
     measure=measure,
     seeds=5,
-    tables={
-        "ablation-arms": arms_table,
-        "ablation-base": base_table,
-        "ablation-cuts": cuts_table,
-        "ablation-provenance": provenance,
+    tables={"ablation-provenance": provenance},
+    pictures={
+        "ablation-success": StudyPicture(
+            "Success of every arm of the ablation with 95 % intervals: dart without entropy selection and dart with "
+            "stored successes kept learn most, mainly on never-solved tasks",
+            arms,
+        ),
+        "ablation-staleness": StudyPicture(
+            "Success and effective sample size by staleness bound: without importance sampling success is about half",
+            staleness,
+        ),
     },
-    pictures=LOCKS_PICTURES,
     add_arguments=_own_options,
     record_as=lambda own: RECORDED_AS[own.suite],
 )
 LONG_STUDY = replace(
     STUDY,
-    tables={name.replace("ablation", "ablation-long"): table for name, table in STUDY.tables.items()},
-    pictures=LONG_PICTURES,
+    tables={"ablation-long-cuts": cuts_table, "ablation-long-provenance": provenance},
+    pictures={
+        "ablation-long-success": StudyPicture("Success of every arm on long tasks, with 95 % intervals", arms),
+        "ablation-long-curves": StudyPicture("Learning curves on long tasks, over hours and over samples", curves),
+        "ablation-long-attempts": StudyPicture(
+            "Attempts by kind of task, and their turns, quarter by quarter", attempts
+        ),
+        "ablation-long-parts": StudyPicture(
+            "Gain of each part of the method in the paper, on long tasks and on short ones", parts, ("ablation",)
+        ),
+    },
     recorded_as=RECORDED_AS["long"],
 )
 

@@ -8,6 +8,7 @@ what a study's keys mean.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,9 +31,14 @@ FILE = Path(__file__).with_name("studies.toml")
 
 
 @cache
-def studies() -> Mapping[str, Any]:
-    """Return all studies of the file, by name."""
+def declared() -> Mapping[str, Any]:
+    """Return all tables of the file."""
     return tomllib.loads(FILE.read_text(encoding="utf-8"))
+
+
+def studies() -> Mapping[str, Any]:
+    """Return all studies of the file whose arms are clusters, by name."""
+    return {name: table for name, table in declared().items() if "about" in table}
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +236,12 @@ def arm_study(
 ) -> Experiment:
     """Return a study of the file, with its tables there, further ``tables``, ``pictures`` and hooks of ``ArmStudy``."""
     study = studies()[name]
-    declared = {mark: declared_table(study, table) for mark, table in study.get("tables", {}).items()}
+    own = {mark: declared_table(study, table) for mark, table in study.get("tables", {}).items()}
     return Experiment(
         name=name,
         about=study["about"],
         measure=ArmStudy(study, **hooks).measure,
-        tables={**declared, f"{name.replace('_', '-')}-provenance": provenance, **(tables or {})},
+        tables={**own, f"{name.replace('_', '-')}-provenance": provenance, **(tables or {})},
         pictures=pictures or {},
         seeds=study.get("seeds", 3),
     )
@@ -266,8 +272,13 @@ def mean(arm: Figures, figure: str) -> float:
 STUDIES = {name: arm_study(name) for name, study in studies().items() if study.get("alone")}
 """Studies without a module."""
 
+
+def main() -> None:
+    """Run a study without a module."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.arms", description=str(__doc__).splitlines()[0])
+    parser.add_argument("name", choices=STUDIES)
+    STUDIES[parser.parse_args(sys.argv[1:2]).name].run(sys.argv[2:])
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] and sys.argv[1] in STUDIES:
-        STUDIES[sys.argv[1]].run(sys.argv[2:])
-    else:
-        sys.exit(f"usage: python -m experiments.arms {'|'.join(STUDIES)} [--help]")
+    main()

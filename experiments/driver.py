@@ -28,7 +28,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
 from dartsim.lab.virtual import changed
 from dartsim.observe import Instrument, Recorder
-from experiments.study import RECORDED, Experiment, Figures, Options, rows_of, short_commit, table
+from experiments.study import Experiment, Figures, Options, short_commit
 
 DESKTOPS = {38: 2, 180: 8}
 """Desktops, and engines for so many."""
@@ -301,9 +301,6 @@ def measure(options: Options) -> Figures:
     return {
         "rows": rows,
         "learner": alone(learner_case, cases[0]),
-        "router_cpu_ms_at_112_pixels": router_figure(),
-        "wanted": {"turns_per_minute": TARGET},
-        "not_met": [row["desktops"] for row in rows if row["turns_per_minute"] < TARGET],
         "screen_kb": round(min(sizes) / 1e3),
         "load_average": load_average,
         "config": {"turns": TURNS, "seconds": list(seconds), "cores": os.cpu_count(), "quick": options.quick},
@@ -314,36 +311,6 @@ def alone(function: Callable[[DriverCase], Figures], case: DriverCase) -> Figure
     """Call a function in a fresh process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, case).result()
-
-
-def router_figure() -> float | None:
-    """Return the recorded CPU of a request at 112 pixels with 256 at once, ms."""
-    path = RECORDED / "router.json"
-    rows: Sequence[Figures] = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
-    return next((row["ours_cpu_ms"] for row in rows if row["live"] == 256), None)
-
-
-def driver_table(figures: Figures) -> str:
-    """Turns a minute, the driver's CPU a turn by part, and what else was measured."""
-    columns = {
-        "desktops": "{desktops}",
-        "turns a minute": "{turns_per_minute:,.0f}",
-        "CPU, ms a turn": "{cpu_ms:.1f}",
-        "loop": "{loop_ms:.1f}",
-        **{name: f"{{{name}_ms:.1f}}" for name in (*PARTS, "rest")},
-        "peak, MiB": "{peak_mib:,}",
-        "disk, KB a turn": "{store_kb_per_turn:,.0f}",
-    }
-    learner = figures["learner"]
-    missed = ", ".join(f"{number} desktops" for number in figures["not_met"]) or "nowhere"
-    about = (
-        f"{figures['config']['cores']} cores, shared with the stand-ins; screens of {figures['screen_kb']} KB. Below "
-        f"{figures['wanted']['turns_per_minute']:,.0f} turns a minute: {missed}. The way of a request alone, at 112 "
-        f"pixels: {figures['router_cpu_ms_at_112_pixels']} ms. A batch: {learner['read_ms']:.1f} ms and "
-        f"{learner['read_mib']:.1f} MiB a turn to read, {learner['write_ms']:.0f} ms to write it for the ranks. "
-        f"Recorded at commit {short_commit(figures)}, load {figures['load_average']:.1f}.\n"
-    )
-    return f"{table(*rows_of(columns, figures['rows']))}\n{about}"
 
 
 def driver_found(figures: Figures) -> str:
@@ -365,7 +332,7 @@ STUDY = Experiment(
     about=str(__doc__),
     measure=measure,
     seeds=1,
-    tables={"driver": driver_table, "driver-found": driver_found},
+    tables={"driver-found": driver_found},
 )
 
 if __name__ == "__main__":

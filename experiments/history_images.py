@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from dartsim.config import Config
 from experiments.ablation import config
-from experiments.learning_study import learning_sweep, of_arm, paired
-from experiments.learning_suites import SUITES, LearningRun
+from experiments.learning import SUITES, learning_sweep, of_arm, paired
 from experiments.study import Experiment, Figures, Options, interval
 
 ARMS = {
@@ -28,41 +27,23 @@ def arm_config(arm: str, seed: int, *, quick: bool) -> Config:
     return config("decoupled", seed, quick=quick).replace(policy=ARMS[arm])
 
 
-def _run(arm: str, seed: int, *, quick: bool) -> LearningRun:
-    made = arm_config(arm, seed, quick=quick)
-    return SUITES["locks"].run(arm, made, quick=quick, base=made)
-
-
 def measure(options: Options) -> Figures:
     """Make every arm with every seed."""
-    wanted = [_run(arm, seed, quick=options.quick) for seed in range(options.seeds) for arm in ARMS]
+    made = [(arm, arm_config(arm, seed, quick=options.quick)) for seed in range(options.seeds) for arm in ARMS]
+    wanted = [SUITES["locks"].run(arm, own, quick=options.quick, base=own) for arm, own in made]
     runs = learning_sweep(options, "history_images", wanted)
-    difference = paired(runs, "block", "slide", "simulated_hours")
-    return {
-        "runs": runs,
-        "arms": {arm: _summed(of_arm(runs, arm)) for arm in ARMS},
-        "block_less_slide": {"mean": difference["mean"], "ci95": difference["half_width"]},
-        "cpu_seconds": sum(run["cpu_seconds"] for run in runs),
-        "config": {arm: arm_config(arm, 0, quick=options.quick).model_dump(mode="json") for arm in ARMS},
-    }
-
-
-def _summed(runs: list[Figures]) -> Figures:
-    names = ("success_rate_initial", "success_rate_final", "turns", "num_updates")
-    return {name: dict(zip(("mean", "ci95"), interval([run[name] for run in runs]), strict=True)) for name in names}
+    return {"runs": runs, "cpu_seconds": sum(run["cpu_seconds"] for run in runs), "config": {"arms": ARMS}}
 
 
 def arms_line(figures: Figures) -> str:
     """Success by how history screenshots are dropped."""
-    arms = ", ".join(f"`{arm}` {_of(of['success_rate_final'])}" for arm, of in figures["arms"].items())
+    rates = {arm: [run["success_rate_final"] for run in of_arm(figures["runs"], arm)] for arm in ARMS}
+    arms = ", ".join("`{}` {:.0%} ± {:.0%}".format(arm, *interval(own)) for arm, own in rates.items())
+    difference = paired(figures["runs"], "block", "slide", "simulated_hours")
     return (
-        f"Success: {arms}. `block` over `slide`, seed by seed: {_of(figures['block_less_slide'], '+.1%')} "
-        f"({len(figures['seeds'])} seeds).\n"
+        f"Success: {arms}. `block` over `slide`, seed by seed: {difference['mean']:+.1%} ± "
+        f"{difference['half_width']:.1%} ({len(figures['seeds'])} seeds).\n"
     )
-
-
-def _of(value: Figures, form: str = ".0%") -> str:
-    return f"{value['mean']:{form}} ± {value['ci95']:{form.removeprefix('+')}}"
 
 
 STUDY = Experiment(

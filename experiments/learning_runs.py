@@ -1,6 +1,6 @@
 """One run of a study of learning: from a base model that can do some of the tasks, on the simulated cluster.
 
-Needs torch: the processes of a sweep import it, ``experiments.learning_study`` does not.
+Needs torch: the processes of a sweep import it, ``experiments.learning`` does not.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dartsim.run.learning import learning
 from dartsim.run.prepare import PreparedRun, prepare
 from dartsim.run.sim_cluster import desktop_maker
 from dartsim.run.simulation import run_simulation
-from experiments.learning_suites import KINDS, LearningRun, Teacher
+from experiments.learning import KINDS, LearningRun, Teacher
 
 FINAL_ATTEMPTS = 4
 """Attempts at each held-out task with the last weights."""

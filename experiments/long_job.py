@@ -19,8 +19,7 @@ from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.oracle import play_oracle
 from dartsim.envs.mock.suites import mock_tasks
 from experiments.charts import drawing, legend_below
-from experiments.learning_study import COLUMNS, draw_curves, learning_sweep, of_arm, paired, percent, points
-from experiments.learning_suites import KINDS, SUITES, LearningRun
+from experiments.learning import COLUMNS, KINDS, SUITES, draw_curves, learning_sweep, of_arm, paired, percent, points
 from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, recorded_line
 
 POOL = ("curation.pool.collected_per_task=1",)
@@ -44,43 +43,27 @@ def config(suite: str, arm: str, seed: int, *, quick: bool) -> Config:
     return SUITES[suite].config(seed, quick=quick, scheduler=arm, overrides=ARMS[arm])
 
 
-def _run(suite: str, arm: str, seed: int, *, quick: bool) -> LearningRun:
-    return SUITES[suite].run(arm, config(suite, arm, seed, quick=quick), quick=quick)
-
-
 def measure(options: Options) -> Figures:
     """Make every run of the suites that is not finished."""
-    suites = list(SUITES) if options.own.suite is None else [options.own.suite]
-    seeds = {suite: options.seeds * (1 if options.quick else SEEDS_TIMES.get(suite, 1)) for suite in suites}
+    quick, suites = options.quick, [options.own.suite] if options.own.suite else list(SUITES)
+    seeds = {suite: options.seeds * (1 if quick else SEEDS_TIMES.get(suite, 1)) for suite in suites}
     work = [(suite, arm, seed) for suite in suites for seed in range(seeds[suite]) for arm in ARMS]
-    runs = learning_sweep(options, "long_job", [_run(*job, quick=options.quick) for job in work])
-    by_suite = {
-        suite: [{"suite": suite, **run} for (of, _, _), run in zip(work, runs, strict=True) if of == suite]
-        for suite in suites
-    }
-    over_dart = {suite: over(own, "dart") for suite, own in by_suite.items()}
-    last = suites[-1]
+    wanted = [SUITES[suite].run(arm, config(suite, arm, seed, quick=quick), quick=quick) for suite, arm, seed in work]
+    made = learning_sweep(options, "long_job", wanted)
+    runs = [{"suite": suite, **run} for (suite, _, _), run in zip(work, made, strict=True)]
+    last = [run for run in runs if run["suite"] == suites[-1]]
     return {
         "curves": [
-            {"suite": suite, "arm": run["arm"], "seed": run["seed"], "points": curve_points(run)}
-            for suite, own in by_suite.items()
-            for run in own
+            {**{name: run[name] for name in ("suite", "arm", "seed")}, "points": curve_points(run)} for run in runs
         ],
         "dartsim_minus_dart": {
-            "suite": last,
-            **{
-                name: bounds(over_dart[last][column]["success_rate"])
-                for name, column in (("equal_hours", "simulated_hours"), ("equal_samples", "turns"))
-            },
+            "suite": suites[-1],
+            "equal_hours": bounds(paired(last, "dartsim", "dart", "simulated_hours")),
+            "equal_samples": bounds(paired(last, "dartsim", "dart", "turns")),
         },
-        "suites": by_suite,
-        "over_dart": over_dart,
-        "over_coupled": {suite: over(own, "coupled") for suite, own in by_suite.items()},
+        "runs": runs,
         "cpu_seconds": sum(run["cpu_seconds"] for run in runs),
-        "config": {
-            suite: {arm: config(suite, arm, 0, quick=options.quick).model_dump(mode="json") for arm in ARMS}
-            for suite in suites
-        },
+        "config": {"suites": suites},
     }
 
 
@@ -98,44 +81,39 @@ def bounds(difference: Figures) -> Figures:
     return {"difference": mean, "low": low, "high": high}
 
 
-def over(runs: list[Figures], other: str) -> Figures:
-    """Return the difference of ``dartsim`` to another arm at equal hours and samples, over all tasks and by kind."""
-    return {
-        column: {of: paired(runs, "dartsim", other, column, of) for of in ("success_rate", *KINDS)} for column in EQUAL
-    }
+def by_suite(figures: Figures) -> dict[str, list[Figures]]:
+    """Return the runs of each suite."""
+    suites = dict.fromkeys(run["suite"] for run in figures["runs"])
+    return {suite: [run for run in figures["runs"] if run["suite"] == suite] for suite in suites}
 
 
 def success_table(figures: Figures) -> Rows:
     """Success of each scheduler on held-out tasks."""
     rows = []
-    for suite, runs in figures["suites"].items():
+    for suite, runs in by_suite(figures).items():
         for arm in ARMS:
             own = of_arm(runs, arm)
             kinds = [percent(r["by_kind_final"][kind] for r in own if kind in r["by_kind_final"]) for kind in KINDS]
             hours = own[0]["curve"]["simulated_hours"][-1]
             success = [percent(run[f"success_rate_{when}"] for run in own) for when in ("initial", "final")]
-            rows.append([f"{suite}, `{arm}`", f"{hours:.1f}", *success, *kinds, _mean(own, "num_updates")])
+            updates = f"{sum(run['num_updates'] for run in own) / len(own):.0f}"
+            rows.append([f"{suite}, `{arm}`", f"{hours:.1f}", *success, *kinds, updates])
     return ["suite, scheduler", "hours", "base model", "success", *KINDS, "updates"], rows
-
-
-def _mean(runs: list[Figures], name: str) -> str:
-    return f"{sum(run[name] for run in runs) / len(runs):.0f}"
 
 
 def difference_table(figures: Figures) -> Rows:
     """What ``dartsim`` gains over the other schedulers, seed by seed, percentage points."""
     rows = []
-    for suite in figures["suites"]:
+    for suite, runs in by_suite(figures).items():
         for other in ("dart", "coupled"):
             for column, words in EQUAL.items():
-                found = figures[f"over_{other}"][suite][column]
-                whole = found["success_rate"]
+                whole, never = (paired(runs, "dartsim", other, column, of) for of in ("success_rate", "never"))
                 rows.append(
                     [
                         f"{suite}: over `{other}` at equal {words}",
                         points(whole["mean"], whole["half_width"]),
                         points(whole["over_mean"], whole["over_half_width"]),
-                        points(found["never"]["mean"], found["never"]["half_width"]),
+                        points(never["mean"], never["half_width"]),
                         str(whole["seeds"]),
                     ]
                 )
@@ -151,9 +129,9 @@ def provenance(figures: Figures) -> str:
 @drawing(3.0)
 def curves(figure: Any, recorded: Figures) -> None:
     """Success on held-out tasks over simulated hours and over samples, with 95 % bands."""
-    runs = recorded["suites"].get("long") or next(iter(recorded["suites"].values()))
+    suites = by_suite(recorded)
     for axes, column in zip(figure.subplots(1, 2, sharey=True), COLUMNS, strict=True):
-        draw_curves(axes, runs, list(ARMS), column)
+        draw_curves(axes, suites.get("long") or next(iter(suites.values())), list(ARMS), column)
     legend_below(figure, 3)
 
 

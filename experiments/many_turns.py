@@ -30,7 +30,7 @@ from dartsim.observe.timings import read_timings
 from dartsim.real.scratch import scratch_folder
 from dartsim.rollout.history import num_images
 from dartsim.run.resume_point import METRICS
-from experiments.real_loop import mean_checks, require_vllm, run_seed, timed, twin_rows, worst_error
+from experiments.real_loop import mean_checks, require_vllm, run_seed, timed, worst_error
 from experiments.study import Experiment, Figures, Options, short_commit
 
 MINUTES, QUICK_MINUTES = 10.0, 0.8
@@ -269,7 +269,7 @@ STUDY = Experiment(
     about=str(__doc__),
     measure=measure,
     seeds=1,
-    tables={"many-turns": twin_rows, "many-turns-found": found},
+    tables={"many-turns-found": found},
     add_arguments=add_arguments,
 )
 

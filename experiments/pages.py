@@ -16,7 +16,7 @@ from pathlib import Path
 
 from experiments.arms import STUDIES as ALONE
 from experiments.reference import TABLES
-from experiments.study import Experiment, refusals_told
+from experiments.study import Experiment, exit_on_refusal
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -82,7 +82,7 @@ def main() -> None:
     argparse.ArgumentParser(prog="python -m experiments.pages", description=str(__doc__).splitlines()[0]).parse_args()
     for page in pages():
         page.write_text(rendered(page), encoding="utf-8")
-    with refusals_told():
+    with exit_on_refusal():
         for path, (study, name) in quoted_pictures().items():
             path.parent.mkdir(exist_ok=True)
             path.write_text(study.drawn(name), encoding="utf-8")

@@ -29,7 +29,7 @@ from dartsim.lab.measure import measure as measured_by
 from dartsim.lab.virtual import COMPARED, TwinCheck, as_json, compare, twin
 from dartsim.observe.timings import TIMINGS, read_timings
 from dartsim.run.execute import execute
-from experiments.study import Experiment, Figures, Options, Rows, rows_of, short_commit, table
+from experiments.study import Experiment, Figures, Options, short_commit
 
 MINUTES = {"vllm": 5.0, "mock": 6.0, "desktop": 15.0}
 QUICK_MINUTES = {"vllm": 0.2, "mock": 0.2, "desktop": 0.6}
@@ -170,43 +170,6 @@ def mean_checks(runs: Sequence[Figures]) -> list[TwinCheck]:
     return [TwinCheck(name, average("measured", name), average("predicted", name)) for name in COMPARED]
 
 
-def twin_rows(figures: Figures) -> Rows:
-    """A real run, measured and predicted."""
-    columns = {
-        "figure": "{name}",
-        "measured": "{measured:.4g}",
-        "predicted": "{predicted:.4g}",
-        "error": "{relative_error:+.1%}",
-    }
-    kinds = ("measured", "predicted", "relative_error")
-    return rows_of(
-        columns,
-        (
-            {"name": name.replace("_", " "), **{kind: figures[kind][name] for kind in kinds}}
-            for name in figures["measured"]
-        ),
-    )
-
-
-def loop_table(figures: Figures) -> str:
-    """The whole loop for real, measured and predicted, and what it learned and lost."""
-    minutes, recorded = 60.0 * figures["config"]["run"]["hours"], f"Recorded at commit {short_commit(figures)}, load"
-    if figures.get("backend", "vllm") == "vllm":
-        about = (
-            f"Engines: {figures['engines']}; {minutes:.3g} minutes, seeds {', '.join(map(str, figures['seeds']))}: "
-            f"success on held-out tasks {figures['success_rate_first']:.1%} → {figures['success_rate_last']:.1%}; "
-            f"{figures['failed_requests']} requests failed and were retried, {figures['lost_requests']} were lost; a "
-            f"weight sync took {figures['sync_seconds_p50']:.2f} s (median). {recorded} "
-            f"{figures['load_average']:.1f}.\n"
-        )
-    else:
-        about = (
-            f"{figures['config']['rollout']['num_envs']} desktops, {minutes:.3g} minutes, "
-            f"{figures['runs'][0]['num_updates']} updates. {recorded} {figures['load_average']:.1f} at its start.\n"
-        )
-    return f"{table(*twin_rows(figures))}\n{about}"
-
-
 def worst_error(figures: Figures) -> tuple[str, float]:
     """Return the figure that was predicted worst, and its relative error."""
     name, error = max(figures["relative_error"].items(), key=lambda item: abs(item[1] or 0.0))
@@ -243,7 +206,7 @@ STUDY = Experiment(
     about=str(__doc__),
     measure=measure,
     seeds=1,
-    tables={"real-loop": loop_table, "real-loop-found": loop_found},
+    tables={"real-loop-found": loop_found},
     add_arguments=add_arguments,
     record_as=lambda own: "real_loop" if own.backend == "vllm" else f"real_loop_{own.backend}",
 )

@@ -1,4 +1,4 @@
-"""Files of stored successes, which a run or ``dartsim collect`` writes and another run starts with.
+"""Files of stored successes, which a run or ``dartsim eval --keep-successes`` writes and another run starts with.
 
     POOL/pool.json            schema, source, and the meaning of its tokens
     POOL/rows.jsonl           a success a line: task, attempt, the action and version of every turn, and its origin
@@ -116,7 +116,7 @@ class _Writer:
         return row
 
     def _screen(self, pixels: Any) -> str:
-        name = self.blobs.put(pixels).name
+        name = self.blobs.put(pixels)
         self.screens.add(name)
         return name
 
@@ -228,8 +228,8 @@ def _about(folder: Path) -> dict[str, Any]:
     """Return a pool's description, after checking the hashes of its rows and tensors."""
     if not (folder / ABOUT).is_file():
         raise ConfigError(
-            f"{folder} is no pool of successes: it has no {ABOUT}; wanted a folder that `dartsim collect` wrote, or "
-            "the folder successes/ of a run"
+            f"{folder} is no pool of successes: it has no {ABOUT}; wanted a folder of "
+            "`dartsim eval --keep-successes`, or successes/ of a run"
         )
     try:
         about: dict[str, Any] = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
@@ -256,7 +256,7 @@ def check_meaning(where: Path, there: Mapping[str, Any], here: Mapping[str, Any]
         text = "; ".join(f"{name} is {there.get(name)!r} there and {here.get(name)!r} here" for name in differ)
         raise ConfigError(
             f"the successes of {where} are written in the tokens of another model: {text}. Collect them with a model "
-            "of this configuration (`dartsim collect`), or change [policy] to theirs."
+            "of this configuration (`dartsim eval --keep-successes`), or change [policy] to theirs."
         )
 
 

@@ -16,15 +16,12 @@ from typing import Annotated
 import typer
 
 from dartsim.cli import (
-    collect,
     compare,
     config_commands,
     desktop,
     desktop_tasks,
     doctor,
     eval,
-    explain,
-    finished_run,
     fuzz,
     import_latencies,
     measure,
@@ -33,7 +30,7 @@ from dartsim.cli import (
     plan,
     rehearse,
     run,
-    status,
+    show,
     task_files,
     tune,
 )
@@ -53,7 +50,7 @@ from dartsim.cli.signals import INTERRUPTED, exit_code, sigterm_as_ctrl_c
 from dartsim.core.errors import ConfigError, DartsimError, PlugInFailed, TaskFileError
 
 COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "Run": {"run": run.run, "resume": run.resume, "eval": eval.evaluate, "collect": collect.collect},
+    "Run": {"run": run.run, "eval": eval.evaluate, "show": show.show},
     "Tune a scheduler": {
         "new": new.new,
         "import-latencies": import_latencies.import_latencies,
@@ -62,12 +59,6 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "plan": plan.plan,
     },
     "Test at scale": {"fuzz": fuzz.fuzz},
-    "Look at a run": {
-        "status": status.status,
-        "explain": explain.explain,
-        "report": finished_run.report,
-        "rescore": finished_run.rescore,
-    },
     "Real desktops": {
         "doctor": doctor.doctor,
         "rehearse": rehearse.rehearse,

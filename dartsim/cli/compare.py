@@ -33,7 +33,7 @@ from dartsim.cli.tune import Processes, RayAddress
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.core.registry import names as registered
-from dartsim.lab.compared_runs import ComparedRun, EndedRun, make_runs, named
+from dartsim.lab.compared_runs import ComparedRun, EndedRun, make_runs, named, new_run
 from dartsim.lab.gate import cell_text
 from dartsim.observe.alarm import KINDS
 from dartsim.observe.bias import BAND, JUDGED, pooled
@@ -281,7 +281,7 @@ def plan(
             config = first.model_copy(update={"run": first.run.model_copy(update={"seed": seed})})
             places = [word for name, at in (("--on", on), ("--profile", profile)) if at for word in (name, at)]
             words = [*plugin_words(), *places, *(word for text in overrides for word in ("--set", text))]
-            command = ["dartsim", "run", str(scheduler), *words, "--seed", str(seed)]
+            command = ["dartsim", "run", new_run(str(scheduler)), *words, "--seed", str(seed)]
             runs.append(ComparedRun(name, config, shlex.join(command)))
     return runs
 

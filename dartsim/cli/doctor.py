@@ -26,7 +26,6 @@ from dartsim.cli.service_checks import (
     OPTIONAL,
     DoctorCheck,
     check_evaluator,
-    check_postgres,
     check_ray,
     check_torchrun,
     check_vllm,
@@ -38,7 +37,7 @@ from dartsim.core.install import install_command
 
 GIB = 2**30
 OLDEST_PYTHON = (3, 11)
-BASICS = ("gymnasium", "numpy", "pillow", "plotly", "psutil", "pydantic", "rich", "simpy", "sqlalchemy", "typer")
+BASICS = ("gymnasium", "numpy", "pillow", "plotly", "psutil", "pydantic", "rich", "simpy", "typer")
 TRAIN = ("torch", "transformers", "peft", "safetensors")
 REAL = ("aiohttp", "anyio", "cssselect", "docker", "httpx", "lxml", "openpyxl")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -57,7 +56,6 @@ NEEDS = {
     "training on a GPU": (*BASE, "train packages", "gpu"),
     "a learner of several processes": (*BASE, "train packages", "torchrun"),
     "components on a Ray cluster": (*BASE, "ray"),
-    "a store on PostgreSQL": (*BASE, "postgres"),
 }
 """The checks that each use needs; simulated runs decide the exit code."""
 
@@ -71,12 +69,9 @@ def doctor(
         list[str] | None,
         typer.Option("--engine", metavar="URL", help="Check that this vLLM server accepts us; repeatable."),
     ] = None,
-    store: Annotated[
-        str | None, typer.Option("--store", metavar="URL", help="Check that this PostgreSQL database answers.")
-    ] = None,
     json_file: JsonInstead = None,
 ) -> None:
-    r"""Check what works on this machine, what is missing, and how to install it.
+    """Check what works on this machine, what is missing, and how to install it.
 
     Exit code 0 if simulated runs work, 1 otherwise. It starts and changes nothing, and asks the named
     services only for their versions.
@@ -84,8 +79,7 @@ def doctor(
     Examples:
         dartsim doctor
         dartsim doctor --json - | jq .works
-        dartsim doctor --ray head:6379 --engine http://127.0.0.1:8000 \
-          --store postgresql://me@db/runs
+        dartsim doctor --ray head:6379 --engine http://127.0.0.1:8000
     """
     checks = [
         check_python(sys.version_info[:2]),
@@ -103,7 +97,6 @@ def doctor(
         check_torchrun(),
         check_ray(ray or os.environ.get("RAY_ADDRESS")),
         check_evaluator(),
-        check_postgres(store),
         check_browser(),
     ]
     states = {check.name: check.state for check in checks}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from dartsim.cli.console import errors, out, plain_table, printable, write_json
 from dartsim.cli.options import Backend, Json, Out, Overrides, Workers, backend_overrides, new_folder
@@ -54,7 +55,10 @@ def evaluate(
     ] = None,
     tasks: Annotated[int | None, typer.Option(min=2, help="Number of held-out tasks; default: the configured.")] = None,
     split: Annotated[
-        Split | None, typer.Option(help="Which tasks; default: the held-out ones, or all if there are none.")
+        Split | None,
+        typer.Option(
+            help="Which tasks; default: the held-out ones, or all if there are none; with --keep-successes: train."
+        ),
     ] = None,
     attempts: Annotated[
         int | None,
@@ -72,17 +76,38 @@ def evaluate(
     backend: Backend = None,
     workers: Workers = None,
     overrides: Overrides = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            "--keep-successes", metavar="POOL", help="Also write the successes as a pool that a run starts with."
+        ),
+    ] = None,
+    results: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            help="Make no attempts: keep other agents' successes from OSWorld's result directory.",
+        ),
+    ] = None,
+    rescore: Annotated[
+        bool, typer.Option("--rescore", help="Make no attempts: score RUN's stored attempts again, and compare.")
+    ] = False,
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
-    r"""Measure the success of a model on tasks: a run's, that of a folder, or one behind an endpoint.
+    r"""Measure the success rate of a model.
 
-    Attempts run as in training, on any backend. Each step budget is a pass of its own. Results are in the layout that
-    OSWorld's show_result.py reads: its result_dir is OUT/steps-N/attempt-K. A masked attempt is reported with its
-    cause, and counts neither as a success nor as a failure. The same command with the same --out goes on after an
-    interruption: scored attempts are kept, masked ones are made again. An endpoint's key comes from OPENAI_API_KEY.
+    The model is a run's, that of a folder, or one behind an endpoint. Attempts run as in training, on any backend. Each
+    step budget is a pass of its own. Results are in the layout that OSWorld's show_result.py reads: its result_dir is
+    OUT/steps-N/attempt-K. A masked attempt is reported with its cause, and counts neither as success nor as failure.
+    The same command with the same --out continues an interrupted evaluation, and makes masked attempts again. An
+    endpoint's key comes from OPENAI_API_KEY.
 
-    Exit code 0: every attempt has a score; 1: some are masked; 2: the request was wrong; 130: interrupted.
+    A run starts with kept successes by `curation.pool.file = "POOL"`. Those of a model keep its log-probabilities;
+    those of other agents get them from the initial weights of the run.
+
+    Exit code 0: every attempt has a score (with --rescore: the same); 1: some are masked (differ); 2: the request was
+    wrong; 130: interrupted.
 
     Examples:
         dartsim eval runs/tiny-seed0 --tasks 512 --json -
@@ -91,16 +116,23 @@ def evaluate(
           --steps 15 --steps 50 --steps 100 --temperature 0
         dartsim eval --preset osworld-8gpu --endpoint https://api.example.com/v1 \
           --model some-model --attempts 4 --desktops 16 --out runs/some-model
+        dartsim eval runs/tiny-seed0 --attempts 8 --keep-successes runs/pool
+        dartsim eval --preset osworld-8gpu --results results/pyautogui \
+          --keep-successes runs/pool
+        dartsim eval runs/desktop-seed0 --rescore
     """
-    from dartsim.observe.rundir import CONFIG, held, is_held, read_run, refuse_held
-    from dartsim.run.evaluation_results import EvaluationFolder
-    from dartsim.run.policy_evaluation import EvaluationPlan, evaluate_policy, evaluation_figures
-    from dartsim.run.prepare import prepare_run
+    from dartsim.observe.rundir import CONFIG
 
-    run = None if target is None or not target.is_dir() else read_run(target)
-    if run is not None and preset is not None:
-        raise ConfigError(f"{run.path} has its own configuration; leave --preset out")
+    if rescore:
+        _rescore(target, json_file)
+        return
+    if keep is not None and keep.exists() and not results:
+        raise ConfigError(f"{keep} already exists; name another folder with --keep-successes")
+    run = _run_of(target, preset)
     file = target if run is None else run.path / CONFIG
+    if results:
+        _import(_with_model(file, preset, overrides or ()), results, keep, json_file)
+        return
     # The preset's model is not the endpoint's; --set may name that one's folder.
     unset = ["policy.model=none"] if endpoint is not None else []
     changes = [*unset, *backend_overrides(backend, workers, False), *(overrides or ()), *_neutral()]
@@ -115,54 +147,149 @@ def evaluate(
     policy = _policy(run, model, endpoint)
     config = _load(file, preset, [*changes, *(policy.overrides if policy is not None else ())])
     policy = policy or _configured(config)
+    if split is None and keep is not None:
+        split = Split.TRAIN
+    figures = _evaluate(config, policy, split, steps, attempts, tries, out_folder, keep)
+    figures["version"] = policy.version if run is not None else None
+    write_json(figures, str(Path(figures["out"]) / "summary.json"))
+    if json_file != "-":
+        show(figures)
+    if json_file is not None:
+        write_json(figures, json_file)
+    if masked := sum(sum(budget["masked"].values()) for budget in figures["budgets"]):
+        again = f"{masked} attempts are masked; the same command with --out {figures['out']} makes them again"
+        errors.print(again, soft_wrap=True, highlight=False, markup=False)
+        raise typer.Exit(1)
+
+
+def _run_of(target: Path | None, preset: str | None) -> RunDir | None:
+    """Return the finished run whose model is evaluated; None if a configuration is named."""
+    from dartsim.observe.rundir import read_run
+
+    if target is None or not target.is_dir():
+        return None
+    run = read_run(target)
+    if preset is not None:
+        raise ConfigError(f"{run.path} has its own configuration; leave --preset out")
+    return run
+
+
+def _evaluate(
+    config: Config,
+    policy: EvaluatedPolicy,
+    split: Split | None,
+    steps: list[int] | None,
+    attempts: int | None,
+    tries: int,
+    out_folder: Path | None,
+    keep: Path | None,
+) -> dict[str, Any]:
+    """Make the attempts that have no score yet, and return the figures of all."""
+    from dartsim.observe.rundir import held, is_held, refuse_held
+    from dartsim.run.evaluation_results import EvaluationFolder
+    from dartsim.run.policy_evaluation import EvaluationPlan, evaluate_policy, evaluation_figures
+    from dartsim.run.prepare import prepare_run
+
     prepared = prepare_run(config, trains=False)
-    held_out = prepared.held_out
-    chosen = _chosen(prepared.tasks, held_out, split)
-    prepared = replace(prepared, tasks=chosen, held_out=())
+    chosen = _chosen(prepared.tasks, prepared.held_out, split)
     plan = EvaluationPlan(
         tasks=chosen,
         steps=sorted(set(steps or [config.rollout.max_turns])),
         attempts=attempts or config.trainer.evaluation.attempts_per_task,
         tries=tries,
     )
-    path = out_folder or new_folder(f"eval-{EvaluationFolder(Path(), policy.name).model}")
-    results = EvaluationFolder(path, policy.name)
-    results.check(config, chosen, policy.weights)
-    if is_held(path):
-        refuse_held(path)
     served = None
     if config.backend.engine_backend.loads_weights:
         # Imported here: it needs torch.
         from dartsim.run.served_model import served_model
 
         served = served_model(config, policy.version)
-    kept = f"interrupted; scored attempts are kept in {path}, and the same command with --out {path} goes on"
-    with ExitStack() as stack, report_interrupt(kept), _bar() as (on_step, on_start):
+    elif keep is not None:
+        raise ConfigError(
+            "an endpoint's replies have no tokens to train on; evaluate it, and give its --out as --results to "
+            "`dartsim eval` with the model to train"
+        )
+    path = out_folder or new_folder(f"eval-{EvaluationFolder(Path(), policy.name).model}")
+    meaning = served.token_meaning(config) if served is not None and keep is not None else None
+    results = EvaluationFolder(path, policy.name, meaning)
+    results.check(config, chosen, policy.weights)
+    if is_held(path):
+        refuse_held(path)
+    interrupted = f"interrupted; scored attempts are kept in {path}, and the same command with --out {path} goes on"
+    with ExitStack() as stack, report_interrupt(interrupted), _bar() as (on_step, on_start):
 
         def begin() -> None:
             stack.enter_context(held(path))
             results.claim(config, chosen, policy.weights)
 
-        ended = evaluate_policy(prepared, plan, results, begin, served=served, on_step=on_step, on_start=on_start)
+        ended = evaluate_policy(
+            replace(prepared, tasks=chosen, held_out=()),
+            plan,
+            results,
+            begin,
+            served=served,
+            on_step=on_step,
+            on_start=on_start,
+        )
     figures = {
         "model": policy.name,
-        "version": policy.version if run is not None else None,
         "out": str(path),
-        "split": split or (Split.HELD_OUT if held_out else Split.ALL),
+        "split": split or (Split.HELD_OUT if prepared.held_out else Split.ALL),
         "temperature": config.policy.temperature,
         "interval": "95 %, Wilson, over tasks",
         **evaluation_figures(plan, ended, success=SUCCESS),
     }
-    write_json(figures, str(path / "summary.json"))
+    if keep is not None:
+        source = {"kind": "model", "name": policy.name, "version": policy.version, "attempts_per_task": plan.attempts}
+        figures["kept_successes"] = results.write_pool(keep, plan.planned(), source)
+        figures["pool"] = str(keep)
+    return figures
+
+
+def _import(config: Config, results: Sequence[Path], pool: Path | None, json_file: str | None) -> None:
+    """Write the successes of other agents as a pool."""
+    if pool is None:
+        raise ConfigError("--results DIR needs --keep-successes POOL, the folder to write")
+    # Imported here: it needs the extra `train`.
+    from dartsim.run.imported_successes import import_successes
+
+    with _bar() as (on_step, _):
+        figures, counts = import_successes(config, results, pool, lambda done, total: on_step(done, 0, total))
     if json_file != "-":
-        show(figures)
+        out.print(
+            f"{figures['successes']} successes in {figures['attempts']} attempts, at {figures['tasks_solved']} of "
+            f"{figures['tasks']} tasks"
+        )
+        for reason, count in counts.refused.most_common():
+            example = f"left out, {reason}: {count}, such as {counts.examples[reason]}"
+            errors.print(printable(example), highlight=False, markup=False)
+        out.print(f'use them in a run with: curation.pool.file = "{pool}"', soft_wrap=True, highlight=False)
     if json_file is not None:
         write_json(figures, json_file)
-    masked = sum(sum(budget["masked"].values()) for budget in figures["budgets"])
-    if masked:
-        errors.print(
-            f"{masked} attempts are masked; the same command with --out {path} makes them again", soft_wrap=True
-        )
+
+
+def _rescore(folder: Path | None, json_file: str | None) -> None:
+    """Score a run's stored attempts again, and exit with 1 if a score differs from the stored one."""
+    if folder is None:
+        raise ConfigError("--rescore needs the folder of a run")
+    from dartsim.observe.rundir import reading
+    from dartsim.run.rescore import rescore
+
+    with reading(folder):
+        scores = rescore(folder)
+    compared = [score for score in scores if score.score is not None]
+    differing = [score for score in compared if not score.same]
+    if json_file is not None:
+        write_json({"compared": len(compared), "of": len(scores), "differing": list(map(asdict, differing))}, json_file)
+    if json_file != "-":
+        table = plain_table("attempt", "task", "metric", numbers=["stored", "now"])
+        for score in differing:
+            names = (Text(printable(name)) for name in (score.task, score.metric))
+            table.add_row(str(score.attempt), *names, f"{score.stored:g}", f"{score.score:g}")
+        if differing:
+            out.print(table)
+        out.print(f"{len(compared)} of {len(scores)} metrics scored again, {len(differing)} differ")
+    if differing:
         raise typer.Exit(1)
 
 
@@ -182,7 +309,11 @@ def show(figures: Mapping[str, Any]) -> None:
         if budget["masked"]:
             causes = ", ".join(f"{printable(cause)}: {count}" for cause, count in budget["masked"].items())
             out.print(f"masked, not counted: {sum(budget['masked'].values())} ({causes})", highlight=False)
-    out.print(f"results: {figures['out']}", soft_wrap=True, highlight=False)
+    out.print(f"results: {figures['out']}", soft_wrap=True, highlight=False, markup=False)
+    if "pool" in figures:
+        number, pool = figures["kept_successes"], figures["pool"]
+        kept = f'{number} successes are kept; a run starts with them by curation.pool.file = "{pool}"'
+        out.print(kept, soft_wrap=True, highlight=False, markup=False)
 
 
 def _cells(row: Mapping[str, Any], ks: Sequence[str]) -> list[str]:
@@ -204,16 +335,26 @@ class EvaluatedPolicy(NamedTuple):
 
 def _load(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Config:
     """Return the configuration, with a learner that starts nothing, and no modeled desktops before an endpoint."""
-    from dartsim.config import load
-
+    _with_model(file, preset, overrides)
     changes = [*overrides, "backend.learner=local"]
-    preset = "tiny" if file is None and preset is None else preset
-    if load(file, preset_name=preset, overrides=overrides).policy.kind != "vlm":
-        raise ConfigError(f"{file or preset} has a surrogate policy: it has no model to evaluate")
-    config = load(file, preset_name=preset, overrides=changes)
+    config = _with_model(file, preset, changes)
     if config.backend.engine_backend.loads_weights or not config.backend.desktop_backend.modeled:
         return config
-    return load(file, preset_name=preset, overrides=[*changes, "backend.desktops=mock"])  # in real time, as it is
+    return _with_model(file, preset, [*changes, "backend.desktops=mock"])  # in real time, as it is
+
+
+def _with_model(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Config:
+    """Return a configuration that has a model.
+
+    Raises:
+        ConfigError: If it has none.
+    """
+    from dartsim.config import load
+
+    config = load(file, preset_name="tiny" if file is None and preset is None else preset, overrides=overrides)
+    if config.policy.kind != "vlm":
+        raise ConfigError(f"{file or preset} has a surrogate policy: it has no model")
+    return config
 
 
 def _neutral() -> list[str]:

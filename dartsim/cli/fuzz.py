@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from dartsim.cli.command_group import plugin_words
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.options import FaultProfile, Json, OnOption, Out, SchedulerArgument, folder_target, new_folder
+from dartsim.cli.options import FaultProfile, Json, OnOption, Out, SchedulerArgument, folder_target, given, new_folder
 from dartsim.cli.signals import INTERRUPTED
 from dartsim.core.errors import ConfigError, no_such
 from dartsim.core.words import plural
@@ -75,7 +75,7 @@ def fuzz(
         dartsim fuzz --replay TOKEN --out failure
     """
     if token is not None:
-        if searched := [name for name in SEARCH_OPTIONS if _given(context, name)]:
+        if searched := [name for name in SEARCH_OPTIONS if given(context, name)]:
             raise ConfigError(f"--{searched[0]} is about a search, and --replay plays one case again; leave one out")
         _replay(token, out_folder, json_file)
         return
@@ -151,11 +151,6 @@ def _replay(token: str, out_folder: Path | None, json_file: str | None) -> None:
         write_json({**_facts(result, folder), "virtual_seconds": result.seconds}, json_file)
     if result.failed:
         raise typer.Exit(1)
-
-
-def _given(context: typer.Context, option: str) -> bool:
-    source = context.get_parameter_source(option)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _presets(preset: str, seed: int) -> list[str]:

@@ -225,6 +225,12 @@ def env_overrides(env: str | None) -> list[str]:
     return ["tasks.source=gym", f"gym.env={json.dumps(env)}", *without, "curation.pool.collected_per_task=0"]
 
 
+def given(context: typer.Context, parameter: str) -> bool:
+    """Return whether a parameter stands on the command line."""
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def settings(
     overrides: list[str] | None,
     hours: float | None,

@@ -170,6 +170,5 @@ def _sizes(config: Config, needed: Estimate) -> Iterator[DoctorCheck]:
             yield _missing(
                 "disk space",
                 f"{free / GIB:.0f} GiB free in {folder}; {size / GIB:.0f} for weights and checkpoints",
-                "trainer.fsdp.folder and the run directory on larger disks, or a lower trainer.fsdp.keep_weights or "
-                "storage.keep_checkpoints",
+                "trainer.fsdp.folder and the run directory on larger disks, or a lower trainer.fsdp.keep_weights",
             )

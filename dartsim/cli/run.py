@@ -1,9 +1,9 @@
-"""``dartsim run`` and ``dartsim resume``: start one run, simulated or real, or resume it."""
+"""``dartsim run``: start one run, simulated or real, or resume it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,17 +24,18 @@ from dartsim.cli.options import (
     ProfileOption,
     Ray,
     RealTime,
-    SchedulerArgument,
     UntilSteady,
     Workers,
     backend_overrides,
     env_overrides,
+    given,
     new_folder,
     settings,
     steady_settings,
 )
 from dartsim.cli.progress import RunBar, bars
 from dartsim.cli.signals import report_interrupt
+from dartsim.core.errors import ConfigError
 from dartsim.lab.progress import ExpectedCost
 from dartsim.observe.alarm import KINDS, alarm_text
 
@@ -47,7 +48,14 @@ if TYPE_CHECKING:
 
 
 def run(
-    scheduler: SchedulerArgument = None,
+    context: typer.Context,
+    scheduler: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CONFIG|RUN",
+            help="A preset (`dartsim presets`), a TOML file (`dartsim config schema`), or a run to resume.",
+        ),
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim presets`.")] = None,
     on: OnOption = None,
     profile: ProfileOption = None,
@@ -74,17 +82,22 @@ def run(
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
-    r"""Run one system, simulated or real, and write its folder: figures, model, database, traces, report.html.
+    r"""Run one system, simulated or real, or resume a run.
 
-    Without a configuration or preset this is the main job: a tiny vision-language model learns to click (preset
-    `tiny`; with --backend desktop, the same on real desktops, preset `desktop`). It needs the extra `train`; the
-    presets with a surrogate policy need nothing.
+    A run writes its folder: figures, model, database, traces, report.html. Without a configuration or preset it is
+    the main job: a tiny vision-language model learns to click (preset `tiny`; with --backend desktop, the same on real
+    desktops, preset `desktop`). It needs the extra `train`; the presets with a surrogate policy need nothing.
+
+    A run's folder resumes that run from its last transaction, after a crash, a kill or Ctrl-C; --hours or --set
+    run.updates=N extend a finished one. Interrupted attempts restart, no trajectory is trained twice, and no stored one
+    is lost.
 
     Ctrl-C ends the run and writes a report of what ran.
 
     Examples:
         dartsim run
         dartsim run dart --hours 8
+        dartsim run runs/dart-seed0 --hours 48
         dartsim run areal-eta4 --on cluster.toml --hours 8
         dartsim run dart-measured --hours 48 --until-steady --precision 2%
         dartsim config show --preset dart > my.toml
@@ -101,10 +114,15 @@ def run(
     from dartsim.lab.verdict import run_figures
     from dartsim.observe import Listener
     from dartsim.run.execute import execute
+    from dartsim.run.resume import is_run
 
+    strict = ["run.fail_on_alarm=true"] if strict_alarms else []
+    if scheduler is not None and is_run(Path(scheduler)):
+        _refuse_options(context, scheduler)
+        _resume(Path(scheduler), [*settings(overrides, hours, None), *strict], json_file)
+        return
     changes = [*backend_overrides(backend, workers, real_time, ray), *env_overrides(env)]
-    changes += settings(overrides, hours, seed, faults)
-    changes += ["run.fail_on_alarm=true"] if strict_alarms else []
+    changes += [*settings(overrides, hours, seed, faults), *strict]
     resolved = load_config(
         scheduler,
         preset_name=preset,
@@ -138,10 +156,34 @@ def run(
         refuse_missing_packages(resolved)  # before torch is imported
         estimate(resolved)  # refuses what cannot fit on its GPUs
     path = out_folder or new_folder(f"{resolved.name}-seed{resolved.run.seed}")
-    where = f"run: {path} (while it runs: dartsim status {path})"
+    where = f"run: {path} (while it runs: dartsim show {path})"
     announced = Listener(run_started=lambda _: errors.print(where, soft_wrap=True, highlight=False, markup=False))
     execute_with_progress(
         resolved, path, json_file, lambda bar: execute(resolved, path, [bar, announced], more_figures=run_figures)
+    )
+
+
+RESUME_OPTIONS = ("scheduler", "overrides", "hours", "strict_alarms", "json_file", "plugin", "debug")
+"""Parameters that a run's folder may be given with."""
+
+
+def _refuse_options(context: typer.Context, run: str) -> None:
+    """Refuse options that say how a new run begins."""
+    for option in context.command.params:
+        if option.name not in RESUME_OPTIONS and given(context, option.name):
+            raise ConfigError(f"{run} is a run to resume, with a configuration of its own; leave {option.opts[0]} out")
+
+
+def _resume(folder: Path, changes: Sequence[str], json_file: str | None) -> None:
+    from dartsim.lab.verdict import run_figures
+    from dartsim.run.resume import resumable
+    from dartsim.run.resume import resume as resume_run
+
+    execute_with_progress(
+        resumable(folder, changes),
+        folder,
+        json_file,
+        lambda bar: resume_run(folder, changes, on_resume=_show_resume, instruments=[bar], more_figures=run_figures),
     )
 
 
@@ -155,7 +197,7 @@ def execute_with_progress(
 
     def message() -> str:
         if (folder / CONFIG).is_file():
-            return f"interrupted; this run has no report yet\nresume it with: dartsim resume {quote(str(folder))}"
+            return f"interrupted; this run has no report yet\nresume it with: dartsim run {quote(str(folder))}"
         return "interrupted before the run began: nothing was written; the same command starts it again"
 
     with report_interrupt(message), bars() as progress:
@@ -209,7 +251,7 @@ def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float
         errors.print(f"alarm: {alarm_text(alarm)}", highlight=False, markup=False, soft_wrap=True)
     if result.interrupted:
         errors.print(f"interrupted after {run_dir.summary['simulated_hours']:.1f} hours of the run's time")
-        again = f"resume it with: dartsim resume {quote(str(run_dir.path))}"
+        again = f"resume it with: dartsim run {quote(str(run_dir.path))}"
         errors.print(again, soft_wrap=True, highlight=False, markup=False)
         raise typer.Exit(130)
     if result.failure is not None:
@@ -229,40 +271,6 @@ def _learned(summary: dict[str, Any]) -> str:
     if not held_out:
         return f"{done}; nothing was measured on held-out tasks (tasks.held_out, trainer.evaluation)"
     return f"success on held-out tasks: {held_out[0]:.1%} -> {held_out[-1]:.1%}, in {done}"
-
-
-def resume(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder, as `dartsim run` printed it.")],
-    hours: Annotated[
-        float | None, typer.Option(help="Hours of the run's time in all; default: the configuration's.")
-    ] = None,
-    updates: Annotated[int | None, typer.Option(min=1, help="Updates in all; default: the configuration's.")] = None,
-    json_file: Json = None,
-) -> None:
-    """Resume a run after a crash, a kill or Ctrl-C, from its last transaction; or extend a finished run.
-
-    The run's own configuration is used. Interrupted attempts restart; no trajectory is trained twice, and no stored
-    trajectory is lost. The report covers the run from its first start.
-
-    Examples:
-        dartsim resume runs/tiny-seed0
-        dartsim resume runs/dart-seed0 --hours 48
-        dartsim resume runs/tiny-seed0 --updates 1000 --json -
-    """
-    from dartsim.lab.verdict import run_figures
-    from dartsim.run.resume import resumable
-    from dartsim.run.resume import resume as resume_run
-
-    config = resumable(folder, hours=hours, updates=updates)
-
-    execute_with_progress(
-        config,
-        folder,
-        json_file,
-        lambda bar: resume_run(
-            folder, hours=hours, updates=updates, on_resume=_show_resume, instruments=[bar], more_figures=run_figures
-        ),
-    )
 
 
 def _show_resume(config: Config, resume_point: ResumePoint | None) -> None:

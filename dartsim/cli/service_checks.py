@@ -1,4 +1,4 @@
-"""Checks of ``dartsim doctor`` outside this process: engines, torchrun, Ray, evaluator, PostgreSQL.
+"""Checks of ``dartsim doctor`` outside this process: engines, torchrun, Ray, evaluator.
 
 It imports nothing heavy: package versions come from metadata, and each server gets one small request.
 """
@@ -226,42 +226,3 @@ def check_evaluator(home: Path | None = None) -> DoctorCheck:
     if not versions:
         return DoctorCheck("evaluator", MISSING, f"the environment in {folder} has no desktop-env", fix)
     return DoctorCheck("evaluator", OK, f"desktop-env {versions[-1].removesuffix('.dist')} in {folder}")
-
-
-def check_postgres(store: str | None) -> DoctorCheck:
-    """Check PostgreSQL's driver, and that the database at a URL answers."""
-    version = installed("psycopg")
-    if version is None:
-        state = OPTIONAL if store is None else MISSING
-        found = "no psycopg; runs are stored in SQLite, which needs nothing"
-        return DoctorCheck("postgres", state, found, install_command("postgres"))
-    if store is None:
-        return DoctorCheck("postgres", OK, f"psycopg {version}; no database was asked for (--store)")
-    answer, works = _ask_database(store)
-    fix = "" if works else "start it, or correct --store (a password: PGPASSWORD or ~/.pgpass)"
-    return DoctorCheck("postgres", OK if works else MISSING, hidden(f"psycopg {version}; {answer}"), fix)
-
-
-def _ask_database(store: str) -> tuple[str, bool]:
-    """Return a database's version or error, and whether it answered."""
-    from sqlalchemy import make_url, text
-    from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-
-    from dartsim.store.database import open_url
-
-    try:
-        url = make_url(store.replace("postgres://", "postgresql://", 1))
-        if url.get_backend_name() != "postgresql":
-            return f"{store} is not a PostgreSQL database", False
-        engine = open_url(url.update_query_dict({"connect_timeout": str(CONNECT_SECONDS)}).render_as_string(False))
-    except (ArgumentError, ConfigError, ValueError) as error:
-        return str(error), False
-    try:
-        with engine.connect() as connection:
-            version = connection.execute(text("SHOW server_version")).scalar_one()
-    except (SQLAlchemyError, UnicodeError) as error:
-        why = str(getattr(error, "orig", None) or error).splitlines()
-        return f"{url.render_as_string()} does not answer: {why[0] if why else type(error).__name__}", False
-    finally:
-        engine.dispose()
-    return f"PostgreSQL {version} at {url.render_as_string()}", True

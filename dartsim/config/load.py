@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from difflib import get_close_matches
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin
@@ -38,18 +40,38 @@ SIMILARITY = 0.55
 
 def presets() -> dict[str, Tree]:
     """Return every preset as a tree, by name; each has a ``[about]`` table with title, source, departures."""
-    return {name: {**preset(name), "about": _packaged("presets", name)["about"]} for name in _names("presets")}
+    return deepcopy(_presets())
 
 
 def preset(name: str) -> Tree:
-    """Return one preset's settings, laid over those of the preset that it builds on, if it names one.
+    """Return one preset's settings.
 
     Raises:
         ConfigError: If there is none of that name.
     """
-    own = _settings("preset", name)
-    base = own.pop("preset", None)
-    return own if base is None else merge(preset(base), own)
+    known = _presets()
+    if name not in known:
+        raise no_such("preset", name, known)
+    return deepcopy({key: value for key, value in known[name].items() if key != "about"})
+
+
+@cache
+def _presets() -> dict[str, Tree]:
+    """Read every file of presets: one preset, or ``[variants]`` by name over what they share.
+
+    A variant with a ``preset`` builds on that other variant; its departures are then its own ones only.
+    """
+    found: dict[str, Tree] = {}
+    for name in _names("presets"):
+        shared = _packaged("presets", name)
+        for variant, own in shared.pop("variants", {name: {}}).items():
+            base = found[own.pop("preset")] if "preset" in own else shared
+            tree = merge(base, own)
+            if base is shared and own:
+                about = shared.get("about", {}), own["about"]
+                tree["about"]["departures"] = [each for part in about for each in part.get("departures", ())]
+            found[variant] = tree
+    return dict(sorted(found.items()))
 
 
 def scheduler(name: str) -> Tree:
@@ -104,12 +126,12 @@ def workload(name: str) -> Tree:
 
 def _workload(name: str) -> Tree:
     path = Path(name)
-    is_preset, is_file = name in _names("presets"), path.is_file() or name.endswith(".toml")
+    is_preset, is_file = name in _presets(), path.is_file() or name.endswith(".toml")
     if name in _names("workloads"):
-        return _settings("workload", name)
+        return {key: value for key, value in _packaged("workloads", name).items() if key != "about"}
     if not (is_preset or is_file or path.is_dir()):
         known = _names("workloads")
-        hint = did_you_mean(name, [*known, *_names("presets")])
+        hint = did_you_mean(name, [*known, *_presets()])
         raise ConfigError(
             f"there is no workload {name!r}{hint}{' There' if hint else '; there'} are: {', '.join(known)}; a preset "
             "(`dartsim presets`), a TOML file or the folder of a run are taken, too"
@@ -145,13 +167,6 @@ def _names(folder: str) -> list[str]:
 
 def _packaged(folder: str, name: str) -> Tree:
     return tomllib.loads((resources.files("dartsim.config") / folder / f"{name}.toml").read_text("utf-8"))
-
-
-def _settings(kind: str, name: str) -> Tree:
-    known = _names(f"{kind}s")
-    if name not in known:
-        raise no_such(kind, name, known)
-    return {key: value for key, value in _packaged(f"{kind}s", name).items() if key != "about"}
 
 
 def lay_workload(tree: Mapping[str, Any], name: str) -> Tree:
@@ -206,7 +221,7 @@ def load(
         ConfigError: On an unknown key (with the nearest valid one), a wrong value, or a combination that cannot work;
             or if the file names another preset than ``preset_name``.
     """
-    if file is not None and str(file) in _names("presets") and not Path(file).is_file():
+    if file is not None and str(file) in _presets() and not Path(file).is_file():
         if preset_name not in (None, str(file)):
             raise ConfigError(f"two presets are named, {str(file)!r} and --preset {preset_name}; name one of them")
         file, preset_name = None, str(file)
@@ -396,7 +411,7 @@ def read_tree(file: Path) -> Tree:
     try:
         tree = tomllib.loads(file.read_text("utf-8"))
     except FileNotFoundError:
-        like = _nearest(str(file), _names("presets")) if file.suffix != ".toml" else ""
+        like = _nearest(str(file), _presets()) if file.suffix != ".toml" else ""
         hint = like or "; `dartsim config show > my.toml` writes one to be edited"
         raise ConfigError(f"there is no configuration file {file}{hint}") from None
     except OSError as error:

@@ -66,6 +66,17 @@ def resolved(scheduler: Scheduler, on: str | Path | None = None, overrides: Iter
     return from_tree(tree)
 
 
+def new_run(scheduler: str | Path) -> str:
+    """Return the argument of ``dartsim run`` for a new run of a scheduler.
+
+    Of a run's folder it is the configuration in it, because the folder itself would resume that run.
+    """
+    from dartsim.observe.rundir import CONFIG
+
+    file = Path(scheduler) / CONFIG
+    return str(file) if file.is_file() else str(scheduler)
+
+
 @dataclass(frozen=True)
 class ComparedRun:
     """One run of a comparison; ``replay`` is the command that repeats it, ``path`` its directory, if it has one."""

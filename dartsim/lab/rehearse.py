@@ -291,9 +291,7 @@ def _disk_parts(
     from dartsim.real.stand_ins.probes import checkpoint_rates, meta_tensors
 
     turns = 2 * largest_update(config) + config.rollout.num_envs * config.rollout.max_turns
-    if config.storage.keep == "all":
-        turns = round(60.0 * twin["generated_turns_per_minute"] * config.run.hours)
-    stored = min(turns * shot, GIB * (config.storage.max_disk_gib or float("inf")))
+    stored = turns * shot
     disks = by_disk(config, replace(needed.disk, run=needed.disk.run + round(stored)))
     for folder, size, free in disks:
         note = f"weights, checkpoints and {stored / GIB:.1f} GiB of turns" if len(disks) == 1 else ""

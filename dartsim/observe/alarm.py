@@ -29,7 +29,7 @@ KINDS: Mapping[str, Kind] = {
     "no_trajectory": Kind(
         11,
         "desktops hang, no engine serves, or the limit of attempts ahead is reached while the trainer waits",
-        "`dartsim status RUN` shows what each slot waits for; lower rollout.limits.* if calls hang",
+        "`dartsim show RUN` shows what each slot waits for; lower rollout.limits.* if calls hang",
     ),
     "engine_down": Kind(
         12,
@@ -64,7 +64,7 @@ KINDS: Mapping[str, Kind] = {
     "nothing_trained": Kind(
         18,
         "a rule that admits nothing, faults that mask every attempt, groups without a signal, or too short a run",
-        "mend the cause that is named; the run's page and `dartsim explain RUN` show what each component waited for",
+        "mend the cause that is named; the run's page and `dartsim show RUN` show what each component waited for",
     ),
     "attempts_masked": Kind(
         19,

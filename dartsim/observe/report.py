@@ -42,8 +42,8 @@ EFFICIENCY = ("trained_turns_per_minute", "env_utilization", "gpu_utilization")
 """The bars of the paper."""
 
 
-def render_report(run: RunDir) -> Path:
-    """Write a run's ``report.html`` and return its path."""
+def render_report(run: RunDir, target: Path | None = None) -> Path:
+    """Write a run's page, by default its ``report.html``, and return its path."""
     summary, series = run.summary, run.series
     window = rolling_window(summary)
     plots: dict[str, charts.Chart] = {
@@ -64,7 +64,7 @@ def render_report(run: RunDir) -> Path:
     tables: Mapping[str, ByClass] = summary.get("bias", {})
     plots |= {f"bias{index}": charts.bias(table) for index, table in enumerate(tables.values())}
     return _write_page(
-        run.report,
+        target or run.report,
         "report.html.j2",
         plots,
         [(run.name, run)],

@@ -21,15 +21,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.core.files import below, refuse_links
-from dartsim.observe.figures import series
-from dartsim.observe.idle import idle
-from dartsim.observe.perfetto import perfetto
-from dartsim.observe.recorder import Recorder
-from dartsim.observe.timeline import timeline
+
+if TYPE_CHECKING:
+    from dartsim.observe.recorder import Recorder
 
 LOCK = "run.lock"
 CONFIG = "config.toml"
@@ -109,6 +107,12 @@ def write_run(
             ``bias`` may be added (see ``dartsim.observe.report``).
         meta: ``name``, ``preset``, ``seed``, ``event_hash``, ``surrogate``, versions, …
     """
+    # Imported here: whoever only reads a run needs no numpy.
+    from dartsim.observe.figures import series
+    from dartsim.observe.idle import idle
+    from dartsim.observe.perfetto import perfetto
+    from dartsim.observe.timeline import timeline
+
     path.mkdir(parents=True, exist_ok=True)
     write_text(path / CONFIG, config_toml)
     everything = {**meta, **summary}
@@ -166,8 +170,8 @@ def _refuse_unfinished(path: Path) -> None:
     if not (path / CONFIG).is_file() or (path / SUMMARY).is_file():
         return
     raise ConfigError(
-        f"{path} is a run that has not ended: it has no {SUMMARY} yet; `dartsim status {path}` says whether it is "
-        f"running or has crashed, and `dartsim resume {path}` goes on with a crashed one"
+        f"{path} is a run that has not ended: it has no {SUMMARY} yet; `dartsim show {path}` says whether it is "
+        f"running or has crashed, and `dartsim run {path}` goes on with a crashed one"
     )
 
 
@@ -281,7 +285,7 @@ def refuse_held(folder: Path) -> NoReturn:
         ConfigError: Always.
     """
     raise ConfigError(
-        f"{folder} is held by a process that runs it now; wait until it has ended, or stop it (`dartsim status "
+        f"{folder} is held by a process that runs it now; wait until it has ended, or stop it (`dartsim show "
         f"{folder}` says how far it is)"
     ) from None
 

@@ -6,6 +6,7 @@
             result.txt                                    the score; not there if the attempt was masked
             traj.jsonl, step_0.png, step_1.png, …         step_0: what the agent saw first; step_n: what action n left
             attempt.json                                  how the attempt ended, and why it was masked
+            success/                                      a pool of one, if it is a success that is kept
 
 Invariant: a folder appears whole or not at all, so that an interrupted evaluation goes on where it stopped.
 """
@@ -15,20 +16,23 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dartsim.config import Config, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.core.png import png_of
+from dartsim.core.rewards import SUCCESS, reaches
 from dartsim.core.types import Score, Task, Trajectory
 from dartsim.observe.rundir import CONFIG, LOCK, write_text
 
 SCHEMA = 1
 IDENTITY, RESULT, TRAJECTORY, ATTEMPT = "evaluation.json", "result.txt", "traj.jsonl", "attempt.json"
+KEPT = "success"
 LAYOUT = ("pyautogui", "screenshot")
 """Action space and observation type, which OSWorld's layout has as folders."""
 MEASURED = {
@@ -69,11 +73,18 @@ class AttemptResult:
 
 
 class EvaluationFolder:
-    """The results in a folder."""
+    """The results in a folder.
 
-    def __init__(self, path: Path, model: str) -> None:
+    Args:
+        path: The folder.
+        model: Name of what is evaluated.
+        token_meaning: If successes are kept: what the model's tokens mean (``pool_files.token_meaning``).
+    """
+
+    def __init__(self, path: Path, model: str, token_meaning: Mapping[str, Any] | None = None) -> None:
         self.path = path
         self.model = file_name(model)
+        self._token_meaning = token_meaning
 
     def check(self, config: Config, tasks: Sequence[Task], weights: str) -> None:
         """Refuse a folder that holds anything but the same evaluation; nothing is written.
@@ -124,6 +135,8 @@ class EvaluationFolder:
         score = _score(folder / RESULT)
         file = folder / ATTEMPT
         found = read_object(file, "an attempt's results") if file.is_file() else {}
+        if self._is_kept(score) and not (folder / KEPT).is_dir():
+            raise ConfigError(f"{folder} is a success that was not kept; evaluate again in another folder with --out")
         try:
             cause = found.get("cause")
             return AttemptResult(
@@ -168,11 +181,31 @@ class EvaluationFolder:
             scorer=trajectory.reward.record.scorer if isinstance(trajectory.reward, Score) else None,
         )
         write_text(part / ATTEMPT, json.dumps(asdict(result)) + "\n")
+        if self._is_kept(result.score):
+            self._write_pool(part / KEPT, [trajectory], {})
         if result.score is not None:
             write_text(part / RESULT, f"{result.score}\n")
         shutil.rmtree(target, ignore_errors=True)
         part.replace(target)
         return result
+
+    def _is_kept(self, score: float | None) -> bool:
+        return self._token_meaning is not None and score is not None and reaches(score, SUCCESS)
+
+    def write_pool(self, pool: Path, planned: Iterable[tuple[AttemptKey, Task, int]], source: Mapping[str, Any]) -> int:
+        """Write the kept successes as one pool, in the plan's order, and return their number."""
+        from dartsim.real.pool_files import read_pool
+
+        kept = ((self.folder(key) / KEPT, task) for key, task, _ in planned)
+        found = (read_pool(folder, [task]).successes for folder, task in kept if folder.is_dir())
+        return self._write_pool(pool, chain.from_iterable(found), source)
+
+    def _write_pool(self, pool: Path, successes: Iterable[Trajectory], source: Mapping[str, Any]) -> int:
+        # Imported here: it needs the extra `train`.
+        from dartsim.real.pool_files import write_pool
+
+        assert self._token_meaning is not None
+        return write_pool(pool, successes, writes=self._token_meaning, source=source)
 
 
 def identity(config: Config, tasks: Sequence[Task], model: str, weights: str) -> dict[str, Any]:

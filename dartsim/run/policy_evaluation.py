@@ -105,7 +105,7 @@ class EvaluationSource:
         self._limit = max(MASKED_IN_A_ROW, 2 * num_envs)
         self._number = 0
         self._changed = asyncio.Event()
-        self._failure: DartsimError | None = None
+        self._failure: Exception | None = None
         for planned in plan.planned():
             found = folder.read(planned[0])
             if found is not None:
@@ -178,6 +178,8 @@ class EvaluationSource:
             self.results[key] = await asyncio.to_thread(self._folder.write, key, trajectory, screens, self._code_of)
         except OSError as error:
             self._failure = StoreFault(f"results cannot be written to {self._folder.path}: {error.strerror or error}")
+        except Exception as error:  # a task's own would be lost
+            self._failure = error
         self._changed.set()
         self._report()
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dartsim.config import Config, load, to_toml
 from dartsim.core.errors import ConfigError, StoreFault
-from dartsim.core.files import refuse_links
+from dartsim.core.files import below, refuse_links
 from dartsim.curation.scheduler_state import RECORDER, SCHEDULER
 from dartsim.observe import Instrument
 from dartsim.observe.metrics import read_updates
@@ -47,8 +47,8 @@ from dartsim.run.prepare import PreparedRun, prepare, prepare_run
 from dartsim.run.results import RunResult
 from dartsim.run.resume_point import LIVES, METRICS, SETTINGS, ResumePoint, read_resume_point
 from dartsim.run.watch import STATUS
-from dartsim.store.backends import store_backend
 from dartsim.store.checkpoints import checkpoint_folders
+from dartsim.store.database import stored_documents
 from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE
 
 if TYPE_CHECKING:
@@ -57,9 +57,8 @@ if TYPE_CHECKING:
 
 def resume(
     path: Path,
+    overrides: Sequence[str] = (),
     *,
-    hours: float | None = None,
-    updates: int | None = None,
     on_resume: Callable[[Config, ResumePoint | None], None] | None = None,
     instruments: Sequence[Instrument] = (),
     more_figures: MoreFigures | None = None,
@@ -68,8 +67,7 @@ def resume(
 
     Args:
         path: The run directory.
-        hours: Total hours of the run's time, in place of the configured ones.
-        updates: Total updates, likewise.
+        overrides: Changes of its settings (``CHANGEABLE``), such as ``run.hours=48``: its hours in all.
         on_resume: Given the configuration and where the run continues, before it does; None: it had not started.
         instruments: Listen to the run.
         more_figures: As for ``execute``.
@@ -79,12 +77,13 @@ def resume(
             that must not (``CHANGEABLE``), its configuration names code (``--plugin``), or another process runs it.
         StoreFault: If its database does not answer.
     """
-    config = resumable(path, hours=hours, updates=updates)
+    config = resumable(path, overrides)
     with session(config):
         prepared = prepare_run(config)
         with held(path):
+            before = stored_config(path)
             # Again: another process may have run it meanwhile.
-            config = _resumable(path, hours=hours, updates=updates)
+            config = _resumable(path, overrides)
             store = stored(config, path)
             with closing(store):
                 with reading(path):
@@ -92,7 +91,7 @@ def resume(
                 if on_resume is not None:
                     on_resume(config, resume_point)
                 if resume_point is not None:
-                    resume_point = replace(resume_point, longer=hours is not None or updates is not None)
+                    resume_point = replace(resume_point, longer=_longer(config, before))
                     write_text(path / CONFIG, to_toml(config))
                     # Before the model is read, which takes minutes: a process killed meanwhile counts as a life.
                     lives = [*resume_point.lives, resume_point.as_json()]
@@ -137,29 +136,35 @@ def stored_config(path: Path, changes: Sequence[str] = ()) -> Config:
     return load(path / CONFIG, overrides=changes)
 
 
-def resumable(path: Path, *, hours: float | None = None, updates: int | None = None) -> Config:
+def is_run(path: Path) -> bool:
+    """Return whether a folder is that of a run, which may have ended or not."""
+    return (path / CONFIG).is_file()
+
+
+def resumable(path: Path, overrides: Sequence[str] = ()) -> Config:
     """Return the configuration of a run, or refuse one that cannot be resumed."""
     if is_held(path):
         refuse_held(path)
     with reading(path):
-        return _resumable(path, hours=hours, updates=updates)
+        return _resumable(path, overrides)
 
 
-def _resumable(path: Path, *, hours: float | None, updates: int | None) -> Config:
-    changes = [] if hours is None else [f"run.hours={float(hours)}"]
-    changes += [] if updates is None else [f"run.updates={updates}"]
-    config = stored_config(path, changes)
-    if not store_backend(config.curation.store).resumable:
+def _longer(config: Config, before: Config) -> bool:
+    """Return whether a run got another length, so that what ended it before does not end it at once."""
+    return (config.run.hours, config.run.updates) != (before.run.hours, before.run.updates)
+
+
+def _resumable(path: Path, overrides: Sequence[str]) -> Config:
+    config, before = stored_config(path, overrides), stored_config(path)
+    if config.curation.store == "memory":
         raise ConfigError(
-            f'{path} was run with curation.store = "{config.curation.store}", of which nothing is left; run it again, '
-            'with "sqlite"'
+            f'{path} was run with curation.store = "memory": nothing is left; run it again, with "sqlite"'
         )
-    documents = _documents(config, path)
+    documents = _documents(path)
     refuse_changes(config, path, documents.get(SETTINGS))
     if SCHEDULER in documents:
         planned = documents.get(SETTINGS, {}).get("run", {}).get("hours", config.run.hours)
-        changed = hours is not None or planned != config.run.hours
-        if changed:
+        if planned != config.run.hours:
             refuse_hours(path, config.run.hours, documents[RECORDER]["time"] / 3600.0, planned)
         done = documents[SCHEDULER]["update"]
         if config.run.updates is not None and config.run.updates < done:
@@ -174,23 +179,24 @@ def _resumable(path: Path, *, hours: float | None, updates: int | None) -> Confi
             f"{path / SUMMARY} does not say how far the run came (simulated_hours, total_updates); remove that "
             "file, and the run goes on from its last transaction"
         ) from None
-    refuse_hours(path, config.run.hours, done, load(path / CONFIG).run.hours)
+    refuse_hours(path, config.run.hours, done, before.run.hours)
     if config.run.updates is not None and config.run.updates <= finished:
         raise ConfigError(
             f"{path} has finished its {finished} updates; to go on, say how many it shall have in all: "
-            f"--updates {2 * finished}"
+            f"--set run.updates={2 * finished}"
         )
     steady = summary.get("steady")
-    if hours is updates is None and steady is not None and steady["reached"]:
+    if not _longer(config, before) and steady is not None and steady["reached"]:
         raise ConfigError(
             f"{path} was steady after {done:.5g} h (run.until_steady); to go on until it is steady again, say how many "
             f"hours it shall have at most in all: --hours {max(config.run.hours, 2.0 * done):.2g}"
         )
     target = config.run.target_success
-    if hours is updates is None and target is not None and _last_rate(path, finished) >= target:
+    if not _longer(config, before) and target is not None and _last_rate(path, finished) >= target:
         raise ConfigError(
             f"{path} has reached {target:.0%} success on held-out tasks (run.target_success); to go on until it is "
-            f"found there again, say how many updates or hours it shall have at most in all: --updates {2 * finished}"
+            f"found there again, say how many updates or hours it shall have at most in all: --set "
+            f"run.updates={2 * finished}"
         )
     return config
 
@@ -198,10 +204,9 @@ def _resumable(path: Path, *, hours: float | None, updates: int | None) -> Confi
 CHANGEABLE = (
     *("run.hours", "run.updates", "run.target_success", "run.name", "run.fail_on_alarm"),
     *("trainer.evaluation.every_updates", "storage.checkpoint_every_updates"),
-    *("storage.keep_checkpoints", "storage.max_disk_gib", "storage.durability"),
-    *("alarms", "plugin_modules", "curation.store", "desktop.hosts", "vllm.addresses", "ray.address"),
+    *("alarms", "plugin_modules", "desktop.hosts", "vllm.addresses", "ray.address"),
 )
-"""Settings and sections that may change between a run and its resume: length, alarms, disk, addresses."""
+"""Settings and sections that may change between a run and its resume: length, alarms, addresses."""
 
 
 def refuse_changes(config: Config, path: Path, before: Mapping[str, Any] | None) -> None:
@@ -223,8 +228,8 @@ def refuse_changes(config: Config, path: Path, before: Mapping[str, Any] | None)
         may_change = any(key == own or key.startswith(f"{own}.") for own in CHANGEABLE)
         if not may_change and now.get(key) != old.get(key):
             raise ConfigError(
-                f"{path / CONFIG} sets {key} = {now.get(key)!r}, and the run began with {old.get(key)!r}: set it back, "
-                f"or begin another run. A resume may change {', '.join(CHANGEABLE)}"
+                f"{key} = {now.get(key)!r}, and {path} began with {old.get(key)!r}: set it back, or begin another run. "
+                f"A resume may change {', '.join(CHANGEABLE)}"
             )
 
 
@@ -241,23 +246,19 @@ UNWRITTEN = (CONFIG, LOCK, STATUS, DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DAT
 """What a run directory may have before anything has happened."""
 
 
-def _documents(config: Config, path: Path) -> Mapping[str, Any]:
-    """Return the documents of the run's store; empty if it never began.
+def _documents(path: Path) -> Mapping[str, Any]:
+    """Return the documents of a run's database; empty if it never began.
 
     Raises:
-        ConfigError: If the store is not there, is damaged or lacks the newest transactions.
+        ConfigError: If the database is not there, is damaged or lacks the newest transactions.
     """
-    where = config.curation.store
-    backend = store_backend(where)
-    name = "its schema in the database" if backend.by_url else f"{DATABASE_FILE} (with {DATABASE_FILE}-wal)"
+    name = f"{DATABASE_FILE} (with {DATABASE_FILE}-wal)"
     remedy = f"put {name} back as the run left it; nothing was changed"
     try:
-        documents = backend.documents(where, path)
+        documents = stored_documents(below(path, DATABASE_FILE))
     except StoreFault as fault:
-        if backend.by_url:  # it may answer later
-            raise
         raise ConfigError(f"{path / DATABASE_FILE} is not what a run wrote: {fault}; {remedy}") from None
-    if documents and SCHEDULER in documents:
+    if SCHEDULER in documents:
         _refuse_older(path, documents[SCHEDULER]["update"], remedy)
         return documents
     begun = (METRICS, CHECKPOINTS_FOLDER, SUMMARY, SERIES, SUCCESSES)
@@ -266,7 +267,7 @@ def _documents(config: Config, path: Path) -> Mapping[str, Any]:
         raise ConfigError(
             f"{path} holds what a run has written ({', '.join(written[:3])}), and {name} holds nothing of it: {remedy}"
         )
-    return documents or {}
+    return documents
 
 
 def _refuse_older(path: Path, stored: int, remedy: str) -> None:

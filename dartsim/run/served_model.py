@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
@@ -10,6 +11,7 @@ from dartsim.core.install import torch_missing
 from dartsim.core.types import Version, Weights
 
 try:
+    from dartsim.real.pool_files import token_meaning
     from dartsim.real.vlm import Vlm, VlmPolicy, build
     from dartsim.real.vlm.model import one_thread
     from dartsim.real.vlm.plan import vlm_config
@@ -28,6 +30,10 @@ class ServedModel:
     def weights(self) -> Weights:
         newest = self.model.versions[-1]
         return Weights(newest, self.vlm.snapshot())
+
+    def token_meaning(self, config: Config) -> dict[str, Any]:
+        """Return what its tokens mean, for a pool of its successes."""
+        return token_meaning(self.vlm, config.policy.screen)
 
 
 def served_model(config: Config, version: Version = 0) -> ServedModel:

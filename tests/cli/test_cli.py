@@ -77,7 +77,7 @@ def test_a_run_of_a_file_has_the_file_s_name_and_keeps_it(dartsim, capsys):
     assert dartsim("run", "mine.toml", *SMALL[2:]) == 0
     assert capsys.readouterr().out.splitlines()[0].split()[-1] == "mine"
     assert json.loads(Path("runs/mine-seed0/summary.json").read_text())["preset"] == "dart"
-    assert dartsim("status", "runs/mine-seed0") == 0
+    assert dartsim("show", "runs/mine-seed0") == 0
     assert capsys.readouterr().out.startswith("mine, seed 0: finished")
     assert dartsim("run", "runs/mine-seed0/config.toml", "--seed", "1") == 0
     assert Path("runs/mine-seed1").is_dir()
@@ -89,7 +89,7 @@ def test_json_to_standard_output_is_nothing_but_json(dartsim, capsys):
     assert dartsim("run", *SMALL, "--json", "-") == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out)["preset"] == "dart"
-    assert printed.err == "run: runs/dart-seed0 (while it runs: dartsim status runs/dart-seed0)\n"
+    assert printed.err == "run: runs/dart-seed0 (while it runs: dartsim show runs/dart-seed0)\n"
 
 
 STEADY = (
@@ -117,9 +117,9 @@ def test_a_run_that_is_steady_ends_and_a_longer_one_starts_a_new_observation(dar
     folder, said = figures["run_dir"], f"steady after {steady['hours']:.1f} of 12 h: Trained turns "
     assert said in capsys.readouterr().out
     assert said in Path(folder, "report.html").read_text("utf-8")
-    assert dartsim("resume", folder) == 2
+    assert dartsim("run", folder) == 2
     assert "was steady after" in capsys.readouterr().err
-    assert dartsim("resume", folder, "--hours", f"{steady['hours'] + 0.2}", "--json", "-") == 0
+    assert dartsim("run", folder, "--hours", f"{steady['hours'] + 0.2}", "--json", "-") == 0
     again = json.loads(capsys.readouterr().out)
     assert not again["steady"]["reached"]
     assert steady["hours"] < again["simulated_hours"] < steady["hours"] + 0.3
@@ -312,25 +312,16 @@ def test_a_warning_of_a_comparison_s_run_says_whose_it_is(capsys):
     assert capsys.readouterr().err == "dart seed 1: 3 groups\n"
 
 
-def test_a_finished_run_is_drawn_again(dartsim, capsys):
-    dartsim("run", *SMALL, "--out", "here")
-    Path("here/report.html").unlink()
-    capsys.readouterr()
-    assert dartsim("report", "here") == 0
-    assert "Prefix hits" in capsys.readouterr().out
-    assert "<td>Prefix hits</td>" in Path("here/report.html").read_text("utf-8")
-
-
 def test_a_run_made_before_a_figure_was_kept_is_drawn_all_the_same(dartsim, capsys):
     dartsim("run", *SMALL, "--out", "here")
     summary = json.loads(Path("here/summary.json").read_text())
     assert summary.pop("prefix_hit_share") > 0.0
     Path("here/summary.json").write_text(json.dumps(summary))
     capsys.readouterr()
-    assert dartsim("report", "here") == 0
+    assert dartsim("show", "here", "--html", "page.html") == 0
     (row,) = (line for line in capsys.readouterr().out.splitlines() if "Prefix hits" in line)
     assert row.endswith("–")
-    assert "<td>Prefix hits</td>" not in Path("here/report.html").read_text("utf-8")
+    assert "<td>Prefix hits</td>" not in Path("page.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -348,7 +339,7 @@ def test_a_run_made_before_a_figure_was_kept_is_drawn_all_the_same(dartsim, caps
         (("compare", "coupled", "drat"), "did you mean 'dart'"),
         (("run", "--real-time", "--until-steady"), "run.until_steady (--until-steady, --precision) ends a simulation"),
         (("compare", "dart", "--precision", "2"), "'2' is no share between 0 and 1"),
-        (("report", "nowhere"), "nowhere is not a folder"),
+        (("show", "nowhere"), "nowhere is not a folder"),
         (("run", "--set", "tasks.source=osworld"), "tasks.folder"),
         (
             ("run", "--preset", "dart", "--set", "tasks.source=osworld", "--set", "tasks.folder=x"),

@@ -220,7 +220,7 @@ for arguments in {runs!r}:
     app(["run", *arguments, "--dry-run", "--json", "-"], standalone_mode=False)
 """
 EXTRAS = (
-    "anyio", "cssselect", "docker", "httpx", "lxml", "openpyxl", "optuna", "peft", "PIL", "psycopg", "ray",
+    "anyio", "cssselect", "docker", "httpx", "lxml", "openpyxl", "optuna", "peft", "PIL", "ray",
     "safetensors", "torch", "transformers", "vllm",
 )  # fmt: skip
 

@@ -80,7 +80,7 @@ def test_an_endpoint_is_evaluated_and_its_key_is_in_no_file(served: Any, dartsim
 def test_what_an_endpoint_solved_is_collected_for_the_pool_of_a_run(
     module_of: Any, monkeypatch: pytest.MonkeyPatch, dartsim: Any
 ):
-    """The results of `dartsim eval` are a directory that `dartsim collect` imports, in another model's words."""
+    """The results of an evaluation are a directory that another one imports, in another model's words."""
     pytest.importorskip("torch", reason="needs the extra `train`")
     fake, key = module_of(FAKE), "sk-0123456789abcdefghij"
     monkeypatch.setenv("OPENAI_API_KEY", key)
@@ -88,7 +88,7 @@ def test_what_an_endpoint_solved_is_collected_for_the_pool_of_a_run(
     with fake.endpoint(Oracle(fake.picture, held_out=False), key=key) as server:
         given = ["eval", "--endpoint", server.url, "--model", "agent-1", "--split", "train", "--attempts", "1"]
         assert dartsim(*given, *tasks, "--steps", "2", "--out", "out") == 0
-    assert dartsim("collect", *tasks, "--results", "out", "--out", "pool", "--json", "pool.json") == 0
+    assert dartsim("eval", *tasks, "--results", "out", "--keep-successes", "pool", "--json", "pool.json") == 0
     found = json.loads(Path("pool.json").read_text())
     assert (found["attempts"], found["successes"], found["tasks_solved"]) == (TASKS, TASKS // 2, TASKS // 2)
     assert found["source"]["models"] == {"agent-1": TASKS // 2}

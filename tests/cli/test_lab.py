@@ -1,4 +1,4 @@
-"""``dartsim tune``, ``plan`` and ``explain``, as a user types them."""
+"""``dartsim tune`` and ``plan``, as a user types them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,6 @@ def test_tune_of_two_objectives_writes_the_front(dartsim):
         (("plan", "--gpus", "0", "--hosts", "4x64GiB"), "a plan needs 2 GPUs or more"),
         (("plan", "--gpus", "4", "--hosts", "four"), "hosts are written COUNTxMEMORYGiB"),
         (("plan", "--gpus", "4", "--hosts", "4x64GiB", "--profile", "mac"), "there is no profile, run or file 'mac'"),
-        (("explain", "nowhere"), "nowhere is not a folder"),
     ],
 )
 def test_wrong_requests_are_refused(dartsim, capsys, arguments, message):
@@ -101,24 +100,6 @@ def test_no_trial_within_the_bounds_is_said(dartsim, capsys):
     assert "no trial met the bounds" in said
     assert "1 of 1: costs 10 an hour, more than 1" in said
     assert not Path("study/best.toml").exists()
-
-
-def test_explain_says_why_and_what_removing_it_brings(dartsim, capsys):
-    assert dartsim("run", "--preset", "dart-measured", *SMALL, "--hours", "0.5", "--out", "run") == 0
-    capsys.readouterr()
-    assert dartsim("explain", "run") == 0
-    said = capsys.readouterr().out
-    assert "Desktops: acting" in said
-    assert "the task is being set up on it" in said
-    options = ("--gain", "--hours", "0.3", "--seeds", "1", "--processes", "1", "--json", "-")
-    assert dartsim("explain", "run", *options) == 0
-    found = json.loads(capsys.readouterr().out)
-    for name in ("desktops", "engines", "trainer"):
-        idle = sum(row["share"] for row in found["causes"] if row["population"] == name)
-        assert idle + found["at_work"][name] == pytest.approx(1.0, abs=1e-4)
-    without = {row["cause"] for row in found["gains"]["without"]}
-    assert {"setting up", "training", "host contention"} <= without
-    assert "Why idle" in Path("run/report.html").read_text()
 
 
 CLUSTER = """
@@ -147,14 +128,6 @@ def cluster():
     return "cluster.toml"
 
 
-def test_explain_simulates_a_scheduler_on_a_cluster(dartsim, capsys, cluster):
-    assert dartsim("explain", "areal-eta4", "--on", cluster, "--hours", "0.3", "--json", "-") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert {row["population"] for row in found["causes"]} <= {"desktops", "engines", "trainer"}
-    assert found["to_hours"] == pytest.approx(0.3, abs=0.02)
-    assert not Path("runs").exists()
-
-
 def test_plan_takes_the_machines_of_a_cluster(dartsim, capsys, cluster):
     options = ("--hours", "0.5", "--seeds", "1", "--processes", "1", "--out", "planned", "--json", "plan.json")
     assert dartsim("plan", "areal-eta4", "--on", cluster, *options) == 0
@@ -177,13 +150,6 @@ def test_a_case_on_a_cluster_has_its_latencies_and_a_token(cluster):
     config = config_of(from_token(case.token()))
     assert config == config_of(case)
     assert (config.cluster.env.latency, config.cluster.learner.fixed_seconds) == ({"step": 3.5}, 30.0)
-
-
-def test_explain_needs_segments(dartsim, capsys):
-    settings = (*SMALL, "--set", "recorder.max_segments=0", "--hours", "0.1", "--out", "run")
-    assert dartsim("run", "--preset", "dart-measured", *settings) == 0
-    assert dartsim("explain", "run") == 2
-    assert "recorder.max_segments above 0" in " ".join(capsys.readouterr().err.split())
 
 
 def test_plan_writes_a_file_that_run_loads(dartsim, capsys):

@@ -79,7 +79,7 @@ def test_a_finished_run_is_evaluated_and_has_the_success_of_its_last_evaluation(
 
 
 def test_an_episode_is_watched(finished: Path, dartsim, tmp_path, capsys):
-    assert dartsim("report", str(finished), "--episode", "1", "--out", str(tmp_path / "e.gif")) == 0
+    assert dartsim("show", str(finished), "--film", str(tmp_path / "e.gif"), "--task", "1") == 0
     assert (tmp_path / "e.gif").read_bytes().startswith(b"GIF8")
     assert "reward" in capsys.readouterr().out
 
@@ -96,6 +96,6 @@ def test_the_main_job_is_repeated_by_its_seed(finished: Path, dartsim, tmp_path)
 def test_a_surrogate_run_has_no_model_to_evaluate(dartsim, tmp_path, capsys):
     folder = str(tmp_path / "run")
     dartsim("run", "--preset", "dart", "--hours", "0.2", "--out", folder)
-    for command in (("eval", folder), ("report", folder, "--episode", "0")):
+    for command in (("eval", folder), ("show", folder, "--film", "e.gif")):
         assert dartsim(*command) == 2
         assert "surrogate policy" in " ".join(capsys.readouterr().err.split())

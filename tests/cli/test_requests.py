@@ -37,7 +37,7 @@ def said(capsys) -> str:
         ("config", "faults"),
         ("doctor",),
         ("presets",),
-        ("status", "folder"),
+        ("show", "folder"),
         ("config", "schema"),
         ("fuzz",),
     ],
@@ -56,7 +56,6 @@ def test_a_json_file_that_cannot_be_is_refused_first(dartsim, capsys, command, t
         ("compare", "dart"),
         ("tune", "--space", "rollout.num_envs=20..80"),
         ("plan", "--gpus", "8", "--hosts", "4x64GiB"),
-        ("collect", "--oracle", "1"),
         ("fuzz",),
     ],
     ids=lambda command: command[0],
@@ -76,7 +75,12 @@ def test_a_file_where_new_folders_go_is_refused_before_any_work(dartsim, capsys,
 @pytest.mark.parametrize(("target", "message"), [("folder", "is a folder"), ("absent/x", "there is no folder absent")])
 @pytest.mark.parametrize(
     ("command", "option"),
-    [(("report", "RUN", "--episode", "0"), "--out"), (("measure", "RUN"), "--out"), (("desktop", "start"), "--show")],
+    [
+        (("show", "RUN"), "--film"),
+        (("show", "RUN"), "--html"),
+        (("measure", "RUN"), "--out"),
+        (("desktop", "start"), "--show"),
+    ],
 )
 def test_a_file_that_cannot_be_written_is_refused_before_any_work(dartsim, capsys, command, option, target, message):
     assert dartsim(*command, option, target) == 2
@@ -85,7 +89,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_work(dartsim, capsy
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-@pytest.mark.parametrize("command", [("run", *SMALL, "--out"), ("report", "RUN", "--out")])
+@pytest.mark.parametrize("command", [("run", *SMALL, "--out"), ("show", "RUN", "--html")])
 def test_a_folder_that_may_not_be_written_to_is_refused_before_any_work(dartsim, capsys, command):
     Path("folder").chmod(0o500)
     assert dartsim(*command, "folder/new") == 2
@@ -111,8 +115,12 @@ def test_a_json_file_that_cannot_be_written_after_all_is_one_message(tmp_path):
         (("compare", "desktop"), "preset 'desktop' needs real desktops"),
         (("fuzz", "--replay", "nonsense"), "'nonsense' is not a token of `dartsim fuzz`; give"),
         (("fuzz", "--replay", "nonsense", "--seed", "3"), "--seed is about a search"),
-        (("report", "folder", "--out", "x.gif"), "--out is about a GIF; name its task with --episode"),
-        (("status", "file"), "file is not a folder"),
+        (("show", "file"), "file is not a folder"),
+        (("eval", "folder", "--rescore"), "folder is no run's folder"),
+        (("eval", "--rescore"), "--rescore needs the folder of a run"),
+        (("eval", "--results", "folder"), "--results DIR needs --keep-successes POOL"),
+        (("eval", "--preset", "dart"), "has a surrogate policy: it has no model"),
+        (("eval", "--keep-successes", "folder"), "folder already exists"),
         (("fuzz", "--out", "file"), "file is not a folder"),
         (("fuzz", "--out", "file/below"), "file is not a folder"),
         (("desktop", "tasks", "--gif", "file"), "--gif file is not a folder"),
@@ -153,7 +161,7 @@ def test_the_report_of_a_run_without_figures_says_so(dartsim, capsys):
     assert dartsim("run", *SMALL, "--out", "a-run") == 18, "too short to train"
     Path("a-run/summary.json").write_text('{"preset": "dart"}')
     capsys.readouterr()
-    assert dartsim("report", "a-run") == 2
+    assert dartsim("show", "a-run") == 2
     assert "a-run/summary.json has no simulated_hours" in said(capsys)
 
 
@@ -165,7 +173,7 @@ def test_a_plan_without_an_update_is_none(dartsim, capsys):
 
 
 @pytest.mark.parametrize(
-    "command", ["run", "config show", "config schema", "presets", "config profiles", "report", "desktop"]
+    "command", ["run", "config show", "config schema", "presets", "config profiles", "show", "desktop"]
 )
 def test_help_has_a_short_form_and_examples(dartsim, capsys, command):
     assert dartsim(*command.split(), "-h") == 0

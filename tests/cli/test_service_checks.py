@@ -165,34 +165,14 @@ def test_the_evaluator_is_an_environment_with_desktop_env(tmp_path):
     assert (found.state, found.found) == (CheckState.OK, f"desktop-env 1.0.2 in {tmp_path}")
 
 
-def test_a_database_is_asked_only_if_it_was_named(has):
-    assert service_checks.check_postgres(None).state is CheckState.OPTIONAL
-    assert service_checks.check_postgres("postgresql://u@h/n").state is CheckState.MISSING
-    has["psycopg"] = "3.2"
-    assert service_checks.check_postgres(None).state is CheckState.OK
-    for odd in ("sqlite:///x.db", "no url"):
-        check = service_checks.check_postgres(odd)
-        assert check.state is CheckState.MISSING
-        assert check.fix
-
-
-def test_a_database_that_does_not_answer_is_named_without_its_password(nobody):
-    pytest.importorskip("psycopg", reason="needs the extra `postgres`")
-    check = service_checks.check_postgres(f"postgresql://me:hush-hush@127.0.0.1:{nobody}/runs")
-    assert check.state is CheckState.MISSING
-    assert "does not answer: connection failed" in check.found
-    assert "hush-hush" not in check.found
-    assert "PGPASSWORD" in check.fix
-
-
 def test_json_has_what_was_asked_by_options(capsys, nobody, monkeypatch):
     monkeypatch.setattr(doctor, "check_engine", lambda: doctor.DoctorCheck("engine", CheckState.MISSING, "no"))
     with answering(VLLM) as url:
         doctor.doctor(ray=f"127.0.0.1:{nobody}", engine=[url], json_file="-")
     facts = json.loads(capsys.readouterr().out)
     checks = {check["name"]: check for check in facts["checks"]}
-    assert set(checks) >= {"vllm", "torchrun", "ray", "evaluator", "postgres"}
+    assert set(checks) >= {"vllm", "torchrun", "ray", "evaluator"}
     assert checks["vllm"] == {"name": "vllm", "state": "ok", "found": f"vLLM 0.32.0 at {url}", "fix": ""}
     assert checks["ray"]["state"] == "missing"
     assert facts["works"]["components on a Ray cluster"] is False
-    assert {"vLLM workers", "a learner of several processes", "a store on PostgreSQL"} <= set(facts["works"])
+    assert {"vLLM workers", "a learner of several processes"} <= set(facts["works"])

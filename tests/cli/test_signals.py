@@ -57,7 +57,7 @@ def test_sigterm_writes_the_report_so_far_where_the_shell_ignores_ctrl_c(long_ru
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=120)[1]
     assert process.returncode == 143, said
-    assert "resume it with: dartsim resume cut" in said
+    assert "resume it with: dartsim run cut" in said
     assert json.loads((tmp_path / "cut" / "summary.json").read_text())["interrupted"] is True
 
 
@@ -70,7 +70,7 @@ def test_what_is_interrupted_says_so_and_what_to_do(dartsim, monkeypatch, capsys
     Path("begun").mkdir()
     (Path("begun") / CONFIG).write_text("")
     assert dartsim("run", "--preset", "dart", "--out", "begun") == code
-    assert "resume it with: dartsim resume begun" in capsys.readouterr().err
+    assert "resume it with: dartsim run begun" in capsys.readouterr().err
     monkeypatch.setattr(compare, "make_runs", ended)
     assert dartsim("compare", "dart", "coupled", "--out", "both") == code
     assert "interrupted: 0 of 2 runs were finished" in capsys.readouterr().err
@@ -145,15 +145,15 @@ def test_status_of_a_run_of_which_nothing_has_happened(dartsim, monkeypatch, cap
     monkeypatch.setattr(console.out, "width", 500)  # nothing is wrapped
     (tmp_path / CONFIG).write_text(to_toml(load(preset_name="dart")))
     with held(tmp_path):
-        assert dartsim("status", str(tmp_path), "--json", "-") == 0
+        assert dartsim("show", str(tmp_path), "--json", "-") == 0
         assert json.loads(capsys.readouterr().out)["state"] == "starting"
         with pytest.raises(ConfigError, match="is held by a process that runs it now"):
             refuse_used(tmp_path)
-    assert dartsim("status", str(tmp_path)) == 0
-    assert f"`dartsim resume {tmp_path}` begins it" in capsys.readouterr().out
+    assert dartsim("show", str(tmp_path)) == 0
+    assert f"`dartsim run {tmp_path}` begins it" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="did not come to its end"):
         refuse_used(tmp_path)
-    with pytest.raises(ConfigError, match=r"has not ended.*dartsim resume"):
+    with pytest.raises(ConfigError, match=r"has not ended.*dartsim run"):
         read_run(tmp_path)
 
 

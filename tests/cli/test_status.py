@@ -1,4 +1,4 @@
-"""``dartsim status`` on runs that go on, ended and crashed; alarms' exit codes."""
+"""``dartsim show`` of runs that go on, have ended or crashed; alarms' exit codes."""
 
 from __future__ import annotations
 
@@ -15,46 +15,52 @@ from dartsim.run.watch import STATUS, Watch
 SMALL = ("--preset", "dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
 
 
-def test_status_of_a_finished_run(dartsim, capsys, tmp_path):
+def test_a_finished_run_has_its_figures_and_a_cause_for_every_idle_second(dartsim, capsys, tmp_path):
     folder = tmp_path / "run"
-    assert dartsim("run", *SMALL, "--out", str(folder)) == 18, "too short to train"
+    small = (*SMALL, "--set", "curation.batch.min_groups=1")
+    assert dartsim("run", *small, "--out", str(folder)) == 0
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    folder.chmod(0o555)
     capsys.readouterr()
-    assert dartsim("status", str(folder), "--json", "-") == 0
+    assert dartsim("show", str(folder), "--json", "-") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["state"] == "finished"
-    assert {one["component"] for one in found["components"]} >= {
-        "slot 7",
-        "engine 1",
-        "trainer",
-        "data manager",
-        "store",
-    }
-    assert dartsim("status", str(folder)) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "dart, seed 0: finished at" in text
-    assert dartsim("status", str(folder), "--each", "--follow") == 0, "a run that ended is shown once"
-    assert "slot 7" in capsys.readouterr().out
+    assert (found["state"], found["figures"]["seed"], found["status"]) == ("finished", 0, None)
+    for name in ("desktops", "engines", "trainer"):
+        idle = sum(row["share"] for row in found["idle"]["causes"] if row["population"] == name)
+        assert idle + found["idle"]["at_work"][name] == pytest.approx(1.0, abs=1e-4)
+    assert dartsim("show", str(folder), "--follow", "--html", str(tmp_path / "page.html")) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("dart, seed 0: finished after 0.5 simulated hours")
+    assert "the task is being set up on it" in text
+    assert "Prefix hits" in (tmp_path / "page.html").read_text("utf-8")
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before, "it only reads"
+
+
+def test_a_run_without_segments_is_shown_without_causes(dartsim, capsys):
+    assert dartsim("run", *SMALL, "--set", "recorder.max_segments=0", "--out", "run") == 18
+    assert dartsim("show", "run") == 0
+    assert "recorder.max_segments" in capsys.readouterr().out
 
 
 def test_status_of_a_run_that_goes_on_and_of_one_whose_process_is_gone(dartsim, capsys, tmp_path):
     watch = Watch(load(preset_name="dart"), tmp_path)
     with held(tmp_path), watch:
-        assert dartsim("status", str(tmp_path), "--json", "-") == 0
+        assert dartsim("show", str(tmp_path), "--json", "-") == 0
         assert json.loads(capsys.readouterr().out)["state"] == "starting"
         unfinished = (tmp_path / STATUS).read_bytes()
     (tmp_path / STATUS).write_bytes(unfinished)
-    assert dartsim("status", str(tmp_path), "--json", "-") == 0
-    found = json.loads(capsys.readouterr().out)
+    assert dartsim("show", str(tmp_path), "--json", "-") == 0
+    found = json.loads(capsys.readouterr().out)["status"]
     assert (found["state"], found["error"]) == ("crashed", "its process is gone and has not written its end")
 
 
 def test_what_is_no_run_is_refused(dartsim, capsys, tmp_path):
-    assert dartsim("status", str(tmp_path)) == 2
+    assert dartsim("show", str(tmp_path)) == 2
     assert "has no status.json" in " ".join(capsys.readouterr().err.split())
     (tmp_path / STATUS).write_text("{")
-    assert dartsim("status", str(tmp_path)) == 2
+    assert dartsim("show", str(tmp_path)) == 2
     (tmp_path / STATUS).write_text("[]")
-    assert dartsim("status", str(tmp_path)) == 2
+    assert dartsim("show", str(tmp_path)) == 2
 
 
 def test_a_strict_run_ends_with_the_exit_code_of_its_alarm(dartsim, capsys, tmp_path):
@@ -64,7 +70,7 @@ def test_a_strict_run_ends_with_the_exit_code_of_its_alarm(dartsim, capsys, tmp_
     assert "alarm: trainer_starved since" in capsys.readouterr().err
     config = tmp_path / "strict" / "config.toml"
     config.write_text(config.read_text().replace("starved_seconds = 300.0", "starved_seconds = 1e6"))
-    assert dartsim("resume", str(tmp_path / "strict")) == 18, "what it suffered from is over; it trained nothing"
+    assert dartsim("run", str(tmp_path / "strict")) == 18, "what it suffered from is over; it trained nothing"
     assert "alarm: trainer_starved since" in capsys.readouterr().err
     assert dartsim(*arguments, str(tmp_path / "lax")) == 18
     # As it was raised it was logged, which pytest keeps to itself; at the end all are told.
@@ -80,7 +86,7 @@ def test_a_run_that_lives_and_writes_nothing_is_said_to_be_silent(dartsim, capsy
         (tmp_path / STATUS).write_text(json.dumps(found))
         written = time.time() - age
         os.utime(tmp_path / STATUS, (written, written))
-        assert dartsim("status", str(tmp_path), "--json", "-") == 0
-        assert bool(json.loads(capsys.readouterr().out).get("silent_since")) is silent
-        assert dartsim("status", str(tmp_path)) == 0
+        assert dartsim("show", str(tmp_path), "--json", "-") == 0
+        assert bool(json.loads(capsys.readouterr().out)["status"].get("silent_since")) is silent
+        assert dartsim("show", str(tmp_path)) == 0
         assert ("silent: its process is alive" in " ".join(capsys.readouterr().out.split())) is silent

@@ -70,7 +70,7 @@ def test_means_have_intervals_and_columns_are_over_what_was_published(monkeypatc
     study = ArmStudy(TOY, run=lambda arm, seed: {"a": 1.0 + 2.0 * seed, "event_hash": str(seed)})
     figures = study.measure(options())
     arm = pick(figures["arms"], series="dart with few")
-    assert arm["figures"]["a"] == {"mean": 2.0, "half_width": pytest.approx(12.706)}
+    assert arm["figures"]["a"] == {"mean": 2.0, "half_width": pytest.approx(12.706, rel=1e-3)}
     assert (arm["value"], arm["event_hashes"]) == (1, ["0", "1"])
     columns = {"step": "{step}", "ratio": "{over_published[a]:.1f}x"}
     head, rows = declared_table(TOY, {"columns": columns})(figures)

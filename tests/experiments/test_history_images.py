@@ -6,7 +6,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from dartsim.real.vlm.config import PromptStyle
-from experiments.history_images import ARMS, arm_config, arms_line
+from experiments.history_images import ARMS, arm_config
 
 
 def test_the_arms_differ_in_what_a_prompt_shows_alone():
@@ -24,11 +24,3 @@ def test_the_setting_reaches_the_prompts():
 
     style = vlm_config(arm_config("block", 0, quick=False)).prompts
     assert style == PromptStyle(max_images=4, images_after_cut=2, max_texts=6, terse=True)
-
-
-def test_the_line_has_a_mean_and_its_interval_for_every_arm():
-    arm = {"success_rate_final": {"mean": 0.25, "ci95": 0.05}}
-    figures = {"arms": {"slide": arm, "block": arm}, "block_less_slide": {"mean": 0.032, "ci95": 0.1}, "seeds": [0, 1]}
-    assert arms_line(figures) == (
-        "Success: `slide` 25% ± 5%, `block` 25% ± 5%. `block` over `slide`, seed by seed: +3.2% ± 10.0% (2 seeds).\n"
-    )

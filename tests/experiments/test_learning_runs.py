@@ -12,19 +12,19 @@ from dataclasses import replace
 from dartsim.core.types import Attempt, Ending, Task, Trajectory
 from dartsim.envs.mock.families.clicks import MIXED, PLAIN, RIGHT_CELL
 from experiments.ablation import config
+from experiments.learning import SUITES, LearningRun
 from experiments.learning_runs import AttemptCounts, Curve, kind_of, lessons_of, made_base, run_from
-from experiments.learning_suites import SUITES, LearningRun
 
 
 def short_run(arm: str) -> LearningRun:
-    teacher = replace(SUITES["locks"].quick_teacher, tasks=8, steps=1, attempts=1)
+    teacher = replace(SUITES["locks"].teacher(quick=True), tasks=8, steps=1, attempts=1)
     small = {"batch": {"min_groups": 1, "max_groups": 1}, "max_ahead": 16}
     settings = config(arm, 0, quick=True).replace(run={"hours": 0.02}, tasks={"held_out": 6}, curation=small)
     return LearningRun(arm, settings, settings, teacher)
 
 
 def test_the_teacher_never_shows_the_right_button_of_the_family_it_gets_wrong():
-    teacher = SUITES["locks"].teacher
+    teacher = SUITES["locks"].teacher(quick=False)
     teacher = replace(teacher, tasks=20, by_chance=dict.fromkeys(teacher.by_chance, 0.0))
     said = {turn.action for turn in lessons_of(config("dart", 0, quick=True), teacher)}
     clicks = {color: f"click {cell % 3} {cell // 3}" for color, cell in RIGHT_CELL.items()}

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import json
 import stat
 import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from dartsim.config import Config
 from dartsim.config.load import from_tree, merge
 from dartsim.lab.virtual import COMPARED
-from experiments import pages, real_loop, study
+from experiments import real_loop
 
 STANDIN = f"PYTHONPATH={Path(__file__).parents[2]} {sys.executable} -m dartsim.real.stand_ins.engine"
 
@@ -77,7 +74,6 @@ def test_a_small_run_without_engines_has_the_same_figures(monkeypatch):
     assert figures["backend"] == "mock"
     assert figures["measured"]["trajectories_per_minute"] > 0
     assert figures["runs"][0]["sync_seconds_p50"] > 0
-    assert "4 desktops, 3 minutes" in real_loop.loop_table(figures)
 
 
 def test_a_small_run_has_the_figures_of_the_list(monkeypatch, tmp_path):
@@ -94,32 +90,3 @@ def test_a_small_run_has_the_figures_of_the_list(monkeypatch, tmp_path):
     assert (figures["failed_requests"], figures["lost_requests"], figures["engines"]) == (0, 0, 1)
     assert figures["sync_seconds_p50"] > 0
     assert {"success_rate_first", "success_rate_last", "seeds", "commit", "machine", "config"} <= set(figures)
-    shown = Console(file=io.StringIO(), width=120)
-    real_loop.STUDY.show(figures, shown)
-    assert "trajectories per minute" in shown.file.getvalue()
-    quoted = real_loop.loop_table(figures)
-    assert "| trajectories per minute | " in quoted
-    assert "Engines: 1; 3 minutes, seeds 0: success on held-out tasks" in quoted
-    assert "0 were lost" in quoted
-
-
-def test_a_page_is_filled_once_there_is_a_record(monkeypatch, tmp_path):
-    marked = "<!-- figures: real-loop-found -->\nold\n<!-- end -->"
-    assert marked.split("\n")[0] in (pages.ROOT / "docs" / "desktops-and-engines.md").read_text(encoding="utf-8")
-    monkeypatch.setattr(study, "RECORDED", tmp_path)
-    assert pages.render(marked) == marked.replace("old", "Not recorded yet.")
-    figures = {
-        "measured": {"trained_turns_per_minute": 100.0, "env_utilization": None},
-        "predicted": {"trained_turns_per_minute": 104.0, "env_utilization": 0.5},
-        "relative_error": {"trained_turns_per_minute": 0.04, "env_utilization": None},
-        "engines": 2, "config": {"run": {"hours": 0.5}}, "seeds": [0], "load_average": 1.25, "commit": {"id": None},
-        "success_rate_first": 0.1, "success_rate_last": 0.9, "sync_seconds_p50": 0.5,
-        "failed_requests": 3, "lost_requests": 0,
-    }  # fmt: skip
-    (tmp_path / "real_loop.json").write_text(json.dumps(figures))
-    filled = pages.render(marked)
-    assert "largest error of a figure 4.0% (trained turns per minute)" in filled
-    assert "10.0% → 90.0%" in filled
-    table = real_loop.loop_table(figures)
-    assert "| trained turns per minute | 100 | 104 | +4.0% |" in table
-    assert "| env utilization | – | 0.5 | – |" in table

@@ -23,8 +23,6 @@ from dartsim.lab.study_spec import StudySpec, difference, read_objective
 from dartsim.lab.sweep import InProcess
 from dartsim.lab.validation import neighbors, validate
 from dartsim.lab.virtual import as_virtual, changed
-from dartsim.lab.whatif import REMOVED, gains
-from dartsim.observe.idle import CAUSES
 from dartsim.run.prepare import prepare
 from dartsim.sim.engine import FluidEngine
 from dartsim.sim.environment import SimEnvironment
@@ -452,24 +450,7 @@ def test_an_unknown_objective_is_refused(text, message):
     assert message in str(error.value)
 
 
-# -- gains and closed forms
-
-
-def test_every_cause_that_can_be_removed_is_a_cause():
-    assert set(REMOVED) - {"host contention"} <= set(CAUSES)
-    for _, settings in REMOVED.values():
-        changed(as_virtual(small()), settings)
-
-
-def test_removing_what_it_waits_for_makes_a_run_faster():
-    instant = {"learner": {"fixed_seconds": 0.0, "kilotoken_seconds": 0.0}, "engine": {"reload_seconds": 0.0}}
-    config = as_virtual(small(cluster=instant, curation={"staleness": {"max_staleness": None}}))
-    found = gains(config, ["setting up", "training", "spare"], (0,), InProcess())
-    by_cause = {gain.cause: gain for gain in found.gains}
-    assert set(by_cause) == {"setting up", "training", "host contention"}
-    assert by_cause["setting up"].gain > 0.1
-    assert by_cause["training"].gain == pytest.approx(0.0)  # it took no time before
-    assert found.gains[0].cause == "setting up"
+# -- closed forms
 
 
 @given(

@@ -24,7 +24,7 @@ EXTRAS = [
 ]  # fmt: skip
 LEARN = [
     *(f"dartsim.run.{name}" for name in ("demonstrations", "evaluation", "learning", "served_model")),
-    "dartsim.lab.collecting",
+    "dartsim.run.imported_successes",
     *(f"dartsim.real.{name}" for name in ("engines.backend", "learners.backend", "vlm.plan")),
 ]
 """What puts a real model into a run: loaded where there is something to train or to serve."""

@@ -66,20 +66,20 @@ def test_a_finished_run_is_refused_unless_it_shall_be_longer(tmp_path):
     run, _ = execute(small(), tmp_path / "run")
     with pytest.raises(ConfigError, match=r"has finished its 0\.4\d* hours; .*--hours 0\.8"):
         resume(tmp_path / "run")
-    assert resumable(tmp_path / "run", hours=2.0).run.hours == 2.0
+    assert resumable(tmp_path / "run", ["run.hours=2.0"]).run.hours == 2.0
     done = run.summary["total_updates"]
     with pytest.raises(ConfigError, match=f"has finished its {done} updates"):
-        resumable(tmp_path / "run", hours=2.0, updates=done)
+        resumable(tmp_path / "run", ["run.hours=2.0", f"run.updates={done}"])
     with pytest.raises(ConfigError, match=r"has finished its 0\.4\d* hours"):
-        resumable(tmp_path / "run", updates=done + 100)  # it would end at once
+        resumable(tmp_path / "run", [f"run.updates={done + 100}"])  # it would end at once
 
 
 def test_a_crashed_run_is_refused_fewer_hours_than_it_has(tmp_path):
     execute(small(), tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
     with pytest.raises(ConfigError, match=r"has finished its 0\.\d+ hours; .*rather than 0\.1"):
-        resume(tmp_path / "run", hours=0.1)
-    run, _ = resume(tmp_path / "run", hours=0.5)
+        resume(tmp_path / "run", ["run.hours=0.1"])
+    run, _ = resume(tmp_path / "run", ["run.hours=0.5"])
     assert run.summary["simulated_hours"] == pytest.approx(0.5, rel=0.01)
 
 
@@ -88,25 +88,25 @@ def test_a_summary_without_figures_is_refused(tmp_path, text):
     execute(small(), tmp_path / "run")
     (tmp_path / "run" / "summary.json").write_text(text)
     with pytest.raises(ConfigError, match="does not say how far the run came"):
-        resumable(tmp_path / "run", hours=2.0)
+        resumable(tmp_path / "run", ["run.hours=2.0"])
 
 
 def test_a_run_in_memory_leaves_nothing(tmp_path):
     execute(small(curation={"store": "memory"}), tmp_path / "run")
-    with pytest.raises(ConfigError, match="of which nothing is left"):
-        resume(tmp_path / "run", hours=2.0)
+    with pytest.raises(ConfigError, match="nothing is left"):
+        resume(tmp_path / "run", ["run.hours=2.0"])
 
 
 def test_one_process_holds_a_run(tmp_path):
     execute(small(), tmp_path / "run")
     with held(tmp_path / "run"), pytest.raises(ConfigError, match="held by a process that runs it now"):
-        resume(tmp_path / "run", hours=2.0)
+        resume(tmp_path / "run", ["run.hours=2.0"])
 
 
 def test_an_unfinished_run_is_not_run_over(tmp_path):
     execute(small(), tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
-    with pytest.raises(ConfigError, match="did not come to its end; go on with `dartsim resume"):
+    with pytest.raises(ConfigError, match="did not come to its end; go on with `dartsim run"):
         execute(small(), tmp_path / "run")
 
 
@@ -189,7 +189,7 @@ def test_a_run_whose_database_is_lost_is_refused_and_stays_as_it_is(killed_run, 
     lose(folder)
     before = contents(folder)
     with pytest.raises(ConfigError, match="nothing was changed"):
-        resume(folder, hours=2.0)
+        resume(folder, ["run.hours=2.0"])
     with pytest.raises(ConfigError):
         execute(small(), folder)
     assert contents(folder) == before
@@ -220,7 +220,7 @@ def test_a_setting_that_the_stored_state_does_not_fit_is_refused_at_once(killed_
     folder = Path(shutil.copytree(killed_run, tmp_path / "run"))
     change(folder, {key: value})
     before = contents(folder)
-    with pytest.raises(ConfigError, match=rf"sets {key} = {value!r}, and the run began with .*A resume may change"):
+    with pytest.raises(ConfigError, match=rf"{key} = {value!r}, and .* began with .*A resume may change"):
         resume(folder)
     assert contents(folder) == before
 
@@ -235,11 +235,8 @@ ALLOWED = [
     {"run.updates": 4},
     {"run.name": "another"},
     {"run.fail_on_alarm": True},
-    {"storage.max_disk_gib": 0.001},
-    {"storage.max_disk_gib": 10.0},
-    {"storage.durability": "each"},
-    {"storage.keep_checkpoints": 1},
-    {"alarms.starved_seconds": 60.0, "alarms.disk_share": 0.5},
+    {"storage.checkpoint_every_updates": 2},
+    {"alarms.starved_seconds": 60.0},
 ]
 
 
@@ -269,7 +266,7 @@ def test_a_folder_may_have_any_name(name, tmp_path, monkeypatch):
     Path("runs").mkdir()
     for folder in (Path(name), Path("runs") / name):
         execute(small(run={"hours": 0.05}), folder)
-        run, _ = resume(folder, hours=0.1)
+        run, _ = resume(folder, ["run.hours=0.1"])
         assert run.summary["simulated_hours"] == pytest.approx(0.1, rel=0.1)
         assert render_report(read_run(folder)).is_file()
         assert {path.name for path in folder.iterdir()} >= {"run.db", "tensorboard", "report.html"}
@@ -350,10 +347,8 @@ def stays(run, until):
     return found
 
 
-@pytest.mark.parametrize("durability", ["batched", "each"])
-def test_the_timeline_and_the_alarms_of_all_lives_are_shown(tmp_path, durability):
-    everything = {"recorder": {"max_segments": 60_000}, "alarms": {"disk_free_gib": 1e9}}
-    config = small(storage={"durability": durability}, **everything)
+def test_the_timeline_and_the_alarms_of_all_lives_are_shown(tmp_path):
+    config = small(recorder={"max_segments": 60_000}, alarms={"disk_free_gib": 1e9})
     execute(config, tmp_path / "run", [ticker(interrupting(700.0), 1.0)])
     before = stays(tmp_path / "run", 690.0)
     alarm = json.loads((tmp_path / "run" / "summary.json").read_text())["alarms"]
@@ -398,8 +393,8 @@ def test_only_what_booted_desktops_did_is_written_through_to_the_disk(tmp_path, 
     tasks = "mock" if desktops == "sim" else desktops
     wanted = [f"backend.desktops={desktops}", f"tasks.source={tasks}"]
     config = load(preset_name="tiny", overrides=[*wanted, "tasks.held_out=0", "run.target_success=none"])
-    with closing(store := stored(config, tmp_path)), store.engine.connect() as connection:
-        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == synchronous
+    with closing(store := stored(config, tmp_path)):
+        assert store.database.execute("PRAGMA synchronous").fetchone() == (synchronous,)
 
 
 # ---- a model
@@ -444,9 +439,9 @@ def test_a_run_that_had_reached_its_target_when_it_was_killed_only_writes_its_en
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (*before, last)))
     run, _ = resume(folder)
     assert run.summary["total_updates"] == 2
-    with pytest.raises(ConfigError, match=r"has reached 90% success on held-out tasks .*--updates 4"):
+    with pytest.raises(ConfigError, match=r"has reached 90% success on held-out tasks .*--set run.updates=4"):
         resume(folder)
-    longer, _ = resume(folder, updates=3)
+    longer, _ = resume(folder, ["run.updates=3"])
     assert longer.summary["total_updates"] == 3
 
 
@@ -495,7 +490,7 @@ def test_a_model_in_real_time_goes_on(tmp_path):
     )
     first, _ = execute(config, tmp_path / "run")
     assert first.summary["total_updates"] == 1
-    run, _ = resume(tmp_path / "run", updates=2, more_figures=run_figures)
+    run, _ = resume(tmp_path / "run", ["run.updates=2"], more_figures=run_figures)
     assert run.summary["total_updates"] == 2
     assert run.summary["simulated_hours"] > first.summary["simulated_hours"]
     assert run.summary["bound_trained_turns_per_minute"] is None, "the modeled cluster binds nobody"

@@ -78,7 +78,7 @@ def test_a_page_asks_nothing_of_a_network(page):
 def test_the_terminal_shows_hostile_names_as_they_are():
     from rich.console import Console
 
-    from dartsim.cli.status import _page
+    from dartsim.cli.show import _status_page
 
     found = {
         "name": HOSTILE,
@@ -104,6 +104,6 @@ def test_the_terminal_shows_hostile_names_as_they_are():
         ],
     }
     told = io.StringIO()
-    Console(file=told, width=400).print(_page(found, each=True))
+    Console(file=told, width=400).print(_status_page(found))
     assert HOSTILE in told.getvalue()
     assert "\x1b[2J" not in told.getvalue()

@@ -86,7 +86,7 @@ class PoolConfig(Section):
 
     enabled: bool = Field(False, description="Add a stored success to a group in which all attempts failed.")
     file: str | None = Field(
-        None, description="Folder of successes to start with, from `dartsim collect`; none: empty."
+        None, description="Folder of successes to start with, from `dartsim eval --keep-successes`; none: empty."
     )
     collected_per_task: int = Field(
         0, ge=0, description="Successes of the oracle per task, stored before the run (mock tasks only)."
@@ -137,8 +137,6 @@ class CurationConfig(Section):
         None,
         description="Most attempts admitted and not yet in published weights; none: no limit (DART).",
     )
-    store: str = Field(
-        "sqlite",
-        description="Where the run is stored: sqlite (a file in its folder), postgresql://USER@HOST/NAME (password in "
-        "PGPASSWORD), or memory, which cannot be resumed.",
+    store: Literal["sqlite", "memory"] = Field(
+        "sqlite", description="Where the run is stored: sqlite, a file in its folder; or memory: it cannot be resumed."
     )

@@ -264,7 +264,7 @@ def test_importing_is_whole_and_may_be_repeated(
     attempt(tmp_path / "r", row(1, CLICK, SAID), row(2, "DONE"))
     attempt(tmp_path / "r", row(1, "print(1)"), task="two")
     pool, out = tmp_path / "pool", tmp_path / "figures.json"
-    words = ("collect", str(tmp_path / "my.toml"), "--out", str(pool), "--json", str(out), "--results")
+    words = ("eval", str(tmp_path / "my.toml"), "--keep-successes", str(pool), "--json", str(out), "--results")
     assert dartsim(*words, str(tmp_path / "r")) == 0
     said = " ".join("".join(capsys.readouterr()).split())
     assert "1 successes in 2 attempts, at 1 of 2 tasks" in said

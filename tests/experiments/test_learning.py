@@ -8,13 +8,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-import experiments.learning_study as shared
-import experiments.learning_suites as suites
+import experiments.learning as shared
 from dartsim.lab.sweep import InProcess
 from experiments.ablation import config
-from experiments.learning_study import draw_curves, learning_sweep, paired, percent
-from experiments.learning_suites import SUITES, LearningRun, code_version
-from experiments.long_job import ARMS, STUDY, bounds, curve_points, difference_table, over, success_table
+from experiments.learning import SUITES, LearningRun, code_version, draw_curves, learning_sweep, paired, percent
+from experiments.long_job import ARMS, bounds, curve_points, difference_table
 from experiments.long_job import config as job_config
 from experiments.study import Options, interval
 
@@ -72,7 +70,7 @@ class _Here:
 def test_the_version_of_the_code_is_a_digest_of_the_package(monkeypatch, tmp_path):
     assert code_version() == code_version()
     (tmp_path / "learning_x.py").write_text("x = 1")
-    monkeypatch.setattr(suites, "__file__", str(tmp_path / "learning_suites.py"))
+    monkeypatch.setattr(shared, "__file__", str(tmp_path / "learning.py"))
     other = code_version.__wrapped__()
     (tmp_path / "learning_x.py").write_text("x = 2")
     assert len({code_version(), other, code_version.__wrapped__()}) == 3
@@ -98,7 +96,7 @@ def test_differences_are_by_seed_and_as_far_as_both_got():
 def test_the_interval_is_students():
     mean, half = interval([1.0, 2.0, 3.0])
     assert mean == 2.0
-    assert half == pytest.approx(4.303 / 3**0.5)
+    assert half == pytest.approx(4.303 / 3**0.5, rel=1e-3)
     assert interval([1.0]) == (1.0, 0.0)
     assert percent([]) == "–"
 
@@ -128,26 +126,11 @@ def test_the_schedulers_of_the_long_job_share_everything_but_scheduling(suite):
 
 def test_the_long_job_compares_at_equal_hours_and_samples():
     runs = [curve("dartsim", 0, [0.2, 0.6, 0.8]), curve("dart", 0, [0.2, 0.4, 0.5], turns=(0, 50, 100))]
-    found = over(runs, "dart")
-    assert found["simulated_hours"]["success_rate"]["mean"] == pytest.approx(0.3)
-    assert found["turns"]["success_rate"]["mean"] == pytest.approx(0.1)
-    assert found["turns"]["never"]["mean"] is None
-    figures = {"suites": {"long": [{"by_kind_final": {"never": 0.25}, "success_rate_initial": 0.2, "num_updates": 3,
-                                    "success_rate_final": 0.5, **curve(arm, 0, [0.2])} for arm in ARMS]},
-               "over_dart": {"long": found}, "over_coupled": {"long": over(runs, "coupled")}}  # fmt: skip
-    assert success_table(figures)[1][0] == ["long, `dartsim`", "0.0", "20 ± 0 %", "50 ± 0 %", "–", "–", "25 ± 0 %", "3"]
     assert bounds({"mean": 0.3, "half_width": 0.1}) == pytest.approx({"difference": 0.3, "low": 0.2, "high": 0.4})
-    assert bounds(found["turns"]["never"]) == {"difference": None, "low": None, "high": None}
+    none = {"difference": None, "low": None, "high": None}
+    assert bounds(paired(runs, "dartsim", "coupled", "turns")) == none
     assert [point["success_rate"] for point in curve_points(runs[0])] == [0.2, 0.6, 0.8]
     assert [point["generated_turns"] for point in curve_points(runs[1])] == [0, 50, 100]
-    rows = difference_table(figures)[1]
+    rows = difference_table({"runs": [{"suite": "long", **run} for run in runs]})[1]
     assert rows[0] == ["long: over `dart` at equal hours", "+30 ± 0", "+17 ± 0", "–", "1"]
     assert rows[3][1:] == ["–", "–", "–", "0"]
-
-
-def test_the_picture_of_the_long_job_shows_long_tasks():
-    pytest.importorskip("matplotlib")
-    long, short = ([curve(arm, seed, ends) for arm in ARMS for seed in (0, 1)] for ends in ([0.2, 0.4], [0.1, 0.9]))
-    draw = STUDY.pictures["long-job"].draw
-    both = draw({"suites": {"locks": short, "long": long}})
-    assert both == draw({"suites": {"long": long}}) != draw({"suites": {"locks": short}})

@@ -1,0 +1,286 @@
+"""``dartsim show``: the state of a run, its figures, and why its desktops, engines and trainer were idle."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dartsim.cli.console import errors, figure_table, out, plain_table, printable, write_json
+from dartsim.cli.options import Json, file_target
+from dartsim.core.errors import ConfigError
+from dartsim.observe.alarm import alarm_text, hours
+
+BETWEEN_SECONDS = 1.0
+SILENT_SECONDS = 60.0
+"""Time after which a run in real time, which writes its status every few seconds, is reported as silent."""
+SLOTS_SHOWN = 6
+ENDED = ("finished", "interrupted", "failed", "crashed")
+
+
+def show(
+    folder: Annotated[Path, typer.Argument(help="A run's folder: running, finished or crashed.", metavar="RUN")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep updating until the run ends.")] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", callback=file_target, help="Also write the run's page.")
+    ] = None,
+    film: Annotated[
+        Path | None,
+        typer.Option(
+            "--film",
+            metavar="FILE",
+            callback=file_target,
+            help="Instead, let the run's last weights try a held-out task, and write the episode as a GIF.",
+        ),
+    ] = None,
+    task: Annotated[int, typer.Option(min=0, metavar="N", help="With --film: the held-out task's number.")] = 0,
+    json_file: Json = None,
+) -> None:
+    """Show the state of a run, its figures, and why it was idle.
+
+    Of a run that goes on: what every component waits for, since when, what ends the wait, and the alarms. Of one that
+    has ended: its figures, what limited it, and a cause for every second in which desktops, engines or trainer were
+    idle. It only reads, and does not disturb the run.
+
+    Examples:
+        dartsim show runs/dart-seed0
+        dartsim show runs/dart-seed0 --follow
+        dartsim show runs/dart-seed0 --html page.html
+        dartsim show runs/tiny-seed0 --film episode.gif --task 3
+        dartsim show runs/dart-seed0 --json - | jq .figures.env_utilization
+    """
+    from dartsim.observe.rundir import reading
+
+    with reading(folder):
+        if film is not None:
+            _film(folder, task, film, json_file)
+            return
+        if follow:
+            _follow(folder)
+        _show(folder, html, json_file)
+
+
+def _show(folder: Path, html: Path | None, json_file: str | None) -> None:
+    from dartsim.observe.rundir import SUMMARY, is_held, read_run
+
+    run = read_run(folder) if (folder / SUMMARY).is_file() and not is_held(folder) else None
+    if run is None:
+        status = read_status(folder)
+        shown: dict[str, Any] = {"state": status["state"], "status": status, "figures": None, "idle": None}
+        page = _status_page(status)
+    else:
+        state = "interrupted" if run.summary["interrupted"] else "failed" if run.summary["failure"] else "finished"
+        idle = None if run.idle is None else idle_shares(run.idle)
+        shown = {"state": state, "status": None, "figures": dict(run.summary), "idle": idle}
+        page = _ended_page(run.name, shown)
+    if html is not None and run is None:
+        raise ConfigError(f"--html {html}: {folder} has not ended, and a page shows a run that has")
+    if json_file is not None:
+        write_json(shown, json_file)
+    if json_file != "-":
+        out.print(page)
+    if html is not None and run is not None:
+        from dartsim.observe.report import render_report
+
+        errors.print(f"page: {render_report(run, html).resolve().as_uri()}", soft_wrap=True, markup=False)
+
+
+def _follow(folder: Path) -> None:
+    with Live(console=out, auto_refresh=False, transient=True) as live:
+        while (current := read_status(folder))["state"] not in ENDED:
+            live.update(_status_page(current), refresh=True)
+            time.sleep(BETWEEN_SECONDS)
+
+
+def _film(folder: Path, task: int, target: Path, json_file: str | None) -> None:
+    from dartsim.observe.rundir import read_run
+    from dartsim.run.resume import resumed
+
+    if read_run(folder).summary.get("surrogate", True):
+        raise ConfigError(f"{folder} was run with a surrogate policy: it has no model to film")
+    prepared, learning = resumed(folder, [f"tasks.held_out={task + 1}"])
+    trajectory = learning.film(prepared.held_out[task], target)
+    actions = [turn.reply.action for turn in trajectory.turns]
+    instruction = trajectory.attempt.task.instruction
+    if json_file is not None:
+        figures = {"task": instruction, "actions": actions, "reward": trajectory.reward, "gif": str(target)}
+        write_json(figures, json_file)
+    if json_file != "-":
+        out.print(f"{instruction} {', '.join(actions)}: reward {trajectory.reward:g}", markup=False)
+        out.print(f"episode: {target.resolve().as_uri()}", soft_wrap=True)
+
+
+def idle_shares(idle: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the share of each population's time at work, and the causes of the rest, the largest first."""
+    from dartsim.observe.idle import ranking
+    from dartsim.observe.states import AT_WORK
+
+    length = idle["end_seconds"] - idle["start_seconds"]
+    return {
+        "from_hours": idle["start_seconds"] / 3600.0,
+        "to_hours": idle["end_seconds"] / 3600.0,
+        "at_work": {
+            name: population["seconds"].get(AT_WORK, 0.0) / (length * population["size"])
+            for name, population in idle["populations"].items()
+        },
+        "causes": ranking(idle),
+    }
+
+
+def _ended_page(name: str, shown: Mapping[str, Any]) -> RenderableType:
+    figures = shown["figures"]
+    length = f"{figures['simulated_hours']:.1f} {'simulated ' if figures['virtual'] else ''}hours"
+    parts: list[RenderableType] = [
+        Text(printable(f"{name}, seed {figures['seed']}: {shown['state']} after {length}")),
+        figure_table([(name, figures)]),
+    ]
+    parts += [Text(printable(figures["verdict"]))] if figures.get("verdict") else []
+    parts += [Text(printable(f"alarm: {alarm_text(alarm)}")) for alarm in figures["alarms"]]
+    if shown["idle"] is None:
+        parts.append(Text("no segments were recorded that would explain idle time (recorder.max_segments)"))
+    else:
+        parts += _idle_tables(shown["idle"])
+    return Group(*parts)
+
+
+def _idle_tables(idle: Mapping[str, Any]) -> list[RenderableType]:
+    from dartsim.observe.states import CAUSES, POPULATIONS
+
+    parts: list[RenderableType] = [
+        Text(f"\nhours {idle['from_hours']:.1f} to {idle['to_hours']:.1f} (the part that was recorded in full)")
+    ]
+    for name, share in idle["at_work"].items():
+        population = POPULATIONS[name]
+        heading = f"{population.title}: {population.at_work.info.label} {share:.1%}"
+        table = plain_table(heading, numbers=("idle",), after=("because",))
+        table.columns[0].min_width, table.columns[0].no_wrap = 24, True
+        for row in idle["causes"]:
+            if row["population"] == name:
+                table.add_row(row["cause"], f"{row['share']:.1%}", CAUSES[row["cause"]].meaning)
+        parts += ["", table]
+    return parts
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """Return a run's ``status.json``, with the state ``crashed`` if its process is gone.
+
+    Raises:
+        ConfigError: If there is none, or it cannot be read.
+    """
+    from dartsim.core.files import below
+    from dartsim.observe.rundir import CONFIG, SUMMARY, is_held
+    from dartsim.run.watch import STATUS
+
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
+    running = is_held(folder)  # before reading the file, which a run that ends meanwhile has updated
+    path = below(folder, STATUS)
+    try:
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{path} is not a file")
+        status = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if (folder / CONFIG).is_file() and not (folder / SUMMARY).is_file():
+            return _begun(folder)
+        raise ConfigError(f"{folder} has no {STATUS}; a run's folder is wanted, as `dartsim run` prints it") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} cannot be read ({error}); the file is the run's own, whole or not there") from None
+    if not isinstance(status, dict) or not isinstance(status.get("components"), list):
+        raise ConfigError(f"{path} is no status of a run; the file is the run's own")
+    if status["state"] not in ENDED and not running:
+        status["state"] = "crashed"
+        status["error"] = "its process is gone and has not written its end"
+    elif status["state"] == "running" and status.get("clock") == "real":
+        status["silent_since"] = _silent_since(path)
+    return status
+
+
+def _silent_since(path: Path) -> str | None:
+    """Return when an overdue status was last written, by the machine's clock; None if it is not overdue."""
+    written = path.stat().st_mtime
+    if time.time() - written < SILENT_SECONDS:
+        return None
+    return datetime.fromtimestamp(written).astimezone().isoformat(timespec="seconds")
+
+
+def _begun(folder: Path) -> dict[str, Any]:
+    """Return the status of a run that has started and has no status file yet."""
+    from dartsim.config.load import NONE, read_tree
+    from dartsim.core.files import below
+    from dartsim.observe.rundir import CONFIG, is_held
+
+    # As text: its plug-ins are not imported.
+    config, held = read_tree(below(folder, CONFIG)), is_held(folder)
+    run, backend = config["run"], config["backend"]
+    simulated = not backend["real_time"] and {backend[part] for part in ("desktops", "workers", "learner")} == {"sim"}
+    return {
+        "state": "starting" if held else "crashed",
+        "name": config["preset"] if run["name"] == NONE else run["name"],
+        "preset": config["preset"],
+        "seed": run["seed"],
+        "clock": "virtual" if simulated else "real",
+        "run_seconds": 0.0,
+        "of_seconds": run["hours"] * 3600.0,
+        "error": None if held else f"it ended before anything had happened; `dartsim run {folder}` begins it",
+        "alarms": [],
+        "counts": {},
+        "as_of_seconds": 0.0,
+        "components": [],
+    }
+
+
+def _status_page(status: Mapping[str, Any]) -> RenderableType:
+    now, whole = status["run_seconds"], status["of_seconds"]
+    lines = [
+        f"{status['name']}, seed {status['seed']}: {status['state']} at {hours(now)} of {hours(whole)} "
+        f"({status['clock']} time); components as of {hours(status['as_of_seconds'])}"
+    ]
+    if status.get("error"):
+        lines.append(str(status["error"]))
+    if status.get("silent_since"):
+        lines.append(
+            f"silent: its process is alive, and has written nothing since {status['silent_since']}: a call does not "
+            "return. Likely: the database (curation.store) or the disk of the run's folder does not answer, or the "
+            "process or its machine was paused. It continues once that is over; otherwise kill it and `dartsim run` "
+            "its folder"
+        )
+    lines += [f"alarm: {alarm_text(alarm)}" for alarm in status["alarms"]]
+    counts = ", ".join(f"{name} {number:,}" for name, number in status["counts"].items())
+    return Group(Text(printable("\n".join(lines))), Text(printable(counts), style="dim"), _table(status))
+
+
+def _table(status: Mapping[str, Any]) -> Table:
+    table = plain_table("component", "state", "for", "waits for; woken by")
+    for same in _grouped(status["components"]):
+        oldest = min(same, key=lambda part: float(part["since_seconds"]))
+        lasted = hours(max(0.0, status["as_of_seconds"] - oldest["since_seconds"]))
+        detail = f" ({oldest['detail']})" if oldest["detail"] else ""
+        words = f"{oldest['waits_for']}{detail}; {oldest['woken_by']}"
+        table.add_row(*(Text(printable(word)) for word in (_names(same), oldest["state"], lasted, words)))
+    return table
+
+
+def _grouped(components: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Return the components, with slots of the same state in one group."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for part in components:
+        kind = "slots" if part["component"].startswith("slot ") else part["component"]
+        groups.setdefault((kind, part["state"]), []).append(part)
+    return list(groups.values())
+
+
+def _names(components: Sequence[Mapping[str, Any]]) -> str:
+    if len(components) == 1:
+        return str(components[0]["component"])
+    numbers = [part["component"].removeprefix("slot ") for part in components]
+    shown = ", ".join(numbers[:SLOTS_SHOWN]) + (", …" if len(numbers) > SLOTS_SHOWN else "")
+    return f"{len(numbers)} slots: {shown}"
