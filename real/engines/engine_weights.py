@@ -128,7 +128,7 @@ class EngineWeights:
 
     async def connect(self) -> None:
         await self._disconnect()
-        self.client = EngineClient(self.engine.url, connect_seconds=self._settings.connect_seconds)
+        self.client = EngineClient(self.engine.url)
 
     async def _disconnect(self) -> None:
         client, self.client, self._held = self.client, None, None

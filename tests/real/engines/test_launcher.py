@@ -175,10 +175,9 @@ def test_options_are_a_command_and_an_environment() -> None:
     assert "--disable-uvicorn-access-log" in command
     assert "--enable-prefix-caching" in command
     assert not {"--kv-cache-dtype", "--quantization"} & set(command)
-    flags = {"kv_cache_dtype": "fp8", "quantization": "fp8", "prefix_caching": False, "flags": ["--max-log-len", "1"]}
+    flags = {"kv_cache_dtype": "fp8", "quantization": "fp8", "flags": ["--max-log-len", "1"]}
     command = EngineOptions(vllm=options.vllm.replace(**flags), model="m").command(1)
     assert command[command.index("--kv-cache-dtype") + 1] == command[command.index("--quantization") + 1] == "fp8"
-    assert "--no-enable-prefix-caching" in command
     assert command[-2:] == ["--max-log-len", "1"]
     with pytest.raises(ConfigError, match=r"vllm\.flags holds --model=other, which other settings decide"):
         EngineOptions(vllm=VllmConfig(python="py", flags=["--model=other"]), model="m")
