@@ -119,7 +119,7 @@ def vllm_url(vllm_python: str, models: Models, tmp_path_factory: pytest.TempPath
         background.close()
 
 
-@pytest.fixture(params=["standin-0.32", "standin-0.33", "vllm"])
+@pytest.fixture(params=["standin-0.32", "vllm"])
 def server(request: pytest.FixtureRequest, standin: Any, models: Models) -> Iterator[Server]:
     """A server that holds the first model, unnamed."""
     kind, _, release = request.param.partition("-")
