@@ -130,7 +130,7 @@ class Steps:
 def load(folder, *, name, data):
     """Load a checkpoint whose only part is this file."""
     torch = pytest.importorskip("torch")
-    from dartsim.real.learners.fsdp import checkpoint
+    from dartsim.real.learners import checkpoint
 
     (folder / "parts").mkdir(parents=True)
     (folder / "parts" / name).write_bytes(data)
