@@ -14,7 +14,6 @@ import importlib
 import re
 from pathlib import Path
 
-from experiments.arms import STUDIES as ALONE
 from experiments.reference import TABLES
 from experiments.study import Experiment, exit_on_refusal
 
@@ -40,9 +39,9 @@ def marks() -> dict[str, Experiment]:
         ValueError: If two studies have a table or a picture of the same name.
     """
     found: dict[str, Experiment] = {}
-    modules = [vars(importlib.import_module(f"experiments.{name}")) for name in STUDIES]
-    for studies in (*modules, ALONE):
-        for study in (value for value in studies.values() if isinstance(value, Experiment)):
+    for name in STUDIES:
+        module = importlib.import_module(f"experiments.{name}")
+        for study in (value for value in vars(module).values() if isinstance(value, Experiment)):
             if both := found.keys() & study.marks:
                 raise ValueError(f"more than one study has a table or picture named {', '.join(sorted(both))}")
             found |= dict.fromkeys(study.marks, study)

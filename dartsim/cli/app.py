@@ -1,7 +1,7 @@
 """``dartsim``: the command and its sub-commands.
 
 Exit codes: 0 done, 1 the run failed, 2 the request was wrong (configuration, arguments, task files),
-3 a gate is not decided, 10 to 19 an alarm ended the run (``run.fail_on_alarm``; ``docs/reference.md``) or it trained
+3 a gate is not decided, 10 to 20 an alarm ended the run (``run.fail_on_alarm``; ``docs/reference.md``) or it trained
 nothing (18), 130 interrupted and 143 terminated (of
 `run`, what ran so far is written).
 """
@@ -16,22 +16,19 @@ from typing import Annotated
 import typer
 
 from dartsim.cli import (
+    check,
+    cluster,
     compare,
-    config_commands,
+    config_command,
     desktop,
     desktop_tasks,
-    doctor,
     eval,
+    evaluator,
     fuzz,
-    import_latencies,
-    measure,
-    new,
-    osworld,
     plan,
-    rehearse,
     run,
     show,
-    task_files,
+    task_lists,
     tune,
 )
 from dartsim.cli.command_group import RootCommandGroup
@@ -51,27 +48,20 @@ from dartsim.core.errors import ConfigError, DartsimError, PlugInFailed, TaskFil
 
 COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Run": {"run": run.run, "eval": eval.evaluate, "show": show.show},
-    "Tune a scheduler": {
-        "new": new.new,
-        "import-latencies": import_latencies.import_latencies,
-        "compare": compare.compare,
-        "tune": tune.tune,
-        "plan": plan.plan,
-    },
+    "Tune a scheduler": {"compare": compare.compare, "tune": tune.tune, "plan": plan.plan},
     "Test at scale": {"fuzz": fuzz.fuzz},
-    "Real desktops": {
-        "doctor": doctor.doctor,
-        "rehearse": rehearse.rehearse,
-        "measure": measure.measure,
+    "Set up": {
+        "check": check.check,
+        "cluster": cluster.cluster,
+        "config": config_command.config,
         "desktop": desktop.desktop_app,
-        "osworld": osworld.osworld_app,
     },
-    "Reference": {"presets": config_commands.presets, "config": config_commands.config_app},
 }
 """The commands by task, in the order of ``dartsim --help``: functions, whose docstrings are the help, and groups."""
 
 desktop.desktop_app.command("tasks")(desktop_tasks.tasks)
-osworld.osworld_app.command("fetch")(task_files.fetch)
+desktop.desktop_app.command("evaluator")(evaluator.evaluator)
+desktop.desktop_app.command("fetch")(task_lists.fetch)
 
 app = typer.Typer(
     name="dartsim",
@@ -82,7 +72,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with: [bold]dartsim compare coupled dart-measured[/bold], or [bold]dartsim run[/bold]\n\n"
-    "Exit codes: 0 done, 1 failed, 2 wrong request, 3 undecided, 10 to 19 an alarm, 130 interrupted, 143 terminated",
+    "Exit codes: 0 done, 1 failed, 2 wrong request, 3 undecided, 10 to 20 an alarm, 130 interrupted, 143 terminated",
 )
 for panel, commands in COMMANDS.items():
     for name, command in commands.items():

@@ -37,7 +37,17 @@ MAX_CAUSE_CHARACTERS = 200
 
 
 class DartsimError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of every error this package raises on purpose.
+
+    Attributes:
+        problem: What was found and what was wanted.
+        fix: What to do about it, if that is known apart from the problem; part of the message too.
+    """
+
+    def __init__(self, problem: str = "", fix: str = "") -> None:
+        super().__init__(f"{problem}: {fix}" if fix else problem)
+        self.problem = problem
+        self.fix = fix
 
 
 def cause_of(fault: BaseException) -> str:

@@ -130,7 +130,7 @@ def _for_the_supply(prepared: PreparedRun, figures: Mapping[str, Any], trained: 
     if alone is None:
         return (
             f"Limited by desktops and engines ({1.0 - free:.0%} of the desktops' time in attempts); which of them is "
-            f"unknown without a model. {rest} Try `dartsim measure`."
+            f"unknown without a model. {rest} Try `dartsim cluster RUN`."
         )
     return f"Limited by the desktops ({1.0 - free:.0%} in attempts). {rest} {_more_desktops(prepared, figures)}"
 
@@ -156,7 +156,7 @@ def _more_desktops(prepared: PreparedRun, figures: Mapping[str, Any]) -> str:
 def _supply(prepared: PreparedRun, figures: Mapping[str, Any]) -> Callable[[int, int], float] | str:
     """Return the usable turns per minute of numbers of desktops and engines; or why they are unknown."""
     if not figures.get("bounds"):
-        return "How many desktops suffice is unknown: components are real (`dartsim measure` makes a twin)."
+        return "How many desktops suffice is unknown: components are real (`dartsim cluster RUN` makes a twin)."
     if unknown := unknown_rules(prepared.config):
         return f"How many desktops suffice is unknown: no closed form knows {', '.join(unknown)}."
     config = prepared.config

@@ -26,7 +26,7 @@ from dartsim.run.model_folder import with_model_folder
 from dartsim.sim import SimEnvironment
 from dartsim.sim.env_profiles import LATENCIES, NUMBERS, EnvTiming
 from dartsim.sim.env_profiles import PROFILES as ENV_PROFILES
-from dartsim.sim.faults import active_faults, fault_kinds
+from dartsim.sim.faults import active_faults
 from dartsim.sim.gpu import PROFILES as GPU_PROFILES
 from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.host import SimHost, place
@@ -79,7 +79,7 @@ def prepare(config: Config) -> PreparedRun:
         raise ConfigError(f"cluster.engine.gpu = {gpu_name!r} is unknown; known: {', '.join(GPU_PROFILES)}")
     timing = env_timing(config)
     place(config.rollout.num_desktops, hosts(config, SimEnvironment()), timing.memory_gib)  # refuses what does not fit
-    active_faults(config.cluster.faults, kinds=fault_kinds(config.plugins.get("fault", {})))
+    active_faults(config.cluster.faults)
     return PreparedRun(
         config=config,
         tasks=tasks,
@@ -257,8 +257,8 @@ def _of_source(config: Config) -> tuple[Sequence[Task], Collection[str]]:
     file = Path(tasks.folder) / f"{tasks.list_name}.json"
     if not file.is_file():
         raise TaskFileError(
-            f"there is no task list {file}: tasks.folder is a checkout of OSWorld's evaluation_examples; the same "
-            "command with --dry-run lists all that is missing"
+            f"there is no task list {file}: tasks.folder is a checkout of OSWorld's evaluation_examples; "
+            "`dartsim check` lists all that is missing"
         )
     bad: Literal["error", "skip"] = "skip" if tasks.unsupported == "skip" else "error"
     suite = load_suite(Path(tasks.folder), tasks.list_name, missing=bad, bad=bad, exclude=frozenset(tasks.exclude))

@@ -9,7 +9,7 @@ from experiments import many_turns
 
 @pytest.mark.parametrize("quick", [True, False])
 def test_all_parts_of_the_method_are_on(quick):
-    config = many_turns.config(3, quick=quick, minutes=6.0)
+    config = many_turns.config("many_turns", 3, quick=quick, minutes=6.0)
     assert (config.run.seed, config.run.updates, config.run.hours) == (3, None, pytest.approx(0.1))
     assert (config.backend.desktops, config.backend.workers, config.backend.learner) == ("desktop", "vllm", "local")
     assert config.policy.max_images >= 3
@@ -38,7 +38,7 @@ def test_the_base_model_is_a_folder_that_a_run_starts_with(tmp_path):
     pytest.importorskip("torch", reason="needs the extra `train`")
     from dartsim.run.served_model import served_model
 
-    settings = many_turns.config(0, quick=True)
+    settings = many_turns.config("many_turns", 0, quick=True)
     folder = many_turns.make_base(settings, tmp_path / "base", quick=True)
     served = served_model(many_turns.with_model(settings, folder))
     assert served.vlm.config.folder == str(folder)

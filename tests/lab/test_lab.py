@@ -188,7 +188,7 @@ def test_a_job_that_fails_says_so(monkeypatch):
 
 
 def test_real_parts_are_refused_and_a_model_becomes_a_surrogate():
-    with pytest.raises(ConfigError, match="dartsim measure RUN"):
+    with pytest.raises(ConfigError, match="dartsim cluster RUN"):
         as_virtual(changed(small(), {"backend.real_time": True}))
     assert as_virtual(load(preset_name="tiny")).policy.kind == "surrogate"
 

@@ -1,4 +1,4 @@
-"""Secrets of the environment reach no log, configuration, report, dry run, status or recorder."""
+"""Secrets of the environment reach no log, configuration, report, check, status or recorder."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dartsim.cli.console import hide_secrets_in_logs
 from dartsim.config import load
 from dartsim.config.secrets import HIDDEN, has_secret, hidden, hidden_tree, is_secret_name, keep_secret, secret_settings
 from dartsim.core.errors import ConfigError
+from dartsim.run.backends.vllm import VllmEngines
 
 SECRETS = {
     "HF_TOKEN": "hf_AbCdEfGhIjKlMnOpQrStUvWx",
@@ -149,20 +150,20 @@ def test_nothing_that_a_run_writes_or_says_holds_a_secret(dartsim, capsys, tmp_p
         assert leaks(data.decode("latin-1")) == [], path.name
 
 
-def test_a_dry_run_names_no_secret(dartsim, monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(
-        "dartsim.cli.dry_run.plan",
-        lambda config, *more, **options: {
-            "environment": {"HF_TOKEN": SECRETS["HF_TOKEN"]},
-            "command": ["--api-key", "abc123secret", f"--url=http://u:{SECRETS['DB_PASSWORD']}@h/d"],
-        },
-    )
-    monkeypatch.setattr("dartsim.cli.dry_run.show", lambda found, console, *more, **options: console.print(str(found)))
-    assert dartsim("run", *SMALL, "--dry-run", "--json", "plan.json") == 0
+def test_a_check_names_no_secret(dartsim, monkeypatch, capsys, tmp_path):
+    process = {
+        "name": "engine-0",
+        "listens": "port 1",
+        "environment": {"HF_TOKEN": SECRETS["HF_TOKEN"]},
+        "command": ["--api-key", "abc123secret", f"--url=http://u:{SECRETS['DB_PASSWORD']}@h/d"],
+    }
+    monkeypatch.setattr(VllmEngines, "plan", lambda *_: {"what": "vLLM", "processes": [process]})
+    assert dartsim("check", "tiny", "--backend", "mock", "--workers", "vllm", "--json", "plan.json") == 1
     said = "".join(capsys.readouterr()) + (tmp_path / "plan.json").read_text()
     assert leaks(said) == []
     assert "abc123secret" not in said
-    assert json.loads((tmp_path / "plan.json").read_text())["environment"] == {"HF_TOKEN": HIDDEN}
+    shown = json.loads((tmp_path / "plan.json").read_text())["engines"]["processes"][0]
+    assert shown["environment"] == {"HF_TOKEN": HIDDEN}
 
 
 def test_logs_and_crashes_quote_no_secret(dartsim, monkeypatch, capsys):

@@ -61,7 +61,7 @@ def test_an_update_makes_the_version_of_its_number(make_vlm: Any, batch: Batch) 
     assert equal(weights(learner), result.weights.source)
     assert result.metrics["learner/turns"] == batch.num_turns == 16
     assert result.metrics["learner/sequences"] == 4, "attempts share a prompt, and replies are single tokens"
-    assert 16 < result.metrics["learner/computed_tokens"] < result.metrics["learner/turn_tokens"] / 4
+    assert result.metrics["learner/computed_tokens"] == result.metrics["learner/turn_tokens"] / 4
     assert all(np.isfinite(value) for value in result.metrics.values())
 
 
