@@ -16,7 +16,6 @@ from dartsim.cli.options import (
     OnOption,
     Out,
     Overrides,
-    Precision,
     ProfileOption,
     SchedulerArgument,
     UntilSteady,
@@ -57,8 +56,7 @@ def plan(
         float | None,
         typer.Option(min=0.5, help="Simulated hours of each run; default: 3 to 10, and more where updates take long."),
     ] = None,
-    until_steady: UntilSteady = False,
-    precision: Precision = None,
+    until_steady: UntilSteady = None,
     seeds: Annotated[
         int, typer.Option(min=1, help="Simulations of each in the search; of the plan itself others, 3 or more.")
     ] = 2,
@@ -94,7 +92,7 @@ def plan(
         default="dartsim",
         on=on,
         profile=profile,
-        overrides=settings(overrides, None, None, until_steady=until_steady, precision=precision),
+        overrides=settings(overrides, None, None, until_steady=until_steady),
     )
     own = base.cluster.hosts
     count, memory_gib, cores = (own.count, own.memory_gib, own.cores) if hosts is None else read_hosts(hosts)
@@ -104,7 +102,7 @@ def plan(
     folder_target(out_folder or new_folder("plan"))  # fail before the work, not after it
     interrupted = report_interrupt("interrupted: nothing was written; the same command starts again")
     with interrupted, executor_for(processes, ray) as executor, progress_bar(errors) as progress:
-        early = virtual.run.until_steady
+        early = virtual.run.until_steady is not None
         counted = WithProgress(executor, progress, "runs", expected=expected_runs(seeds), at_most=early)
         planner = Planner(virtual, machines, prices=prices, hours=hours, seeds=tuple(range(seeds)), executor=counted)
         result = planner.plan()
@@ -138,7 +136,7 @@ def _write(result: MachinePlan, base: Config, *, machines_text: str, folder: Pat
 def _simulated(result: MachinePlan) -> str:
     """Return the plan's trained turns, and how they were simulated."""
     hours, first, last = result.config.run.hours, result.seeds[0], result.seeds[-1]
-    length = f"at most {hours:g} h" if result.config.run.until_steady else f"{hours:g} h"
+    length = f"at most {hours:g} h" if result.config.run.until_steady is not None else f"{hours:g} h"
     return f"{result.rate:.1f} trained turns/min{_spread(result)} (seeds {first} to {last}, {length} each)"
 
 
@@ -207,10 +205,6 @@ def _show(result: MachinePlan, bound_checks: Sequence[BoundCheck], path: Path) -
     out.print()
     out.print(_search_table(result))
     out.print(f"figures: {_simulated(result)}", soft_wrap=True, highlight=False)
-    if steady := [figures["steady"] for figures in result.by_seed if "steady" in figures]:
-        from dartsim.observe.steady import steady_runs_text
-
-        out.print(steady_runs_text(steady), soft_wrap=True, highlight=False)
     out.print(f"configuration: {path}", soft_wrap=True, highlight=False)
     for check in bound_checks:
         if check.alarm:

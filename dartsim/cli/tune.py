@@ -18,7 +18,6 @@ from dartsim.cli.options import (
     Json,
     OnOption,
     Overrides,
-    Precision,
     ProfileOption,
     SchedulerArgument,
     UntilSteady,
@@ -89,8 +88,7 @@ def tune(
     batch: Annotated[int, typer.Option(min=1, help="Trials proposed at a time; at least one for each core.")] = 8,
     overrides: Overrides = None,
     hours: Hours = None,
-    until_steady: UntilSteady = False,
-    precision: Precision = None,
+    until_steady: UntilSteady = None,
     processes: Processes = None,
     ray: RayAddress = None,
     out_folder: Annotated[
@@ -130,7 +128,7 @@ def tune(
             default="dart-measured",
             on=on,
             profile=profile,
-            overrides=settings(overrides, hours, None, until_steady=until_steady, precision=precision),
+            overrides=settings(overrides, hours, None, until_steady=until_steady),
         ),
         space=read_space(space),
         objectives=tuple(map(read_objective, objective or [DEFAULT])),
@@ -243,7 +241,7 @@ def _toml(path: Path, spec: StudySpec, trial: Trial, validation: Validation | No
         *(f"# {key} = {value}" for key, value in trial.settings.items()),
     ]
     write_text(
-        path, "\n".join(lines) + "\n\n" + to_toml(changed(spec.base, {**trial.settings, "run.until_steady": False}))
+        path, "\n".join(lines) + "\n\n" + to_toml(changed(spec.base, {**trial.settings, "run.until_steady": None}))
     )
     return path
 
@@ -253,10 +251,6 @@ def _show(study: Study, validation: Validation | None) -> None:
     best, trials, spec = study.best(), study.trials(), study.spec
     states = ", ".join(f"{number} {state}" for state, number in _count_states(trials).items())
     out.print(f"{len(trials)} trial{'' if len(trials) == 1 else 's'}: {states}")
-    if steady := [trial.figures["steady"] for trial in trials if "steady" in trial.figures]:
-        from dartsim.observe.steady import steady_runs_text
-
-        out.print(steady_runs_text(steady), highlight=False)
     if best is None or validation is None:
         return
     out.print(_best_table(best, trials[0], spec, validation, study.importances()))

@@ -128,7 +128,7 @@ def make_runs(
     if left:
         with executor_for(processes, ray) as executor, progress_bar(console) as progress:
             make = make_archive if ray is not None else _make_here if isinstance(executor, InProcess) else make_run
-            early = any(run.config.run.until_steady for run in left)
+            early = any(run.config.run.until_steady is not None for run in left)
             for number, made in WithProgress(executor, progress, "runs", at_most=early).run(make, left):
                 path = left[number].path
                 if isinstance(made, bytes) and path is not None:

@@ -320,7 +320,7 @@ class Planner:
 
         A run that ends once it is steady may take the longest.
         """
-        if self._splits.base.run.until_steady:
+        if self._splits.base.run.until_steady is not None:
             return LONGEST_HOURS
         config, predicted = self._config(split), self._predict(split)
         updates = predicted.minutes_per_version * VERSIONS / (1.0 - min(0.9, config.run.warmup_share)) / 60.0
@@ -352,7 +352,7 @@ def planned(config: Config, plan: MachinePlan) -> Config:
     """Return another configuration with the plan's split, to start a real run with."""
     chosen = plan.config
     settings = {
-        "run.until_steady": False,
+        "run.until_steady": None,
         "rollout.num_envs": chosen.rollout.num_envs,
         "rollout.warm_envs": chosen.rollout.warm_envs,
         "rollout.num_workers": chosen.rollout.num_workers,

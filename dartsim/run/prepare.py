@@ -264,6 +264,8 @@ def _of_source(config: Config) -> tuple[Sequence[Task], Collection[str]]:
     suite = load_suite(Path(tasks.folder), tasks.list_name, missing=bad, bad=bad, exclude=frozenset(tasks.exclude))
     for name, problem in suite.bad.items():
         logger.warning("left out %s: %s", name, problem)
+    if not suite.tasks:
+        raise TaskFileError(f"{file}: none of its {suite.num_listed} tasks can be read")
     return suite.tasks, suite.excluded
 
 
