@@ -208,7 +208,7 @@ def _show(result: MachinePlan, bound_checks: Sequence[BoundCheck], path: Path) -
     out.print(f"configuration: {path}", soft_wrap=True, highlight=False)
     for check in bound_checks:
         if check.alarm:
-            out.print(f"[bold red]alarm:[/bold red] {check.figure}: {check.alarm} ({check.law})", highlight=False)
+            out.print(f"alarm: {check.figure}: {check.alarm} ({check.law})", style="bold red")
 
 
 def _check_table(bound_checks: Sequence[BoundCheck]) -> Table:

@@ -44,12 +44,12 @@ class SpeedColumn(ProgressColumn):
 def bars(console: Console = errors) -> Iterator[Progress]:
     """Show one bar for each run; without a terminal, a line every half minute."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=30),
         TimeColumn(),
         SpeedColumn(),
         TimeElapsedColumn(),
-        TextColumn("[dim]{task.fields[live]}"),
+        TextColumn("{task.fields[live]}", style="dim", markup=False),
     )
     with PrintedProgress(*columns, console=console) as progress:
         yield progress

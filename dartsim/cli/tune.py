@@ -257,7 +257,7 @@ def _show(study: Study, validation: Validation | None) -> None:
     for line in _effects(validation):
         out.print(f"with fresh seeds {line}", soft_wrap=True, highlight=False)
     for broken in validation.broken:
-        out.print(f"[bold red]broken[/bold red] with fresh seeds: {broken}; search with more --seeds", soft_wrap=True)
+        out.print(f"broken with fresh seeds: {broken}; search with more --seeds", style="bold red", soft_wrap=True)
     if len(spec.objectives) > 1:
         out.print()
         out.print(_front_table(study.front(), spec))

@@ -149,12 +149,12 @@ def progress_bar(console: Console) -> Iterator[Progress]:
     from dartsim.lab.progress import PrintedProgress
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=30),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        TextColumn("[dim]{task.fields[live]}"),
+        TextColumn("{task.fields[live]}", style="dim", markup=False),
     )
     with PrintedProgress(*columns, console=console, speed_estimate_period=SPEED_SECONDS) as progress:
         yield progress
