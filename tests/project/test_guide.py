@@ -50,7 +50,7 @@ ELSEWHERE = {
     "dartsim desktop evaluator": "CI installs it for the tests of scoring",
     "dartsim run --preset osworld-1gpu --hours 1": "it needs a GPU and KVM",
     "dartsim check osworld-8gpu --stand-in all": "ten minutes at full size; tests/cli/test_stand_ins.py has short ones",
-    "dartsim eval --preset osworld-8gpu --model": "it needs GPUs and KVM",
+    "dartsim eval --preset osworld-ui-tars --endpoint": "it needs GPUs and KVM",
     "dartsim eval --preset osworld-8gpu --endpoint": "it needs KVM and somebody's endpoint",
     "dartsim desktop start --variant full --host": "it needs a second machine",
 }
@@ -108,7 +108,7 @@ def test_a_configuration_of_the_guide_can_be_planned(dartsim, place: Path, capsy
     assert dartsim("check", "my.toml", "--json", "-") == 1
     found = json.loads(capsys.readouterr().out)
     assert all("fp8" in " ".join(one["command"]) for one in found["engines"]["start_there"])
-    assert "--master-addr=10.0.0.1" in " ".join(found["learner"]["start_there"][0]["command"])
+    assert "on Ray (gpu-1:6379)" in found["learner"]["what"]
 
 
 @pytest.mark.soak
