@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dartsim.core import checks
 from dartsim.core.errors import WorkerFault
 from dartsim.core.types import Observation, Weights
+from dartsim.testing import ports as checks
 
 STANDIN = Path(__file__).parents[1] / "engines" / "standin.py"
 

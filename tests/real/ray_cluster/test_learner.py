@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from dartsim.core import checks
 from dartsim.core.errors import LearnerFault, cause_of
 from dartsim.core.types import Weights
+from dartsim.testing import ports as checks
 
 
 def make_learner():

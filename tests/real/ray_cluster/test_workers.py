@@ -6,10 +6,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dartsim.core import checks
 from dartsim.core.errors import WorkerFault, cause_of
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Observation, Reply, Request, Turn, Weights
+from dartsim.testing import ports as checks
 
 
 def make_policy():
