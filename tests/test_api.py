@@ -285,17 +285,23 @@ def dartsim_classes(annotation):
         yield from dartsim_classes(part)
 
 
-def test_every_type_that_a_public_class_gives_or_takes_is_public_and_has_a_docstring():
-    hidden = set()
+EXTENDED = (
+    *("Router", "AdmissionRule", "AdvantageRule", "AttemptsRule", "BatchRule", "TaskOrder", "TurnLimitRule"),
+    *("TurnSelection", "Policy", "Fault", "Figure", "Instrument", "DesktopBackend", "EngineBackend", "LearnerBackend"),
+)
+"""Classes that a plug-in extends."""
+
+
+def test_every_type_that_a_plug_in_meets_is_public_and_has_a_docstring():
     names = {name: getattr(dartsim, name) for name in dartsim.__all__} | vars(dartsim.core.types)
-    for name in dartsim.__all__:
-        public = names[name]
-        if not isinstance(public, type):
-            continue
-        assert public.__doc__, name
-        own = [each for each in vars(public).values() if inspect.isfunction(each) and not each.__name__.startswith("_")]
+    hidden = set()
+    for name in EXTENDED:
+        functions = [each for each in vars(names[name]).values() if inspect.isfunction(each)]
+        own = [each for each in functions if not each.__name__.startswith("_")]
+        assert own, name
         for function in own:
-            types = get_type_hints(function, names | vars(sys.modules[public.__module__])).values()
+            types = get_type_hints(function, names | vars(sys.modules[names[name].__module__])).values()
             met = {each.__name__ for annotation in types for each in dartsim_classes(annotation)}
             hidden |= {f"{name}.{function.__name__}: {each}" for each in met - set(dartsim.__all__)}
     assert hidden == set()
+    assert [name for name in dartsim.__all__ if not getattr(dartsim, name).__doc__] == []

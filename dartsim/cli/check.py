@@ -237,8 +237,9 @@ def _show_memory(memory: dict[str, Any]) -> None:
     for gpu in memory["gpus"]:
         holds = ", ".join(f"{name} {size}" for name, size in gpu["holds_gib"].items())
         _say(f"  {gpu['host']}, GPU {gpu['gpu']}: {holds}; {sum(gpu['holds_gib'].values()):.1f} of {memory['gpu_gib']}")
-    start, update = memory["host_gib_at_start"], memory["host_gib_in_update"]
-    _say(f"  this machine's memory: {start} at the start, {update} in the largest update")
+    _say(
+        f"  this machine's memory: {memory['host_gib_at_start']} at the start, {memory['host_gib_later']} later at most"
+    )
     disk = memory["disk_gib"]
     _say(
         f"  disk: {disk['total']} = learner {disk['learner']} + engines {disk['engines']} + run directory "
