@@ -17,7 +17,7 @@ The public API is ``__all__`` here, in ``dartsim.envs`` and in ``dartsim.testing
 
     run      simulate, compare, load, presets, run_virtual; Result, Comparison, Config
     extend   register, ComponentSection; Router (Routed), AdmissionRule, AdvantageRule, AttemptsRule, BatchRule,
-             TaskOrder, TurnLimitRule, TurnSelection, SyncMode, Policy, Fault, Figure, Instrument; DesktopBackend,
+             TaskOrder, TurnLimitRule, TurnSelection, SyncMode, Policy, Fault, Instrument; DesktopBackend,
              EngineBackend, LearnerBackend
     given    Task, Observation, Request, Reply, Turn, Trajectory, Group, GroupCounts, RunningGroup, SelectedTurns,
              Recorder, Snapshot, UpdateRecord, FaultKind; EnvProvider, PolicyWorker, Learner (the ports);

@@ -38,7 +38,6 @@ from .curation.rules.batches import BatchRule as BatchRule, RunningGroup as Runn
 from .curation.rules.selection import SelectedTurns as SelectedTurns, TurnSelection as TurnSelection
 from .curation.rules.task_order import TaskOrder as TaskOrder
 from .curation.rules.turn_limit import TurnLimitRule as TurnLimitRule
-from .observe.plugin_figure import Figure as Figure
 from .lab.gate import ConditionResult as ConditionResult, SchedulerRank as SchedulerRank
 from .observe.recorder import Instrument as Instrument, Recorder as Recorder
 from .observe.records import Snapshot as Snapshot, UpdateRecord as UpdateRecord
