@@ -36,7 +36,6 @@ from dartsim.cli.options import (
 from dartsim.cli.progress import RunBar, bars
 from dartsim.cli.signals import report_interrupt
 from dartsim.core.errors import ConfigError
-from dartsim.lab.progress import ExpectedCost
 from dartsim.observe.alarm import KINDS, alarm_text
 
 if TYPE_CHECKING:
@@ -201,32 +200,12 @@ def execute_with_progress(
         return "interrupted before the run began: nothing was written; the same command starts it again"
 
     with report_interrupt(message), bars() as progress:
-        virtual = config.backend.virtual
-        early = config.run.until_steady or config.run.updates is not None or config.run.target_success is not None
-        cost = ExpectedCost(progress, at_most=early, num_desktops=config.rollout.num_desktops) if virtual else None
-        bar = RunBar(
-            progress,
-            config.name,
-            config.run.hours,
-            simulated=virtual,
-            cost=cost,
-            expected_turns=_expected_turns(config),
-        )
+        bar = RunBar(progress, config.name, config.run.hours, simulated=config.backend.virtual)
         run_dir, result = execute(bar)
         if not result.interrupted:
             bar.done()
     seconds = {"cpu_seconds": round(time.process_time() - cpu, 3), "wall_seconds": round(time.perf_counter() - wall, 3)}
     _show_result(run_dir, result, seconds, json_file)
-
-
-def _expected_turns(config: Config) -> float | None:
-    """Return the turns that a simulated run will generate by the closed form; None if that does not apply."""
-    if not config.backend.virtual or config.policy.kind != "surrogate":
-        return None
-    from dartsim.lab.analytic_model import predict
-    from dartsim.run.prepare import prepare
-
-    return 60.0 * config.run.hours * predict(prepare(config)).generated_turns_per_minute or None
 
 
 def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float], json_file: str | None) -> None:

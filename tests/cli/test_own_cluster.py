@@ -15,8 +15,8 @@ import pytest
 from dartsim.cli import import_latencies, new
 from dartsim.config import load
 from dartsim.config.load import presets
+from dartsim.lab.batch_tokens import tokens_per_turn
 from dartsim.lab.import_latencies import candidates
-from dartsim.lab.trainable_share import tokens_per_turn
 from dartsim.run.prepare import prepare
 from dartsim.sim.latency import from_spec
 

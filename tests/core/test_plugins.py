@@ -123,7 +123,7 @@ from pathlib import Path
 import dartsim
 from dartsim.config import load, to_toml
 from dartsim.config.load import describe
-from dartsim.lab.study_spec import read_objective
+from dartsim.lab.jobs import read_objective
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from dartsim.sim.faults import as_data
