@@ -84,7 +84,7 @@ def load(
     Args:
         config: A preset's name, a TOML file, or a configuration.
         on: The cluster, with its tasks and latencies: a workload's or preset's name, or a TOML file; None: its own.
-        overrides: Settings by dotted key, such as ``{"rollout.num_envs": 8}``; ``dartsim config schema`` lists them.
+        overrides: Settings by dotted key, such as ``{"rollout.num_envs": 8}``; see ``dartsim config --list settings``.
         rules: Rules by kind: ``router="session_affine"``, or a class that is registered. The kinds: router, admission,
             task_order, attempts, turn_limit, batch, selection, advantage, sync_mode, and policy (who acts).
 

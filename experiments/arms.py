@@ -1,14 +1,10 @@
 """Studies that are arms x seeds -> figures: read from ``studies.toml``, run on all cores, written with intervals.
 
-    python -m experiments.arms NAME [--quick] [--seeds N] [--json FILE] [--record]
-
-runs a study that needs no code of its own; others are modules that name what they add (``arm_study``). The file says
-what a study's keys mean.
+A study is a module that calls ``arm_study``, with what it adds to the file. The file says what a study's keys mean.
 """
 
 from __future__ import annotations
 
-import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -264,13 +260,3 @@ def pick(arms: Iterable[Figures], **wanted: Any) -> Figures:
 def mean(arm: Figures, figure: str) -> float:
     """Return the mean over seeds of a figure of a recorded arm."""
     return float(arm["figures"][figure]["mean"])
-
-
-STUDIES = {name: arm_study(name) for name, study in studies().items() if study.get("alone")}
-"""Studies without a module."""
-
-if __name__ == "__main__":
-    if sys.argv[1:2] and sys.argv[1] in STUDIES:
-        STUDIES[sys.argv[1]].run(sys.argv[2:])
-    else:
-        sys.exit(f"usage: python -m experiments.arms {'|'.join(STUDIES)} [--help]")

@@ -16,15 +16,13 @@ import signal
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import numpy as np
-from sqlalchemy import Connection, create_engine, select
 
 from dartsim.config import Config, from_tree, merge, preset
 from dartsim.core.ports import Store
@@ -36,8 +34,8 @@ from dartsim.run.prepare import prepare
 from dartsim.run.resume import resume
 from dartsim.run.resume_point import LIVES, read_resume_point
 from dartsim.run.simulation import run_simulation
-from dartsim.store.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, UPDATES
-from experiments.study import Experiment, Figures, Options, rows_of, short_commit, table
+from dartsim.store.database import reading
+from experiments.study import Experiment, Figures, Options, short_commit
 
 SMALL: dict[str, Any] = {
     "tasks": {"count": 6},
@@ -72,19 +70,9 @@ LOCK_STEP: dict[str, Any] = {
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "dart": ("dart", {}),
     "dart, with faults": ("dart", FAULTS),
-    "dart, written each time": ("dart", {"storage": {"durability": "each"}}),
     "coupled": ("coupled", LOCK_STEP),
 }
 """Kinds of runs: presets on a small cluster, with and without faults of the cluster itself."""
-
-
-@contextmanager
-def reading(database: Path) -> Iterator[Connection]:
-    """Connect to a SQLite database, and close it."""
-    engine = create_engine(f"sqlite:///{database}")
-    with engine.connect() as connection:
-        yield connection
-    engine.dispose()
 
 
 class Crashed(BaseException):
@@ -103,20 +91,17 @@ class Ledger:
 
     def look(self, database: Path) -> None:
         """Read the database and compare."""
-        columns, batches = TRAJECTORIES.c, BATCHES.c
         with reading(database) as connection:
-            rows = {row.attempt: row for row in connection.execute(select(TRAJECTORIES).where(columns.attempt >= 0))}
-            updates = list(connection.scalars(select(UPDATES.c.update).order_by(UPDATES.c.update)))
-            joined = BATCH_MEMBERS.join(BATCHES, BATCHES.c.batch == BATCH_MEMBERS.c.batch)
-            query = select(BATCH_MEMBERS.c.attempt, batches.version).select_from(joined)
-            members = list(connection.execute(query.where(batches.state == "trained")))
-        times = Counter(attempt for attempt, _ in members)
-        trained = frozenset(attempt for attempt, row in rows.items() if row.state == "trained")
-        behind = [version - rows[attempt].oldest_version for attempt, version in members if attempt >= 0]
+            columns = 'attempt, state, "update", oldest_version'
+            rows = {attempt: row for attempt, *row in connection.execute(f"SELECT {columns} FROM trajectories")}
+            updates = list(connection.execute('SELECT "update", num_trajectories FROM updates ORDER BY 1'))
+        used = {attempt: (update, oldest) for attempt, (state, update, oldest) in rows.items() if state == "trained"}
+        trained, times = frozenset(used), Counter(update for update, _ in used.values())
+        behind = [update - 1 - oldest for update, oldest in used.values()]
         self.bad["lost"] += len(self._known - rows.keys()) + len(self._trained - trained)
-        self.bad["doubled"] += sum(number > 1 for attempt, number in times.items() if attempt >= 0)
-        self.bad["marked without an update"] += len(trained ^ {attempt for attempt in times if attempt >= 0})
-        self.bad["step count went back"] += updates != list(range(1, len(updates) + 1)) or len(updates) < self._update
+        self.bad["doubled, or marked without an update"] += times != dict(updates)
+        numbers = [number for number, _ in updates]
+        self.bad["step count went back"] += numbers != list(range(1, len(numbers) + 1)) or len(numbers) < self._update
         self.bad["too stale"] += sum(b < 0 or (self.bound is not None and b > self.bound) for b in behind)
         self._known, self._trained, self._update = frozenset(rows), trained, len(updates)
 
@@ -124,11 +109,9 @@ class Ledger:
         """Check the database of a run that has ended."""
         self.look(database)
         with reading(database) as connection:
-            states = Counter(connection.scalars(select(TRAJECTORIES.c.state).where(TRAJECTORIES.c.attempt >= 0)))
-            unexplained = select(TRAJECTORIES.c.attempt).where(
-                TRAJECTORIES.c.state == "dropped", TRAJECTORIES.c.reason.is_(None)
-            )
-            self.bad["dropped without a reason"] += len(connection.execute(unexplained).all())
+            rows = connection.execute("SELECT state, reason FROM trajectories WHERE attempt >= 0").fetchall()
+        states = Counter(state for state, _ in rows)
+        self.bad["dropped without a reason"] += ("dropped", None) in rows
         self.bad["accounts differ"] += states["trained"] + states["dropped"] != attempts
         self.bad["left behind"] += sum(states[state] for state in ("recorded", "eligible", "leased"))
 
@@ -184,11 +167,9 @@ def simulated(kind: str, seed: int, crashes: int, folder: Path) -> tuple[Ledger,
 
 def trained_set(database: Path) -> set[tuple[Any, ...]]:
     """Return what was trained, by task, group, place in it, seed, outcome and length: not by number of attempt."""
-    columns = TRAJECTORIES.c
+    columns = 'task, "group", "index", seed, reward, num_turns'
     with reading(database) as connection:
-        wanted = (columns.task, columns.group, columns.index, columns.seed, columns.reward, columns.num_turns)
-        found = {tuple(row) for row in connection.execute(select(*wanted).where(columns.state == "trained"))}
-    return found
+        return set(connection.execute(f"SELECT {columns} FROM trajectories WHERE state = 'trained'"))
 
 
 def forked(work: Callable[[], None]) -> int:
@@ -253,8 +234,8 @@ def killed(kind: str, seed: int, kills: int, folder: Path, *, mean_seconds: floa
 def look_if_made(ledger: Ledger, database: Path) -> None:
     """Check a database, unless its process was killed before it had tables."""
     with reading(database) as connection:
-        made = connection.exec_driver_sql("SELECT count(*) FROM sqlite_master WHERE name = 'updates'").scalar()
-    if made:
+        made = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if made != (0,):
         ledger.look(database)
 
 
@@ -311,20 +292,6 @@ def _sum(runs: Sequence[Figures]) -> Figures:
     }
 
 
-def crashes(figures: Figures) -> str:
-    """Crashes by kind of run: how many, what was under way, what was wrong."""
-    names = {name: f"{{{name}:,}}" for name in ("crashes", "attempts", "interrupted", "updates")}
-    real = {"way": "`kill -9` of a process (dart)", "crashes": figures["real"]["kills"]}
-    rows = rows_of(
-        {"runs": "{way}", **names, "violations": "{wrong}"},
-        (
-            {**row, "wrong": ", ".join(f"{name}: {n}" for name, n in row["violations"].items()) or "none"}
-            for row in (*figures["simulated"], {**real, "violations": figures["real"]["violations"]})
-        ),
-    )
-    return f"{table(*rows)}\nLost: {figures['lost']}. Trained twice: {figures['doubled']}.\n"
-
-
 def crashes_found(figures: Figures) -> str:
     """Say in one sentence how many crashes there were, and what they broke."""
     return (
@@ -339,7 +306,7 @@ STUDY = Experiment(
     about=str(__doc__),
     measure=measure,
     seeds=1,
-    tables={"crashes": crashes, "crashes-found": crashes_found},
+    tables={"crashes-found": crashes_found},
 )
 
 if __name__ == "__main__":

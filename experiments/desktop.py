@@ -10,7 +10,7 @@ import asyncio
 
 from dartsim.core.errors import ConfigError
 from experiments.charts import Panel, Series, draw
-from experiments.study import Experiment, Figures, Options, StudyPicture, rows_of, short_commit, table
+from experiments.study import Experiment, Figures, Options, StudyPicture, short_commit
 
 SKIPPED = 77
 """Exit status where nothing can be measured; test harnesses take it for `skipped`."""
@@ -30,44 +30,6 @@ def measure(options: Options) -> Figures:
         say(f"skipped: {missing}")
         raise SystemExit(SKIPPED) from None
     return measured(image, options)
-
-
-DESKTOP_TIMES = {
-    "start_to_screenshot_seconds": "start to a good screenshot",
-    "revert_gap_seconds": "gap between two attempts, with spares",
-    "revert_gap_without_warm_pool_seconds": "gap, without spares",
-    "screenshot_seconds": "screenshot",
-    "step_seconds": "step: an action and a look",
-    "raw_calls_seconds": "its bare HTTP calls",
-}
-
-
-def desktop_times(figures: Figures) -> str:
-    """What one real desktop takes."""
-    columns = {"seconds": "{label}", "median": "{p50:.3f}", "95th percentile": "{p95:.3f}", "of": "{number}"}
-    rows = rows_of(columns, ({"label": label, **figures[name]} for name, label in DESKTOP_TIMES.items()))
-    return f"{table(*rows)}\nA step takes {figures['step_overhead_ratio']:+.1%} over its bare calls.\n"
-
-
-def desktop_density(figures: Figures) -> str:
-    """Real desktops on one machine, by their number."""
-    columns = {
-        "desktops": "{num_desktops}",
-        "steps/min": "{steps_per_minute:.0f}",
-        "utilization": "{utilization:.0%}",
-        "faults": "{num_faults}",
-    }
-    entries = []
-    for entry in figures["density"]:
-        faults = sum(number for name, number in entry["faults"].items() if name != "cause/run ended")
-        entries.append({**entry, "num_faults": faults})
-    config, machine, load = figures["config"], figures["machine"], figures["load_average"]
-    return (
-        f"{table(*rows_of(columns, entries))}\n"
-        f"Attempts of {config['density_turns']} turns, {config['think_seconds']:g} s to think; "
-        f"{machine['logical_cores']} cores ({machine['cpu_model']}), {machine['memory_gib']:g} GiB, load average "
-        f"{load['before'][0]:g} when it began (commit {short_commit(figures)}).\n"
-    )
 
 
 def desktop_found(figures: Figures) -> str:
@@ -105,11 +67,7 @@ STUDY = Experiment(
     about=str(__doc__),
     measure=measure,
     seeds=1,
-    tables={
-        "desktop-times": desktop_times,
-        "desktop-density": desktop_density,
-        "desktop-found": desktop_found,
-    },
+    tables={"desktop-found": desktop_found},
     pictures={
         "desktop-density": StudyPicture("Steps and utilization by number of desktops on one machine", density_picture)
     },

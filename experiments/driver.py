@@ -1,19 +1,16 @@
-"""What a run's driver costs at full size: turns a minute that it can feed, its CPU by part, memory, disk.
+"""What a run's driver costs at full size: turns a minute that it can feed, its CPU, memory, disk.
 
     python -m experiments.driver            38 and 180 desktops, 4 minutes each
     python -m experiments.driver --quick    the same keys in two minutes
 
 The driver is the real one: control plane, clients of OSWorld's server, prompts of UI-TARS-1.5 with five screenshots,
-clients of vLLM, the scorers' sandboxes, SQLite with screenshots. Desktops and engines are the stand-ins of ``dartsim
-rehearse``, in processes of their own: they speak the real protocols, and share the machine's cores with it. Desktops
+clients of vLLM, the scorers' sandboxes, SQLite with screenshots. Desktops and engines are the stand-ins of the
+rehearsal, in processes of their own: they speak the real protocols, and share the machine's cores with it. Desktops
 answer at once, and engines in a time that would allow twice the target. Every screen is another PNG file of 1920 x 1080
 and 300 KB or more; an attempt has 30 turns.
 
-*CPU* is that of the driver's process, threads included, a turn. Its parts: *decode* a desktop's PNG and look at it;
-*prompt*: tokens of a request; *images*: base64 of what an engine was not sent yet; *answer*: read a reply with its 20
-likeliest tokens a position; *store*: screenshots and rows; *rest*: both kinds of HTTP, the event loop, the control
-plane. *Loop* is what its event loop computes, which is one thread: the twin's ``cluster.engine.control_seconds``. The
-learner's part is apart, because few of the turns are trained on: reading a batch, and writing it for the ranks.
+*CPU* is that of the driver's process, threads included, a turn. *Loop* is what its event loop computes, which is one
+thread: the twin's ``cluster.engine.control_seconds``.
 """
 
 from __future__ import annotations
@@ -25,103 +22,34 @@ import os
 import resource
 import subprocess
 import sys
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 from typing_extensions import override
 
 from dartsim.config import Config, load
 from dartsim.core.errors import ConfigError
-from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
 from dartsim.lab.virtual import changed
 from dartsim.observe import Instrument, Recorder
-from experiments.study import RECORDED, Experiment, Figures, Options, rows_of, short_commit, table
+from experiments.study import Experiment, Figures, Options, short_commit
 
 DESKTOPS = {38: 2, 180: 8}
 """Desktops, and engines for so many."""
 TURNS = 30
 SECONDS, QUICK_SECONDS = (60.0, 180.0), (15.0, 20.0)
 """Before the measurement, until most prompts have five screenshots; and of it."""
-LEARNER_TRAJECTORIES, QUICK_TRAJECTORIES = 4, 1
 TARGET = 1_000.0
 """Turns a minute on two cores."""
 
 
-class Meter:
-    """CPU seconds by part: what its functions take in any thread, without other parts' functions that they call."""
-
-    def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
-        self._lock = threading.Lock()
-        self._inner = threading.local()
-
-    @contextmanager
-    def part(self, name: str, owner: Any, *functions: str) -> Iterator[None]:
-        """Count functions of a class or module as a part."""
-        originals = {function: vars(owner)[function] for function in functions}
-        for function, original in originals.items():
-            setattr(owner, function, self._counted(name, original))
-        try:
-            yield
-        finally:
-            for function, original in originals.items():
-                setattr(owner, function, original)
-
-    def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            outer, self._inner.seconds = getattr(self._inner, "seconds", 0.0), 0.0
-            began = time.thread_time()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                took = time.thread_time() - began
-                with self._lock:
-                    self.seconds[name] += took - self._inner.seconds
-                self._inner.seconds = outer + took
-
-        return counted
-
-
-@contextmanager
-def metered() -> Iterator[Meter]:
-    """Measure the parts of the driver."""
-    from dartsim.real.engines import client as engine_client
-    from dartsim.real.engines.request_codec import RequestCodec
-    from dartsim.real.osworld import client, desktop, ready
-    from dartsim.store.blobs import BlobStore
-    from dartsim.store.sql import SqlStore
-
-    meter = Meter()
-    with ExitStack() as stack:
-        for name, owner, *functions in (
-            ("decode", client, "decode_screenshot"),
-            ("decode", desktop, "is_black", "same"),
-            ("decode", ready, "is_black", "same"),
-            ("prompt", RequestCodec, "encode"),
-            ("images", engine_client, "image_part"),
-            ("answer", RequestCodec, "decode"),
-            ("answer", engine_client, "json_object"),
-            ("store", BlobStore, "prepare", "put", "put_text"),
-            ("store", SqlStore, "record", "settle", "eligible", "drop"),
-        ):
-            stack.enter_context(meter.part(name, owner, *functions))
-        yield meter
-
-
 ENDED = "cause/run ended"
 """Counts attempts that the end of the run cut off."""
-PARTS = ("decode", "prompt", "images", "answer", "store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +59,6 @@ class DriverCase:
     desktops: int
     engines: int
     seconds: tuple[float, float]
-    trajectories: int
     seed: int = 0
 
     @property
@@ -179,9 +106,8 @@ def with_engines(config: Config, folder: Path, reply_seconds: float) -> Iterator
 class DriverWindow(Instrument):
     """Reads clocks and counters at the beginning and the end of the measurement, and then ends the run."""
 
-    def __init__(self, meter: Meter, folder: Path, seconds: tuple[float, float]) -> None:
+    def __init__(self, folder: Path, seconds: tuple[float, float]) -> None:
         self.reads: list[Figures] = []
-        self._meter = meter
         self._folder = folder
         self._after = [seconds[0], sum(seconds)]
 
@@ -202,7 +128,6 @@ class DriverWindow(Instrument):
                 "cpu": time.process_time(),
                 "loop": time.thread_time(),
                 "disk": sum(file.stat().st_size for file in self._folder.rglob("*") if file.is_file()),
-                **{name: self._meter.seconds[name] for name in PARTS},
             }
         )
         if len(self.reads) == len(self._after) and self._task is not None:
@@ -213,24 +138,22 @@ def run_case(case: DriverCase) -> Figures:
     """Return the figures of a case."""
     from dartsim.run.execute import execute
 
-    with TemporaryDirectory() as temporary, metered() as meter, ExitStack() as stack:
+    with TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        config = stack.enter_context(with_engines(configuration(case, folder), folder, case.reply_seconds))
-        window, before = DriverWindow(meter, folder / "run", case.seconds), peak_mib()
-        counts = execute(config, folder / "run", [window])[1].recorder.counts
+        with with_engines(configuration(case, folder), folder, case.reply_seconds) as config:
+            window, before = DriverWindow(folder / "run", case.seconds), peak_mib()
+            counts = execute(config, folder / "run", [window])[1].recorder.counts
     first, last = window.reads
     found = {name: last[name] - first[name] for name in first}
     turns = found["turns"]
     if not turns:
         raise ConfigError(f"no turn was answered within {case.seconds[1]:g} s; the machine is too busy to measure it")
-    milliseconds = {f"{name}_ms": round(1e3 * found[name] / turns, 2) for name in ("cpu", "loop", *PARTS)}
     return {
-        "desktops": case.desktops,
+        "num_envs": case.desktops,
         "engines": case.engines,
         "turns": turns,
         "turns_per_minute": round(60.0 * turns / found["seconds"], 1),
-        **milliseconds,
-        "rest_ms": round(milliseconds["cpu_ms"] - sum(milliseconds[f"{name}_ms"] for name in PARTS), 2),
+        **{f"{name}_ms": round(1e3 * found[name] / turns, 2) for name in ("cpu", "loop")},
         "peak_mib": round(peak_mib()),
         "before_mib": round(before),
         "store_kb_per_turn": round(last["disk"] / last["turns"] / 1e3, 1),
@@ -243,56 +166,14 @@ def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
 
 
-def learner_case(case: DriverCase) -> Figures:
-    """Return what reading a batch and writing it for the ranks costs, a turn."""
-    from dartsim.config.sections.trainer import ADVANTAGE
-    from dartsim.core.png import Screenshot
-    from dartsim.real.learners.fsdp.files import write_turns
-    from dartsim.real.learners.turn_data import read_turns
-    from dartsim.real.rehearsal.model import replies
-    from dartsim.real.rehearsal.screens import Screens
-    from dartsim.real.vlm import build
-    from dartsim.real.vlm.plan import vlm_config
-
-    with TemporaryDirectory() as temporary:
-        config = configuration(case, Path(temporary))
-        vlm, screens, task = build(vlm_config(config)), Screens(), Task("task", "Open the file.")
-        tokens = np.asarray(replies(vlm, config)[-1])
-        text, scores = vlm.vocabulary.decode(tokens.tolist()), np.full(len(tokens), -0.5, np.float32)
-        reply = Reply(text, 0, 0, 0, 1, len(tokens), tokens, scores, -scores)
-
-        def trajectory(number: int) -> Trajectory:
-            shown = (Screenshot(screens.png(TURNS * number + turn)) for turn in range(TURNS))
-            turns = tuple(Turn(Observation(screenshot, task.instruction), reply) for screenshot in shown)
-            attempt = Attempt(number, task, 0, number, number, TURNS, 0)
-            return Trajectory(attempt, turns, Ending.TURN_LIMIT, float(number % 2), None, 0.0, 1.0)
-
-        batch = Batch(1, 0, (Group(0, task, tuple(map(trajectory, range(case.trajectories))), 0.0),))
-        cpu, before = time.process_time(), peak_mib()
-        data = read_turns(batch, vlm, ADVANTAGE())
-        read, read_mib = time.process_time() - cpu, peak_mib() - before
-        cpu = time.process_time()
-        write_turns(data, Path(temporary) / "turns")
-        write = time.process_time() - cpu
-    turns = len(data.examples)
-    return {
-        "turns": turns,
-        "read_ms": round(1e3 * read / turns, 2),
-        "read_mib": round(read_mib / turns, 2),
-        "write_ms": round(1e3 * write / turns, 2),
-    }
-
-
 def measure(options: Options) -> Figures:
     """Measure each number of desktops in a process of its own, so that its peak of memory is its own."""
     from dartsim.real.rehearsal.screens import Screens
 
-    seconds, trajectories = SECONDS, LEARNER_TRAJECTORIES
-    if options.quick:
-        seconds, trajectories = QUICK_SECONDS, QUICK_TRAJECTORIES
+    seconds = QUICK_SECONDS if options.quick else SECONDS
     rows: list[Figures] = []
     load_average = os.getloadavg()[0]
-    cases = [DriverCase(desktops, engines, seconds, trajectories) for desktops, engines in DESKTOPS.items()]
+    cases = [DriverCase(desktops, engines, seconds) for desktops, engines in DESKTOPS.items()]
     for case in cases:
         found = [alone(run_case, replace(case, seed=seed)) for seed in range(options.seeds)]
         rows.append(sorted(found, key=lambda row: row["turns_per_minute"])[len(found) // 2])
@@ -300,10 +181,6 @@ def measure(options: Options) -> Figures:
     sizes = [len(Screens().png(number)) for number in range(20)]
     return {
         "rows": rows,
-        "learner": alone(learner_case, cases[0]),
-        "router_cpu_ms_at_112_pixels": router_figure(),
-        "wanted": {"turns_per_minute": TARGET},
-        "not_met": [row["desktops"] for row in rows if row["turns_per_minute"] < TARGET],
         "screen_kb": round(min(sizes) / 1e3),
         "load_average": load_average,
         "config": {"turns": TURNS, "seconds": list(seconds), "cores": os.cpu_count(), "quick": options.quick},
@@ -316,40 +193,10 @@ def alone(function: Callable[[DriverCase], Figures], case: DriverCase) -> Figure
         return pool.submit(function, case).result()
 
 
-def router_figure() -> float | None:
-    """Return the recorded CPU of a request at 112 pixels with 256 at once, ms."""
-    path = RECORDED / "router.json"
-    rows: Sequence[Figures] = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
-    return next((row["ours_cpu_ms"] for row in rows if row["live"] == 256), None)
-
-
-def driver_table(figures: Figures) -> str:
-    """Turns a minute, the driver's CPU a turn by part, and what else was measured."""
-    columns = {
-        "desktops": "{desktops}",
-        "turns a minute": "{turns_per_minute:,.0f}",
-        "CPU, ms a turn": "{cpu_ms:.1f}",
-        "loop": "{loop_ms:.1f}",
-        **{name: f"{{{name}_ms:.1f}}" for name in (*PARTS, "rest")},
-        "peak, MiB": "{peak_mib:,}",
-        "disk, KB a turn": "{store_kb_per_turn:,.0f}",
-    }
-    learner = figures["learner"]
-    missed = ", ".join(f"{number} desktops" for number in figures["not_met"]) or "nowhere"
-    about = (
-        f"{figures['config']['cores']} cores, shared with the stand-ins; screens of {figures['screen_kb']} KB. Below "
-        f"{figures['wanted']['turns_per_minute']:,.0f} turns a minute: {missed}. The way of a request alone, at 112 "
-        f"pixels: {figures['router_cpu_ms_at_112_pixels']} ms. A batch: {learner['read_ms']:.1f} ms and "
-        f"{learner['read_mib']:.1f} MiB a turn to read, {learner['write_ms']:.0f} ms to write it for the ranks. "
-        f"Recorded at commit {short_commit(figures)}, load {figures['load_average']:.1f}.\n"
-    )
-    return f"{table(*rows_of(columns, figures['rows']))}\n{about}"
-
-
 def driver_found(figures: Figures) -> str:
     """Say in one sentence what one process drives."""
     rates = ", ".join(
-        f"{row['turns_per_minute']:,.0f} turns a minute with {row['desktops']} desktops" for row in figures["rows"]
+        f"{row['turns_per_minute']:,.0f} turns a minute with {row['num_envs']} desktops" for row in figures["rows"]
     )
     last = figures["rows"][-1]
     return (
@@ -365,7 +212,7 @@ STUDY = Experiment(
     about=str(__doc__),
     measure=measure,
     seeds=1,
-    tables={"driver": driver_table, "driver-found": driver_found},
+    tables={"driver-found": driver_found},
 )
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from math import ceil
-from statistics import median
 
 from dartsim.fuzz import Chunk, Tally, run_case, search, shrink
 from dartsim.fuzz.runner import CaseResult
@@ -19,7 +18,7 @@ from dartsim.fuzz.space import DRAWN, known_presets, long_case
 from dartsim.lab.sweep import ArmRun
 from dartsim.real.machine import usable_cores
 from experiments.planted_bugs import MUTATIONS
-from experiments.study import Experiment, Figures, Options, Rows, rows_of, short_commit
+from experiments.study import Experiment, Figures, Options, short_commit
 
 FIND_SECONDS = 60.0
 """CPU time allowed to find one bug."""
@@ -167,23 +166,6 @@ def _told(failure: CaseResult) -> dict[str, str]:
     return {"text": failure.text, "token": failure.case.token()}
 
 
-def bug_rows(figures: Figures) -> Rows:
-    """Planted bugs: with how many seeds each was found, by which rule, and at what cost."""
-    columns = {
-        "planted bug": "{bug}",
-        "what is wrong": "{text}",
-        "found": "{found} of {of}",
-        "by": "{by}",
-        "runs": "{runs:g}",
-        "CPU s": "{cpu_seconds:.2f}",
-    }
-    rows = []
-    for bug in figures["bugs"]:
-        middle = {name: median(bug[name]) for name in ("runs", "cpu_seconds")}
-        rows.append({**bug, "of": len(bug["runs"]), "by": ", ".join(bug["rules"]), **middle})
-    return rows_of(columns, rows)
-
-
 def provenance(figures: Figures) -> str:
     """What was searched in all, how fast, and where."""
     speed = figures["speed"]
@@ -202,7 +184,7 @@ STUDY = Experiment(
     name="fuzz_power",
     about=str(__doc__),
     measure=measure,
-    tables={"fuzz-bugs": bug_rows, "fuzz-provenance": provenance},
+    tables={"fuzz-provenance": provenance},
 )
 
 if __name__ == "__main__":

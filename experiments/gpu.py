@@ -9,7 +9,7 @@ rank, ``VllmWorker`` over a ``LocalEngine``.
 
 - *parity*: one step of one rank on the GPU, in float32 and in bfloat16, against float32 on the processor;
 - *speed*: bfloat16 with checkpointing, a model of about 2 G weights and 1080p screenshots; MFU counts 6 operations a
-  weight and token, computing again not counted; memory beside the estimate of ``--dry-run``;
+  weight and token, computing again not counted; memory beside the estimate of ``dartsim check``;
 - *engine*: vLLM beside it on the same GPU, weights by files, without NCCL.
 """
 

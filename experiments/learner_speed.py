@@ -99,31 +99,6 @@ def speeds(figures: Figures, variant: str, **wanted: Any) -> Iterator[tuple[Figu
             yield row, ours["turns_per_second"] / row["turns_per_second"], memory
 
 
-def multi_turn_table(figures: Figures) -> Rows:
-    """Several turns in one sequence beside each variant, in every case."""
-    columns = {
-        "packed turns beside": "{beside}",
-        "images, turns": "{images} / {turns}",
-        "model, ranks": "{model}, {ranks}",
-        "tokens of a micro-batch": "{max_tokens:,}",
-        "selected": "{selected:.0%}",
-        "times as fast": "{speed:.2f}",
-        "target": "{target:.1f}",
-        "memory": "{memory:.2f}",
-    }
-    entries = [
-        {**row, "beside": words, "speed": speed, "memory": memory, "target": target_of(row)}
-        for variant, words in AGAINST.items()
-        for row, speed, memory in speeds(figures, variant)
-    ]
-    return rows_of(columns, entries)
-
-
-def target_of(row: Figures) -> float | None:
-    """Return the wanted speed over a row's variant; none with long micro-batches, which share screenshots."""
-    return None if row["max_tokens"] == SHARING else TARGETS.get((row["variant"], row["images"]))
-
-
 def operations_table(figures: Figures) -> Rows:
     """Counted operations beside measured CPU time."""
     columns = {
@@ -197,7 +172,6 @@ STUDY = Experiment(
     seeds=1,
     tables={
         "learner-speed": summary,
-        "learner-turns": multi_turn_table,
         "operation-ratios": operations_table,
     },
     pictures={

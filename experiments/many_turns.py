@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -30,59 +29,13 @@ from dartsim.observe.timings import read_timings
 from dartsim.real.scratch import scratch_folder
 from dartsim.rollout.history import num_images
 from dartsim.run.resume_point import METRICS
-from experiments.real_loop import mean_checks, require_vllm, run_seed, timed, twin_rows, worst_error
+from experiments.real_loop import config, mean_checks, require_vllm, run_seed, sizes, worst_error
 from experiments.study import Experiment, Figures, Options, short_commit
 
-MINUTES, QUICK_MINUTES = 10.0, 0.8
 BY_CHANCE = 0.5
 """Share of the teacher's clicks that are drawn by chance."""
 PRESENT_STEPS, STEPS, ERRING_STEPS = 150, 80, 30
 """Supervised steps of the base model: on single screenshots, with history, and after the teacher that errs."""
-
-SETTINGS = (
-    "backend.desktops=desktop",
-    "backend.workers=vllm",
-    "tasks.desktop=pages",
-    "tasks.count=16",
-    "tasks.held_out=64",
-    "desktop.width=192",
-    "desktop.height=192",
-    "policy.screen=96",
-    "policy.grammar=clicks_and_done",
-    "policy.max_images=4",
-    "policy.images_after_cut=2",
-    "policy.max_texts=9",
-    "rollout.num_envs=8",
-    "rollout.warm_envs=2",
-    "rollout.num_workers=2",
-    "rollout.max_turns=9",
-    "rollout.routing.rule=session_affine",
-    "curation.attempts.threshold=0.6",
-    "curation.attempts.min_group_size=4",
-    "curation.batch.min_groups=2",
-    "curation.batch.max_groups=2",
-    "curation.selection.rule=high_entropy",
-    "trainer.optimizer.learning_rate=3e-4",
-    "trainer.optimizer.minibatches=2",
-    "trainer.optimizer.epochs=2",
-    "vllm.max_model_len=512",
-)
-"""Over the preset ``desktop``, which has the other three parts of the curation."""
-QUICK = (
-    "tasks.held_out=4",
-    "curation.attempts.group_size=4",
-    "curation.batch.min_groups=1",
-    "curation.batch.max_groups=1",
-    "curation.groups.drop_all_failed=false",
-    "curation.groups.drop_solved=false",
-    "rollout.num_workers=1",
-)
-
-
-def config(seed: int, *, quick: bool, minutes: float | None = None) -> Config:
-    """Return the real run's configuration; its model is set once there is one."""
-    changes = [*SETTINGS, *(QUICK if quick else ())]
-    return timed("desktop", changes, seed=seed, minutes=minutes or (QUICK_MINUTES if quick else MINUTES))
 
 
 def make_base(settings: Config, folder: Path, *, quick: bool = False) -> Path:
@@ -162,26 +115,16 @@ def activity(settings: Config, path: Path) -> Figures:
         for entry in attempts
         for turn in range(entry["turns"])
     ]
-    sizes: defaultdict[int, int] = defaultdict(int)
-    for entry in attempts:
-        sizes[entry["group"]] += 1
     updates = [record.metrics for record in read_updates(path / METRICS, last=run.summary["total_updates"])]
     return {
         "attempts": len(attempts),
         "turns_per_attempt": fmean(entry["turns"] for entry in attempts),
         "images_per_prompt": fmean(images),
         "images_max": max(images),
-        "attempts_per_group": fmean(sizes.values()),
-        "stored_successes_trained": run.summary["pool"]["trained"],
         "prefix_hit_share": run.summary["prefix_hit_share"],
         "computed_tokens": sum(metrics["learner/computed_tokens"] for metrics in updates),
         "turn_tokens": sum(metrics["learner/turn_tokens"] for metrics in updates),
         "mismatch_mean": fmean(metrics["learner/mismatch_mean"] for metrics in updates),
-        "mismatch_max": max(metrics["learner/mismatch_max"] for metrics in updates),
-        "masked_share": fmean(metrics["objective/masked_share"] for metrics in updates),
-        "clipped_share": fmean(
-            metrics["objective/clipped_low_share"] + metrics["objective/clipped_high_share"] for metrics in updates
-        ),
         "endings": run.summary["endings"],
         "pool": run.summary["pool"],
     }
@@ -191,7 +134,8 @@ def measure(options: Options) -> Figures:
     """Measure all seeds, one after the other: a real run needs the machine for itself."""
     require_vllm()
     own, load_average = options.own, os.getloadavg()[0]
-    configs = [config(seed, quick=options.quick, minutes=own.minutes) for seed in range(options.seeds)]
+    length = {"quick": options.quick, "minutes": own.minutes}
+    configs = [config("many_turns", seed, **length) for seed in range(options.seeds)]
     before: dict[str, float] = {}
     after: dict[str, float] = {}
     runs: list[Figures] = []
@@ -219,21 +163,14 @@ def measure(options: Options) -> Figures:
         **{name: sum(run[name] for run in runs) for name in SUMMED},
         "images_max": max(run["images_max"] for run in runs),
         **as_json(mean_checks(runs)),
-        "engines": configs[0].rollout.num_workers,
         "runs": runs,
         "load_average": round(load_average, 2),
-        "config": configs[0].model_dump(mode="json"),
+        "config": sizes(configs[0]),
     }
 
 
-AVERAGED = (
-    *("turns_per_attempt", "images_per_prompt", "attempts_per_group", "prefix_hit_share", "mismatch_mean"),
-    *("masked_share", "clipped_share", "sync_seconds_p50"),
-)
-SUMMED = (
-    *("attempts", "num_updates", "stored_successes_trained", "computed_tokens", "turn_tokens"),
-    *("failed_requests", "lost_requests"),
-)
+AVERAGED = ("turns_per_attempt", "images_per_prompt", "prefix_hit_share", "mismatch_mean", "sync_seconds_p50")
+SUMMED = ("attempts", "num_updates", "computed_tokens", "turn_tokens", "failed_requests", "lost_requests")
 
 
 def with_model(settings: Config, folder: Path) -> Config:
@@ -246,9 +183,9 @@ def found(figures: Figures) -> str:
     name, error = worst_error(figures)
     settings, gained = figures["config"], figures["success_gain"]
     return (
-        f"{settings['rollout']['num_envs']} desktops of our image and {figures['engines']} vLLM engines, "
-        f"{60.0 * settings['run']['hours']:.3g} minutes, {figures['attempts']} attempts of "
-        f"{figures['turns_per_attempt']:.1f} turns, at most {settings['policy']['max_images']} screenshots a prompt "
+        f"{settings['num_envs']} desktops of our image and {settings['engines']} vLLM engines, "
+        f"{settings['minutes']:.3g} minutes, {figures['attempts']} attempts of "
+        f"{figures['turns_per_attempt']:.1f} turns, at most {settings['max_images']} screenshots a prompt "
         f"({figures['images_per_prompt']:.1f} on average): largest error of a figure {abs(error):.1%} ({name}); "
         f"success on {figures['held_out_tasks']} held-out tasks {figures['success_rate_first']:.0%} → "
         f"{figures['success_rate_last']:.0%} ({100 * gained['mean']:+.0f} ± {100 * (gained['half_width'] or 0.0):.0f} "
@@ -269,7 +206,7 @@ STUDY = Experiment(
     about=str(__doc__),
     measure=measure,
     seeds=1,
-    tables={"many-turns": twin_rows, "many-turns-found": found},
+    tables={"many-turns-found": found},
     add_arguments=add_arguments,
 )
 

@@ -14,9 +14,8 @@ import importlib
 import re
 from pathlib import Path
 
-from experiments.arms import STUDIES as ALONE
 from experiments.reference import TABLES
-from experiments.study import Experiment, refusals_told
+from experiments.study import Experiment, exit_on_refusal
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -40,9 +39,9 @@ def marks() -> dict[str, Experiment]:
         ValueError: If two studies have a table or a picture of the same name.
     """
     found: dict[str, Experiment] = {}
-    modules = [vars(importlib.import_module(f"experiments.{name}")) for name in STUDIES]
-    for studies in (*modules, ALONE):
-        for study in (value for value in studies.values() if isinstance(value, Experiment)):
+    for name in STUDIES:
+        module = importlib.import_module(f"experiments.{name}")
+        for study in (value for value in vars(module).values() if isinstance(value, Experiment)):
             if both := found.keys() & study.marks:
                 raise ValueError(f"more than one study has a table or picture named {', '.join(sorted(both))}")
             found |= dict.fromkeys(study.marks, study)
@@ -82,7 +81,7 @@ def main() -> None:
     argparse.ArgumentParser(prog="python -m experiments.pages", description=str(__doc__).splitlines()[0]).parse_args()
     for page in pages():
         page.write_text(rendered(page), encoding="utf-8")
-    with refusals_told():
+    with exit_on_refusal():
         for path, (study, name) in quoted_pictures().items():
             path.parent.mkdir(exist_ok=True)
             path.write_text(study.drawn(name), encoding="utf-8")

@@ -38,7 +38,6 @@ from dartsim.rollout.warm import LentDesktop, WarmProvider
 from dartsim.run import resume_point
 from dartsim.run.held_out_attempts import HeldOutAttempts
 from dartsim.store.sql import SqlStore
-from dartsim.store.transactions import Writer
 from dartsim.trainer import Trainer
 
 
@@ -258,20 +257,19 @@ def _(old: Any, self: SqlStore, batch: Any) -> None:
     """A batch is written as trained when it is taken, before its update is committed."""
     old(self, batch)
     attempts = [trajectory.attempt.id for trajectory in batch.trajectories]
-    self._pending.change(attempts, TrajectoryState.TRAINED, update=batch.update)
+    self._set(attempts, TrajectoryState.TRAINED, update=batch.update)
 
 
 @_planted("rows before state", SqlStore, "settle")
 def _(old: Any, self: SqlStore, source: Any, *, now: bool = False) -> None:
     """Rows are written first, and the scheduler's state in another transaction after them."""
-    if not self._suspended and (now or self._due or self._each):
-        due = self._due
-        self.flush()
-        self._due = due
+    if not self._suspended and (now or self._due or self._changes >= self._max_changes):
+        self._commit()
+        self._due = True
     old(self, source, now=now)
 
 
-@_planted("late state", SqlStore, "_keep_documents")
+@_planted("late state", SqlStore, "_save_documents")
 def _(old: Any, self: SqlStore, documents: Any) -> None:
     """The scheduler's state that is written is that of the transaction before."""
     if "scheduler" in documents:
@@ -280,13 +278,13 @@ def _(old: Any, self: SqlStore, documents: Any) -> None:
     old(self, documents)
 
 
-@_planted("forgotten transaction", Writer, "write")
-def _(old: Any, self: Writer, steps: Any) -> None:
+@_planted("forgotten transaction", SqlStore, "_commit")
+def _(old: Any, self: SqlStore) -> None:
     """A transaction that the database refused is forgotten."""
     try:
-        old(self, steps)
+        old(self)
     except StoreFault:
-        self._line.clear()
+        self._suspended = False
 
 
 @_planted("forgotten attempts", DataManager, "_interrupt")

@@ -1,7 +1,6 @@
 """The whole loop for real, then the same configuration in virtual time: what it learned, and how well it is predicted.
 
 python -m experiments.real_loop                      two vLLM engines on CPU, 5 minutes; needs DARTSIM_VLLM_PYTHON
-python -m experiments.real_loop --engines 1          one engine
 python -m experiments.real_loop --backend mock       the mock desktop by the machine's clock, a local worker, 6 minutes
 python -m experiments.real_loop --backend desktop    8 real containers, a local worker, 15 minutes; needs Docker
 python -m experiments.real_loop --quick              the same keys in a minute
@@ -29,54 +28,20 @@ from dartsim.lab.measure import measure as measured_by
 from dartsim.lab.virtual import COMPARED, TwinCheck, as_json, compare, twin
 from dartsim.observe.timings import TIMINGS, read_timings
 from dartsim.run.execute import execute
-from experiments.study import Experiment, Figures, Options, Rows, rows_of, short_commit, table
+from experiments.arms import declared
+from experiments.study import Experiment, Figures, Options, short_commit
 
-MINUTES = {"vllm": 5.0, "mock": 6.0, "desktop": 15.0}
-QUICK_MINUTES = {"vllm": 0.2, "mock": 0.2, "desktop": 0.6}
-ENGINES, QUICK_ENGINES = 2, 1
-DESKTOPS = 8
-"""Real containers, unless ``--num-envs`` says otherwise."""
-BACKENDS: Mapping[str, tuple[str, ...]] = {
-    "vllm": (
-        "backend.desktops=mock",
-        "backend.workers=vllm",
-        "rollout.sync.mode=keep",
-        "rollout.sync.workers_at_a_time=1",
-        "curation.store=sqlite",
-        "vllm.max_model_len=512",
-    ),
-    "mock": ("backend.desktops=mock", "backend.workers=local"),
-    "desktop": ("backend.desktops=desktop", "backend.workers=local"),
-}
-QUICK: Mapping[str, tuple[str, ...]] = {
-    "vllm": ("curation.batch.min_groups=4", "curation.batch.max_groups=4", "tasks.held_out=16"),
-    "mock": ("curation.batch.min_groups=2", "curation.batch.max_groups=2", "tasks.held_out=16"),
-    "desktop": (
-        "curation.batch.min_groups=1",
-        "curation.batch.max_groups=1",
-        "curation.groups.drop_all_failed=false",
-    ),
-}
-"""Batches that fill in time, and short evaluations before and after the run."""
+BACKENDS = ("desktop", "mock", "vllm")
 
 
-def config(backend: str, seed: int, *, quick: bool, minutes: float | None = None, size: int | None = None) -> Config:
-    """Return the real run's configuration; it ends by time alone, so that the twin can last as long."""
-    if backend == "vllm":
-        sizes = [f"rollout.num_workers={size or (QUICK_ENGINES if quick else ENGINES)}"]
-    else:
-        size = DESKTOPS if size is None and backend == "desktop" else size
-        sizes = [] if size is None else [f"rollout.num_envs={size}"]
-    changes = [*BACKENDS[backend], *sizes, *(QUICK[backend] if quick else ())]
-    length = minutes or (QUICK_MINUTES if quick else MINUTES)[backend]
-    return timed("desktop" if backend == "desktop" else "tiny", changes, seed=seed, minutes=length)
-
-
-def timed(preset: str, changes: Sequence[str], *, seed: int, minutes: float) -> Config:
-    """Return a configuration with a learner in this process, of a run that lasts so many minutes."""
-    ends = (f"run.hours={minutes / 60.0}", f"run.seed={seed}", "run.updates=none", "run.target_success=none")
-    own = ("backend.learner=local", *ends, "recorder.max_segments=0")
-    return load(preset_name=preset, overrides=[*own, *changes])
+def config(run: str, seed: int, *, quick: bool, minutes: float | None = None, changes: Sequence[str] = ()) -> Config:
+    """Return the configuration of a real run; it ends by time alone, so that the twin can last as long."""
+    own = declared()["real"][run]
+    length = minutes or own["quick_minutes" if quick else "minutes"]
+    ends = (f"run.hours={length / 60.0}", f"run.seed={seed}", "run.updates=none", "run.target_success=none")
+    shorter = own["quick_changes"] if quick else ()
+    settings = ("backend.learner=local", *ends, "recorder.max_segments=0", *own["changes"], *shorter, *changes)
+    return load(preset_name=own["preset"], overrides=settings)
 
 
 def run_seed(real: Config, out: Path | None = None) -> Figures:
@@ -120,10 +85,8 @@ def measure(options: Options) -> Figures:
     own = options.own
     if own.backend == "vllm":
         require_vllm()
-    size = own.engines if own.backend == "vllm" else own.num_envs
-    configs = [
-        config(own.backend, seed, quick=options.quick, minutes=own.minutes, size=size) for seed in range(options.seeds)
-    ]
+    settings = {"quick": options.quick, "minutes": own.minutes, "changes": own.set}
+    configs = [config(own.backend, seed, **settings) for seed in range(options.seeds)]
     load_average = os.getloadavg()[0]
     runs: list[Figures] = []
     for seed, real in enumerate(configs):
@@ -134,10 +97,19 @@ def measure(options: Options) -> Figures:
         **{name: mean(run[name] for run in runs) for name in AVERAGED},
         **{name: sum(run[name] for run in runs) for name in SUMMED},
         **as_json(mean_checks(runs)),
-        "engines": configs[0].rollout.num_workers,
         "runs": runs,
         "load_average": round(load_average, 2),
-        "config": configs[0].model_dump(mode="json"),
+        "config": sizes(configs[0]),
+    }
+
+
+def sizes(real: Config) -> Figures:
+    """Return what is told of a real run's configuration."""
+    return {
+        "minutes": 60.0 * real.run.hours,
+        "num_envs": real.rollout.num_envs,
+        "engines": real.rollout.num_workers,
+        "max_images": real.policy.max_images,
     }
 
 
@@ -170,43 +142,6 @@ def mean_checks(runs: Sequence[Figures]) -> list[TwinCheck]:
     return [TwinCheck(name, average("measured", name), average("predicted", name)) for name in COMPARED]
 
 
-def twin_rows(figures: Figures) -> Rows:
-    """A real run, measured and predicted."""
-    columns = {
-        "figure": "{name}",
-        "measured": "{measured:.4g}",
-        "predicted": "{predicted:.4g}",
-        "error": "{relative_error:+.1%}",
-    }
-    kinds = ("measured", "predicted", "relative_error")
-    return rows_of(
-        columns,
-        (
-            {"name": name.replace("_", " "), **{kind: figures[kind][name] for kind in kinds}}
-            for name in figures["measured"]
-        ),
-    )
-
-
-def loop_table(figures: Figures) -> str:
-    """The whole loop for real, measured and predicted, and what it learned and lost."""
-    minutes, recorded = 60.0 * figures["config"]["run"]["hours"], f"Recorded at commit {short_commit(figures)}, load"
-    if figures.get("backend", "vllm") == "vllm":
-        about = (
-            f"Engines: {figures['engines']}; {minutes:.3g} minutes, seeds {', '.join(map(str, figures['seeds']))}: "
-            f"success on held-out tasks {figures['success_rate_first']:.1%} → {figures['success_rate_last']:.1%}; "
-            f"{figures['failed_requests']} requests failed and were retried, {figures['lost_requests']} were lost; a "
-            f"weight sync took {figures['sync_seconds_p50']:.2f} s (median). {recorded} "
-            f"{figures['load_average']:.1f}.\n"
-        )
-    else:
-        about = (
-            f"{figures['config']['rollout']['num_envs']} desktops, {minutes:.3g} minutes, "
-            f"{figures['runs'][0]['num_updates']} updates. {recorded} {figures['load_average']:.1f} at its start.\n"
-        )
-    return f"{table(*twin_rows(figures))}\n{about}"
-
-
 def worst_error(figures: Figures) -> tuple[str, float]:
     """Return the figure that was predicted worst, and its relative error."""
     name, error = max(figures["relative_error"].items(), key=lambda item: abs(item[1] or 0.0))
@@ -216,24 +151,24 @@ def worst_error(figures: Figures) -> tuple[str, float]:
 def loop_found(figures: Figures) -> str:
     """Say in one sentence how well a real run was predicted."""
     name, error = worst_error(figures)
-    minutes = f"{60.0 * figures['config']['run']['hours']:.3g} minutes"
+    sizes = figures["config"]
+    minutes = f"{sizes['minutes']:.3g} minutes"
     worst = f"largest error of a figure {abs(error):.1%} ({name})"
-    if figures.get("backend", "vllm") == "vllm":
-        run = f"Mock desktops and {figures['engines']} vLLM engines, {minutes}"
+    if figures["backend"] == "vllm":
+        run = f"Mock desktops and {sizes['engines']} vLLM engines, {minutes}"
         more = (
             f"; success on held-out tasks {figures['success_rate_first']:.1%} → {figures['success_rate_last']:.1%}, "
             f"{figures['lost_requests']} requests lost, a weight sync {figures['sync_seconds_p50']:.2f} s (median)"
         )
     else:
-        run, more = f"{figures['config']['rollout']['num_envs']} desktops of our image, {minutes}", ""
+        run, more = f"{sizes['num_envs']} desktops of our image, {minutes}", ""
     return f"{run}: {worst}{more}. Recorded at commit {short_commit(figures)}.\n"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the study's own options."""
-    parser.add_argument("--backend", choices=sorted(BACKENDS), default="vllm", help="default: vllm")
-    parser.add_argument("--engines", type=int, choices=range(1, 9), metavar="N", help="vLLM engines")
-    parser.add_argument("--num-envs", type=int, metavar="N", help="desktops, with --backend mock or desktop")
+    parser.add_argument("--backend", choices=BACKENDS, default="vllm", help="default: vllm")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the run")
     parser.add_argument("--minutes", type=float, help="length of the real run")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep the run directories of both runs")
 
@@ -243,7 +178,7 @@ STUDY = Experiment(
     about=str(__doc__),
     measure=measure,
     seeds=1,
-    tables={"real-loop": loop_table, "real-loop-found": loop_found},
+    tables={"real-loop-found": loop_found},
     add_arguments=add_arguments,
     record_as=lambda own: "real_loop" if own.backend == "vllm" else f"real_loop_{own.backend}",
 )

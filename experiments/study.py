@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
 from string import Formatter
@@ -136,7 +135,7 @@ class Experiment:
             record=arguments.record,
             own=arguments,
         )
-        with refusals_told():
+        with exit_on_refusal():
             figures = self.measure(options)
         written = {**figures, "seeds": list(range(options.seeds)), **provenance()}
         self.show(written, options.console)
@@ -185,7 +184,7 @@ class Experiment:
         return f"![{self.pictures[name].shows}]({folder}/{name}.svg)\n"
 
     def drawn(self, name: str) -> str:
-        """Return a picture of the recorded figures as SVG; its last line says of which figures, and what drew it.
+        """Return a picture of the recorded figures as SVG; its last line says what drew it.
 
         Raises:
             FileNotFoundError: If none were recorded.
@@ -194,7 +193,7 @@ class Experiment:
         import matplotlib
 
         svg = self.pictures[name].draw(*map(recorded, self.sources(name)))
-        return f"{svg}{self.drawn_of(name)}<!-- matplotlib {matplotlib.__version__} -->\n"
+        return f"{svg}<!-- matplotlib {matplotlib.__version__} -->\n"
 
     def sources(self, name: str) -> tuple[str, ...]:
         """Return the names of the recorded files that a picture shows."""
@@ -203,12 +202,6 @@ class Experiment:
     def is_recorded(self, name: str) -> bool:
         """Return whether all figures that a picture shows are recorded."""
         return all((RECORDED / f"{source}.json").is_file() for source in self.sources(name))
-
-    def drawn_of(self, name: str) -> str:
-        """Return the comment that tells a picture of other recorded figures apart."""
-        texts = {source: json.dumps(recorded(source), sort_keys=True) for source in self.sources(name)}
-        digests = ", ".join(f"{source}.json {sha256(text.encode()).hexdigest()[:16]}" for source, text in texts.items())
-        return f"<!-- {digests} -->\n"
 
 
 def markdown(content: Rows | str) -> str:
@@ -279,8 +272,8 @@ HALF_INTERVAL = "± is half the 95 % confidence interval over seeds"
 
 
 @contextmanager
-def refusals_told() -> Iterator[None]:
-    """Print why a request is refused, such as a missing package and how to install it, and exit with status 2."""
+def exit_on_refusal() -> Iterator[None]:
+    """Exit with status 2 on a refusal, such as a missing package; print its reason and how to install it."""
     try:
         yield
     except ConfigError as refused:

@@ -12,7 +12,7 @@ from dartsim.observe.recorder import Recorder
 from dartsim.observe.states import POPULATIONS
 from dartsim.observe.timeline import recorded_window
 from experiments.charts import figure_as_svg
-from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, rows_of
+from experiments.study import Experiment, Figures, Options, StudyPicture
 
 PRESETS = {"coupled": "Coupled", "dart-measured": "Decoupled (DART)"}
 HOURS, SHOWN_FROM, SHOWN_MINUTES = 8.0, 240, 120
@@ -61,19 +61,6 @@ def working_shares(recorder: Recorder, start: int, minutes: int) -> dict[str, li
     return found
 
 
-def rates(figures: Figures) -> Rows:
-    """Trained turns and mean shares of both."""
-    columns = {"": "{name}", "trained turns/min": "{trained_turns_per_minute:.1f}"}
-    columns |= {f"{name} at work, %": f"{{{name}:.0p}}" for name in POPULATIONS}
-    return rows_of(
-        columns,
-        (
-            {"name": PRESETS[preset], **run, **{name: _mean(shares) for name, shares in run["working_shares"].items()}}
-            for preset, run in figures["runs"].items()
-        ),
-    )
-
-
 def _mean(shares: list[float]) -> float:
     return sum(shares) / len(shares)
 
@@ -106,7 +93,6 @@ STUDY = Experiment(
     name="timelines",
     about=str(__doc__),
     measure=measure,
-    tables={"at-work": rates},
     pictures={
         "overview": StudyPicture(
             "Share of desktops, engines and trainer at work over two hours, coupled and decoupled", overview

@@ -116,7 +116,7 @@ class _Writer:
         return row
 
     def _screen(self, pixels: Any) -> str:
-        name = self.blobs.put(pixels).name
+        name = self.blobs.put(pixels)
         self.screens.add(name)
         return name
 

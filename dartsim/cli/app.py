@@ -16,22 +16,19 @@ from typing import Annotated
 import typer
 
 from dartsim.cli import (
+    check,
+    cluster,
     compare,
-    config_commands,
+    config_command,
     desktop,
     desktop_tasks,
-    doctor,
     eval,
+    evaluator,
     fuzz,
-    import_latencies,
-    measure,
-    new,
-    osworld,
     plan,
-    rehearse,
     run,
     show,
-    task_files,
+    task_lists,
     tune,
 )
 from dartsim.cli.command_group import RootCommandGroup
@@ -51,27 +48,20 @@ from dartsim.core.errors import ConfigError, DartsimError, PlugInFailed, TaskFil
 
 COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Run": {"run": run.run, "eval": eval.evaluate, "show": show.show},
-    "Tune a scheduler": {
-        "new": new.new,
-        "import-latencies": import_latencies.import_latencies,
-        "compare": compare.compare,
-        "tune": tune.tune,
-        "plan": plan.plan,
-    },
+    "Tune a scheduler": {"compare": compare.compare, "tune": tune.tune, "plan": plan.plan},
     "Test at scale": {"fuzz": fuzz.fuzz},
-    "Real desktops": {
-        "doctor": doctor.doctor,
-        "rehearse": rehearse.rehearse,
-        "measure": measure.measure,
+    "Set up": {
+        "check": check.check,
+        "cluster": cluster.cluster,
+        "config": config_command.config,
         "desktop": desktop.desktop_app,
-        "osworld": osworld.osworld_app,
     },
-    "Reference": {"presets": config_commands.presets, "config": config_commands.config_app},
 }
 """The commands by task, in the order of ``dartsim --help``: functions, whose docstrings are the help, and groups."""
 
 desktop.desktop_app.command("tasks")(desktop_tasks.tasks)
-osworld.osworld_app.command("fetch")(task_files.fetch)
+desktop.desktop_app.command("evaluator")(evaluator.evaluator)
+desktop.desktop_app.command("fetch")(task_lists.fetch)
 
 app = typer.Typer(
     name="dartsim",

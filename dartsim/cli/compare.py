@@ -96,7 +96,7 @@ class SchedulerColumn(NamedTuple):
 
 def compare(
     schedulers: Annotated[
-        list[str], typer.Argument(help="Presets (`dartsim presets`), or TOML files.", metavar="SCHEDULER")
+        list[str], typer.Argument(help="Presets (`dartsim config`), or TOML files.", metavar="SCHEDULER")
     ],
     on: OnOption = None,
     profile: ProfileOption = None,
@@ -337,8 +337,7 @@ def _refuse_without_engine(config: Config) -> None:
     local = all(host.url is None for host in config.desktop.hosts.values())
     if not config.backend.boots or not local:
         return
-    from dartsim.cli.doctor import check_engine
-    from dartsim.cli.service_checks import OK
+    from dartsim.cli.machine_checks import OK, check_engine
 
     engine = check_engine()
     if engine.state is not OK:

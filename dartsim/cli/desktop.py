@@ -1,4 +1,4 @@
-"""``dartsim desktop``: build our desktop image, start a desktop, remove containers of killed runs."""
+"""``dartsim desktop``: real desktops in containers, their tasks, and what scores those."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ from dartsim.core.install import install_command
 if TYPE_CHECKING:
     from dartsim.config.schema import DockerHostConfig
 
-desktop_app = typer.Typer(name="desktop", cls=CommandGroup, help="Real desktops in containers.", no_args_is_help=True)
+desktop_app = typer.Typer(
+    name="desktop",
+    cls=CommandGroup,
+    help="Real desktops in containers, their tasks and evaluator.",
+    no_args_is_help=True,
+)
 
 
 class ImageVariant(StrEnum):
@@ -39,7 +44,6 @@ VariantOption = Annotated[
         "virtual machine with one."
     ),
 ]
-Vm = Annotated[bool, typer.Option("--vm", help="Short for --variant vm.")]
 Host = Annotated[
     str | None, typer.Option(metavar="URL", help="Engine: unix://, tcp:// or ssh://; default: DOCKER_HOST or local.")
 ]
@@ -48,7 +52,6 @@ Host = Annotated[
 @desktop_app.command()
 def build(
     variant: VariantOption = ImageVariant.SKELETON,
-    vm: Vm = False,
     again: Annotated[bool, typer.Option("--again", help="Rebuild it even if it exists.")] = False,
     host: Host = None,
 ) -> None:
@@ -57,7 +60,7 @@ def build(
     Examples:
         dartsim desktop build
         dartsim desktop build --variant full
-        dartsim desktop build --vm
+        dartsim desktop build --variant vm
     """
     settings = engine_settings(host)
     from dartsim.real.desktop import build as build_image
@@ -65,7 +68,7 @@ def build(
     with errors.status("building"):
         name = asyncio.run(
             build_image(
-                "vm" if vm else variant.value,
+                variant.value,
                 settings,
                 again=again,
                 on_line=lambda line: errors.print(line),
@@ -77,7 +80,6 @@ def build(
 @desktop_app.command()
 def start(
     variant: VariantOption = ImageVariant.SKELETON,
-    vm: Vm = False,
     app: Annotated[str, typer.Option(help="A program to start in it, e.g. mousepad.")] = "",
     width: Annotated[int, typer.Option(min=96, help="Screen size, pixels.")] = 1920,
     height: Annotated[int, typer.Option(min=96, help="Screen size, pixels.")] = 1080,
@@ -107,7 +109,7 @@ def start(
     from dartsim.config.schema import DesktopConfig
     from dartsim.real.desktop import desktop_spec
 
-    desktop = DesktopConfig(variant="vm" if vm else variant.value, width=width, height=height)
+    desktop = DesktopConfig(variant=variant.value, width=width, height=height)
     spec = desktop_spec(desktop, app=app, vnc=vnc)
     with suppress(KeyboardInterrupt):
         asyncio.run(_start(settings, spec, (width, height), show, seconds, json_file))

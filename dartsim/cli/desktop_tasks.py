@@ -1,4 +1,4 @@
-"""``dartsim desktop tasks``: list the tasks of our desktop image, or check them on real desktops."""
+"""``dartsim desktop tasks``: list the tasks of our desktop image or of a folder, or check ours on real desktops."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.table import Table
 from dartsim.cli.console import errors, out, plain_table, write_json
 from dartsim.cli.desktop import Host, ImageVariant, VariantOption, engine_settings
 from dartsim.cli.options import Json
+from dartsim.cli.task_lists import show_list
 from dartsim.core.errors import ConfigError, EnvFault, ScoreUnavailable
 from dartsim.core.types import Task
 
@@ -38,7 +39,13 @@ class TaskCheckRow:
 
 
 def tasks(
-    names: Annotated[list[str] | None, typer.Argument(metavar="TASK", help="Ids; default: all.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TASK... | FOLDER]", help="Ids of our tasks, by default all; or a folder in OSWorld's layout."
+        ),
+    ] = None,
+    list_name: Annotated[str, typer.Option("--list", help="Name of the folder's list file.")] = "test_nogdrive",
     check: Annotated[
         bool, typer.Option("--check", help="On real desktops, run each oracle, and an attempt without actions.")
     ] = False,
@@ -52,15 +59,23 @@ def tasks(
     host: Host = None,
     json_file: Json = None,
 ) -> None:
-    """List the tasks of our desktop image, or check that its oracle solves each and doing nothing does not.
+    """List the tasks of our desktop image, check them, or show who can score the tasks of a folder.
 
-    Exit code 1 if a check fails.
+    --check solves each of our tasks with its oracle, and checks that doing nothing does not solve it. Of a folder in
+    OSWorld's layout it shows which tasks the built-in metrics can score, which need desktop-env, and which cannot be
+    scored or read.
+
+    Exit code 1 if a check fails, or no task of the folder can be read.
 
     Examples:
         dartsim desktop tasks
+        dartsim desktop tasks OSWorld/evaluation_examples --list test_all
         dartsim desktop tasks --check --at-once 4
         dartsim desktop tasks thunar-drag-file --gif pictures
     """
+    if names and len(names) == 1 and Path(names[0]).is_dir():
+        show_list(Path(names[0]), list_name, json_file)
+        return
     from dartsim.real.desktop.tasks.oracles import ORACLES
 
     if gif is not None and gif.exists() and not gif.is_dir():

@@ -40,7 +40,7 @@ def evaluate(
         Path | None,
         typer.Argument(metavar="RUN|CONFIG", help="A finished run's folder, whose model is taken; or a TOML file."),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim presets`.")] = None,
+    preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim config`.")] = None,
     model: Annotated[
         str | None, typer.Option(help="A model's folder; with --endpoint: the name that the endpoint gives it.")
     ] = None,

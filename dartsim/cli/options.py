@@ -66,12 +66,14 @@ FaultsOption = Annotated[
     typer.Option(
         "--faults",
         metavar="RATES",
-        help="Fault rates of the modeled cluster: none, calm, osworld, hostile; see `dartsim config faults`.",
+        help="Fault rates of the modeled cluster: none, calm, osworld, hostile; see `dartsim config --list faults`.",
     ),
 ]
 SchedulerArgument = Annotated[
     str | None,
-    typer.Argument(metavar="SCHEDULER", help="A preset (`dartsim presets`), or a TOML file (`dartsim config schema`)."),
+    typer.Argument(
+        metavar="SCHEDULER", help="A preset (`dartsim config`), or a TOML file (`dartsim config --list settings`)."
+    ),
 ]
 OnOption = Annotated[
     str | None,
@@ -79,7 +81,7 @@ OnOption = Annotated[
         "--on",
         metavar="CLUSTER",
         help="Cluster and tasks instead of the scheduler's own: dart, osworld, long-tail, skewed-hosts, laptop, math; "
-        "those of a preset; a TOML file (`dartsim new`); or a run's folder or profile.toml (`dartsim measure`). "
+        "those of a preset; a TOML file (`dartsim cluster`); or a run's folder or profile.toml (`dartsim cluster`). "
         "CLUSTER+TASKS takes the tasks of another, as cluster.toml+math.",
     ),
 ]
@@ -87,7 +89,7 @@ ProfileOption = Annotated[
     str | None,
     typer.Option(
         "--profile",
-        help="Desktops, or a whole cluster: a name (`dartsim config profiles`), a profile.toml that `dartsim measure` "
+        help="Desktops, or a whole cluster: a name (`dartsim config --list profiles`), a file that `dartsim cluster` "
         "wrote, or a run's folder.",
     ),
 ]
@@ -313,7 +315,7 @@ def load_config(
         else:
             raise ConfigError(
                 f"there is no profile, run or file {profile!r}; profiles: {', '.join(PROFILES)}; a run's folder, or a "
-                "profile.toml that `dartsim measure` wrote"
+                "profile.toml that `dartsim cluster` wrote"
             )
     if file is None and preset_name is None:
         preset_name = default

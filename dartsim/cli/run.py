@@ -52,10 +52,10 @@ def run(
         str | None,
         typer.Argument(
             metavar="CONFIG|RUN",
-            help="A preset (`dartsim presets`), a TOML file (`dartsim config schema`), or a run to resume.",
+            help="A preset (`dartsim config`), a TOML file (`dartsim config --list settings`), or a run to resume.",
         ),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim presets`.")] = None,
+    preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim config`.")] = None,
     on: OnOption = None,
     profile: ProfileOption = None,
     overrides: Overrides = None,
@@ -71,9 +71,6 @@ def run(
     ray: Ray = None,
     twin: Annotated[
         bool, typer.Option("--twin", help="The virtual twin of a real configuration: its rules on a modeled cluster.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show which processes and containers would start, and how.")
     ] = False,
     strict_alarms: Annotated[
         bool, typer.Option("--strict-alarms", help="Let an alarm end the run, with the alarm's exit code (10 to 19).")
@@ -99,13 +96,12 @@ def run(
         dartsim run runs/dart-seed0 --hours 48
         dartsim run areal-eta4 --on cluster.toml --hours 8
         dartsim run dart-measured --hours 48 --until-steady --precision 2%
-        dartsim config show --preset dart > my.toml
+        dartsim config dart > my.toml
         dartsim run my.toml --set rollout.num_envs=80 \
           --set cluster.engine.reload_seconds=20 --seed 3
         dartsim run --preset dart --faults osworld
         dartsim run --backend mock --hours 0.1
         dartsim run --backend gym --env my_package.desktop:MyDesktop
-        dartsim run --preset osworld-8gpu --dry-run
         dartsim run --preset osworld-8gpu --twin --hours 8
         dartsim run --preset coupled --json - | jq .env_utilization
     """
@@ -138,16 +134,6 @@ def run(
         from dartsim.lab.virtual import changed
 
         resolved = changed(resolved, steady)  # at last: the configuration of a twin may be that of a real run
-    if dry_run:
-        from dartsim.cli.dry_run import plan, show
-        from dartsim.config.secrets import hidden_tree
-
-        planned_run = hidden_tree(plan(resolved))
-        if json_file != "-":
-            show(planned_run, out)
-        if json_file is not None:
-            write_json(planned_run, json_file)
-        return
     if not resolved.backend.virtual:
         from dartsim.lab.estimate import estimate
         from dartsim.run.prepare import refuse_missing_packages

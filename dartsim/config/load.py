@@ -99,7 +99,7 @@ WORKLOAD = (
 """What a cluster and a workload are, of a whole configuration; the rest is its scheduler."""
 
 PROFILE = "profile.toml"
-"""File in a run directory that `dartsim measure` writes."""
+"""File in a run directory that `dartsim cluster` writes."""
 
 
 def workload(name: str) -> Tree:
@@ -134,7 +134,7 @@ def _workload(name: str) -> Tree:
         hint = did_you_mean(name, [*known, *_presets()])
         raise ConfigError(
             f"there is no workload {name!r}{hint}{' There' if hint else '; there'} are: {', '.join(known)}; a preset "
-            "(`dartsim presets`), a TOML file or the folder of a run are taken, too"
+            "(`dartsim config`), a TOML file or the folder of a run are taken, too"
         )
     if path.is_dir() and not is_preset:
         path = next((below(path, file) for file in (PROFILE, "config.toml") if (path / file).is_file()), path / PROFILE)
@@ -412,7 +412,7 @@ def read_tree(file: Path) -> Tree:
         tree = tomllib.loads(file.read_text("utf-8"))
     except FileNotFoundError:
         like = _nearest(str(file), _presets()) if file.suffix != ".toml" else ""
-        hint = like or "; `dartsim config show > my.toml` writes one to be edited"
+        hint = like or "; `dartsim config dart > my.toml` writes one to be edited"
         raise ConfigError(f"there is no configuration file {file}{hint}") from None
     except OSError as error:
         raise ConfigError(f"the configuration file {file} cannot be read: {error.strerror}") from None
@@ -599,7 +599,7 @@ def _wrong_values(error: ValidationError) -> list[str]:
         values[key] = NONE if item["input"] is None else item["input"]
         what = item["msg"].removeprefix("Input should be ")
         wanted.setdefault(key, []).append("a table" if item["type"] in ("model_type", "is_instance_of") else what)
-    # What each rule does is long; `dartsim config schema` tells it.
+    # What each rule does is long; `dartsim config --list settings` tells it.
     meanings = {setting.key: setting.meaning for setting in describe() if not setting.key.endswith(f".{TAG}")}
     return [
         f"  - {key} = {values[key]!r}: wanted {' or '.join(whats)}. {meanings.get(key, '')}".rstrip()

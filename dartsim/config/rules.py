@@ -10,7 +10,6 @@ from dartsim.config.secrets import secret_settings
 from dartsim.core.errors import ConfigError
 from dartsim.core.registry import ComponentSection
 from dartsim.core.section import Section
-from dartsim.store.backends import store_backend
 
 
 def component_rules(section: Section, path: tuple[str, ...] = ()) -> Iterator[str]:
@@ -37,10 +36,6 @@ def broken_rules(config: Config) -> Iterator[str]:
             f"curation.groups.min_size = {curation.groups.min_size} is more than the {smallest} attempts a "
             "task can get: such groups would always be dropped. Lower it, or raise curation.attempts."
         )
-    try:
-        store_backend(curation.store)
-    except ConfigError as error:
-        yield str(error)
     yield from publication_rules(config)
     bound = curation.staleness.max_staleness
     if bound is not None and curation.max_ahead is not None:
@@ -302,7 +297,7 @@ def refuse_secrets(tree: Mapping[str, Any]) -> None:
     if keys := secret_settings(tree):
         raise ConfigError(
             f"{', '.join(keys)} holds a password or a token, which would be written to config.toml and reports. Leave "
-            "it out; secrets come from the environment (PGPASSWORD, HF_TOKEN, VLLM_API_KEY)."
+            "it out; secrets come from the environment (HF_TOKEN, VLLM_API_KEY)."
         )
 
 

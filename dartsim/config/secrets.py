@@ -13,12 +13,10 @@ from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
 HIDDEN = "***"
-_NAME = re.compile(
-    r"(?i)(^|_|-)(token|password|sslpassword|passfile|passwd|pgpassword|secrets?|api[_-]?keys?|credentials?)($|_|-)"
-)
+_NAME = re.compile(r"(?i)(^|_|-)(token|password|passwd|secrets?|api[_-]?keys?|credentials?)($|_|-)")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"<>]+")
 _USER = re.compile(r"(?P<before>://[^/:@?]*:)(?P<password>.+)@")
-"""A password in a URL: up to the last ``@``, with whatever is in it, as a database's URL allows."""
+"""A password in a URL: up to the last ``@``, with whatever is in it."""
 _PORT = re.compile(r"://[^/:@?]*:\d{0,5}([^\w.@%~+-]|$)")
 """What follows the colon is a port, and an ``@`` after it is in the path."""
 _QUERY = re.compile(r"(?P<name>(?<=[?&;])[^=&;\s]+)=(?P<value>[^&;\s]*)")
@@ -26,13 +24,10 @@ _SHAPES = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|glpat-[A-Za-z0-9_-]{16,}|AKIA[A-Z0-9]{16})\b"
 )
 _ASSIGNED = re.compile(
-    r"(?i)(?P<name>\b[A-Za-z0-9_]*(?:_|\b)(?:token|(?:ssl)?password|passfile|secret|api[_-]?key)|--api-key|--token)"
+    r"(?i)(?P<name>\b[A-Za-z0-9_]*(?:_|\b)(?:token|password|secret|api[_-]?key)|--api-key|--token)"
     r"(?P<middle>\s*[=:]\s*|(?<=-key)\s+|(?<=--token)\s+)(?P<value>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s,;&'\"]+)"
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
-_PAIR = r"\w+\s*=\s*(?:'(?:[^'\\]|\\.)*'|[^\s']+)"
-_DSN = re.compile(rf"\s*{_PAIR}(?:\s+{_PAIR})*\s*")
-"""How libpq takes the parameters of a connection, instead of a URL."""
 _SHORTEST = 6
 """Shorter values may be ordinary words."""
 _given: set[str] = set()
@@ -46,7 +41,7 @@ def keep_secret(value: str) -> None:
 
 def is_secret_name(name: str) -> bool:
     """Whether a variable, a setting or a key of a URL's query of this name holds a secret."""
-    return bool(_NAME.search(unquote(name))) or name.upper() in ("HF_TOKEN", "PGPASSWORD")
+    return bool(_NAME.search(unquote(name)))
 
 
 def hidden(text: str) -> str:
@@ -63,16 +58,14 @@ def hidden(text: str) -> str:
 
 def _without_secrets(url: str) -> str:
     """Return a URL without its password, and without the secrets of its query."""
-    if url.startswith("postgres") or not _PORT.search(url):
+    if not _PORT.search(url):
         url = _USER.sub(rf"\g<before>{HIDDEN}@", url, count=1)
     return _QUERY.sub(lambda part: f"{part['name']}={HIDDEN}" if is_secret_name(part["name"]) else part[0], url)
 
 
 def has_secret(text: str) -> bool:
     """Whether a text holds a password in a URL, or a token of a known shape."""
-    if _SHAPES.search(text) or any(_without_secrets(url) != url for url in _URL.findall(text)):
-        return True
-    return bool(_DSN.fullmatch(text) and _ASSIGNED.search(text))
+    return bool(_SHAPES.search(text)) or any(_without_secrets(url) != url for url in _URL.findall(text))
 
 
 def hidden_tree(tree: Any) -> Any:

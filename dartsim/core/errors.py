@@ -16,7 +16,6 @@ DartsimError
 │   └── UpdateUncertain    it is unknown whether it happened; it is requested again with the same batch
 ├── StoreFault             the store could not keep or return something
 │   ├── StoreFull          no space is left: free some, then resume the run
-│   ├── TakenOver          another process opened the same run for writing
 │   ├── TornFile           a file on disk is not what was written
 │   └── TornRecord         a stored trajectory cannot be read back whole
 ├── PlugInFailed           the code of a plug-in raised an error, or a rule decided what cannot be done
@@ -38,7 +37,17 @@ MAX_CAUSE_CHARACTERS = 200
 
 
 class DartsimError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of every error this package raises on purpose.
+
+    Attributes:
+        problem: What was found and what was wanted.
+        fix: What to do about it, if that is known apart from the problem; part of the message too.
+    """
+
+    def __init__(self, problem: str = "", fix: str = "") -> None:
+        super().__init__(f"{problem}: {fix}" if fix else problem)
+        self.problem = problem
+        self.fix = fix
 
 
 def cause_of(fault: BaseException) -> str:
@@ -171,12 +180,6 @@ class StoreFull(StoreFault):
     """No room is left on the disk."""
 
     cause = "disk_full"
-
-
-class TakenOver(StoreFault):
-    """Another process writes to this run now, and this one no longer may."""
-
-    cause = "store_taken_over"
 
 
 class TornFile(StoreFault):

@@ -164,16 +164,6 @@ class Store(Protocol):
         ...
 
     @property
-    def num_bytes(self) -> int:
-        """Size of its turns and files on disk."""
-        ...
-
-    @property
-    def max_bytes(self) -> int | None:
-        """Their maximum size; None: no limit."""
-        ...
-
-    @property
     def prepare_files(self) -> Callable[[Any, str | None], None] | None:
         """Writes the files of a screenshot and an accessibility tree before ``record`` does, from any thread.
 
@@ -217,14 +207,14 @@ class Store(Protocol):
         ...
 
     def suspend(self) -> None:
-        """Keep everything so far, and nothing of what follows: the run will be resumed from here.
+        """Keep what is settled, and nothing of what follows: the run will be resumed from here.
 
         A store that is not resumable ignores it.
         """
         ...
 
     def close(self) -> None:
-        """Write what is pending and release the database. May be called twice."""
+        """Release the database; what is not settled is lost. May be called twice."""
         ...
 
     def save(self, documents: Mapping[str, Any]) -> None:

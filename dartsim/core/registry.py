@@ -58,7 +58,6 @@ PACKAGES: Mapping[str, str | None] = {
     "desktops": "dartsim.run.backends",
     "engine": "dartsim.run.backends",
     "learner": "dartsim.run.backends",
-    "store": "dartsim.store.backends",
     "policy": "dartsim.run.policies",
     "fault": None,
     "figure": None,
@@ -80,7 +79,6 @@ METHODS: Mapping[str, tuple[str, str]] = {
     "batch": ("BatchRule", "order"),
     "selection": ("TurnSelection", "select"),
     "advantage": ("AdvantageRule", "advantages"),
-    "store": ("StoreBackend", "open"),
     "policy": ("Policy", "act"),
     "figure": ("Figure", "value"),
 }

@@ -44,7 +44,7 @@ from dartsim.sim.perturb import PerturbedLoop
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.task_difficulties import TaskDifficulty
 from dartsim.store.memory import MemoryStore
-from dartsim.store.sql import SqlStore
+from dartsim.store.sql import MAX_CHANGES, SqlStore
 
 CHECK_SECONDS, LONG_CHECK_SECONDS = 8.0, 60.0
 """Virtual seconds between two complete checks; in a run of hours."""
@@ -138,7 +138,7 @@ class _CaseRun:
         if self.monitor is not None and self.monitor.violated is not None:
             raise self.monitor.violated
         if database is not None:
-            self.database_checks.check(database.engine)
+            self.database_checks.check(database)
             ended = ended and not database.dead
         return ended
 
@@ -168,9 +168,9 @@ class _CaseRun:
         database.begin(self.reports[-1].virtual_seconds if self.reports else 0.0)
         checks.recovering = True
         settings = self.settings
-        store = SqlStore(database.engine, durability=settings["durability"], keep=settings["keep"], settled=True)
+        store = SqlStore(database, max_changes=1 if settings["durability"] == "each" else MAX_CHANGES)
         resume_point = read_resume_point(store, None) if self.reports else None
-        past = checks.begin(database.engine, 0 if resume_point is None else resume_point.recovered.version)
+        past = checks.begin(database, 0 if resume_point is None else resume_point.recovered.version)
         if resume_point is None:
             store.clear()
         else:

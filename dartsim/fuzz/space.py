@@ -90,8 +90,8 @@ RULES: Mapping[str, Sequence[Choice]] = {
 }
 """Rules of other systems: routing, order of a batch, publication, and treatment of stale groups."""
 
-STORAGE: Mapping[str, Sequence[Choice]] = {"durability": ("batched", "each"), "keep": ("all", "live")}
-"""When a database writes, and which turns it keeps."""
+STORAGE: Mapping[str, Sequence[Choice]] = {"durability": ("batched", "each")}
+"""When a database writes."""
 
 REVERT: Mapping[str, Sequence[Choice]] = {"revert": ("boot", "fork", "snapshot")}
 """How desktops get ready for the next attempt."""

@@ -16,6 +16,7 @@ from dartsim.lab.memory import BYTES, MASTER_BYTES, LearnerMemory
 from dartsim.lab.model_shapes import ModelShape
 from dartsim.real.containers.plan import desktop_gib, desktops_by_host, docker_hosts
 from dartsim.real.engines.options import serves_adapters, weights_dtype
+from dartsim.store.checkpoints import KEEP_CHECKPOINTS
 
 PNG_SHARE = 0.2
 """Size of a screenshot's PNG file, as which it is held, of its pixels' bytes: 1.2 MB at 1920 x 1080, a busy screen."""
@@ -39,7 +40,7 @@ class DiskNeeds:
         engines: The model that engines start with, versions written for them, and one that a start still reads: beside
             the learner's.
         run: Checkpoints of the run, and at its end the model and the learner's state: the run directory. Without the
-            stored turns, which ``storage.max_disk_gib`` bounds.
+            stored turns.
     """
 
     learner: int
@@ -98,7 +99,7 @@ def disk_needs(config: Config, shape: ModelShape, screen: tuple[int, int]) -> Di
         engines = 2 * whole + spooled * (served if serves_adapters(config) else whole)
     run = whole + state
     if config.storage.checkpoint_every_updates is not None:
-        run += (config.storage.keep_checkpoints + 1) * state
+        run += (KEEP_CHECKPOINTS + 1) * state
     return DiskNeeds(learner=learner, engines=engines, run=run)
 
 

@@ -150,7 +150,7 @@ def _desktops(config: Config, table: TimingTable, notes: list[str]) -> Tree:
     latency |= {"settle_seconds": 0.0, "evaluate_settle_seconds": 0.0}
     for name, what in LATENCIES.items():
         kept = name == "teardown" and config.desktop.revert != "boot" and not table.of(what)
-        latency[name] = 0.0 if inline or kept else _quantiles(table.seconds(what))
+        latency[name] = 0.0 if inline or kept else quantiles(table.seconds(what))
     if config.backend.desktop_backend.reverts(config):
         latency |= {"save": 0.0, "restore": 0.0} if inline else _reverts(table)
     if inline:
@@ -172,7 +172,7 @@ def _reverts(table: TimingTable) -> Tree:
     after = [entry["seconds"] for entry in table.of("env/resume")]
     shown = float(np.mean(after)) if after else 0.0
     restores = [seconds + shown for seconds in table.seconds("env/restore")]
-    return {"save": _quantiles(table.seconds("env/save")), "restore": _quantiles(restores)}
+    return {"save": quantiles(table.seconds("env/save")), "restore": quantiles(restores)}
 
 
 def _workers(config: Config, table: TimingTable, notes: list[str]) -> Tree:
@@ -272,7 +272,7 @@ def _law(line: FittedLine, entries: Sequence[Entry], counts: Sequence[float], se
     return {
         "batch_seconds": _rounded(line.fixed),
         "request_seconds": _rounded(line.each),
-        "batch_spread": _quantiles(factors / factors.mean()),
+        "batch_spread": quantiles(factors / factors.mean()),
         "batch_memory": _rounded(sum(memory * n for memory, n in memories) / len(entries)),
     }
 
@@ -364,7 +364,7 @@ def _faults(config: Config, table: TimingTable, notes: list[str]) -> Tree:
     return {"faults": {"kinds": {kind: {"share": _rounded(table.failed_share(call))} for kind, call in calls.items()}}}
 
 
-def _quantiles(seconds: Iterable[float]) -> Tree:
+def quantiles(seconds: Iterable[float]) -> Tree:
     """Return a distribution as a setting."""
     points = fit_quantiles(list(seconds)).points
     return {"kind": "quantiles", "points": [[quantile, _rounded(value)] for quantile, value in points]}

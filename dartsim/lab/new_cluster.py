@@ -26,6 +26,9 @@ UNUSED = (
 )
 """Keys that are written, and starts of keys that are not: faults are an option, others belong to measured engines."""
 
+OSWORLD = "osworld"
+"""The workload whose tasks and lengths of attempts are written, and the latency profile of the desktops."""
+
 HOURS = 8.0
 """Simulated hours: enough for some 50 updates of a few minutes."""
 
@@ -42,8 +45,6 @@ class ClusterNumbers:
         model_billions: Parameters of the model, billions; an engine is one GPU.
         update_seconds: Time of an update of a full batch, with one sequence per turn and DART's window of screenshots.
         gpu: GPU profile of the engines.
-        profile: Latency profile of the desktops.
-        workload: A packaged workload, whose tasks and lengths of attempts are taken.
     """
 
     gpus: int = 8
@@ -53,8 +54,6 @@ class ClusterNumbers:
     model_billions: float = 7.0
     update_seconds: float = 216.0
     gpu: str = "h100"
-    profile: str = "osworld"
-    workload: str = "osworld"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -74,7 +73,7 @@ class ClusterNumbers:
             "cluster.hosts.count": count,
             **hosts,
             "cluster.hosts.memory_gib": memory_gib,
-            "cluster.env.profile": self.profile,
+            "cluster.env.profile": OSWORLD,
             "cluster.engine.gpu": self.gpu,
             "cluster.engine.model_billions": self.model_billions,
             "cluster.learner.gpus": trainer,
@@ -97,26 +96,24 @@ class ClusterNumbers:
 
     @property
     def _config(self) -> Config:
-        return load("dart-measured", workload_name=self.workload)
+        return load("dart-measured", workload_name=OSWORLD)
 
 
 def cluster_toml(numbers: ClusterNumbers) -> str:
     """Return the text of a cluster file: the numbers' settings, and all others of a cluster with their defaults.
 
     Raises:
-        ConfigError: If they cannot work together, or there is no such profile or workload.
+        ConfigError: If they cannot work together.
     """
-    if numbers.workload not in workloads():
-        raise ConfigError(f"there is no workload {numbers.workload!r}; there are: {', '.join(workloads())}")
     given = numbers.settings
     config = changed(
-        load("dart", workload_name=numbers.workload), {**given, "run.hours": HOURS, "rollout.sync.workers_at_a_time": 1}
+        load("dart", workload_name=OSWORLD), {**given, "run.hours": HOURS, "rollout.sync.workers_at_a_time": 1}
     )
     prepare(config)
-    tree, about = config.model_dump(), workloads()[numbers.workload]["about"]
-    source = f"Other settings: the workload {numbers.workload!r} ({about['source']}), or their defaults."
+    tree, about = config.model_dump(), workloads()[OSWORLD]["about"]
+    source = f"Other settings: the workload {OSWORLD!r} ({about['source']}), or their defaults."
     lines = [
-        "# A cluster and its workload for `--on`, written by `dartsim new`; what was asked for is marked (given).",
+        "# A cluster and its workload for `--on`, written by `dartsim cluster`; what was asked for is marked (given).",
         f"# {source}",
     ]
     lines += [f"# {departure}" for departure in about["departures"]]

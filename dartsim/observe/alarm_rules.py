@@ -33,14 +33,6 @@ HYSTERESIS = 0.9
 """Share of its bound at which an alarm is cleared, so that a value that oscillates about the bound is one alarm."""
 
 
-class DiskUse(NamedTuple):
-    """How full a run's disk is, bytes."""
-
-    free: int
-    used: int = 0
-    quota: int | None = None
-
-
 class Finding(NamedTuple):
     """Since when a rule's condition holds, and a sentence about it."""
 
@@ -63,7 +55,7 @@ class Alarms(Instrument):
         limits: Bounds of the alarms.
         batch_attempts: Attempts of the smallest batch.
         mismatch_bound: Bound of the difference of log-probabilities, nats; None: not checked.
-        disk: Returns how full the disk is; None: not checked.
+        free_bytes: Returns what the run's disk has free; None: not checked.
     """
 
     def __init__(
@@ -73,13 +65,13 @@ class Alarms(Instrument):
         *,
         batch_attempts: int,
         mismatch_bound: float | None = None,
-        disk: Callable[[], DiskUse | None] | None = None,
+        free_bytes: Callable[[], int | None] | None = None,
     ) -> None:
         self._recorder = recorder
         self._limits = limits
         self._batch_attempts = batch_attempts
         self._mismatch_bound = mismatch_bound
-        self._disk = disk
+        self._free_bytes = free_bytes
         self._rules: Mapping[str, Callable[[], Finding | None]] = {
             "trainer_starved": self._trainer_starved,
             "no_trajectory": self._no_trajectory,
@@ -269,21 +261,11 @@ class Alarms(Instrument):
         )
 
     def _disk_near_full(self) -> Finding | None:
-        use = None if self._disk is None else self._disk()
-        if use is None:
+        free = None if self._free_bytes is None else self._free_bytes()
+        bound = self._limits.disk_free_gib
+        if free is None or free >= bound * GIB:
             return None
-        free, bound = use.free / GIB, self._limits.disk_free_gib
-        if free < bound:
-            return Finding(self._now, f"{free:.2f} GiB are free on the run's disk (bound {bound:g} GiB)")
-        # A store that frees space oscillates below its quota: that is one alarm.
-        share = self._bound_of("disk_near_full", self._limits.disk_share)
-        if use.quota is None or use.used <= share * use.quota:
-            return None
-        return Finding(
-            self._now,
-            f"the store takes {use.used / GIB:.2f} of its {use.quota / GIB:.2f} GiB "
-            f"(bound {self._limits.disk_share:.0%}); what ended first is forgotten to make room",
-        )
+        return Finding(self._now, f"{free / GIB:.2f} GiB are free on the run's disk (bound {bound:g} GiB)")
 
     def _desktops_failing(self) -> Finding | None:
         starts, broken = self._recent("fault/start"), self._recent("ending/broken")

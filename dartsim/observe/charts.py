@@ -442,29 +442,6 @@ def _text(value: float, decimals: int, size: str) -> str:
 GIVEN, BEST, FRONT = "#8c97a8", "#4f5bd5", "#d55e00"
 
 
-def distribution_fit(item: Mapping[str, Any], quantiles: Sequence[float]) -> Chart:
-    """Return the measured distribution function and the fitted ones; the time axis is logarithmic without zeros."""
-    measured = item["measured"]
-    shares = [(number + 1) / len(measured) for number in range(len(measured))]
-    lines = [("measured", measured, shares, MUTED, 4.0, "hv")]
-    for color, fit in zip(RUN_COLORS[1:], item["fits"], strict=False):
-        lines.append((fit["kind"], fit["quantiles"], list(quantiles), color, 1.6, "linear"))
-    data = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": name,
-            "x": seconds,
-            "y": [100.0 * share for share in below],
-            "line": {"color": color, "width": width, "shape": shape},
-            "hovertemplate": "%{x:.4g} s: %{y:.1f} %<extra>" + name + "</extra>",
-        }
-        for name, seconds, below, color, width, shape in lines
-    ]
-    kind = "log" if min(measured) > 0.0 else "linear"
-    return chart(data, 360, xaxis=axis("seconds", type=kind), yaxis=axis("share below, %"), hovermode="closest")
-
-
 def history(trials: Sequence[Mapping[str, Any]], objective: Mapping[str, str]) -> Chart:
     """The first objective of every trial, and the best feasible value so far."""
     best = max if objective["direction"] == "maximize" else min

@@ -171,22 +171,6 @@ def render_study(study: Mapping[str, Any], path: Path) -> Path:
     return _write_page(path, "study.html.j2", plots, (), **values)
 
 
-def render_latencies(
-    latencies: Mapping[str, Mapping[str, Any]], quantiles: Sequence[float], path: Path, *, title: str
-) -> Path:
-    """Write the page of imported latencies, measured and fitted, and return its path.
-
-    Args:
-        latencies: By name: ``measured`` seconds in order, their ``count`` and ``mean``, the kind ``used``, and
-            ``fits``, each with its ``kind``, ``mean``, ``ks`` distance, and seconds at ``quantiles``.
-        quantiles: From 0 to 1.
-        path: The page's file.
-        title: Its title.
-    """
-    plots = {f"latency_{name}": charts.distribution_fit(item, quantiles) for name, item in latencies.items()}
-    return _write_page(path, "latencies.html.j2", plots, (), latencies=latencies, title=title, clock="measured")
-
-
 def _write_page(
     path: Path, template: str, plots: Mapping[str, charts.Chart], timelines: Sequence[tuple[str, RunDir]], **values: Any
 ) -> Path:

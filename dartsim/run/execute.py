@@ -27,8 +27,8 @@ from dartsim.run.results import RunResult, Samples, learning_curve
 from dartsim.run.resume_point import FIRST, METRICS, SEGMENTS, SETTINGS, SNAPSHOTS, ResumePoint
 from dartsim.run.simulation import run_simulation
 from dartsim.run.watch import Watch
-from dartsim.store.backends import open_store, store_backend
-from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER, Durability
+from dartsim.store.memory import MemoryStore
+from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER, SqlStore
 
 if TYPE_CHECKING:
     from dartsim.run.learning import Learning
@@ -77,7 +77,6 @@ def begin(
     write_text(path / CONFIG, to_toml(prepared.config))
     store = stored(prepared.config, path)
     with closing(store):
-        refuse_stored(store, path)
         first = trained.evaluate(Weights(0, trained.newest.source)) if trained else None
         # First of all: what the run writes from now on belongs to a database that has begun.
         store.save({FIRST: first, SETTINGS: prepared.config.model_dump(mode="json")})
@@ -107,7 +106,7 @@ def run_parts(
     config = prepared.config
     samples = Samples() if trained else None
     with ExitStack() as stack:
-        watch = stack.enter_context(Watch(config, path, store=parts.store))
+        watch = stack.enter_context(Watch(config, path))
         listening: list[Instrument] = [*_writers(stack, path, resume_point), SnapshotLog(path / SNAPSHOTS)]
         if config.recorder.max_segments and parts.store.resumable:
             listening.append(SegmentLog(path / SEGMENTS))
@@ -184,33 +183,13 @@ def stored(config: Config, path: Path) -> Store:
     """Return the configured store of a run.
 
     Raises:
-        StoreFault: If the database does not answer.
+        StoreFault: If its database cannot be opened.
     """
-    storage, learns = config.storage, config.policy.kind == "vlm"
-    # Writing through after each of the mock desktop's 50 attempts a second takes half of the event loop's time.
-    durability: Durability = "each" if config.backend.boots else "batched"
-    if storage.durability != "auto":
-        durability = storage.durability
-    return open_store(
-        config.curation.store,
-        path,
-        durability=durability,
-        keep=storage.keep,
-        screenshots=storage.screenshots and learns,  # a surrogate sees none
-        checkpoints=learns,
-        max_disk_gib=storage.max_disk_gib,
-        keep_checkpoints=storage.keep_checkpoints,
-        settled=True,
-    )
-
-
-def refuse_stored(store: Store, path: Path) -> None:
-    """Refuse a database that has a run of this name in another directory."""
-    if store.documents():
-        raise ConfigError(
-            f"the database already keeps a run of the name {path.resolve().name}, whose folder is not this one; give "
-            "another folder with --out, or drop that schema"
-        )
+    if config.curation.store == "memory":
+        return MemoryStore()
+    learns = config.policy.kind == "vlm"
+    # An attempt on a booted desktop takes minutes: it is written at once.
+    return SqlStore.open(path, durable=config.backend.boots, screenshots=learns, checkpoints=learns)
 
 
 def success_rates(first: float | None, last: float | None) -> dict[str, float]:
@@ -228,8 +207,7 @@ def learned(
     # Imported here: it needs torch.
     from dartsim.run.learning import learning
 
-    resumable = store_backend(prepared.config.curation.store).resumable
-    checkpoints = path / CHECKPOINTS_FOLDER if resumable else None
+    checkpoints = None if prepared.config.curation.store == "memory" else path / CHECKPOINTS_FOLDER
     return learning(prepared, report_preparing(instruments), checkpoints=checkpoints, restore=restore)
 
 

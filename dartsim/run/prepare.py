@@ -257,8 +257,8 @@ def _of_source(config: Config) -> tuple[Sequence[Task], Collection[str]]:
     file = Path(tasks.folder) / f"{tasks.list_name}.json"
     if not file.is_file():
         raise TaskFileError(
-            f"there is no task list {file}: tasks.folder is a checkout of OSWorld's evaluation_examples; the same "
-            "command with --dry-run lists all that is missing"
+            f"there is no task list {file}: tasks.folder is a checkout of OSWorld's evaluation_examples; "
+            "`dartsim check` lists all that is missing"
         )
     bad: Literal["error", "skip"] = "skip" if tasks.unsupported == "skip" else "error"
     suite = load_suite(Path(tasks.folder), tasks.list_name, missing=bad, bad=bad, exclude=frozenset(tasks.exclude))

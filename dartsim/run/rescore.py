@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dartsim.core.errors import ConfigError, ScoreUnavailable, cause_of
+from dartsim.core.files import below
 from dartsim.core.rewards import all_equal
 from dartsim.core.types import MetricRecord
 from dartsim.real.scoring.archive import SCORES, ScoreArchive
@@ -14,8 +15,8 @@ from dartsim.real.scoring.container import open_pool
 from dartsim.real.scoring.evaluator_venv import default_home
 from dartsim.real.scoring.pool import SandboxPool
 from dartsim.run.resume import stored_config
-from dartsim.store.backends import store_backend
-from dartsim.store.load import StoredScore
+from dartsim.store.load import StoredScore, load_scores
+from dartsim.store.sql import DATABASE_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,13 @@ def rescore(folder: Path) -> list[Rescored]:
 
     Raises:
         ConfigError: If it is no run's folder, nothing is left of its store, or it has no scores of real desktops.
-        StoreFault: If its database does not answer.
+        StoreFault: If its database is damaged.
     """
-    config = stored_config(folder)
-    where = config.curation.store
-    stored = store_backend(where).scores(where, folder)
+    stored_config(folder)
+    database = below(folder, DATABASE_FILE)
+    if not database.is_file():
+        raise ConfigError(f"{folder} has no {DATABASE_FILE}: its attempts were not stored, or were removed")
+    stored = load_scores(database)
     if not stored:
         raise ConfigError(f"{folder} has no attempt that was scored on a real desktop")
     return asyncio.run(_rescore(stored, ScoreArchive(folder / SCORES)))

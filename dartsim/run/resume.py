@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dartsim.config import Config, load, to_toml
 from dartsim.core.errors import ConfigError, StoreFault
-from dartsim.core.files import refuse_links
+from dartsim.core.files import below, refuse_links
 from dartsim.curation.scheduler_state import RECORDER, SCHEDULER
 from dartsim.observe import Instrument
 from dartsim.observe.metrics import read_updates
@@ -47,8 +47,8 @@ from dartsim.run.prepare import PreparedRun, prepare, prepare_run
 from dartsim.run.results import RunResult
 from dartsim.run.resume_point import LIVES, METRICS, SETTINGS, ResumePoint, read_resume_point
 from dartsim.run.watch import STATUS
-from dartsim.store.backends import store_backend
 from dartsim.store.checkpoints import checkpoint_folders
+from dartsim.store.database import stored_documents
 from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE
 
 if TYPE_CHECKING:
@@ -156,12 +156,11 @@ def _longer(config: Config, before: Config) -> bool:
 
 def _resumable(path: Path, overrides: Sequence[str]) -> Config:
     config, before = stored_config(path, overrides), stored_config(path)
-    if not store_backend(config.curation.store).resumable:
+    if config.curation.store == "memory":
         raise ConfigError(
-            f'{path} was run with curation.store = "{config.curation.store}", of which nothing is left; run it again, '
-            'with "sqlite"'
+            f'{path} was run with curation.store = "memory": nothing is left; run it again, with "sqlite"'
         )
-    documents = _documents(config, path)
+    documents = _documents(path)
     refuse_changes(config, path, documents.get(SETTINGS))
     if SCHEDULER in documents:
         planned = documents.get(SETTINGS, {}).get("run", {}).get("hours", config.run.hours)
@@ -205,10 +204,9 @@ def _resumable(path: Path, overrides: Sequence[str]) -> Config:
 CHANGEABLE = (
     *("run.hours", "run.updates", "run.target_success", "run.name", "run.fail_on_alarm"),
     *("trainer.evaluation.every_updates", "storage.checkpoint_every_updates"),
-    *("storage.keep_checkpoints", "storage.max_disk_gib", "storage.durability"),
-    *("alarms", "plugin_modules", "curation.store", "desktop.hosts", "vllm.addresses", "ray.address"),
+    *("alarms", "plugin_modules", "desktop.hosts", "vllm.addresses", "ray.address"),
 )
-"""Settings and sections that may change between a run and its resume: length, alarms, disk, addresses."""
+"""Settings and sections that may change between a run and its resume: length, alarms, addresses."""
 
 
 def refuse_changes(config: Config, path: Path, before: Mapping[str, Any] | None) -> None:
@@ -248,23 +246,19 @@ UNWRITTEN = (CONFIG, LOCK, STATUS, DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DAT
 """What a run directory may have before anything has happened."""
 
 
-def _documents(config: Config, path: Path) -> Mapping[str, Any]:
-    """Return the documents of the run's store; empty if it never began.
+def _documents(path: Path) -> Mapping[str, Any]:
+    """Return the documents of a run's database; empty if it never began.
 
     Raises:
-        ConfigError: If the store is not there, is damaged or lacks the newest transactions.
+        ConfigError: If the database is not there, is damaged or lacks the newest transactions.
     """
-    where = config.curation.store
-    backend = store_backend(where)
-    name = "its schema in the database" if backend.by_url else f"{DATABASE_FILE} (with {DATABASE_FILE}-wal)"
+    name = f"{DATABASE_FILE} (with {DATABASE_FILE}-wal)"
     remedy = f"put {name} back as the run left it; nothing was changed"
     try:
-        documents = backend.documents(where, path)
+        documents = stored_documents(below(path, DATABASE_FILE))
     except StoreFault as fault:
-        if backend.by_url:  # it may answer later
-            raise
         raise ConfigError(f"{path / DATABASE_FILE} is not what a run wrote: {fault}; {remedy}") from None
-    if documents and SCHEDULER in documents:
+    if SCHEDULER in documents:
         _refuse_older(path, documents[SCHEDULER]["update"], remedy)
         return documents
     begun = (METRICS, CHECKPOINTS_FOLDER, SUMMARY, SERIES, SUCCESSES)
@@ -273,7 +267,7 @@ def _documents(config: Config, path: Path) -> Mapping[str, Any]:
         raise ConfigError(
             f"{path} holds what a run has written ({', '.join(written[:3])}), and {name} holds nothing of it: {remedy}"
         )
-    return documents or {}
+    return documents
 
 
 def _refuse_older(path: Path, stored: int, remedy: str) -> None:

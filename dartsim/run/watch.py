@@ -19,12 +19,11 @@ from typing_extensions import override
 from dartsim.config.secrets import hidden
 from dartsim.core.types import Trajectory
 from dartsim.observe import Instrument, Recorder
-from dartsim.observe.alarm_rules import Alarms, DiskUse
+from dartsim.observe.alarm_rules import Alarms
 from dartsim.observe.rundir import write_text
 
 if TYPE_CHECKING:
     from dartsim.config import Config
-    from dartsim.core.ports import Store
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +37,9 @@ WRITES = 200
 class Watch(Instrument):
     """Watches one run; a context manager around it."""
 
-    def __init__(self, config: Config, folder: Path, *, store: Store | None = None) -> None:
+    def __init__(self, config: Config, folder: Path) -> None:
         self._config = config
         self._folder = folder
-        self._store = store
         seconds = config.run.hours * 3600.0
         virtual = config.backend.virtual
         self.period_seconds = VIRTUAL_SPACING if virtual else REAL_SPACING
@@ -70,7 +68,7 @@ class Watch(Instrument):
             config.alarms,
             batch_attempts=curation.batch.min_groups * curation.attempts.group_size,
             mismatch_bound=config.trainer.mismatch_bound,
-            disk=self._disk,
+            free_bytes=self._free_bytes,
         )
         self.look()  # clears alarms of earlier lives that no longer hold
 
@@ -135,13 +133,11 @@ class Watch(Instrument):
         except OSError as fault:
             logger.warning("%s could not be written: %s", STATUS, fault.strerror)
 
-    def _disk(self) -> DiskUse | None:
+    def _free_bytes(self) -> int | None:
         try:
-            free = shutil.disk_usage(self._folder).free
+            return shutil.disk_usage(self._folder).free
         except OSError:
             return None
-        store = self._store
-        return DiskUse(free=free, used=store.num_bytes if store else 0, quota=store.max_bytes if store else None)
 
 
 def _counts(recorder: Recorder) -> dict[str, int]:

@@ -102,7 +102,7 @@ class GpuProfile:
             raise ConfigError(
                 f"a model of {billions:g} billion parameters leaves {max(0, tokens):,} tokens of cache on one "
                 f"{self.name}; {LONGEST_PROMPT:,} are wanted, and an engine over several GPUs is not modeled: measure "
-                "a real one (`dartsim measure`), or take a smaller model"
+                "a real one (`dartsim cluster RUN`), or take a smaller model"
             )
         return replace(
             self,

@@ -221,7 +221,7 @@ class BatchEngine(MeasuredEngine):
 
 
 class SharedEngine(MeasuredEngine):
-    """All requests at once, slowed down by their number: continuous batching as ``dartsim measure`` sees it.
+    """All requests at once, slowed down by their number: continuous batching as ``dartsim cluster`` sees it.
 
     With ``n`` requests inside, each progresses so that it would take ``alone_seconds + (n - 1) * beside_seconds``. All
     progress at one rate, so each is known by the progress at which it ends, and one armed timer is enough.

@@ -15,13 +15,12 @@ import os
 import re
 import shutil
 import zlib
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import finalize, ref
 
 import numpy as np
@@ -35,14 +34,7 @@ TEXT = ".xml.z"
 _NAME = re.compile(r"[0-9a-f]{64}(\.png|\.xml\.z)")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 RESERVE_BYTES = 64 * 2**20
-"""Room that screenshots leave to the database by default."""
-
-
-class StoredFile(NamedTuple):
-    """A file of the store: its name, and its size on disk in bytes."""
-
-    name: str
-    num_bytes: int
+"""Room that screenshots leave to the database."""
 
 
 class BlobStore:
@@ -52,15 +44,11 @@ class BlobStore:
         folder: Where; made if it is missing.
         durable: Whether what was kept survives a loss of power, which costs a write-through a file. It survives
             the end of the process in any case.
-        reserve_bytes: Nothing is kept when less than this is free on the disk, so that rows still have room.
-
-    Attributes:
-        counts: ``written``, ``known`` (a file of the same content was there), ``no_room``, ``torn``.
+        reserve_bytes: The store is full when less than this is free on the disk, so that the run's last rows have room.
     """
 
     def __init__(self, folder: Path, *, durable: bool = False, reserve_bytes: int = RESERVE_BYTES) -> None:
         self.folder = folder
-        self.counts: Counter[str] = Counter()
         self._durable = durable
         self._reserve_bytes = reserve_bytes
         self._numbers = count()
@@ -71,8 +59,11 @@ class BlobStore:
         """Likewise, of pictures that were garbage-collected."""
         folder.mkdir(parents=True, exist_ok=True)
 
-    def put(self, picture: Any) -> StoredFile:
+    def put(self, picture: Any) -> str:
         """Keep a screenshot: a uint8 array [height, width, 3], which must not change any more, or a ``Screenshot``.
+
+        Returns:
+            The name of its file.
 
         Raises:
             ValueError: If it is none.
@@ -81,7 +72,7 @@ class BlobStore:
         """
         return self._put(self._name(picture), lambda: png_of(picture))
 
-    def put_text(self, text: str) -> StoredFile:
+    def put_text(self, text: str) -> str:
         return self._put(*_packed(text))
 
     def prepare(self, picture: Any, text: str | None = None) -> None:
@@ -99,7 +90,7 @@ class BlobStore:
             if self._prepared.setdefault(name, mine) is not mine:
                 continue  # another thread prepares it
             finalize(picture, self._given_up.append, (name, mine)).atexit = False
-            if self._there(name) is None:
+            if not self._path(name).exists():
                 self._new(name, data())
             elif self._prepared.get(name) is mine:
                 del self._prepared[name]  # rows may name it
@@ -164,16 +155,13 @@ class BlobStore:
         self._names[key] = (ref(picture, lambda _: self._names.pop(key, None)), name)
         return name
 
-    def _put(self, name: str, data: Callable[[], bytes]) -> StoredFile:
+    def _put(self, name: str, data: Callable[[], bytes]) -> str:
         self._prepared.pop(name, None)
         self._remove_given_up()
-        kept = self._there(name)
-        if kept is None:
-            kept = self._new(name, data())
-        else:
-            self.counts["known"] += 1
+        if not self._path(name).exists():
+            self._new(name, data())
         self._prepared.pop(name, None)  # a preparation that began meanwhile is of this file
-        return kept
+        return name
 
     def _remove_given_up(self) -> None:
         while self._given_up:
@@ -182,12 +170,7 @@ class BlobStore:
                 del self._prepared[name]
                 self.remove((name,))
 
-    def _there(self, name: str) -> StoredFile | None:
-        with suppress(OSError):
-            return StoredFile(name, self._path(name).stat().st_size)
-        return None
-
-    def _new(self, name: str, content: bytes) -> StoredFile:
+    def _new(self, name: str, content: bytes) -> None:
         path = self._path(name)
         try:
             free = shutil.disk_usage(self.folder).free
@@ -196,11 +179,10 @@ class BlobStore:
             self._write(path, content)
         except OSError as error:
             if error.errno in NO_ROOM:
-                self.counts["no_room"] += 1
-                raise StoreFull(f"{self.folder} has no room for another file: {error.strerror}") from None
+                raise StoreFull(
+                    f"{self.folder} has no room for another file: {error.strerror}; make room, then resume the run"
+                ) from None
             raise StoreFault(f"{path} could not be written: {error.strerror}") from error
-        self.counts["written"] += 1
-        return StoredFile(name, len(content))
 
     def _write(self, path: Path, content: bytes) -> None:
         path.parent.mkdir(exist_ok=True)
@@ -225,7 +207,6 @@ class BlobStore:
             raise self._torn(name, error.strerror or "unreadable") from None
 
     def _torn(self, name: str, what: str) -> TornFile:
-        self.counts["torn"] += 1
         return TornFile(f"{self._path(name)} does not hold what was kept: {what}")
 
     def _path(self, name: str) -> Path:

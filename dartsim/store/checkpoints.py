@@ -25,6 +25,8 @@ from dartsim.store.blobs import sync_folder
 MANIFEST = "manifest.json"
 PREFIX = "update-"
 PARTIAL = ".partial"
+KEEP_CHECKPOINTS = 2
+"""How many of the newest stay: if the disk lost the last one, the run goes on from the one before."""
 _NAME = re.compile(rf"{PREFIX}\d{{8,}}")
 
 
@@ -35,7 +37,6 @@ class Checkpoint:
     update: int
     folder: Path
     digest: str
-    num_bytes: int
 
 
 def write_checkpoint(root: Path, update: int, fill: Callable[[Path], None]) -> Checkpoint:
@@ -77,8 +78,7 @@ def read_checkpoint(folder: Path, *, check_files: bool = True) -> Checkpoint:
             present = _described(path) if check_files else {**expected, "bytes": path.stat().st_size}
         if present != expected:
             raise TornFile(f"{path} is not what the checkpoint's {MANIFEST} says: found {present}, wanted {expected}")
-    num_bytes = sum(int(described["bytes"]) for described in files.values())
-    return Checkpoint(update=update, folder=folder, digest=sha256(data).hexdigest(), num_bytes=num_bytes)
+    return Checkpoint(update=update, folder=folder, digest=sha256(data).hexdigest())
 
 
 def checkpoint_folder(root: Path, name: str) -> Path:

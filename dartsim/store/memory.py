@@ -43,8 +43,6 @@ class MemoryStore(Store):
     """
 
     resumable = False
-    num_bytes = 0
-    max_bytes = None
     prepare_files = None
 
     def __init__(

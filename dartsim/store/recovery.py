@@ -11,99 +11,75 @@ checkpoint, and decreases only if the disk lost that one.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Collection
 from pathlib import Path
-
-from sqlalchemy import case, delete, select, update
-from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.sql.elements import ColumnElement
+from typing import Any
 
 from dartsim.core.errors import TornFile
-from dartsim.core.types import Recovered, TrajectoryState
+from dartsim.core.types import Recovered
 from dartsim.store.checkpoints import checkpoint_folder, checkpoint_folders, read_checkpoint
-from dartsim.store.tables import BATCH_MEMBERS, BATCHES, CHECKPOINTS, TRAJECTORIES, UPDATES, VERSIONS
-from dartsim.store.transactions import Step, reading
+
+Step = tuple[Any, ...]
+"""A statement, and the rows to execute it for."""
+_GIVE_BACK = "UPDATE trajectories SET state = CASE WHEN ready IS NULL THEN 'recorded' ELSE 'eligible' END"
 
 
-def plan_recovery(engine: Engine, checkpoints: Path | None) -> tuple[Recovered, list[Step]]:
+def plan_recovery(database: sqlite3.Connection, checkpoints: Path | None) -> tuple[Recovered, list[Step]]:
     """Return where a run resumes, and the transaction that brings its database there."""
-    with reading(engine) as connection:
-        finished = list(connection.scalars(select(UPDATES.c.update).order_by(UPDATES.c.update)))
-        kept, torn = _usable(connection, checkpoints)
-        newest = max(kept, default=None)
-        last = max(finished, default=0)
-        if checkpoints is not None:
-            last = 0 if newest is None else newest
-        columns = TRAJECTORIES.c
-        unfinished = columns.state == TrajectoryState.LEASED.value
-        undone = (columns.state == TrajectoryState.TRAINED.value) & (columns.update > last)
-        returned = tuple(
-            connection.scalars(select(columns.attempt).where(unfinished | undone).order_by(columns.attempt))
-        )
-        recovered = Recovered(
-            update=last,
-            version=connection.scalar(select(VERSIONS.c.version).where(VERSIONS.c.update == last)) or 0,
-            checkpoint=None if newest is None or checkpoints is None else kept[newest],
-            returned=returned,
-            undone=tuple(number for number in finished if number > last),
-            torn=tuple(torn),
-            removed=_superfluous(checkpoints, kept),
-        )
-    where_from = case(
-        (columns.ready.is_not(None), TrajectoryState.ELIGIBLE.value), else_=TrajectoryState.RECORDED.value
+    versions = dict(database.execute('SELECT "update", version FROM updates ORDER BY "update"'))
+    kept, torn = ({}, []) if checkpoints is None else _usable(database, checkpoints)
+    last = max(versions, default=0) if checkpoints is None else max(kept, default=0)
+    returned = database.execute(
+        """SELECT attempt FROM trajectories WHERE state = 'leased' OR (state = 'trained' AND "update" > ?)
+        ORDER BY attempt""",
+        (last,),
     )
+    recovered = Recovered(
+        update=last,
+        version=versions.get(last, 0),
+        checkpoint=kept.get(last),
+        returned=tuple(attempt for (attempt,) in returned),
+        undone=tuple(number for number in versions if number > last),
+        torn=tuple(torn),
+        removed=() if checkpoints is None else _superfluous(checkpoints, kept),
+    )
+    unusable = {number for (number,) in database.execute('SELECT "update" FROM checkpoints')} - kept.keys()
     return recovered, [
-        (update(TRAJECTORIES).where(unfinished | undone).values({"state": where_from, "update": None}), None),
-        (update(BATCHES).where((BATCHES.c.state == "leased") | _undone(last)).values(state="returned"), None),
-        (delete(UPDATES).where(UPDATES.c.update > last), None),
-        (delete(VERSIONS).where(VERSIONS.c.update > last), None),
-        (delete(CHECKPOINTS).where(CHECKPOINTS.c.update.not_in(list(kept))), None),
+        (f"""{_GIVE_BACK}, "update" = NULL WHERE state = 'leased'""", ()),
+        # Its update stays in the row: ``untrained_attempts`` asks for it.
+        (f"""{_GIVE_BACK} WHERE state = 'trained' AND "update" > ?""", (last,)),
+        ('DELETE FROM updates WHERE "update" > ?', (last,)),
+        ('DELETE FROM checkpoints WHERE "update" = ?', *((number,) for number in sorted(unusable))),
     ]
 
 
-def _undone(last: int) -> ColumnElement[bool]:
-    return (BATCHES.c.state == "trained") & (BATCHES.c.update > last)
-
-
-def returned_members(engine: Engine, updates: Collection[int]) -> list[tuple[int, int]]:
-    """Return the attempts of batches that were taken back from undone updates, with the update, oldest batch first."""
-    if not updates:
-        return []
-    query = (
-        select(BATCH_MEMBERS.c.attempt, BATCHES.c.update)
-        .join(BATCHES, BATCHES.c.batch == BATCH_MEMBERS.c.batch)
-        .where(BATCHES.c.state == "returned", BATCHES.c.update.in_(updates))
-        .order_by(BATCHES.c.batch)
+def untrained_attempts(database: sqlite3.Connection, undone: Collection[int]) -> dict[int, int]:
+    """Return the attempts that were given back from undone updates, with the update, oldest first."""
+    found = database.execute(
+        """SELECT attempt, "update" FROM trajectories WHERE state IN ('recorded', 'eligible')
+        ORDER BY "update", attempt"""
     )
-    with reading(engine) as connection:
-        return [(attempt, update) for attempt, update in connection.execute(query)]
+    return {attempt: update for attempt, update in found if update in undone}
 
 
-def _usable(connection: Connection, root: Path | None) -> tuple[dict[int, Path], list[str]]:
+def _usable(database: sqlite3.Connection, root: Path) -> tuple[dict[int, Path], list[str]]:
     """Return the folders of the newest whole checkpoint and of those before it, and why newer ones are not usable."""
     kept: dict[int, Path] = {}
     torn: list[str] = []
-    rows = connection.execute(select(CHECKPOINTS).order_by(CHECKPOINTS.c.update.desc())).all()
-    for row in rows:
-        if root is None:
-            kept[row.update] = Path(row.folder)
-            continue
+    for update, name, digest in database.execute('SELECT * FROM checkpoints ORDER BY "update" DESC'):
         try:
-            folder = checkpoint_folder(root, row.folder)
-            if kept:
-                kept[row.update] = folder
-                continue
-            checkpoint = read_checkpoint(folder)
-            if (checkpoint.update, checkpoint.digest) != (row.update, row.digest):
-                raise TornFile(f"{folder} is another checkpoint than that of update {row.update}")
+            folder = checkpoint_folder(root, name)
+            if not kept:
+                checkpoint = read_checkpoint(folder)
+                if (checkpoint.update, checkpoint.digest) != (update, digest):
+                    raise TornFile(f"{folder} is another checkpoint than that of update {update}")
         except TornFile as fault:
             torn.append(str(fault))
         else:
-            kept[row.update] = folder
+            kept[update] = folder
     return kept, torn
 
 
-def _superfluous(root: Path | None, kept: dict[int, Path]) -> tuple[Path, ...]:
-    if root is None:
-        return ()
+def _superfluous(root: Path, kept: dict[int, Path]) -> tuple[Path, ...]:
     return tuple(folder for folder in checkpoint_folders(root) if folder not in kept.values())

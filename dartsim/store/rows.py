@@ -1,12 +1,11 @@
-"""Trajectories as rows, and rows as trajectories."""
+"""Trajectories as rows of the database, and rows as trajectories."""
 
 from __future__ import annotations
 
 import json
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -25,115 +24,76 @@ from dartsim.core.types import (
     Trajectory,
     Turn,
 )
-
-NO_ROOM = ""
-"""Name of the file of a screenshot or tree that was not kept because there was no room."""
-ROW_BYTES = 64
-"""Size of a turn's numbers, without texts and arrays."""
+from dartsim.store.blobs import BlobStore
 
 
 class TurnFiles(NamedTuple):
-    """The files of what a turn's observation showed; None where it showed nothing of the kind."""
+    """Names of the files of a turn's screenshot and accessibility tree; None: it has none."""
 
     screenshot: str | None = None
     tree: str | None = None
 
 
 NO_FILES = TurnFiles()
-_NOTHING = (None,) * 6
-_NUMBERS = struct.Struct("<7q")
-_ESCAPED = "\x1b!"
-"""Prefix of a text that databases do not accept unescaped."""
+_ARRAYS = ("<i4", "<f4", "<f4")
+"""Types of tokens, log-probabilities and entropies."""
+_HEAD = struct.Struct("<II")
+"""CRC-32 of what follows, and length of its JSON."""
 
 
-def task_row(task: Task) -> dict[str, Any]:
-    """Return a task as a row."""
-    spec = json.dumps(task.spec, default=_plain)
-    return {"task": task.id, "instruction": storable(task.instruction), "domain": task.domain, "spec": spec}
+def task_row(task: Task) -> tuple[str, ...]:
+    """Return a task as a row; texts as JSON, for SQLite takes no half of a surrogate pair."""
+    return task.id, json.dumps(task.instruction), task.domain, json.dumps(task.spec, default=_plain)
 
 
-def trajectory_row(trajectory: Trajectory, state: str) -> dict[str, Any]:
-    """Return a trajectory as a row, without its turns."""
+def trajectory_row(trajectory: Trajectory, files: Sequence[TurnFiles], state: str) -> tuple[Any, ...]:
+    """Return a trajectory as a row, in the order of the table's columns."""
     attempt, reward = trajectory.attempt, trajectory.reward
-    return {
-        "attempt": attempt.id,
-        "task": attempt.task.id,
-        "group": attempt.group,
-        "ending": trajectory.ending.value,
-        "cause": None if trajectory.cause is None else storable(trajectory.cause),
-        "reward": None if reward is None else float(reward),
-        "score": storable(json.dumps(asdict(reward.record))) if isinstance(reward, Score) else None,
-        "num_turns": len(trajectory.turns),
-        "oldest_version": trajectory.oldest_version,
-        "newest_version": trajectory.newest_version,
-        "started": trajectory.started,
-        "finished": trajectory.finished,
-        "state": state,
-        "reason": None,
-        "update": None,
-        "index": attempt.index,
-        "seed": attempt.seed,
-        "turn_limit": attempt.turn_limit,
-        "version": attempt.version,
-        "ready": None,
-        "kept_bytes": None,
-    }
+    return (
+        attempt.id,
+        attempt.task.id,
+        attempt.group,
+        attempt.index,
+        attempt.seed,
+        attempt.turn_limit,
+        attempt.version,
+        trajectory.ending.value,
+        None if trajectory.cause is None else json.dumps(trajectory.cause),
+        None if reward is None else float(reward),
+        json.dumps(asdict(reward.record)) if isinstance(reward, Score) else None,
+        len(trajectory.turns),
+        trajectory.oldest_version,
+        trajectory.newest_version,
+        trajectory.started,
+        trajectory.finished,
+        pack_turns(trajectory, files),
+        state,
+        *(None, None, None),
+    )
 
 
-def turn_rows(trajectory: Trajectory, seen: Sequence[TurnFiles]) -> tuple[list[tuple[Any, ...]], int]:
-    """Return the turns as tuples in the order of the table's columns, and their size in bytes."""
-    attempt, task_instruction = trajectory.attempt.id, trajectory.attempt.task.instruction
-    rows, size = [], 0
-    for number, (turn, files) in enumerate(zip(trajectory.turns, seen, strict=True)):
-        reply = turn.reply
-        if reply.tokens is None and files is NO_FILES and turn.observation.instruction == task_instruction:
-            row = _plain_row(attempt, number, reply)
-            rows.append(row)
-            size += ROW_BYTES + len(row[2])
-            continue
-        arrays = (_int32(reply.tokens), _float32(reply.logprobs), _float32(reply.entropies))
-        instruction = turn.observation.instruction
-        other = None if instruction == task_instruction else storable(instruction)
-        numbers = (reply.version, reply.oldest_version, reply.worker, reply.prompt_tokens, reply.response_tokens)
-        action = storable(reply.action)
-        filled = (attempt, number, action, *numbers, *arrays, *files, other)
-        rows.append((*filled, checksum(filled)))
-        size += ROW_BYTES + len(action) + sum(len(array) for array in arrays if array)
-    return rows, size
+def trajectory_of(row: Mapping[str, Any], task: Task, blobs: BlobStore | None) -> Trajectory:
+    """Return the trajectory of a row.
+
+    Raises:
+        TornRecord: If its turns are not kept, or not as they were recorded.
+        TornFile: Likewise, of a screenshot.
+    """
+    attempt = Attempt(row["attempt"], task, row["group"], row["index"], row["seed"], row["turn_limit"], row["version"])
+    return Trajectory(
+        attempt=attempt,
+        turns=tuple(_turns(row["turns"], task.instruction, blobs)),
+        ending=Ending(row["ending"]),
+        reward=row["reward"] if row["score"] is None else Score(row["reward"], score_record(row["score"])),
+        cause=None if row["cause"] is None else json.loads(row["cause"]),
+        started=row["started"],
+        finished=row["finished"],
+    )
 
 
-def _plain_row(attempt: int, number: int, reply: Reply) -> tuple[Any, ...]:
-    """Return the row of a turn of a simulated model, which has no screenshots or tokens."""
-    action, version, oldest, worker, prompt, response, _, logprobs, entropies, _ = reply
-    action = storable(action)
-    row = (attempt, number, action, version, oldest, worker, prompt, response)
-    if logprobs is None and entropies is None:
-        crc = zlib.crc32(_NUMBERS.pack(attempt, number, version, oldest, worker, prompt, response) + action.encode())
-        return (*row, None, None, None, None, None, None, crc)
-    filled = (*row, None, _float32(logprobs), _float32(entropies), *NO_FILES, None)
-    return (*filled, checksum(filled))
-
-
-def checksum(row: Sequence[Any]) -> int:
-    """Return the CRC-32 of a turn's row, whose last column it becomes."""
-    attempt, number, action, *numbers = row[:8]
-    crc = zlib.crc32(_NUMBERS.pack(attempt, number, *numbers))
-    crc = zlib.crc32(action.encode(), crc)
-    rest = row[8:14]
-    if rest == _NOTHING:  # of a simulated model
-        return crc
-    for value in rest:
-        if value is None:
-            crc = zlib.crc32(b"-", crc)
-            continue
-        data = value.encode() if isinstance(value, str) else value
-        crc = zlib.crc32(data, zlib.crc32(len(data).to_bytes(8, "little"), crc))
-    return crc
-
-
-def task_of(row: Any) -> Task:
+def task_of(row: Sequence[str]) -> Task:
     """Return the task of a row."""
-    return Task(row["task"], original(row["instruction"]), row["domain"], json.loads(row["spec"]))
+    return Task(row[0], json.loads(row[1]), row[2], json.loads(row[3]))
 
 
 def score_record(text: str) -> ScoreRecord:
@@ -143,85 +103,74 @@ def score_record(text: str) -> ScoreRecord:
     return ScoreRecord(**data, metrics=metrics)
 
 
-def trajectory_of(row: Any, task: Task, turns: Sequence[Turn]) -> Trajectory:
-    """Return the trajectory of a row."""
-    attempt = Attempt(
-        id=row["attempt"],
-        task=task,
-        group=row["group"],
-        index=row["index"],
-        seed=row["seed"],
-        turn_limit=row["turn_limit"],
-        version=row["version"],
-    )
-    return Trajectory(
-        attempt=attempt,
-        turns=tuple(turns),
-        ending=Ending(row["ending"]),
-        reward=row["reward"] if row["score"] is None else Score(row["reward"], score_record(original(row["score"]))),
-        cause=None if row["cause"] is None else original(row["cause"]),
-        started=row["started"],
-        finished=row["finished"],
-    )
+def pack_turns(trajectory: Trajectory, files: Sequence[TurnFiles]) -> bytes:
+    """Return turns as a checksum, JSON, and the arrays that the JSON has the lengths of."""
+    task_instruction = trajectory.attempt.task.instruction
+    turns: list[Sequence[Any]] = []
+    arrays: list[bytes] = []
+    for turn, names in zip(trajectory.turns, files, strict=True):
+        reply, instruction = turn.reply, turn.observation.instruction
+        values = (reply.tokens, reply.logprobs, reply.entropies)
+        turns.append((
+            *reply[:6],
+            [None if value is None else len(value) for value in values],
+            *names,
+            None if instruction == task_instruction else instruction,
+        ))  # fmt: skip
+        arrays += [_packed(value, dtype) for value, dtype in zip(values, _ARRAYS, strict=True) if value is not None]
+    text = json.dumps(turns, separators=(",", ":")).encode()
+    body = text + b"".join(arrays)
+    return _HEAD.pack(zlib.crc32(body), len(text)) + body
 
 
-def turn_of(row: Sequence[Any], instruction: str, screenshot: Any, tree: str | None) -> Turn:
-    """Return the turn of a row.
+def _packed(values: Any, dtype: str) -> bytes:
+    array = np.asarray(values)
+    packed = array.astype(dtype)
+    if dtype == "<i4" and (packed != array).any():
+        raise ValueError(f"a token is a number below 2**31, got {array.max()}")
+    return packed.tobytes()
+
+
+def unpack_turns(data: bytes | None) -> tuple[list[Any], bytes]:
+    """Return the turns' JSON and the bytes of their arrays.
 
     Raises:
-        TornRecord: If the row is not what was recorded.
+        TornRecord: If they are not what ``pack_turns`` packed.
     """
-    if checksum(row) != row[-1]:
-        raise TornRecord(f"turn {row[1]} of attempt {row[0]} is not what was recorded: its checksum differs")
-    shown = instruction if row[13] is None else original(row[13])
-    reply = Reply(
-        original(row[2]),
-        version=row[3],
-        oldest_version=row[4],
-        worker=row[5],
-        prompt_tokens=row[6],
-        response_tokens=row[7],
-        tokens=_array(row[8], "<i4"),
-        logprobs=_array(row[9], "<f4"),
-        entropies=_array(row[10], "<f4"),
-    )
-    return Turn(Observation(screenshot, shown, tree), reply)
+    if not isinstance(data, bytes):
+        raise TornRecord("its turns are not kept")
+    try:
+        checksum, length = _HEAD.unpack_from(data)
+    except struct.error:
+        checksum, length = -1, 0
+    body = data[_HEAD.size :]
+    if zlib.crc32(body) != checksum:
+        raise TornRecord("its turns are not what was recorded: their checksum differs")
+    return json.loads(body[:length]), body[length:]
 
 
-def storable(text: str) -> str:
-    """Return a text that every database accepts: a model may generate NUL, or half of a character."""
-    if "\x00" not in text and text[:2] != _ESCAPED:
-        if text.isascii():
-            return text
-        with suppress(UnicodeEncodeError):
-            text.encode()
-            return text
-    return _ESCAPED + text.encode("unicode_escape").decode("ascii")
+def files_of(data: bytes) -> Iterator[str]:
+    """Yield the names of the files that packed turns have."""
+    for turn in unpack_turns(data)[0]:
+        yield from filter(None, turn[7:9])
 
 
-def original(text: str) -> str:
-    """Return the text that ``storable`` escaped."""
-    if not text.startswith(_ESCAPED):
-        return text
-    return text.removeprefix(_ESCAPED).encode("ascii").decode("unicode_escape")
-
-
-def _int32(values: Any) -> bytes | None:
-    if values is None:
-        return None
-    array = np.asarray(values, dtype=np.int64)
-    narrow = array.astype("<i4")
-    if (narrow != array).any():
-        raise ValueError(f"a token is a number below 2**31, got {array.max()}")
-    return narrow.tobytes()
-
-
-def _float32(values: Any) -> bytes | None:
-    return None if values is None else np.asarray(values, dtype="<f4").tobytes()
-
-
-def _array(data: bytes | None, dtype: str) -> Any:
-    return None if data is None else np.frombuffer(data, dtype=dtype).copy()
+def _turns(data: bytes | None, instruction: str, blobs: BlobStore | None) -> Iterable[Turn]:
+    turns, arrays = unpack_turns(data)
+    at = 0
+    for *numbers, lengths, screenshot, tree, shown in turns:
+        if blobs is None and (screenshot or tree):
+            raise TornRecord("its screenshots are in another place")
+        values: list[Any] = []
+        for length, dtype in zip(lengths, _ARRAYS, strict=True):
+            values.append(None if length is None else np.frombuffer(arrays, dtype, length, at).copy())
+            at += 4 * (length or 0)
+        observation = Observation(
+            blobs.get(screenshot) if blobs and screenshot else None,
+            instruction if shown is None else shown,
+            blobs.get_text(tree) if blobs and tree else None,
+        )
+        yield Turn(observation, Reply(*numbers, *values))
 
 
 def _plain(value: Any) -> Any:

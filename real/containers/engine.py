@@ -44,7 +44,7 @@ def connect(settings: DockerHostConfig) -> Any:
         import docker
         import requests
     except ImportError as error:
-        raise ConfigError(f"real desktops need the `docker` package: {install_command('real')}") from error
+        raise ConfigError("real desktops need the `docker` package", install_command("real")) from error
     environment = dict(os.environ)
     if settings.url is not None:
         environment["DOCKER_HOST"] = settings.url
@@ -61,7 +61,7 @@ def connect(settings: DockerHostConfig) -> Any:
         raise ConfigError(f"TLS for {settings.target}: {error}") from error
     # The package takes it for granted that what answers is an engine.
     except (docker.errors.DockerException, requests.RequestException, OSError, TypeError, AttributeError) as error:
-        raise EngineMissing(missing(settings.target, error)) from error
+        raise EngineMissing(*missing(settings.target, error)) from error
 
 
 def require(hosts: Sequence[DockerHostConfig], image: str) -> None:

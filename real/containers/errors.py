@@ -138,20 +138,20 @@ def start_fault(error: BaseException, *, engine: str, image: str) -> ContainerSt
     import requests
 
     if isinstance(error, docker.errors.ImageNotFound):
-        return ImageMissing(f"{engine} has no image {image}: {_image_advice(engine, image)}")
+        return ImageMissing(f"{engine} has no image {image}", _image_advice(engine, image))
     if isinstance(error, docker.errors.APIError):
         return _refusal(str(error.explanation or error), engine=engine, image=image)
     if isinstance(error, requests.Timeout):
         return EngineTimedOut(f"{engine} did not answer in time ({error}): is its machine overloaded?")
     if isinstance(error, (docker.errors.DockerException, requests.RequestException, OSError)):
-        return EngineMissing(missing(engine, error))
+        return EngineMissing(*missing(engine, error))
     return None
 
 
 def call_fault(error: BaseException, *, engine: str, container: str) -> ContainerFault | None:
     """Translate an error of the ``docker`` package for a running container; None if the engine did not cause it."""
     if isinstance(error, DartsimError):
-        return DockerLost(str(error)) if isinstance(error, EngineMissing) else None
+        return DockerLost(error.problem, error.fix) if isinstance(error, EngineMissing) else None
     import docker.errors
     import requests
 
@@ -162,12 +162,12 @@ def call_fault(error: BaseException, *, engine: str, container: str) -> Containe
     if isinstance(error, requests.Timeout):
         return DockerHung(f"{engine} did not answer a call on {container} in time ({error})")
     if isinstance(error, (docker.errors.DockerException, requests.RequestException, OSError)):
-        return DockerLost(missing(engine, error))
+        return DockerLost(*missing(engine, error))
     return None
 
 
-def missing(engine: str, error: Any) -> str:
-    """Return the message that no engine answers, with advice for the system's reason."""
+def missing(engine: str, error: Any) -> tuple[str, str]:
+    """Return that no engine answers, and advice for the system's reason."""
     text = str(error)
     if "permission denied" in text.lower():
         advice = "this user may not open the socket: join the group `docker` (`sudo usermod -aG docker $USER`)"
@@ -178,8 +178,8 @@ def missing(engine: str, error: Any) -> str:
     elif engine.startswith("ssh://"):
         advice = f"`docker -H {engine} version` must work without a password"
     else:
-        advice = "start one (`sudo systemctl start docker`) or set DOCKER_HOST; `dartsim doctor` shows what is found"
-    return f"no Docker engine answers at {engine} ({text}): {advice}"
+        advice = "start one (`sudo systemctl start docker`) or set DOCKER_HOST; `dartsim check` shows what is found"
+    return f"no Docker engine answers at {engine} ({text})", advice
 
 
 def _image_advice(engine: str, image: str) -> str:
@@ -203,5 +203,5 @@ def _refusal(text: str, *, engine: str, image: str) -> ContainerStartFailed:
     low = text.lower()
     for kind, words, advice in REASONS:
         if any(word in low for word in words):
-            return kind(f"{engine} could not start {image}: {text}: {advice}")
+            return kind(f"{engine} could not start {image}: {text}", advice)
     return DockerRefused(f"{engine} refused to start {image}: {text}")

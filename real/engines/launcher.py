@@ -104,8 +104,8 @@ class AttachedEngine:
                 await client.paused()
         except EngineBadReply as fault:
             raise EngineStartFailed(
-                f"what answers at {self.url} is no vLLM server with the routes of VLLM_SERVER_DEV_MODE=1; `dartsim run "
-                f"--dry-run` prints how to start one: {fault}"
+                f"what answers at {self.url} is no vLLM server with the routes of VLLM_SERVER_DEV_MODE=1; `dartsim "
+                f"check` prints how to start one: {fault}"
             ) from fault
         except TimeoutError:
             raise EngineStartFailed(

@@ -1,4 +1,4 @@
-"""How a vLLM process is started and how patient its worker is, as data; a dry run shows it without any extra."""
+"""How a vLLM process is started and how patient its worker is, as data; shown without any extra."""
 
 from __future__ import annotations
 

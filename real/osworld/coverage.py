@@ -106,7 +106,7 @@ def check_task(task: Task, facts: ScorerFacts | None = None) -> None:
     if verdict.by is ScoredBy.DESKTOP_ENV and facts is None:
         raise ConfigError(
             f"task {task.id} ({task.domain}) needs {', '.join(verdict.why)} of desktop-env; install it with "
-            "`dartsim osworld install`"
+            "`dartsim desktop evaluator`"
         )
 
 

@@ -127,7 +127,7 @@ def evaluator_facts(config: Config, tasks: Sequence[Task]) -> ScorerFacts | None
         return None
     home = default_home()
     if not (home / "pyvenv.cfg").is_file():
-        raise ConfigError(f"there is no evaluator in {home}; install it with `dartsim osworld install`")
+        raise ConfigError(f"there is no evaluator in {home}; install it with `dartsim desktop evaluator`")
 
     async def ask() -> ScorerFacts:
         async with open_pool(home, size=1) as pool:

@@ -53,7 +53,7 @@ def connected(address: str, *, cpus: float = 0.0, resources: Mapping[str, float]
             with _our_sigterm():
                 ray.init(**_options(address, cpus, resources or {}, folder))
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ConfigError(_no_cluster(address, error)) from error
+            raise _no_cluster(address, error) from error
         if address == LOCAL and node_address() != _LOOPBACK:
             logger.warning("Ray was imported before it was told to keep to the loopback; it listens on every address")
         try:
@@ -103,14 +103,14 @@ def check_reachable(address: str) -> None:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SECONDS):
             pass
     except OSError as error:
-        raise ConfigError(_no_cluster(address, error)) from error
+        raise _no_cluster(address, error) from error
 
 
-def _no_cluster(address: str, error: Exception) -> str:
-    return (
-        f"no Ray cluster answers at {address!r} ({str(error)[:200]}); start one with `ray start --head`, or take "
-        f"{LOCAL!r} for a local Ray; if the cluster authenticates, its token is needed here too "
-        "(RAY_AUTH_MODE=token, RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH)"
+def _no_cluster(address: str, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"no Ray cluster answers at {address!r} ({str(error)[:200]})",
+        f"start one with `ray start --head`, or take {LOCAL!r} for a local Ray; if the cluster authenticates, its "
+        "token is needed here too (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH)",
     )
 
 

@@ -83,7 +83,7 @@ def python_of(home: Path) -> Path:
     """
     python = home / "bin" / "python"
     if not python.is_file():
-        raise ConfigError(f"found no evaluator environment in {home}, wanted one made by `dartsim osworld install`")
+        raise ConfigError(f"found no evaluator environment in {home}, wanted one made by `dartsim desktop evaluator`")
     return python
 
 
@@ -181,7 +181,7 @@ def other_version(tasks: Path, scorer: str) -> str:
         return ""
     return (
         f"the tasks are of the checkout {source} ({version}), the evaluator is {scorer}: scores may differ from those "
-        f"that the tasks were written for; `dartsim osworld install --from {source}` installs theirs"
+        f"that the tasks were written for; `dartsim desktop evaluator --from {source}` installs theirs"
     )
 
 

@@ -123,7 +123,7 @@ class ScorerFacts:
         lacks = functions[name]
         # A light evaluator lacks easyocr, and a full one its weights.
         ocr = any(each == "easyocr" or each.endswith(".pth") for each in lacks)
-        hint = " (`dartsim osworld install --ocr`)" if ocr else ""
+        hint = " (`dartsim desktop evaluator --ocr`)" if ocr else ""
         return f"{', '.join(lacks)} is not installed{hint}" if lacks else ""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from dartsim.cli import compare
-from dartsim.config import load, to_toml, valid_keys
+from dartsim.config import to_toml
 from dartsim.lab.compared_runs import named_handler
 from dartsim.run.execute import execute
 
@@ -343,7 +342,7 @@ def test_a_run_made_before_a_figure_was_kept_is_drawn_all_the_same(dartsim, caps
         (("run", "--set", "tasks.source=osworld"), "tasks.folder"),
         (
             ("run", "--preset", "dart", "--set", "tasks.source=osworld", "--set", "tasks.folder=x"),
-            "--dry-run lists all",
+            "`dartsim check` lists all",
         ),
     ],
 )
@@ -357,49 +356,6 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(dartsim, capsys):
     assert dartsim("run", *SMALL, "--out", "here") == 0
     assert dartsim("run", *SMALL, "--out", "here") == 2
     assert "holds a run already" in capsys.readouterr().err
-
-
-def test_the_shown_configuration_can_be_run(dartsim, capsys):
-    assert dartsim("config", "show", "--preset", "coupled", "--set", "rollout.num_envs=8") == 0
-    Path("shown.toml").write_text(capsys.readouterr().out)
-    assert load(Path("shown.toml")) == load(preset_name="coupled", overrides=["rollout.num_envs=8"])
-
-
-def test_the_schema_shows_every_setting(dartsim, monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "200")
-    assert dartsim("config", "schema", "--json", "-") == 0
-    schema = json.loads(capsys.readouterr().out)
-    assert schema["title"] == "Config"
-    assert {"max_excess", "session_affine"} <= set(re.findall(r"\w+", json.dumps(schema)))
-    from dartsim.config.load import describe
-
-    leaves = {setting.key for setting in describe()}
-    assert leaves <= set(valid_keys())
-    assert all(setting.meaning for setting in describe())
-
-
-def test_presets_say_where_they_come_from(dartsim, capsys):
-    assert dartsim("presets", "--json", "-") == 0
-    presets = json.loads(capsys.readouterr().out)
-    assert {"coupled", "dart"} <= set(presets)
-    assert all(about["title"] and about["source"] and about["departures"] for about in presets.values())
-    assert dartsim("presets") == 0
-    listed = capsys.readouterr().out
-    assert all(name in listed for name in presets)
-    assert presets["trl"]["source"] not in listed
-    assert dartsim("presets", "trl", "dart") == 0
-    card = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert presets["trl"]["source"] in card
-    assert all(departure in card for name in ("trl", "dart") for departure in presets[name]["departures"])
-    assert dartsim("presets", "trll") == 2
-    assert "did you mean 'trl'" in capsys.readouterr().err
-
-
-def test_profiles_are_listed(dartsim, capsys):
-    assert dartsim("config", "profiles") == 0
-    printed = capsys.readouterr().out
-    assert "osworld" in printed
-    assert "h100_fp8" in printed
 
 
 def test_ctrl_c_ends_cleanly_with_a_report_so_far(long_run, tmp_path):

@@ -45,7 +45,7 @@ def test_every_command_has_a_line_in_the_list_of_its_task():
     ("words", "suggestion"),
     [
         ("rnu", "Did you mean 'run'?"),
-        ("config shwo", "Did you mean 'show'?"),
+        ("desktop taks", "Did you mean 'tasks'?"),
         ("run --pesret dart", "--preset"),
         ("compare coupled dart-mesured", "did you mean 'dart-measured'?"),
         ("fuzz --preset copled", "did you mean 'coupled'?"),

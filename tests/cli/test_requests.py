@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -32,13 +31,12 @@ def said(capsys) -> str:
     "command",
     [
         ("run", *SMALL),
-        ("run", *SMALL, "--dry-run"),
+        ("check", "dart"),
         ("compare", "dart"),
-        ("config", "faults"),
-        ("doctor",),
-        ("presets",),
+        ("check",),
+        ("config",),
+        ("cluster", "--yes"),
         ("show", "folder"),
-        ("config", "schema"),
         ("fuzz",),
     ],
 )
@@ -78,7 +76,7 @@ def test_a_file_where_new_folders_go_is_refused_before_any_work(dartsim, capsys,
     [
         (("show", "RUN"), "--film"),
         (("show", "RUN"), "--html"),
-        (("measure", "RUN"), "--out"),
+        (("cluster", "RUN"), "--out"),
         (("desktop", "start"), "--show"),
     ],
 )
@@ -124,10 +122,10 @@ def test_a_json_file_that_cannot_be_written_after_all_is_one_message(tmp_path):
         (("fuzz", "--out", "file"), "file is not a folder"),
         (("fuzz", "--out", "file/below"), "file is not a folder"),
         (("desktop", "tasks", "--gif", "file"), "--gif file is not a folder"),
-        (("osworld", "install", "--home", "home", "--python", "no-such-python"), "no-such-python cannot be run"),
-        (("run", *SMALL, "--dry-run", "--set", "cluster.env.profile=nope"), "cluster.env.profile = 'nope'"),
-        (("run", *SMALL, "--dry-run", "--set", "cluster.env.latency.stepp=1"), "cluster.env.latency.stepp"),
-        (("run", *SMALL, "--dry-run", "--set", "cluster.faults.kinds.nope.share=1"), "no kind of fault 'nope'"),
+        (("desktop", "evaluator", "--python", "no-such-python"), "no-such-python cannot be run"),
+        (("check", "dart", "--set", "cluster.env.profile=nope"), "cluster.env.profile = 'nope'"),
+        (("check", "dart", "--set", "cluster.env.latency.stepp=1"), "cluster.env.latency.stepp"),
+        (("check", "dart", "--set", "cluster.faults.kinds.nope.share=1"), "no kind of fault 'nope'"),
         (("run", *SMALL, "--profile", "nope"), "there is no profile, run or file 'nope'"),
     ],
 )
@@ -137,18 +135,6 @@ def test_a_wrong_request_is_one_message(dartsim, capsys, arguments, message):
     assert message in told
     assert "Traceback" not in told
     assert not Path("runs").exists()
-
-
-def test_desktops_without_a_preset_are_those_of_the_preset_desktop(dartsim, capsys):
-    pytest.importorskip("httpx")
-    assert dartsim("run", "--backend", "desktop", "--dry-run", "--json", "-") == 0
-    assert json.loads(capsys.readouterr().out)["preset"] == "desktop"
-
-
-def test_what_is_missing_of_osworld_does_not_keep_a_dry_run_from_answering(dartsim, capsys):
-    pytest.importorskip("torch")
-    assert dartsim("run", "--preset", "osworld-8gpu", "--dry-run", "--json", "-") == 0
-    assert "tasks" in {one["name"] for one in json.loads(capsys.readouterr().out)["missing"]}
 
 
 def test_a_run_s_own_file_is_not_another_preset(dartsim, capsys):
@@ -172,9 +158,7 @@ def test_a_plan_without_an_update_is_none(dartsim, capsys):
     assert not Path("planned", plan.FILE).exists()
 
 
-@pytest.mark.parametrize(
-    "command", ["run", "config show", "config schema", "presets", "config profiles", "show", "desktop"]
-)
+@pytest.mark.parametrize("command", ["run", "check", "cluster", "config", "show", "desktop"])
 def test_help_has_a_short_form_and_examples(dartsim, capsys, command):
     assert dartsim(*command.split(), "-h") == 0
     shown = capsys.readouterr().out
@@ -195,13 +179,3 @@ def test_a_profile_is_a_name_a_file_or_a_run():
         load_config(preset_name="dart", profile="folder")
     Path("measured.toml").rename("folder/profile.toml")
     assert load_config(default="dart", profile="folder").cluster.learner.fixed_seconds == 7.0
-
-
-def test_a_configuration_is_shown_with_all_that_a_run_takes(dartsim, capsys):
-    given = ("--preset", "areal-eta4", "--on", "osworld", "--profile", "dart", "--faults", "calm")
-    assert dartsim("config", "show", *given) == 0
-    Path("shown.toml").write_text(capsys.readouterr().out)
-    config = load(Path("shown.toml"))
-    assert dartsim("config", "show", "shown.toml", "--json", "-") == 0
-    assert json.loads(capsys.readouterr().out) == config.model_dump(mode="json")
-    assert (config.workload, config.cluster.env.profile, config.cluster.faults.profile) == ("osworld", "dart", "calm")

@@ -80,14 +80,14 @@ def test_what_is_interrupted_says_so_and_what_to_do(dartsim, monkeypatch, capsys
     assert "interrupted: these are the finished runs" in told.err
     assert "no rule was broken: 0 runs" in told.out
     monkeypatch.setattr("dartsim.config.presets", ended)
-    assert dartsim("presets") == code
+    assert dartsim("config") == code
     assert "interrupted" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_is_an_error_of_one_line_and_a_reader_that_has_gone_is_none():
-    asked = [*COMMAND, "config", "faults", "--json", "-"]
+    asked = [*COMMAND, "config", "--list", "faults", "--json", "-"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(asked, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1
@@ -113,9 +113,9 @@ def test_off_a_terminal_nothing_is_wrapped_unless_columns_says_so(monkeypatch):
 
 def test_names_to_be_typed_are_whole_in_narrow_tables(dartsim, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
-    assert dartsim("config", "profiles") == 0
+    assert dartsim("config", "--list", "profiles") == 0
     assert "desktop-small" in capsys.readouterr().out
-    assert dartsim("presets") == 0
+    assert dartsim("config") == 0
     first = [line.split("│")[0].strip() for line in capsys.readouterr().out.splitlines()]
     assert {"areal-eta0", "dart-measured", "osworld-16gpu"} <= set(first)
 
@@ -126,7 +126,7 @@ def test_choices_and_flags_are_told_in_the_users_words(dartsim, capsys):
     assert "'hostil' is not one of 'none'" in said
     assert "Value error" not in said
     assert dartsim("run", "--help") == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "--dry-run" in line and "Only" in line]
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "--real-time" in line and "Run" in line]
     assert "bool" not in line
 
 

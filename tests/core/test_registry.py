@@ -20,8 +20,6 @@ from dartsim.rollout.routers import Routed, Router
 from dartsim.run.prepare import prepare
 from dartsim.run.realtime import run_realtime
 from dartsim.run.simulation import run_simulation
-from dartsim.store.backends import StoreBackend, open_store, store_backend
-from dartsim.store.memory import MemoryStore
 
 BUILT_IN = {
     "router": "least_in_flight",
@@ -36,7 +34,6 @@ BUILT_IN = {
     "desktops": "mock",
     "engine": "sim",
     "learner": "sim",
-    "store": "memory",
     "policy": "drawn",
     "fault": "worker_crash",
     "figure": "env_utilization",
@@ -99,7 +96,6 @@ def plain_classes():
         "batch": dartsim.BatchRule,
         "selection": dartsim.TurnSelection,
         "advantage": dartsim.AdvantageRule,
-        "store": StoreBackend,
         "policy": dartsim.Policy,
         "figure": dartsim.Figure,
     }
@@ -169,16 +165,6 @@ class StillDesktops(DesktopBackend):
         yield DirectProvider(lambda: SimDesktop(draw=False))
 
 
-@register("store", "forgetful")
-class ForgetfulBackend(StoreBackend):
-    """Keeps nothing."""
-
-    resumable = False
-
-    def open(self, where, folder, **options):
-        return MemoryStore()
-
-
 def test_a_desktop_backend_of_another_project_serves_a_run():
     fast = ["cluster.engine.overhead_seconds=0.0", "rollout.num_envs=2", "rollout.num_workers=1"]
     engine = ['cluster.engine.model="batch"', "cluster.engine.batch_seconds=0.001"]
@@ -187,18 +173,6 @@ def test_a_desktop_backend_of_another_project_serves_a_run():
     assert run_realtime(prepare(config)).recorder.counts["trajectories"] > 0
     with pytest.raises(ConfigError, match="there are 100 still desktops"):
         load(preset_name="dart", overrides=["backend.desktops=still", "rollout.num_envs=101"])
-
-
-def test_a_store_of_another_project_is_opened(tmp_path):
-    assert load(preset_name="dart", overrides=["curation.store=forgetful"]).curation.store == "forgetful"
-    assert isinstance(open_store("forgetful", tmp_path), MemoryStore)
-    assert not store_backend("forgetful").resumable
-
-
-@pytest.mark.parametrize("where", ["sqlit", "mysql+pymysql://root@127.0.0.1/runs", "sqlite:///run.db"])
-def test_a_store_that_does_not_exist_is_refused(where):
-    with pytest.raises(ConfigError, match=r'curation\.store = ".*" is no store'):
-        load(preset_name="dart", overrides=[f'curation.store="{where}"'])
 
 
 def test_names_of_backends_load_nothing_that_is_heavy():

@@ -1,6 +1,7 @@
 """``DataManager``: admission, groups, batches, and what becomes of every attempt."""
 
 import asyncio
+import sqlite3
 
 import pytest
 
@@ -10,7 +11,6 @@ from dartsim.core.types import Drop, Ending, TrajectoryState, UpdateResult, Weig
 from dartsim.curation import GroupFilter, SuccessPool
 from dartsim.curation.scheduler_state import SCHEDULER
 from dartsim.observe import DesktopState
-from dartsim.store.database import open_in_memory
 from dartsim.store.memory import MemoryStore
 from dartsim.store.sql import SqlStore
 
@@ -490,7 +490,7 @@ async def test_closing_twice_is_closing_once(made):
 
 
 async def test_closing_leaves_the_store_to_whoever_opened_it(made):
-    store = SqlStore(open_in_memory(), settled=True)  # its database is gone once it is closed
+    store = SqlStore(sqlite3.connect(":memory:", isolation_level=None))  # its database is gone once it is closed
     data = made.make(store=store)
     await fill(data, made, [[0.0, 1.0]])
     data.close()

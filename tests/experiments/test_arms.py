@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from experiments import packed_trainer
-from experiments.arms import STUDIES, ArmStudy, Cluster, arms_of, declared_table, pick, run_cluster, studies
+from experiments.arms import ArmStudy, Cluster, arms_of, declared_table, pick, run_cluster, studies
 from experiments.faults import run_faulty
 from experiments.osworld_twins import run_twin
 from experiments.packed_trainer import GPUS, operations_ratio, split
@@ -106,7 +105,6 @@ def test_the_measured_preset_is_the_recorded_headline():
     measured, headline = pick(recorded("presets")["arms"], preset="dart-measured"), recorded("headline")["dart"]
     assert measured["event_hashes"] == headline["event_hashes"]
     assert measured["figures"]["trained_turns_per_minute"]["mean"] == headline["trained_turns_per_minute"]
-    assert set(STUDIES) == {"presets"}
 
 
 def test_a_cluster_runs_for_its_figures_alone():
@@ -143,4 +141,3 @@ def test_dart_s_trainer_pays_what_was_fitted_and_others_for_their_operations():
         assert learner.gpus + config.rollout.num_workers == GPUS
         assert learner.kilotoken_seconds == pytest.approx(0.086 * 8 / learner.gpus * operations_ratio(config))
         assert operations_ratio(config) == pytest.approx(1.0, abs=0.05), "sequences are about as long"
-    assert packed_trainer.STUDY.name == "packed_trainer"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from dartsim.lab.virtual import COMPARED
 from experiments import many_turns
 
 
 @pytest.mark.parametrize("quick", [True, False])
 def test_all_parts_of_the_method_are_on(quick):
-    config = many_turns.config(3, quick=quick, minutes=6.0)
+    config = many_turns.config("many_turns", 3, quick=quick, minutes=6.0)
     assert (config.run.seed, config.run.updates, config.run.hours) == (3, None, pytest.approx(0.1))
     assert (config.backend.desktops, config.backend.workers, config.backend.learner) == ("desktop", "vllm", "local")
     assert config.policy.max_images >= 3
@@ -39,22 +38,7 @@ def test_the_base_model_is_a_folder_that_a_run_starts_with(tmp_path):
     pytest.importorskip("torch", reason="needs the extra `train`")
     from dartsim.run.served_model import served_model
 
-    settings = many_turns.config(0, quick=True)
+    settings = many_turns.config("many_turns", 0, quick=True)
     folder = many_turns.make_base(settings, tmp_path / "base", quick=True)
     served = served_model(many_turns.with_model(settings, folder))
     assert served.vlm.config.folder == str(folder)
-
-
-def test_the_sentence_names_the_worst_figure():
-    figures = {
-        "relative_error": {**dict.fromkeys(COMPARED, 0.01), "staleness_mean": -0.08, "sync_share": None},
-        "config": many_turns.config(0, quick=False).model_dump(mode="json"),
-        "success_gain": {"mean": 0.5, "half_width": 0.1},
-        "success_rate_first": 0.25, "success_rate_last": 0.75, "held_out_tasks": 64, "attempts": 500, "engines": 2,
-        "turns_per_attempt": 7.5, "images_per_prompt": 2.5, "prefix_hit_share": 0.4, "turn_tokens": 300.0,
-        "computed_tokens": 100.0, "mismatch_mean": 2e-7, "commit": {"id": None},
-    }  # fmt: skip
-    said = many_turns.found(figures)
-    assert "25% → 75% (+50 ± 10 points)" in said
-    assert "largest error of a figure 8.0% (staleness mean)" in said
-    assert "3.0 times fewer trained tokens" in said

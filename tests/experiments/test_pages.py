@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from xml.etree import ElementTree
 
 import pytest
 
-from dartsim.observe.rundir import json_text
-from experiments import pages, study
+from experiments import pages
 from experiments.charts import DARK, INK, Panel, Series, boxes, draw, drawing, label_axes
 from experiments.reference import TABLES
-from experiments.study import RECORDED, Experiment, StudyPicture
 
 
 def test_every_mark_names_a_table_or_a_picture_and_every_picture_is_shown():
@@ -27,12 +24,6 @@ def test_every_mark_names_a_table_or_a_picture_and_every_picture_is_shown():
 def test_a_mark_that_names_no_table_is_an_error():
     with pytest.raises(KeyError, match="no-such"):
         pages.render("<!-- figures: no-such -->\n<!-- end -->")
-
-
-@pytest.mark.parametrize("file", sorted(RECORDED.glob("*.json")), ids=lambda f: f.stem)
-def test_recorded_files_are_as_the_one_writer_writes_them(file):
-    text = file.read_text(encoding="utf-8")
-    assert text == json_text(json.loads(text))
 
 
 def test_a_picture_keeps_its_words_and_numbers_is_the_same_twice_and_swaps_its_ink_on_dark_pages():
@@ -55,18 +46,6 @@ def test_a_picture_keeps_its_words_and_numbers_is_the_same_twice_and_swaps_its_i
     assert drawn.count('style="fill: #3b82d6') == 2, "two boxes are one path; the other is the legend's"
     assert f'[style*="fill: {INK}"]{{fill:{DARK[INK]} !important}}' in drawn
     assert not re.search(r'="[^"]*\d\.\d{2}[^"]*"', drawn), "coordinates are rounded"
-
-
-def test_a_picture_says_which_recorded_figures_it_shows(monkeypatch, tmp_path):
-    monkeypatch.setattr(study, "RECORDED", tmp_path)
-    picture = StudyPicture("nothing", lambda a, b: "", beside=("b",))
-    own = Experiment(name="a", about="", measure=lambda options: {}, pictures={"x": picture})
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.json").write_text(json.dumps({"value": name}))
-    first = own.drawn_of("x")
-    assert re.fullmatch(r"<!-- a\.json [0-9a-f]{16}, b\.json [0-9a-f]{16} -->\n", first)
-    (tmp_path / "b.json").write_text(json.dumps({"value": 3}))
-    assert own.drawn_of("x") != first
 
 
 def test_panels_hold_their_words_and_are_the_same_twice():

@@ -1,10 +1,8 @@
 """Cells and rows of tables, and the command line that all studies share."""
 
-import io
 import json
 
 import pytest
-from rich.console import Console
 
 from experiments.study import Experiment, cell, markdown, rows_of
 
@@ -76,9 +74,3 @@ def test_a_study_adds_options_and_may_record_under_another_name(tmp_path, monkey
 def test_quick_figures_are_not_recorded():
     with pytest.raises(SystemExit, match="leave --quick out"):
         study().run(["--quick", "--record"])
-
-
-def test_tables_are_printed():
-    console = Console(file=io.StringIO(), width=80)
-    study(tables={"x": lambda figures: (["a"], [[str(figures["b"])]])}).show({"b": "shown"}, console)
-    assert "shown" in console.file.getvalue()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import pytest
 
@@ -12,7 +11,7 @@ pytest.importorskip("transformers", reason="needs the extra `train`")
 pytest.importorskip("httpx", reason="needs the extra `real`")
 
 from dartsim.observe import DesktopState, EngineState, Recorder
-from experiments import pages, study, sync_cost
+from experiments import sync_cost
 from experiments.sync_cost import PLANS, figures_of, mode_cost, model_folder
 
 
@@ -28,28 +27,6 @@ def test_seconds_are_shared_among_changes_and_desktops():
     assert found["away_seconds_per_change"] == 4.0  # 8 s, one publication, two engines
     assert found["stopped_seconds_per_publication"] == 1.0  # one of eight desktops, 8 s
     assert (found["turns"], found["lost_requests"], found["turn_seconds_longest"]) == (2, 1, 3.0)
-
-
-def test_the_page_shows_each_engine_and_mode_once_there_is_a_record(monkeypatch, tmp_path):
-    marked = "<!-- figures: sync-cost -->\nold\n<!-- end -->"
-    assert marked.split("\n")[0] in (pages.ROOT / "docs" / "desktops-and-engines.md").read_text(encoding="utf-8")
-    monkeypatch.setattr(study, "RECORDED", tmp_path)
-    assert pages.render(marked) == marked.replace("old", "Not recorded yet.")
-    now = [0.0]
-    recorder = Recorder(lambda: now[0], num_envs=sync_cost.DESKTOPS, num_engines=sync_cost.ENGINES)
-    now[0] = 8.0
-    row = figures_of(recorder, [[1.0, None], [3.0]], [4.0])
-    figures = {
-        "engines": {"standin": dict.fromkeys(PLANS, row), "vllm": dict.fromkeys(PLANS, row)},
-        "missing": [], "load_average": 1.25, "commit": {"id": "abcdef0123456789"},
-        "config": {"num_engines": 2, "num_desktops": 8, "standin_start_seconds": 5.0},
-    }  # fmt: skip
-    (tmp_path / "sync_cost.json").write_text(json.dumps(figures))
-    filled = pages.render(marked)
-    assert "| vLLM, all at once, `keep` | 0.00 | 0.00 | 3.00 | 0 | 1 |" in filled
-    assert filled.count("stand-in, ") == len(PLANS)
-    assert "`abcdef012345`, load 1.2" in filled
-    assert "not measured" not in filled
 
 
 @pytest.mark.soak

@@ -11,7 +11,7 @@ from dartsim.core.errors import BatchUntrainable, EnvStartFailed, WorkerFault
 from dartsim.core.types import Attempt, Drop, Ending, Task, Trajectory, UpdateResult
 from dartsim.observe import Recorder
 from dartsim.observe.alarm import KINDS
-from dartsim.observe.alarm_rules import Alarms, DiskUse
+from dartsim.observe.alarm_rules import Alarms
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build
 from dartsim.sim import run_virtual
@@ -64,7 +64,7 @@ def suffer(spoil=None, *, disk=None, success_rate=0.5, preset_name="dart", base=
                 config.alarms,
                 batch_attempts=config.curation.batch.min_groups * config.curation.attempts.group_size,
                 mismatch_bound=config.trainer.mismatch_bound,
-                disk=disk,
+                free_bytes=disk,
             )
         )
         await system.run(hours * 3600.0, watching)
@@ -82,7 +82,7 @@ def names(alarms):
 
 
 def test_a_healthy_small_cluster_raises_none():
-    assert suffer(disk=lambda: DiskUse(free=2**40)) == []
+    assert suffer(disk=lambda: 2**40) == []
 
 
 @pytest.mark.parametrize("name", ["dart", "coupled"])
@@ -361,16 +361,9 @@ def test_batches_that_cannot_be_trained_raise_untrainable():
 
 def test_a_disk_that_fills_raises_disk_near_full_once():
     free = iter(range(2**33, 0, -(2**26)))
-    found = suffer(disk=lambda: DiskUse(free=next(free, 0)))
+    found = suffer(disk=lambda: next(free, 0))
     assert names(found) == ["disk_near_full"]
     assert "are free on the run's disk" in found[0].found
-
-
-def test_a_quota_that_the_store_goes_up_and_down_below_is_one_alarm():
-    steady = iter([0.96, 0.91, 0.97, 0.9] * 1000)
-    found = suffer(disk=lambda: DiskUse(free=2**40, used=int(next(steady) * 2**30), quota=2**30))
-    assert names(found) == ["disk_near_full"]
-    assert found[0].cleared is None
 
 
 def test_starts_that_fail_raise_desktops_failing_with_their_causes():
@@ -397,7 +390,7 @@ def test_an_alarm_is_over_when_its_cause_is():
 
     def disk():
         use.append(0)
-        return DiskUse(free=0 if 20 < len(use) < 40 else 2**40)
+        return 0 if 20 < len(use) < 40 else 2**40
 
     (alarm,) = suffer(disk=disk)
     assert alarm.cleared is not None
@@ -418,6 +411,6 @@ def test_what_was_counted_before_a_resume_is_no_alarm():
     for name in ("dropped/stale", "dropped/all_failed", "fault/start", "ending/broken", "learner/mismatch_alarm"):
         recorder.counts[name] = 100_000
     recorder.counts["trajectories"] = 200_000
-    watching = Alarms(recorder, config.alarms, batch_attempts=8, mismatch_bound=0.1, disk=lambda: DiskUse(free=2**40))
+    watching = Alarms(recorder, config.alarms, batch_attempts=8, mismatch_bound=0.1, free_bytes=lambda: 2**40)
     assert watching.look() == []
     assert recorder.alarms == []

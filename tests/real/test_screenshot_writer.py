@@ -73,7 +73,6 @@ def test_every_screen_of_a_turn_is_on_disk_when_its_attempt_is_scored(tmp_path, 
     for one in shown[:3]:
         blobs.put(one.screenshot)
         blobs.put_text(one.accessibility_tree)
-    assert blobs.counts == {"written": 6, "known": 6}
 
 
 def test_the_desktop_does_not_wait_for_it():

@@ -27,8 +27,6 @@ from dartsim.rollout.guarded_worker import GuardedWorker
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build
 from dartsim.sim import run_virtual
-from dartsim.store.blobs import BlobStore
-from dartsim.store.database import open_sqlite
 from dartsim.store.sql import SqlStore
 
 HALF = "half \ud83d of a pair"
@@ -117,7 +115,7 @@ def run(folder: Path, port: str, call: str, wrongs: dict[str, Callable[[Any], An
     Returns its recorder, what ended, and by each lie the trajectory of the attempt that it was told to.
     """
     ended: list[Any] = []
-    store = SqlStore(open_sqlite(folder / "run.db"), blobs=BlobStore(folder / "screens"), keep="all")
+    store = SqlStore.open(folder)
     lies = Lies(call, wrongs, every)
 
     async def main():

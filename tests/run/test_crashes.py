@@ -1,6 +1,7 @@
 """Runs that crash at random instants and are resumed: nothing lost, nothing trained twice, nothing goes back."""
 
 import json
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -42,11 +43,11 @@ def test_nothing_is_lost_or_doubled_wherever_a_run_crashes(tmp_path_factory, way
 @given(instants=st.lists(st.floats(0.0, 5000.0), min_size=1, max_size=4), each=st.booleans())
 def test_a_coupled_run_trains_the_same_set_whether_it_crashed_or_not(tmp_path_factory, instants, each):
     """Lock step, no rule that learns from outcomes, attempts drawn from their seeds: what is trained is the same."""
-    tables = {"run": {"updates": 8, "hours": 24.0}, "storage": {"durability": "each" if each else "batched"}}
-    config = configured("coupled", 1, **tables)
+    config = configured("coupled", 1, run={"updates": 8, "hours": 24.0})
     whole, broken = tmp_path_factory.mktemp("whole"), tmp_path_factory.mktemp("broken")
     crashing_run(config, whole, [], Ledger(config.curation.staleness.max_staleness))
-    crashing_run(config, broken, sorted(instants), ledger := Ledger(config.curation.staleness.max_staleness))
+    with patch("dartsim.store.sql.MAX_CHANGES", 1 if each else 2_000):
+        crashing_run(config, broken, sorted(instants), ledger := Ledger(config.curation.staleness.max_staleness))
     assert ledger.violations == {}
     assert trained_set(whole / "run.db") == trained_set(broken / "run.db")
     assert len(trained_set(whole / "run.db")) == 64
@@ -54,17 +55,18 @@ def test_a_coupled_run_trains_the_same_set_whether_it_crashed_or_not(tmp_path_fa
 
 def test_a_state_that_is_not_written_with_its_rows_is_found_out(tmp_path, monkeypatch):
     """The checks above can fail: here the scheduler's state is that of the transaction before."""
-    whole, late = SqlStore._keep_documents, []
+    whole, late = SqlStore._save_documents, []
 
     def before(store, documents):
         late.append(documents)
         whole(store, late[-2] if len(late) > 1 else documents)
 
-    monkeypatch.setattr(SqlStore, "_keep_documents", before)
+    monkeypatch.setattr(SqlStore, "_save_documents", before)
+    monkeypatch.setattr("dartsim.store.sql.MAX_CHANGES", 1)
 
     def search():
         for seed in range(5):
-            ledger, _ = simulated("dart, written each time", seed, 4, tmp_path / str(seed))
+            ledger, _ = simulated("dart", seed, 4, tmp_path / str(seed))
             assert not ledger.violations, "violations"
 
     with pytest.raises(Exception, match=r"was recorded twice|UNIQUE|cannot be done|violations"):

@@ -51,10 +51,10 @@ def test_only_what_is_real_and_wanted_is_placed():
     assert not any(placed(here, kind) for kind in ("desktops", "workers", "learner"))
 
 
-def test_a_dry_run_says_what_ray_would_place():
-    from dartsim.cli.dry_run import plan
+def test_a_check_says_what_ray_would_place():
+    from dartsim.cli.run_checks import check_run
 
-    found = plan(load(preset_name="tiny", overrides=[*PARTS, "rollout.num_workers=2", "ray.desktops.hosts=3"]))
+    found = check_run(load(preset_name="tiny", overrides=[*PARTS, "rollout.num_workers=2", "ray.desktops.hosts=3"]))
     assert found["desktops"]["what"].endswith("on Ray (local), actors: 3, each cpus 1")
     assert found["engines"]["what"].endswith("on Ray (local), actors: 2, each cpus 1")
     assert found["learner"]["what"].endswith("on Ray (local), actors: 1, each cpus 1")

@@ -15,7 +15,7 @@ from dartsim.observe import ticker
 from dartsim.real.loop import RunLoop
 from dartsim.run.prepare import prepare
 from dartsim.run.realtime import run_realtime, with_screenshots
-from dartsim.store.backends import open_store
+from dartsim.store.sql import SqlStore
 
 
 def test_a_run_begins_at_time_zero():
@@ -107,7 +107,7 @@ def test_a_model_learns_on_the_mock_desktop_in_real_time():
 
 
 async def test_screens_of_booted_desktops_are_kept_in_threads(tmp_path):
-    store, screens = open_store("sqlite", tmp_path), tmp_path / "screens"
+    store, screens = SqlStore.open(tmp_path), tmp_path / "screens"
     (task,) = mock_tasks("click_button", 1, 0, 1)
     desktops = DirectProvider(mock_desktop_maker(PolicyConfig()))
     desktop = await with_screenshots(desktops, store, boots=True).start(0)
@@ -119,10 +119,10 @@ async def test_screens_of_booted_desktops_are_kept_in_threads(tmp_path):
 
 def test_screens_are_otherwise_kept_as_an_attempt_is_recorded(tmp_path):
     desktops = DirectProvider(mock_desktop_maker(PolicyConfig()))
-    store = open_store("sqlite", tmp_path)
+    store = SqlStore.open(tmp_path)
     assert with_screenshots(desktops, store, boots=False) is desktops
     store.close()
-    bare = open_store("sqlite", tmp_path, screenshots=False)
+    bare = SqlStore.open(tmp_path, screenshots=False)
     assert with_screenshots(desktops, bare, boots=True) is desktops
     bare.close()
 

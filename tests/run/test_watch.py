@@ -140,12 +140,12 @@ def test_a_run_that_fails_leaves_what_its_parts_did_and_hides_secrets(tmp_path, 
     found = read(tmp_path)
     assert found["state"] == "failed"
     assert "averysecret" not in found["error"]
-    assert "postgresql://dart:***@db" in found["error"]
+    assert "http://dart:***@db" in found["error"]
     assert len(found["components"]) == 10
 
 
 def fail():
-    raise RuntimeError("no answer to hf_averysecretvalue1234 from postgresql://dart:hunter22@db/runs")
+    raise RuntimeError("no answer to hf_averysecretvalue1234 from http://dart:hunter22@db/runs")
 
 
 def test_an_alarm_ends_a_strict_run_and_is_in_everything_it_leaves(tmp_path):

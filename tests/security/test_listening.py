@@ -196,17 +196,17 @@ def test_few_files_name_an_address_beyond_loopback():
         for line in path.read_text(encoding="utf-8").splitlines()
         if '"0.0.0.0"' in line or "'0.0.0.0'" in line or '"::"' in line
     }
-    telling = {"dartsim/cli/desktop.py", "dartsim/cli/doctor.py", "dartsim/config/sections/desktop.py"}
+    telling = {"dartsim/cli/desktop.py", "dartsim/cli/machine_checks.py", "dartsim/config/sections/desktop.py"}
     assert named == {"real/desktop/server/__main__.py", *telling}
 
 
-def test_the_doctor_only_asks_and_publishes_nothing():
+def test_the_check_of_a_machine_only_asks_and_publishes_nothing():
     """It makes settings of an engine to see what it would say of binding everywhere; no container is started."""
     from pathlib import Path
 
-    import dartsim.cli.doctor as doctor
+    from dartsim.cli import machine_checks
 
-    text = Path(doctor.__file__).read_text(encoding="utf-8")
+    text = Path(machine_checks.__file__).read_text(encoding="utf-8")
     inside = text.partition('"0.0.0.0"')[2].partition("\ndef ")[0]
     assert ".start(" not in inside
     assert ".run(" not in inside.replace("asyncio.run(", "")

@@ -7,7 +7,9 @@ import os
 import pickle
 import shutil
 import sqlite3
+import struct
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -106,9 +108,11 @@ def paths(run, mark, outside):
     )
     database = sqlite3.connect(run / "run.db")
     for number, name in enumerate((str(outside / "folder"), "../outside/folder", "..", ".", ""), 900):
-        database.execute("INSERT INTO checkpoints VALUES (?, ?, 'x', 1)", (number, name))
-    database.execute("UPDATE turns SET screenshot = ?", (str(outside / "file"),))
-    database.execute("INSERT INTO blobs VALUES (?, 1)", (f"../../outside/folder/{'a' * 64}.png",))
+        database.execute("INSERT INTO checkpoints VALUES (?, ?, 'x')", (number, name))
+    names = [str(outside / "file"), f"../../outside/folder/{'a' * 64}.png"]
+    turns = json.dumps([["WAIT", 0, 0, 0, 1, 1, [None] * 3, *names, None]]).encode()
+    turns = struct.pack("<II", zlib.crc32(turns), len(turns)) + turns
+    database.execute("UPDATE trajectories SET turns = ?, state = 'eligible', num_turns = 1", (turns,))
     database.commit()
     database.close()
 
@@ -164,13 +168,14 @@ COMMANDS = [
     ("show", "RUN", "--html", "page.html"),
     ("show", "RUN", "--film", "episode.gif"),
     ("eval", "RUN", "--rescore"),
-    ("measure", "RUN"),
+    ("cluster", "RUN"),
     ("eval", "RUN"),
     ("eval", "RUN", "--keep-successes", "pool"),
-    ("config", "show", "RUN"),
-    ("config", "show", "RUN/config.toml"),
-    ("config", "show", "--preset", "dart", "--on", "RUN"),
-    ("config", "show", "--preset", "dart", "--profile", "RUN"),
+    ("config", "RUN"),
+    ("config", "RUN/config.toml"),
+    ("config", "dart", "--on", "RUN"),
+    ("config", "dart", "--profile", "RUN"),
+    ("check", "RUN"),
     ("run", "dart", "--on", "RUN/config.toml", "--hours", "0.02", "--out", "new"),
     ("compare", "RUN", "dart", "--hours", "0.02", "--seeds", "1", "--processes", "1"),
     ("run", "RUN"),

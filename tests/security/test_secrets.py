@@ -1,4 +1,4 @@
-"""Secrets of the environment reach no log, configuration, report, dry run, status or recorder."""
+"""Secrets of the environment reach no log, configuration, report, check, status or recorder."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from dartsim.cli.console import hide_secrets_in_logs
 from dartsim.config import load
 from dartsim.config.secrets import HIDDEN, has_secret, hidden, hidden_tree, is_secret_name, keep_secret, secret_settings
 from dartsim.core.errors import ConfigError
+from dartsim.run.backends.vllm import VllmEngines
 
 SECRETS = {
     "HF_TOKEN": "hf_AbCdEfGhIjKlMnOpQrStUvWx",
-    "PGPASSWORD": "correct-horse-battery",
+    "DB_PASSWORD": "correct-horse-battery",
     "VLLM_API_KEY": "vllm-key-0123456789",
     "OPENAI_API_KEY": "sk-abcdefghijklmnop1234",
     "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI-K7MDENG",
@@ -40,7 +41,7 @@ def leaks(text):
 @pytest.mark.parametrize(
     ("text", "secret"),
     [
-        ("postgresql+psycopg://dart:hunter22@db.example.org/runs", "hunter22"),
+        ("https://dart:hunter22@db.example.org/runs", "hunter22"),
         ("tcp://:p4ssw0rd@10.0.0.1:2376", "p4ssw0rd"),
         ("https://user:pa%20ss@host/x", "pa%20ss"),
         ("Authorization: Bearer abcdef0123456789", "abcdef0123456789"),
@@ -49,18 +50,13 @@ def leaks(text):
         ("serve --api-key=topsecret99", "topsecret99"),
         ("HF_TOKEN=verysecretvalue", "verysecretvalue"),
         ("password: verysecretvalue", "verysecretvalue"),
-        ("postgresql://dart:pa/ss'w@rd1@db/runs", "pa/ss'w@rd1"),
-        ("could not open 'postgresql://dart:1234/5@db/runs'", "1234/5"),
-        ("postgres://dart@db/runs?sslmode=require&password=hunter22", "hunter22"),
-        ("postgresql://dart@db/runs?sslpassword=hunter22;application_name=a", "hunter22"),
-        ("postgresql://dart@db/runs?%70assword=hunter22", "hunter22"),
-        ("postgresql://dart@db/runs?passfile=/home/me/hunter22", "hunter22"),
+        ("http://dart:pa/ss'w@rd1@db/runs", "pa/ss'w@rd1"),
+        ("https://dart@db/runs?%70assword=hunter22;a=b", "hunter22"),
         ("https://host:8000/v1?api_key=hunter22", "hunter22"),
         ("host=db user=dart password='hun ter22' dbname=runs", "hun ter22"),
-        ("host=db sslpassword=hunter22", "hunter22"),
         ("token ghp_abcdefghijklmnopqrstuvwx", "ghp_abcdefghijklmnopqrstuvwx"),
         ("key hf_ZyXwVuTsRqPoNmLkJi", "hf_ZyXwVuTsRqPoNmLkJi"),
-        (f"something quotes {SECRETS['PGPASSWORD']} in the middle", SECRETS["PGPASSWORD"]),
+        (f"something quotes {SECRETS['DB_PASSWORD']} in the middle", SECRETS["DB_PASSWORD"]),
     ],
 )
 def test_what_looks_like_a_secret_is_hidden(text, secret):
@@ -75,7 +71,7 @@ def test_what_looks_like_a_secret_is_hidden(text, secret):
         "http://127.0.0.1:8000/v1",
         "3000 prompt tokens, max_tokens=512, num_tokens: 7",
         "http://127.0.0.1:8000/a@b, http://[::1]:80/c@d and {'a':'http://h:80','b':'me@x'}",
-        "postgresql://dart@db/runs?sslmode=require&application_name=dart",
+        "http://dart@db/runs?sslmode=require&application_name=dart",
         "ssh://user@host:22",
         "the tokenizer has 151,936 tokens",
         "docs/reference.md#trainer_starved",
@@ -87,7 +83,7 @@ def test_what_is_none_is_left_alone(text):
 
 
 def test_a_secret_is_hidden_as_a_url_spells_it(monkeypatch):
-    monkeypatch.setenv("PGPASSWORD", "ho/rse +stap@le")
+    monkeypatch.setenv("DB_PASSWORD", "ho/rse +stap@le")
     assert hidden("refused: u ho%2Frse%20%2Bstap%40le, ho%2Frse+%2Bstap%40le") == f"refused: u {HIDDEN}, {HIDDEN}"
     keep_secret("of no known form")
     assert hidden("key of no known form") == f"key {HIDDEN}"
@@ -117,12 +113,9 @@ def test_trees_lose_their_secrets_and_nothing_else():
         'vllm.addresses=["http://me:hunter22@host:8000"]',
         'tasks.folder="https://me:hunter22@host/tasks"',
         'trainer.fsdp.folder="hf_AbCdEfGhIjKlMnOpQrSt"',
-        'curation.store="postgresql://me@host/runs?password=hunter22"',
-        """curation.store="postgresql://me:hun/t'er@hunter22@host/runs\"""",
         'vllm.flags=["--api-key", "hunter22"]',
         'gym.arguments={password="hunter22"}',
         'ray.address="ray://me:hunter22@host:10001"',
-        'curation.store="host=db password=hunter22"',
     ],
 )
 def test_a_configuration_that_holds_a_secret_is_refused_and_not_quoted(dartsim, capsys, setting):
@@ -157,26 +150,26 @@ def test_nothing_that_a_run_writes_or_says_holds_a_secret(dartsim, capsys, tmp_p
         assert leaks(data.decode("latin-1")) == [], path.name
 
 
-def test_a_dry_run_names_no_secret(dartsim, monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(
-        "dartsim.cli.dry_run.plan",
-        lambda config, *more, **options: {
-            "environment": {"HF_TOKEN": SECRETS["HF_TOKEN"]},
-            "command": ["--api-key", "abc123secret", f"--url=postgresql://u:{SECRETS['PGPASSWORD']}@h/d"],
-        },
-    )
-    monkeypatch.setattr("dartsim.cli.dry_run.show", lambda found, console, *more, **options: console.print(str(found)))
-    assert dartsim("run", *SMALL, "--dry-run", "--json", "plan.json") == 0
+def test_a_check_names_no_secret(dartsim, monkeypatch, capsys, tmp_path):
+    process = {
+        "name": "engine-0",
+        "listens": "port 1",
+        "environment": {"HF_TOKEN": SECRETS["HF_TOKEN"]},
+        "command": ["--api-key", "abc123secret", f"--url=http://u:{SECRETS['DB_PASSWORD']}@h/d"],
+    }
+    monkeypatch.setattr(VllmEngines, "plan", lambda *_: {"what": "vLLM", "processes": [process]})
+    assert dartsim("check", "tiny", "--backend", "mock", "--workers", "vllm", "--json", "plan.json") == 1
     said = "".join(capsys.readouterr()) + (tmp_path / "plan.json").read_text()
     assert leaks(said) == []
     assert "abc123secret" not in said
-    assert json.loads((tmp_path / "plan.json").read_text())["environment"] == {"HF_TOKEN": HIDDEN}
+    shown = json.loads((tmp_path / "plan.json").read_text())["engines"]["processes"][0]
+    assert shown["environment"] == {"HF_TOKEN": HIDDEN}
 
 
 def test_logs_and_crashes_quote_no_secret(dartsim, monkeypatch, capsys):
     def crash(*arguments, **options):
         logging.getLogger("real.somewhere").warning("refused: %s", SECRETS["HF_TOKEN"])
-        raise RuntimeError(f"postgresql://dart:{SECRETS['PGPASSWORD']}@db refused")
+        raise RuntimeError(f"http://dart:{SECRETS['DB_PASSWORD']}@db refused")
 
     handlers, propagate = logging.getLogger().handlers[:], logging.getLogger("real.somewhere")
     for handler in handlers:
@@ -191,7 +184,7 @@ def test_logs_and_crashes_quote_no_secret(dartsim, monkeypatch, capsys):
     said = "".join(capsys.readouterr())
     assert leaks(said) == []
     assert "Traceback" in said, "all else is told"
-    assert "postgresql://dart:***@db refused" in said
+    assert "http://dart:***@db refused" in said
 
 
 def test_what_is_logged_goes_where_python_would_write_it(capsys):

@@ -1,24 +1,16 @@
-"""Databases for the tests of the SQL store: a SQLite file, and a PostgreSQL server that the tests start themselves."""
+"""Trajectories and places for the tests of the store."""
 
 from __future__ import annotations
 
-import os
-import pwd
-import shutil
-import signal
-import socket
-import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
-from dartsim.store.database import open_sqlite, open_url
-from dartsim.store.sql import SqlStore
+from dartsim.store.database import open_database
+from dartsim.store.sql import DATABASE_FILE, SqlStore
 
 TASK = Task("check", "Save the document.", "libreoffice", {"id": "check", "config": [{"type": "launch", "n": 1.5}]})
 
@@ -63,6 +55,23 @@ def plain(number, **more):
     return ended(number, turns=(turn,) * 2, **more)
 
 
+class State:
+    """A scheduler's state, settled with the store's changes."""
+
+    def __init__(self, successes=()):
+        self._successes = successes
+
+    def documents(self):
+        return {}
+
+    def successes(self):
+        return self._successes
+
+
+def settle(store, successes=()):
+    store.settle(State(successes), now=True)
+
+
 def batch(trajectories, update=1):
     trajectories = tuple(trajectories)
     return Batch(update, update - 1, (Group(trajectories[0].attempt.group, TASK, trajectories, ready=99.0),))
@@ -89,117 +98,27 @@ def same(found, wanted):
     )
 
 
-# ---- databases
-
-
-class Server:
-    """A PostgreSQL server of our own, on a loopback port, under a temporary folder."""
-
-    def __init__(self, binaries: Path) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="dartsim-postgres-"))
-        self._user: str | None = None
-        if os.geteuid() == 0:  # PostgreSQL refuses to run as root
-            self._user = "postgres"
-            record = pwd.getpwnam(self._user)
-            os.chown(self.folder, record.pw_uid, record.pw_gid)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        data, self._binaries = self.folder / "data", binaries
-        self._run("initdb", "-D", data, "-U", "dartsim", "-A", "trust", "-E", "UTF8", "--no-sync", "--no-instructions")
-        settings = {"listen_addresses": "127.0.0.1", "port": self.port, "unix_socket_directories": "", "fsync": "off"}
-        self._command = [binaries / "postgres", "-D", data, *(f"--{name}={value}" for name, value in settings.items())]
-        self.start()
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(
-            self._command, user=self._user, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        self._wait()
-
-    def crash(self) -> None:
-        """End all of its processes at once, without a last word."""
-        self._process.send_signal(signal.SIGQUIT)
-        self._process.wait(30)
-
-    def signal_all(self, number: int) -> int:
-        """Send a signal to the server and to those of its processes that serve somebody; return how many there are."""
-        pid = self._process.pid
-        served = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-        for one in (pid, *map(int, served)):
-            os.kill(one, number)
-        return 1 + len(served)
-
-    @property
-    def url(self) -> str:
-        return f"postgresql://dartsim@127.0.0.1:{self.port}/postgres"
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(30)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _run(self, program, *arguments):
-        command = [self._binaries / program, *map(str, arguments)]
-        subprocess.run(command, user=self._user, cwd=self.folder, check=True, capture_output=True)
-
-    def _wait(self):
-        import psycopg
-
-        for _ in range(300):
-            try:
-                psycopg.connect(self.url, connect_timeout=2).close()
-            except psycopg.OperationalError:
-                assert self._process.poll() is None, "the server ended"
-                time.sleep(0.1)
-            else:
-                return
-        raise AssertionError("the server did not answer")
-
-
-def postgres_binaries() -> Path | None:
-    found = shutil.which("initdb")
-    places = [Path(found).resolve().parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    return next((place for place in reversed(places) if (place / "initdb").exists()), None)
-
-
-@pytest.fixture(scope="session")
-def postgres():
-    binaries = postgres_binaries()
-    if binaries is None:
-        pytest.skip("no initdb on this machine: install the distribution's package postgresql")
-    pytest.importorskip("psycopg", reason="needs the extra `postgres`")
-    server = Server(binaries)
-    yield server
-    server.stop()
-
-
 class Place:
-    """A database that can be opened again and again; every opening may be the successor of one that was killed."""
+    """A folder whose store is opened again and again; every opening may be the successor of one that was killed."""
 
-    def __init__(self, url: str | None, folder: Path, schema: str) -> None:
-        self.url, self.folder, self.schema = url, folder, schema
-        self._opened: list[object] = []
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.opened = []
 
-    def engine(self):
-        engine = open_sqlite(self.folder / "run.db") if self.url is None else open_url(self.url, schema=self.schema)
-        self._opened.append(engine)
-        return engine
+    def database(self):
+        self.opened.append(open_database(self.folder / DATABASE_FILE))
+        return self.opened[-1]
 
     def store(self, **options):
-        return SqlStore(self.engine(), **options)
+        """Open the store, after whoever had it open was killed."""
+        for database in self.opened:
+            database.close()
+        return SqlStore(self.database(), **options)
 
-    def dispose(self):
-        for engine in self._opened:
-            engine.dispose()
 
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request, tmp_path):
-    """A place for a store, in each of the databases."""
-    url = None
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres").url
-    place = Place(url, tmp_path, f"t{abs(hash(request.node.nodeid))}")
+@pytest.fixture
+def place(tmp_path):
+    place = Place(tmp_path)
     yield place
-    place.dispose()
+    for database in place.opened:
+        database.close()

@@ -1,7 +1,7 @@
 """A life of trajectories that is killed with SIGKILL again and again, and what is checked after each time.
 
-``python crash_life.py FOLDER --kills 100 --seed 1 [--url postgresql://…] [--durability each] [--every 2]
-[--at times|lines]`` prints what it found as JSON. One process imports everything, and forks the ones that are killed:
+``python crash_life.py FOLDER --kills 100 --seed 1 [--each] [--every 2] [--at times|lines]`` prints what it found as
+JSON. One process imports everything, and forks the ones that are killed:
 after a random time, or at a random line of ``dartsim/curation`` or of this file. Each writes down, in a file of its
 own, what the store told it was done. The weights of the learner are the list of attempts that it trained on.
 """
@@ -17,9 +17,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from sqlalchemy import func, select
 
+from dartsim.core.checks import SampleState
 from dartsim.core.types import (
+    LIVE,
     Attempt,
     Batch,
     Drop,
@@ -34,10 +35,9 @@ from dartsim.core.types import (
 )
 from dartsim.store.blobs import BlobStore
 from dartsim.store.checkpoints import write_checkpoint
-from dartsim.store.database import open_sqlite, open_url
+from dartsim.store.database import open_database
 from dartsim.store.load import load_trajectories
 from dartsim.store.sql import SqlStore
-from dartsim.store.tables import BLOBS, TRAJECTORIES, UPDATES
 
 TASKS = [Task(f"task-{number}", "Do it.", "chrome", {"id": number}) for number in range(3)]
 GROUP = 4
@@ -66,19 +66,12 @@ class Place:
         self.folder = options.folder
         self.ledger = options.folder / "ledger"
 
-    def engine(self):
-        if self.options.url:
-            return open_url(self.options.url, schema=self.options.schema)
-        return open_sqlite(self.folder / "run.db")
-
     def store(self):
         return SqlStore(
-            self.engine(),
-            durability=self.options.durability,
-            keep=self.options.keep,
+            open_database(self.folder / "run.db"),
             blobs=BlobStore(self.folder / "screens", reserve_bytes=0),
             checkpoints=None if self.options.bug else self.folder / "checkpoints",
-            max_pending=7,
+            max_changes=1 if self.options.each else 7,
         )
 
     def reported(self):
@@ -103,17 +96,22 @@ def live(place, seed):
     rng = np.random.default_rng(seed)
     ledger = os.open(place.ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    def tell(what, *numbers):
-        os.write(ledger, (json.dumps([what, *numbers]) + "\n").encode())
+    store, pending = place.store(), []
 
-    store = place.store()
+    def tell(what, *numbers):
+        """Say what the store was told, once that is written; each call ends a step."""
+        store.settle(SampleState({}))
+        pending.append(json.dumps([what, *numbers]) + "\n")
+        if not store.database.in_transaction:
+            os.write(ledger, "".join(pending).encode())
+            pending.clear()
+
     recovered = store.recover()
     tell("begin", recovered.update)
     weights, update = weights_of(place, recovered), recovered.update
-    with store.engine.connect() as connection:
-        newest = connection.execute(select(func.max(TRAJECTORIES.c.attempt), func.max(TRAJECTORIES.c.group))).one()
+    newest = store.database.execute('SELECT max(attempt), max("group") FROM trajectories').fetchone()
     number, group_number = (0 if last is None else last + 1 for last in newest)
-    found = list(load_trajectories(store.engine, blobs=store.disk_usage.blobs, states=list(store.counts)))
+    found = list(load_trajectories(store.database, blobs=store.blobs, states=LIVE))
     by_group: dict[int, list[Trajectory]] = {}
     for one in found:
         if store.live.get(one.attempt.id) is TrajectoryState.RECORDED:
@@ -196,41 +194,35 @@ def check(place):
     bad = Counter()
     told = place.reported()
     weights = weights_of(place, recovered)
-    columns = TRAJECTORIES.c
-    with store.engine.connect() as connection:
-        rows = {row.attempt: row for row in connection.execute(select(TRAJECTORIES))}
-        counted = sum(connection.scalars(select(UPDATES.c.num_trajectories)))
-        names = set(connection.scalars(select(BLOBS.c.blob)))
-        trained = list(connection.scalars(select(columns.attempt).where(columns.state == "trained")))
+    rows = dict(store.database.execute("SELECT attempt, state FROM trajectories"))
+    (counted,) = store.database.execute("SELECT ifnull(sum(num_trajectories), 0) FROM updates").fetchone()
+    trained = [attempt for attempt, state in rows.items() if state == "trained"]
     bad["doubled"] += len(weights) - len(set(weights))
     bad["trained but not in the weights"] += len(set(trained) - set(weights))
     bad["in the weights but not trained"] += len(set(weights) - set(trained))
     bad["counts differ"] += counted != len(trained)
-    bad["still leased"] += sum(row.state == "leased" for row in rows.values())
+    bad["still leased"] += sum(state == "leased" for state in rows.values())
     finished = [numbers[0] for what, *numbers in told if what in ("finished", "begin")]
     bad["went back"] += any(later < earlier for earlier, later in pairwise([*finished, recovered.update]))
 
-    durable = place.options.durability == "each"
-    must_exist = {
-        number for what, *numbers in told if what == "lease" or (durable and what == "record") for number in numbers
-    }
-    bad["lost"] += len(must_exist - rows.keys())
-    dropped = {number for what, *numbers in told if what == "drop" and durable for number in numbers}
-    bad["dropped came back"] += sum(rows[number].state != "dropped" for number in dropped & rows.keys())
+    bad["lost"] += len({number for what, *numbers in told for number in numbers if what == "record"} - rows.keys())
+    dropped = {number for what, *numbers in told if what == "drop" for number in numbers}
+    bad["dropped came back"] += sum(rows[number] != "dropped" for number in dropped & rows.keys())
 
-    blobs = store.disk_usage.blobs
-    bad["files differ"] += names != set(blobs.names())
-    torn = []
-    wanted = set(store.live) if place.options.keep == "live" else set(rows)
-    for one in load_trajectories(store.engine, blobs=blobs, attempts=wanted, on_torn=torn.append):
+    blobs = store.blobs
+    torn, names = [], set()
+    for one in load_trajectories(store.database, blobs=blobs, attempts=store.live, on_torn=torn.append):
+        for turn in one.turns:
+            names |= {blobs.put(turn.observation.screenshot), blobs.put_text(turn.observation.accessibility_tree)}
         original = trajectory(one.attempt.id, one.attempt.group)
         for mine, theirs in zip(one.turns, original.turns, strict=True):
             same = all(np.array_equal(a, b) for a, b in zip(mine.reply, theirs.reply, strict=True))
             same &= np.array_equal(mine.observation.screenshot, theirs.observation.screenshot)
             bad["changed"] += not same or mine.observation[1:] != theirs.observation[1:]
     bad["torn"] += len(torn)
+    bad["files differ"] += names != set(blobs.names())
     store.close()
-    states = Counter(row.state for row in rows.values())
+    states = Counter(rows.values())
     facts = {"update": recovered.update, "attempts": len(rows), "returned": len(recovered.returned), **states}
     facts |= {"undone": len(recovered.undone), "removed": len(recovered.removed), "orphans": recovered.orphans}
     return {key: value for key, value in bad.items() if value}, facts
@@ -274,13 +266,10 @@ def checked(place):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--url", default="")
-    parser.add_argument("--schema", default="crash")
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--every", type=int, default=1, help="updates between two checkpoints")
-    parser.add_argument("--durability", default="each")
-    parser.add_argument("--keep", default="all")
+    parser.add_argument("--each", action="store_true", help="write every step at once")
     parser.add_argument("--bug", action="store_true", help="mark as trained before the weights are written")
     parser.add_argument("--at", choices=["times", "lines"], default="times")
     options = parser.parse_args()

@@ -17,7 +17,7 @@ def fill(folder):
 
 def test_a_checkpoint_tells_what_it_holds(tmp_path):
     written = write_checkpoint(tmp_path / "checkpoints", 12, fill)
-    assert (written.update, written.folder.name, written.num_bytes) == (12, "update-00000012", 8)
+    assert (written.update, written.folder.name) == (12, "update-00000012")
     assert read_checkpoint(written.folder) == written
     assert checkpoint_folders(tmp_path / "checkpoints") == [written.folder]
     assert (written.folder / "deep" / "optimizer").read_bytes() == b"678"
@@ -35,7 +35,7 @@ def test_one_that_fails_is_never_there(tmp_path):
     with pytest.raises(RuntimeError):
         write_checkpoint(tmp_path, 1, failing)
     assert [path.name for path in tmp_path.iterdir()] == ["update-00000001.partial"]
-    assert write_checkpoint(tmp_path, 1, fill).num_bytes == 8
+    assert write_checkpoint(tmp_path, 1, fill).update == 1
     assert [path.name for path in tmp_path.iterdir()] == ["update-00000001"]
 
 
@@ -75,4 +75,4 @@ def test_a_damaged_one_is_found_out(tmp_path, damage):
     with pytest.raises(TornFile, match=str(folder)):
         read_checkpoint(folder)
     if damage == "changed":  # of the same size
-        assert read_checkpoint(folder, check_files=False).num_bytes == 8
+        assert read_checkpoint(folder, check_files=False).update == 1

@@ -10,10 +10,9 @@ import pytest
 LIFE = Path(__file__).with_name("crash_life.py")
 
 WAYS = {
-    "each": ["--at", "times"],
-    "at-any-line": ["--at", "lines"],
-    "checkpoints-now-and-then": ["--at", "lines", "--every", "3"],
-    "batched": ["--at", "lines", "--durability", "batched", "--every", "2", "--keep", "live"],
+    "each": ["--each", "--at", "times"],
+    "at-any-line": ["--each", "--at", "lines"],
+    "batched": ["--at", "lines", "--every", "2"],
 }
 
 
@@ -25,8 +24,9 @@ def kill(folder, *arguments):
     return json.loads(done.stdout)
 
 
-def test_a_run_that_is_killed_loses_and_doubles_nothing(tmp_path):
-    found = kill(tmp_path, "--kills", 6, "--seed", 1, "--at", "lines", "--every", 2)
+@pytest.mark.parametrize("each", [["--each"], []])
+def test_a_run_that_is_killed_loses_and_doubles_nothing(tmp_path, each):
+    found = kill(tmp_path, "--kills", 6, "--seed", 1, "--at", "lines", "--every", 2, *each)
     assert found["bad"] == {}
     assert found["kills"] == 6
     assert found["trained"] > 0
@@ -41,14 +41,6 @@ def test_a_hundred_kills(tmp_path, way):
 
 
 @pytest.mark.bench
-@pytest.mark.parametrize("way", ["each", "batched"])
-def test_a_hundred_kills_of_a_client_of_postgres(tmp_path, postgres, way):
-    found = kill(tmp_path, "--kills", 110, "--seed", 3, *WAYS[way], "--url", postgres.url, "--schema", f"crash_{way}")
-    assert found["bad"] == {}
-    assert found["kills"] >= 100
-
-
-@pytest.mark.bench
 def test_the_search_finds_a_mark_that_is_set_before_the_weights_are_written(tmp_path):
-    found = kill(tmp_path, "--kills", 200, "--seed", 1, "--at", "lines", "--bug")
+    found = kill(tmp_path, "--kills", 200, "--seed", 1, "--at", "lines", "--bug", "--each")
     assert "trained but not in the weights" in found["bad"]

@@ -8,7 +8,6 @@ from dartsim.curation.success_pool import SuccessPool
 from dartsim.store.blobs import BlobStore
 from dartsim.store.checkpoints import write_checkpoint
 from dartsim.store.load import load_trajectories
-from dartsim.store.tables import CHECKPOINTS
 
 
 def checkpoint(place, update):
@@ -24,10 +23,11 @@ def train(place, store, made, update, *, with_checkpoint=True, first=None):
     batch = made.batch([trajectory], update=update)
     store.lease(batch)
     store.trained(batch, update, checkpoint=checkpoint(place, update) if with_checkpoint else None)
+    made.settle(store)
 
 
 def opened(place):
-    return place.store(checkpoints=place.folder / "checkpoints", keep="all")
+    return place.store(checkpoints=place.folder / "checkpoints")
 
 
 def test_an_empty_run_begins_at_the_beginning(place):
@@ -41,6 +41,7 @@ def test_without_checkpoints_every_finished_update_counts(place, made):
     train(place, store, made, 1, with_checkpoint=False)
     store.record(made.plain(5, group=9))
     store.lease(made.batch([made.plain(5, group=9)], update=2))
+    made.settle(store)
     recovered = place.store().recover()
     assert (recovered.update, recovered.version, recovered.returned, recovered.undone) == (1, 1, (5,), ())
 
@@ -64,6 +65,7 @@ def test_a_checkpoint_without_its_transaction_is_removed(place, made):
     train(place, store, made, 1)
     store.record(made.plain(2))
     store.lease(made.batch([made.plain(2)], update=2))
+    made.settle(store)
     orphan = checkpoint(place, 2).folder
     half = orphan.with_name("update-00000003.partial")
     half.mkdir()
@@ -121,38 +123,40 @@ def test_a_checkpoint_of_another_update_is_refused(place, made):
     store.release(made.batch([made.plain(1)]))
 
 
+def kept(store):
+    return [trajectory.attempt.id for trajectory in load_trajectories(store.database, on_torn=lambda torn: None)]
+
+
 def test_turns_of_what_may_be_undone_stay(place, made):
-    store = place.store(checkpoints=place.folder / "checkpoints", keep="live")
+    store = opened(place)
     train(place, store, made, 1, with_checkpoint=False)
-    found = [trajectory.attempt.id for trajectory in load_trajectories(store.engine)]
-    assert found == [1]
+    assert kept(store) == [1]
     train(place, store, made, 2)
-    assert list(load_trajectories(store.engine, on_torn=lambda _: None)) == []
+    assert kept(store) == []
 
 
 def test_a_success_that_left_the_pool_stays_while_it_may_be_undone(place, made):
-    store = place.store(checkpoints=place.folder / "checkpoints", keep="live")
-    pool = SuccessPool()
+    store, pool = opened(place), SuccessPool()
     pool.learn([made.plain(1)], now=1.0)
     store.record(made.plain(1))
-    store.keep_successes(pool.stored("check"))
+    made.settle(store, pool.stored("check"))
     train(place, store, made, 1, with_checkpoint=False)
-    store.keep_successes(())
-    assert [trajectory.attempt.id for trajectory in load_trajectories(store.engine)] == [1]
+    assert kept(store) == [1]
     train(place, store, made, 2)
-    assert list(load_trajectories(store.engine, on_torn=lambda _: None)) == []
+    assert kept(store) == []
 
 
 def test_screenshots_without_a_row_are_removed(place, made):
     blobs = BlobStore(place.folder / "screens")
-    store = place.store(blobs=blobs, durability="each")
+    store = place.store(blobs=blobs)
     store.record(made.ended(0))
-    blobs.put(made.screen(12345))
+    made.settle(store)
+    store.record(made.ended(1))  # crashes before it is settled
     (blobs.folder / "ab").mkdir(exist_ok=True)
     (blobs.folder / "ab" / "abc.png.7-0.partial").write_bytes(b"half")
     again = place.store(blobs=blobs)
-    assert again.recover().orphans == 2
-    assert len(list(load_trajectories(again.engine, blobs=blobs))) == 1
+    assert again.recover().orphans == 7
+    assert len(list(load_trajectories(again.database, blobs=blobs))) == 1
 
 
 @pytest.mark.parametrize("out", ["{}", "../outside", "..", ".", ""])
@@ -162,11 +166,10 @@ def test_a_row_that_names_another_folder_than_a_checkpoints_removes_nothing(plac
     store = opened(place)
     for update in (1, 2):
         train(place, store, made, update)
-    with store.engine.begin() as connection:
-        connection.execute(CHECKPOINTS.update().where(CHECKPOINTS.c.update == 1).values(folder=out.format(outside)))
+    rename = 'UPDATE checkpoints SET folder = ? WHERE "update" = ?'
+    store.database.execute(rename, (out.format(outside), 1))
     train(place, store, made, 3)  # the first one is outdated
-    with store.engine.begin() as connection:
-        connection.execute(CHECKPOINTS.update().where(CHECKPOINTS.c.update == 3).values(folder=out.format(outside)))
+    store.database.execute(rename, (out.format(outside), 3))
     recovered = opened(place).recover()
     assert (recovered.update, len(recovered.torn)) == (2, 1)
     assert (outside / "kept").is_dir()

@@ -1,46 +1,38 @@
-"""The SQL store: the life of a trajectory, when it is written, and what a restart finds; in both databases."""
+"""The SQL store: the life of a trajectory, when it is written, and what a restart finds."""
+
+import sqlite3
 
 import numpy as np
 import pytest
-from sqlalchemy import select, text
-from sqlalchemy.exc import OperationalError
 
 from dartsim.core.checks import check_store
-from dartsim.core.errors import InvariantViolated, StoreFault, StoreFull, TakenOver
-from dartsim.core.types import Drop, Group, SuccessSource, TrajectoryState
+from dartsim.core.errors import InvariantViolated, StoreFault, StoreFull
+from dartsim.core.types import Drop, Group, SuccessSource
 from dartsim.curation.success_pool import SuccessPool
 from dartsim.store.blobs import BlobStore
+from dartsim.store.database import reading
 from dartsim.store.load import load_successes, load_trajectories
-from dartsim.store.tables import BATCH_MEMBERS, BATCHES, TRAJECTORIES, VERSIONS
+from dartsim.store.sql import DATABASE_FILE, SqlStore
 
 
 def states(store):
-    columns = TRAJECTORIES.c
-    with store.engine.connect() as connection:
-        query = select(columns.attempt, columns.state, columns.reason, columns.update).order_by(columns.attempt)
-        return [tuple(row) for row in connection.execute(query)]
+    columns = 'attempt, state, reason, "update"'
+    return list(store.database.execute(f"SELECT {columns} FROM trajectories ORDER BY attempt"))
 
 
-def rows(store, table):
-    with store.engine.connect() as connection:
-        return [dict(row) for row in connection.execute(select(table)).mappings()]
+def written(place):
+    """What another process sees."""
+    with reading(place.folder / DATABASE_FILE) as database:
+        return list(database.execute("SELECT attempt, state FROM trajectories ORDER BY attempt"))
 
 
-@pytest.mark.parametrize("durability", ["each", "batched"])
-@pytest.mark.parametrize("keep", ["all", "live", "none"])
-def test_it_conforms(place, durability, keep):
-    check_store(lambda: place.store(durability=durability, keep=keep))
+@pytest.mark.parametrize("max_changes", [1, 3, 2_000])
+def test_it_conforms_whenever_it_writes(place, max_changes):
+    check_store(lambda: place.store(max_changes=max_changes))
 
 
-@pytest.mark.parametrize("settled", [False, True])
-@pytest.mark.parametrize("max_pending", [1, 3, 2_000])
-def test_it_conforms_whenever_it_writes(place, max_pending, settled):
-    check_store(lambda: place.store(max_pending=max_pending, settled=settled))
-
-
-@pytest.mark.parametrize("durability", ["each", "batched"])
-def test_rows_have_the_last_states_of_trajectories(place, made, durability):
-    store = place.store(durability=durability)
+def test_rows_have_the_last_states_of_trajectories(place, made):
+    store = place.store()
     first, second, third, masked = (made.plain(number, reward=None if number == 3 else 1.0) for number in range(4))
     for trajectory in (first, second, third, masked):
         store.record(trajectory)
@@ -56,40 +48,75 @@ def test_rows_have_the_last_states_of_trajectories(place, made, durability):
         (2, "trained", None, 1),
         (3, "dropped", "masked", None),
     ]
+    assert list(store.database.execute("SELECT * FROM updates")) == [(1, 1, 2, 4)]
 
 
-def test_what_each_told_is_there_when_the_call_returns(place, made):
-    store, reader = place.store(durability="each"), place.engine()
-
-    def seen():
-        with reader.connect() as connection:
-            return [
-                tuple(row)
-                for row in connection.execute(text("select attempt, state from trajectories order by attempt"))
-            ]
-
-    first, second = made.plain(0), made.plain(1)
-    store.record(first)
-    assert seen() == [(0, "recorded")]
-    store.record(second)
-    store.eligible(Group(0, made.TASK, (first,), 70.0))
-    assert seen() == [(0, "eligible"), (1, "recorded")]
-    store.drop([second], Drop.STALE)
-    assert seen() == [(0, "eligible"), (1, "dropped")]
-
-
-def test_what_is_batched_is_there_at_the_next_lease(place, made):
-    store, reader = place.store(), place.engine()
-
-    def seen():
-        with reader.connect() as connection:
-            return connection.scalar(text("select count(*) from trajectories"))
-
-    for number in range(3):
+def test_a_transaction_has_whole_steps_and_ends_after_enough_of_them(place, made):
+    store = place.store(max_changes=4)  # the first step has a task, too
+    for number in range(2):
         store.record(made.plain(number))
-    assert seen() == 0
-    store.lease(made.batch([made.plain(0)]))
-    assert seen() == 3
+        store.settle(made.State())
+        assert written(place) == []
+    store.record(made.plain(2))
+    assert written(place) == []
+    store.settle(made.State())
+    assert len(written(place)) == 3
+
+
+def test_a_transaction_ends_with_a_lease_a_release_and_a_trained_mark(place, made):
+    store = place.store()
+    store.record(made.plain(0))
+    both = made.batch([made.plain(0)])
+    for call, state in ((store.lease, "leased"), (store.release, "recorded"), (store.lease, "leased")):
+        call(both)
+        store.settle(made.State())
+        assert written(place) == [(0, state)]
+    store.trained(both, 1)
+    store.settle(made.State())
+    assert written(place) == [(0, "trained")]
+
+
+def test_what_follows_a_suspension_is_not_written(place, made):
+    store = place.store()
+    store.record(made.plain(0))
+    made.settle(store)
+    store.record(made.plain(1))
+    store.suspend()
+    store.drop([made.plain(0)], Drop.UNUSED)
+    made.settle(store)
+    store.close()
+    assert written(place) == [(0, "recorded")]
+
+
+@pytest.mark.parametrize(("text", "error"), [("database or disk is full", StoreFull), ("disk I/O error", StoreFault)])
+def test_a_failed_transaction_leaves_the_last_one_and_nothing_follows(tmp_path, made, text, error):
+    class Failing(sqlite3.Connection):
+        fails = False
+
+        def commit(self):
+            if self.fails:
+                raise sqlite3.OperationalError(text)
+            super().commit()
+
+    database = sqlite3.connect(tmp_path / DATABASE_FILE, isolation_level=None, factory=Failing)
+    store = SqlStore(database)
+    store.record(made.plain(0))
+    made.settle(store)
+    store.record(made.plain(1))
+    database.fails = True
+    with pytest.raises(error):
+        made.settle(store)
+    database.fails = False
+    store.record(made.plain(2))
+    made.settle(store)
+    assert states(store) == [(0, "recorded", None, None)]
+    store.close()
+
+
+def test_a_disk_without_room_for_screenshots_is_full(place, made):
+    store = place.store(blobs=BlobStore(place.folder / "screens", reserve_bytes=2**60))
+    with pytest.raises(StoreFull, match="make room, then resume the run"):
+        store.record(made.ended(0))
 
 
 def test_a_release_leads_back_to_where_a_trajectory_was(place, made):
@@ -103,27 +130,11 @@ def test_a_release_leads_back_to_where_a_trajectory_was(place, made):
     store.release(both)
     assert states(store) == [(0, "eligible", None, None), (1, "recorded", None, None)]
     store.lease(both)
+    made.settle(store)
     again = place.store()
     assert again.recover().returned == (0, 1)
     assert states(again) == [(0, "eligible", None, None), (1, "recorded", None, None)]
     again.lease(both)
-
-
-def test_batches_and_versions_are_kept(place, made):
-    store = place.store()
-    first, second = made.plain(0), made.plain(1)
-    for trajectory in (first, second):
-        store.record(trajectory)
-    store.lease(made.batch([first, second]))
-    store.release(made.batch([first, second]))
-    store.lease(made.batch([second]))
-    store.trained(made.batch([second]), 1)
-    assert [(row["batch"], row["update"], row["state"]) for row in rows(store, BATCHES)] == [
-        (1, 1, "released"),
-        (2, 1, "trained"),
-    ]
-    assert sorted(tuple(row.values()) for row in rows(store, BATCH_MEMBERS)) == [(1, 0), (1, 1), (2, 1)]
-    assert rows(store, VERSIONS) == [{"version": 1, "update": 1, "parent": 0}]
 
 
 def test_numbers_of_updates_only_rise(place, made):
@@ -134,6 +145,7 @@ def test_numbers_of_updates_only_rise(place, made):
     store.trained(made.batch([made.plain(0)]), 1)
     with pytest.raises(InvariantViolated, match="update 1 cannot be done any more: update 1 is finished"):
         store.lease(made.batch([made.plain(1)]))
+    made.settle(store)
     again = place.store()
     with pytest.raises(InvariantViolated, match="update 1 cannot be done any more"):
         again.lease(made.batch([made.plain(1)]))
@@ -152,62 +164,9 @@ def test_documents_come_back(place):
     assert again.random() == rng.random()
 
 
-def test_a_process_that_was_taken_for_dead_writes_no_more(place, made):
-    old = place.store(durability="each")
-    old.record(made.plain(0))
-    new = place.store(durability="each")
-    with pytest.raises(TakenOver, match="another process writes to this run now"):
-        old.record(made.plain(1))
-    new.record(made.plain(2))
-    assert [row[0] for row in states(new)] == [0, 2]
-
-
-def test_a_transaction_whose_answer_was_lost_is_not_written_twice(place, made, monkeypatch):
-    store = place.store(durability="each")
-    store.record(made.plain(0))
-    begin = type(store.engine).begin
-
-    class Lost(Exception):
-        pass
-
-    def losing(engine):
-        context = begin(engine)
-
-        class Around:
-            def __enter__(self):
-                return context.__enter__()
-
-            def __exit__(self, *error):
-                context.__exit__(*error)
-                raise OperationalError("commit", {}, Lost("the connection broke"))
-
-        return Around()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(store.engine), "begin", losing)
-        with pytest.raises(StoreFault, match="the connection broke"):
-            store.record(made.plain(1))
-    store.record(made.plain(2))
-    assert [row[0] for row in states(store)] == [0, 1, 2]
-
-
-def test_a_transaction_that_failed_stays_first_in_line(place, made, monkeypatch):
-    store = place.store(durability="each")
-    with monkeypatch.context() as patch:
-
-        def full(engine):
-            raise OperationalError("insert", {}, Exception("database or disk is full"))
-
-        patch.setattr(type(store.engine), "begin", full)
-        with pytest.raises(StoreFull, match="make room, then resume the run"):
-            store.record(made.plain(0))
-    store.close()
-    assert [row[0] for row in states(store)] == [0]
-
-
-def test_the_success_pool_comes_back(place, made, tmp_path):
-    blobs = BlobStore(tmp_path / "screens")
-    store = place.store(blobs=blobs, keep="live")
+def test_the_success_pool_comes_back(place, made):
+    blobs = BlobStore(place.folder / "screens")
+    store = place.store(blobs=blobs)
     pool = SuccessPool(max_per_task=2)
     collected, online, failed = made.ended(50), made.ended(1), made.ended(2, reward=0.0, group=2)
     other = made.ended(3, reward=0.0, group=2)
@@ -216,11 +175,11 @@ def test_the_success_pool_comes_back(place, made, tmp_path):
         store.record(trajectory)
     store.drop([online], Drop.ALL_SOLVED)
     pool.learn([online], now=61.0)
-    store.keep_successes(pool.stored("check"))
+    made.settle(store, pool.stored("check"))
     rescue = pool.rescue([failed, other])
-    store.keep_successes(pool.stored("check"))
+    made.settle(store, pool.stored("check"))
 
-    found = load_successes(place.engine(), blobs=blobs)
+    found = load_successes(store.database, blobs=blobs)
     assert [(entry.trajectory.attempt.id, entry.origin, entry.uses, entry.stored) for entry in found] == [
         (-1, SuccessSource.COLLECTED, 0, 0.0),
         (1, SuccessSource.ONLINE, 1, 61.0),
@@ -231,12 +190,11 @@ def test_the_success_pool_comes_back(place, made, tmp_path):
 
     pool.learn([made.ended(4)], now=80.0)
     store.record(made.ended(4))
-    store.keep_successes(pool.stored("check"))
-    assert [entry.trajectory.attempt.id for entry in load_successes(place.engine(), blobs=blobs)] == [1, 4]
-    again = place.store(blobs=blobs, keep="live")
-    again.keep_successes(pool.stored("check"))
+    made.settle(store, pool.stored("check"))
+    again = place.store(blobs=blobs)
     assert again.recover().update == 0
-    assert [entry.trajectory.attempt.id for entry in load_successes(place.engine(), blobs=blobs)] == [1, 4]
+    made.settle(again, pool.stored("check"))
+    assert [entry.trajectory.attempt.id for entry in load_successes(again.database, blobs=blobs)] == [1, 4]
 
 
 def test_successes_of_one_instant_come_back_in_the_order_in_which_they_were_stored(place, made):
@@ -245,23 +203,33 @@ def test_successes_of_one_instant_come_back_in_the_order_in_which_they_were_stor
     for trajectory in ended:
         store.record(trajectory)
         pool.learn([trajectory], now=80.0)
-    store.keep_successes(pool.entries())
-    again.restore(load_successes(place.engine()), {})
+    made.settle(store, pool.entries())
+    again.restore(load_successes(store.database), {})
     assert [entry.trajectory.attempt.id for entry in again.entries()] == [3, 2, 5]
     assert [entry.stored for entry in again.entries()] == [entry.stored for entry in pool.entries()]
 
 
-def test_only_live_trajectories_keep_their_turns_if_so_asked(place, made, tmp_path):
-    blobs = BlobStore(tmp_path / "screens")
-    store = place.store(keep="live", blobs=blobs)
-    trajectories = [made.ended(number) for number in range(4)] + [made.plain(4), made.plain(5)]
+def test_turns_and_files_go_once_nothing_needs_them(place, made):
+    blobs = BlobStore(place.folder / "screens")
+    store = place.store(blobs=blobs)
+    shared = made.full_turn(7)
+    trajectories = [made.ended(number, turns=(made.full_turn(number), shared)) for number in range(4)]
     for trajectory in trajectories:
         store.record(trajectory)
-    store.drop([trajectories[0], trajectories[4]], Drop.STALE)
+    made.settle(store)
+    assert len(list(blobs.names())) == 10
+    store.drop([trajectories[0]], Drop.STALE)
     store.lease(made.batch(trajectories[1:3]))
-    kept = {t.attempt.id for t in load_trajectories(store.engine, blobs=blobs, on_torn=lambda _: None)}
-    assert kept == {1, 2, 3, 5}
+    assert len(list(blobs.names())) == 10, "a crash may take the drop back"
+    made.settle(store)
+    assert len(list(blobs.names())) == 8
     store.trained(made.batch(trajectories[1:3]), 1)
-    left = list(load_trajectories(store.engine, blobs=blobs, states=[TrajectoryState.RECORDED]))
-    assert [made.same(*pair) for pair in zip(left, (trajectories[3], trajectories[5]), strict=True)] == [True, True]
-    assert len(list(blobs.names())) == 6
+    made.settle(store)
+    (left,) = load_trajectories(store.database, blobs=blobs, on_torn=lambda torn: None)
+    assert made.same(left, trajectories[3])
+    assert len(list(blobs.names())) == 4
+    again = place.store(blobs=blobs)
+    again.drop([trajectories[3]], Drop.UNUSED)
+    again.record(made.ended(5, turns=(shared,)))
+    made.settle(again)
+    assert len(list(blobs.names())) == 2

@@ -26,7 +26,7 @@ class Backend(NamedComponent):
         return iter(())
 
     def plan(self, config: Any) -> dict[str, Any]:
-        """Return what would be started, for a dry run: a sentence as ``what``, and its particulars."""
+        """Return what would be started: a sentence as ``what``, and its particulars."""
         return {"what": self.name}
 
 

@@ -26,7 +26,7 @@ class EngineConfig(Section):
 
     model: Literal["fluid", "batch", "shared"] = Field(
         "fluid",
-        description="Timing model: fluid (continuous batching on a GPU), or as fitted by `dartsim measure`: batch "
+        description="Timing model: fluid (continuous batching on a GPU), or as fitted by `dartsim cluster`: batch "
         "(all waiting requests form one batch; a worker in this process) or shared (all requests run at "
         "once and slow each other down; a server).",
     )
@@ -44,7 +44,9 @@ class EngineConfig(Section):
         description="Time of the control process per request, on a single core that all requests share (real OSWorld "
         "at 1080p: 0.028, `python -m experiments.driver`).",
     )
-    gpu: str = Field("h100_fp8", description="GPU profile, see `dartsim config profiles` (DART: quantized H100).")
+    gpu: str = Field(
+        "h100_fp8", description="GPU profile, see `dartsim config --list profiles` (DART: quantized H100)."
+    )
     model_billions: float = Field(
         7.0, gt=0.0, description="Parameters of the served model, billions; the profiles are of 7 (Qwen2.5-VL-7B)."
     )
@@ -69,7 +71,7 @@ class EngineConfig(Section):
 class EnvConfig(Section):
     """The latencies of desktops."""
 
-    profile: str = Field("dart", description="Named latency profile; see `dartsim config profiles`.")
+    profile: str = Field("dart", description="Named latency profile; see `dartsim config --list profiles`.")
     latency: dict[str, Any] = Field(
         default_factory=dict,
         description="Other latencies than the profile's: start, boot, setup, step, evaluate, teardown = seconds or a "
@@ -92,7 +94,7 @@ class LearnerConfig(Section):
 class ClusterConfig(Section):
     """The modeled cluster."""
 
-    gpu_memory_gib: float = Field(79.6, gt=0, description="Memory of one GPU, GiB, for --dry-run (H100: 79.6).")
+    gpu_memory_gib: float = Field(79.6, gt=0, description="Memory of one GPU, GiB (H100: 79.6).")
     hosts: HostsConfig = Field(default_factory=HostsConfig, description="Machines for desktops.")
     env: EnvConfig = Field(default_factory=EnvConfig, description="Latencies of desktops.")
     engine: EngineConfig = Field(default_factory=EngineConfig, description="Inference engines.")

@@ -137,8 +137,6 @@ class CurationConfig(Section):
         None,
         description="Most attempts admitted and not yet in published weights; none: no limit (DART).",
     )
-    store: str = Field(
-        "sqlite",
-        description="Where the run is stored: sqlite (a file in its folder), postgresql://USER@HOST/NAME (password in "
-        "PGPASSWORD), or memory, which cannot be resumed.",
+    store: Literal["sqlite", "memory"] = Field(
+        "sqlite", description="Where the run is stored: sqlite, a file in its folder; or memory: it cannot be resumed."
     )

@@ -16,7 +16,7 @@ class FaultKindConfig(Section):
     per_hour: float | None = Field(
         None,
         ge=0.0,
-        description="Faults an hour of each member of its scope (`dartsim config faults`); none: the profile's.",
+        description="Faults an hour of each member of its scope (`dartsim config --list faults`); none: the profile's.",
     )
     lasts_seconds: dict[str, Any] | Seconds | None = Field(
         None, description="Duration: seconds or a distribution; none: the kind's own."
@@ -26,7 +26,7 @@ class FaultKindConfig(Section):
 class FaultWindow(Section):
     """Faults of one kind at a set time, in addition to those at a rate."""
 
-    kind: str = Field(description="Kind of fault; see `dartsim config faults`.")
+    kind: str = Field(description="Kind of fault; see `dartsim config --list faults`.")
     at_seconds: Seconds = Field(description="When the window opens.")
     lasts_seconds: Seconds | None = Field(
         None, description="Duration of the window, or of the affected call; none: drawn."
@@ -58,7 +58,7 @@ class FaultsConfig(Section):
     """Faults of the modeled cluster; none by default, as in the calibration."""
 
     profile: Literal["none", "calm", "osworld", "hostile"] = Field(
-        "none", description="Named rates of all kinds of faults; see `dartsim config faults`."
+        "none", description="Named rates of all kinds of faults; see `dartsim config --list faults`."
     )
     scale: float = Field(1.0, ge=0.0, description="Factor of the profile's rates.")
     heal_after_hours: float | None = Field(

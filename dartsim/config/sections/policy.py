@@ -28,7 +28,7 @@ class SurrogateConfig(Section):
     outcomes: str | None = Field(
         None,
         description="File timings.jsonl of a run whose outcomes and lengths are replayed, group by group; none: they "
-        "are drawn. `dartsim measure` sets it in a twin.",
+        "are drawn. `dartsim cluster` sets it in a twin.",
     )
 
     def turns(self, *, success: bool) -> tuple[float, float]:

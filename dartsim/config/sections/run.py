@@ -70,7 +70,6 @@ class AlarmsConfig(Section):
         0.95, description="nothing_to_train, attempts_masked: their share of the attempts that ended."
     )
     disk_free_gib: float = Field(0.5, ge=0.0, description="disk_near_full: least that the run's disk has free.")
-    disk_share: Share = Field(0.95, description="disk_near_full: share of the store's quota in use.")
     failing_share: Share = Field(0.3, description="desktops_failing: share of starts and attempts that fail.")
     failing_least: Positive = Field(20, description="desktops_failing: fewest starts and attempts to judge by.")
 

@@ -1,4 +1,4 @@
-"""Stand-ins for desktops, engines and ranks that are not up yet (``dartsim rehearse``)."""
+"""Stand-ins for desktops, engines and ranks that are not up yet (``dartsim check --stand-in``)."""
 
 from __future__ import annotations
 

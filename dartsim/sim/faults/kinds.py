@@ -296,7 +296,7 @@ def kind_named(name: str, kinds: Mapping[str, FaultKind] | None = None) -> Fault
     """Return a kind of fault, of all by default."""
     kinds = fault_kinds() if kinds is None else kinds
     if name not in kinds:
-        hint = did_you_mean(name, kinds) or "; see `dartsim config faults`."
+        hint = did_you_mean(name, kinds) or "; see `dartsim config --list faults`."
         raise ConfigError(f"cluster.faults: there is no kind of fault {name!r}{hint}")
     return kinds[name]
 

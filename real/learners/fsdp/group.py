@@ -166,7 +166,7 @@ class RankGroup:
             if self._process is None or self._process.poll() is not None:
                 raise LearnerFault(self._died())
         others = self._settings.nodes - 1
-        hint = f" Were those of {others} other machines started there (`dartsim run --dry-run`)?" if others else ""
+        hint = f" Were those of {others} other machines started there (`dartsim check`)?" if others else ""
         seconds = self._settings.start_seconds
         raise LearnerFault(f"{self._settings.ranks} ranks were not up within {seconds:g} s;{hint} {self._tail()}")
 

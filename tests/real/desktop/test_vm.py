@@ -1,4 +1,4 @@
-"""A virtual machine as a desktop: QEMU without KVM in a container, from the image of ``dartsim desktop build --vm``."""
+"""A virtual machine as a desktop: QEMU without KVM in a container, from the image ``--variant vm``."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def machine() -> Any:
         pytest.skip(f"no Docker engine: {error}")
     try:
         if not client.api.images(name=image_name("vm")):
-            pytest.skip("no image of a virtual machine: `dartsim desktop build --vm`")
+            pytest.skip("no image of a virtual machine: `dartsim desktop build --variant vm`")
     finally:
         client.close()
     return desktop_spec(CONFIG)

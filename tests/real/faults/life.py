@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from rig import Plan, Rig, RunLoop
 
-from dartsim.store.backends import open_store
+from dartsim.store.sql import SqlStore
 
 
 def tell(**what):
@@ -23,7 +23,7 @@ def tell(**what):
 async def main(options):
     store = None
     if options.folder is not None:
-        store = open_store("sqlite", options.folder, durability="each", keep="all")
+        store = SqlStore.open(options.folder, durable=True)
     plan = Plan(options.image, seconds=600.0, url=options.url, store=store, enough=told)
     rig = Rig(plan)
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), rig.ended.set)

@@ -72,7 +72,7 @@ def test_a_process_killed_in_the_middle_leaves_its_records_and_its_containers_ar
 ):
     from dartsim.real.containers import DesktopFleet, DockerHost
     from dartsim.store.blobs import BlobStore
-    from dartsim.store.database import open_sqlite
+    from dartsim.store.database import reading
     from dartsim.store.load import load_trajectories
 
     with Life(desktop_image, "--folder", str(tmp_path)).guarded() as life:
@@ -88,12 +88,15 @@ def test_a_process_killed_in_the_middle_leaves_its_records_and_its_containers_ar
     assert asyncio.run(next_start()) == 0
     assert left(owner) == 0
 
-    engine = open_sqlite(tmp_path / "run.db")
-    stored = {t.attempt.id: t for t in load_trajectories(engine, blobs=BlobStore(tmp_path / "screens"))}
-    engine.dispose()
+    with reading(tmp_path / "run.db") as database:
+        stored = {n: row for n, *row in database.execute("SELECT attempt, reward, cause FROM trajectories")}
+        screens = BlobStore(tmp_path / "screens")
+        kept = list(load_trajectories(database, blobs=screens, on_torn=lambda torn: None))
     for line in life.told:
-        trajectory = stored[line["attempt"]]
-        assert (trajectory.reward, trajectory.cause) == (line["reward"], line["cause"])
+        reward, cause = stored[line["attempt"]]
+        assert (reward, cause and json.loads(cause)) == (line["reward"], line["cause"])
+    assert kept
+    for trajectory in kept:
         if not trajectory.masked:
             assert trajectory.reward == rig.worth(trajectory.attempt)
             assert trajectory.turns[-1].observation.screenshot.shape == (rig.SIDE, rig.SIDE, 3)

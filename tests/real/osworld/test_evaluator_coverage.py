@@ -61,7 +61,7 @@ def test_an_environment_may_lack_something():
     assert verdict(task(GOOD | {"func": "compare_audios"}), facts)[0] is ScoredBy.DESKTOP_ENV
     weights = ScorerFacts("desktop-env 9", "3.11", {"compare_image_text": ["english_g2.pth"]})
     assert verdict(task(GOOD | {"func": "compare_image_text"}), weights)[1] == (
-        "metric compare_image_text: english_g2.pth is not installed (`dartsim osworld install --ocr`)",
+        "metric compare_image_text: english_g2.pth is not installed (`dartsim desktop evaluator --ocr`)",
     )
     assert verdict(task(), facts)[0] is ScoredBy.BUILTIN
     assert verdict(task(GOOD | {"func": "compare_cats"}), facts)[1] == (

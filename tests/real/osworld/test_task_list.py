@@ -73,7 +73,7 @@ def test_a_task_that_needs_the_evaluator_asks_for_it_before_anything_starts(conf
     spec = {"id": "pdf", "instruction": "do it", "evaluator": GOOD | {"func": "compare_pdfs"}}
     (tmp_path / "examples/os/pdf.json").write_text(json.dumps(spec))
     config = configured(names=("good", "pdf"))
-    with pytest.raises(ConfigError, match="install it with `dartsim osworld install`"):
+    with pytest.raises(ConfigError, match="install it with `dartsim desktop evaluator`"):
         prepare_run(config)
     found = check_list(config)
     assert found.num_run == 2

@@ -72,7 +72,7 @@ def run(tmp_path):
     """A run directory with three attempts: one as stored, one whose score was another, one without its inputs."""
     from dataclasses import replace
 
-    from dartsim.store.backends import open_store
+    from dartsim.store.sql import SqlStore
 
     archive = ScoreArchive(tmp_path / "run" / SCORES)
     _, call = archive.keep("compare_text_file", [file(tmp_path, "a.txt", "1"), file(tmp_path, "b.txt", "1")], {})
@@ -82,10 +82,11 @@ def run(tmp_path):
         MetricRecord("compare_text_file", 1.0, 0.1, ("ab",), None),
     ]
     (tmp_path / "run/config.toml").write_text('preset = "desktop"\n')
-    store = open_store("sqlite", tmp_path / "run")
+    store = SqlStore.open(tmp_path / "run")
     for number, record in enumerate(records):
         score = Score(record.score, ScoreRecord("dartsim 1", 0.2, (record,)))
         store.record(replace(sample_trajectory(number), reward=score))
+    store.save({})
     store.close()
     return tmp_path / "run"
 

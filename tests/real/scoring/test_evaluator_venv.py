@@ -20,7 +20,7 @@ from dartsim.real.scoring.evaluator_venv import (
 
 
 def test_there_must_be_an_environment(tmp_path):
-    with pytest.raises(ConfigError, match="wanted one made by `dartsim osworld install`"):
+    with pytest.raises(ConfigError, match="wanted one made by `dartsim desktop evaluator`"):
         python_of(tmp_path)
 
 

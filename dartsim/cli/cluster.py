@@ -1,0 +1,284 @@
+"""``dartsim cluster``: a file with a modeled cluster, from questions, from a real run, or from a CSV file of times."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dartsim.cli.console import errors, out, plain_table, write_json
+from dartsim.cli.options import Json, file_target, new_folder
+from dartsim.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dartsim.config import Config
+    from dartsim.lab.measure import Measured
+    from dartsim.lab.virtual import TwinCheck
+
+QUESTIONS = {
+    "gpus": "GPUs, for engines and trainer together",
+    "desktops": "Desktops",
+    "hosts": "Machines for desktops (COUNTxMEMORYGiB or COUNTxMEMORYGiBxCOREScores)",
+    "model_billions": "Parameters of the model, billions",
+    "update_seconds": "Seconds of an update, as measured or as you expect it",
+}
+"""What is asked, by the number."""
+
+TWIN = "twin.toml"
+"""File in a real run's folder: its whole configuration turned virtual, on the cluster that was measured."""
+
+
+class TimeUnit(StrEnum):
+    """Units of times in a CSV file."""
+
+    S = "s"
+    MS = "ms"
+
+
+NEW, RUN, CSV = "A cluster of your own", "From a real run", "From a CSV file"
+
+
+def cluster(
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[RUN|CSV]",
+            help="Folder of a real run, or a CSV file of measured times; default: a cluster of your own.",
+        ),
+    ] = None,
+    out_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            callback=file_target,
+            help="File to write; default: cluster.toml, RUN/profile.toml, or for a CSV file latencies.toml.",
+        ),
+    ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option(min=2, help="GPUs, for engines and trainer together; default 8.", rich_help_panel=NEW),
+    ] = None,
+    trainer_gpus: Annotated[
+        int | None, typer.Option(min=1, help="Those of the trainer; default: half.", rich_help_panel=NEW)
+    ] = None,
+    desktops: Annotated[int | None, typer.Option(min=1, help="Desktops; default 64.", rich_help_panel=NEW)] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            help="Machines for desktops: 4x64GiB, or 4x64GiBx32cores; default 8x64GiBx32cores.", rich_help_panel=NEW
+        ),
+    ] = None,
+    model_billions: Annotated[
+        float | None,
+        typer.Option(help="Parameters of the model, billions; default 7. An engine is one GPU.", rich_help_panel=NEW),
+    ] = None,
+    update_seconds: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Seconds of an update of a full batch; default 216.", rich_help_panel=NEW),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="GPU profile: h100, h100_fp8, a100_80; default h100.", rich_help_panel=NEW),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Ask nothing; take the defaults.", rich_help_panel=NEW)
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Run the twin and compare its figures with RUN's.", rich_help_panel=RUN)
+    ] = False,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STEP[=COLUMN]",
+            help="A latency of a desktop (start, boot, setup, step, evaluate, teardown), and its column if that has "
+            "another name; repeatable.",
+            rich_help_panel=CSV,
+        ),
+    ] = None,
+    unit: Annotated[TimeUnit | None, typer.Option(help="Unit of the times: s or ms.", rich_help_panel=CSV)] = None,
+    json_file: Json = None,
+) -> None:
+    r"""Write a file with a cluster, for --on or --profile: your own, that of a real run, or measured latencies.
+
+    A cluster of your own is asked for on a terminal: the numbers that decide most answers. All other settings are in
+    the file too, with their meaning and source, ready to be edited; --on takes it.
+
+    From a real run it makes a profile of the timings, which --on and --profile take, and RUN/twin.toml: the run's
+    configuration in virtual time on the measured cluster. --check runs that for as long as RUN.
+
+    From a CSV file it takes the latencies of desktops, for --profile.
+
+    Examples:
+        dartsim cluster
+        dartsim cluster --gpus 8 --desktops 80 --hosts 10x64GiBx32cores \
+          --update-seconds 240 --yes --out large.toml
+        dartsim cluster runs/real --check
+        dartsim cluster times.csv --column step=action_ms --unit ms
+    """
+    given: dict[str, Any] = {
+        "gpus": gpus,
+        "trainer_gpus": trainer_gpus,
+        "desktops": desktops,
+        "hosts": hosts,
+        "model_billions": model_billions,
+        "update_seconds": update_seconds,
+        "gpu": gpu,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    shown = errors if json_file == "-" else out
+    if source is None:
+        written = _own(given, out_file or Path("cluster.toml"), shown, asks=not yes and sys.stdin.isatty())
+    elif given:
+        option = next(iter(given)).replace("_", "-")
+        raise ConfigError(f"--{option} is about a cluster of your own; leave out {source}")
+    elif source.is_dir():
+        written = _measured(source, out_file, shown, check=check)
+    else:
+        written = _latencies(source, column or [], unit, out_file or Path("latencies.toml"), shown)
+    if json_file is not None:
+        write_json(written, json_file)
+
+
+def _refuse_existing(file: Path) -> None:
+    if file.exists():
+        raise ConfigError(f"{file} exists already; name another file with --out, or remove it")
+
+
+def _own(given: dict[str, Any], file: Path, shown: Console, *, asks: bool) -> dict[str, Any]:
+    from dartsim.core.words import plural
+    from dartsim.lab.new_cluster import ClusterNumbers, write_cluster
+
+    _refuse_existing(file)
+    if asks:
+        for number in fields(ClusterNumbers):
+            if number.name in QUESTIONS and number.name not in given:
+                given[number.name] = typer.prompt(
+                    QUESTIONS[number.name], default=number.default, type=type(number.default)
+                )
+    numbers = ClusterNumbers(**given)
+    write_cluster(numbers, file)
+    settings = numbers.settings
+    engines = plural(settings["rollout.num_workers"], "GPU")
+    shown.print(
+        f"{file}: {plural(numbers.desktops, 'desktop')} on {numbers.hosts}, {engines} for engines "
+        f"and {settings['cluster.learner.gpus']} for the trainer, {numbers.update_seconds:g} s an update of about "
+        f"{numbers.batch_turns:,.0f} turns\n"
+        f"next: dartsim compare dartsim areal-eta4 dart --on {file} --seeds 3",
+        soft_wrap=True,
+        highlight=False,
+    )
+    return {"file": str(file), "settings": settings}
+
+
+def _latencies(source: Path, column: list[str], unit: TimeUnit | None, file: Path, shown: Console) -> dict[str, Any]:
+    import tomli_w
+
+    from dartsim.lab.latency_file import latency_settings
+    from dartsim.observe.rundir import write_text
+
+    _refuse_existing(file)
+    if not column:
+        raise ConfigError(f"which column of {source} is which latency? Give --column step, or --column step=NAME")
+    columns = {name: other or name for name, _, other in (text.partition("=") for text in column)}
+    tree = latency_settings(source, columns, unit)
+    about = {"title": f"Measured latencies of {source.name}", "source": f"dartsim cluster {source}"}
+    write_text(file, tomli_w.dumps({"about": about, **tree}))
+    shown.print(
+        f"{file}: {', '.join(columns)}\nnext: dartsim compare dartsim areal-eta4 --profile {file}",
+        soft_wrap=True,
+        highlight=False,
+    )
+    return {"file": str(file), "settings": tree}
+
+
+def _measured(run: Path, out_file: Path | None, shown: Console, *, check: bool) -> dict[str, Any]:
+    from dartsim.config import load, to_toml
+    from dartsim.config.load import PROFILE
+    from dartsim.lab.measure import measure, profile_toml
+    from dartsim.lab.virtual import twin as twin_of
+    from dartsim.observe.rundir import CONFIG, read_run, reading, write_text
+    from dartsim.observe.timings import TIMINGS, read_timings
+
+    summary = read_run(run).summary
+    config = load(run / CONFIG)
+    file = out_file or run / PROFILE
+    with reading(run):
+        measured = measure(config, read_timings(run))
+        write_text(file, profile_toml(measured, _about(run, measured)))
+        twin = twin_of(config, measured, summary, run / TIMINGS)
+    write_text(run / TWIN, to_toml(twin))
+    shown.print(_timing_table(measured))
+    for note in measured.notes:
+        shown.print(note, highlight=False)
+    shown.print(f"profile: {file}\ntwin: {run / TWIN}", soft_wrap=True, highlight=False)
+    return {
+        "file": str(file),
+        "twin": str(run / TWIN),
+        "timings": [asdict(row) for row in measured.rows],
+        "settings": measured.settings,
+        "notes": list(measured.notes),
+        **(_checked_twin(run, twin, summary, shown) if check else {}),
+    }
+
+
+def _about(run: Path, measured: Measured) -> dict[str, Any]:
+    """Return the origin of a profile: run, machine, date."""
+    import datetime
+
+    from dartsim.observe.timings import TIMINGS
+    from dartsim.real.machine import describe_machine
+
+    machine = describe_machine()
+    when = datetime.datetime.fromtimestamp((run / TIMINGS).stat().st_mtime, tz=datetime.UTC)
+    return {
+        "title": f"Measured in the run {run.resolve().name}",
+        "source": f"dartsim cluster {run}",
+        "date": when.date(),
+        "machine": f"{machine['cpu_model']}, {machine['logical_cores']} cores, {machine['memory_gib']} GiB",
+        "counts": measured.counts,
+        "notes": list(measured.notes),
+    }
+
+
+def _checked_twin(run: Path, twin: Config, summary: Mapping[str, Any], shown: Console) -> dict[str, Any]:
+    """Run the twin, show its figures beside the run's, and return both."""
+    from dartsim.cli.progress import RunBar, bars
+    from dartsim.lab.virtual import as_json, compare
+    from dartsim.run.execute import execute
+
+    folder = new_folder("twin", run)
+    with bars() as progress:
+        done, result = execute(twin, folder, [RunBar(progress, "twin", twin.run.hours)])
+    checks = compare(summary, done.summary)
+    shown.print()
+    shown.print(_check_table(checks))
+    if result.interrupted:
+        errors.print("the twin was interrupted: its figures cover only what ran")
+    return {**as_json(checks), "run_dir": str(folder)}
+
+
+def _timing_table(measured: Measured) -> Table:
+    table = plain_table("what", numbers=("n", "median ms", "p95 ms", "mean ms", "failed", "concurrent"))
+    for row in measured.rows:
+        times = (f"{1e3 * seconds:,.1f}" for seconds in (row.median, row.p95, row.mean))
+        table.add_row(row.what, f"{row.n:,}", *times, str(row.failed), f"{row.beside:.1f}")
+    return table
+
+
+def _check_table(checks: list[TwinCheck]) -> Table:
+    table = plain_table("", numbers=("measured", "predicted", "error"))
+    for check in checks:
+        error = "–" if check.relative_error is None else f"{check.relative_error:+.1%}"
+        table.add_row(check.figure.replace("_", " "), _number(check.measured), _number(check.predicted), error)
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"

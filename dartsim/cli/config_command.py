@@ -1,0 +1,174 @@
+"""``dartsim config``: a resolved configuration as TOML; lists of presets, settings, profiles and faults."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from dartsim.cli.console import out, plain_table, write_json
+from dartsim.cli.options import (
+    FaultsOption,
+    JsonInstead,
+    OnOption,
+    Overrides,
+    ProfileOption,
+    SchedulerArgument,
+    settings,
+)
+from dartsim.core.errors import ConfigError
+
+
+class Listing(StrEnum):
+    """What can be listed."""
+
+    PRESETS = "presets"
+    SETTINGS = "settings"
+    PROFILES = "profiles"
+    FAULTS = "faults"
+
+
+def config(
+    scheduler: SchedulerArgument = None,
+    on: OnOption = None,
+    profile: ProfileOption = None,
+    faults: FaultsOption = None,
+    overrides: Overrides = None,
+    listing: Annotated[
+        Listing | None,
+        typer.Option(
+            "--list",
+            help="Without a scheduler: presets (the default); settings, with defaults and meanings; profiles of "
+            "desktops and GPUs; kinds of faults.",
+        ),
+    ] = None,
+    json_file: JsonInstead = None,
+) -> None:
+    """Print the resolved configuration of a scheduler as TOML, ready to edit and run, or a list of names.
+
+    A preset's source, and where it departs from it, are comments at the top. With --json the list of settings is a JSON
+    schema.
+
+    Examples:
+        dartsim config
+        dartsim config dart > my.toml
+        dartsim config areal-eta4 --on osworld --faults calm
+        dartsim config my.toml --json - | jq .rollout
+        dartsim config --list settings
+        dartsim config --list faults --json - | jq '.kinds[].source'
+    """
+    if scheduler is None:
+        if on or profile or faults or overrides:
+            raise ConfigError("name the scheduler whose configuration is printed; `dartsim config` lists the presets")
+        lists = {
+            Listing.PRESETS: _presets,
+            Listing.SETTINGS: _settings,
+            Listing.PROFILES: _profiles,
+            Listing.FAULTS: _faults,
+        }
+        as_json, tables = lists[listing or Listing.PRESETS]()
+        if json_file is not None:
+            write_json(as_json, json_file)
+            return
+        for number, table in enumerate(tables):
+            if number > 0:
+                out.print()
+            out.print(table)
+        return
+    if listing is not None:
+        raise ConfigError(f"--list {listing} takes no scheduler; leave {scheduler} out")
+    from dartsim.cli.options import load_config
+    from dartsim.config import presets, to_toml
+
+    resolved = load_config(scheduler, on=on, profile=profile, overrides=settings(overrides, None, None, faults))
+    if json_file is not None:
+        write_json(resolved.model_dump(mode="json"), json_file)
+        return
+    if (about := presets().get(scheduler, {}).get("about")) is not None:
+        lines = [about["title"], f"Source: {about['source']}", *(f"Departs: {text}" for text in about["departures"])]
+        typer.echo("\n".join(f"# {line}" for line in lines))
+    typer.echo(to_toml(resolved), nl=False)
+
+
+Listed = tuple[Any, list[Table | str]]
+"""A list as JSON, and as tables with a line of text below them."""
+
+
+def _presets() -> Listed:
+    from dartsim.config import presets
+
+    abouts = {name: tree.get("about", {}) for name, tree in presets().items()}
+    table = plain_table("preset", "what")
+    table.columns[0].no_wrap = True
+    for name, about in abouts.items():
+        table.add_row(name, about["title"])
+    return abouts, [table, "`dartsim config PRESET` shows its settings, its source and its departures from it"]
+
+
+def _settings() -> Listed:
+    from dartsim.config import Config
+    from dartsim.config.load import describe
+    from dartsim.sim.latency import FIELDS, kinds
+
+    table = plain_table("setting", "default", "meaning")
+    for setting in describe():
+        table.add_row(setting.key, setting.default, setting.meaning)
+    title = "distributions (cluster.env.latency.*, …): a number, or a table with a kind"
+    distributions = plain_table("kind", "what", "fields", title=title)
+    known = []
+    for kind, forms, meaning in kinds():
+        known.append(
+            {"kind": kind, "meaning": meaning, "forms": [{key: FIELDS[key] for key in keys} for keys in forms]}
+        )
+        fields = "; or ".join(", ".join(f"{key} ({FIELDS[key]})" for key in keys) for keys in forms)
+        distributions.add_row(kind, meaning, fields)
+    return {**Config.model_json_schema(), "distributions": known}, [table, distributions]
+
+
+def _profiles() -> Listed:
+    from dartsim.sim.env_profiles import PROFILES as ENVS
+    from dartsim.sim.gpu import PROFILES as GPUS
+
+    parts = ("setup", "step", "evaluate", "teardown")
+    desktops = {
+        name: {
+            "boot_seconds": env.start.mean + env.boot.mean,
+            **{f"{part}_seconds": getattr(env, part).mean for part in parts},
+            "memory_gib": env.memory_gib,
+        }
+        for name, env in ENVS.items()
+    }
+    gpus = {
+        name: {
+            "milliseconds_per_token_alone": gpu.iteration_seconds(1) * 1e3,
+            "kv_tokens": gpu.kv_capacity_tokens,
+            "source": gpu.source,
+        }
+        for name, gpu in GPUS.items()
+    }
+    columns = ("boot s", *(f"{part} s" for part in parts), "memory GiB")
+    table = plain_table("profile", numbers=columns, title="desktops (cluster.env.profile; means)")
+    for name, means in desktops.items():
+        table.add_row(name, *(f"{value:.1f}" for value in means.values()))
+    gpu_columns = ("ms/token alone", "KV tokens")
+    gpu_table = plain_table("profile", numbers=gpu_columns, after=("source",), title="GPUs (cluster.engine.gpu)")
+    table.columns[0].no_wrap = gpu_table.columns[0].no_wrap = True
+    for name, (per_token, tokens, source) in ((name, gpu.values()) for name, gpu in gpus.items()):
+        gpu_table.add_row(name, f"{per_token:.1f}", f"{tokens:,}", str(source))
+    return {"desktops": desktops, "gpus": gpus}, [table, gpu_table]
+
+
+def _faults() -> Listed:
+    from dartsim.sim.faults import PROFILES, as_data
+
+    kinds = as_data()
+    table = plain_table("kind", numbers=PROFILES, after=("of 1,000",))
+    for column in table.columns:
+        column.no_wrap = True
+    for kind in kinds:
+        rates = (f"{1000.0 * kind['rates'][profile]:g}" for profile in PROFILES)
+        table.add_row(kind["name"], *rates, kind["unit"])
+    rates_of = "rates: per 1,000 calls of that kind, or per 1,000 hours of each component; sources: --json"
+    return {"profiles": ["none", *PROFILES], "kinds": kinds}, [table, rates_of]

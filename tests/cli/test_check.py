@@ -1,0 +1,296 @@
+"""``dartsim check CONFIG``: what would start, what is missing here; nothing starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dartsim.cli.app import app
+from dartsim.cli.run_checks import missing_requirements
+from dartsim.config import load
+from dartsim.core.errors import ConfigError
+from dartsim.lab.estimate import estimate
+
+VLLM = ("tiny", "--backend", "mock", "--workers", "vllm")
+GPU = "NVIDIA H100 80GB HBM3, 81559 MiB"
+
+
+@pytest.fixture(autouse=True)
+def _without_vllm_and_without_a_run(tmp_path, monkeypatch):
+    monkeypatch.delenv("DARTSIM_VLLM_PYTHON", raising=False)
+    yield
+    assert not (tmp_path / "runs").exists()
+
+
+def check(*arguments, sets=()):
+    overrides = [word for one in sets for word in ("--set", one)]
+    return CliRunner().invoke(app, ["check", *arguments, *overrides])
+
+
+def as_json(*arguments, sets=()):
+    return json.loads(check(*arguments, "--json", "-", sets=sets).stdout)
+
+
+def missing(*arguments, sets=()):
+    """Return what is missing, by name."""
+    return {one["name"]: one for one in as_json(*arguments, sets=sets)["missing"]}
+
+
+def test_a_simulation_needs_nothing():
+    found = as_json("dart")
+    assert found["clock"] == "virtual"
+    assert found["engines"] == {"what": "4 modeled"}
+    assert found["desktops"] == {"what": "38 modeled"}
+    assert found["learner"] == {"what": "modeled"}
+    assert found["missing"] == []
+    assert check("dart").exit_code == 0
+
+
+def test_engines_are_shown_by_command_environment_and_port():
+    sets = ("vllm.python=/opt/vllm/bin/python", "vllm.max_model_len=512")
+    first, second = as_json(*VLLM, sets=sets)["engines"]["processes"]
+    assert first["command"][:3] == ["/opt/vllm/bin/python", "-m", "vllm.entrypoints.openai.api_server"]
+    assert first["command"][first["command"].index("--port") + 1] == "PORT"
+    assert first["command"][first["command"].index("--max-model-len") + 1] == "512"
+    assert first["environment"]["VLLM_SERVER_DEV_MODE"] == "1"
+    assert (first["name"], second["name"]) == ("engine-0", "engine-1")
+    shown = check(*VLLM, sets=sets)
+    assert shown.exit_code == 1, "there is no such interpreter"
+    assert "VLLM_SERVER_DEV_MODE=1" in shown.stdout
+
+
+def test_gpus_are_dealt_to_engines():
+    sets = ('vllm.python="python"', "vllm.gpus=[0,1,2,3]", "vllm.tensor_parallel=2", 'vllm.device="cuda"')
+    processes = as_json(*VLLM, sets=sets)["engines"]["processes"]
+    assert [one["environment"]["CUDA_VISIBLE_DEVICES"] for one in processes] == ["0,1", "2,3"]
+
+
+def test_engines_that_run_are_asked():
+    urls = ["http://127.0.0.1:1", "http://127.0.0.1:2"]
+    found = as_json(*VLLM, sets=(f"vllm.addresses={json.dumps(urls)}",))
+    assert found["engines"]["addresses"] == urls
+    (engines,) = [one for one in found["missing"] if one["name"] == "vllm"]
+    assert all(f"{url} does not answer" in engines["found"] for url in urls)
+
+
+def test_an_interpreter_that_nobody_named_is_missing():
+    assert as_json(*VLLM)["engines"]["processes"][0]["command"][0] == "VLLM_PYTHON"
+    assert "DARTSIM_VLLM_PYTHON" in missing(*VLLM)["vllm"]["found"]
+
+
+@pytest.mark.parametrize("interval", [0, 5])
+def test_a_connection_of_ssh_that_would_never_end_is_named(interval, tmp_path, monkeypatch):
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f'#!/bin/sh\n[ "$*" = "-G me@far" ] && echo serveraliveinterval {interval}\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    sets = ('desktop.hosts.far.url="ssh://me@far:22"', 'desktop.hosts.far.address="127.0.0.1"')
+    assert ("ssh" in missing("desktop", sets=sets)) == (interval == 0)
+
+
+@pytest.mark.parametrize("variant", ["skeleton", "full"])
+def test_a_skeleton_is_missing_on_another_machine(variant):
+    sets = ('desktop.hosts.far.url="ssh://far"', 'desktop.hosts.far.bind="10.0.0.5"', f'desktop.variant="{variant}"')
+    assert ("desktop image" in missing("desktop", sets=sets)) == (variant == "skeleton")
+
+
+def test_hosts_that_do_not_answer_are_missing():
+    sets = ('desktop.hosts.far.url="tcp://127.0.0.1:1"', 'desktop.hosts.far.address="127.0.0.1"')
+    host = missing("desktop", sets=sets)["host far"]
+    assert host["found"] == "no Docker engine answers at tcp://127.0.0.1:1 ([Errno 111] Connection refused)"
+    assert "is that machine up" in host["fix"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sets", "message"),
+    [
+        (VLLM, ('vllm.addresses=["http://a:1"]',), "make 1 engines"),
+        (VLLM, ('vllm.python="python"', "vllm.gpus=[0]"), "make 1 engines"),
+        (("osworld-8gpu",), ("trainer.fsdp.gpus=[0,1,2,3,4,5]",), "would hold engine-0"),
+        ((), ("run.seed=1",), "name a configuration"),
+        (("dart", "--stand-in", "all"), (), "stand-ins replace real desktops"),
+        (("osworld-8gpu", "--stand-in", "all"), ("trainer.fsdp.ranks=2",), "trainer.fsdp.gpus"),
+    ],
+)
+def test_what_a_run_would_refuse_is_refused(arguments, sets, message):
+    failed = check(*arguments, sets=sets)
+    assert isinstance(failed.exception, ConfigError)
+    assert message in str(failed.exception)
+
+
+FAMILIES = ("osworld", "osworld-dartsim")
+OSWORLD = [f"{family}-{gpus}gpu" for family in FAMILIES for gpus in (1, 8, 16)]
+
+
+@pytest.mark.parametrize("name", OSWORLD)
+def test_a_real_run_is_shown_on_a_machine_that_has_nothing_of_it(name):
+    found = as_json(name)
+    lacking = {one["name"] for one in found["missing"]}
+    assert {"model", "tasks", "vllm"} <= lacking
+    container = found["desktops"]["container"]
+    assert container["image"] == "happysixd/osworld-docker"
+    assert container["volumes"] == {"/data/Ubuntu.qcow2": "/System.qcow2:ro"}
+    assert container["devices"] == ["/dev/kvm"]
+    ranks = found["learner"]["processes"][0]
+    assert f"--nproc-per-node={len(ranks['environment']['CUDA_VISIBLE_DEVICES'].split(','))}" in ranks["command"]
+    desktops = {"osworld-16gpu": 180, "osworld-dartsim-16gpu": 80}.get(name, 38)
+    assert sum(host["desktops"] for host in found["desktops"]["hosts"]) == desktops
+    shown = check(name)
+    assert shown.exit_code == 1, shown.output
+    assert "torch.distributed.run" in shown.stdout
+
+
+def test_engines_of_another_machine_are_shown_with_their_command():
+    there = as_json("osworld-16gpu")["engines"]["start_there"]
+    assert [one["environment"]["CUDA_VISIBLE_DEVICES"] for one in there] == list("01234567")
+    last = there[7]["command"]
+    assert last[last.index("--port") + 1] == "8007"
+    assert last[last.index("--model") + 1] == "models/UI-TARS-1.5-7B"
+
+
+def test_an_evaluation_trains_nothing():
+    found = as_json("osworld-8gpu", "--eval")
+    assert "processes" not in found["learner"]
+    assert found["memory"]["learner"] is None
+    assert all("rank-0" not in gpu["holds_gib"] for gpu in found["memory"]["gpus"])
+    assert {"model", "tasks", "vllm"} <= {one["name"] for one in found["missing"]}
+
+
+def test_containers_are_shown_by_image_ports_and_limits():
+    sets = ('desktop.variant="full"', "desktop.memory_mib=777", 'desktop.hosts.a.url="ssh://a"')
+    desktops = as_json("desktop", sets=sets)["desktops"]
+    assert desktops["container"]["ports"] == {"server": 5000}
+    assert desktops["container"]["limits"]["memory_mib"] == 777
+    assert desktops["addresses"] == ["ssh://a: at most 64, ports on 127.0.0.1"]
+
+
+def test_packages_that_a_desktop_image_needs_are_named(monkeypatch):
+    monkeypatch.setattr("dartsim.real.desktop.skeleton.missing_packages", lambda **_: ["xterm", "xvfb"])
+    image = missing("desktop")["desktop image"]
+    assert "xterm, xvfb are missing" in image["found"]
+    assert "apt-get install" in image["fix"]
+    assert "desktop image" not in missing("desktop", sets=('desktop.image="mine:1"',))
+
+
+def test_a_run_whose_ranks_cannot_hold_the_model_never_starts():
+    pytest.importorskip("docker")
+    pytest.importorskip("httpx")
+    sets = ("trainer.fsdp.ranks=2", "trainer.fsdp.gpus=[6,7]")
+    words = [word for one in sets for word in ("--set", one)]
+    failed = CliRunner().invoke(app, ["run", "--preset", "osworld-8gpu", *words])
+    assert isinstance(failed.exception, ConfigError)
+    assert "trainer.fsdp.ranks = 4 would fit" in str(failed.exception)
+
+
+BARE = """
+import sys
+for name in {blocked!r}:
+    sys.modules[name] = None  # an import of it now raises ModuleNotFoundError
+from typer.testing import CliRunner
+from dartsim.cli.app import app
+for arguments in {runs!r}:
+    done = CliRunner().invoke(app, ["check", *arguments, "--json", "-"])
+    assert done.exit_code == 1, (arguments, done.exception)
+    print(done.stdout)
+"""
+EXTRAS = (
+    "anyio", "cssselect", "docker", "httpx", "lxml", "openpyxl", "optuna", "peft", "PIL", "ray", "safetensors", "torch",
+    "transformers", "vllm",
+)  # fmt: skip
+
+
+def test_a_bare_machine_shows_every_real_preset():
+    runs = [list(VLLM), *([name] for name in ("desktop", *OSWORLD))]
+    program = BARE.format(blocked=EXTRAS, runs=runs)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    text, shown, decoder = done.stdout.strip(), [], json.JSONDecoder()
+    while text:
+        found, end = decoder.raw_decode(text)
+        shown.append(found)
+        text = text[end:].lstrip()
+    assert [one["preset"] for one in shown] == ["tiny", "desktop", *OSWORLD]
+    assert "engine" in {one["name"] for one in shown[1]["missing"]}  # the package `docker` is missing
+
+
+def test_every_task_that_will_not_run_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "examples/os").mkdir(parents=True)
+    for name in ("a", "b"):
+        spec = {"id": name, "instruction": "do it", "evaluator": {"func": "infeasible"}}
+        spec["config"] = [{"type": "login", "parameters": {}}] if name == "b" else []
+        (tmp_path / f"examples/os/{name}.json").write_text(json.dumps(spec))
+    (tmp_path / "small.json").write_text(json.dumps({"os": ["a", "b", "c"]}))
+    sets = (f"tasks.folder={tmp_path}", "tasks.list_name=small")
+    found = as_json("osworld-8gpu", sets=sets)
+    assert (found["tasks"]["num_run"], found["tasks"]["num_listed"]) == (1, 3)
+    assert set(found["tasks"]["problems"]) == {"os/b", "os/c"}
+    shown = check("osworld-8gpu", sets=sets)
+    assert "will not run: os/b: step 1 of 1 (login) is not supported" in shown.stdout
+    assert "will not run: os/c: it has no file" in shown.stdout
+
+
+def requirements(tmp_path: Path, *changes: str, gpus: int = 0) -> dict[str, str]:
+    config = load(preset_name="osworld-8gpu", overrides=[f"policy.model={tmp_path / 'UI-TARS-1.5-7B'}", *changes])
+    cards = "; ".join([GPU] * gpus) or None
+    return {check.name: check.found for check in missing_requirements(config, estimate(config), gpus=lambda: cards)}
+
+
+def test_what_is_there_is_not_listed(tmp_path):
+    found = requirements(tmp_path)
+    assert {"model", "vllm", "gpus", "tasks"} <= found.keys()
+    assert "kvm" not in found  # the machines are on other hosts, where nobody here can look
+    python, tasks = tmp_path / "python", tmp_path / "examples"
+    python.write_text("#!/bin/sh\necho vllm 0.32.0\n")
+    python.chmod(0o755)
+    tasks.mkdir()
+    (tasks / "test_nogdrive.json").write_text("{}", encoding="utf-8")
+    changes = (f"tasks.folder={tasks}", f"vllm.python={python}")
+    assert not requirements(tmp_path, *changes, gpus=8).keys() & {"vllm", "gpus", "tasks"}
+    assert requirements(tmp_path, *changes, gpus=7)["gpus"].startswith("7 on this machine")
+
+
+def test_a_folder_without_weights_says_which_files(tmp_path):
+    folder = tmp_path / "UI-TARS-1.5-7B"
+    folder.mkdir()
+    (folder / "tokenizer_config.json").write_text("{}", encoding="utf-8")
+    assert requirements(tmp_path)["model"].endswith("has no config.json, *.safetensors")
+    (folder / "model-00001.safetensors").touch()
+    assert requirements(tmp_path)["model"].endswith("has no config.json")
+
+
+def test_a_machine_too_small_for_the_start_is_named(tmp_path, monkeypatch):
+    import psutil
+
+    class Memory:
+        total = 64 * 2**30
+
+    monkeypatch.setattr(psutil, "virtual_memory", Memory)
+    assert requirements(tmp_path)["memory"].startswith("64 GiB here; 432 at the start")
+
+
+def test_a_screen_that_the_official_disk_does_not_have_is_named(tmp_path):
+    assert "screen" not in requirements(tmp_path)
+    assert "screen" in requirements(tmp_path, "desktop.width=224", "desktop.height=224")
+
+
+def test_the_documented_recipe_for_the_official_image_fits_its_screen_and_its_boot(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "desktops-and-engines.md").read_text(encoding="utf-8")
+    (recipe,) = (text for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if 'desktops = "osworld"' in text)
+    file = tmp_path / "my.toml"
+    file.write_text(textwrap.dedent(recipe), encoding="utf-8")
+    config = load(file)
+    names = {check.name for check in missing_requirements(config, estimate(config), gpus=lambda: None)}
+    assert "tasks" in names
+    assert "screen" not in names
+    assert config.rollout.limits.start_seconds >= 300.0
+    assert config.rollout.num_desktops <= 8

@@ -1,0 +1,206 @@
+"""``dartsim cluster``: a file of one's own, from a real run, and from a CSV file of times."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dartsim.lab.trainable_share import tokens_per_turn
+
+from dartsim.config import load
+from dartsim.config.load import presets
+from dartsim.run.execute import execute
+from dartsim.run.prepare import prepare
+from dartsim.sim.latency import from_spec
+
+NUMBERS = ("--gpus", "6", "--trainer-gpus", "2", "--desktops", "20", "--hosts", "2x64GiBx16cores")
+
+
+def test_a_new_cluster_has_the_given_numbers_and_every_scheduler_runs_on_it(dartsim):
+    assert dartsim("cluster", *NUMBERS, "--model-billions", "3", "--update-seconds", "100", "--yes") == 0
+    for scheduler in ("dartsim", "areal-eta4", "coupled", "trl"):
+        config = load(scheduler, workload_name="cluster.toml")
+        assert prepare(config).config.rollout.num_desktops == 20
+    assert (config.rollout.num_workers, config.cluster.learner.gpus, config.cluster.hosts.cores) == (4, 2, 16.0)
+    curation, learner = config.curation, config.cluster.learner
+    drawn = config.surrogate
+    turns = 0.421 * drawn.success_turns_mean + 0.579 * drawn.failure_turns_mean
+    batch = turns * curation.attempts.group_size * curation.batch.max_groups
+    tokens = tokens_per_turn(prepare(load("dart-measured", workload_name="cluster.toml")))
+    seconds = learner.fixed_seconds + batch * tokens / 1000.0 * learner.kilotoken_seconds
+    assert seconds == pytest.approx(100.0, rel=1e-4), "as DART computes it: one sequence per turn"
+    lines = Path("cluster.toml").read_text().splitlines()
+    settings = [number for number, line in enumerate(lines) if " = " in line and not line.startswith("#")]
+    assert all(lines[number - 1].startswith("# ") for number in settings), "each with its meaning"
+
+
+def test_a_new_cluster_decides_nothing_of_a_scheduler(dartsim):
+    assert dartsim("cluster", "--yes") == 0
+    for name in presets():
+        own = load(name)
+        if own.policy.kind == "surrogate" and own.backend.virtual:
+            on = load(name, workload_name="cluster.toml")
+            assert on.policy == own.policy
+            assert (on.rollout.sync, on.rollout.routing) == (own.rollout.sync, own.rollout.routing)
+            assert on.curation.admission == own.curation.admission
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--hosts", "four"), "hosts are written COUNTxMEMORYGiB"),
+        (("--desktops", "400"), "400 desktops of 4.2 GiB do not fit on 8 hosts"),
+        (("--trainer-gpus", "8"), "engines and trainer need 1 or more each"),
+        (("--model-billions", "72"), "leaves 0 tokens of cache on one h100"),
+        (("--gpu", "h1000"), "cluster.engine.gpu = 'h1000' is unknown"),
+    ],
+)
+def test_what_cannot_work_writes_nothing(dartsim, capsys, arguments, said):
+    assert dartsim("cluster", *arguments, "--yes") == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not Path("cluster.toml").exists()
+
+
+def test_a_file_is_not_overwritten(dartsim, times):
+    Path("mine.toml").write_text("mine")
+    assert dartsim("cluster", "--yes", "--out", "mine.toml") == 2
+    assert dartsim("cluster", times, "--column", "step", "--out", "mine.toml") == 2
+    assert Path("mine.toml").read_text() == "mine"
+
+
+def test_on_a_terminal_it_asks_for_what_was_not_given():
+    try:
+        ours, theirs = pty.openpty()
+    except OSError as error:
+        pytest.skip(f"no terminal can be opened here: {error}")
+    command = [sys.executable, "-m", "dartsim", "cluster", "--hosts", "2x64GiB", "--gpus", "4"]
+    os.write(ours, b"24\n\n300\n")
+    done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 0, done.stderr
+    assert "Parameters of the model, billions [7.0]" in done.stdout
+    assert load("dart", workload_name="cluster.toml").rollout.num_envs == 24
+
+
+def test_a_larger_model_is_slower_and_leaves_less_cache():
+    small, large = (
+        prepare(load("dart", overrides=[f"cluster.engine.model_billions={size}"])).gpu for size in ("7.0", "14.0")
+    )
+    assert large.iteration_seconds(8) > 1.5 * small.iteration_seconds(8)
+    assert 0 < large.kv_capacity_tokens < small.kv_capacity_tokens / 2
+
+
+@pytest.fixture
+def times():
+    rng = np.random.default_rng(1)
+    rows = zip(rng.lognormal(0.5, 0.8, 300), 10_000 * rng.gamma(9.0, 1.0, 300), strict=True)
+    text = "\n".join(f"{number},{step:.4f},{boot:.1f},{boot:.1f}" for number, (step, boot) in enumerate(rows))
+    Path("times.csv").write_text(f"id,step,boot,boot_ms\n{text}\n")
+    return "times.csv"
+
+
+def latency(file, name):
+    return from_spec(tomllib.loads(Path(file).read_text())["cluster"]["env"]["latency"][name])
+
+
+def test_measured_times_become_a_profile_that_run_loads(dartsim, times):
+    assert dartsim("cluster", times, "--column", "step") == 0
+    column = [float(line.split(",")[1]) for line in Path(times).read_text().splitlines()[1:]]
+    step = latency("latencies.toml", "step")
+    assert step.mean == pytest.approx(np.mean(column), rel=1e-6)
+    assert np.median(step.draw(np.random.default_rng(0), 10_000)) == pytest.approx(np.median(column), rel=0.05)
+    small = ("--on", "laptop", "--profile", "latencies.toml", "--hours", "0.1", "--out", "run", "--json", "-")
+    assert dartsim("run", "areal-eta4", *small) == 0
+    assert "step" in load(Path("run/config.toml")).cluster.env.latency
+
+
+@pytest.mark.parametrize("column", ["boot", "boot=boot_ms"])
+def test_times_that_look_like_milliseconds_are_asked_about(dartsim, capsys, times, column):
+    assert dartsim("cluster", times, "--column", column) == 2
+    assert "looks like milliseconds" in " ".join(capsys.readouterr().err.split())
+    assert not Path("latencies.toml").exists()
+    assert dartsim("cluster", times, "--column", column, "--unit", "ms") == 0
+    assert latency("latencies.toml", "boot").mean == pytest.approx(90.0, rel=0.1)
+    assert dartsim("cluster", times, "--column", column, "--unit", "s", "--out", "slow.toml") == 0
+    assert latency("slow.toml", "boot").mean == pytest.approx(90_000.0, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "said"),
+    [
+        ("id,steps\n1,2\n", "step", "has no column 'step'; it has: id, steps"),
+        ("", "step", "has no column 'step'; it has: none"),
+        ("step\n1.0\nfast\n", "step", "line 3: step = 'fast'"),
+        ("step\n1.0\n-2\n", "step", "line 3: step = '-2'"),
+        ("step\n1.0\nnan\n", "step", "line 3: step = 'nan'"),
+        ("step\n1.0\n\n", "step", "column 'step' has 1 values"),
+        ("step\n1\n2\n", "jump=step", "a desktop has no latency 'jump'"),
+    ],
+)
+def test_a_bad_file_gets_one_sentence(dartsim, capsys, text, column, said):
+    Path("bad.csv").write_text(text)
+    assert dartsim("cluster", "bad.csv", "--column", column) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert dartsim("cluster", "none.csv", "--column", "step") == 2
+    assert not Path("latencies.toml").exists()
+
+
+def test_latencies_alone_are_no_cluster(dartsim, capsys, times):
+    assert dartsim("cluster", times, "--column", "step") == 0
+    for cluster in ("latencies.toml", "latencies.toml+long-tail"):
+        assert dartsim("run", "dart", "--on", cluster) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert "latencies.toml has latencies of desktops and no cluster; give it as --profile" in said
+
+
+def test_options_of_another_source_are_refused(dartsim, times):
+    assert dartsim("cluster", times, "--column", "step", "--gpus", "8") == 2
+    assert dartsim("cluster", times) == 2
+
+
+REAL = ("backend.desktops=mock", "backend.workers=local", "backend.learner=local")
+SMALL = ("run.hours=0.0008", "tasks.count=64", "tasks.held_out=8", "rollout.num_envs=4", "run.target_success=none")
+FAST = ("curation.batch.min_groups=1", "curation.batch.max_groups=1", "curation.groups.drop_all_failed=false")
+
+
+@pytest.fixture(scope="module")
+def real_run(tmp_path_factory):
+    """Folder of a run of three seconds in real time."""
+    pytest.importorskip("torch", reason="needs the extra `train`")
+    folder = tmp_path_factory.mktemp("measure") / "real"
+    execute(load(preset_name="tiny", overrides=[*REAL, *SMALL, *FAST]), folder)
+    return folder
+
+
+def test_a_real_run_becomes_a_profile_and_a_twin_that_predicts_it(dartsim, capsys, real_run):
+    assert dartsim("cluster", str(real_run), "--check", "--json", "-") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found["measured"]) == set(found["predicted"]) == set(found["relative_error"])
+    assert found["measured"]["generated_turns_per_minute"] > 0
+    assert found["predicted"]["generated_turns_per_minute"] > 0
+    profile = tomllib.loads((real_run / "profile.toml").read_text())
+    assert profile["cluster"] == found["settings"]["cluster"]
+    assert profile["about"]["counts"]["worker/batch"] > 0
+    assert load(real_run / "twin.toml").backend.virtual
+    assert (real_run / "twin" / "report.html").exists()
+
+
+def test_a_profile_is_written_where_asked_and_can_be_run(dartsim, real_run):
+    assert dartsim("cluster", str(real_run), "--out", "here.toml") == 0
+    small = ("--set", "rollout.num_envs=2", "--hours", "0.01", "--set", "rollout.max_turns=2")
+    assert dartsim("run", "--preset", "dart", "--profile", "here.toml", *small, "--out", "run", "--json", "-") == 0
+    assert load(Path("run/config.toml")).cluster.engine.model == "batch"
+
+
+def test_a_simulated_run_is_refused(dartsim, capsys):
+    execute(load(preset_name="dart", overrides=["run.hours=0.01"]), Path("run"))
+    assert dartsim("cluster", "run") == 2
+    assert "only a run by the machine's clock writes it" in " ".join(capsys.readouterr().err.split())
