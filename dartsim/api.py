@@ -57,7 +57,7 @@ class RuleChoices(TypedDict, total=False):
     selection: Rule
     advantage: Rule
     policy: Rule
-    sync_mode: str | type
+    sync_mode: str
 
 
 def _settings(overrides: Mapping[str, Any] | None, rules: RuleChoices) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """OSWorld's task files: read, checked, and kept whole.
 
 A suite is a folder with list files, ``<list>.json`` = {domain: [task ids]}, and one file a task,
-``examples/<domain>/<task id>.json``. What a file must have is what OSWorld reads from it; every other field,
-known or not, is kept. ``Task.spec`` is the file as it was read, equal to its JSON.
+``examples/<domain>/<task id>.json``, whose name is the task's id, whatever the file says. What a file must have is what
+OSWorld reads from it; every other field is kept unread. ``Task.spec`` is the file as it was read, equal to its JSON.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from dartsim.core.answers import check_task
 from dartsim.core.errors import ConfigError, TaskFileError
@@ -49,6 +49,11 @@ class Getter(_Open):
 
 
 Options = dict[str, Any]
+EmptyIsNone = BeforeValidator(lambda value: None if value in ({}, []) else value)
+"""OSWorld takes an empty object or list for nothing."""
+
+
+OptionalGetter = Annotated[Getter | None, EmptyIsNone]
 
 
 class Evaluator(_Open):
@@ -59,9 +64,9 @@ class Evaluator(_Open):
     """
 
     func: NonEmpty | Annotated[list[NonEmpty], Field(min_length=1)]
-    result: Getter | list[Getter | None] | None = None
-    expected: Getter | list[Getter | None] | None = None
-    options: Options | list[Options | None] | None = None
+    result: Annotated[Getter | list[Getter | None] | None, EmptyIsNone] = None
+    expected: Annotated[Getter | list[OptionalGetter] | None, EmptyIsNone] = None
+    options: Annotated[Options | list[Options | None] | None, EmptyIsNone] = None
     conj: Literal["and", "or"] = "and"
     postconfig: list[Step] = Field(default_factory=list)
 
@@ -77,23 +82,12 @@ class Evaluator(_Open):
 
 
 class TaskFile(_Open):
-    """One task of OSWorld.
-
-    OSWorld itself reads ``id``, ``instruction``, ``config``, ``evaluator`` and ``proxy``; the rest informs.
-    """
+    """What OSWorld reads of a task."""
 
     id: NonEmpty
     instruction: NonEmpty
     evaluator: Evaluator
     config: list[Step] = Field(default_factory=list)
-    snapshot: str | None = None
-    source: str | list[str] | None = None
-    trajectory: str | None = None
-    related_apps: list[str] = Field(default_factory=list)
-    proxy: bool = False
-    fixed_ip: bool = False
-    possibility_of_env_change: str | None = None
-    hint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +133,7 @@ def load_task(path: Path | str, *, domain: str | None = None) -> Task:
         checked = TaskFile.model_validate(data)
     except ValidationError as exc:
         raise TaskFileError(f"{path}: {_describe(exc)}") from None
-    if checked.id != path.stem:
-        raise TaskFileError(f"{path}: id is {checked.id!r}, but the file is {path.name!r}; they must agree")
-    task = Task(checked.id, checked.instruction, domain or path.resolve().parent.name, data)
+    task = Task(path.stem, checked.instruction, domain or path.resolve().parent.name, data)
     try:
         check_task(task)
     except TaskFileError as problem:

@@ -15,9 +15,9 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -61,11 +61,11 @@ def run_seed(real: Config, out: Path | None = None) -> Figures:
             "success_rate_first": done.summary["success_rate_initial"],
             "success_rate_last": done.summary["success_rate_final"],
             **requests(done.summary),
-            "sync_seconds_p50": next(row.median for row in measured.rows if row.what == "worker/load"),
+            "sync_seconds_p50": median(entry["seconds"] for entry in entries if entry["what"] == "worker/load"),
             "num_updates": done.summary["total_updates"],
             "generated_turns": sum(entry["what"] == "worker/generate" for entry in entries),
             "faults": done.summary["faults"],
-            "timings": [asdict(row) for row in measured.rows],
+            "counts": measured.counts,
             "settings": measured.settings,
             "notes": list(measured.notes),
         }

@@ -9,7 +9,6 @@ import typer
 from pydantic import BaseModel
 
 from dartsim.cli.app import app
-from dartsim.config.load import describe
 from dartsim.config.load import workloads as known_workloads
 from dartsim.config.schema import Config
 from dartsim.core.registry import TAG, Choice, Named, built_in
@@ -107,15 +106,9 @@ def _choosing_settings(section: type[BaseModel], before: str) -> Iterator[tuple[
 
 
 def alarms() -> str:
-    """Every alarm with its exit code, its bounds, its likely cause and what to do."""
-    bounds = [one for one in describe() if one.key.startswith("alarms.") or one.key == "trainer.mismatch_bound"]
-    rows = []
-    for name, kind in KINDS.items():
-        own = [
-            f"`{setting.key}` = {setting.default}" for setting in bounds if name in f"{setting.key} {setting.meaning}"
-        ]
-        rows.append((f'<a id="{name}"></a>`{name}`', str(kind.code), "<br>".join(own), kind.likely, kind.todo))
-    return texts(("alarm", "exit code", "bounds and defaults", "likely cause", "what to do"), rows)
+    """Every alarm with its exit code, its likely cause and what to do."""
+    rows = [(f'<a id="{name}"></a>`{name}`', str(kind.code), kind.likely, kind.todo) for name, kind in KINDS.items()]
+    return texts(("alarm", "exit code", "likely cause", "what to do"), rows)
 
 
 FAULT_PLACES: Mapping[str, tuple[str, ...]] = {

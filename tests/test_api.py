@@ -99,7 +99,7 @@ def test_a_run_of_the_command_line_and_the_same_simulation_have_the_same_events(
 def test_a_rule_of_ones_own_is_a_class_a_name_or_a_table():
     by_class = dartsim.load("dart", router=TwoChoices)
     assert by_class == dartsim.load("dart", router="two_choices")
-    assert dartsim.load("dart", sync_mode=type(dartsim.SyncMode.KEEP)).rollout.sync.mode == "keep"
+    assert dartsim.load("dart", sync_mode="keep").rollout.sync.mode == "keep"
     assert dartsim.load("areal-eta4", router={"rule": "two_choices", "gap": 5}).rollout.routing.gap == 5
     with pytest.raises(ConfigError, match=r"rollout\.routing\.gap = 0"):
         dartsim.load("dart", router={"rule": "two_choices", "gap": 0})

@@ -1,7 +1,7 @@
 """``dartsim``: the command and its sub-commands.
 
 Exit codes: 0 done, 1 the run failed, 2 the request was wrong (configuration, arguments, task files),
-3 a gate is not decided, 10 to 19 an alarm ended the run (``run.fail_on_alarm``; ``docs/reference.md``) or it trained
+3 a gate is not decided, 10 to 20 an alarm ended the run (``run.fail_on_alarm``; ``docs/reference.md``) or it trained
 nothing (18), 130 interrupted and 143 terminated (of
 `run`, what ran so far is written).
 """
@@ -72,7 +72,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with: [bold]dartsim compare coupled dart-measured[/bold], or [bold]dartsim run[/bold]\n\n"
-    "Exit codes: 0 done, 1 failed, 2 wrong request, 3 undecided, 10 to 19 an alarm, 130 interrupted, 143 terminated",
+    "Exit codes: 0 done, 1 failed, 2 wrong request, 3 undecided, 10 to 20 an alarm, 130 interrupted, 143 terminated",
 )
 for panel, commands in COMMANDS.items():
     for name, command in commands.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -65,9 +65,6 @@ def cluster(
         int | None,
         typer.Option(min=2, help="GPUs, for engines and trainer together; default 8.", rich_help_panel=NEW),
     ] = None,
-    trainer_gpus: Annotated[
-        int | None, typer.Option(min=1, help="Those of the trainer; default: half.", rich_help_panel=NEW)
-    ] = None,
     desktops: Annotated[int | None, typer.Option(min=1, help="Desktops; default 64.", rich_help_panel=NEW)] = None,
     hosts: Annotated[
         str | None,
@@ -82,10 +79,6 @@ def cluster(
     update_seconds: Annotated[
         float | None,
         typer.Option(min=0.001, help="Seconds of an update of a full batch; default 216.", rich_help_panel=NEW),
-    ] = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option(help="GPU profile: h100, h100_fp8, a100_80; default h100.", rich_help_panel=NEW),
     ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Ask nothing; take the defaults.", rich_help_panel=NEW)
@@ -124,12 +117,10 @@ def cluster(
     """
     given: dict[str, Any] = {
         "gpus": gpus,
-        "trainer_gpus": trainer_gpus,
         "desktops": desktops,
         "hosts": hosts,
         "model_billions": model_billions,
         "update_seconds": update_seconds,
-        "gpu": gpu,
     }
     given = {name: value for name, value in given.items() if value is not None}
     shown = errors if json_file == "-" else out
@@ -214,14 +205,13 @@ def _measured(run: Path, out_file: Path | None, shown: Console, *, check: bool) 
         write_text(file, profile_toml(measured, _about(run, measured)))
         twin = twin_of(config, measured, summary, run / TIMINGS)
     write_text(run / TWIN, to_toml(twin))
-    shown.print(_timing_table(measured))
     for note in measured.notes:
         shown.print(note, highlight=False)
     shown.print(f"profile: {file}\ntwin: {run / TWIN}", soft_wrap=True, highlight=False)
     return {
         "file": str(file),
         "twin": str(run / TWIN),
-        "timings": [asdict(row) for row in measured.rows],
+        "counts": measured.counts,
         "settings": measured.settings,
         "notes": list(measured.notes),
         **(_checked_twin(run, twin, summary, shown) if check else {}),
@@ -262,14 +252,6 @@ def _checked_twin(run: Path, twin: Config, summary: Mapping[str, Any], shown: Co
     if result.interrupted:
         errors.print("the twin was interrupted: its figures cover only what ran")
     return {**as_json(checks), "run_dir": str(folder)}
-
-
-def _timing_table(measured: Measured) -> Table:
-    table = plain_table("what", numbers=("n", "median ms", "p95 ms", "mean ms", "failed", "concurrent"))
-    for row in measured.rows:
-        times = (f"{1e3 * seconds:,.1f}" for seconds in (row.median, row.p95, row.mean))
-        table.add_row(row.what, f"{row.n:,}", *times, str(row.failed), f"{row.beside:.1f}")
-    return table
 
 
 def _check_table(checks: list[TwinCheck]) -> Table:

@@ -73,7 +73,7 @@ def run(
         bool, typer.Option("--twin", help="The virtual twin of a real configuration: its rules on a modeled cluster.")
     ] = False,
     strict_alarms: Annotated[
-        bool, typer.Option("--strict-alarms", help="Let an alarm end the run, with the alarm's exit code (10 to 19).")
+        bool, typer.Option("--strict-alarms", help="Let an alarm end the run, with the alarm's exit code (10 to 20).")
     ] = False,
     out_folder: Out = None,
     json_file: Json = None,

@@ -29,7 +29,6 @@ from dartsim.config import Config
 from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.install import install_command
 from dartsim.lab.estimate import Estimate, estimate
-from dartsim.lab.host_needs import by_disk
 from dartsim.lab.memory import GIB
 from dartsim.real.containers.engine import check_reachable
 from dartsim.real.containers.errors import missing
@@ -224,7 +223,7 @@ def _sizes(config: Config, needed: Estimate) -> Iterator[Check]:
         found = f"{memory / GIB:.0f} GiB here; {most / GIB:.0f} {when}"
         fix = "more memory, fewer ranks, or policy.dtype = bfloat16 with trainer.lora.rank"
         yield Check("memory", MISSING, found, fix)
-    for folder, size, free in by_disk(config, needed.disk):
+    for folder, size, free in needed.host.by_disk(config):
         if size > free:
             found = f"{free / GIB:.0f} GiB free in {folder}; {size / GIB:.0f} for weights and checkpoints"
             fix = "trainer.fsdp.folder and the run directory on larger disks, or a lower trainer.fsdp.keep_weights"

@@ -214,8 +214,9 @@ def _silent_since(path: Path) -> str | None:
 
 def _begun(folder: Path) -> dict[str, Any]:
     """Return the status of a run that has started and has no status file yet."""
-    from dartsim.config.load import NONE, read_tree
+    from dartsim.config.load import read_tree
     from dartsim.core.files import below
+    from dartsim.core.section import NONE
     from dartsim.observe.rundir import CONFIG, is_held
 
     # As text: its plug-ins are not imported.

@@ -110,7 +110,7 @@ def show_list(folder: Path, list_name: str, json_file: str | None) -> None:
     listed = load_suite(folder, list_name, missing="skip", bad="skip")
     home = default_home()
     facts = scorer_facts(home) if (home / "pyvenv.cfg").is_file() else None
-    result = coverage(listed.tasks, facts)
+    result = coverage(listed.tasks, facts, folder=folder)
     differs = "" if facts is None else other_version(folder, facts.scorer)
     if json_file is not None:
         write_json(_figures(result, facts, listed) | {"scorer_differs": differs}, json_file)

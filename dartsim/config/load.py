@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple, get_args
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
@@ -20,19 +20,20 @@ from dartsim.config.schema import AttemptsConfig, BatchConfig, Config, RolloutCo
 from dartsim.core.errors import ConfigError, did_you_mean, no_such
 from dartsim.core.files import below
 from dartsim.core.registry import (
+    PARTIAL,
     TAG,
     Choice,
-    PluginTables,
     check_plugins,
     trust_module,
     use_plugin,
     used_plugins,
 )
+from dartsim.core.section import NONE
 
 Tree = dict[str, Any]
 
-NONE = "none"
-"""Value of a setting that is absent; TOML has no null."""
+LISTED = 10
+"""Most problems that one error names."""
 
 SIMILARITY = 0.55
 """Similarity (``difflib``) of the last parts of two names from which one is suggested for the other."""
@@ -267,15 +268,7 @@ def from_tree(tree: Mapping[str, Any]) -> Config:
     """
     refuse_secrets(tree)  # before an error quotes one
     check_plugins(tree, "")
-    tree = {**_with_nulls(tree, Config), "plugin_modules": used_plugins()}
-    unknown = list(_unknown_keys(tree, Config, ()))
-    if unknown:
-        raise ConfigError("\n".join(unknown))
-    try:
-        config = Config.model_validate(tree)
-    except ValidationError as error:
-        raise ConfigError("the configuration has wrong values:\n" + "\n".join(_wrong_values(error))) from None
-    return check(config)
+    return check(_validated({**tree, "plugin_modules": used_plugins()}))
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any], section: type[BaseModel] | None = Config) -> Tree:
@@ -358,40 +351,14 @@ def check_setting(key: str, value: Any) -> None:
     Raises:
         ConfigError: If the key is unknown (with the nearest valid one) or the value is of a wrong type or range.
     """
-    tree: Any = {**_component_with(key), key.rpartition(".")[2]: value}
-    for part in reversed(key.split(".")[:-1]):
-        tree = {part: tree}
-    tree = _with_nulls(tree, Config)
-    unknown = list(_unknown_keys(tree, Config, ()))
-    if unknown:
-        raise ConfigError("\n".join(unknown))
-    if key in _sections():
+    if key in valid_keys() and key not in {setting.key for setting in describe()}:
         raise ConfigError(f"{key} is a section, not a setting; name one of its settings")
-    try:
-        Config.model_validate(tree)
-    except ValidationError as error:
-        raise ConfigError("\n".join(line.removeprefix("  - ") for line in _wrong_values(error))) from None
-
-
-def _component_with(key: str) -> Tree:
-    """Return the choice of a component that has this setting, if it is a component's parameter."""
-    section: type[BaseModel] | None = Config
-    for part in key.split(".")[:-1]:
-        field = section.model_fields.get(part) if section is not None else None
-        if (choice := _choice(field)) is not None:
-            name = key.rpartition(".")[2]
-            return next(({TAG: rule} for rule, known in choice.sections().items() if name in known.model_fields), {})
-        section = _section(field, {})
-    return {}
-
-
-def _sections() -> set[str]:
-    return set(valid_keys()) - {setting.key for setting in describe()}
+    _validated(_tree(key, value), partial=True)
 
 
 def to_toml(config: Config) -> str:
     """Return the resolved configuration as TOML, which ``load`` reads back."""
-    return tomli_w.dumps(_swap(config.model_dump(), None, NONE))
+    return tomli_w.dumps(_without_null(config.model_dump()))
 
 
 def _value(text: str) -> Any:
@@ -430,67 +397,63 @@ def _read(file: Path) -> Tree:
     """
     tree = read_tree(file)
     check_plugins(tree, f"{file}: ", others=_env_modules(tree))
-    unknown = list(_unknown_keys(tree, Config, (), partial=True))
-    if unknown:
-        raise ConfigError("\n".join(f"{file}: {sentence}" for sentence in unknown))
+    try:
+        Config.model_validate(tree, context=PARTIAL)
+    except ValidationError as error:  # of values, what lies over them may be right
+        if unknown := _unknown_keys(error):
+            raise ConfigError(_lines([f"{file}: {sentence}" for sentence in unknown])) from None
     return tree
 
 
-def _unknown_keys(
-    tree: Mapping[str, Any], model: type[BaseModel], path: tuple[str, ...], *, partial: bool = False
-) -> Iterable[str]:
-    """Yield one sentence for every key that the schema does not have."""
-    for key, value in tree.items():
-        field = model.model_fields.get(key)
-        if field is None:
-            place = ".".join((*path, key))
-            sections = _sections() if not isinstance(value, Mapping) and path else {".".join(path)}
-            yield f"unknown key {place!r}{_nearest(place, [known for known in valid_keys() if known not in sections])}"
-            continue
-        if not isinstance(value, Mapping):
-            continue
-        if (choice := _choice(field)) is not None:
-            yield from _unknown_parameters(value, choice, (*path, key), partial=partial)
-            continue
-        for (kind, name), tables in _plugin_sections(field, value).items():
-            table = value.get(kind, {}).get(name, {}) if isinstance(value.get(kind), Mapping) else {}
-            if isinstance(table, Mapping):
-                yield from _unknown_keys(table, tables, (*path, key, kind, name), partial=partial)
-        section = _section(field, value)
-        if section is not None and get_origin(field.annotation) is dict:  # tables by name
-            for own, table in value.items():
-                if isinstance(table, Mapping):
-                    yield from _unknown_keys(table, section, (*path, key, own), partial=partial)
-        elif section is not None:
-            yield from _unknown_keys(value, section, (*path, key), partial=partial)
+def _validated(tree: Mapping[str, Any], *, partial: bool = False) -> Config:
+    """Return a tree's configuration; a ``partial`` one may set a component's parameters without naming it.
+
+    Raises:
+        ConfigError: If a key is unknown, or else if a value is wrong.
+    """
+    try:
+        return Config.model_validate(tree, context=PARTIAL if partial else None)
+    except ValidationError as error:
+        if unknown := _unknown_keys(error):
+            raise ConfigError(_lines(unknown)) from None
+        raise ConfigError("the configuration has wrong values:\n" + _lines(_wrong_values(error))) from None
 
 
-def _unknown_parameters(
-    table: Mapping[str, Any], choice: Choice, path: tuple[str, ...], *, partial: bool
-) -> Iterable[str]:
-    """Yield one sentence for every key that the component which a table chooses does not have."""
-    sections = choice.sections()
-    rule = table.get(TAG, None if partial else choice.default)
-    if rule is not None and rule not in sections:  # validation names the rule
-        return
-    for key in table:
-        place = ".".join((*path, key))
-        having = [name for name, section in sections.items() if key in section.model_fields]
-        if not having:
-            yield f"unknown key {place!r}{_nearest(place, valid_keys())}"
-        elif rule in sections and rule not in having:
-            yield f"{place} is a parameter of {', '.join(having)}, but {'.'.join((*path, TAG))} = {rule!r}"
+def _lines(sentences: Sequence[str]) -> str:
+    more = [f"and {len(sentences) - LISTED:,} more"] if len(sentences) > LISTED else []
+    return "\n".join([*sentences[:LISTED], *more])
+
+
+def _unknown_keys(error: ValidationError) -> list[str]:
+    """Return one sentence for each key that the schema does not have, or that the chosen component does not."""
+    return [_unknown(item["loc"], item["input"]) for item in error.errors() if item["type"] == "extra_forbidden"]
+
+
+def _unknown(location: tuple[int | str, ...], value: Any) -> str:
+    key = ".".join(map(str, location))
+    table, _, last = key.rpartition(".")
+    settings = {setting.key for setting in describe()}
+    if key in settings:
+        rule, having = f"{table}.{TAG}", [name for name, known in _components(table).items() if last in known]
+        return f"{key} is a parameter of {', '.join(having)}, and {rule} chooses another"
+    known = valid_keys() if isinstance(value, Mapping) or not table else settings
+    return f"unknown key {key!r}{_nearest(key, [each for each in known if each != table])}"
+
+
+def _components(table: str) -> dict[str, Iterable[str]]:
+    """Return the parameters of each component that a table may choose, by name."""
+    section: Any = Config
+    *parts, last = table.split(".")
+    for part in parts:
+        section = section.model_fields[part].annotation
+    choice = _choice(section.model_fields[last])
+    assert choice is not None, "other tables have one set of keys"
+    return {name: parameters.model_fields for name, parameters in choice.sections().items()}
 
 
 def _choice(field: FieldInfo | None) -> Choice | None:
     """Return the choice of a field, if its table chooses a component."""
     return next((item for item in field.metadata if isinstance(item, Choice)), None) if field is not None else None
-
-
-def _plugin_sections(field: FieldInfo, value: Any = True) -> dict[tuple[str, str], type[BaseModel]]:
-    """Return the sections of a field with tables of plug-ins, by kind and name; none if ``value`` has no table."""
-    tables = next((item for item in field.metadata if isinstance(item, PluginTables)), None)
-    return dict(tables.sections()) if tables is not None and value else {}
 
 
 def _section(field: FieldInfo | None, value: Any) -> type[BaseModel] | None:
@@ -505,23 +468,10 @@ def _section(field: FieldInfo | None, value: Any) -> type[BaseModel] | None:
     return next((t for t in (field.annotation, *get_args(field.annotation)) if _is_section(t)), None)
 
 
-def valid_keys(model: type[BaseModel] = Config, path: tuple[str, ...] = ()) -> list[str]:
-    """Return all keys of the schema, dotted."""
-    keys: dict[str, None] = {}
-    for name, field in model.model_fields.items():
-        for section in _listed(field):
-            keys |= dict.fromkeys(valid_keys(section, (*path, name)))
-        for plugin, section in _plugin_sections(field).items():
-            keys |= dict.fromkeys(valid_keys(section, (*path, name, *plugin)))
-        keys[".".join((*path, name))] = None
-    return list(keys)
-
-
-def _listed(field: FieldInfo) -> Sequence[type[BaseModel]]:
-    """Return the sections whose settings a field's table may have: one, or that of each component."""
-    if (choice := _choice(field)) is not None:
-        return tuple(choice.sections().values())
-    return (field.annotation,) if _is_section(field.annotation) else ()  # type: ignore[return-value]
+def valid_keys() -> list[str]:
+    """Return all keys of the schema, dotted: settings and their tables."""
+    paths = [setting.key.split(".") for setting in describe()]
+    return list(dict.fromkeys(".".join(path[: end + 1]) for path in paths for end in range(len(path))))
 
 
 class Setting(NamedTuple):
@@ -538,12 +488,10 @@ def describe(model: type[BaseModel] = Config, path: tuple[str, ...] = ()) -> lis
     for name, field in model.model_fields.items():
         if (choice := _choice(field)) is not None:
             settings += _describe_choice(choice, field, (*path, name))
-        elif sections := _listed(field):
-            settings += describe(sections[0], (*path, name))
+        elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            settings += describe(field.annotation, (*path, name))
         else:
             settings.append(_setting(field, (*path, name)))
-        for plugin, section in _plugin_sections(field).items():
-            settings += [each for each in describe(section, (*path, name, *plugin)) if not each.key.endswith(f".{TAG}")]
     return settings
 
 
@@ -616,32 +564,10 @@ def _key(location: tuple[int | str, ...]) -> str:
     return ".".join(parts)
 
 
-def _with_nulls(tree: Mapping[str, Any], model: type[BaseModel]) -> Tree:
-    """Return a tree with None in place of ``NONE``, except where that is a value of its own."""
-    found: Tree = {}
-    for key, value in tree.items():
-        if not isinstance(value, (list, Mapping)) and value != NONE:  # most settings
-            found[key] = value
-            continue
-        field = model.model_fields.get(key)
-        section = _section(field, value)
-        by_name = field is not None and get_origin(field.annotation) is dict
-        if section is not None and isinstance(value, Mapping) and not by_name:
-            found[key] = _with_nulls(value, section)
-        else:
-            found[key] = value if field is not None and _has_value_none(field.annotation) else _swap(value, NONE, None)
-    return found
-
-
-def _has_value_none(annotation: Any) -> bool:
-    """Whether a setting has the word ``NONE`` among its literal values."""
-    return NONE in get_args(annotation) or any(map(_has_value_none, get_args(annotation)))
-
-
-def _swap(tree: Any, old: Any, new: Any) -> Any:
-    """Return the tree with every leaf ``old`` replaced."""
-    if isinstance(tree, Mapping):
-        return {key: _swap(value, old, new) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [_swap(value, old, new) for value in tree]
-    return new if tree == old and type(tree) is type(old) else tree
+def _without_null(value: Any) -> Any:
+    """Return a tree with ``NONE`` for each leaf that is None."""
+    if isinstance(value, Mapping):
+        return {key: _without_null(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_null(each) for each in value]
+    return NONE if value is None else value

@@ -6,8 +6,6 @@ Rules that span several fields are in ``dartsim.config.rules``; reading files an
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic import Field
 
 from dartsim.config.sections.backend import BackendConfig
@@ -20,16 +18,14 @@ from dartsim.config.sections.gym import GymConfig
 from dartsim.config.sections.policy import PolicyConfig, SurrogateConfig
 from dartsim.config.sections.ray import RayConfig, RayPart
 from dartsim.config.sections.rollout import LimitsConfig, RolloutConfig, SyncConfig
-from dartsim.config.sections.run import AlarmsConfig, RecorderConfig, RunConfig
+from dartsim.config.sections.run import RecorderConfig, RunConfig
 from dartsim.config.sections.storage import StorageConfig
 from dartsim.config.sections.tasks import TasksConfig
 from dartsim.config.sections.trainer import FsdpConfig, TrainerConfig
 from dartsim.config.sections.vllm import VllmConfig
-from dartsim.core.registry import ComponentSection, PluginTables, parameters
 from dartsim.core.section import Section
 
 __all__ = [
-    "AlarmsConfig",
     "AttemptsConfig",
     "BatchConfig",
     "Config",
@@ -68,15 +64,10 @@ class Config(Section):
     gym: GymConfig = Field(default_factory=GymConfig, description="Gymnasium environments.")
     ray: RayConfig = Field(default_factory=RayConfig, description="Real parts on a Ray cluster.")
     recorder: RecorderConfig = Field(default_factory=RecorderConfig, description="Measurements.")
-    alarms: AlarmsConfig = Field(default_factory=AlarmsConfig, description="Alarms.")
     plugin_modules: list[str] = Field(
         default_factory=list,
         description="Modules that register components of your own, which --plugin has to name, too: no "
         "file is trusted to import code. `config.toml` of a run lists them.",
-    )
-    plugins: Annotated[dict[str, dict[str, ComponentSection]], PluginTables()] = Field(
-        default_factory=dict,
-        description="Parameters of plug-ins that are backends, faults or figures: plugins.KIND.NAME is a table.",
     )
 
     @property
@@ -94,7 +85,3 @@ class Config(Section):
         if not self.backend.desktop_backend.reverts(self):
             return limits
         return limits.replace(setup_seconds=limits.start_seconds + 2.0 * limits.setup_seconds)
-
-    def plugin(self, kind: str, name: str) -> ComponentSection:
-        """Return the parameters of a plug-in whose table is ``[plugins.KIND.NAME]``."""
-        return self.plugins.get(kind, {}).get(name) or parameters(kind, name)()

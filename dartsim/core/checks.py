@@ -16,7 +16,7 @@ from typing_extensions import override
 from dartsim.core.errors import EnvFault, InvariantViolated, WorkerRestarted
 from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker, Resumable, Store
 from dartsim.core.snapshots import snapshots_of
-from dartsim.core.sync_modes import sync_modes
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import (
     Attempt,
     Batch,
@@ -282,7 +282,7 @@ async def check_policy_worker(
     await asyncio.sleep(0)
     cancelled.cancel()
     await asyncio.wait([cancelled])
-    for mode in sync_modes():
+    for mode in SyncMode:
         live = [] if mode.drains else [ask(2), ask(3)]
         await asyncio.sleep(0)
         await worker.load(Weights(version + 1, source), mode)

@@ -8,14 +8,9 @@ its kind; nothing else has to know it. Of some kinds a table chooses the compone
         class Parameters(ComponentSection):  # only if it has parameters
             ...
 
-``rollout.routing.rule = "random"`` then chooses it. Others are chosen by a plain setting, and have no parameters:
-
-    @register("sync_mode", "abort")
-    class Abort(SyncMode):
-        ...
-
-``rollout.sync.mode = "abort"`` then chooses it. Figures and faults are not chosen: every one that is registered counts.
-Parameters of these, and of backends, are in tables by kind and name (``[plugins.figure.NAME]``).
+``rollout.routing.rule = "random"`` then chooses it. Backends are chosen by a plain setting
+(``backend.desktops = "mine"``), and have no parameters. Figures and faults are not chosen: every one that is registered
+counts.
 
 Packages are imported when a name of their kind is first looked up, so that importing this module, or the schema, loads
 no component. Plug-ins add components in modules of their own, which are imported before names are looked up: those of
@@ -38,7 +33,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Literal, TypeVar
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, create_model
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, ValidationInfo, create_model
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from dartsim.core.errors import ConfigError, did_you_mean
@@ -54,7 +49,6 @@ PACKAGES: Mapping[str, str | None] = {
     "batch": "dartsim.curation.rules",
     "selection": "dartsim.curation.rules",
     "advantage": "dartsim.trainer.advantages",
-    "sync_mode": "dartsim.core.sync_modes",
     "desktops": "dartsim.run.backends",
     "engine": "dartsim.run.backends",
     "learner": "dartsim.run.backends",
@@ -84,9 +78,6 @@ METHODS: Mapping[str, tuple[str, str]] = {
 }
 """The base class of a kind, and the method that it leaves to its components: a compiled base cannot say so itself."""
 
-TABLES = ("desktops", "engine", "learner", "fault", "figure")
-"""Kinds whose parameters are in ``[plugins.KIND.NAME]``, for no table chooses one of them."""
-
 PLUGINS = "dartsim.plugins"
 """Group of the entry points whose modules register components of other distributions."""
 
@@ -95,6 +86,9 @@ VARIABLE = "DARTSIM_PLUGINS"
 
 TAG = "rule"
 """The key that names the component, in a table that chooses one."""
+
+PARTIAL = "partial"
+"""Context of a validation of settings that others go over or under."""
 
 C = TypeVar("C")
 
@@ -135,7 +129,7 @@ def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
 
     Args:
         kind: ``router``, ``task_order``, ``attempts``, ``turn_limit``, ``admission``, ``batch``, ``selection``,
-            ``advantage``, ``sync_mode``, ``policy``, ``desktops``, ``engine``, ``learner``, ``store``, ``fault`` or
+            ``advantage``, ``policy``, ``desktops``, ``engine``, ``learner``, ``store``, ``fault`` or
             ``figure``.
         name: What a configuration calls it.
 
@@ -159,7 +153,7 @@ def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
             raise ValueError(f"there are two components of kind {kind} named {name!r}: {before}, {component}")
         if issubclass(component, NamedComponent):
             component.name = name
-        if not issubclass(component, NamedComponent) or hasattr(component, "Parameters"):
+        else:
             _set_parameters(component, name)
         known[name] = component
         return component
@@ -396,7 +390,7 @@ def _unknown(kind: str, name: Any) -> PydanticCustomError:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Marks a setting that names a component of a kind: ``Annotated[str, Named("sync_mode")]``."""
+    """Marks a setting that names a component of a kind: ``Annotated[str, Named("desktops")]``."""
 
     kind: str
 
@@ -423,12 +417,14 @@ class Choice:
         """Return the default component's parameters, as the ``default_factory`` of the field."""
         return self.section({})()
 
-    def section(self, table: Any) -> type[ComponentSection]:
-        """Return what a table has to look like, by the name in it.
+    def section(self, table: Any, *, partial: bool = False) -> type[ComponentSection]:
+        """Return what a table has to look like, by the name in it; a partial one without, by its keys.
 
         Raises:
             KeyError: If there is no component of that name.
         """
+        if partial and TAG not in table:
+            return max(self.sections().values(), key=lambda section: len(table.keys() & section.model_fields.keys()))
         name = table.get(TAG, self.default) if isinstance(table, Mapping) else self.default
         return parameters(self.kind, name)
 
@@ -438,76 +434,23 @@ class Choice:
         return {name: parameters(self.kind, name) for name in ordered}
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        inner = core_schema.no_info_before_validator_function(self._validated, core_schema.is_instance_schema(source))
+        inner = core_schema.with_info_before_validator_function(self._validated, core_schema.is_instance_schema(source))
         serialize = core_schema.plain_serializer_function_ser_schema(_dumped, info_arg=True)
         return {**inner, "serialization": serialize}
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {"anyOf": [handler(section.__pydantic_core_schema__) for section in self.sections().values()]}
 
-    def _validated(self, value: Any) -> Any:
+    def _validated(self, value: Any, info: ValidationInfo) -> Any:
         if not isinstance(value, Mapping):
             return value
         try:
-            section = self.section(value)
+            section = self.section(value, partial=info.context == PARTIAL)
         except (KeyError, TypeError):
             name = value[TAG]
             detail = InitErrorDetails(type=_unknown(self.kind, name), loc=(TAG,), input=name)
             raise ValidationError.from_exception_data(self.kind, [detail]) from None
-        return section.model_validate(dict(value))
-
-
-@dataclass(frozen=True, slots=True)
-class PluginTables:
-    """Marks the field of the tables by kind and name: ``Annotated[dict[str, dict[str, ...]], PluginTables()]``."""
-
-    def sections(self) -> dict[tuple[str, str], type[ComponentSection]]:
-        """Return what each table looks like, by kind and name."""
-        components = {(kind, name): _of_kind(kind)[name] for kind in TABLES for name in names(kind)}
-        return {key: item.Parameters for key, item in components.items() if hasattr(item, "Parameters")}
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        inner = core_schema.no_info_before_validator_function(self._validated, core_schema.dict_schema())
-        serialize = core_schema.plain_serializer_function_ser_schema(_dumped_tables, info_arg=True)
-        return {**inner, "serialization": serialize}
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"type": "object"}
-
-    def _validated(self, value: Any) -> Any:
-        if not isinstance(value, Mapping) or not all(isinstance(tables, Mapping) for tables in value.values()):
-            return value
-        return {
-            kind: {name: self._table(kind, name, own) for name, own in tables.items()} for kind, tables in value.items()
-        }
-
-    def _table(self, kind: str, name: str, table: Any) -> ComponentSection:
-        sections = self.sections()
-        if (section := sections.get((kind, name))) is None:
-            known = ", ".join(".".join(key) for key in sections) or "those of --plugin MODULE"
-            error = PydanticCustomError("unknown_plugin", "a plug-in with parameters: {known}", {"known": known})
-            detail = InitErrorDetails(type=error, loc=(kind, name), input=table)
-            raise ValidationError.from_exception_data("plugins", [detail])
-        if isinstance(table, section):
-            return table
-        try:
-            return section.model_validate(table)
-        except ValidationError as wrong:
-            details = [_within(kind, name, item) for item in wrong.errors()]
-            raise ValidationError.from_exception_data("plugins", details) from None
-
-
-def _within(kind: str, name: str, item: Any) -> InitErrorDetails:
-    """Return an error of a plug-in's table at its place."""
-    error = PydanticCustomError("plugin", "{wanted}", {"wanted": item["msg"]})
-    return InitErrorDetails(type=error, loc=(kind, name, *item["loc"]), input=item["input"])
-
-
-def _dumped_tables(tables: Mapping[str, Mapping[str, ComponentSection]], info: Any) -> dict[str, Any]:
-    return {
-        kind: {name: table.model_dump(mode=info.mode, exclude={TAG}) for name, table in own.items()}
-        for kind, own in tables.items()
-    }
+        return section.model_validate(dict(value), context=info.context)
 
 
 def _dumped(section: ComponentSection, info: Any) -> dict[str, Any]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Seconds = Annotated[float, Field(ge=0.0)]
 Deadline = Annotated[float, Field(gt=0.0)]
 """Longest time of a call, seconds."""
 Positive = Annotated[int, Field(ge=1)]
+
+NONE = "none"
+"""Value of a setting that is absent; TOML has no null."""
 
 
 class Section(BaseModel):
@@ -22,6 +25,21 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_none(cls, values: Any) -> Any:
+        """Read the word ``none`` as None where a setting may be absent, and in free tables."""
+        if not isinstance(values, Mapping):
+            return values
+        read = dict(values)
+        for name, value in values.items():
+            members = get_args(cls.model_fields[name].annotation) if name in cls.model_fields else ()
+            if value == NONE and type(None) in members:
+                read[name] = None
+            elif Any in members and isinstance(value, dict):  # dict[str, Any]
+                read[name] = {key: None if each == NONE else each for key, each in value.items()}
+        return read
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with other values, which are validated; a mapping replaces values of the section it names."""

@@ -8,7 +8,7 @@ more desktops on the same machine.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,29 +35,12 @@ WORK = frozenset({*LATENCIES.values(), "worker/generate", "learner/update"})
 
 
 @dataclass(frozen=True, slots=True)
-class TimingRow:
-    """Durations of one kind of call, seconds, after the run's warm-up."""
-
-    what: str
-    n: int
-    median: float
-    p95: float
-    mean: float
-    failed: int
-    beside: float
-
-
-@dataclass(frozen=True, slots=True)
 class Measured:
-    """Result of a measurement: a row for each kind of call, the profile as a tree of settings, and remarks on it."""
+    """Result of a measurement: the profile as a tree of settings, remarks on it, and the number of calls by kind."""
 
-    rows: Sequence[TimingRow]
     settings: Tree
     notes: Sequence[str]
-
-    @property
-    def counts(self) -> dict[str, int]:
-        return {row.what: row.n for row in self.rows}
+    counts: Mapping[str, int]
 
 
 def measure(config: Config, entries: Sequence[Entry]) -> Measured:
@@ -80,7 +63,7 @@ def measure(config: Config, entries: Sequence[Entry]) -> Measured:
         notes.append(f"Only the newest timings of this long run are kept, from second {since:,.0f} on.")
     for part in (_desktops, _workers, _learner, _faults):
         settings = {**settings, **part(config, table, notes)}
-    return Measured(table.rows(), {"cluster": settings}, notes)
+    return Measured({"cluster": settings}, notes, table.counts())
 
 
 def profile_toml(measured: Measured, about: Tree) -> str:
@@ -121,23 +104,9 @@ class TimingTable:
         calls = self._by_what.get(what, ())
         return sum(bool(entry.get("failed")) for entry in calls) / len(calls) if calls else 0.0
 
-    def rows(self) -> list[TimingRow]:
-        """Return a row for each kind of call; entries of the event loop are no calls."""
-        return [self._row(what) for what in sorted(self._by_what) if what not in ("loop/busy", CUT) and self.of(what)]
-
-    def _row(self, what: str) -> TimingRow:
-        entries = self.of(what)
-        seconds = np.array([entry["seconds"] for entry in entries])
-        kind = what.partition("/")[0]
-        return TimingRow(
-            what,
-            n=len(entries),
-            median=float(np.median(seconds)),
-            p95=float(np.quantile(seconds, 0.95)),
-            mean=float(seconds.mean()),
-            failed=len(self._by_what[what]) - len(entries),
-            beside=float(np.mean([entry.get("busy", {}).get(kind, 0) for entry in entries])),
-        )
+    def counts(self) -> dict[str, int]:
+        """Return the number of successful calls by kind; entries of the event loop are no calls."""
+        return {what: len(self.of(what)) for what in sorted(self._by_what) if what not in ("loop/busy", CUT)}
 
 
 def _desktops(config: Config, table: TimingTable, notes: list[str]) -> Tree:

@@ -1,19 +1,27 @@
-"""Memory of engines and learners on a GPU and on a host, by formulas; an estimate for plans.
+"""Memory of engines and ranks on a GPU, memory of the driver's machine, and disk space, by formulas; for plans.
 
 All figures are bytes. The reserves, round numbers of ours, stand for what no formula counts (fragments, libraries).
 
 Sources: keys and values, vLLM's paged cache: 2 x layers x kv heads x head x bytes a token; parts of FSDP2's
 ``fully_shard``: parameters in their own type, and what is trained in float32: gradients, AdamW's two moments, and a
 master of each weight that is held in less, divided by ranks (16 bytes a trained float32 weight, 20 in bfloat16), and
-the units that are gathered; activations with checkpointing: one hidden state a layer,
-and one layer computed again.
+the units that are gathered; activations with checkpointing: one hidden state a layer, and one layer computed again.
+Disk space follows the folders of ``dartsim.real.learners.fsdp.learner``, ``dartsim.real.engines.weights`` and
+``dartsim.trainer.checkpointed``, at the moment when the next version is written and the oldest still exists.
 """
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from dartsim.config import Config
 from dartsim.lab.model_shapes import ModelShape
+from dartsim.real.containers.plan import desktop_gib, desktops_by_host, docker_hosts
+from dartsim.real.engines.options import serves_adapters, weights_dtype
+from dartsim.store.checkpoints import KEEP_CHECKPOINTS
 
 GIB = 2**30
 GPU_RESERVE_BYTES = 2 * GIB
@@ -26,11 +34,20 @@ CHUNK_TOKENS = 8_192
 """Tokens that a vLLM engine computes at once on a large GPU (``max_num_batched_tokens``)."""
 REPLY_TOKENS = 104
 """Mean reply in DART's history, for the logits of a micro-batch."""
-
 MASTER_BYTES = 4
 """Of each trained weight, its gradient and its moments."""
 BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2, "half": 2, "float": 4, "auto": 2}
 """Bytes of a value; engines take these names too."""
+PNG_SHARE = 0.2
+"""Size of a screenshot's PNG file, as which it is held, of its pixels' bytes: 1.2 MB at 1920 x 1080, a busy screen."""
+DECODED_FRAMES = 3
+"""Screens of a desktop that are compared: the last two, and the one that is decoded."""
+PROMPT_TOKEN_BYTES = 32
+"""A token of a turn's prompt and its three positions, for the ranks; twice in memory while they are written."""
+CUTTING_BYTES = 2**30
+"""Screenshots that are cut for the ranks at the same time, on a machine of up to 64 cores."""
+SPOOLED_VERSIONS = 4
+"""Versions of a learner in the driver's process that are kept on disk for engines (``Spool``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,57 +76,32 @@ class EngineMemory:
         return max(0, self.kv // self.kv_bytes_per_token)
 
 
-def engine_memory(
-    shape: ModelShape,
-    *,
-    gpu_bytes: int,
-    share: float,
-    max_model_len: int,
-    max_num_seqs: int,
-    max_images: int,
-    screen: tuple[int, int],
-    value_bytes: int = 2,
-    weight_bytes: int | None = None,
-    kv_value_bytes: int | None = None,
-    tensor_parallel: int = 1,
-    lora_rank: int | None = None,
-) -> EngineMemory:
-    """Estimate the memory of one GPU of a vLLM engine.
-
-    Args:
-        shape: The model.
-        gpu_bytes: Memory of the GPU.
-        share: Share of it for the engine.
-        max_model_len: Longest prompt and reply together, tokens.
-        max_num_seqs: Requests computed at once.
-        max_images: Largest number of screenshots in a prompt.
-        screen: Width and height of a screenshot, pixels.
-        value_bytes: Of a value that is computed.
-        weight_bytes: Of a weight of the layers, if it is quantized; None: as computed.
-        kv_value_bytes: Of a value in the cache; None: as computed.
-        tensor_parallel: GPUs of the engine.
-        lora_rank: Rank of the adapter that it serves.
-    """
-    text, vision = shape.text, shape.vision
-    parts = min(tensor_parallel, text.kv_heads)  # fewer key-value heads than GPUs are copied
-    kv_bytes = shape.kv_bytes_per_token(kv_value_bytes or value_bytes) // parts
-    chunk = min(CHUNK_TOKENS, max_num_seqs * max_model_len)
-    tokens = chunk * (6 * text.hidden + 3 * text.intermediate // tensor_parallel) * value_bytes
-    patches = max_images * shape.image_patches(*screen)
+def engine_memory(config: Config, shape: ModelShape, screen: tuple[int, int]) -> EngineMemory:
+    """Estimate the memory of one GPU of a vLLM engine; ``screen``: width and height of a screenshot, pixels."""
+    vllm, text, vision = config.vllm, shape.text, shape.vision
+    value_bytes = BYTES.get(vllm.dtype, 2)
+    weight_bytes = value_bytes if vllm.quantization == "none" else 1
+    kv_value_bytes = value_bytes if vllm.kv_cache_dtype == "auto" else 1
+    parts = min(vllm.tensor_parallel, text.kv_heads)  # fewer key-value heads than GPUs are copied
+    kv_bytes = shape.kv_bytes_per_token(kv_value_bytes) // parts
+    wanted = vllm.max_num_seqs * vllm.max_model_len
+    tokens = min(CHUNK_TOKENS, wanted) * (6 * text.hidden + 3 * text.intermediate // vllm.tensor_parallel) * value_bytes
+    patches = config.policy.max_images * shape.image_patches(*screen)
     pictures = patches * (6 * vision.hidden + 3 * vision.intermediate) * value_bytes
-    logits = 3 * max_num_seqs * text.vocabulary * 4
+    logits = 3 * vllm.max_num_seqs * text.vocabulary * 4
     working = max(tokens, pictures) + logits + GRAPH_BYTES + GPU_RESERVE_BYTES
     layers = text.layers * text.layer_parameters
-    kept = (shape.parameters - layers) * value_bytes
-    adapter = text.lora_parameters(lora_rank) * value_bytes if lora_rank else 0
-    weights = (kept + layers * (weight_bytes or value_bytes) + adapter) // tensor_parallel
-    budget = int(gpu_bytes * share)
+    rank = config.trainer.lora.rank if serves_adapters(config) else None
+    adapter = text.lora_parameters(rank) * value_bytes if rank else 0
+    weights = (shape.parameters - layers) * value_bytes + layers * weight_bytes + adapter
+    weights //= vllm.tensor_parallel
+    budget = int(int(config.cluster.gpu_memory_gib * GIB) * vllm.gpu_memory_share)
     return EngineMemory(
         weights=weights,
         working=working,
         kv_bytes_per_token=kv_bytes,
         kv=budget - weights - working,
-        wanted=max_num_seqs * max_model_len * kv_bytes,
+        wanted=wanted * kv_bytes,
         budget=budget,
     )
 
@@ -218,3 +210,93 @@ def _activations(
         return text.layers * layer + vision.depth * block
     kept = (text.layers * tokens * text.hidden + vision.depth * patches * vision.hidden) * small
     return kept + 2 * max(layer, block)  # the recomputed layer, and its gradients
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostNeeds:
+    """Memory and disk space of the driver's machine, with the desktops that it runs itself.
+
+    Attributes:
+        start: Memory while every rank loads the model.
+        update: Memory while the turns of the largest batch are written for the ranks and new weights are gathered.
+        learner: Disk space in ``trainer.fsdp.folder``: the first model, published weights, checkpoints of the ranks,
+            the turns of an update.
+        engines: Disk space beside it: the model that engines start with, versions written for them, and one that a
+            start still reads.
+        run: Disk space of the run directory: checkpoints, and at its end the model and the learner's state. Without the
+            stored turns.
+    """
+
+    start: int
+    update: int
+    learner: int
+    engines: int
+    run: int
+
+    def by_disk(self, config: Config) -> list[tuple[Path, int, int]]:
+        """Return each disk of a run: a folder there, the space that is needed, and the space that is free."""
+        weights = Path(config.trainer.fsdp.folder or tempfile.gettempdir())
+        found: dict[int, tuple[Path, int]] = {}
+        for folder, size in ((Path.cwd(), self.run), (weights, self.learner + self.engines)):
+            while not folder.is_dir():
+                folder = folder.parent
+            disk = folder.stat().st_dev
+            found[disk] = (folder, found.get(disk, (folder, 0))[1] + size)
+        return [(folder, size, shutil.disk_usage(folder).free) for folder, size in found.values()]
+
+
+def host_needs(
+    config: Config, shape: ModelShape, learner: LearnerMemory | None, screen: tuple[int, int], prompt_tokens: int
+) -> HostNeeds:
+    """Estimate what the driver's machine needs.
+
+    Args:
+        config: The configuration.
+        shape: The model.
+        learner: A rank on a GPU; None without.
+        screen: Width and height of a screenshot, pixels.
+        prompt_tokens: Of a full prompt.
+    """
+    lora = config.trainer.lora.rank
+    trained = shape.text.lora_parameters(lora) if lora else shape.parameters
+    held, served = BYTES[config.policy.dtype], BYTES[weights_dtype(config) or config.policy.dtype]
+    batch = config.curation.batch.max_groups * config.curation.attempts.group_size * config.rollout.max_turns
+    here = _desktops_here_bytes(config)
+    start = update = 2 * shape.parameters * held + here  # the model, and the policy that evaluates
+    update += _turns_bytes(config, batch, screen, prompt_tokens) + CUTTING_BYTES
+    if learner is not None:
+        gathered = held if lora is None else MASTER_BYTES
+        start += config.trainer.fsdp.ranks_per_node * learner.host
+        update += trained * (gathered + (served if served != gathered else 0))
+        if config.trainer.optimizer.minibatches * config.trainer.optimizer.epochs > 1:
+            # A failed step is taken back, from a copy of weights and moments.
+            update += 3 * trained * MASTER_BYTES // config.trainer.fsdp.nodes
+    state = 3 * trained * MASTER_BYTES  # weights and both moments
+    ranks = engines = 0
+    if config.backend.learner == "fsdp":
+        pictures = batch * shape.image_patches(*screen) * 3 * shape.vision.patch**2
+        ranks = shape.parameters * held + (config.trainer.fsdp.keep_weights + 1) * trained * served + 2 * state
+        ranks += pictures
+    if config.backend.workers == "vllm":
+        spooled = 0 if config.backend.learner == "fsdp" else SPOOLED_VERSIONS + 1
+        engines = (2 * shape.parameters + spooled * (trained if serves_adapters(config) else shape.parameters)) * served
+    checkpoints = 0 if config.storage.checkpoint_every_updates is None else KEEP_CHECKPOINTS + 1
+    run = shape.parameters * served + (checkpoints + 1) * state
+    return HostNeeds(start=start, update=update, learner=ranks, engines=engines, run=run)
+
+
+def _turns_bytes(config: Config, batch: int, screen: tuple[int, int], prompt_tokens: int) -> int:
+    """Return the screenshots of desktops, of live attempts and of the batch, and its prompts."""
+    pixels = 3 * screen[0] * screen[1]
+    live = config.rollout.num_envs * config.rollout.max_turns
+    decoded = DECODED_FRAMES * config.rollout.num_desktops * pixels
+    return round((batch + live) * PNG_SHARE * pixels) + decoded + 2 * batch * PROMPT_TOKEN_BYTES * prompt_tokens
+
+
+def _desktops_here_bytes(config: Config) -> int:
+    """Return the memory of the desktops that the driver's own machine runs."""
+    if not config.backend.boots:
+        return 0
+    hosts = docker_hosts(config.desktop)
+    here = sum(count for name, count in desktops_by_host(config).items() if hosts[name].local)
+    return round(here * desktop_gib(config) * GIB)

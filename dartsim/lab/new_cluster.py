@@ -9,8 +9,9 @@ from typing import Any
 import tomli_w
 
 from dartsim.config import Config, load
-from dartsim.config.load import CLUSTER, NONE, WORKLOAD, Setting, describe, workloads
+from dartsim.config.load import CLUSTER, WORKLOAD, Setting, describe, workloads
 from dartsim.core.errors import ConfigError
+from dartsim.core.section import NONE
 from dartsim.lab.batch_tokens import tokens_per_turn
 from dartsim.lab.machines import read_hosts
 from dartsim.lab.virtual import changed
@@ -38,33 +39,23 @@ class ClusterNumbers:
     """The numbers that decide most answers.
 
     Attributes:
-        gpus: For engines and trainer together, 2 or more.
-        trainer_gpus: Those of the trainer; None: half.
+        gpus: For engines and trainer together, 2 or more; half of them are the trainer's.
         desktops: Number of desktops.
         hosts: Their machines: ``4x64GiB`` or ``4x64GiBx32cores``.
         model_billions: Parameters of the model, billions; an engine is one GPU.
         update_seconds: Time of an update of a full batch, with one sequence per turn and DART's window of screenshots.
-        gpu: GPU profile of the engines.
     """
 
     gpus: int = 8
-    trainer_gpus: int | None = None
     desktops: int = 64
     hosts: str = "8x64GiBx32cores"
     model_billions: float = 7.0
     update_seconds: float = 216.0
-    gpu: str = "h100"
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that follow from the numbers.
-
-        Raises:
-            ConfigError: If the numbers leave no GPU to engines or trainer.
-        """
-        trainer = self.gpus // 2 if self.trainer_gpus is None else self.trainer_gpus
-        if not 1 <= trainer < self.gpus:
-            raise ConfigError(f"{trainer} of {self.gpus} GPUs for the trainer: engines and trainer need 1 or more each")
+        """The settings that follow from the numbers."""
+        trainer = self.gpus // 2
         count, memory_gib, cores = read_hosts(self.hosts)
         hosts = {"cluster.hosts.cores": cores} if cores is not None else {}
         return {
@@ -74,7 +65,7 @@ class ClusterNumbers:
             **hosts,
             "cluster.hosts.memory_gib": memory_gib,
             "cluster.env.profile": OSWORLD,
-            "cluster.engine.gpu": self.gpu,
+            "cluster.engine.gpu": "h100",
             "cluster.engine.model_billions": self.model_billions,
             "cluster.learner.gpus": trainer,
             "cluster.learner.fixed_seconds": round(FIXED_SHARE * self.update_seconds, 3),

@@ -23,28 +23,13 @@ class Kind(NamedTuple):
 KINDS: Mapping[str, Kind] = {
     "trainer_starved": Kind(
         10,
-        "too few groups become eligible: they are dropped, or attempts end too rarely",
-        "look at the drop reasons; lower curation.batch.min_groups, loosen the rule that drops most, or add desktops",
-    ),
-    "no_trajectory": Kind(
-        11,
-        "desktops hang, no engine serves, or the limit of attempts ahead is reached while the trainer waits",
-        "`dartsim show RUN` shows what each slot waits for; lower rollout.limits.* if calls hang",
+        "groups are dropped (too hard, too easy, stale), desktops hang or fail, or no engine serves",
+        "mend what the reasons name; `dartsim show RUN` shows what slots wait for; loosen the rule that drops most",
     ),
     "engine_down": Kind(
         12,
         "its engine ended, or refuses the newest weights",
         "read the engine's log; start it again, or lower rollout.num_workers",
-    ),
-    "stale_drops": Kind(
-        13,
-        "updates come faster than trajectories end, or trajectories wait too long for a batch",
-        "raise curation.staleness.max_staleness, lower rollout.max_turns, or set curation.max_ahead",
-    ),
-    "nothing_to_train": Kind(
-        14,
-        "tasks are too hard or too easy for the policy, or rewards are broken",
-        "check the evaluator on one task; choose other tasks, set curation.task_filter or curation.pool",
     ),
     "mismatch": Kind(
         15,
@@ -55,11 +40,6 @@ KINDS: Mapping[str, Kind] = {
         16,
         "screenshots and trajectories fill the disk, or something else does",
         "free some space, or keep less; a run ends when the disk is full",
-    ),
-    "desktops_failing": Kind(
-        17,
-        "the image or its server is broken, settings do not match it, or hosts are overloaded",
-        "remove what the reasons name; on overloaded hosts, lower desktop.hosts.NAME.concurrent_starts",
     ),
     "nothing_trained": Kind(
         18,

@@ -10,8 +10,8 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from dartsim.core.registry import component
 from dartsim.core.registry import names as registered
-from dartsim.core.registry import parameters
 from dartsim.observe.plugin_figure import Figure
 from dartsim.observe.recorder import Recorder
 from dartsim.observe.records import Snapshot, UpdateRecord
@@ -113,7 +113,7 @@ class _Figures(Mapping[str, FigureStyle]):
     def __getitem__(self, name: str) -> FigureStyle:
         if name in BUILT_IN:
             return BUILT_IN[name]
-        figure: Any = parameters("figure", name).component
+        figure: Any = component("figure", name)
         definition = " ".join((figure.__doc__ or "").partition("\n\n")[0].split())
         label = figure.label or name.replace("_", " ").capitalize()
         return FigureStyle(label, figure.unit, figure.decimals, definition)
@@ -129,9 +129,9 @@ FIGURES: Mapping[str, FigureStyle] = _Figures()
 """The style of every figure, by its name in ``summary.json``; those of plug-ins come last."""
 
 
-def plugin_figures(config: Any) -> dict[str, Figure]:
-    """Return the figures of plug-ins by name, with the parameters of a configuration."""
-    return {name: config.plugin("figure", name).build() for name in registered("figure")}
+def plugin_figures() -> dict[str, Figure]:
+    """Return the figures of plug-ins by name."""
+    return {name: component("figure", name) for name in registered("figure")}
 
 
 def figure_text(name: str, value: float | int | None, *, unit: bool = True) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from dartsim.core.registry import ComponentSection
+from dartsim.core.registry import NamedComponent
 from dartsim.observe.records import Snapshot
 
 
-class Figure:
+class Figure(NamedComponent):
     """A figure of a plug-in, registered as ``@register("figure", NAME)``: every run then has it.
 
-    Its docstring is its definition; its parameters are in ``[plugins.figure.NAME]``.
+    Its docstring is its definition.
 
     Attributes:
         label: Its name in tables; by default from its registered name.
@@ -19,13 +19,9 @@ class Figure:
         decimals: Digits shown after the point.
     """
 
-    Parameters: ClassVar[type[ComponentSection]] = ComponentSection
     label: ClassVar[str] = ""
     unit: ClassVar[str] = ""
     decimals: ClassVar[int] = 1
-
-    def __init__(self, parameters: Any) -> None:
-        self.parameters = parameters
 
     def value(self, first: Snapshot, last: Snapshot) -> float | None:
         """Return the figure of the time between two snapshots; None if it is unknown.

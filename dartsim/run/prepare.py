@@ -26,7 +26,7 @@ from dartsim.run.model_folder import with_model_folder
 from dartsim.sim import SimEnvironment
 from dartsim.sim.env_profiles import LATENCIES, NUMBERS, EnvTiming
 from dartsim.sim.env_profiles import PROFILES as ENV_PROFILES
-from dartsim.sim.faults import active_faults, fault_kinds
+from dartsim.sim.faults import active_faults
 from dartsim.sim.gpu import PROFILES as GPU_PROFILES
 from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.host import SimHost, place
@@ -79,7 +79,7 @@ def prepare(config: Config) -> PreparedRun:
         raise ConfigError(f"cluster.engine.gpu = {gpu_name!r} is unknown; known: {', '.join(GPU_PROFILES)}")
     timing = env_timing(config)
     place(config.rollout.num_desktops, hosts(config, SimEnvironment()), timing.memory_gib)  # refuses what does not fit
-    active_faults(config.cluster.faults, kinds=fault_kinds(config.plugins.get("fault", {})))
+    active_faults(config.cluster.faults)
     return PreparedRun(
         config=config,
         tasks=tasks,
@@ -264,6 +264,8 @@ def _of_source(config: Config) -> tuple[Sequence[Task], Collection[str]]:
     suite = load_suite(Path(tasks.folder), tasks.list_name, missing=bad, bad=bad, exclude=frozenset(tasks.exclude))
     for name, problem in suite.bad.items():
         logger.warning("left out %s: %s", name, problem)
+    if not suite.tasks:
+        raise TaskFileError(f"{file}: none of its {suite.num_listed} tasks can be read")
     return suite.tasks, suite.excluded
 
 

@@ -204,9 +204,9 @@ def _resumable(path: Path, overrides: Sequence[str]) -> Config:
 CHANGEABLE = (
     *("run.hours", "run.updates", "run.target_success", "run.name", "run.fail_on_alarm"),
     *("trainer.evaluation.every_updates", "storage.checkpoint_every_updates"),
-    *("alarms", "plugin_modules", "desktop.hosts", "vllm.addresses", "ray.address"),
+    *("plugin_modules", "desktop.hosts", "vllm.addresses", "ray.address"),
 )
-"""Settings and sections that may change between a run and its resume: length, alarms, addresses."""
+"""Settings and sections that may change between a run and its resume: length, addresses."""
 
 
 def refuse_changes(config: Config, path: Path, before: Mapping[str, Any] | None) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from dartsim.core.checks import TASK, sample_trajectory
-from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Group, Task
 from dartsim.curation.rules.admission import AdmissionRule, CachePressure, EngineCaches, GroupCounts
 from dartsim.curation.rules.attempts import AttemptsRule
@@ -34,7 +33,7 @@ def check_rule(rule: type, *, seed: int = 0, num_calls: int = 500, **parameters:
 
     Args:
         rule: A registered class: a router, a rule of admission, advantages, attempts, batches, selection, task order or
-            turn limits, or a sync mode.
+            turn limits.
         seed: Draws the calls.
         num_calls: How many.
         parameters: Its parameters, where not its defaults.
@@ -44,10 +43,6 @@ def check_rule(rule: type, *, seed: int = 0, num_calls: int = 500, **parameters:
         TypeError: If the class is none of these.
         ValueError: If a parameter is wrong.
     """
-    if issubclass(rule, SyncMode):
-        if parameters:
-            raise ValueError(f"{rule.__name__} is a sync mode, which has no parameters; got {', '.join(parameters)}")
-        return _check_sync_mode(rule)
     if issubclass(rule, Router):
         return check_router(rule, seed=seed, num_calls=num_calls, **parameters)
     kinds: dict[type, Callable[[Any, np.random.Generator, int], Iterator[Any]]] = {
@@ -60,7 +55,7 @@ def check_rule(rule: type, *, seed: int = 0, num_calls: int = 500, **parameters:
     }
     drive = next((drive for base, drive in kinds.items() if issubclass(rule, base)), None)
     if drive is None and not all(hasattr(rule, name) for name in ("next", "learn", "state", "restore")):
-        bases = ", ".join(base.__name__ for base in (Router, *kinds, SyncMode))
+        bases = ", ".join(base.__name__ for base in (Router, *kinds))
         raise TypeError(f"{rule.__name__} is no rule that can be checked: wanted a subclass of {bases} or a TaskOrder")
     drive = drive or _task_order
     section = getattr(rule, "Parameters", None)
@@ -210,13 +205,6 @@ def _task_order(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterat
     _wanted(not never, f"{make.name}.next never returned {', '.join(never)} in {number + 1} calls")
     again = _resumed(make, order, make(tasks=TASKS, rng=np.random.default_rng(1)))
     _same(make, "next", [(order.next().id, again.next().id) for _ in range(20)])
-
-
-def _check_sync_mode(mode: type[SyncMode]) -> None:
-    if mode.drains and mode.keeps_requests:
-        raise AssertionError(f"{mode.__name__} drains and keeps_requests: a request ends before the load, or after it")
-    if mode.restarts_engine and mode.keeps_requests:
-        raise AssertionError(f"{mode.__name__} restarts_engine and keeps_requests: a restart ends the requests")
 
 
 def _group(rng: np.random.Generator, number: int, most_turns: int = 4) -> Group:

@@ -76,7 +76,7 @@ def faulty_cluster(
     """
     config = prepared.config
     faults = config.cluster.faults
-    active = active_faults(faults, more_windows, fault_kinds(config.plugins.get("fault", {})))
+    active = active_faults(faults, more_windows, fault_kinds())
     if not active:
         return FaultFreeCluster()
     machines = hosts(config, env)

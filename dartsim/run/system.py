@@ -288,7 +288,7 @@ def new_recorder(config: Config, clock: Clock, *, first_spacing_seconds: float) 
         max_snapshots=config.recorder.max_snapshots,
         max_requests=config.recorder.max_requests,
         first_spacing_seconds=min(first_spacing_seconds, 36.0 * config.run.hours),
-        plugin_figures=plugin_figures(config),
+        plugin_figures=plugin_figures(),
     )
 
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Self
 from typing_extensions import override
 
 from dartsim.config.secrets import hidden
-from dartsim.core.types import Trajectory
 from dartsim.observe import Instrument, Recorder
 from dartsim.observe.alarm_rules import Alarms
 from dartsim.observe.rundir import write_text
@@ -65,17 +64,10 @@ class Watch(Instrument):
         self._recorder = recorder
         self._alarms = Alarms(
             recorder,
-            config.alarms,
             batch_attempts=curation.batch.min_groups * curation.attempts.group_size,
-            mismatch_bound=config.trainer.mismatch_bound,
             free_bytes=self._free_bytes,
         )
         self.look()  # clears alarms of earlier lives that no longer hold
-
-    @override
-    def attempt_ended(self, trajectory: Trajectory) -> None:
-        if self._alarms is not None:
-            self._alarms.attempt_ended(trajectory)
 
     @override
     def snapshot_taken(self) -> None:

@@ -8,9 +8,15 @@ to pixels.
 A reply holds several calls where an empty line parts them. ``finished`` is DONE and ``call_user`` FAIL, at once, as
 DART and ARPO have it, or after it was WAIT ``call_user_waits`` times. ``scroll`` turns the wheel by 5 notches.
 
-OSWorld's agent of UI-TARS-1.5 (``mm_agents/uitars15_v1.py``) reads the same replies, with these differences: the first
-three ``call_user`` are WAIT (``call_user_waits = 3``); before ``finished`` and ``wait`` it drops the other calls of a
-reply; it does not scroll sideways; and a reply that it cannot read three times ends the attempt as DONE.
+OSWorld's agent of UI-TARS-1.5 (``mm_agents/uitars15_v1.py``) reads the same replies, and what it carries out is
+carried out here. As there, arguments that an action does not have are ignored, a direction may have any case, and line
+ends at the end of a text, escaped twice or not, are one Enter. The differences:
+
+- The first three ``call_user`` are WAIT there (``call_user_waits = 3``); before ``finished`` and ``wait`` it drops the
+  other calls of a reply; a reply that it cannot read three times ends the attempt as DONE.
+- It does not scroll sideways, holds the key of ``press`` down, and takes leading blanks from a text.
+- Of an unknown key, action or direction it makes code without effect; here the reply is malformed, with no more effect.
+- Boxes without quotes or in brackets, arguments without names, and quotes that are not escaped are read here only.
 """
 
 from __future__ import annotations
@@ -31,6 +37,7 @@ from dartsim.envs.actions.grammar import (
     arguments,
     as_text,
     can_type,
+    dotted,
     hotkey_names,
     key_name,
     limited,
@@ -55,6 +62,7 @@ _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 _BOX_CHARACTERS = re.compile(r"[\s\d.,+\-()\[\]]+")
 _TAGS = re.compile(r"<\|box_(?:start|end)\|>|</?(?:point|bbox)>")
 _LOOSE = re.compile(r"(type|finished|call_user)\(content=(['\"])(.*)\2\)", re.DOTALL)
+_LINE_ENDS = re.compile(r"(?:\n|\\n)+\Z")
 _BARE_QUOTE = re.compile(r"(?<!\\)['\"]")
 
 
@@ -134,7 +142,7 @@ class UiTars(ActionGrammar):
 
     def _call(self, text: str) -> list[act.Action]:
         call = _single_call(text)
-        name = call.func.id if isinstance(call.func, ast.Name) else ""
+        name = dotted(call.func).rpartition(".")[2]
         if name in _CLICKS:
             return [act.Click(*self._place(call, _START), *_CLICKS[name])]
         if name == "hover":
@@ -147,14 +155,15 @@ class UiTars(ActionGrammar):
             if name == "call_user" and self.call_user_waits:
                 return [act.CallUser()]
             parameters, meaning = _PLAIN[name]
-            return [meaning({key: literal(node) for key, node in arguments(call, parameters).items()})]
+            return [meaning({key: literal(node) for key, node in _given(call, parameters).items()})]
         raise UnknownName(f"found the action {name[:40]!r}")
 
     def _scroll(self, call: ast.Call) -> list[act.Action]:
-        given = arguments(call, ("direction", *_START))
-        direction = literal(given["direction"]) if "direction" in given else None
-        if not isinstance(direction, str) or direction not in _DIRECTIONS:
-            raise UnknownName(f"direction: found {str(direction)[:40]!r}, wanted up, down, left or right")
+        given = _given(call, ("direction", *_START))
+        said = literal(given["direction"]) if "direction" in given else None
+        direction = next((word for word in _DIRECTIONS if word in str(said).lower()), None)
+        if direction is None:
+            raise UnknownName(f"direction: found {str(said)[:40]!r}, wanted up, down, left or right")
         if not given.keys() & set(_START):
             return [_DIRECTIONS[direction]]
         return [act.Move(*self._place(call, _START, ("direction",))), _DIRECTIONS[direction]]
@@ -163,7 +172,7 @@ class UiTars(ActionGrammar):
         """Return the pixel in one of the arguments ``names``; ``others`` are allowed besides."""
         if call.args and others:
             raise MalformedAction("wanted arguments by name")
-        given = arguments(call, names + others)
+        given = _given(call, names + others)
         boxes = [literal(node) for key, node in given.items() if key in names]
         if len(boxes) != 1 or len(given) > 1 + len(others):
             raise MalformedAction(f"wanted one of {', '.join(names)}")
@@ -186,7 +195,7 @@ class UiTars(ActionGrammar):
                 direction = next(word for word, meant in _DIRECTIONS.items() if meant == action)
                 box = "" if start is None else f"start_box='{self._box(start.x, start.y)}', "
                 return f"scroll({box}direction='{direction}')"
-            case act.TypeText(text) if can_type(text):
+            case act.TypeText(text) if can_type(text) and _ended(text) == text:
                 return f"type(content={_quoted(text)})"
             case act.Press(key) | act.Hotkey((key,)):
                 return f"{'press' if isinstance(action, act.Press) else 'hotkey'}(key={_quoted(key)})"
@@ -210,7 +219,12 @@ def _type(values: dict[str, Any]) -> act.Action:
     content = values.get("content")
     if not isinstance(content, str):
         raise MalformedAction("type: wanted a text as content")
-    return act.TypeText(content)
+    return act.TypeText(_ended(content))
+
+
+def _ended(text: str) -> str:
+    """Return a text with one Enter in place of the line ends at its end."""
+    return _LINE_ENDS.sub("\n", text)
 
 
 def _hotkey(values: dict[str, Any]) -> act.Action:
@@ -220,18 +234,29 @@ def _hotkey(values: dict[str, Any]) -> act.Action:
     return act.Hotkey(hotkey_names(keys.split()))
 
 
+def _key(values: dict[str, Any]) -> str:
+    return key_name(values.get("key", values.get("press")))
+
+
 _PLAIN: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], act.Action]]] = {
     "type": (("content",), _type),
     "hotkey": (("key", "hotkey"), _hotkey),
-    "press": (("key",), lambda values: act.Press(key_name(values.get("key")))),
-    "keydown": (("key",), lambda values: act.KeyDown(key_name(values.get("key")))),
-    "keyup": (("key",), lambda values: act.KeyUp(key_name(values.get("key")))),
-    "release": (("key",), lambda values: act.KeyUp(key_name(values.get("key")))),
+    "press": (("key", "press"), lambda values: act.Press(_key(values))),
+    "keydown": (("key", "press"), lambda values: act.KeyDown(_key(values))),
+    "keyup": (("key", "press"), lambda values: act.KeyUp(_key(values))),
+    "release": (("key", "press"), lambda values: act.KeyUp(_key(values))),
     "wait": ((), lambda values: act.Wait()),
     "finished": (("content",), lambda values: act.Done()),
     "call_user": (("content",), lambda values: act.Fail()),
+    "error_env": ((), lambda values: act.Fail()),
 }
 """Actions without a position: name -> (parameters, what it means)."""
+
+
+def _given(call: ast.Call, names: tuple[str, ...]) -> dict[str, ast.expr]:
+    """Return the arguments with these names; others are ignored."""
+    read = [keyword for keyword in call.keywords if keyword.arg is None or keyword.arg in names]
+    return arguments(ast.Call(call.func, call.args, read), names)
 
 
 def _split(calls: str) -> list[str]:

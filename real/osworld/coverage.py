@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from dartsim.core.errors import ConfigError, TaskFileError
 from dartsim.core.types import Task
 from dartsim.envs.base import is_infeasible
+from dartsim.real.osworld.errors import FetchFailed
+from dartsim.real.osworld.fetch import local_file, local_files
 from dartsim.real.osworld.getters import GETTERS, check_getter
 from dartsim.real.osworld.steps import check_steps
 from dartsim.real.scoring.sandbox import ScorerFacts
@@ -88,9 +91,9 @@ class Coverage:
         return dict(Counter(reasons).most_common())
 
 
-def coverage(tasks: Iterable[Task], facts: ScorerFacts | None = None) -> Coverage:
-    """Return who can score which task."""
-    return Coverage(tuple(_verdict(task, facts) for task in tasks))
+def coverage(tasks: Iterable[Task], facts: ScorerFacts | None = None, *, folder: Path | None = None) -> Coverage:
+    """Return who can score which task; in ``folder`` the files lie that tasks upload."""
+    return Coverage(tuple(_verdict(task, facts, folder) for task in tasks))
 
 
 def check_task(task: Task, facts: ScorerFacts | None = None) -> None:
@@ -115,10 +118,13 @@ def needs_desktop_env(task: Task) -> bool:
     return _verdict(task, None).by is ScoredBy.DESKTOP_ENV
 
 
-def _verdict(task: Task, facts: ScorerFacts | None) -> CoverageVerdict:
+def _verdict(task: Task, facts: ScorerFacts | None, folder: Path | None = None) -> CoverageVerdict:
     try:
         outside = _check(task)
-    except TaskFileError as exc:
+        if folder is not None:
+            for name in local_files(task):
+                local_file(name, [folder])
+    except (FetchFailed, TaskFileError) as exc:
         return CoverageVerdict(task, ScoredBy.UNSUPPORTED, (str(exc),))
     notes = tuple(
         f"OSWorld ignores the option {option} of {part}"

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 from dartsim.core.errors import TaskFileError
 from dartsim.core.types import Task
 from dartsim.real.http_reply import check_length, watch
-from dartsim.real.osworld.addresses import Resolve, behind_proxy, check_host, guarded, resolve
+from dartsim.real.osworld.addresses import Resolve, check_public, resolve
 from dartsim.real.osworld.errors import FetchFailed
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ class Downloads:
         folder: Made when first used.
         sources: Folders that ``file:`` URLs and the paths of ``upload_file`` may point into; a relative path is
             looked up in each, in order.
-        transport: Of the HTTP client; by default the network.
+        transport: Of the HTTP client, without a look at addresses; by default the network.
         max_bytes: Larger files are refused.
         allowed: Hosts that may have any address; all others must be of the public internet.
-        look_up: Returns the addresses of a host.
+        look_up: Returns the addresses of a host; by default the system's resolver.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class Downloads:
         transport: httpx.AsyncBaseTransport | None = None,
         max_bytes: int = MAX_BYTES,
         allowed: Collection[str] = (),
-        look_up: Resolve = resolve,
+        look_up: Resolve | None = None,
     ) -> None:
         self.folder = folder
         self._allowed = frozenset(host.lower() for host in allowed)
-        self._look_up = look_up
+        self._look_up = look_up or (resolve if transport is None else None)
         self.sources = tuple(sources)
         self._transport = transport
         self._max_bytes = max_bytes
@@ -91,8 +91,7 @@ class Downloads:
         check_url(url)
         parts = urlsplit(url)
         if parts.scheme == "file":
-            return self.local(unquote(parts.path))
-        check_host(parts.hostname or "", self._allowed)
+            return local_file(unquote(parts.path), self.sources)
         path = self.folder / self.name(url)
         # Attempts of one task begin together and want the same files.
         lock = self._locks.setdefault(url, asyncio.Lock())
@@ -111,23 +110,6 @@ class Downloads:
         await asyncio.to_thread(_drop_changed, path)
         return await self.fetch(url)
 
-    def local(self, name: str) -> Path:
-        """Return a file of this host that tasks may use.
-
-        Raises:
-            FetchFailed: If it is not inside ``sources``, wherever links lead, or is no file, or a pointer to one.
-        """
-        tried = [source / name for source in self.sources]
-        for source, path in zip(self.sources, tried, strict=True):
-            real = path.resolve()
-            if real.is_relative_to(source.resolve()) and real.is_file():
-                with real.open("rb") as file:
-                    if file.read(START_BYTES).startswith(LFS_POINTER):
-                        raise FetchFailed(f"{real} is a pointer of Git LFS; fetch the file itself with `git lfs pull`")
-                return real
-        allowed = ", ".join(map(str, self.sources)) or "none"
-        raise FetchFailed(f"found the local file {name!r}, wanted a file inside the task folders ({allowed})")
-
     async def _download(self, url: str, path: Path) -> None:
         import httpx
 
@@ -137,8 +119,8 @@ class Downloads:
         async with httpx.AsyncClient(
             timeout=timeout,
             follow_redirects=True,
-            transport=self._guarded(url),
-            event_hooks={"request": [self._stay_on_the_web]},
+            transport=self._transport,
+            event_hooks={"request": [self._check_request]},
         ) as client:
             for number in range(TRIES):
                 if number:
@@ -146,28 +128,20 @@ class Downloads:
                 try:
                     async with asyncio.timeout(TRY_SECONDS):
                         return await self._once(client, url, path)
-                except (httpx.HTTPError, TimeoutError) as exc:
+                except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as exc:
                     reason = exc
                     # What the server refuses for good it will refuse again.
                     if isinstance(exc, httpx.HTTPStatusError) and exc.response.status_code in (401, 403, 404, 410):
                         break
         raise FetchFailed(f"{url} could not be downloaded: {type(reason).__name__}: {reason}") from reason
 
-    def _guarded(self, url: str) -> httpx.AsyncBaseTransport | None:
-        """Return what connects; None leaves it to the client, with the proxies of the environment."""
-        import httpx
-
-        if self._transport is None and behind_proxy(urlsplit(url).scheme):
-            return None  # the proxy looks names up; hosts are judged by their names
-        if self._transport is not None and self._look_up is resolve:
-            return self._transport
-        return guarded(self._transport or httpx.AsyncHTTPTransport(), allowed=self._allowed, look_up=self._look_up)
-
-    async def _stay_on_the_web(self, request: httpx.Request) -> None:
-        """Refuse a redirection to a file of this host, or to a host that may not be asked."""
+    async def _check_request(self, request: httpx.Request) -> None:
+        """Refuse a host that may not be asked, and a redirection to one or to a file of this machine."""
+        host = request.url.host
         if request.url.scheme not in ("http", "https"):
             raise FetchFailed(f"found a redirection to {request.url}, wanted one to http or https")
-        check_host(request.url.host, self._allowed)
+        if self._look_up is not None and host.lower() not in self._allowed:
+            await check_public(host, self._look_up)
         request.extensions["check"] = watch(request)
 
     async def _once(self, client: httpx.AsyncClient, url: str, path: Path) -> None:
@@ -190,6 +164,23 @@ class Downloads:
             await asyncio.to_thread(_keep, Path(name), path, digest.hexdigest())
         finally:
             _discard(name)
+
+
+def local_file(name: str, sources: Sequence[Path]) -> Path:
+    """Return a file of this host that tasks may use.
+
+    Raises:
+        FetchFailed: If it is not inside ``sources``, wherever links lead, or is no file, or a pointer to one.
+    """
+    for source in sources:
+        real = (source / name).resolve()
+        if real.is_relative_to(source.resolve()) and real.is_file():
+            with real.open("rb") as file:
+                if file.read(START_BYTES).startswith(LFS_POINTER):
+                    raise FetchFailed(f"{real} is a pointer of Git LFS; fetch the file itself with `git lfs pull`")
+            return real
+    allowed = ", ".join(map(str, sources)) or "none"
+    raise FetchFailed(f"found the local file {name!r}, wanted a file inside the task folders ({allowed})")
 
 
 def _keep(part: Path, path: Path, digest: str) -> None:
@@ -253,6 +244,14 @@ def check_content(url: str, start: bytes) -> None:
     else:
         return
     raise FetchFailed(f"{url} gave {found} in place of {suffix or 'a file'}")
+
+
+def local_files(task: Task) -> list[str]:
+    """Return the files of this host that a task uploads."""
+    evaluator = task.spec.get("evaluator") or {}
+    steps = [*(task.spec.get("config") or ()), *(evaluator.get("postconfig") or ())]
+    uploads = [step for step in steps if step["type"] == "upload_file"]
+    return [file["local_path"] for step in uploads for file in step["parameters"]["files"]]
 
 
 def task_urls(task: Task) -> list[str]:

@@ -209,8 +209,9 @@ class _AttemptReader:
     def _executed(self, row: Mapping[str, Any], number: int) -> tuple[act.Action, ...]:
         """Return the actions of a line: pyautogui code, a word, a dictionary of computer_13, or one with code."""
         action = row.get("action")
-        if isinstance(action, Mapping) and isinstance(action.get("command"), str):
-            action = action["command"]
+        if isinstance(action, Mapping):
+            # OSWorld's runners of Claude and of OpenAI.
+            action = next((code for key in ("command", "action") if isinstance(code := action.get(key), str)), action)
         try:
             if isinstance(action, Mapping):
                 return read_dictionary(action)

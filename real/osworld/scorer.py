@@ -118,7 +118,7 @@ class Scorer:
             return 0.0
         names = evaluator["func"]
         if isinstance(names, str):
-            parts = (evaluator.get("result"), evaluator.get("expected"), evaluator.get("options"))
+            parts = (evaluator.get("result") or None, evaluator.get("expected"), evaluator.get("options"))
             return await self._metric(names, *parts, client, where, metrics)
         return await self._joined(names, evaluator, client, where, metrics)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dartsim.core.errors import EnvBroken, TaskFileError
 from dartsim.real.osworld.chrome import Tabs, add_visits
 from dartsim.real.osworld.errors import FetchFailed, SetupFailed, VmBadReply, VmLost
-from dartsim.real.osworld.fetch import TaskFolder, check_name, check_url
+from dartsim.real.osworld.fetch import TaskFolder, check_name, check_url, local_file
 
 if TYPE_CHECKING:
     from dartsim.real.osworld.client import VmClient
@@ -173,7 +173,7 @@ async def _download(client: VmClient, where: TaskFolder, files: Files) -> None:
 
 async def _upload_file(client: VmClient, where: TaskFolder, files: Files) -> None:
     for file in files:
-        found = where.downloads.local(file["local_path"])
+        found = local_file(file["local_path"], where.downloads.sources)
         await client.upload(file["path"], await asyncio.to_thread(found.read_bytes))
 
 

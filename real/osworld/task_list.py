@@ -69,13 +69,14 @@ def check_list(config: Config) -> TaskListCheck:
         facts = evaluator_facts(config, kept)
     except DartsimError as error:
         scorer_problem = str(error)
-    found = coverage(kept, facts)
+    found = coverage(kept, facts, folder=Path(settings.folder))
     unsupported = {**suite.bad, **found.unsupported()}
     problems = {**suite.problems, **unsupported, **forgeable}
-    refused = [*suite.missing, *unsupported] if settings.unsupported == "refuse" else []
+    num_run = suite.num_listed - len(problems)
+    refused = [*suite.missing, *unsupported] if settings.unsupported == "refuse" or not num_run else []
     return TaskListCheck(
         num_listed=suite.num_listed,
-        num_run=suite.num_listed - len(problems),
+        num_run=num_run,
         problems=problems,
         refused=tuple(refused),
         notes={name: note for name, note in found.notes().items() if name not in problems},
@@ -92,7 +93,7 @@ def supported_tasks(config: Config, tasks: Sequence[Task], facts: ScorerFacts | 
         TaskFileError: If others are to be refused; it names each with its reason.
         ConfigError: If none is left.
     """
-    found = coverage(tasks, facts)
+    found = coverage(tasks, facts, folder=None if config.tasks.folder is None else Path(config.tasks.folder))
     for name, note in found.notes().items():
         logger.info("%s: %s", name, note)
     if (

@@ -187,7 +187,7 @@ def test_a_run_whose_ranks_cannot_hold_the_model_never_starts():
     words = [word for one in sets for word in ("--set", one)]
     failed = CliRunner().invoke(app, ["run", "--preset", "osworld-8gpu", *words])
     assert isinstance(failed.exception, ConfigError)
-    assert "trainer.fsdp.ranks = 4 would fit" in str(failed.exception)
+    assert "GPU 6 of this machine would hold" in str(failed.exception)
 
 
 BARE = """
@@ -234,6 +234,8 @@ def test_every_task_that_will_not_run_is_named(tmp_path, monkeypatch):
     found = as_json("osworld-8gpu", sets=sets)
     assert (found["tasks"]["num_run"], found["tasks"]["num_listed"]) == (1, 3)
     assert set(found["tasks"]["problems"]) == {"os/b", "os/c"}
+    assert "tasks" not in {one["name"] for one in found["missing"]}, "the preset leaves such tasks out"
+    assert "tasks" in missing("osworld-8gpu", sets=(*sets, "tasks.unsupported=refuse"))
     shown = check("osworld-8gpu", sets=sets)
     assert "will not run: os/b: step 1 of 1 (login) is not supported" in shown.stdout
     assert "will not run: os/c: it has no file" in shown.stdout

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dartsim.lab.trainable_share import tokens_per_turn
 
 from dartsim.config import load
 from dartsim.config.load import presets
+from dartsim.lab.batch_tokens import tokens_per_turn
 from dartsim.run.execute import execute
 from dartsim.run.prepare import prepare
 from dartsim.sim.latency import from_spec
 
-NUMBERS = ("--gpus", "6", "--trainer-gpus", "2", "--desktops", "20", "--hosts", "2x64GiBx16cores")
+NUMBERS = ("--gpus", "6", "--desktops", "20", "--hosts", "2x64GiBx16cores")
 
 
 def test_a_new_cluster_has_the_given_numbers_and_every_scheduler_runs_on_it(dartsim):
@@ -28,7 +28,7 @@ def test_a_new_cluster_has_the_given_numbers_and_every_scheduler_runs_on_it(dart
     for scheduler in ("dartsim", "areal-eta4", "coupled", "trl"):
         config = load(scheduler, workload_name="cluster.toml")
         assert prepare(config).config.rollout.num_desktops == 20
-    assert (config.rollout.num_workers, config.cluster.learner.gpus, config.cluster.hosts.cores) == (4, 2, 16.0)
+    assert (config.rollout.num_workers, config.cluster.learner.gpus, config.cluster.hosts.cores) == (3, 3, 16.0)
     curation, learner = config.curation, config.cluster.learner
     drawn = config.surrogate
     turns = 0.421 * drawn.success_turns_mean + 0.579 * drawn.failure_turns_mean
@@ -57,9 +57,7 @@ def test_a_new_cluster_decides_nothing_of_a_scheduler(dartsim):
     [
         (("--hosts", "four"), "hosts are written COUNTxMEMORYGiB"),
         (("--desktops", "400"), "400 desktops of 4.2 GiB do not fit on 8 hosts"),
-        (("--trainer-gpus", "8"), "engines and trainer need 1 or more each"),
         (("--model-billions", "72"), "leaves 0 tokens of cache on one h100"),
-        (("--gpu", "h1000"), "cluster.engine.gpu = 'h1000' is unknown"),
     ],
 )
 def test_what_cannot_work_writes_nothing(dartsim, capsys, arguments, said):

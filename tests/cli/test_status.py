@@ -63,15 +63,16 @@ def test_what_is_no_run_is_refused(dartsim, capsys, tmp_path):
     assert dartsim("show", str(tmp_path)) == 2
 
 
-def test_a_strict_run_ends_with_the_exit_code_of_its_alarm(dartsim, capsys, tmp_path):
+def test_a_strict_run_ends_with_the_exit_code_of_its_alarm(dartsim, capsys, tmp_path, monkeypatch):
     starved = ("--set", "curation.batch.max_groups=500", "--set", "curation.batch.min_groups=500")
-    arguments = ("run", *SMALL, *starved, "--set", "alarms.starved_seconds=300", "--out")
+    arguments = ("run", *SMALL, *starved, "--out")
+    monkeypatch.setattr("dartsim.observe.alarm_rules.STARVED_SECONDS", 300.0)
     assert dartsim(*arguments, str(tmp_path / "strict"), "--strict-alarms") == 10
     assert "alarm: trainer_starved since" in capsys.readouterr().err
-    config = tmp_path / "strict" / "config.toml"
-    config.write_text(config.read_text().replace("starved_seconds = 300.0", "starved_seconds = 1e6"))
+    monkeypatch.setattr("dartsim.observe.alarm_rules.STARVED_SECONDS", 1e6)
     assert dartsim("run", str(tmp_path / "strict")) == 18, "what it suffered from is over; it trained nothing"
     assert "alarm: trainer_starved since" in capsys.readouterr().err
+    monkeypatch.setattr("dartsim.observe.alarm_rules.STARVED_SECONDS", 300.0)
     assert dartsim(*arguments, str(tmp_path / "lax")) == 18
     # As it was raised it was logged, which pytest keeps to itself; at the end all are told.
     assert capsys.readouterr().err.count("trainer_starved since") == 1

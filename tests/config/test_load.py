@@ -172,7 +172,7 @@ def test_whole_numbers_will_do_where_numbers_with_a_fraction_are_wanted():
         ("run.hours.minutes=3", "run.hours = {'minutes': 3}: wanted a valid number"),
         ("run=3", "run = 3: wanted a table"),
         ("rollout.lockstep=1", "rollout.lockstep = 1: wanted a valid boolean"),
-        ("rollout.sync.mode=drian", "'drain', 'keep' or 'restart' (did you mean 'drain'?). What happens to"),
+        ("rollout.sync.mode=drian", "'drain', 'keep' or 'restart'. What happens to"),
         ("rollout.sync.workers_at_a_time=two", "= 'two': wanted a valid integer or 'all'"),
         ("rollout.limits.step_seconds=0", "rollout.limits.step_seconds = 0: wanted greater than 0"),
         ("cluster.faults.kinds.step_failed.share=2.0", "= 2.0: wanted less than or equal to 1"),
@@ -351,7 +351,7 @@ def test_an_unknown_component_is_refused_with_the_nearest():
 def test_another_component_s_parameter_is_refused_with_its_name():
     message = refused("rollout.routing.max_excess=2")
     assert message == (
-        "rollout.routing.max_excess is a parameter of session_affine, but rollout.routing.rule = 'least_in_flight'"
+        "rollout.routing.max_excess is a parameter of session_affine, and rollout.routing.rule chooses another"
     )
     assert "unknown key 'rollout.routing.max_exces'; did you mean 'rollout.routing.max_excess'?" in refused(
         "rollout.routing.max_exces=2"

@@ -12,10 +12,8 @@ from dartsim.config import load
 from dartsim.config.sections.backend import DesktopBackend
 from dartsim.core.errors import ConfigError
 from dartsim.core.registry import PACKAGES, ComponentSection, names, parameters, register
-from dartsim.core.sync_modes import SyncMode
 from dartsim.envs.direct import DirectProvider
 from dartsim.envs.simulated import SimDesktop
-from dartsim.observe import EngineState
 from dartsim.rollout.routers import Routed, Router
 from dartsim.run.prepare import prepare
 from dartsim.run.realtime import run_realtime
@@ -30,7 +28,6 @@ BUILT_IN = {
     "batch": "ready",
     "selection": "all",
     "advantage": "group",
-    "sync_mode": "keep",
     "desktops": "mock",
     "engine": "sim",
     "learner": "sim",
@@ -131,23 +128,9 @@ def test_a_kind_that_does_not_exist_is_refused():
         register("rooter", "any")
 
 
-@register("sync_mode", "abort")
-class Abort(SyncMode):
-    """Requests are killed, and the engine takes weights while it is up."""
-
-
-def test_a_sync_mode_of_another_project_kills_requests_without_a_restart():
-    slow = ["cluster.engine.reload_seconds=900.0", "cluster.engine.transfer_seconds=2.0", "run.updates=2"]
-    config = load(preset_name="dart", overrides=["run.hours=6", *slow, "rollout.sync.mode=abort"])
-    recorder = run_simulation(prepare(config)).recorder
-    assert recorder.counts["fault/request_restarted"] > 0
-    loading = recorder.engines.seconds()[EngineState.LOADING]
-    assert 0.0 < loading < 900.0
-
-
 def test_a_name_that_no_component_has_is_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"rollout\.sync\.mode = 'kepe': wanted .*did you mean 'keep'\?"):
-        load(preset_name="dart", overrides=["rollout.sync.mode=kepe"])
+    with pytest.raises(ConfigError, match=r"backend\.desktops = 'moc': wanted .*did you mean 'mock'\?"):
+        load(preset_name="dart", overrides=["backend.desktops=moc"])
 
 
 @register("desktops", "still")

@@ -285,6 +285,28 @@ def test_computer_13_dictionaries(value, meant):
         ("Action: finished(content='all done')", (Done(),)),
         ("Action: call_user()", (Fail(),)),
         ("Action: click(start_box='(0,0)')\n\ntype(content='a')", (Click(0, 0), TypeText("a"))),
+        # What OSWorld's parser carries out, too.
+        ("Action: scroll(start_box='(500,500)', direction='Down')", (Move(320, 240), Scroll(0, -5))),
+        ("Action: scroll(direction='scroll up', step=3)", (Scroll(0, 5),)),
+        ("Action: click(start_box='(500,250)', end_box='(600,300)')", (Click(320, 120),)),
+        ("Action: click(start_box='(500,250)', button='left')", (Click(320, 120),)),
+        ("Action: right_single(point='<point>500 250</point>', why='menu')", (Click(320, 120, "right"),)),
+        ("Action: drag(start_box='(0,0)', end_box='(500,500)', speed='slow')", (Move(0, 0), Drag(320, 240))),
+        ("Action: pyautogui.hotkey(key='ctrl a', content='x')", (Hotkey(("ctrl", "a")),)),
+        ("Action: hotkey(hotkey='ctrl a')", (Hotkey(("ctrl", "a")),)),
+        (r"Action: type(content='hello\\n')", (TypeText("hello\n"),)),
+        (r"Action: type(content='hello\n\n', start_box='(1,2)')", (TypeText("hello\n"),)),
+        ("Action: type(content='hello\n')", (TypeText("hello\n"),)),
+        ("Action: press(press='enter')", (Press("enter"),)),
+        ("Action: release(key='Shift', content='')", (KeyUp("shift"),)),
+        ("Action: wait(seconds=5)", (Wait(),)),
+        ("Action: finished(answer='x')", (Done(),)),
+        ("Action: error_env()", (Fail(),)),
+        # What it does otherwise: nothing, a key that stays down, a text without its first blanks, an error.
+        ("Action: scroll(direction='left')", (Scroll(-5, 0),)),
+        ("Action: press(key='a')", (Press("a"),)),
+        ("Action: type(content='  a')", (TypeText("  a"),)),
+        ("Action: click((500, 250))", (Click(320, 120),)),
     ],
 )
 def test_ui_tars_replies(reply, meant):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.core.errors import WorkerFault
-from dartsim.core.sync_modes import sync_modes
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Request, Weights
 from dartsim.observe import DesktopState
 from dartsim.rollout import RolloutService, sync
@@ -213,7 +213,7 @@ async def test_a_request_may_end_after_the_change_that_waited_for_it_was_given_u
     assert fakes.now() == 25.0
 
 
-@pytest.mark.parametrize("mode", sync_modes(), ids=str)
+@pytest.mark.parametrize("mode", SyncMode)
 @given(data=st.data())
 def test_every_worker_ends_on_the_newest_weights(fakes, mode, data):
     num_workers = data.draw(st.integers(1, 4), label="workers")

@@ -236,7 +236,6 @@ ALLOWED = [
     {"run.name": "another"},
     {"run.fail_on_alarm": True},
     {"storage.checkpoint_every_updates": 2},
-    {"alarms.starved_seconds": 60.0},
 ]
 
 
@@ -347,8 +346,9 @@ def stays(run, until):
     return found
 
 
-def test_the_timeline_and_the_alarms_of_all_lives_are_shown(tmp_path):
-    config = small(recorder={"max_segments": 60_000}, alarms={"disk_free_gib": 1e9})
+def test_the_timeline_and_the_alarms_of_all_lives_are_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr("dartsim.observe.alarm_rules.DISK_FREE_GIB", 1e9)
+    config = small(recorder={"max_segments": 60_000})
     execute(config, tmp_path / "run", [ticker(interrupting(700.0), 1.0)])
     before = stays(tmp_path / "run", 690.0)
     alarm = json.loads((tmp_path / "run" / "summary.json").read_text())["alarms"]
@@ -359,25 +359,26 @@ def test_the_timeline_and_the_alarms_of_all_lives_are_shown(tmp_path):
     assert run.summary["alarms"][0]["cleared_seconds"] is None, "it still holds, and is no second alarm"
 
 
-def test_an_alarm_that_is_over_when_the_run_goes_on_says_so(tmp_path):
-    config = small(alarms={"disk_free_gib": 1e9})
-    execute(config, tmp_path / "run", [ticker(interrupting(700.0), 1.0)])
-    (tmp_path / "run" / "config.toml").write_text(to_toml(small(alarms={"disk_free_gib": 0.0})))
+def test_an_alarm_that_is_over_when_the_run_goes_on_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("dartsim.observe.alarm_rules.DISK_FREE_GIB", 1e9)
+    execute(small(), tmp_path / "run", [ticker(interrupting(700.0), 1.0)])
+    monkeypatch.setattr("dartsim.observe.alarm_rules.DISK_FREE_GIB", 0.0)
     run, _ = resume(tmp_path / "run")
     (alarm,) = run.summary["alarms"]
     assert alarm["raised_seconds"] < 700.0 <= alarm["cleared_seconds"]
 
 
 @pytest.mark.parametrize("mended", [True, False])
-def test_an_alarm_of_an_earlier_life_ends_a_strict_run_only_if_it_still_holds(tmp_path, mended):
+def test_an_alarm_of_an_earlier_life_ends_a_strict_run_only_if_it_still_holds(tmp_path, monkeypatch, mended):
     """Its disk was nearly full; somebody made room, or nobody did."""
     strict = {"run": {"fail_on_alarm": True}}
-    run, result = execute(small(alarms={"disk_free_gib": 1e9}, **strict), tmp_path / "run")
+    monkeypatch.setattr("dartsim.observe.alarm_rules.DISK_FREE_GIB", 1e9)
+    run, result = execute(small(**strict), tmp_path / "run")
     assert result.alarm == run.summary["ended_by_alarm"] == "disk_near_full"
     ended = run.summary["simulated_hours"]
     assert ended < 0.1
     if mended:
-        (tmp_path / "run" / "config.toml").write_text(to_toml(small(alarms={"disk_free_gib": 0.0}, **strict)))
+        monkeypatch.setattr("dartsim.observe.alarm_rules.DISK_FREE_GIB", 0.0)
     run, result = resume(tmp_path / "run")
     assert [alarm["name"] for alarm in run.summary["alarms"]] == ["disk_near_full"], "what was raised stays"
     if mended:

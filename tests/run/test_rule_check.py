@@ -20,13 +20,6 @@ def test_our_rules_keep_the_rules(kind, name):
     dartsim.check_rule(parameters(kind, name).component, num_calls=100)
 
 
-def test_our_sync_modes_keep_the_rules():
-    for mode in (dartsim.SyncMode.DRAIN, dartsim.SyncMode.KEEP, dartsim.SyncMode.RESTART):
-        dartsim.check_rule(type(mode))
-    with pytest.raises(ValueError, match="has no parameters; got share"):
-        dartsim.check_rule(type(mode), share=1)
-
-
 class NeverBegins(dartsim.AdmissionRule):
     """Broken: waits for a group before the first."""
 
@@ -133,12 +126,6 @@ class NoAttempts(dartsim.AttemptsRule):
         return 0
 
 
-class Both(dartsim.SyncMode):
-    """Broken: requests end before the load, and after it."""
-
-    drains = keeps_requests = True
-
-
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
@@ -152,7 +139,6 @@ class Both(dartsim.SyncMode):
         (Favorite, "never returned task-1"),
         (Forgets, "a resumed run would go on another way"),
         (NoAttempts, "wanted integers of at least 1"),
-        (Both, "drains and keeps_requests"),
     ],
 )
 def test_a_broken_rule_is_told_what_is_wrong(rule, said):

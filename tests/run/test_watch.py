@@ -148,10 +148,10 @@ def fail():
     raise RuntimeError("no answer to hf_averysecretvalue1234 from http://dart:hunter22@db/runs")
 
 
-def test_an_alarm_ends_a_strict_run_and_is_in_everything_it_leaves(tmp_path):
+def test_an_alarm_ends_a_strict_run_and_is_in_everything_it_leaves(tmp_path, monkeypatch):
+    monkeypatch.setattr("dartsim.observe.alarm_rules.STARVED_SECONDS", 300.0)
     config = small(
         curation={"batch": {"min_groups": 500, "max_groups": 500}},
-        alarms={"starved_seconds": 300.0},
         run={"hours": 2.0, "fail_on_alarm": True},
     )
     run, result = execute(config, tmp_path)
@@ -164,9 +164,9 @@ def test_an_alarm_ends_a_strict_run_and_is_in_everything_it_leaves(tmp_path):
     assert "docs/reference.md#trainer_starved" in page
 
 
-def test_without_strictness_an_alarm_ends_nothing(tmp_path):
-    tables = {"curation": {"batch": {"min_groups": 500, "max_groups": 500}}, "alarms": {"starved_seconds": 300.0}}
-    run, result = execute(small(**tables), tmp_path)
+def test_without_strictness_an_alarm_ends_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("dartsim.observe.alarm_rules.STARVED_SECONDS", 300.0)
+    run, result = execute(small(curation={"batch": {"min_groups": 500, "max_groups": 500}}), tmp_path)
     assert run.summary["alarms"]
     assert result.recorder.snapshots[-1].time >= 1800.0
 

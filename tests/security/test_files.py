@@ -9,7 +9,7 @@ import pytest
 
 from dartsim.core.errors import TaskFileError, TornFile
 from dartsim.envs.tasks import load_suite
-from dartsim.real.osworld.fetch import DesktopAddress, Downloads, TaskFolder, check_name
+from dartsim.real.osworld.fetch import DesktopAddress, Downloads, TaskFolder, check_name, local_file
 from dartsim.real.osworld.steps import STEPS, check_steps, run_steps
 from dartsim.store.blobs import BlobStore
 
@@ -107,7 +107,7 @@ def test_local_files_of_a_task_come_from_its_sources(tmp_path, name):
     (tmp_path / "s" / "link").symlink_to(tmp_path / "secret")
     downloads = Downloads(tmp_path / "d", sources=[tmp_path / "s"])
     with pytest.raises(FetchFailed):
-        downloads.local(name)
+        local_file(name, downloads.sources)
     with pytest.raises(FetchFailed):
         asyncio.run(downloads.fetch(f"file://{tmp_path}/secret"))
 

@@ -7,7 +7,7 @@ import pytest
 
 from dartsim.core.checks import check_policy_worker
 from dartsim.core.errors import InvariantViolated, WorkerFault, WorkerRestarted
-from dartsim.core.sync_modes import SyncMode, sync_modes
+from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Attempt, Observation, Request, Task, Weights
 from dartsim.sim.engine import FluidEngine
 from dartsim.sim.gpu import H100
@@ -189,7 +189,7 @@ async def test_kept_requests_are_frozen_while_weights_load_and_go_on_under_the_n
     assert (reply.oldest_version, reply.version) == (0, 1)
 
 
-@pytest.mark.parametrize("mode", sync_modes(), ids=str)
+@pytest.mark.parametrize("mode", SyncMode)
 async def test_a_load_that_fails_takes_its_time_and_leaves_the_old_version(mode):
     engine = worker(load_fails=[True])
     with pytest.raises(WorkerFault, match="worker 3 could not load version 1"):

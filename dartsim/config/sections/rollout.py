@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dartsim.core.registry import Choice, ComponentSection, Named, component
+from dartsim.core.registry import Choice, ComponentSection
 from dartsim.core.section import Deadline, Positive, Seconds, Section
 from dartsim.core.sync_modes import SyncMode
 
@@ -16,8 +16,10 @@ ROUTER = Choice("router", "least_in_flight")
 class SyncConfig(Section):
     """How workers come to new weights."""
 
-    mode: Annotated[str, Named("sync_mode")] = Field(
-        "drain", description="What happens to requests that run on a worker whose weights change."
+    mode: Literal["drain", "keep", "restart"] = Field(
+        "drain",
+        description="What happens to requests that run on a worker whose weights change: they finish first, are "
+        "frozen and continue, or are killed as the engine is started again.",
     )
     workers_at_a_time: Positive | Literal["all"] = Field(1, description="Slice of a rolling change, or all at once.")
     cache: Literal["kept", "lost"] = Field(
@@ -29,8 +31,7 @@ class SyncConfig(Section):
 
     @property
     def sync_mode(self) -> SyncMode:
-        mode: SyncMode = component("sync_mode", self.mode)
-        return mode
+        return SyncMode(self.mode)
 
 
 class LimitsConfig(Section):

@@ -1,4 +1,4 @@
-"""The run itself: its length, its alarms, its measurements."""
+"""The run itself: its length, its seed, its measurements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from dartsim.core.section import Deadline, Positive, Seconds, Section, Share
+from dartsim.core.section import Positive, Section, Share
 
 SteadyFigure = Literal[
     "trained_turns_per_minute",
@@ -48,30 +48,6 @@ class RunConfig(Section):
     )
     warmup_share: Share = Field(0.2, description="Share of the run at its start that figures leave out.")
     fail_on_alarm: bool = Field(False, description="Whether an alarm ends the run, with the alarm's exit code.")
-
-
-class AlarmsConfig(Section):
-    """Bounds of alarms; see docs/reference.md."""
-
-    starved_times: float = Field(
-        5.0, ge=1.0, description="trainer_starved: times the median between updates that a batch may take."
-    )
-    starved_seconds: Seconds = Field(3600.0, description="trainer_starved: shortest time.")
-    no_trajectory_seconds: Deadline = Field(7200.0, description="no_trajectory: longest time without an ended attempt.")
-    engine_down_seconds: Deadline = Field(1800.0, description="engine_down: longest time a worker may not serve.")
-    window_seconds: Deadline = Field(7200.0, description="stale_drops, desktops_failing: period that counts.")
-    stale_share: Share = Field(
-        0.8, description="stale_drops: share of stale ones among trained and stale (measured, preset dart: 0.58)."
-    )
-    dropped_batches: float = Field(
-        4.0, gt=0.0, description="nothing_to_train, attempts_masked: attempts dropped since the last batch, in batches."
-    )
-    dropped_share: Share = Field(
-        0.95, description="nothing_to_train, attempts_masked: their share of the attempts that ended."
-    )
-    disk_free_gib: float = Field(0.5, ge=0.0, description="disk_near_full: least that the run's disk has free.")
-    failing_share: Share = Field(0.3, description="desktops_failing: share of starts and attempts that fail.")
-    failing_least: Positive = Field(20, description="desktops_failing: fewest starts and attempts to judge by.")
 
 
 class RecorderConfig(Section):

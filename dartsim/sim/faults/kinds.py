@@ -12,8 +12,8 @@ from typing import Any
 
 from dartsim.config.schema import FaultsConfig, FaultWindow
 from dartsim.core.errors import ConfigError, did_you_mean
+from dartsim.core.registry import NamedComponent, component
 from dartsim.core.registry import names as registered
-from dartsim.core.registry import parameters
 from dartsim.sim.latency import Latency, from_spec
 
 PROFILES = ("calm", "osworld", "hostile")
@@ -189,11 +189,10 @@ KINDS: Mapping[str, FaultKind] = MappingProxyType(
 """The built-in kinds of faults, by name."""
 
 
-class Fault:
+class Fault(NamedComponent):
     """A kind of fault of a plug-in, registered as ``@register("fault", NAME)``.
 
-    ``cluster.faults.kinds.NAME`` sets its rate, ``cluster.faults.schedule`` opens windows of it, as for any other kind;
-    its own parameters are in ``[plugins.fault.NAME]``. What depends on these is a property in place of an attribute.
+    ``cluster.faults.kinds.NAME`` sets its rate, ``cluster.faults.schedule`` opens windows of it, as for any other kind.
     Its docstring says what happens.
 
     Attributes:
@@ -216,11 +215,8 @@ class Fault:
     cause: str = ""
     source: str = "a plug-in"
 
-    def __init__(self, parameters: Any) -> None:
-        self.parameters = parameters
-
     def kind(self, name: str) -> FaultKind:
-        """Return the kind with these parameters.
+        """Return the kind of these attributes.
 
         Raises:
             ConfigError: If an attribute is not what it has to be.
@@ -233,20 +229,13 @@ class Fault:
             raise ConfigError(f"the fault {name!r}, {type(self).__qualname__}, cannot be used: {error}") from None
 
 
-def fault_kinds(tables: Mapping[str, Any] = MappingProxyType({})) -> dict[str, FaultKind]:
+def fault_kinds() -> dict[str, FaultKind]:
     """Return every kind of fault, those of plug-ins too, by name.
-
-    Args:
-        tables: Parameters of plug-ins' faults by name (``config.plugins["fault"]``); the others have their defaults.
 
     Raises:
         ConfigError: If a plug-in's cannot be used.
     """
-    kinds = dict(KINDS)
-    for name in registered("fault"):
-        section = tables.get(name) or parameters("fault", name)()
-        kinds[name] = section.build().kind(name)
-    return kinds
+    return {**KINDS, **{name: component("fault", name).kind(name) for name in registered("fault")}}
 
 
 MIN_RATE = 1e-12
@@ -273,7 +262,7 @@ def active_faults(
     Args:
         config: Which are wanted.
         more_windows: Windows of faults in addition to its own.
-        kinds: Of these; default: all, with default parameters.
+        kinds: Of these; default: all.
 
     Raises:
         ConfigError: If it names a kind that does not exist, or gives one a rate of the wrong sort.

@@ -15,10 +15,7 @@ from dartsim.real.osworld.coverage import check_task
 from dartsim.run.prepare import prepare
 
 TASKS = {task.id: task for task in desktop_tasks()}
-OSWORLD_KEYS = {
-    "id", "snapshot", "instruction", "source", "config", "trajectory", "related_apps", "evaluator", "proxy",
-    "fixed_ip", "possibility_of_env_change",
-}  # fmt: skip
+OSWORLD_KEYS = {"id", "instruction", "config", "related_apps", "evaluator"}
 SCREEN = (1280, 720)
 EVERY_TIME = {
     "mousepad-title-capitals", "galculator-product", "thunar-drag-file", "xterm-stop-program", "bill-total",

@@ -52,6 +52,14 @@ def test_who_can_score_a_task(evaluator, by, why):
     assert verdict(task(evaluator)) == (by, why)
 
 
+def test_a_file_to_upload_has_to_be_there(tmp_path):
+    steps = [{"type": "upload_file", "parameters": {"files": [{"local_path": "a.txt", "path": "/home/user/a.txt"}]}}]
+    for given in (task(config=steps), task(GOOD | {"postconfig": steps})):
+        assert coverage([given], folder=tmp_path).unsupported().keys() == {"os/t"}
+    (tmp_path / "a.txt").touch()
+    assert coverage([task(config=steps)], folder=tmp_path).unsupported() == {}
+
+
 def test_an_environment_may_lack_something():
     facts = ScorerFacts("desktop-env 9", "3.11", {"compare_pdfs": ["fitz"], "compare_audios": []})
     assert verdict(task(GOOD | {"func": "compare_pdfs"}), facts) == (

@@ -123,6 +123,7 @@ def test_an_attempt_of_ui_tars_keeps_its_words_and_its_screens(tmp_path: Path, c
         ("pyautogui.click(56, 28)", "click(start_box='(500,250)')", "(141,71)"),  # thousandths: not what was executed
         ({"action_type": "CLICK", "x": 56, "y": 28}, None, "(141,71)"),
         ({"action_type": "tool_use", "command": "pyautogui.press('enter')"}, None, "Action: hotkey(key='enter')"),
+        ({"action_space": "pyautogui", "action": "pyautogui.click(56, 28)", "call_id": "c"}, None, "(141,71)"),
         ("import pyperclip\npyperclip.copy('a\\'b')\npyautogui.hotkey('ctrl', 'v')\ntime.sleep(0.5)\n", None, '"a\'b"'),
         ("pyautogui.write('hi'); time.sleep(0.5); pyautogui.press('enter')", None, r"type(content='hi\n')"),
         ("pyautogui.scroll(-10, x=9, y=9)", None, "direction='down')\n\nscroll(direction='down')"),

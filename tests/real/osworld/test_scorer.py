@@ -101,6 +101,12 @@ def test_postconfig_comes_first_whatever_the_last_action(fakes, tmp_path):
     assert [call[0] for call in client.calls[2:]] == ["launch"]
 
 
+def test_an_empty_part_is_none(fakes, tmp_path):
+    pool = FakeSandbox(0.5)
+    assert score(fakes, tmp_path, task(func="one", result={}, expected=RULE), pool=pool) == 0.5
+    assert pool.asked == [("one", [RULE["rules"]], {})]
+
+
 def test_a_postconfig_that_fails_is_no_score(fakes, tmp_path):
     client = client_that_says(fakes, "yes", fails={"launch": VmBadReply("no", status=500)})
     given = task(**YES, postconfig=[{"type": "launch", "parameters": {"command": ["save"]}}])

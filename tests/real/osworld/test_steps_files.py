@@ -6,7 +6,7 @@ import pytest
 
 from dartsim.core.errors import TaskFileError
 from dartsim.real.osworld.errors import FetchFailed
-from dartsim.real.osworld.fetch import Downloads, check_name
+from dartsim.real.osworld.fetch import Downloads, check_name, local_file
 
 httpx = pytest.importorskip("httpx")
 
@@ -141,13 +141,13 @@ def test_local_files_come_from_the_task_folders_only(tmp_path):
     (inside / "folder").mkdir()
     places = {"folder": tmp_path / "d", "sources": [tmp_path / "nowhere", inside]}
     assert fetch((inside / "a b.txt").as_uri(), **places).read_text() == "mine"
-    assert Downloads(**places).local("a b.txt").read_text() == "mine"
+    assert local_file("a b.txt", places["sources"]).read_text() == "mine"
     for name in ("../secret.txt", str(secret), "link", "folder", "/etc/passwd", "none"):
         with pytest.raises(FetchFailed, match="wanted a file inside the task folders"):
-            Downloads(**places).local(name)
+            local_file(name, places["sources"])
     (inside / "a b.txt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1\n")
     with pytest.raises(FetchFailed, match="git lfs pull"):
-        Downloads(**places).local("a b.txt")
+        local_file("a b.txt", places["sources"])
     for url in (secret.as_uri(), "file:///etc/passwd", (inside / "x/../../secret.txt").as_uri()):
         with pytest.raises(FetchFailed, match="wanted a file inside the task folders"):
             fetch(url, **places)

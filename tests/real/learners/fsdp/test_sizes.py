@@ -23,8 +23,7 @@ from transformers import AutoConfig  # noqa: E402
 from dartsim.config import load  # noqa: E402
 from dartsim.core.png import Screenshot  # noqa: E402
 from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn  # noqa: E402
-from dartsim.lab.host_needs import CUTTING_BYTES, PNG_SHARE, PROMPT_TOKEN_BYTES  # noqa: E402
-from dartsim.lab.memory import learner_memory  # noqa: E402
+from dartsim.lab.memory import CUTTING_BYTES, PNG_SHARE, PROMPT_TOKEN_BYTES, learner_memory  # noqa: E402
 from dartsim.lab.model_shapes import QWEN2_5_VL_7B, read_shape  # noqa: E402
 from dartsim.real.containers.official import SCREEN  # noqa: E402
 from dartsim.real.engines.ledger import WeightsLedger, read_folder  # noqa: E402
