@@ -60,6 +60,7 @@ from dartsim.sim.learner import VersionCounter
 from dartsim.store.database import read_documents, reading
 from dartsim.store.memory import MemoryStore
 from dartsim.store.sql import DATABASE_FILE, SqlStore
+from experiments.arms import declared
 from experiments.study import Figures, Options
 
 T = TypeVar("T")
@@ -67,6 +68,7 @@ T = TypeVar("T")
 SCREEN = (1920, 1080)
 PATIENT = Timeouts(screenshot=60.0, execute=120.0, file=120.0, other=60.0)
 """For a machine that has far more desktops than cores."""
+SETTLED = SettlingRules(cap_seconds=2.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,6 @@ class Shape:
     think_seconds: float = 0.0
     screen: tuple[int, int] = SCREEN
     timeouts: Timeouts = PATIENT
-    concurrent_starts: int = 4
 
     @property
     def num_desktops(self) -> int:
@@ -91,7 +92,7 @@ class Shape:
         width, height = self.screen
         return desktop_spec(DesktopConfig(width=width, height=height, image=self.image))
 
-    def settings(self, *, settle: SettlingRules | float = SettlingRules(cap_seconds=2.0)) -> DesktopSettings:  # noqa: B008
+    def settings(self, settle: SettlingRules | float) -> DesktopSettings:
         return DesktopSettings(
             grammar="pyautogui",
             screen=self.screen,
@@ -172,7 +173,7 @@ class DesktopStudyCluster:
         )
         self.scorer = Scorer()
         options = DesktopOptions(
-            settings=shape.settings(),
+            settings=shape.settings(SETTLED),
             server=OWN_SERVER,
             downloads=Downloads(folder),
             scorer=self.scorer,
@@ -210,9 +211,9 @@ class DesktopStudyCluster:
         self.system.data.check()
 
 
-def engine(num_desktops: int, *, concurrent_starts: int = 4) -> DockerHostConfig:
+def engine(num_desktops: int) -> DockerHostConfig:
     """Return settings of a Docker host with room for ``num_desktops``."""
-    return DockerHostConfig(max_desktops=num_desktops, concurrent_starts=concurrent_starts)
+    return DockerHostConfig(max_desktops=num_desktops, concurrent_starts=4)
 
 
 def gaps(recorder: Recorder, num_envs: int) -> list[float]:
@@ -250,11 +251,10 @@ async def timed(work: Callable[[], Awaitable[T]]) -> tuple[float, T]:
 
 async def starts(shape: Shape, host: DockerHost, number: int) -> dict[str, float]:
     """Start desktops one after the other; seconds from the call of the engine to a good screenshot."""
+    options = DesktopOptions(settings=shape.settings(SETTLED))
     found: list[float] = []
     for _ in range(number):
-        seconds, desktop = await timed(
-            lambda: start_desktop(host, shape.spec(), DesktopOptions(settings=shape.settings()))
-        )
+        seconds, desktop = await timed(lambda: start_desktop(host, shape.spec(), options))
         found.append(seconds)
         await desktop.close()
     return percentiles(found)
@@ -316,7 +316,7 @@ def _code(desktop: OsworldDesktop, action: str) -> list[str]:
 
 async def one_desktop(shape: Shape, host: DockerHost, *, shots: int, steps: int) -> dict[str, Any]:
     """Measure screenshots and steps on one desktop that shows a panel."""
-    settings = shape.settings(settle=0.0)
+    settings = shape.settings(0.0)
     desktop = await start_desktop(host, shape.spec(), DesktopOptions(settings=settings))
     try:
         await desktop.reset(panel_tasks(1)[0], seed=0)
@@ -326,63 +326,18 @@ async def one_desktop(shape: Shape, host: DockerHost, *, shots: int, steps: int)
         await desktop.close()
 
 
-FULL: dict[str, Any] = {
-    "starts": 40,
-    "shots": 200,
-    "steps": 100,
-    "gap_envs": 4,
-    "gap_warm_envs": 2,
-    "gap_turns": 8,
-    "gap_attempts": 60,
-    "density": (8, 16, 32),
-    "density_turns": 15,
-    "density_seconds": 100.0,
-    "density_attempts": None,
-    "think_seconds": 1.0,
-    "kills": 1000,
-    "kills_a_life": 40,
-}
-QUICK: dict[str, Any] = {
-    **FULL,
-    "starts": 4,
-    "shots": 20,
-    "steps": 10,
-    "gap_envs": 1,
-    "gap_warm_envs": 1,
-    "gap_turns": 3,
-    "gap_attempts": 3,
-    "density": (2,),
-    "density_turns": 4,
-    "density_seconds": 600.0,
-    "density_attempts": 4,
-    "think_seconds": 0.2,
-    "kills": 6,
-    "kills_a_life": 3,
-}
-
-
 def measured(image: str, options: Options) -> Figures:
     """Measure everything on desktops of an image, one after the other."""
-    plan = QUICK if options.quick else FULL
-    say = options.console.print
+    plan = declared()["desktop"]["quick" if options.quick else "full"]
     load = os.getloadavg()
-    with tempfile.TemporaryDirectory(prefix="dartsim-desktop-") as name:
-        folder = Path(name)
-        found: Figures = _in_real_time(lambda: _calls(image, plan))
-        say("calls of one desktop: done", style="dim")
-        found["revert_gap_seconds"] = _gap(image, plan, folder, warm_envs=plan["gap_warm_envs"])
-        found["revert_gap_without_warm_pool_seconds"] = _gap(image, plan, folder, warm_envs=0)
-        say("gaps between attempts: done", style="dim")
-        found["density"] = []
-        for number in plan["density"]:
-            found["density"].append(_density(image, plan, folder, number))
-            say(f"{number} desktops: done", style="dim")
+
+    def say(text: str) -> None:
+        options.console.print(text, style="dim")
+
+    with asyncio.Runner(loop_factory=RunLoop) as runner:
+        found: Figures = runner.run(in_real_time(image, plan, say))
     kills = random_kills(
-        image,
-        kills=plan["kills"],
-        kills_a_life=plan["kills_a_life"],
-        seed=0,
-        on_life=lambda sums: say(str(sums), style="dim"),
+        image, kills=plan["kills"], kills_a_life=plan["kills_a_life"], seed=0, on_life=lambda sums: say(str(sums))
     )
     named = ("kills", "leaked_containers", "lost_records")
     return {
@@ -390,73 +345,57 @@ def measured(image: str, options: Options) -> Figures:
         **{name: kills[name] for name in named},
         "kills_more": {name: value for name, value in kills.items() if name not in named},
         "load_average": {"before": [round(one, 2) for one in load], "after": [round(x, 2) for x in os.getloadavg()]},
-        "config": {**plan, "density": list(plan["density"]), "image": image},
+        "config": {**plan, "image": image},
     }
 
 
-def _in_real_time(work: Callable[[], Awaitable[T]]) -> T:
-    async def main() -> T:
-        return await work()
-
-    with asyncio.Runner(loop_factory=RunLoop) as runner:
-        return runner.run(main())
-
-
-async def _calls(image: str, plan: dict[str, Any]) -> Figures:
-    shape = Shape(image=image, num_envs=1)
-    async with DockerHost(engine(1), run="experiment") as host:
-        return {
-            "start_to_screenshot_seconds": await starts(shape, host, plan["starts"]),
-            **await one_desktop(shape, host, shots=plan["shots"], steps=plan["steps"]),
-        }
-
-
-def _gap(image: str, plan: dict[str, Any], folder: Path, *, warm_envs: int) -> dict[str, float]:
-    """Return the seconds between two attempts of a slot."""
-    shape = Shape(
-        image=image,
-        num_envs=plan["gap_envs"],
-        warm_envs=warm_envs,
-        turns=plan["gap_turns"],
-        think_seconds=plan["think_seconds"],
-    )
-
-    async def work() -> dict[str, float]:
-        async with DockerHost(engine(shape.num_desktops), run="experiment") as host:
-            cluster = DesktopStudyCluster(shape, host, folder=folder)
-            wanted = plan["gap_attempts"] + shape.num_envs
-            await cluster.run(3600.0, until=lambda: cluster.recorder.counts["rewarded"] >= wanted)
-            return percentiles(gaps(cluster.recorder, shape.num_envs))
-
-    return _in_real_time(work)
-
-
-def _density(image: str, plan: dict[str, Any], folder: Path, number: int) -> dict[str, Any]:
-    """Return the throughput of ``number`` desktops."""
-    shape = Shape(image=image, num_envs=number, turns=plan["density_turns"], think_seconds=plan["think_seconds"])
-
-    async def work() -> dict[str, Any]:
-        async with DockerHost(engine(number), run="experiment") as host:
-            cluster = DesktopStudyCluster(shape, host, folder=folder)
-            counts, enough = cluster.recorder.counts, plan["density_attempts"]
-            await cluster.run(
-                plan["density_seconds"], until=lambda: enough is not None and counts["rewarded"] >= enough
-            )
-            # Their first starts, all at once, are not what a run is like.
-            first = after_warmup(cluster.recorder.snapshots, 0.25)
-            last = cluster.recorder.snapshots[-1]
-            rates = figures(first, last)
-            scored = last.counts.get("rewarded", 0) - first.counts.get("rewarded", 0)  # not those cut off by the end
-            return {
-                "num_desktops": number,
-                "steps_per_minute": round(rates["generated_turns_per_minute"], 1),
-                "utilization": round(rates["env_utilization"], 4),
-                "scored_per_minute": round(60.0 * scored / (last.time - first.time), 2),
-                "desktop_shares": {name: round(share, 4) for name, share in rates["desktop_shares"].items() if share},
-                "faults": {name: int(n) for name, n in sorted(counts.items()) if name.startswith(("fault/", "cause/"))},
+async def in_real_time(image: str, plan: Mapping[str, Any], say: Callable[[str], None]) -> Figures:
+    """Measure everything but kills."""
+    most = max(*plan["density"], plan["gap_envs"] + plan["gap_warm_envs"])
+    with tempfile.TemporaryDirectory(prefix="dartsim-desktop-") as name:
+        async with DockerHost(engine(most), run="experiment") as host:
+            shape = Shape(image=image, num_envs=1)
+            found: Figures = {
+                "start_to_screenshot_seconds": await starts(shape, host, plan["starts"]),
+                **await one_desktop(shape, host, shots=plan["shots"], steps=plan["steps"]),
             }
+            say("calls of one desktop: done")
+            attempt = {"turns": plan["gap_turns"], "think_seconds": plan["think_seconds"]}
+            for figure, spares in {"": plan["gap_warm_envs"], "without_warm_pool_": 0}.items():
+                shape = Shape(image=image, num_envs=plan["gap_envs"], warm_envs=spares, **attempt)
+                found[f"revert_gap_{figure}seconds"] = await gap(shape, host, Path(name), plan["gap_attempts"])
+            say("gaps between attempts: done")
+            found["density"] = []
+            for number in plan["density"]:
+                attempt = {"turns": plan["density_turns"], "think_seconds": plan["think_seconds"]}
+                shape = Shape(image=image, num_envs=number, **attempt)
+                found["density"].append(await density(shape, host, Path(name), plan))
+                say(f"{number} desktops: done")
+    return found
 
-    return _in_real_time(work)
+
+async def gap(shape: Shape, host: DockerHost, folder: Path, attempts: int) -> dict[str, float]:
+    """Return the seconds between two attempts of a slot."""
+    cluster = DesktopStudyCluster(shape, host, folder=folder)
+    wanted = attempts + shape.num_envs
+    await cluster.run(3600.0, until=lambda: cluster.recorder.counts["rewarded"] >= wanted)
+    return percentiles(gaps(cluster.recorder, shape.num_envs))
+
+
+async def density(shape: Shape, host: DockerHost, folder: Path, plan: Mapping[str, Any]) -> Figures:
+    """Return the throughput of so many desktops."""
+    cluster = DesktopStudyCluster(shape, host, folder=folder)
+    counts, enough = cluster.recorder.counts, plan.get("density_attempts", math.inf)
+    await cluster.run(plan["density_seconds"], until=lambda: counts["rewarded"] >= enough)
+    # Their first starts, all at once, are not what a run is like.
+    first, last = after_warmup(cluster.recorder.snapshots, 0.25), cluster.recorder.snapshots[-1]
+    rates = figures(first, last)
+    return {
+        "num_desktops": shape.num_envs,
+        "steps_per_minute": round(rates["generated_turns_per_minute"], 1),
+        "utilization": round(rates["env_utilization"], 4),
+        "faults": {name: int(n) for name, n in sorted(counts.items()) if name.startswith(("fault/", "cause/"))},
+    }
 
 
 MEAN_WAIT_SECONDS = 0.5
@@ -470,27 +409,20 @@ SHAPE: dict[str, Any] = {
     "timeouts": Timeouts(connect=5.0, screenshot=10.0, execute=20.0, file=20.0, other=20.0),
 }
 
-Told = dict[str, Any]
+KILLS: Mapping[str, Sequence[str]] = {
+    "container": (),
+    "Xvfb": ("pkill", "-KILL", "Xvfb"),
+    "server": ("pkill", "-KILL", "-f", "dartsim.real.desktop.server$"),
+}
+"""What kills in a container; nothing: the container itself."""
 
 
-async def _kill_container(container: Container) -> bool:
+async def kill(container: Container, what: str) -> bool:
+    """Kill something of a container; return whether it was there."""
+    if KILLS[what]:
+        return (await container.exec(list(KILLS[what])))[0] == 0
     await container.kill()
     return True
-
-
-async def _kill_x(container: Container) -> bool:
-    return (await container.exec(["pkill", "-KILL", "Xvfb"]))[0] == 0
-
-
-async def _kill_server(container: Container) -> bool:
-    return (await container.exec(["pkill", "-KILL", "-f", "dartsim.real.desktop.server$"]))[0] == 0
-
-
-KILLS: dict[str, Callable[[Container], Awaitable[bool]]] = {
-    "container": _kill_container,
-    "Xvfb": _kill_x,
-    "server": _kill_server,
-}
 
 
 def main() -> None:
@@ -506,9 +438,9 @@ async def live(image: str, folder: Path, *, seed: int, kills: int) -> None:
     store = SqlStore.open(folder, durable=True)
     async with DockerHost(engine(shape.num_desktops), run="kills") as host:
         await host.reap()
-        _tell(owner=str(host.owner))
+        _print(owner=str(host.owner))
         cluster = DesktopStudyCluster(shape, host, folder=folder / "downloads", store=store)
-        cluster.recorder.instruments.append(Listener(attempt_ended=_tell_attempt))
+        cluster.recorder.instruments.append(Listener(attempt_ended=_print_attempt))
         killing = asyncio.create_task(_kill_at_random(cluster, random.Random(seed), kills))
         await cluster.run(LIFE_SECONDS, until=killing.done)
         if not killing.cancel():
@@ -516,8 +448,8 @@ async def live(image: str, folder: Path, *, seed: int, kills: int) -> None:
     store.close()
 
 
-def _tell_attempt(ended: Trajectory) -> None:
-    _tell(attempt=ended.attempt.id, reward=ended.reward, cause=ended.cause, worth=worth(ended.attempt))
+def _print_attempt(ended: Trajectory) -> None:
+    _print(attempt=ended.attempt.id, reward=ended.reward, cause=ended.cause, worth=worth(ended.attempt))
 
 
 async def _kill_at_random(cluster: DesktopStudyCluster, rng: random.Random, kills: int) -> None:
@@ -529,17 +461,19 @@ async def _kill_at_random(cluster: DesktopStudyCluster, rng: random.Random, kill
         container = rng.choice(list(cluster.fleet.containers.values()))
         what = rng.choices(list(KILLS), weights=(6, 1, 1))[0]
         with suppress(ContainerFault):  # it is gone already
-            if await KILLS[what](container):
+            if await kill(container, what):
                 done += 1
-                _tell(killed=what)
+                _print(killed=what)
 
 
-def _tell(**what: Any) -> None:
+def _print(**what: Any) -> None:
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 
 
-def random_kills(image: str, *, kills: int, kills_a_life: int, seed: int, on_life: Callable[[Told], None]) -> Told:
+def random_kills(
+    image: str, *, kills: int, kills_a_life: int, seed: int, on_life: Callable[[Figures], None]
+) -> Figures:
     """Run processes one after the other until there were ``kills`` kills; return what they left behind."""
     rng = random.Random(seed)
     killed: Counter[str] = Counter()
@@ -552,10 +486,10 @@ def random_kills(image: str, *, kills: int, kills_a_life: int, seed: int, on_lif
         after = rng.randrange(wanted) if number % 2 == 0 else None
         with tempfile.TemporaryDirectory(prefix="dartsim-kills-") as name:
             folder = Path(name)
-            told = list(_life(image, folder, seed=rng.randrange(2**32), kills=wanted, after=after))
+            lines = list(_life(image, folder, seed=rng.randrange(2**32), kills=wanted, after=after))
             asyncio.run(_reap())
-            _count(told, folder, sums, causes)
-        done = Counter(line["killed"] for line in told if "killed" in line)
+            _count(lines, folder, sums, causes)
+        done = Counter(line["killed"] for line in lines if "killed" in line)
         killed.update(done)
         killed["process"] += after is not None
         sums["kills"] = killed.total()
@@ -564,7 +498,7 @@ def random_kills(image: str, *, kills: int, kills_a_life: int, seed: int, on_lif
     return {**sums, "lives": number, "killed": dict(killed), "causes": dict(sorted(causes.items()))}
 
 
-def _life(image: str, folder: Path, *, seed: int, kills: int, after: int | None) -> Iterator[Told]:
+def _life(image: str, folder: Path, *, seed: int, kills: int, after: int | None) -> Iterator[Figures]:
     """Run one process and yield what it prints; kill it after ``after`` kills, or let it end."""
     main = "from experiments.desktop_work import main; main()"
     command = [sys.executable, "-c", main, image, str(folder), str(seed), str(kills)]
@@ -572,9 +506,9 @@ def _life(image: str, folder: Path, *, seed: int, kills: int, after: int | None)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            told = json.loads(line)
-            yield told
-            killed += "killed" in told
+            printed = json.loads(line)
+            yield printed
+            killed += "killed" in printed
             if after is not None and killed > after:
                 process.kill()
                 break
@@ -592,16 +526,15 @@ async def _reap() -> None:
         pass
 
 
-def _count(told: list[Told], folder: Path, sums: dict[str, int], causes: Counter[str]) -> None:
+def _count(lines: list[Figures], folder: Path, sums: dict[str, int], causes: Counter[str]) -> None:
     """Count what one process left behind."""
-    attempts = {line["attempt"]: line for line in told if "attempt" in line}
-    owners = [line["owner"] for line in told if "owner" in line]
+    attempts = {line["attempt"]: line for line in lines if "attempt" in line}
+    owners = [line["owner"] for line in lines if "owner" in line]
     with reading(folder / DATABASE_FILE) as database:
         stored = dict(database.execute("SELECT attempt, reward FROM trajectories"))
         scheduler = read_documents(database).get(SCHEDULER, {})
-    told_rewards = {attempt: line["reward"] for attempt, line in attempts.items()}
-    lost = lost_records(told_rewards, stored, scheduler)
-    sums["lost_records"] += len(lost)
+    rewards = {attempt: line["reward"] for attempt, line in attempts.items()}
+    sums["lost_records"] += len(lost_records(rewards, stored, scheduler))
     sums["attempts"] += len(stored)
     sums["scored"] += sum(reward is not None for reward in stored.values())
     sums["wrong_scores"] += sum(line["reward"] not in (None, line["worth"]) for line in attempts.values())
@@ -610,17 +543,17 @@ def _count(told: list[Told], folder: Path, sums: dict[str, int], causes: Counter
 
 
 def lost_records(
-    told: Mapping[int, float | None], stored: Mapping[int, float | None], scheduler: Mapping[str, Any]
+    printed: Mapping[int, float | None], stored: Mapping[int, float | None], scheduler: Mapping[str, Any]
 ) -> set[int]:
     """Return the attempts of which the database does not have what it should.
 
     An admitted attempt is handed over, or the store knows that it runs: then ``dartsim run`` makes it again, and
-    what is told of it after the end is not kept.
+    what is printed of it after the end is not kept.
     """
     running = {number for _, number, *_ in scheduler.get("running", ())}  # as `save_attempt` writes them
     lost = set(range(scheduler.get("admitted", 0))) - running - set(stored)
-    ended = told.keys() - running
-    return lost | {attempt for attempt in ended if attempt not in stored or stored[attempt] != told[attempt]}
+    ended = printed.keys() - running
+    return lost | {attempt for attempt in ended if attempt not in stored or stored[attempt] != printed[attempt]}
 
 
 def _left(owner: str) -> int:

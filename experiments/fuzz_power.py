@@ -130,7 +130,7 @@ def search_chunk(chunk: Chunk) -> Figures:
         "cpu_seconds": result.tally.cpu_seconds,
         "desktop_hours": result.tally.env_seconds / 3600.0,
         "injected": sum(result.tally.injected.values()),
-        "failures": [] if result.failure is None else [_told(result.failure)],
+        "failures": [] if result.failure is None else [_as_json(result.failure)],
     }
 
 
@@ -151,7 +151,7 @@ def operate(job: tuple[str, int, int]) -> Figures:
         result = run_case(long_case(name, seed, hours=hours))
         tally.count(result)
         if result.failed:
-            failures.append(_told(result))
+            failures.append(_as_json(result))
     return {
         "preset": name,
         "runs": tally.runs,
@@ -162,7 +162,7 @@ def operate(job: tuple[str, int, int]) -> Figures:
     }
 
 
-def _told(failure: CaseResult) -> dict[str, str]:
+def _as_json(failure: CaseResult) -> dict[str, str]:
     return {"text": failure.text, "token": failure.case.token()}
 
 

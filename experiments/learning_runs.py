@@ -21,7 +21,7 @@ from dartsim.core.types import Batch, Group, Trajectory, UpdateResult, Weights
 from dartsim.curation import TurnSelection
 from dartsim.envs.mock.suites import mock_tasks
 from dartsim.lab.sweep import Report
-from dartsim.observe import HELD_OUT, Instrument, Recorder, TrainerState, UpdateRecord, ticker
+from dartsim.observe import HELD_OUT, Instrument, Recorder, UpdateRecord, ticker
 from dartsim.real.evaluate import HeldOutRewards, evaluate
 from dartsim.real.learners.torch_learner import TorchLearner
 from dartsim.real.learners.warm_start import Demonstration, WarmStart, warm_start
@@ -205,7 +205,7 @@ def run_from(run: LearningRun, folder: Path, report: Report = lambda share: None
     result = run_simulation(prepared, learning=trained, instruments=[curve, counts, progress])
     newest = learner.newest
     last = _evaluate(trained.model, prepared, prepared.held_out, newest, FINAL_ATTEMPTS).task_means()
-    recorder, figures = result.recorder, result.figures
+    recorder = result.recorder
     curve.note(newest.version, recorder.snapshots[-1].time)
     during = [evaluation.task_means() for evaluation in trained.held_out.evaluations]
     points = curve.with_rates([base["held_out"], *during[: len(curve.points) - 2], last])
@@ -221,14 +221,7 @@ def run_from(run: LearningRun, folder: Path, report: Report = lambda share: None
         "num_updates": newest.version,
         "turns": recorder.hot.generated_turns,
         "trained_turns": int(recorder.counts["trained_turns"]),
-        "turns_per_trajectory": figures["turns_per_trajectory"],
-        "staleness_mean": figures["staleness_mean"],
-        "staleness_max": recorder.staleness_max,
-        "env_utilization": figures["env_utilization"],
-        "trainer_busy": 1.0 - _share_waiting(recorder),
-        "importance": _means(recorder, "importance", "mean_weight", "capped_share", "raw_effective_sample_share"),
-        "clipping": _means(recorder, "objective", "clipped_low_share", "clipped_high_share"),
-        "dropped": {name.removeprefix("dropped/"): int(n) for name, n in recorder.counts.items() if "dropped/" in name},
+        "importance": importance(recorder),
         "cut_turns": dict(cuts.counts),
         "pool": dict(trained.successes.counts) if trained.successes is not None else {},
         "cpu_seconds": time.process_time() - began,
@@ -252,16 +245,9 @@ def _evaluate(
     )
 
 
-def _share_waiting(recorder: Recorder) -> float:
-    seconds = recorder.snapshots[-1].trainer
-    return seconds[TrainerState.WAIT_DATA] / max(sum(seconds), 1e-9)
-
-
-def _means(recorder: Recorder, prefix: str, *names: str) -> dict[str, float]:
-    """Return means of metrics over the updates that have them."""
-    found = {}
-    for name in names:
-        values = [r.metrics[f"{prefix}/{name}"] for r in recorder.updates if f"{prefix}/{name}" in r.metrics]
-        if values:
-            found[name] = float(np.mean(values))
-    return found
+def importance(recorder: Recorder) -> dict[str, float]:
+    """Return the mean effective sample size over the updates that have one, as a share of the samples."""
+    name = "raw_effective_sample_share"
+    every = [update.metrics.get(f"importance/{name}") for update in recorder.updates]
+    known = [share for share in every if share is not None]
+    return {name: float(np.mean(known))} if known else {}

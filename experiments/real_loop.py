@@ -104,7 +104,7 @@ def measure(options: Options) -> Figures:
 
 
 def sizes(real: Config) -> Figures:
-    """Return what is told of a real run's configuration."""
+    """Return the sizes of a real run."""
     return {
         "minutes": 60.0 * real.run.hours,
         "num_envs": real.rollout.num_envs,

@@ -73,13 +73,13 @@ def states() -> str:
 def distributions() -> str:
     """Every kind of latency distribution with its keys."""
     rows = [
-        (f"`{kind}`", " or ".join(", ".join(map(_told, keys)) for keys in forms), meaning.replace("``", "`"))
+        (f"`{kind}`", " or ".join(", ".join(map(_with_meaning, keys)) for keys in forms), meaning.replace("``", "`"))
         for kind, forms, meaning in kinds()
     ]
     return texts(("kind", "keys", "meaning"), rows)
 
 
-def _told(key: str) -> str:
+def _with_meaning(key: str) -> str:
     """Return a key of a distribution, with its meaning unless its name says it."""
     return f"`{key}`" if key.endswith("seconds") else f"`{key}` ({FIELDS[key]})"
 

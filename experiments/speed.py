@@ -64,7 +64,7 @@ def long_run(hours: float, *, until_steady: bool) -> list[str]:
     """Return the settings that make ``LONG_WORKLOAD`` a cluster of ``LONG_ENVS`` desktops, in its own proportions."""
     scale = LONG_ENVS / 64
     count = round(8 * scale)
-    steady = ["run.until_steady=true", f"run.precision={LONG_PRECISION}"] if until_steady else []
+    steady = [f"run.until_steady={LONG_PRECISION}"] if until_steady else []
     return [
         f"run.hours={hours}",
         f"rollout.num_envs={LONG_ENVS}",

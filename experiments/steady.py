@@ -21,15 +21,15 @@ from itertools import chain
 from math import hypot
 from statistics import fmean, median
 
-from dartsim.config.sections.run import RunConfig
 from dartsim.lab.comparison import half_width
 from dartsim.lab.sweep import ArmRun
+from dartsim.observe.steady import HEADLINE
 from experiments.arms import Arm, arms_of, run_cluster, studies
 from experiments.speed import scaled
 from experiments.study import Experiment, Figures, Options, Rows, rows_of
 
 DECLARED = studies()["steady"]
-NAMES = tuple(RunConfig().steady_figures)
+NAMES = HEADLINE
 REFERENCES = {"trained_turns_per_minute": "steady_turns_per_minute"}
 """What a figure is compared with in a reference run, where its own would count a part of a large update."""
 LONG_SEEDS, LONG_SEED, LONG_WARMUP = 5, 100_000, 1.0 / 3.0
@@ -59,7 +59,7 @@ def runs_of(arm: Arm, options: Options) -> tuple[list[Figures], list[Figures]]:
     long_seeds = QUICK_LONG_SEEDS if options.quick else LONG_SEEDS
     # Scaled first, so that the arm's own changes win.
     equal = (*scaled(arm.keys["num_envs"], hours), "surrogate.task_length_sd=0.0", *arm.changes)
-    early = replace(arm, hours=hours, changes=(*equal, "run.until_steady=true", f"run.precision={precision}"))
+    early = replace(arm, hours=hours, changes=(*equal, f"run.until_steady={precision}"))
     long = replace(arm, changes=(*equal, f"run.warmup_share={LONG_WARMUP:.3f}"))
     clusters = [early.cluster(seed) for seed in range(0, options.seeds, arm.keys["every"])]
     clusters += [long.cluster(LONG_SEED + seed) for seed in range(long_seeds)]

@@ -20,7 +20,6 @@ from dartsim.cli.options import (
     OnOption,
     Out,
     Overrides,
-    Precision,
     ProfileOption,
     UntilSteady,
     file_target,
@@ -102,8 +101,7 @@ def compare(
     profile: ProfileOption = None,
     overrides: Overrides = None,
     hours: Hours = None,
-    until_steady: UntilSteady = False,
-    precision: Precision = None,
+    until_steady: UntilSteady = None,
     faults: FaultsOption = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each scheduler, from 0; figures are means.")] = 1,
     updates: Annotated[
@@ -138,14 +136,14 @@ def compare(
 
     Examples:
         dartsim compare coupled dart-measured
-        dartsim compare coupled dart --faults hostile --hours 48 --precision 3%
+        dartsim compare coupled dart --faults hostile --hours 48 --until-steady 3%
         dartsim compare mine.toml areal-eta4 --on cluster.toml --seeds 5 \
           --fail-if "trained_turns_per_minute < 0.95 * areal-eta4" --junit gate.xml
     """
     from dartsim.lab.gate import Comparison, write_junit
     from dartsim.observe.report import render_comparison
 
-    given = settings(overrides, hours, None, faults, until_steady=until_steady, precision=precision)
+    given = settings(overrides, hours, None, faults, until_steady=until_steady)
     possible = plan(schedulers, given, max(seeds, max_seeds if fail_if else 0), on, profile)
     _check_conditions(fail_if or [], possible, seeds, junit)
     folder = out_folder or new_or_interrupted(possible, seeds)
@@ -205,8 +203,6 @@ def _columns(compared: Comparison) -> list[SchedulerColumn]:
 
 def _show(compared: Comparison, columns: Sequence[SchedulerColumn], updates: int | None) -> None:
     """Print figures, ranking, and what is unusual."""
-    from dartsim.observe.steady import steady_runs_text
-
     for table in scheduler_tables(columns, updates):
         out.print(table)
     if len(columns) > 1:
@@ -220,8 +216,6 @@ def _show(compared: Comparison, columns: Sequence[SchedulerColumn], updates: int
         for column in columns
         for share in column.classes["starved_classes"] or ()
     ]
-    steady = {name: [row["steady"] for row in rows if "steady" in row] for name, rows in compared.figures.items()}
-    lines += [f"{name}: {steady_runs_text(runs)}" for name, runs in steady.items() if runs]
     if (seeds := len(compared.seeds)) > 1:
         lines.append(f"means over {seeds} seeds, ± half the 95 % confidence interval; the page's timelines show seed 0")
     for line in lines:

@@ -32,14 +32,6 @@ Overrides = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change one setting, e.g. rollout.num_envs=80; repeatable."),
 ]
 Hours = Annotated[float | None, typer.Option("--hours", help="Hours of the run's time; default: the configuration's.")]
-UntilSteady = Annotated[
-    bool,
-    typer.Option(
-        "--until-steady",
-        help="End a run before its hours once the intervals of its headline figures (run.steady_figures) are "
-        "within --precision and none of them still drifts.",
-    ),
-]
 
 
 def _share(text: str) -> float:
@@ -53,12 +45,13 @@ def _share(text: str) -> float:
     return share
 
 
-Precision = Annotated[
+UntilSteady = Annotated[
     float | None,
     typer.Option(
         parser=_share,
         metavar="SHARE",
-        help="Half the interval's width for --until-steady, which it implies, as a share of the figure: 1% or 0.01.",
+        help="End a run before its hours once no headline figure drifts and the interval of each is at most ± this "
+        "share of it: 1% or 0.01.",
     ),
 ]
 FaultsOption = Annotated[
@@ -239,20 +232,16 @@ def settings(
     seed: int | None,
     faults: FaultProfile | None = None,
     *,
-    until_steady: bool = False,
-    precision: float | None = None,
+    until_steady: float | None = None,
 ) -> list[str]:
     """Return all overrides; the dedicated options come last and win."""
-    options = {"cluster.faults.profile": faults, "run.hours": None if hours is None else float(hours), "run.seed": seed}
-    texts = [f"{key}={value}" for key, value in options.items() if value is not None]
-    steady = steady_settings(until_steady, precision)
-    return [*(overrides or ()), *texts, *(f"{key}={str(value).lower()}" for key, value in steady.items())]
-
-
-def steady_settings(until_steady: bool, precision: float | None) -> dict[str, float]:
-    """Return the settings of --until-steady and --precision by key."""
-    given = {} if precision is None else {"run.precision": precision}
-    return {"run.until_steady": True, **given} if until_steady or given else {}
+    options = {
+        "cluster.faults.profile": faults,
+        "run.hours": None if hours is None else float(hours),
+        "run.seed": seed,
+        "run.until_steady": until_steady,
+    }
+    return [*(overrides or ()), *(f"{key}={value}" for key, value in options.items() if value is not None)]
 
 
 def new_folder(name: str, base: Path = Path("runs"), unless: Callable[[Path], bool] = lambda folder: False) -> Path:

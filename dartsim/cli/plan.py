@@ -132,7 +132,7 @@ def _write(spec: PlanSpec, best: Mapping[str, Any], rank: SchedulerRank, seeds: 
         f"# Made by `dartsim plan` for {spec.machines}: {split}.\n"
         f"# Simulated: {rank.mean_text} trained turns/min (seeds {', '.join(map(str, seeds))}).\n\n"
     )
-    write_text(folder / FILE, comment + to_toml(changed(spec.base, {**spec.settings(best), "run.until_steady": False})))
+    write_text(folder / FILE, comment + to_toml(changed(spec.base, {**spec.settings(best), "run.until_steady": None})))
     return folder / FILE
 
 

@@ -20,7 +20,6 @@ from dartsim.cli.options import (
     OnOption,
     Out,
     Overrides,
-    Precision,
     ProfileOption,
     Ray,
     RealTime,
@@ -31,7 +30,6 @@ from dartsim.cli.options import (
     given,
     new_folder,
     settings,
-    steady_settings,
 )
 from dartsim.cli.progress import RunBar, bars
 from dartsim.cli.signals import report_interrupt
@@ -61,8 +59,7 @@ def run(
     overrides: Overrides = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")] = None,
     hours: Hours = None,
-    until_steady: UntilSteady = False,
-    precision: Precision = None,
+    until_steady: UntilSteady = None,
     backend: Backend = None,
     workers: Workers = None,
     env: GymEnv = None,
@@ -95,7 +92,7 @@ def run(
         dartsim run dart --hours 8
         dartsim run runs/dart-seed0 --hours 48
         dartsim run areal-eta4 --on cluster.toml --hours 8
-        dartsim run dart-measured --hours 48 --until-steady --precision 2%
+        dartsim run dart-measured --hours 48 --until-steady 2%
         dartsim config dart > my.toml
         dartsim run my.toml --set rollout.num_envs=80 \
           --set cluster.engine.reload_seconds=20 --seed 3
@@ -130,10 +127,12 @@ def run(
         from dartsim.lab.virtual import planned
 
         resolved = planned(resolved)
-    if steady := steady_settings(until_steady, precision):
+    if until_steady is not None:
         from dartsim.lab.virtual import changed
 
-        resolved = changed(resolved, steady)  # at last: the configuration of a twin may be that of a real run
+        resolved = changed(
+            resolved, {"run.until_steady": until_steady}
+        )  # at last: the configuration of a twin may be that of a real run
     if not resolved.backend.virtual:
         from dartsim.lab.estimate import estimate
         from dartsim.run.prepare import refuse_missing_packages

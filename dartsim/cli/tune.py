@@ -17,7 +17,6 @@ from dartsim.cli.options import (
     Json,
     OnOption,
     Overrides,
-    Precision,
     ProfileOption,
     SchedulerArgument,
     UntilSteady,
@@ -74,8 +73,7 @@ def tune(
     prune: Annotated[bool, typer.Option(help="Stop trials that fall below the median.")] = True,
     overrides: Overrides = None,
     hours: Hours = None,
-    until_steady: UntilSteady = False,
-    precision: Precision = None,
+    until_steady: UntilSteady = None,
     processes: Processes = None,
     ray: RayAddress = None,
     out_folder: Annotated[
@@ -111,7 +109,7 @@ def tune(
             default="dart-measured",
             on=on,
             profile=profile,
-            overrides=settings(overrides, hours, None, until_steady=until_steady, precision=precision),
+            overrides=settings(overrides, hours, None, until_steady=until_steady),
         ),
         space=read_space(space),
         objectives=tuple(map(read_objective, objective or [DEFAULT])),
@@ -234,7 +232,7 @@ def _toml(path: Path, spec: StudySpec, trial: Trial, effects: Sequence[str] = ()
         *(f"# With fresh seeds: {effect}." for effect in effects),
         *(f"# {key} = {value}" for key, value in trial.settings.items()),
     ]
-    config = changed(spec.base, {**trial.settings, "run.until_steady": False})
+    config = changed(spec.base, {**trial.settings, "run.until_steady": None})
     write_text(path, "\n".join(lines) + "\n\n" + to_toml(config))
     return path
 
@@ -266,10 +264,6 @@ def _show(study: Study, fresh: Comparison | None) -> None:
     trials, spec = study.trials(), study.spec
     states = Counter(trial.state for trial in trials)
     out.print(f"{len(trials)} trials: {', '.join(f'{number} {state}' for state, number in states.items())}")
-    if steady := [trial.figures["steady"] for trial in trials if "steady" in trial.figures]:
-        from dartsim.observe.steady import steady_runs_text
-
-        out.print(steady_runs_text(steady), highlight=False)
     sign = spec.objectives[0].sign
     ranked = sorted(trials, key=lambda trial: -sign * trial.values[0] if trial.values else float("inf"))
     out.print(trial_table(spec, ranked[:SHOWN]))

@@ -222,10 +222,10 @@ def backend_rules(config: Config) -> Iterator[str]:
             f'cluster.faults.profile = "{faults.profile}" (or its kinds, or its schedule) needs a modeled cluster in '
             'virtual time, and some components of this run take real time. Set cluster.faults.profile = "none".'
         )
-    if config.run.until_steady and not backend.virtual:
+    if config.run.until_steady is not None and not backend.virtual:
         yield (
-            "run.until_steady (--until-steady, --precision) ends a simulation whose figures are known, and some "
-            "components of this run take real time. Set run.until_steady = false; run.updates and run.target_success "
+            "run.until_steady (--until-steady) ends a simulation whose figures are known, and some "
+            "components of this run take real time. Leave run.until_steady out; run.updates and run.target_success "
             "end a real run early."
         )
     sources = backend.desktop_backend.task_sources

@@ -1,39 +1,32 @@
-"""Confidence intervals of a run's figures from that run alone, and whether they are narrow enough to end it.
+"""Whether a run's figures are known well enough, from that run alone, to end it.
 
-An observation is the time from one finished update to the next, with what each figure amounts to in it: turns are
-trained in lumps of an update, and a batch cut by the clock would hold a part of one. The warm-up is cut off by MSER-5,
-the rest is divided into 20 batches of equally many updates (10 batches, and MSER-2, where the updates are few), and the
-figure is the ratio of two batch means (amount and minutes), with Student's t.
+An observation is the time from one finished update to the next. MSER-5 cuts off the warm-up; the rest is divided into
+20 batches (10, and MSER-2, where the updates are few), and a figure is the ratio of two batch means (amount and
+minutes), with Student's t. Against intervals that are narrow by chance or within a slow change: correlation between
+neighboring batches widens the interval, by its estimate and two standard errors; no check before 100 updates, or 25
+that trained 6,400 attempts; a warm-up of at most a fifth; and a figure whose batch means rise or fall significantly
+drifts.
 
-A run that ends as soon as its intervals are narrow ends too often where they are so by chance, or within a slow change.
-Four rules against it: correlation between neighboring batches widens the interval, by its estimate and two standard
-errors; no check before 100 updates or, in a large cluster, whose updates are means of many attempts, before 25 that
-trained 6,400; a warm-up of at most a fifth, so what settles slowly needs a long run; and a figure drifts, and is not
-steady, while a line through its batch means rises or falls significantly.
-
-Sources: MSER-5, White, "An effective truncation heuristic for bias reduction in simulation output" (Simulation, 1997)
-and Hoad, Robinson and Davies, "Automating warm-up length estimation" (J. Oper. Res. Soc., 2010); 10 to 30 batches,
-Schmeiser, "Batch size effects in the analysis of simulation output" (Operations Research, 1982); wider intervals for
-correlated batches, Tafazzoli et al., "Performance of Skart" (INFORMS J. Computing, 2011), in a simpler form; a line
-without slope through the batch means, Kelton and Law, "A new approach for dealing with the startup problem in discrete
-event simulation" (Naval Research Logistics, 1983).
+Sources: MSER-5, White (Simulation, 1997) and Hoad, Robinson and Davies (J. Oper. Res. Soc., 2010); 10 to 30 batches,
+Schmeiser (Operations Research, 1982); correlated batches, Tafazzoli et al., Skart (INFORMS J. Computing, 2011), in a
+simpler form; a line through the batch means, Kelton and Law (Naval Research Logistics, 1983).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import sqrt
-from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dartsim.observe.figures import FIGURES, figure_parts, figures
+from dartsim.observe.figures import FIGURES, figures
 from dartsim.observe.records import Snapshot
 
+HEADLINE = ("trained_turns_per_minute", "env_utilization", "gpu_utilization")
+"""Figures that have to be steady."""
 NUM_BATCHES, FEW_BATCHES = 20, 10
-"""Batches, and those of a series too short for four observations in each."""
 T95 = {NUM_BATCHES: 2.093, FEW_BATCHES: 2.262}
 """Student's t, two-sided 95 %, for the degrees of freedom of so many batches."""
 T90 = {NUM_BATCHES: 1.734, FEW_BATCHES: 1.860}
@@ -42,14 +35,9 @@ MAX_CORRELATION = 0.9
 """Largest correlation of neighboring batches that counts: it makes an interval 4.4 times as wide."""
 MSER_SIZE, SHORT_MSER_SIZE = 5, 2
 MAX_WARMUP = 0.2
-"""Largest share of the updates that is cut off."""
-FEWEST = 5 * NUM_BATCHES
-"""Updates before the first check: at least four in each batch, after the longest warm-up."""
-FEWEST_LARGE, FEWEST_ATTEMPTS = 25, 6_400
-"""Updates and trained attempts that allow an earlier check: as many attempts as 100 updates of 8 groups of 8."""
+FEWEST, FEWEST_LARGE, FEWEST_ATTEMPTS = 5 * NUM_BATCHES, 25, 6_400
 CHECK_GROWTH = 1.25
 """Growth of the series from one check to the next: one that is tested often is narrow by chance."""
-
 TRAINED = "trained_trajectories"
 
 Series = NDArray[np.float64]
@@ -139,19 +127,13 @@ def interval(amounts: Series, minutes: Series) -> Interval | None:
 
 
 class SteadyCheck:
-    """Observes a run from update to update until no chosen figure drifts and all are known with a precision.
+    """Observes a run from update to update until no headline figure drifts and all are known with a precision."""
 
-    Args:
-        names: Figures that are rates or shares of time.
-        precision: Largest half width, as a share of the figure.
-    """
-
-    def __init__(self, names: Sequence[str], precision: float) -> None:
-        self._names = tuple(names)
+    def __init__(self, precision: float) -> None:
         self._precision = precision
         self._last: Snapshot | None = None
         self._minutes: list[float] = []
-        self._amounts: dict[str, list[float]] = {name: [] for name in self._names}
+        self._amounts: dict[str, list[float]] = {name: [] for name in HEADLINE}
         self._before = 0.0
         """Attempts that were trained before the first observation."""
         self._next = 0
@@ -202,30 +184,16 @@ class SteadyCheck:
 
 def steady_text(steady: Mapping[str, Any]) -> str:
     """Return the state at the end of a run in words."""
-    found = steady["figures"]
-    texts = ", ".join(_figure_text(name, value) for name, value in found.items())
-    if steady["reached"]:
-        return f"steady after {steady['hours']:.1f} of {steady['planned_hours']:g} h: {texts}"
-    drifts = ", ".join(
-        f"{FIGURES[name].label.lower()} {100.0 * value['drift']:+.2g} % an hour"
-        for name, value in found.items()
-        if value is not None and value["drift"]
+    figures = ", ".join(
+        f"{FIGURES[name].label} {'–' if value is None else '{:.4g} ± {:.2g}'.format(*_shown(name, value))}"
+        for name, value in steady["figures"].items()
     )
-    why = f": still drifting ({drifts})" if drifts else f" within {100.0 * steady['precision']:.3g} %"
-    return f"not steady{why} after {steady['hours']:.1f} h and {steady['updates']} updates: {texts}"
+    hours = f"after {steady['hours']:.1f} of {steady['planned_hours']:g} h: {figures}"
+    if steady["reached"]:
+        return f"steady {hours}"
+    return f"{'still drifting' if steady['drifting'] else 'not steady'} {hours}"
 
 
-def steady_runs_text(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return which share of several runs, or of means of runs, became steady, and when on average, or still drifts."""
-    names = ("reached", "drifting", "hours", "planned_hours")
-    reached, drifting, hours, planned = (fmean(run[name] for run in runs) for name in names)
-    within, still = f"{100.0 * runs[0]['precision']:.3g} %", f"; still drifting: {drifting:.0%}" if drifting else ""
-    return f"steady within {within}: {reached:.0%} of runs, ended after {hours:.1f} of {planned:g} h on average{still}"
-
-
-def _figure_text(name: str, value: Mapping[str, float] | None) -> str:
-    style = FIGURES[name]
-    if value is None:
-        return f"{style.label} – (too few updates, or not settled)"
-    mean, unit = figure_parts(name, value["mean"])
-    return f"{style.label} {mean} ± {value['half_width'] * style.scale:.{max(1, style.decimals)}f} {unit}".rstrip()
+def _shown(name: str, value: Mapping[str, float]) -> tuple[float, float]:
+    scale = FIGURES[name].scale
+    return scale * value["mean"], scale * value["half_width"]

@@ -228,7 +228,7 @@ class RunEnd(Instrument):
         self._target_success = inf if config.target_success is None else config.target_success
         self._fail_on_alarm = config.fail_on_alarm
         self._recorder: Recorder | None = None
-        self.steady = SteadyCheck(config.steady_figures, config.precision) if config.until_steady else None
+        self.steady = None if config.until_steady is None else SteadyCheck(config.until_steady)
         self.reached = asyncio.Event()
         self.alarm: str | None = None
         """Name of the alarm that ended the run."""

@@ -32,13 +32,13 @@ def tune(dartsim, *arguments: str, space: str = "rollout.num_envs=2..6,rollout.s
 
 
 def test_tune_ends_with_a_file_that_run_loads(dartsim, capsys):
-    assert tune(dartsim, "--budget", "3", "--out", "study", "--json", "tuned.json") == 0
+    assert tune(dartsim, "--until-steady", "5%", "--budget", "3", "--out", "study", "--json", "tuned.json") == 0
     found = json.loads(Path("tuned.json").read_text())
     assert found["num_trials"] == 3
     tuned, tuned_text = load(Path("study/best.toml")), Path("study/best.toml").read_text()
     assert tuned.rollout.num_envs == found["best"]["settings"]["rollout.num_envs"]
     assert tuned.recorder.max_segments == load(preset_name="dart-measured").recorder.max_segments
-    assert not tuned.run.until_steady, "the file is for a whole run"
+    assert tuned.run.until_steady is None, "the file is for a whole run"
     assert found["fresh"]["seeds"] == [1, 2]
     (effect,) = found["fresh"]["effects"]
     assert effect.startswith("steady turns per minute ")
@@ -47,7 +47,7 @@ def test_tune_ends_with_a_file_that_run_loads(dartsim, capsys):
     assert effect.replace("+", "&#43;") in Path("study/study.html").read_text().replace("+", "&#43;")
     assert found["as_it_is"] == {"rollout.num_envs": 4, "rollout.sync.mode": "restart"}
     # A larger budget goes on with the same study.
-    assert tune(dartsim, "--budget", "4", "--out", "study", "--json", "-") == 0
+    assert tune(dartsim, "--until-steady", "5%", "--budget", "4", "--out", "study", "--json", "-") == 0
     again = json.loads(capsys.readouterr().out)
     assert again["trials"][:3] == found["trials"]
     assert again["num_trials"] == 4

@@ -78,7 +78,7 @@ def test_a_long_run_ends_once_it_is_steady_and_keeps_the_proportions_of_its_work
 
 def test_long_work_is_counted(monkeypatch):
     monkeypatch.setattr("logging.disable", lambda level: None)
-    run = speed.long_work((speed.long_simulation, ["run.hours=0.2", "run.until_steady=true"]))
+    run = speed.long_work((speed.long_simulation, ["run.hours=0.2", "run.until_steady=0.01"]))
     assert run["simulated_hours"] == pytest.approx(0.2, rel=0.05)
     assert run["cpu_seconds_per_day"] == pytest.approx(24.0 / 0.2 * run["cpu_seconds"], rel=0.1)
     assert run["steady"] is False

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dartsim.run.resume import resume
 from dartsim.store.sql import SqlStore
-from experiments.crashes import KINDS, Ledger, configured, crashing_run, execute, killed, simulated, trained_set
+from tests.crashing import KINDS, Ledger, configured, crashing_run, execute, killed, simulated, trained_set
 
 SLOWLY = settings(
     max_examples=4,

@@ -18,7 +18,7 @@ from dartsim.observe.rundir import held, read_run
 from dartsim.run.execute import execute, stored
 from dartsim.run.resume import resumable, resume
 from dartsim.run.resume_point import read_resume_point
-from experiments.crashes import configured, trained_set
+from tests.crashing import configured, trained_set
 
 TINY = [
     "run.updates=4",

@@ -118,7 +118,7 @@ def test_latencies_of_a_profile_can_be_replaced():
 
 
 def test_a_run_ends_once_it_is_steady_and_is_otherwise_the_same():
-    steady = {"until_steady": True, "precision": 0.3, "hours": 12.0}
+    steady = {"until_steady": 0.3, "hours": 12.0}
     early = run_simulation(prepare(small(run=steady)))
     found = early.figures["steady"]
     assert found["reached"]
@@ -133,6 +133,6 @@ def test_a_run_ends_once_it_is_steady_and_is_otherwise_the_same():
 
 
 def test_a_run_that_is_never_steady_has_all_of_its_hours():
-    result = run_simulation(prepare(small(run={"until_steady": True, "precision": 1e-6})))
+    result = run_simulation(prepare(small(run={"until_steady": 1e-6})))
     assert not result.figures["steady"]["reached"]
     assert result.figures["simulated_hours"] == pytest.approx(0.5, rel=0.02)  # attempts end what they are doing

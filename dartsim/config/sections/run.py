@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from dartsim.core.section import Positive, Section, Share
-
-SteadyFigure = Literal[
-    "trained_turns_per_minute",
-    "signal_turns_per_minute",
-    "admitted_turns_per_minute",
-    "generated_turns_per_minute",
-    "trajectories_per_minute",
-    "env_utilization",
-    "gpu_utilization",
-    "trainer_utilization",
-]
-"""Figures that are rates or shares of time."""
 
 
 class RunConfig(Section):
@@ -35,16 +21,11 @@ class RunConfig(Section):
     target_success: Share | None = Field(
         None, description="Success rate on held-out tasks that ends the run before its hours."
     )
-    until_steady: bool = Field(
-        False, description="Whether a run ends before its hours once its steady_figures are known with the precision."
-    )
-    steady_figures: list[SteadyFigure] = Field(
-        ["trained_turns_per_minute", "env_utilization", "gpu_utilization"],
-        min_length=1,
-        description="until_steady: figures whose intervals count (nominally 95 %).",
-    )
-    precision: float = Field(
-        0.01, gt=0.0, lt=1.0, description="until_steady: largest half width of an interval, as a share of its figure."
+    until_steady: float | None = Field(
+        None,
+        gt=0.0,
+        lt=1.0,
+        description="End a simulation before its hours once its headline figures are steady, within ± this share.",
     )
     warmup_share: Share = Field(0.2, description="Share of the run at its start that figures leave out.")
     fail_on_alarm: bool = Field(False, description="Whether an alarm ends the run, with the alarm's exit code.")
