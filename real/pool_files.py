@@ -184,28 +184,34 @@ def write_pool(
     return len(rows)
 
 
-def read_pool(folder: Path, tasks: Sequence[Task], *, writes: Mapping[str, Any] | None = None) -> PoolFile:
+def read_pool(
+    folder: Path, tasks: Sequence[Task], *, writes: Mapping[str, Any] | None = None, vocabulary: int | None = None
+) -> PoolFile:
     """Read the successes of tasks.
 
     Args:
         folder: The pool's folder.
         tasks: Wanted tasks; successes of others are left out.
         writes: The meaning of the reader's tokens; None takes any.
+        vocabulary: Number of the reader's tokens; None takes any.
 
     Raises:
-        ConfigError: If it is no pool, is damaged, has another schema or other tokens, or has another task with the id
-            of a wanted one.
+        ConfigError: If it is no pool, is damaged, has another schema or other tokens, a wrong row, or another task with
+            the id of a wanted one.
     """
     about = _about(folder)
     if writes is not None:
         check_meaning(folder, about["writes"], writes)
     tensors = load_file(folder / TENSORS)
-    reader = _Reader(folder, {task.id: task for task in tasks}, tensors)
+    reader = _Reader(folder, {task.id: task for task in tasks}, tensors, vocabulary)
     successes: list[Trajectory] = []
     unknown: dict[str, None] = {}
-    for line in (folder / ROWS).read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        success = reader.success(row)
+    for number, line in enumerate((folder / ROWS).read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            row = json.loads(line)
+            success = reader.success(row)
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+            raise ConfigError(f"{folder / ROWS}, row {number}, is no success: {error!r}; collect them again") from None
         if success is None:
             unknown[row["task"]["id"]] = None
         else:
@@ -263,7 +269,10 @@ def check_meaning(where: Path, there: Mapping[str, Any], here: Mapping[str, Any]
 class _Reader:
     """Reads rows as trajectories; each screenshot is read once."""
 
-    def __init__(self, folder: Path, tasks: Mapping[str, Task], tensors: Mapping[str, NDArray[Any]]) -> None:
+    def __init__(
+        self, folder: Path, tasks: Mapping[str, Task], tensors: Mapping[str, NDArray[Any]], vocabulary: int | None
+    ) -> None:
+        self._vocabulary = vocabulary
         self._folder = folder
         self._blobs = BlobStore(folder / SCREENS)
         self._tasks = tasks
@@ -280,17 +289,25 @@ class _Reader:
                 f"{self._folder} holds successes of a task {task.id!r} that is another one than this run's task of "
                 "that id; collect them again with this configuration"
             )
-        raw = row["attempt"]
+        raw, reward = row["attempt"], row["reward"]
+        if type(reward) not in (int, float) or not 0.0 <= reward <= 1.0:
+            raise ValueError(f"reward {reward!r}, wanted a number from 0 to 1")
         attempt = Attempt(-1, task, -1, raw["index"], raw["seed"], raw["turn_limit"], raw["version"])
         turns = tuple(self._turn(turn, task) for turn in row["turns"])
-        return Trajectory(attempt, turns, Ending(row["ending"]), row["reward"], None, 0.0, 0.0)
+        return Trajectory(attempt, turns, Ending(row["ending"]), reward, None, 0.0, 0.0)
 
     def _turn(self, row: Mapping[str, Any], task: Task) -> Turn:
         start, stop = row["tokens"]
+        if not 0 <= start < stop <= len(self._tensors["tokens"]):
+            raise ValueError(f"tokens {start} to {stop}, of {len(self._tensors['tokens'])}")
         tokens = self._tensors["tokens"][start:stop]
         logprobs, entropies = (
             self._tensors[name][start:stop] if row["scored"] else None for name in ("logprobs", "entropies")
         )
+        if tokens.min() < 0 or (self._vocabulary is not None and tokens.max() >= self._vocabulary):
+            raise ValueError(f"a token that is not in a vocabulary of {self._vocabulary}")
+        if logprobs is not None and not np.isfinite(logprobs).all():
+            raise ValueError("a log-probability that is not finite")
         observation = Observation(
             self._screen(row["screen"]), row.get("instruction", task.instruction), row.get("accessibility_tree")
         )

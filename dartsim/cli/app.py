@@ -33,15 +33,14 @@ from dartsim.cli import (
 )
 from dartsim.cli.command_group import RootCommandGroup
 from dartsim.cli.console import (
-    debug,
     drop_output,
     errors,
     flush_output,
     hide_secrets_in_logs,
     is_output_error,
     output_failed,
-    printable,
-    set_debug,
+    print_error,
+    state,
 )
 from dartsim.cli.signals import INTERRUPTED, exit_code, sigterm_as_ctrl_c
 from dartsim.core.errors import ConfigError, DartsimError, PlugInFailed, TaskFileError
@@ -109,16 +108,16 @@ def main() -> None:
 
 def _run() -> int:
     """Run the command line and return its exit code."""
-    set_debug(False)
+    state.debug = state.working = False
     try:
         app()
     except SystemExit as ended:
         return exit_code(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
     except (ConfigError, TaskFileError) as error:
-        errors.print(f"[bold red]error:[/bold red] {_plain(error)}", highlight=False)
+        print_error("error", str(error))
         return 2
     except DartsimError as error:
-        errors.print(f"[bold red]{type(error).__name__}:[/bold red] {_plain(error)}", highlight=False, soft_wrap=True)
+        print_error(type(error).__name__, str(error), soft_wrap=True)
         return _failed(error, isinstance(error, PlugInFailed))
     except KeyboardInterrupt:
         errors.print("interrupted: nothing was written")
@@ -132,15 +131,23 @@ def _run() -> int:
 
 
 def _unexpected(error: Exception) -> int:
-    """Print the line of a plug-in that raised an error; else, for a bug of ours, the traceback of the first one."""
+    """Print an error that no code of ours raised on purpose, and return the exit code.
+
+    Of a plug-in, its line; before any work began, one sentence, because something in the request caused it; else, for
+    a bug of ours, the traceback of the first one.
+    """
     from dartsim.config.secrets import hidden
     from dartsim.core.plugin_errors import described, leaves, plugin_error
 
     if (leaf := plugin_error(error)) is not None:
-        errors.print(f"[bold red]PlugInFailed:[/bold red] {_plain(described(leaf))}", highlight=False, soft_wrap=True)
+        print_error("PlugInFailed", described(leaf), soft_wrap=True)
         return _failed(error, True)
     first, *others = leaves(error)
-    if others and not debug():
+    if not state.working:
+        print_error("error", f"the request cannot be read: {type(first).__name__}: {first}")
+        _failed(error, True)
+        return 2
+    if others and not state.debug:
         sys.stderr.write(hidden("".join(format_exception(first, chain=False))))
         return _failed(error, True)
     sys.stderr.write(hidden("".join(format_exception(error))))
@@ -151,15 +158,8 @@ def _failed(error: Exception, more: bool) -> int:
     """Print the whole traceback with ``--debug``, or say that there is more; return the exit code."""
     from dartsim.config.secrets import hidden
 
-    if debug():
+    if state.debug:
         sys.stderr.write(hidden("".join(format_exception(error))))
     elif more:
         errors.print("(--debug shows the whole traceback)", highlight=False)
     return 1
-
-
-def _plain(error: Exception | str) -> str:
-    """Return an error's text without secrets and with markup escaped."""
-    from dartsim.config.secrets import hidden
-
-    return printable(hidden(str(error))).replace("[", r"\[")

@@ -177,7 +177,7 @@ def _show_run(found: dict[str, Any]) -> None:
 
     out.print(f"{found['name']}: {found['hours']:g} hours by the {found['clock']} clock; nothing was started")
     for part in ("engines", "desktops", "learner"):
-        out.print(f"\n[bold]{part}[/bold]: {found[part]['what']}")
+        out.print(f"\n{part}: {found[part]['what']}", style="bold")
         _show_part(found[part])
     if any("processes" in found[part] for part in ("engines", "learner")):
         out.print(f"\n{PORT}, {MODEL} and {FOLDER} are a free port and folders made at the start")
@@ -186,7 +186,7 @@ def _show_run(found: dict[str, Any]) -> None:
     if found["tasks"] is not None:
         _show_tasks(found["tasks"])
     if found["missing"]:
-        out.print("\n[bold]missing on this machine[/bold]")
+        out.print("\nmissing on this machine", style="bold")
     for check in found["missing"]:
         _say(f"  {check['name']}: {check['found']}" + (f"; {check['fix']}" if check["fix"] else ""))
 
@@ -216,7 +216,7 @@ def _show_process(process: dict[str, Any]) -> None:
 
 
 def _show_memory(memory: dict[str, Any]) -> None:
-    out.print("\n[bold]memory[/bold], estimated, GiB")
+    out.print("\nmemory, estimated, GiB", style="bold")
     _say(
         f"  model: {memory['model']}, {memory['parameters'] / 1e9:.2f} G parameters ({memory['shape_source']}); a "
         f"screenshot has {memory['screen_tokens']} tokens, a full prompt {memory['prompt_tokens']}, the longest with "
@@ -237,8 +237,9 @@ def _show_memory(memory: dict[str, Any]) -> None:
     for gpu in memory["gpus"]:
         holds = ", ".join(f"{name} {size}" for name, size in gpu["holds_gib"].items())
         _say(f"  {gpu['host']}, GPU {gpu['gpu']}: {holds}; {sum(gpu['holds_gib'].values()):.1f} of {memory['gpu_gib']}")
-    start, update = memory["host_gib_at_start"], memory["host_gib_in_update"]
-    _say(f"  this machine's memory: {start} at the start, {update} in the largest update")
+    _say(
+        f"  this machine's memory: {memory['host_gib_at_start']} at the start, {memory['host_gib_later']} later at most"
+    )
     disk = memory["disk_gib"]
     _say(
         f"  disk: {disk['total']} = learner {disk['learner']} + engines {disk['engines']} + run directory "
@@ -249,7 +250,7 @@ def _show_memory(memory: dict[str, Any]) -> None:
 
 
 def _show_tasks(tasks: dict[str, Any]) -> None:
-    out.print("\n[bold]tasks[/bold]")
+    out.print("\ntasks", style="bold")
     scorer = tasks["scorer"]
     if scorer is None and tasks["scorer_problem"]:
         scorer = f"desktop-env, taken to be complete because it could not be asked: {tasks['scorer_problem']}"

@@ -49,7 +49,7 @@ def cluster(
     source: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[RUN|CSV]",
+            metavar="RUN|CSV",
             help="Folder of a real run, or a CSV file of measured times; default: a cluster of your own.",
         ),
     ] = None,

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from dartsim.cli.console import drop_output, errors, set_debug
+from dartsim.cli.console import drop_output, errors, state
 from dartsim.cli.signals import INTERRUPTED
 from dartsim.core.registry import use_plugin, used_plugins
 
@@ -80,6 +80,10 @@ def _output_closed() -> bool:
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in polled.poll(0))
 
 
+def _set_debug(on: bool) -> None:
+    state.debug = on
+
+
 def _use(modules: list[str] | None) -> None:
     for module in modules or ():
         use_plugin(module)
@@ -106,7 +110,7 @@ Plugins = Annotated[
 Debug = Annotated[
     bool,
     typer.Option(
-        "--debug", is_eager=True, expose_value=False, callback=set_debug, help="Show the whole traceback of an error."
+        "--debug", is_eager=True, expose_value=False, callback=_set_debug, help="Show the whole traceback of an error."
     ),
 ]
 

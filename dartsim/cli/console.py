@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,12 +23,24 @@ from dartsim.observe.figures import FIGURES, figure_text
 WIDE = 10_000
 """Columns where output is not a terminal: nothing is wrapped, so that output can be searched."""
 
+LONG_WORD = re.compile(r"([^\s']{80})[^\s']{220,}")
+"""A word that nobody wants to read to its end."""
+
 OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of writing to standard output, other than a closed pipe."""
 
 
 class _Console(Console):
-    """A console that wraps lines for terminals only, and drops its output when the reader has gone."""
+    """A console that wraps lines for terminals only, and drops its output when the reader has gone.
+
+    Text is shown as it is, without markup or control characters: names and errors quote what comes from outside.
+    """
+
+    def __init__(self, *, stderr: bool = False, file: IO[str] | None = None) -> None:
+        super().__init__(stderr=stderr, file=file, markup=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
 
     @property
     def size(self) -> ConsoleDimensions:
@@ -50,19 +63,27 @@ out = _Console()
 errors = _Console(stderr=True)
 
 
-_debug = False
-"""Whether the present command shows whole tracebacks."""
+class CommandState:
+    """State of the present command.
+
+    Attributes:
+        debug: Whether errors are shown with their whole traceback.
+        working: Whether it does what it was asked for; before, whatever fails is a fault of the request.
+    """
+
+    debug = False
+    working = False
 
 
-def set_debug(on: bool) -> None:
-    """Choose whether errors are shown with their whole traceback."""
-    global _debug  # a command's
-    _debug = on
+state = CommandState()
 
 
-def debug() -> bool:
-    """Return whether errors are shown with their whole traceback."""
-    return _debug
+def print_error(kind: str, text: str, **options: Any) -> None:
+    """Print an error without secrets and control characters, its long words shortened."""
+    from dartsim.config.secrets import hidden
+
+    shown = LONG_WORD.sub(r"\1…", printable(hidden(text)))
+    errors.print(Text.assemble((f"{kind}:", "bold red"), " ", shown), **options)
 
 
 def drop_output(file: IO[str] | None = None) -> None:
@@ -89,7 +110,7 @@ def flush_output(code: int) -> int:
 
 def output_failed(error: OSError) -> int:
     """Report that standard output could not be written, and return the exit code."""
-    errors.print(f"[bold red]error:[/bold red] the output could not be written: {error.strerror}", highlight=False)
+    print_error("error", f"the output could not be written: {error.strerror}")
     return 1
 
 

@@ -42,7 +42,7 @@ def tasks(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TASK... | FOLDER]", help="Ids of our tasks, by default all; or a folder in OSWorld's layout."
+            metavar="TASK...|FOLDER", help="Ids of our tasks, by default all; or a folder in OSWorld's layout."
         ),
     ] = None,
     list_name: Annotated[str, typer.Option("--list", help="Name of the folder's list file.")] = "test_nogdrive",

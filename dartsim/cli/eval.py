@@ -434,7 +434,12 @@ def _chosen(train: Sequence[Any], held_out: Sequence[Any], split: Split | None) 
 @contextmanager
 def _bar() -> Iterator[tuple[Callable[[int, int, int], None], Callable[[str, int, int], None]]]:
     """Show a bar on terminals, and yield the functions that update it."""
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=errors, disable=not errors.is_terminal) as progress:
         bar = progress.add_task("attempts", total=None)
 

@@ -244,7 +244,7 @@ def _progress() -> Iterator[_SearchProgress]:
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),
         TimeElapsedColumn(),
-        TextColumn("[dim]{task.fields[live]}"),
+        TextColumn("{task.fields[live]}", style="dim", markup=False),
     )
     with Progress(*columns, console=errors, disable=not errors.is_terminal) as progress:
         yield _SearchProgress(progress)

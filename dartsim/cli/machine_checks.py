@@ -90,8 +90,8 @@ class Check:
     fix: str = ""
 
 
-def machine_checks(*, ray: str | None = None, engines: Sequence[str] = ()) -> list[Check]:
-    """Return all checks of this machine; ``ray`` and ``engines`` are addresses to ask as well."""
+def machine_checks() -> list[Check]:
+    """Return all checks of this machine."""
     return [
         check_python(sys.version_info[:2]),
         Check("dartsim", OK, f"{installed('dartsim')}, {form()}"),
@@ -103,8 +103,8 @@ def machine_checks(*, ray: str | None = None, engines: Sequence[str] = ()) -> li
         check_packages("real packages", REAL, install_command("real")),
         check_engine(),
         check_kvm(),
-        check_vllm(os.environ.get(VARIABLE), engines),
-        check_ray(ray or os.environ.get("RAY_ADDRESS")),
+        check_vllm(os.environ.get(VARIABLE)),
+        check_ray(os.environ.get("RAY_ADDRESS")),
         check_evaluator(),
     ]
 
@@ -291,7 +291,7 @@ def check_ray(address: str | None) -> Check:
         state = OPTIONAL if address is None else MISSING
         return Check("ray", state, "not installed; without it everything runs on this machine", install_command("ray"))
     if address is None:
-        return Check("ray", OK, f"ray {version}; no cluster was asked for (--ray, RAY_ADDRESS)")
+        return Check("ray", OK, f"ray {version}; RAY_ADDRESS names no cluster")
     if problem := _cluster_problem(address):
         return Check("ray", MISSING, f"ray {version}; {problem}", "ray start --head")
     where = "each run starts its own" if address == "local" else f"a cluster listens at {address}"

@@ -215,11 +215,11 @@ def _gpus(needed: Estimate, listed: str | None) -> Iterator[Check]:
 
 def _sizes(config: Config, needed: Estimate) -> Iterator[Check]:
     memory = psutil.virtual_memory().total
-    most = max(needed.host.start, needed.host.update)
+    most = max(needed.host.start, needed.host.later)
     if most > memory:
         when = "at the start, when every process loads it"
-        if most == needed.host.update:
-            when = "in the largest update, with its screenshots"
+        if most == needed.host.later:
+            when = "later, with the screenshots of attempts"
         found = f"{memory / GIB:.0f} GiB here; {most / GIB:.0f} {when}"
         fix = "more memory, fewer ranks, or policy.dtype = bfloat16 with trainer.lora.rank"
         yield Check("memory", MISSING, found, fix)

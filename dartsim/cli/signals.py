@@ -10,7 +10,7 @@ from types import FrameType
 
 import typer
 
-from dartsim.cli.console import errors
+from dartsim.cli.console import errors, state
 
 INTERRUPTED, TERMINATED = 130, 143
 
@@ -81,11 +81,12 @@ def undisturbed() -> Iterator[None]:
 
 @contextmanager
 def report_interrupt(message: str | Callable[[], str]) -> Iterator[None]:
-    """On Ctrl-C, print what is left of the work, and exit.
+    """Begin the work of a command; on Ctrl-C, print what is left of it, and exit.
 
     Raises:
         typer.Exit: With the exit code of an interrupted command.
     """
+    state.working = True
     try:
         yield
     except KeyboardInterrupt:

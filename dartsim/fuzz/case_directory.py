@@ -1,10 +1,10 @@
-"""The directory of a replayed case: configuration, events, idle causes, and a trace of the last minute.
+"""The directory of a replayed case: configuration, events, idle causes, and a trace.
 
     case.json       the token and its case, the rule, the event hash
     config.toml     the resolved configuration
     events.jsonl    the calls and events at the ports, one per line
-    idle.json       why desktops, workers and trainer were idle in the last minute
-    trace.json.gz   the last minute, for ui.perfetto.dev
+    idle.json       why desktops, workers and trainer were idle
+    trace.json.gz   for ui.perfetto.dev
 
 The same token writes the same bytes.
 """
@@ -24,9 +24,6 @@ from dartsim.observe.perfetto import perfetto
 from dartsim.observe.recorder import Recorder
 from dartsim.observe.rundir import write_bytes, write_text
 from dartsim.observe.timeline import recorded_window
-
-LAST_SECONDS = 60.0
-"""Length of the trace, before the failure or the end."""
 
 
 def write_case_directory(path: Path, result: CaseResult) -> Path:
@@ -60,19 +57,9 @@ def _write_trace(path: Path, recorder: Recorder, facts: dict[str, Any]) -> None:
     window = recorded_window(recorder)
     if window is None:
         return
-    start = max(window.start, window.end - LAST_SECONDS)
-    write_text(path / "idle.json", _compact(attribute(window.clipped(start), num_bins=12)) + "\n")
+    write_text(path / "idle.json", _compact(attribute(window, num_bins=12)) + "\n")
     shown = perfetto(recorder, meta={name: facts[name] for name in ("token", "rule", "text", "event_hash")})
-    shown["traceEvents"] = list(filter(None, (_clipped(event, start * 1e6) for event in shown["traceEvents"])))
     write_bytes(path / "trace.json.gz", gzip.compress(_compact(shown).encode(), mtime=0))
-
-
-def _clipped(event: dict[str, Any], start: float) -> dict[str, Any] | None:
-    """Return the part of a trace event after ``start``, microseconds; None if there is none."""
-    if "ts" not in event or event["ts"] >= start:
-        return event
-    left = event["ts"] + event.get("dur", 0) - round(start)
-    return {**event, "ts": round(start), "dur": left} if left > 0 else None
 
 
 def _compact(value: Any) -> str:

@@ -136,14 +136,17 @@ STORED_SHARE = 0.1
 MAX_STORED = 4
 """Largest number of these faults."""
 
-SPARE_SHARE = 0.25
-"""Share of the cases in which idle slots add attempts to groups in which all failed."""
+SHARES: Mapping[int, tuple[float, Mapping[str, Sequence[Choice]], int, bool]] = {
+    2: (0.25, SPARE, 1, True),
+    3: (0.25, RULES, 0, True),
+    4: (0.2, REVERT, 1, False),
+    5: (0.1, EVALUATION, 1, False),
+}
+"""By stream of a case's seed: share of the cases, dimensions, index of their first value, whether schedulers are drawn.
 
-RULES_SHARE = 0.25
-"""Share of the drawn schedulers with rules of other systems."""
-
-REVERT_SHARE = 0.2
-"""Share of the cases whose desktops return to saved states."""
+Idle slots add attempts to groups in which all failed; rules of other systems; desktops that return to saved states;
+held-out tasks.
+"""
 
 ENGINES_SHARE = 0.25
 """Share of the hostile cases whose engines fail more than others."""
@@ -156,9 +159,6 @@ ENGINES: Mapping[str, Choice] = {"request_tries": 1, "lockstep": True, "envs": 3
 
 LEARNS: Mapping[str, Choice] = {"pool": True, "attempts_rule": "by_success", "turn_limit": "by_success"}
 """What half of the cases with crashes have: rules that must not forget what they have learned."""
-
-EVALUATION_SHARE = 0.1
-"""Share of the cases with held-out tasks."""
 
 RATES_SHARE = 0.15
 """Share of the cases with faults at the rates of a profile, instead of single faults at set times."""
@@ -233,7 +233,7 @@ def draw_case(
         case = Case(preset, seed, choices, profile=faults, cluster=cluster)
     else:
         case = Case(preset, seed, choices, _draw_faults(rng, horizon, faults), cluster=cluster)
-    case = _draw_evaluation(_draw_revert(_draw_rules(_draw_spare(case))))
+    case = _draw_shares(case)
     return _draw_stored(_draw_engines(case, horizon), horizon) if faults == "hostile" else case
 
 
@@ -278,38 +278,21 @@ def in_order(faults: Iterable[FaultWindow]) -> tuple[FaultWindow, ...]:
     return tuple(sorted(faults, key=lambda fault: (fault.at_seconds, fault.kind)))
 
 
-def _draw_spare(case: Case) -> Case:
-    """Give a share of the drawn schedulers a tight admission rule, drawn from the case's own seed."""
-    rng = np.random.Generator(np.random.PCG64([case.seed, 2]))
-    if case.preset != DRAWN or rng.random() >= SPARE_SHARE:
-        return case
-    spare = {name: values[1 + int(rng.integers(len(values) - 1))] for name, values in SPARE.items()}
-    return replace(case, choices={**case.choices, **spare})
+def _draw_shares(case: Case) -> Case:
+    """Draw the dimensions of ``SHARES`` for some of the cases, each from a stream of the case's own seed.
 
-
-def _draw_rules(case: Case) -> Case:
-    """Give a share of the drawn schedulers rules of other systems, drawn from the case's own seed."""
-    rng = np.random.Generator(np.random.PCG64([case.seed, 3]))
-    if case.preset != DRAWN or rng.random() >= RULES_SHARE:
-        return case
-    rules = {name: values[int(rng.integers(len(values)))] for name, values in RULES.items()}
-    return replace(case, choices={**case.choices, **{n: value for n, value in rules.items() if value != RULES[n][0]}})
-
-
-def _draw_revert(case: Case) -> Case:
-    """Let the desktops of a share of the cases return to saved states, drawn from the case's own seed."""
-    rng = np.random.Generator(np.random.PCG64([case.seed, 4]))
-    if rng.random() >= REVERT_SHARE:
-        return case
-    return replace(case, choices={**case.choices, "revert": REVERT["revert"][1 + int(rng.integers(2))]})
-
-
-def _draw_evaluation(case: Case) -> Case:
-    """Let a share of the cases evaluate held-out tasks, drawn from the case's own seed."""
-    rng = np.random.Generator(np.random.PCG64([case.seed, 5]))
-    if rng.random() >= EVALUATION_SHARE:
-        return case
-    return replace(case, choices={**case.choices, "held_out": EVALUATION["held_out"][1 + int(rng.integers(2))]})
+    So another one shifts no other draw.
+    """
+    choices = dict(case.choices)
+    for stream, (share, dimensions, first, drawn_only) in SHARES.items():
+        rng = np.random.Generator(np.random.PCG64([case.seed, stream]))
+        if (drawn_only and case.preset != DRAWN) or rng.random() >= share:
+            continue
+        for name, values in dimensions.items():
+            value = values[first + int(rng.integers(len(values) - first))]
+            if value != values[0]:
+                choices[name] = value
+    return replace(case, choices=choices)
 
 
 def _draw_engines(case: Case, horizon: int) -> Case:
@@ -421,7 +404,6 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
                 "request_seconds": 300.0,
                 "step_seconds": 90.0,
                 "evaluate_seconds": 120.0,
-                "close_seconds": 60.0,
                 "lease_seconds": 1200.0,
                 "load_seconds": 120.0,
             },

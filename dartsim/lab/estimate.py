@@ -90,7 +90,7 @@ class Estimate:
                 for gpu in self.gpus
             ],
             "host_gib_at_start": _gib(host.start),
-            "host_gib_in_update": _gib(host.update),
+            "host_gib_later": _gib(host.later),
             "disk_gib": {
                 "learner": _gib(host.learner),
                 "engines": _gib(host.engines),

@@ -218,7 +218,8 @@ class HostNeeds:
 
     Attributes:
         start: Memory while every rank loads the model.
-        update: Memory while the turns of the largest batch are written for the ranks and new weights are gathered.
+        later: Most memory after that: while the turns of the largest batch are written for the ranks and new weights
+            are gathered, or where there are no ranks, with the screenshots of live attempts alone.
         learner: Disk space in ``trainer.fsdp.folder``: the first model, published weights, checkpoints of the ranks,
             the turns of an update.
         engines: Disk space beside it: the model that engines start with, versions written for them, and one that a
@@ -228,7 +229,7 @@ class HostNeeds:
     """
 
     start: int
-    update: int
+    later: int
     learner: int
     engines: int
     run: int
@@ -262,15 +263,15 @@ def host_needs(
     held, served = BYTES[config.policy.dtype], BYTES[weights_dtype(config) or config.policy.dtype]
     batch = config.curation.batch.max_groups * config.curation.attempts.group_size * config.rollout.max_turns
     here = _desktops_here_bytes(config)
-    start = update = 2 * shape.parameters * held + here  # the model, and the policy that evaluates
-    update += _turns_bytes(config, batch, screen, prompt_tokens) + CUTTING_BYTES
+    start = later = 2 * shape.parameters * held + here  # the model, and the policy that evaluates
+    later += _turns_bytes(config, batch if learner else 0, screen, prompt_tokens)
     if learner is not None:
         gathered = held if lora is None else MASTER_BYTES
         start += config.trainer.fsdp.ranks_per_node * learner.host
-        update += trained * (gathered + (served if served != gathered else 0))
+        later += CUTTING_BYTES + trained * (gathered + (served if served != gathered else 0))
         if config.trainer.optimizer.minibatches * config.trainer.optimizer.epochs > 1:
             # A failed step is taken back, from a copy of weights and moments.
-            update += 3 * trained * MASTER_BYTES // config.trainer.fsdp.nodes
+            later += 3 * trained * MASTER_BYTES // config.trainer.fsdp.nodes
     state = 3 * trained * MASTER_BYTES  # weights and both moments
     ranks = engines = 0
     if config.backend.learner == "fsdp":
@@ -282,7 +283,7 @@ def host_needs(
         engines = (2 * shape.parameters + spooled * (trained if serves_adapters(config) else shape.parameters)) * served
     checkpoints = 0 if config.storage.checkpoint_every_updates is None else KEEP_CHECKPOINTS + 1
     run = shape.parameters * served + (checkpoints + 1) * state
-    return HostNeeds(start=start, update=update, learner=ranks, engines=engines, run=run)
+    return HostNeeds(start=start, later=later, learner=ranks, engines=engines, run=run)
 
 
 def _turns_bytes(config: Config, batch: int, screen: tuple[int, int], prompt_tokens: int) -> int:

@@ -39,12 +39,12 @@ class PrintedProgress(Progress):
 
     def __init__(self, *amount: ProgressColumn, console: Console, **options: Any) -> None:
         super().__init__(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             *amount,
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            TextColumn("[dim]{task.fields[live]}"),
+            TextColumn("{task.fields[live]}", style="dim", markup=False),
             console=console,
             disable=not console.is_terminal,
             speed_estimate_period=SPEED_SECONDS,

@@ -135,7 +135,7 @@ class DesktopState(ComponentState):
         "closing",
         "#6e4b8b",
         "is torn down",
-        ("its desktop to be gone", "the provider, or rollout.limits.close_seconds"),
+        ("its desktop to be gone", "the provider, or two minutes"),
     )
     WAIT_ADMISSION = (
         8,

@@ -142,7 +142,8 @@ def read_successes(folder: Path, prepared: PreparedRun, vlm: Vlm) -> PoolFile:
     Raises:
         ConfigError: If the folder cannot be used, or holds none of these tasks.
     """
-    file = read_pool(folder, prepared.tasks, writes=token_meaning(vlm, prepared.config.policy.screen))
+    meaning = token_meaning(vlm, prepared.config.policy.screen)
+    file = read_pool(folder, prepared.tasks, writes=meaning, vocabulary=vlm.vocabulary.size)
     if not file.successes:
         example = f", such as {file.unknown[0]!r}; this run's first is {prepared.tasks[0].id!r}" if file.unknown else ""
         raise ConfigError(

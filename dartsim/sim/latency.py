@@ -36,6 +36,10 @@ def _check(name: str, value: float, *, zero: bool = False) -> None:
         raise ConfigError(f"latency: {name} must be {'>= 0' if zero else '> 0'} and finite, found {value}")
 
 
+MAX_SIGMA = 25.0
+"""Largest sigma of a lognormal whose standard deviation is a float."""
+
+
 class Latency(ABC):
     """A distribution of non-negative seconds."""
 
@@ -104,6 +108,8 @@ class Lognormal(Latency):
         """Return the lognormal whose logarithm has mean ``ln(median_seconds)`` and sd ``sigma``."""
         _check("median_seconds", median_seconds)
         _check("sigma", sigma, zero=True)
+        if sigma > MAX_SIGMA:
+            raise ConfigError(f"latency: sigma must be at most {MAX_SIGMA:g}, found {sigma}")
         mean = median_seconds * math.exp(sigma**2 / 2)
         return cls(mean, mean * math.sqrt(math.expm1(sigma**2)))
 

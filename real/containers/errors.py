@@ -178,7 +178,7 @@ def missing(engine: str, error: Any) -> tuple[str, str]:
     elif engine.startswith("ssh://"):
         advice = f"`docker -H {engine} version` must work without a password"
     else:
-        advice = "start one (`sudo systemctl start docker`) or set DOCKER_HOST; `dartsim check` shows what is found"
+        advice = "start one (`sudo systemctl start docker`) or set DOCKER_HOST"
     return f"no Docker engine answers at {engine} ({text})", advice
 
 

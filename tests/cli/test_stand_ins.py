@@ -33,6 +33,8 @@ def test_a_part_is_short_exactly_if_it_delivered_less_than_is_needed(needed: flo
 
 
 @pytest.mark.slow
+@pytest.mark.docker
+@pytest.mark.usefixtures("docker_engine")
 def test_driver_and_updates_are_measured_over_stand_ins(dartsim, tmp_path: Path) -> None:
     pytest.importorskip("aiohttp")
     pytest.importorskip("httpx")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,19 @@ def test_a_finished_run_has_its_figures_and_a_cause_for_every_idle_second(dartsi
     assert "the task is being set up on it" in text
     assert "Prefix hits" in (tmp_path / "page.html").read_text("utf-8")
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before, "it only reads"
+
+
+def test_somebody_s_changed_figures_are_shown_or_refused_in_a_sentence(dartsim, capsys):
+    assert dartsim("run", *SMALL, "--set", "curation.batch.min_groups=1", "--out", "run") == 0
+    file = Path("run/summary.json")
+    whole = json.loads(file.read_text())
+    for number, key in enumerate(whole):
+        file.write_text(json.dumps(whole | {key: [None, "x", -1, [], {}, [[{}]], {"a": {}}][number % 7]}))
+        code = dartsim("show", "run", *(("--html", "page.html") if number % 7 == 0 else ()))
+        captured = capsys.readouterr()
+        assert code in (0, 2), key
+        assert "Traceback" not in captured.err, key
+        assert code == 0 or captured.err.startswith("error: run"), captured.err
 
 
 def test_a_run_without_segments_is_shown_without_causes(dartsim, capsys):

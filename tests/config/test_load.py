@@ -220,8 +220,18 @@ def test_an_unknown_key_is_refused_with_the_nearest_valid_one(override, nearest)
         assert message.endswith(f"did you mean {nearest!r}?")
 
 
-def test_every_unknown_key_is_named():
+def test_unknown_keys_are_named_ten_at_most():
     assert refused("run.x=1", "rollout.y=2").count("unknown key") == 2
+    message = refused(*(f"run.x{number}=1" for number in range(3_000)))
+    assert message.count("unknown key") == 10
+    assert message.endswith("and 2,990 more")
+
+
+@pytest.mark.parametrize(
+    "key", ["curation.attempts.group_size", "rollout.max_turns", "rollout.num_envs", "tasks.count"]
+)
+def test_sizes_that_no_machine_holds_are_refused(key):
+    assert f"{key} = 1000000000: wanted less than or equal to" in refused(f"{key}=1000000000")
 
 
 def test_a_preset_that_does_not_exist_is_refused_with_the_nearest():

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-import experiments.learning as shared
+import experiments.learning_suites as shared
 from dartsim.lab.sweep import InProcess
 from experiments.ablation import config
-from experiments.learning import SUITES, LearningRun, code_version, draw_curves, learning_sweep, paired, percent
+from experiments.learning import draw_curves, learning_sweep, paired, percent
+from experiments.learning_suites import SUITES, LearningRun, code_version
 from experiments.long_job import ARMS, bounds, curve_points, difference_table
 from experiments.long_job import config as job_config
 from experiments.study import Options, interval

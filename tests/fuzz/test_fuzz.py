@@ -417,7 +417,5 @@ def test_the_folder_of_a_failure_is_the_same_to_the_byte(tmp_path):
     assert (from_token(facts["token"]), facts["rule"]) == (case, "I8")
     last = json.loads(files[0]["events.jsonl"].splitlines()[-1])
     events = json.loads(gzip.decompress(files[0]["trace.json.gz"]))["traceEvents"]
-    spans = [event for event in events if event["ph"] == "X"]
-    assert spans
-    assert min(event["ts"] for event in spans) >= (facts["virtual_seconds"] - 61.0) * 1e6
+    assert any(event["ph"] == "X" for event in events)
     assert last["time"] <= facts["virtual_seconds"]

@@ -299,7 +299,7 @@ def test_host_memory_counts_the_turns_of_an_update():
     def host(*changes: str) -> int:
         found = estimate(load(preset_name="osworld-8gpu", overrides=changes))
         assert found is not None
-        return found.host.update
+        return found.host.later
 
     turns = 8 * 8 * 30
     screenshot, prompt = 1920 * 1080 * 3 / 5, 2 * 32 * 16_971  # a PNG file; tokens and positions
@@ -334,7 +334,7 @@ def test_host_memory_counts_the_desktops_of_the_driver_s_own_engine():
     def both(*changes: str) -> tuple[int, int]:
         found = estimate(load(preset_name="osworld-dartsim-16gpu", overrides=changes))
         assert found is not None
-        return found.host.start, found.host.update
+        return found.host.start, found.host.later
 
     (start, update), (elsewhere, _) = both(), both("desktop.hosts.vm-1.url=ssh://osworld@vm-1")
     assert start - elsewhere == round(40 * 4.2 * GIB)

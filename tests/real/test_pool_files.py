@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -173,6 +176,46 @@ def test_a_damaged_pool_is_refused(tmp_path, harm, message):
     harm(pool)
     with pytest.raises(ConfigError, match=message):
         read_pool(pool, TASKS)
+
+
+def damage_row(pool: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change a row, and the pool's hash of its rows."""
+    rows = [json.loads(line) for line in (pool / "rows.jsonl").read_text().splitlines()]
+    change(rows[1])
+    (pool / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    hashes = {name: sha256((pool / name).read_bytes()).hexdigest() for name in ("rows.jsonl", "tensors.safetensors")}
+    damage_about(pool, sha256=hashes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda row: row.update(reward=5.0),
+        lambda row: row.update(reward=float("nan")),
+        lambda row: row.update(reward="x"),
+        lambda row: row.update(reward=True),
+        lambda row: row.update(ending="nowhere"),
+        lambda row: row.pop("turns"),
+        lambda row: row.update(turns=7),
+        lambda row: row["turns"][0].update(tokens=[0, 10_000]),
+        lambda row: row["turns"][0].update(tokens=[-1, 1]),
+        lambda row: row["turns"][0].update(tokens="x"),
+    ],
+    ids=["above 1", "nan", "text", "bool", "ending", "no turns", "turns", "tokens", "negative", "no tokens"],
+)
+def test_a_wrong_row_is_refused_by_its_number(tmp_path, change):
+    pool = write(tmp_path, success(TASKS[0], [1]), success(TASKS[1], [2]))
+    damage_row(pool, change)
+    with pytest.raises(ConfigError, match=r"rows\.jsonl, row 2, is no success"):
+        read_pool(pool, TASKS)
+
+
+def test_a_token_that_the_model_does_not_have_is_refused(tmp_path):
+    pool = write(tmp_path, success(TASKS[0], [1]))
+    largest = max(int(token) for turn in read_pool(pool, TASKS).successes[0].turns for token in turn.reply.tokens)
+    assert read_pool(pool, TASKS, vocabulary=largest + 1).successes
+    with pytest.raises(ConfigError, match=r"row 1, .*not in a vocabulary of"):
+        read_pool(pool, TASKS, vocabulary=largest)
 
 
 def test_another_picture_in_its_place_is_refused(tmp_path):

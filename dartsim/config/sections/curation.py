@@ -20,7 +20,7 @@ SELECTION = Choice("selection", "all")
 class AttemptsConfig(ComponentSection):
     """What every rule for the attempts of a task has."""
 
-    group_size: Positive = Field(8, description="Attempts at a task, which form a group (DART: 8).")
+    group_size: int = Field(8, ge=1, le=10_000, description="Attempts at a task, which form a group (DART: 8).")
     max_replacements: int = Field(2, ge=0, description="How many masked attempts of a group are repeated.")
 
     @property
@@ -41,8 +41,10 @@ class GroupsConfig(Section):
 class BatchConfig(ComponentSection):
     """What every batch rule has."""
 
-    min_groups: Positive = Field(6, description="An update waits for this many groups (DART released: 6).")
-    max_groups: Positive = Field(8, description="An update trains on at most this many groups (DART released: 8).")
+    min_groups: int = Field(6, ge=1, le=10_000, description="An update waits for this many groups (DART released: 6).")
+    max_groups: int = Field(
+        8, ge=1, le=10_000, description="An update trains on at most this many groups (DART released: 8)."
+    )
     wait_age: Positive | None = Field(
         None, description="Wait for running groups that began this many versions ago (verl's dropless buffer)."
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from dartsim.core.section import Section
 
@@ -20,3 +21,10 @@ class EndpointConfig(Section):
     options: dict[str, Any] = Field(
         default_factory=dict, description="More fields of each request, such as top_p = 0.9."
     )
+
+    @field_validator("url")
+    @classmethod
+    def _check_port(cls, url: str | None) -> str | None:
+        if url is not None:
+            _ = urlsplit(url).port  # raises for what is no number
+        return url

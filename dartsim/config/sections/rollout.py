@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -37,20 +37,22 @@ class SyncConfig(Section):
 class LimitsConfig(Section):
     """Longest time of each kind of call."""
 
+    close_seconds: ClassVar[float] = 120.0
+    """One tear-down."""
+
     start_seconds: Deadline = Field(600.0, description="One start of a desktop.")
     setup_seconds: Deadline = Field(600.0, description="Setting a task up.")
     request_seconds: Deadline = Field(1800.0, description="One reply, waiting for a stopped pool included.")
     step_seconds: Deadline = Field(180.0, description="One action.")
     evaluate_seconds: Deadline = Field(600.0, description="One score.")
     load_seconds: Deadline = Field(1200.0, description="One weight load of a worker (DART: 100-300 s).")
-    close_seconds: Deadline = Field(120.0, description="One tear-down.")
     lease_seconds: Deadline = Field(14400.0, description="A whole attempt on its desktop.")
 
 
 class RolloutConfig(Section):
     """Desktops, and how attempts are played."""
 
-    num_envs: Positive = Field(38, description="Desktop slots (DART headline run).")
+    num_envs: int = Field(38, ge=1, le=100_000, description="Desktop slots (DART headline run).")
     warm_envs: int = Field(
         0,
         ge=0,
@@ -58,12 +60,12 @@ class RolloutConfig(Section):
         'hosts lack the memory. With desktop.revert = "fork" they are set up for the next tasks, too.',
     )
     host_reserve_gib: float = Field(0.0, ge=0.0, description="Memory of each host that spare desktops leave free, GiB.")
-    num_workers: Positive = Field(4, description="Inference workers, one GPU each (DART headline run).")
+    num_workers: int = Field(4, ge=1, le=10_000, description="Inference workers, one GPU each (DART headline run).")
     unit: Literal["rollout", "task", "batch"] = Field(
         "rollout", description="What has to end before its slots get new work."
     )
     lockstep: bool = Field(False, description="Whether all live attempts take their turns together.")
-    max_turns: Positive = Field(30, description="Most turns of an attempt (DART headline run).")
+    max_turns: int = Field(30, ge=1, le=10_000, description="Most turns of an attempt (DART headline run).")
     fail_at_limit: bool = Field(
         False,
         description="Whether an attempt that used up its turns declares its task infeasible, which solves OSWorld's "

@@ -15,7 +15,7 @@ class RunConfig(Section):
         pattern="^[^/]+$",
         description="What tables and folders call the run; none: its file's name without .toml, or its preset's.",
     )
-    hours: float = Field(24.0, gt=0.0, description="Hours of the run's time, simulated or real.")
+    hours: float = Field(24.0, gt=0.0, le=1e6, description="Hours of the run's time, simulated or real.")
     seed: int = Field(0, ge=0, description="Seed of everything that is drawn.")
     updates: Positive | None = Field(None, description="Finished updates that end the run before its hours.")
     target_success: Share | None = Field(
@@ -27,7 +27,7 @@ class RunConfig(Section):
         lt=1.0,
         description="End a simulation before its hours once its headline figures are steady, within ± this share.",
     )
-    warmup_share: Share = Field(0.2, description="Share of the run at its start that figures leave out.")
+    warmup_share: Share = Field(0.2, lt=1.0, description="Share of the run at its start that figures leave out.")
     fail_on_alarm: bool = Field(False, description="Whether an alarm ends the run, with the alarm's exit code.")
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from dartsim.core.section import Positive, Section
+from dartsim.core.section import Section
 
 
 class TasksConfig(Section):
@@ -17,7 +17,9 @@ class TasksConfig(Section):
         description="Origin of tasks: generated (no content), osworld (OSWorld's files), mock, desktop (our image), "
         "or gym (of a gymnasium environment).",
     )
-    count: Positive = Field(181, description="Number of generated, mock or numbered gym tasks (DART run history: 181).")
+    count: int = Field(
+        181, ge=1, le=1_000_000, description="Number of generated, mock or numbered gym tasks (DART run history: 181)."
+    )
     mock: str = Field("click_button", description="mock: a family of tasks, or a suite (locks, long).")
     desktop: str = Field(
         "panel",
