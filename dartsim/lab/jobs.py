@@ -16,7 +16,7 @@ from typing_extensions import override
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError, DartsimError, no_such
 from dartsim.core.plugin_errors import plugin_errors
-from dartsim.lab.comparison import comparable, compared, over_seeds
+from dartsim.lab.comparison import FIGURES, compared, over_seeds
 from dartsim.lab.sweep import Report
 from dartsim.lab.verdict import run_figures
 from dartsim.lab.virtual import changed
@@ -78,13 +78,13 @@ class StudyObjective:
 
 
 def read_objective(text: str) -> StudyObjective:
-    """Parse an objective: a figure's name, optionally followed by ``:max`` (of plug-ins' the default) or ``:min``.
+    """Parse an objective: a figure's name, optionally followed by ``:max`` or ``:min``.
 
     Raises:
         ConfigError: If there is no such figure; names the nearest one.
     """
     name, _, direction = text.partition(":")
-    known = (*comparable(), "steady_turns_per_minute", *COSTS)
+    known = (*FIGURES, "steady_turns_per_minute", *COSTS)
     if name not in known:
         raise no_such("figure", name, known)
     if direction not in ("", "max", "min"):
