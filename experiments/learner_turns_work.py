@@ -147,7 +147,7 @@ def operations(case: TurnsCase, variant: str) -> float:
     examples = read_turns(case.batch(vlm), vlm, config.objective.advantage).examples
     limit = config.optimizer.max_tokens
     lengths, pictures, patches = [], 0, 0
-    for rows in split(rows_of(vlm, examples, max_tokens=limit, pack=config.optimizer.pack), max_tokens=limit):
+    for rows in split(rows_of(examples, pack=config.optimizer.pack), max_tokens=limit):
         lengths += [row.length for row in rows]
         for _, seen in pack(vlm, rows, examples).inputs.pictures:
             pictures, patches = pictures + len(seen), seen.shape[1]

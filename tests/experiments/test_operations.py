@@ -74,7 +74,7 @@ def test_torch_counts_the_same_operations(family, tmp_path):
     screen = np.random.default_rng(0).integers(0, 256, (112, 112, 3), dtype=np.uint8)
     prompt = vlm.prompts.build(Observation(screen, "press the red button"), [])
     examples = [Example(prompt, np.zeros(1, np.int64))]
-    packed = pack(vlm, rows_of(vlm, examples), examples)
+    packed = pack(vlm, rows_of(examples), examples)
     # The mathematical kernel consists of products that the counter knows.
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         score(vlm, packed)
