@@ -33,6 +33,7 @@ from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.lab.compared_runs import ComparedRun, EndedRun, make_runs, named, new_run
 from dartsim.lab.gate import cell_text
+from dartsim.lab.verdict import too_few_attempts
 from dartsim.observe.alarm import KINDS
 from dartsim.observe.bias import BAND, JUDGED, pooled
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir
@@ -263,6 +264,8 @@ def plan(
         first = load_config(str(scheduler), on=on, profile=profile, overrides=[*overrides, "run.seed=0"])
         prepare(first)
         _refuse_without_engine(first)
+        if few := too_few_attempts(first):
+            errors.print(f"{name}: {few}", soft_wrap=True, highlight=False, markup=False)
         for seed in range(seeds):
             config = first.model_copy(update={"run": first.run.model_copy(update={"seed": seed})})
             places = [word for name, at in (("--on", on), ("--profile", profile)) if at for word in (name, at)]

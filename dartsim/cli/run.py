@@ -103,7 +103,7 @@ def run(
         dartsim run --preset coupled --json - | jq .env_utilization
     """
     from dartsim.cli.options import load_config
-    from dartsim.lab.verdict import run_figures
+    from dartsim.lab.verdict import run_figures, too_few_attempts
     from dartsim.observe import Listener
     from dartsim.run.execute import execute
     from dartsim.run.resume import is_run
@@ -140,6 +140,8 @@ def run(
         refuse_missing_packages(resolved)  # before torch is imported
         estimate(resolved)  # refuses what cannot fit on its GPUs
     path = out_folder or new_folder(f"{resolved.name}-seed{resolved.run.seed}")
+    if few := too_few_attempts(resolved):
+        errors.print(few, soft_wrap=True, highlight=False, markup=False)
     where = f"run: {path} (while it runs: dartsim show {path})"
     announced = Listener(run_started=lambda _: errors.print(where, soft_wrap=True, highlight=False, markup=False))
     execute_with_progress(

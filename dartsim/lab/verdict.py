@@ -91,6 +91,21 @@ def _of_supply(desktops: Mapping[str, float], engines: Mapping[str, float]) -> s
     )
 
 
+def too_few_attempts(config: Config) -> str | None:
+    """Return why a scheduler cannot feed all desktops: it admits fewer attempts at a time; None if it can."""
+    curation, desktops = config.curation, config.rollout.num_envs
+    batch, rule = curation.batch.max_groups * curation.attempts.group_size, curation.admission
+    ahead = [count * batch for count in (rule.ahead_batches, rule.open_batches) if count is not None]
+    most = min([*ahead, *([] if curation.max_ahead is None else [curation.max_ahead])], default=desktops)
+    if most >= desktops:
+        return None
+    return (
+        f"your batches cannot feed {desktops:,} desktops: the scheduler admits {most:,.0f} attempts at a time. Raise "
+        f"curation.batch.max_groups ({curation.batch.max_groups}) too, or what it admits (curation.admission, "
+        "curation.max_ahead)."
+    )
+
+
 def one_batch_at_a_time(config: Config) -> bool:
     """Return whether each batch starts after the previous one is published, so that nothing overlaps."""
     curation = config.curation

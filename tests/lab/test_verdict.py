@@ -8,7 +8,7 @@ from dartsim.api import Result, load, simulate
 from dartsim.core.errors import NothingTrained
 from dartsim.core.registry import register
 from dartsim.curation.rules.admission import AdmissionRule
-from dartsim.lab.verdict import verdict
+from dartsim.lab.verdict import too_few_attempts, verdict
 from dartsim.observe.states import DesktopState
 from dartsim.run.policies import Policy
 
@@ -128,3 +128,18 @@ def test_shares_of_a_real_run_say_that_its_desktops_start_too_slowly():
         "Limited by the desktops: they start too slowly (70% of their time), and engines are idle 100%"
     )
     assert "rollout.warm_envs" in said
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "most"), [("areal-eta4", 64), ("coupled", 64), ("verl-buffer-wait", 128), ("dart-measured", None)]
+)
+def test_a_scheduler_that_cannot_feed_its_desktops_is_named_before_the_run(scheduler, most):
+    assert too_few_attempts(load(scheduler)) is None
+    many = {"rollout.num_envs": 1000, "cluster.hosts.count": 120}
+    few = too_few_attempts(load(scheduler, overrides=many))
+    assert (few is None) == (most is None)
+    assert few is None or few.startswith(
+        f"your batches cannot feed 1,000 desktops: the scheduler admits {most} attempts"
+    )
+    fed = load(scheduler, overrides={**many, "curation.batch.max_groups": 200, "curation.max_ahead": None})
+    assert scheduler == "areal-eta4" or too_few_attempts(fed) is None
