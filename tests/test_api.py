@@ -18,9 +18,6 @@ from pydantic import Field
 import dartsim
 from dartsim.cli.options import load_config
 from dartsim.core.errors import ConfigError
-from dartsim.lab.analytic_model import checks, predict
-from dartsim.lab.bounds import bounds
-from dartsim.run.prepare import prepare
 
 SHORT = {"run.hours": 0.5}
 
@@ -170,17 +167,6 @@ def test_chance_fails_no_condition():
     large = {"mine": [{"env_utilization": x} for x in (12_000.0, 13_000.0)], "base": [{"env_utilization": 1.0}] * 2}
     said = str(dartsim.Comparison(("mine", "base"), (0, 1), large, {}).result("env_utilization < base"))
     assert "difference +12500 ± 6400 at 95 %" in said
-
-
-def test_the_laws_do_not_judge_a_router_that_they_do_not_know():
-    config = dartsim.load("dart", on="laptop", router=TwoChoices, overrides=SHORT)
-    prepared, result = prepare(config), dartsim.simulate(config)
-    assert predict(prepared).unknown == ("rollout.routing.rule = two_choices",)
-    assert predict(prepare(dartsim.load("dart", on="laptop"))).unknown == ()
-    assert "unknown" in result.verdict or "admission" in result.verdict
-    figures = {**result.summary, **bounds(prepared, result.summary, result.recorder.snapshots)}
-    (stale,) = (row for row in checks(prepared, figures) if "staleness" in row.figure)
-    assert (stale.law, stale.alarm) == ("unknown: rollout.routing.rule = two_choices", "")
 
 
 @pytest.mark.parametrize("name", ["least_in_flight", "round_robin", "group_round_robin", "session_affine"])
