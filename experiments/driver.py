@@ -1,6 +1,6 @@
 """What a run's driver costs at full size: turns a minute that it can feed, its CPU, memory, disk.
 
-    python -m experiments.driver            38 and 180 desktops, 4 minutes each
+    python -m experiments.driver            38 and 180 desktops, 4 minutes each; needs Docker
     python -m experiments.driver --quick    the same keys in two minutes
 
 The driver is the real one: control plane, clients of OSWorld's server, prompts of UI-TARS-1.5 with five screenshots,
@@ -17,14 +17,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 import os
-import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +34,7 @@ from dartsim.config import Config, load
 from dartsim.core.errors import ConfigError
 from dartsim.lab.virtual import changed
 from dartsim.observe import Instrument, Recorder
+from experiments.isolated import isolated, peak_rss_mb
 from experiments.study import Experiment, Figures, Options, short_commit
 
 DESKTOPS = {38: 2, 180: 8}
@@ -69,7 +67,7 @@ class DriverCase:
 
 def configuration(case: DriverCase, folder: Path) -> Config:
     """Return the preset for real OSWorld with the case's sizes; engines are to be attached."""
-    from dartsim.real.rehearsal.model import write_stand_in
+    from dartsim.real.stand_ins.model import write_stand_in
 
     preset = load(preset_name="osworld-8gpu")
     changes: dict[str, Any] = {"backend.desktops": "stand_in", "backend.learner": "stand_in"}
@@ -85,14 +83,14 @@ def configuration(case: DriverCase, folder: Path) -> Config:
 @contextmanager
 def with_engines(config: Config, folder: Path, reply_seconds: float) -> Iterator[Config]:
     """Run stand-in engines, whose replies end no attempt; yield the configuration that attaches to them."""
-    from dartsim.real.rehearsal.model import replies
+    from dartsim.real.stand_ins.model import replies
     from dartsim.real.vlm import build
     from dartsim.real.vlm.plan import vlm_config
 
     vlm, file = build(vlm_config(config)), folder / "replies.json"
     going_on = [tokens for tokens in replies(vlm, config) if "finished(" not in vlm.vocabulary.decode(tokens)]
     file.write_text(json.dumps(going_on), encoding="utf-8")
-    command = [sys.executable, "-m", "dartsim.real.rehearsal.engine", "--model", str(config.policy.model)]
+    command = [sys.executable, "-m", "dartsim.real.stand_ins.engine", "--model", str(config.policy.model)]
     command += ["--replies", str(file), "--seconds", str(reply_seconds), "--ports"]
     command += ["0"] * config.rollout.num_workers
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -141,7 +139,7 @@ def run_case(case: DriverCase) -> Figures:
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         with with_engines(configuration(case, folder), folder, case.reply_seconds) as config:
-            window, before = DriverWindow(folder / "run", case.seconds), peak_mib()
+            window, before = DriverWindow(folder / "run", case.seconds), peak_rss_mb()
             counts = execute(config, folder / "run", [window])[1].recorder.counts
     first, last = window.reads
     found = {name: last[name] - first[name] for name in first}
@@ -154,28 +152,23 @@ def run_case(case: DriverCase) -> Figures:
         "turns": turns,
         "turns_per_minute": round(60.0 * turns / found["seconds"], 1),
         **{f"{name}_ms": round(1e3 * found[name] / turns, 2) for name in ("cpu", "loop")},
-        "peak_mib": round(peak_mib()),
-        "before_mib": round(before),
+        "peak_mib": round(peak_rss_mb() * 1e6 / 2**20),
+        "before_mib": round(before * 1e6 / 2**20),
         "store_kb_per_turn": round(last["disk"] / last["turns"] / 1e3, 1),
         "masked": {name: n for name, n in counts.items() if name.startswith("cause/") and name != ENDED},
     }
 
 
-def peak_mib() -> float:
-    """Return the largest resident set of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
-
-
 def measure(options: Options) -> Figures:
     """Measure each number of desktops in a process of its own, so that its peak of memory is its own."""
-    from dartsim.real.rehearsal.screens import Screens
+    from dartsim.real.stand_ins.screens import Screens
 
     seconds = QUICK_SECONDS if options.quick else SECONDS
     rows: list[Figures] = []
     load_average = os.getloadavg()[0]
     cases = [DriverCase(desktops, engines, seconds) for desktops, engines in DESKTOPS.items()]
     for case in cases:
-        found = [alone(run_case, replace(case, seed=seed)) for seed in range(options.seeds)]
+        found = [isolated(run_case, replace(case, seed=seed)) for seed in range(options.seeds)]
         rows.append(sorted(found, key=lambda row: row["turns_per_minute"])[len(found) // 2])
         options.console.print(f"{case.desktops} desktops: {rows[-1]['turns_per_minute']:,.0f} turns a minute")
     sizes = [len(Screens().png(number)) for number in range(20)]
@@ -185,12 +178,6 @@ def measure(options: Options) -> Figures:
         "load_average": load_average,
         "config": {"turns": TURNS, "seconds": list(seconds), "cores": os.cpu_count(), "quick": options.quick},
     }
-
-
-def alone(function: Callable[[DriverCase], Figures], case: DriverCase) -> Figures:
-    """Call a function in a fresh process."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, case).result()
 
 
 def driver_found(figures: Figures) -> str:

@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-import experiments.learning_suites as shared
 from dartsim.lab.sweep import InProcess
 from experiments.ablation import config
-from experiments.learning import draw_curves, learning_sweep, paired, percent
+from experiments.learning import learning_sweep, paired
 from experiments.learning_suites import SUITES, LearningRun, code_version
 from experiments.long_job import ARMS, bounds, curve_points, difference_table
 from experiments.long_job import config as job_config
@@ -31,7 +30,9 @@ def curve(arm, seed, rates, turns=(0, 100, 200)):
 
 def test_a_study_that_ended_goes_on_and_makes_a_run_again_only_if_it_changed(tmp_path, monkeypatch):
     made, bases, spoken = [], [], io.StringIO()
-    monkeypatch.setattr(shared, "_make_base", lambda folder, run: bases.append(run.base_folder(folder)) or 0.0)
+    monkeypatch.setattr(
+        "experiments.learning._make_base", lambda folder, run: bases.append(run.base_folder(folder)) or 0.0
+    )
 
     def make(folder, run, report):
         if len(made) == 2:
@@ -40,7 +41,7 @@ def test_a_study_that_ended_goes_on_and_makes_a_run_again_only_if_it_changed(tmp
         made.append((run.arm, run.seed))
         return {"success_rate_final": run.seed / 10.0}
 
-    monkeypatch.setattr(shared, "_make_run", make)
+    monkeypatch.setattr("experiments.learning._make_run", make)
     monkeypatch.setattr("dartsim.lab.sweep.executor_for", lambda **where: _Here())
     options = Options(quick=True, seeds=2, console=Console(file=spoken), results=tmp_path / "runs.jsonl")
     runs = [make_run(arm, seed) for seed in range(2) for arm in ("dart", "decoupled")]
@@ -71,7 +72,7 @@ class _Here:
 def test_the_version_of_the_code_is_a_digest_of_the_package(monkeypatch, tmp_path):
     assert code_version() == code_version()
     (tmp_path / "learning_x.py").write_text("x = 1")
-    monkeypatch.setattr(shared, "__file__", str(tmp_path / "learning.py"))
+    monkeypatch.setattr("experiments.learning_suites.__file__", str(tmp_path / "learning.py"))
     other = code_version.__wrapped__()
     (tmp_path / "learning_x.py").write_text("x = 2")
     assert len({code_version(), other, code_version.__wrapped__()}) == 3
@@ -92,24 +93,6 @@ def test_differences_are_by_seed_and_as_far_as_both_got():
     assert paired(runs, "a", "b", "turns")["mean"] == pytest.approx(0.2), "seed 1 is compared at 100 turns"
     assert paired(runs, "a", "c", "turns")["mean"] is None
     assert paired(runs, "a", "b", "turns", "never")["seeds"] == 0
-
-
-def test_the_interval_is_students():
-    mean, half = interval([1.0, 2.0, 3.0])
-    assert mean == 2.0
-    assert half == pytest.approx(4.303 / 3**0.5, rel=1e-3)
-    assert interval([1.0]) == (1.0, 0.0)
-    assert percent([]) == "–"
-
-
-def test_a_curve_is_drawn_as_far_as_all_seeds_got():
-    pytest.importorskip("matplotlib")
-    from matplotlib.figure import Figure
-
-    axes = Figure().subplots()
-    draw_curves(axes, [curve("a", 0, [0.25, 0.75]), curve("a", 1, [0.25, 0.75, 1.0])], ["a", "absent"], "turns")
-    (drawn,) = axes.get_lines()
-    assert (drawn.get_xdata()[-1], drawn.get_ydata()[0], drawn.get_ydata()[-1]) == (100.0, 25.0, 75.0)
 
 
 @pytest.mark.parametrize("suite", SUITES)
