@@ -19,7 +19,6 @@ import torch
 from dartsim.config.sections.trainer import TrainerConfig
 from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
 from dartsim.lab.model_shapes import read_shape
-from dartsim.lab.operations import forward_operations
 from dartsim.real.learners.fsdp.learner import FsdpLearner
 from dartsim.real.learners.gradient_steps import TINY
 from dartsim.real.learners.torch_learner import TorchLearner
@@ -36,6 +35,7 @@ from experiments.learner_speed_work import (
     seconds_each,
     trl_update,
 )
+from experiments.operations import forward_operations
 from experiments.study import Figures, Options
 
 SIDE, CELLS = 224, 16

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from dartsim.core.checks import check_store, sample_batch, sample_trajectory
 from dartsim.core.errors import InvariantViolated
 from dartsim.core.types import Drop, MetricRecord, Score, ScoreRecord, TrajectoryState
 from dartsim.store.load import load_trajectories
 from dartsim.store.memory import MemoryStore
 from dartsim.store.sql import SqlStore
+from dartsim.testing.ports import check_store, sample_batch, sample_trajectory
 
 
 @contextmanager
@@ -87,14 +87,6 @@ def test_a_refused_batch_leaves_even_its_legal_members_alone():
     with pytest.raises(InvariantViolated, match="attempt 1 is not live"):
         store.lease(sample_batch([good, unknown]))
     store.lease(sample_batch([good]))
-
-
-def test_a_trajectory_is_in_a_batch_once():
-    store = MemoryStore()
-    twice = sample_trajectory(0)
-    store.record(twice)
-    with pytest.raises(InvariantViolated, match="named twice"):
-        store.lease(sample_batch([twice, twice]))
 
 
 def test_the_memory_store_counts_states_and_reasons():

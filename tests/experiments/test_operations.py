@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.config.sections.policy import SurrogateConfig
+from dartsim.lab.batch_tokens import surrogate_lengths
 from dartsim.lab.model_shapes import QWEN2_5_VL_7B, read_shape
-from dartsim.lab.operations import forward_operations, surrogate_lengths, turn_operations
 from dartsim.sim.prompts import PromptModel
+from experiments.operations import forward_operations, turn_operations
 
 DART = PromptModel()
 BLOCKS = PromptModel(window="block", max_images=5, images_after_cut=2)
