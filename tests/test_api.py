@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import re
 import shlex
+import sys
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -258,3 +260,32 @@ class Foreign(TwoChoices):
 def test_a_broken_router_is_told_what_is_wrong(router, said):
     with pytest.raises(AssertionError, match=said):
         dartsim.check_router(router)
+
+
+def dartsim_classes(annotation):
+    if isinstance(annotation, type) and annotation.__module__.startswith("dartsim."):
+        yield annotation
+    for part in get_args(annotation):
+        yield from dartsim_classes(part)
+
+
+EXTENDED = (
+    *("Router", "AdmissionRule", "AdvantageRule", "AttemptsRule", "BatchRule", "TaskOrder", "TurnLimitRule"),
+    *("TurnSelection", "Policy", "Fault", "Instrument", "DesktopBackend", "EngineBackend", "LearnerBackend"),
+)
+"""Classes that a plug-in extends."""
+
+
+def test_every_type_that_a_plug_in_meets_is_public_and_has_a_docstring():
+    names = {name: getattr(dartsim, name) for name in dartsim.__all__} | vars(dartsim.core.types)
+    hidden = set()
+    for name in EXTENDED:
+        functions = [each for each in vars(names[name]).values() if inspect.isfunction(each)]
+        own = [each for each in functions if not each.__name__.startswith("_")]
+        assert own, name
+        for function in own:
+            types = get_type_hints(function, names | vars(sys.modules[names[name].__module__])).values()
+            met = {each.__name__ for annotation in types for each in dartsim_classes(annotation)}
+            hidden |= {f"{name}.{function.__name__}: {each}" for each in met - set(dartsim.__all__)}
+    assert hidden == set()
+    assert [name for name in dartsim.__all__ if not getattr(dartsim, name).__doc__] == []

@@ -15,10 +15,10 @@ import httpx
 import numpy as np
 import pytest
 
-from dartsim.core import checks
 from dartsim.core.errors import WorkerFault, WorkerRestarted
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Reply, Weights
+from dartsim.testing import ports as checks
 
 pytest.importorskip("httpx")
 pytest.importorskip("torch")

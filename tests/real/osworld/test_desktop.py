@@ -11,7 +11,6 @@ pytest.importorskip("PIL")
 
 from gymnasium.error import ResetNeeded
 
-from dartsim.core.checks import check_env
 from dartsim.core.errors import EnvBroken, EnvStartFailed, ScoreUnavailable
 from dartsim.core.types import Task
 from dartsim.envs.actions.model import Click, TypeText
@@ -34,6 +33,7 @@ from dartsim.real.osworld.errors import (
 from dartsim.real.osworld.ready import Readiness, SettlingRules
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.transport import OSWORLD_SERVER, ServerTraits
+from dartsim.testing.ports import check_env
 
 LAUNCH = {"type": "launch", "parameters": {"command": "mousepad"}}
 TASK = Task("type", "Type hello.", "notes", {"config": [LAUNCH], "evaluator": {"func": "exact_match"}})

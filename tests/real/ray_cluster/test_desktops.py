@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from dartsim.core import checks
 from dartsim.core.errors import ConfigError, EnvBroken, EnvStartFailed, cause_of
 from dartsim.core.waiting import pausable
+from dartsim.testing import ports as checks
 
 
 @pytest.fixture

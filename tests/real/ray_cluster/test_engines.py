@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
-from dartsim.core import checks
 from dartsim.core.errors import WorkerFault
 from dartsim.core.types import Observation, Weights
+from dartsim.testing import ports as checks
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from dartsim.core import checks
 from dartsim.core.errors import ConfigError, LearnerFault
+from dartsim.testing import ports as checks
 
 
 @pytest.fixture
