@@ -17,7 +17,7 @@ The public API is ``__all__`` here, in ``dartsim.envs`` and in ``dartsim.testing
 
     run      simulate, compare, load, presets, run_virtual; Result, Comparison, Config
     extend   register, ComponentSection; Router (Routed), AdmissionRule, AdvantageRule, AttemptsRule, BatchRule,
-             TaskOrder, TurnLimitRule, TurnSelection, SyncMode, Policy, Fault, Figure, Instrument; DesktopBackend,
+             TaskOrder, TurnLimitRule, TurnSelection, SyncMode, Policy, Fault, Instrument; DesktopBackend,
              EngineBackend, LearnerBackend; they are given Task, Group, Request, Snapshot
     check    check_router, check_rule
     errors   DartsimError, ConfigError, NothingTrained, PlugInFailed

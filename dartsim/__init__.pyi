@@ -29,7 +29,6 @@ from .curation.rules.batches import BatchRule as BatchRule
 from .curation.rules.selection import TurnSelection as TurnSelection
 from .curation.rules.task_order import TaskOrder as TaskOrder
 from .curation.rules.turn_limit import TurnLimitRule as TurnLimitRule
-from .observe.plugin_figure import Figure as Figure
 from .observe.recorder import Instrument as Instrument
 from .observe.records import Snapshot as Snapshot
 from .rollout.routers import Routed as Routed, Router as Router

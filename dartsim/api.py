@@ -20,7 +20,7 @@ from typing_extensions import Unpack
 from dartsim.config import Config, presets, to_toml
 from dartsim.core.errors import ConfigError, NothingTrained
 from dartsim.core.plugin_errors import plugin_errors
-from dartsim.core.registry import ComponentSection, name_of, names
+from dartsim.core.registry import ComponentSection, name_of
 from dartsim.lab.compared_runs import ComparedRun, EndedRun, Scheduler, make_runs, named, new_run, resolved
 from dartsim.lab.gate import Comparison, data_frame
 from dartsim.lab.verdict import run_figures
@@ -98,8 +98,6 @@ def load(
 class Result:
     """A simulated run. Rates and shares leave out its first part (``run.warmup_share``).
 
-    Figures of plug-ins are attributes, too.
-
     Attributes:
         trained_turns_per_minute: Training throughput: distinct turns in finished updates, per simulated minute.
         signal_turns_per_minute: Those of groups whose rewards differ, per minute; others have advantages of 0.
@@ -151,12 +149,6 @@ class Result:
     summary: Mapping[str, Any] = field(repr=False)
     _run: RunResult = field(repr=False)
 
-    def __getattr__(self, name: str) -> Any:
-        """Return a figure of a plug-in."""
-        if name.startswith("_") or name not in names("figure"):
-            raise AttributeError(f"a Result has no {name!r}; `summary` has all figures")
-        return self.summary[name]
-
     @property
     def recorder(self) -> Recorder:
         """All measurements of the run."""
@@ -175,7 +167,7 @@ class Result:
         """
         columns = series(self.recorder)
         hours = {name: columns[name] for name in ("from_hours", "to_hours")}
-        return data_frame({**hours, **columns["rates"], **columns["utilization"], **columns["plugins"]})
+        return data_frame({**hours, **columns["rates"], **columns["utilization"]})
 
     def report(self, path: str | Path) -> Path:
         """Write the page of the run, one HTML file that needs no network, and return its path."""

@@ -34,15 +34,8 @@ from experiments.charts import (
     legend_below,
     rows_axis,
 )
-from experiments.learning import (
-    COLUMNS,
-    SUITES,
-    arm_names,
-    draw_curves,
-    learning_sweep,
-    of_arm,
-    paired,
-)
+from experiments.learning import COLUMNS, arm_names, draw_curves, learning_sweep, of_arm, paired
+from experiments.learning_suites import SUITES
 from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, interval, recorded_line
 
 SCREENING_SEEDS = 2

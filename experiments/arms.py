@@ -8,7 +8,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from string import Template
@@ -77,6 +77,7 @@ class Arm:
     changes: tuple[str, ...] = ()
 
     def cluster(self, seed: int) -> Cluster:
+        """Return its run with a seed."""
         return Cluster(self.preset, self.hours, seed, self.changes, self.workload)
 
     @property
@@ -84,8 +85,8 @@ class Arm:
         return ", ".join(map(str, self.names.values()))
 
 
-OWN_KEYS = {"axes", "changes", "cumulative", "quick", "quick_hours"}
-"""Keys of families and entries that no other key is filled in with."""
+OF_TABLES = {"about", "seeds", "figures", "published", "arms", "tables", "axes", "changes", "quick", "quick_hours"}
+"""Keys that belong to a table itself, not to its arms."""
 
 
 def arms_of(study: Mapping[str, Any], *, quick: bool = False) -> list[Arm]:
@@ -99,7 +100,7 @@ def _family(study: Mapping[str, Any], family: str, table: Mapping[str, Any], *, 
         tables = [study, table, *(entry for _, _, entry in places)]
         if quick and not all(one.get("quick", True) for one in tables):
             continue
-        keys = {key: value for one in tables for key, value in one.items() if key not in OWN_KEYS}
+        keys = {key: value for one in tables for key, value in one.items() if key not in OF_TABLES}
         names = {axis: name for axis, name, _ in places}
         words = {**names, **keys}
         shorter = [one["quick_hours"] for one in tables if "quick_hours" in one]
@@ -146,14 +147,13 @@ def run_arms(
     arms: Sequence[Arm], options: Options, run: Callable[[Arm, int], Figures] = run_arm
 ) -> list[list[Figures]]:
     """Run all arms with all seeds, and return the figures of each arm by seed."""
-    wanted = [ArmRun(arm.label, seed, (run, arm, seed)) for arm in arms for seed in range(options.seeds)]
-    done = options.sweep(_run_seed, wanted)
+    wanted = [ArmRun(arm.label, seed, (arm, seed)) for arm in arms for seed in range(options.seeds)]
+    done = options.sweep(partial(_run_seed, run), wanted)
     return [done[number * options.seeds : (number + 1) * options.seeds] for number in range(len(arms))]
 
 
-def _run_seed(job: tuple[Callable[[Arm, int], Figures], Arm, int]) -> Figures:
-    run, arm, seed = job
-    return run(arm, seed)
+def _run_seed(run: Callable[[Arm, int], Figures], job: tuple[Arm, int]) -> Figures:
+    return run(*job)
 
 
 @dataclass(frozen=True, slots=True)

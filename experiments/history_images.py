@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from dartsim.config import Config
 from experiments.ablation import config
-from experiments.learning import SUITES, learning_sweep, of_arm, paired
+from experiments.learning import learning_sweep, of_arm, paired
+from experiments.learning_suites import SUITES
 from experiments.study import Experiment, Figures, Options, interval
 
 ARMS = {

@@ -35,7 +35,7 @@ from dartsim.run.learning import learning
 from dartsim.run.prepare import PreparedRun, prepare
 from dartsim.run.sim_cluster import desktop_maker
 from dartsim.run.simulation import run_simulation
-from experiments.learning import KINDS, LearningRun, Teacher
+from experiments.learning_suites import KINDS, LearningRun, Teacher
 
 FINAL_ATTEMPTS = 4
 """Attempts at each held-out task with the last weights."""

@@ -19,7 +19,8 @@ from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.oracle import play_oracle
 from dartsim.envs.mock.suites import mock_tasks
 from experiments.charts import drawing, legend_below
-from experiments.learning import COLUMNS, KINDS, SUITES, draw_curves, learning_sweep, of_arm, paired, percent, points
+from experiments.learning import COLUMNS, draw_curves, learning_sweep, of_arm, paired, percent, points
+from experiments.learning_suites import KINDS, SUITES
 from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, recorded_line
 
 POOL = ("curation.pool.collected_per_task=1",)

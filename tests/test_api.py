@@ -60,8 +60,6 @@ def test_a_simulation_is_the_same_twice_and_says_what_it_measured(tmp_path):
     assert {population["name"] for population in result.timeline["populations"]} >= {"desktops", "engines"}
     assert "Trained turns" in result._repr_html_()
     assert "config" not in repr(result)
-    with pytest.raises(AttributeError, match="a Result has no 'trained_turns'"):
-        _ = result.trained_turns
     page = result.report(tmp_path / "new" / "page.html")
     assert "<h1>dart</h1>" in page.read_text("utf-8")
     assert [file.name for file in page.parent.iterdir()] == ["page.html"]

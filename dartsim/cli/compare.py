@@ -31,12 +31,10 @@ from dartsim.cli.signals import report_interrupt
 from dartsim.cli.tune import Processes, RayAddress
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
-from dartsim.core.registry import names as registered
 from dartsim.lab.compared_runs import ComparedRun, EndedRun, make_runs, named, new_run
 from dartsim.lab.gate import cell_text
 from dartsim.observe.alarm import KINDS
 from dartsim.observe.bias import BAND, JUDGED, pooled
-from dartsim.observe.figures import FIGURES
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir
 
 if TYPE_CHECKING:
@@ -77,12 +75,6 @@ NOTE = (
     "bound: the most that the trainer, or the engines with this share of usable turns, could reach; "
     "least by …: the class of tasks that is trained least, relative to the average of what the group filter keeps"
 )
-
-
-def figure_rows() -> dict[str, tuple[str, float]]:
-    """Return ``ROWS``, and those of plug-ins' figures."""
-    styles = {name: FIGURES[name] for name in registered("figure")}
-    return ROWS | {f"{style.label}, {style.unit}".strip(", "): (name, style.scale) for name, style in styles.items()}
 
 
 class SchedulerColumn(NamedTuple):
@@ -342,7 +334,7 @@ def scheduler_rows(columns: Sequence[SchedulerColumn], updates: int | None) -> l
     """Return rows of one cell a preset: means over seeds, then the classes of tasks that are trained least."""
     rows = [
         (label.format(updates or "–"), [cell_text(column.figures.get(figure), scale) for column in columns])
-        for label, (figure, scale) in figure_rows().items()
+        for label, (figure, scale) in ROWS.items()
     ]
     for by in JUDGED:
         least = [column.classes["least_classes"].get(by) for column in columns]
@@ -354,7 +346,7 @@ def scheduler_rows(columns: Sequence[SchedulerColumn], updates: int | None) -> l
 def scheduler_tables(columns: Sequence[SchedulerColumn], updates: int | None) -> Iterator[Table]:
     """Yield ``scheduler_rows`` as tables of a few schedulers each; of two, with their ratio."""
     rows, two = scheduler_rows(columns, updates), len(columns) == 2
-    figures = [figure for figure, _ in figure_rows().values()]
+    figures = [figure for figure, _ in ROWS.values()]
     ratios = [ratio(*(column.figures.get(name, {}).get("mean") for column in columns)) for name in figures if two]
     ratios += [""] * (len(rows) - len(ratios))
     for start in range(0, len(columns), BESIDE):

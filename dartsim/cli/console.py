@@ -17,7 +17,6 @@ from rich.table import Table
 from rich.text import Text
 
 from dartsim.core.errors import ConfigError
-from dartsim.core.registry import names
 from dartsim.observe.figures import FIGURES, figure_text
 
 WIDE = 10_000
@@ -205,7 +204,7 @@ def figure_table(columns: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
     pair = len(columns) == 2
     table = plain_table("", numbers=[name for name, _ in columns] + ["ratio"] * pair)
     table.columns[0].no_wrap, table.columns[-1].style = True, "bold" if pair else ""
-    for figure in (*SHOWN, *names("figure")):
+    for figure in SHOWN:
         values = [summary.get(figure) for _, summary in columns]
         row = [FIGURES[figure].label, *(figure_text(figure, value) for value in values)]
         table.add_row(*row, *([ratio(values[0], values[1])] if pair else ()))

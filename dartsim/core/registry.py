@@ -54,13 +54,11 @@ PACKAGES: Mapping[str, str | None] = {
     "learner": "dartsim.run.backends",
     "policy": "dartsim.run.policies",
     "fault": None,
-    "figure": None,
 }
 """Where the built-in components of each kind are: every module of the package is imported; None: only plug-ins."""
 
 BUILT_IN_TABLES: Mapping[str, tuple[str, str]] = {
     "fault": ("dartsim.sim.faults.kinds", "KINDS"),
-    "figure": ("dartsim.observe.figures", "BUILT_IN"),
 }
 """Module and variable with the built-in ones, by name, of kinds whose built-in ones are no classes."""
 
@@ -74,7 +72,6 @@ METHODS: Mapping[str, tuple[str, str]] = {
     "selection": ("TurnSelection", "select"),
     "advantage": ("AdvantageRule", "advantages"),
     "policy": ("Policy", "act"),
-    "figure": ("Figure", "value"),
 }
 """The base class of a kind, and the method that it leaves to its components: a compiled base cannot say so itself."""
 

@@ -239,7 +239,7 @@ class _CaseRun:
             num_envs=rollout.num_desktops,
             num_engines=rollout.num_workers,
             max_segments=60_000 if self.keep else 0,
-            max_snapshots=config.recorder.max_snapshots,
+            max_snapshots=10,
             first_spacing_seconds=60.0,
         )
         windows = [fault for fault in self.case.faults if fault.kind not in DATABASE_KINDS]

@@ -440,7 +440,7 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
             },
         },
         "backend": {"desktops": "sim", "workers": "sim", "learner": "sim", "real_time": False},
-        "recorder": {"max_segments": 0, "max_snapshots": 10},
+        "recorder": {"max_segments": 0},
     }
 
 

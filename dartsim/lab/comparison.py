@@ -8,7 +8,6 @@ from math import cos, pi, sin, sqrt, tan
 from statistics import fmean, stdev
 from typing import Any
 
-from dartsim.core.registry import names as registered
 from dartsim.observe.bias import judged, least, pooled
 
 POWER_Z = 0.8416
@@ -37,11 +36,6 @@ FIGURES = (
 """Plain numbers, which have a mean over seeds."""
 
 
-def comparable() -> tuple[str, ...]:
-    """Return the names of all figures that are compared, those of plug-ins too."""
-    return (*FIGURES, *registered("figure"))
-
-
 def compared(
     summary: Mapping[str, Any], update_hours: Sequence[float] = (), *, updates: int | None = None
 ) -> dict[str, Any]:
@@ -64,7 +58,7 @@ def compared(
     }
     return {
         "failure": failure,
-        **{name: values.get(name) for name in comparable()},
+        **{name: values.get(name) for name in FIGURES},
         "event_hash": summary.get("event_hash"),
         "staleness_histogram": summary.get("staleness_histogram", {}),
         "staleness_definitions": summary.get("staleness_definitions", {}),
@@ -142,7 +136,7 @@ def over_seeds(
 ) -> dict[str, dict[str, float | None]]:
     """Return the mean and the 95 % half-width of figures that all runs have; for ``staleness_max`` the maximum."""
     result: dict[str, dict[str, float | None]] = {}
-    for name in comparable() if names is None else names:
+    for name in FIGURES if names is None else names:
         if any(run.get(name) is None for run in runs):
             continue
         values = [run[name] for run in runs]

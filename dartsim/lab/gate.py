@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 from dartsim.core.errors import ConfigError, NothingTrained, no_such
 from dartsim.core.words import plural, significant
 from dartsim.lab.compared_runs import ComparedRun, EndedRun
-from dartsim.lab.comparison import comparable, compared, half_width, over_seeds, seeds_to_tell
+from dartsim.lab.comparison import FIGURES, compared, half_width, over_seeds, seeds_to_tell
 
 ERROR = 0.05
 """Chance of a wrong decision of a condition, at most."""
@@ -68,8 +68,8 @@ def read_condition(text: str, schedulers: Sequence[str]) -> Condition:
             f'"trained_turns_per_minute < 0.95 * {schedulers[-1]}"'
         )
     figure, base, less = found["figure"], found["base"], found["sign"] == "<"
-    if figure not in comparable():
-        raise no_such("figure", figure, comparable())
+    if figure not in FIGURES:
+        raise no_such("figure", figure, FIGURES)
     try:
         factor = float(found["factor"] or 1.0)
         if base in schedulers[1:]:
@@ -217,7 +217,7 @@ class Comparison:
             ConfigError: If there is no such scheduler or figure; names the nearest one.
             NothingTrained: If a run of the scheduler failed.
         """
-        for kind, name, known in (("scheduler", scheduler, self.schedulers), ("figure", figure, comparable())):
+        for kind, name, known in (("scheduler", scheduler, self.schedulers), ("figure", figure, FIGURES)):
             if name not in known:
                 raise no_such(kind, name, known)
         if scheduler in self.failures:
@@ -232,7 +232,7 @@ class Comparison:
         """Return the schedulers, the best first, each compared with the best, seed by seed.
 
         Args:
-            figure: One of ``dartsim.lab.comparison.comparable()``.
+            figure: One of ``dartsim.lab.comparison.FIGURES``.
             lowest: Whether the lowest figure is the best.
         """
         sign = 1.0 if lowest else -1.0
@@ -355,7 +355,7 @@ class Comparison:
         """Return a pandas DataFrame with a row for each scheduler and seed; errors as ``data_frame``."""
         return data_frame(
             [
-                {"scheduler": name, "seed": seed, **{figure: row[figure] for figure in comparable()}}
+                {"scheduler": name, "seed": seed, **{figure: row[figure] for figure in FIGURES}}
                 for name in self.schedulers
                 for seed, row in zip(self.seeds, self.figures[name], strict=True)
             ]
@@ -366,7 +366,7 @@ class Comparison:
         columns = [over_seeds(self.figures[name]) for name in self.schedulers]
         head = "".join(f"<th>{name}</th>" for name in self.schedulers)
         rows = ""
-        for figure in comparable():
+        for figure in FIGURES:
             cells = "".join(f"<td>{cell_text(column.get(figure))}</td>" for column in columns)
             rows += f"<tr><td>{figure.replace('_', ' ')}</td>{cells}</tr>"
         return f"<table><tr><th></th>{head}</tr>{rows}</table>"

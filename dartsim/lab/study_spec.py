@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from dartsim.config import Config, to_toml
 from dartsim.core.errors import ConfigError, no_such
-from dartsim.core.registry import names as registered
 from dartsim.lab.jobs import GPU_HOURS, Prices
 from dartsim.lab.space import Space
 
@@ -57,13 +56,13 @@ class StudyObjective:
 
 
 def read_objective(text: str) -> StudyObjective:
-    """Parse an objective: a figure's name, optionally followed by ``:max`` (of plug-ins' the default) or ``:min``.
+    """Parse an objective: a figure's name, optionally followed by ``:max`` or ``:min``.
 
     Raises:
         ConfigError: If there is no such figure; names the nearest one.
     """
     name, _, direction = text.partition(":")
-    known = (*MORE, *LESS, *registered("figure"))
+    known = (*MORE, *LESS)
     if name not in known:
         raise no_such("figure", name, known)
     if direction not in ("", "max", "min"):

@@ -48,7 +48,6 @@ def as_virtual(config: Config) -> Config:
         "run.target_success": None,
         "curation.store": "memory",
         "recorder.max_segments": 0,
-        "recorder.max_requests": 0,
     }
     if config.policy.kind != "surrogate":
         changes |= {

@@ -5,14 +5,10 @@ Every figure is measured between a first snapshot (after the warm-up) and the la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from dartsim.core.registry import component
-from dartsim.core.registry import names as registered
-from dartsim.observe.plugin_figure import Figure
 from dartsim.observe.recorder import Recorder
 from dartsim.observe.records import Snapshot, UpdateRecord
 from dartsim.observe.states import POPULATIONS, PhaseState
@@ -32,7 +28,7 @@ class FigureStyle(NamedTuple):
         return 100.0 if self.unit == "%" else 1.0
 
 
-BUILT_IN: Mapping[str, FigureStyle] = {
+FIGURES: Mapping[str, FigureStyle] = {
     "trained_turns_per_minute": FigureStyle(
         "Trained turns", "/min", 1, "Training throughput: distinct turns in finished updates."
     ),
@@ -104,34 +100,7 @@ BUILT_IN: Mapping[str, FigureStyle] = {
     "turns_per_trajectory": FigureStyle("Turns per trajectory", "", 1, "Mean number of turns of an attempt."),
     "mean_reward": FigureStyle("Mean reward", "", 3, "Mean score of the attempts that have one, in [0, 1]."),
 }
-"""The style of every figure of our own, by its name in ``summary.json``."""
-
-
-class _Figures(Mapping[str, FigureStyle]):
-    """The styles of our figures and of those of plug-ins."""
-
-    def __getitem__(self, name: str) -> FigureStyle:
-        if name in BUILT_IN:
-            return BUILT_IN[name]
-        figure: Any = component("figure", name)
-        definition = " ".join((figure.__doc__ or "").partition("\n\n")[0].split())
-        label = figure.label or name.replace("_", " ").capitalize()
-        return FigureStyle(label, figure.unit, figure.decimals, definition)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter((*BUILT_IN, *registered("figure")))
-
-    def __len__(self) -> int:
-        return len(BUILT_IN) + len(registered("figure"))
-
-
-FIGURES: Mapping[str, FigureStyle] = _Figures()
-"""The style of every figure, by its name in ``summary.json``; those of plug-ins come last."""
-
-
-def plugin_figures() -> dict[str, Figure]:
-    """Return the figures of plug-ins by name."""
-    return {name: component("figure", name) for name in registered("figure")}
+"""The style of every figure, by its name in ``summary.json``."""
 
 
 def figure_text(name: str, value: float | int | None, *, unit: bool = True) -> str:
@@ -178,7 +147,7 @@ def figures(first: Snapshot, last: Snapshot, *, peak_tokens_per_second: float | 
     minutes = (last.time - first.time) / 60.0
 
     def count(name: str) -> float:
-        return Figure.count(name, first, last)
+        return last.counts.get(name, 0) - first.counts.get(name, 0)
 
     def per_minute(name: str) -> float:
         return count(name) / minutes if minutes > 0 else 0.0
@@ -289,7 +258,6 @@ def summary(recorder: Recorder, *, warmup_share: float, peak_tokens_per_second: 
         "simulated_hours": last.time / 3600.0,
         "warmup_hours": first.time / 3600.0,
         **figures(first, last, peak_tokens_per_second=peak_tokens_per_second),
-        **{name: figure.value(first, last) for name, figure in recorder.plugin_figures.items()},
         **staleness(recorder),
         "staleness_definitions": staleness_definitions(recorder.staleness_trajectories),
         **success_rates(recorder.snapshots),
@@ -321,13 +289,11 @@ MAX_UPDATES = 1000
 
 def series(recorder: Recorder) -> dict[str, Any]:
     """Return rates and shares by interval, and the updates, as written to ``series.json``."""
-    columns = intervals(recorder.snapshots, recorder.plugin_figures)
+    columns = intervals(recorder.snapshots)
     return {**columns, "updates": updates(list(recorder.updates))}
 
 
-def intervals(
-    snapshots: Sequence[Snapshot], plugin_figures: Mapping[str, Figure] = MappingProxyType({})
-) -> dict[str, Any]:
+def intervals(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
     """Return each figure as a column with one value for each interval between two snapshots."""
     pairs = [(first, last) for first, last in pairwise(snapshots) if last.time > first.time]
     rows = [figures(first, last) for first, last in pairs]
@@ -345,7 +311,6 @@ def intervals(
         "rates": {name: column(name) for name in RATES},
         "utilization": {name: column(name) for name in UTILIZATIONS},
         "shares": {name: states(info.shares) for name, info in POPULATIONS.items()},
-        "plugins": {name: [figure.value(*pair) for pair in pairs] for name, figure in plugin_figures.items()},
     }
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from math import inf, isfinite
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from dartsim.core.rewards import all_equal
 from dartsim.core.types import Batch, Drop, Score, Trajectory
@@ -32,13 +31,12 @@ from dartsim.observe.records import (
 from dartsim.observe.states import DesktopState, EngineState, PhaseState, TrainerState
 from dartsim.observe.status import ComponentStatus, StatusSource, component_statuses
 
-if TYPE_CHECKING:
-    from dartsim.observe.plugin_figure import Figure
-
 VERSIONS = attrgetter("reply.oldest_version", "reply.version")
 
 MAX_REASON = 500
 """Characters of a reason that are kept."""
+MAX_REQUESTS = 20_000
+"""Newest requests of a run kept for the Perfetto trace."""
 MAX_BATCHES = 256
 """Newest batches kept for the flows of the Perfetto trace."""
 
@@ -119,7 +117,6 @@ class Recorder:
         max_snapshots: Number of snapshots to keep; when full, every other one is dropped and their spacing doubled.
         first_spacing_seconds: Initial spacing of snapshots.
         max_requests: Number of requests to keep for the Perfetto trace, the newest; 0 keeps none.
-        plugin_figures: Figures of plug-ins, by name.
     """
 
     def __init__(
@@ -132,13 +129,11 @@ class Recorder:
         max_snapshots: int = 400,
         first_spacing_seconds: float = 60.0,
         max_requests: int = 0,
-        plugin_figures: Mapping[str, Figure] | None = None,
     ) -> None:
         if max_snapshots < 2:
             raise ValueError(f"max_snapshots must be at least 2, got {max_snapshots}")
         self.clock = clock
         self.started = clock()
-        self.plugin_figures = plugin_figures or {}
         self.desktops = Population("desktops", DesktopState, num_envs, clock, max_segments)
         self.engines = Population("engines", EngineState, num_engines, clock, max_segments)
         self.trainer = Population("trainer", TrainerState, 1, clock, max_segments)

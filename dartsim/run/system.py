@@ -31,7 +31,7 @@ from dartsim.curation import (
 from dartsim.curation.rules.task_order import TaskOrder
 from dartsim.curation.status import CurationStatus
 from dartsim.observe import HELD_OUT, Instrument, Recorder, TrainerState, UpdateRecord
-from dartsim.observe.figures import plugin_figures
+from dartsim.observe.recorder import MAX_REQUESTS
 from dartsim.observe.records import Clock
 from dartsim.observe.steady import SteadyCheck
 from dartsim.rollout import (
@@ -285,10 +285,8 @@ def new_recorder(config: Config, clock: Clock, *, first_spacing_seconds: float) 
         num_envs=config.rollout.num_desktops,
         num_engines=config.rollout.num_workers,
         max_segments=config.recorder.max_segments,
-        max_snapshots=config.recorder.max_snapshots,
-        max_requests=config.recorder.max_requests,
+        max_requests=MAX_REQUESTS if config.recorder.max_segments else 0,
         first_spacing_seconds=min(first_spacing_seconds, 36.0 * config.run.hours),
-        plugin_figures=plugin_figures(),
     )
 
 

@@ -21,7 +21,7 @@ from dartsim.real.osworld.settings import DesktopSettings
 
 PREFIX = "import pyautogui; import time; pyautogui.FAILSAFE = False; "
 """What OSWorld puts before each action."""
-DRAG_SECONDS = 0.5
+DRAG_SECONDS = 1.0
 """A drag that jumps is not seen as one by many programs."""
 KEY_SECONDS = 0.005
 CALL_SECONDS = 0.2

@@ -30,7 +30,8 @@ def test_the_three_of_dart_have_one_system(name):
 
 
 GPUS = ("1gpu", "8gpu", "16gpu")
-OUR_TEST_BED = {"tiny", "desktop", "coupled", *(f"osworld-{n}" for n in GPUS), *(f"osworld-dartsim-{n}" for n in GPUS)}
+OUR_TEST_BED = {"tiny", "desktop", "coupled", "osworld-ui-tars"}
+OUR_TEST_BED |= {*(f"osworld-{n}" for n in GPUS), *(f"osworld-dartsim-{n}" for n in GPUS)}
 """Presets that change weights without a restart and say what that costs, or are measured, by their own means."""
 
 
@@ -127,6 +128,28 @@ def test_a_preset_names_its_departures(name):
     assert set(about) == {"title", "source", "departures"}
     assert about["departures"]
     keys = {key.lstrip(".") for key in leaves(preset(name))}
-    # Hosts have names of their own; what is below them was checked by loading the preset.
-    assert {key for key in keys if not key.startswith("desktop.hosts.")} <= set(valid_keys())
+    # Hosts and options have names of their own; what is below them was checked by loading the preset.
+    assert {key for key in keys if not key.startswith(("desktop.hosts.", "endpoint.options."))} <= set(valid_keys())
     assert load(preset_name=name).preset == name
+
+
+def test_a_published_agent_is_a_preset():
+    """What OSWorld's runner of UI-TARS-1.5 does beside the engine's sampling."""
+    config = load(preset_name="osworld-ui-tars")
+    policy, desktop = config.policy, config.desktop
+    assert (policy.prompt, policy.language, policy.max_new_tokens, policy.max_images) == (
+        "ui_tars_1_5",
+        "Chinese",
+        1000,
+        5,
+    )
+    assert (policy.call_user_waits, policy.malformed, policy.malformed_tries) == (3, "done", 3)
+    assert policy.max_texts >= config.rollout.max_turns == 100
+    assert (desktop.ready, desktop.settle, desktop.wait_seconds, desktop.evaluate_wait_seconds) == (
+        60.0,
+        3.0,
+        3.0,
+        20.0,
+    )
+    assert (desktop.typing, config.rollout.fail_at_limit) == ("paste", True)
+    assert config.endpoint.options == {"top_p": 0.9, "frequency_penalty": 1.0}

@@ -33,7 +33,6 @@ BUILT_IN = {
     "learner": "sim",
     "policy": "drawn",
     "fault": "worker_crash",
-    "figure": "env_utilization",
 }
 """A built-in component of each kind."""
 
@@ -94,7 +93,6 @@ def plain_classes():
         "selection": dartsim.TurnSelection,
         "advantage": dartsim.AdvantageRule,
         "policy": dartsim.Policy,
-        "figure": dartsim.Figure,
     }
     return [(kind, type("Bare", (base,), {"__module__": "plug_in"})) for kind, base in bases.items()]
 

@@ -4,7 +4,7 @@ import pytest
 
 from dartsim.envs.mock.suites import SUITES as TASK_SUITES
 from experiments.ablation import ARMS, LONG_STUDY, PARTS, STUDY, config, cuts_table, jobs
-from experiments.learning import SUITES
+from experiments.learning_suites import SUITES
 from experiments.study import recorded
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from experiments.arms import ArmStudy, Cluster, arms_of, declared_table, pick, run_cluster, studies
+from experiments.arms import ArmStudy, Cluster, arms_of, declared_table, pick, run_arms, run_cluster, studies
 from experiments.faults import run_faulty
 from experiments.osworld_twins import run_twin
 from experiments.packed_trainer import GPUS, operations_ratio, split
@@ -56,6 +56,17 @@ def test_arms_are_every_combination_of_the_entries_and_the_last_key_wins():
         ("laptop", 3.0, ("rollout.num_envs=30", "z=2")),
     ]
     assert grid[1].names == {"workload": "dart", "size": "many", "series": "dart with many"}
+
+
+def test_a_finished_run_is_known_again_by_its_arm_and_seed(monkeypatch):
+    """``--results`` compares what describes a run: nothing in it may differ between two processes."""
+    specs = []
+    monkeypatch.setattr(
+        Options, "sweep", lambda self, function, runs: [specs.append(repr(run.spec)) or {} for run in runs]
+    )
+    run_arms(arms_of(TOY), options())
+    assert len(set(specs)) == len(specs) == 2 * len(arms_of(TOY))
+    assert not any("0x" in spec or "axes" in spec for spec in specs)
 
 
 def test_a_quick_run_has_fewer_and_shorter_arms():

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-import experiments.learning as shared
 from dartsim.lab.sweep import InProcess
 from experiments.ablation import config
-from experiments.learning import SUITES, LearningRun, code_version, draw_curves, learning_sweep, paired, percent
+from experiments.learning import draw_curves, learning_sweep, paired, percent
+from experiments.learning_suites import SUITES, LearningRun, code_version
 from experiments.long_job import ARMS, bounds, curve_points, difference_table
 from experiments.long_job import config as job_config
 from experiments.study import Options, interval
@@ -30,7 +30,9 @@ def curve(arm, seed, rates, turns=(0, 100, 200)):
 
 def test_a_study_that_ended_goes_on_and_makes_a_run_again_only_if_it_changed(tmp_path, monkeypatch):
     made, bases, spoken = [], [], io.StringIO()
-    monkeypatch.setattr(shared, "_make_base", lambda folder, run: bases.append(run.base_folder(folder)) or 0.0)
+    monkeypatch.setattr(
+        "experiments.learning._make_base", lambda folder, run: bases.append(run.base_folder(folder)) or 0.0
+    )
 
     def make(folder, run, report):
         if len(made) == 2:
@@ -39,7 +41,7 @@ def test_a_study_that_ended_goes_on_and_makes_a_run_again_only_if_it_changed(tmp
         made.append((run.arm, run.seed))
         return {"success_rate_final": run.seed / 10.0}
 
-    monkeypatch.setattr(shared, "_make_run", make)
+    monkeypatch.setattr("experiments.learning._make_run", make)
     monkeypatch.setattr("dartsim.lab.sweep.executor_for", lambda **where: _Here())
     options = Options(quick=True, seeds=2, console=Console(file=spoken), results=tmp_path / "runs.jsonl")
     runs = [make_run(arm, seed) for seed in range(2) for arm in ("dart", "decoupled")]
@@ -70,7 +72,7 @@ class _Here:
 def test_the_version_of_the_code_is_a_digest_of_the_package(monkeypatch, tmp_path):
     assert code_version() == code_version()
     (tmp_path / "learning_x.py").write_text("x = 1")
-    monkeypatch.setattr(shared, "__file__", str(tmp_path / "learning.py"))
+    monkeypatch.setattr("experiments.learning_suites.__file__", str(tmp_path / "learning.py"))
     other = code_version.__wrapped__()
     (tmp_path / "learning_x.py").write_text("x = 2")
     assert len({code_version(), other, code_version.__wrapped__()}) == 3

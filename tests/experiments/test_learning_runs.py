@@ -12,8 +12,8 @@ from dataclasses import replace
 from dartsim.core.types import Attempt, Ending, Task, Trajectory
 from dartsim.envs.mock.families.clicks import MIXED, PLAIN, RIGHT_CELL
 from experiments.ablation import config
-from experiments.learning import SUITES, LearningRun
 from experiments.learning_runs import AttemptCounts, Curve, kind_of, lessons_of, made_base, run_from
+from experiments.learning_suites import SUITES, LearningRun
 
 
 def short_run(arm: str) -> LearningRun:

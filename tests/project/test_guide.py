@@ -50,7 +50,7 @@ ELSEWHERE = {
     "dartsim desktop evaluator": "CI installs it for the tests of scoring",
     "dartsim run --preset osworld-1gpu --hours 1": "it needs a GPU and KVM",
     "dartsim check osworld-8gpu --stand-in all": "ten minutes at full size; tests/cli/test_stand_ins.py has short ones",
-    "dartsim eval --preset osworld-8gpu --model": "it needs GPUs and KVM",
+    "dartsim eval --preset osworld-ui-tars --endpoint": "it needs GPUs and KVM",
     "dartsim eval --preset osworld-8gpu --endpoint": "it needs KVM and somebody's endpoint",
     "dartsim desktop start --variant full --host": "it needs a second machine",
 }

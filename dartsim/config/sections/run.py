@@ -35,7 +35,3 @@ class RecorderConfig(Section):
     """Sizes of what is recorded."""
 
     max_segments: int = Field(60_000, ge=0, description="Newest state segments kept per population for timelines.")
-    max_requests: int = Field(
-        20_000, ge=0, description="Newest requests kept for the flows of the Perfetto trace, turn to update."
-    )
-    max_snapshots: int = Field(400, ge=10, description="Points of the figures over time.")
