@@ -34,7 +34,7 @@ REQUESTS = [
     *(("run", "dart", option, LONG) for option in ("--on", "--profile", "--out", "--json", "--plugin")),
     *((command, LONG) for command in ("show", "eval", "compare")),
     ("show", "absent", "--html", LONG),
-    ("config", "show", LONG),
+    ("config", LONG),
     *(("eval", option, LONG) for option in ("--model", "--task-list", "--keep-successes")),
     ("eval", "--endpoint", "http://host:abc/v1", "--model", "m"),
     ("fuzz", "--replay", LONG),
