@@ -21,20 +21,30 @@ from .core.errors import (
     PlugInFailed as PlugInFailed,
 )
 from .core.registry import ComponentSection as ComponentSection, register as register
+from .core.ports import EnvProvider as EnvProvider, Learner as Learner, PolicyWorker as PolicyWorker
 from .core.sync_modes import SyncMode as SyncMode
-from .core.types import Group as Group, Request as Request, Task as Task
-from .curation.rules.admission import AdmissionRule as AdmissionRule
+from .core.types import (
+    Group as Group,
+    Observation as Observation,
+    Reply as Reply,
+    Request as Request,
+    Task as Task,
+    Trajectory as Trajectory,
+    Turn as Turn,
+)
+from .curation.rules.admission import AdmissionRule as AdmissionRule, GroupCounts as GroupCounts
 from .curation.rules.attempts import AttemptsRule as AttemptsRule
-from .curation.rules.batches import BatchRule as BatchRule
-from .curation.rules.selection import TurnSelection as TurnSelection
+from .curation.rules.batches import BatchRule as BatchRule, RunningGroup as RunningGroup
+from .curation.rules.selection import SelectedTurns as SelectedTurns, TurnSelection as TurnSelection
 from .curation.rules.task_order import TaskOrder as TaskOrder
 from .curation.rules.turn_limit import TurnLimitRule as TurnLimitRule
-from .observe.recorder import Instrument as Instrument
-from .observe.records import Snapshot as Snapshot
+from .lab.gate import ConditionResult as ConditionResult, SchedulerRank as SchedulerRank
+from .observe.recorder import Instrument as Instrument, Recorder as Recorder
+from .observe.records import Snapshot as Snapshot, UpdateRecord as UpdateRecord
 from .rollout.routers import Routed as Routed, Router as Router
 from .run.policies import Policy as Policy
-from .run.router_check import check_router as check_router
-from .run.rule_check import check_rule as check_rule
-from .sim.faults.kinds import Fault as Fault
+from .testing.routers import check_router as check_router
+from .testing.rules import check_rule as check_rule
+from .sim.faults.kinds import Fault as Fault, FaultKind as FaultKind
 from .sim.run_virtual import run_virtual as run_virtual
 from .trainer.advantages import AdvantageRule as AdvantageRule

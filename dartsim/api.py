@@ -117,8 +117,8 @@ class Result:
         turns_per_trajectory: Mean turns of an attempt; None if none ended.
         mean_reward: Mean reward of attempts, 0 to 1; None if none was scored.
         num_updates: Finished updates after the warm-up.
-        bound_trained_turns_per_minute: Closed-form upper bound on the trained turns per minute; None without an update.
-        verdict: One line: what limited it, how many desktops would have sufficed, what to try.
+        bound_trained_turns_per_minute: Upper bound on the trained turns per minute; None without an update.
+        verdict: One line: what limited it, and what to try.
         event_hash: Hash of all events: equal for equal runs.
         config: The resolved configuration.
         summary: All figures, as in ``summary.json`` of a run directory.

@@ -43,6 +43,8 @@ REFERENCE = """
 
 .. automodule:: dartsim.testing
    :members:
+   :imported-members:
+   :exclude-members: pytest_addoption
 
 .. automodule:: dartsim.envs
    :members:

@@ -16,7 +16,6 @@ from typing import Any
 
 from dartsim.config import Config, load
 from dartsim.lab.comparison import over_seeds
-from dartsim.lab.jobs import steady_turns_per_minute
 from dartsim.lab.sweep import ArmRun
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
@@ -132,10 +131,9 @@ def _entries(axis: str, given: Mapping[str, Any] | Sequence[Any]) -> Iterator[tu
 
 
 def run_cluster(cluster: Cluster) -> Figures:
-    """Run one and return its figures, with its trained turns from update to update and its event hash."""
+    """Run one and return its figures, with its event hash."""
     result = run_simulation(prepare(cluster.config))
-    steady = steady_turns_per_minute(list(result.recorder.updates), result.figures["warmup_hours"] * 3600.0)
-    return {**result.figures, "steady_turns_per_minute": steady, "event_hash": result.event_hash}
+    return {**result.figures, "event_hash": result.event_hash}
 
 
 def run_arm(arm: Arm, seed: int) -> Figures:

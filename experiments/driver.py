@@ -69,7 +69,7 @@ class DriverCase:
 
 def configuration(case: DriverCase, folder: Path) -> Config:
     """Return the preset for real OSWorld with the case's sizes; engines are to be attached."""
-    from dartsim.real.rehearsal.model import write_stand_in
+    from dartsim.real.stand_ins.model import write_stand_in
 
     preset = load(preset_name="osworld-8gpu")
     changes: dict[str, Any] = {"backend.desktops": "stand_in", "backend.learner": "stand_in"}
@@ -85,14 +85,14 @@ def configuration(case: DriverCase, folder: Path) -> Config:
 @contextmanager
 def with_engines(config: Config, folder: Path, reply_seconds: float) -> Iterator[Config]:
     """Run stand-in engines, whose replies end no attempt; yield the configuration that attaches to them."""
-    from dartsim.real.rehearsal.model import replies
+    from dartsim.real.stand_ins.model import replies
     from dartsim.real.vlm import build
     from dartsim.real.vlm.plan import vlm_config
 
     vlm, file = build(vlm_config(config)), folder / "replies.json"
     going_on = [tokens for tokens in replies(vlm, config) if "finished(" not in vlm.vocabulary.decode(tokens)]
     file.write_text(json.dumps(going_on), encoding="utf-8")
-    command = [sys.executable, "-m", "dartsim.real.rehearsal.engine", "--model", str(config.policy.model)]
+    command = [sys.executable, "-m", "dartsim.real.stand_ins.engine", "--model", str(config.policy.model)]
     command += ["--replies", str(file), "--seconds", str(reply_seconds), "--ports"]
     command += ["0"] * config.rollout.num_workers
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -168,7 +168,7 @@ def peak_mib() -> float:
 
 def measure(options: Options) -> Figures:
     """Measure each number of desktops in a process of its own, so that its peak of memory is its own."""
-    from dartsim.real.rehearsal.screens import Screens
+    from dartsim.real.stand_ins.screens import Screens
 
     seconds = QUICK_SECONDS if options.quick else SECONDS
     rows: list[Figures] = []

@@ -19,7 +19,6 @@ import torch
 from dartsim.config.sections.trainer import TrainerConfig
 from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
 from dartsim.lab.model_shapes import read_shape
-from dartsim.lab.operations import forward_operations
 from dartsim.real.learners.fsdp.learner import FsdpLearner
 from dartsim.real.learners.gradient_steps import TINY
 from dartsim.real.learners.torch_learner import TorchLearner
@@ -36,6 +35,7 @@ from experiments.learner_speed_work import (
     seconds_each,
     trl_update,
 )
+from experiments.operations import forward_operations
 from experiments.study import Figures, Options
 
 SIDE, CELLS = 224, 16
@@ -147,7 +147,7 @@ def operations(case: TurnsCase, variant: str) -> float:
     examples = read_turns(case.batch(vlm), vlm, config.objective.advantage).examples
     limit = config.optimizer.max_tokens
     lengths, pictures, patches = [], 0, 0
-    for rows in split(rows_of(vlm, examples, max_tokens=limit, pack=config.optimizer.pack), max_tokens=limit):
+    for rows in split(rows_of(examples, pack=config.optimizer.pack), max_tokens=limit):
         lengths += [row.length for row in rows]
         for _, seen in pack(vlm, rows, examples).inputs.pictures:
             pictures, patches = pictures + len(seen), seen.shape[1]

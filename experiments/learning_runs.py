@@ -29,12 +29,12 @@ from dartsim.real.scratch import replaced_folder
 from dartsim.real.vlm import VlmPolicy, build
 from dartsim.real.vlm.model import one_thread
 from dartsim.real.vlm.plan import vlm_config
-from dartsim.run.demonstrations import Mistakes, imperfect_turns
 from dartsim.run.evaluation import EvaluatedLearner
 from dartsim.run.learning import learning
 from dartsim.run.prepare import PreparedRun, prepare
 from dartsim.run.sim_cluster import desktop_maker
 from dartsim.run.simulation import run_simulation
+from experiments.imperfect_teacher import Mistakes, imperfect_turns
 from experiments.learning_suites import KINDS, LearningRun, Teacher
 
 FINAL_ATTEMPTS = 4

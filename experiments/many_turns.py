@@ -49,7 +49,7 @@ def make_base(settings: Config, folder: Path, *, quick: bool = False) -> Path:
     from dartsim.real.vlm import build
     from dartsim.real.vlm.model import one_thread
     from dartsim.real.vlm.plan import vlm_config
-    from dartsim.run.demonstrations import Mistakes, imperfect_turns
+    from experiments.imperfect_teacher import Mistakes, imperfect_turns
 
     one_thread()
     seed = settings.run.seed

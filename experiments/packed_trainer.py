@@ -4,7 +4,7 @@ python -m experiments.packed_trainer            three seeds, 42 runs of 12 hours
 python -m experiments.packed_trainer --quick    the same keys in less than one
 
 DART's update was fitted once (0.086 s per 1,000 tokens and 270 s). Every other variant pays for its own tokens, at that
-rate times its operations per token over DART's (``dartsim.lab.operations``), as longer sequences attend to more.
+rate times its operations per token over DART's (``experiments.operations``), as longer sequences attend to more.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from statistics import fmean
 from typing import Any
 
 from dartsim.config import Config
+from dartsim.lab.batch_tokens import surrogate_lengths
 from dartsim.lab.model_shapes import QWEN2_5_VL_7B
-from dartsim.lab.operations import surrogate_lengths, turn_operations
 from dartsim.run.prepare import prepare
 from experiments.arms import Arm, Cluster, arm_study, mean, run_cluster, select, studies
 from experiments.charts import BLUE, GRAY, GREEN, ORANGE, drawing, label_axes, rows_axis
+from experiments.operations import turn_operations
 from experiments.study import Figures, StudyPicture
 
 GPUS = 12

@@ -37,7 +37,6 @@ EXTRAS = {
     "httpx": "real",
     "lxml": "real",
     "matplotlib": "dev",
-    "optuna": "lab",
     "peft": "train",
     "ray": "ray",
     "safetensors": "train",

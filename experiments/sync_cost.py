@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 ENGINES = 2
 DESKTOPS = 8
-STANDIN = Path(__file__).resolve().parent.parent / "tests" / "real" / "engines" / "standin.py"
 STANDIN_START_SECONDS = 5.0
 """Of the stand-in; vLLM's own start with a 7B model takes minutes."""
 PLANS = {
@@ -80,9 +79,11 @@ def options_of(engine: str, model: Model) -> EngineOptions:
     first = str(model.weights(0).source)
     if engine == "vllm":
         return EngineOptions(vllm=VllmConfig(python=os.environ[VARIABLE], max_model_len=512), model=first, max_images=1)
+    from dartsim.real.stand_ins.serving import ENGINE, PATH
+
     flags = ["--start-seconds", str(STANDIN_START_SECONDS)]
     vllm = VllmConfig(python=sys.executable, start_seconds=60.0, flags=flags)
-    return EngineOptions(vllm=vllm, model=first, entry=(str(STANDIN),))
+    return EngineOptions(vllm=vllm, model=first, entry=ENGINE, environment=PATH)
 
 
 async def mode_cost(engine: str, plan: SyncConfig, model: Model, publications: int, between_seconds: float) -> Figures:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import re
 import shlex
+import sys
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -16,9 +18,6 @@ from pydantic import Field
 import dartsim
 from dartsim.cli.options import load_config
 from dartsim.core.errors import ConfigError
-from dartsim.lab.analytic_model import checks, predict
-from dartsim.lab.bounds import bounds
-from dartsim.run.prepare import prepare
 
 SHORT = {"run.hours": 0.5}
 
@@ -170,17 +169,6 @@ def test_chance_fails_no_condition():
     assert "difference +12500 ± 6400 at 95 %" in said
 
 
-def test_the_laws_do_not_judge_a_router_that_they_do_not_know():
-    config = dartsim.load("dart", on="laptop", router=TwoChoices, overrides=SHORT)
-    prepared, result = prepare(config), dartsim.simulate(config)
-    assert predict(prepared).unknown == ("rollout.routing.rule = two_choices",)
-    assert predict(prepare(dartsim.load("dart", on="laptop"))).unknown == ()
-    assert "unknown" in result.verdict or "admission" in result.verdict
-    figures = {**result.summary, **bounds(prepared, result.summary, result.recorder.snapshots)}
-    (stale,) = (row for row in checks(prepared, figures) if "staleness" in row.figure)
-    assert (stale.law, stale.alarm) == ("unknown: rollout.routing.rule = two_choices", "")
-
-
 @pytest.mark.parametrize("name", ["least_in_flight", "round_robin", "group_round_robin", "session_affine"])
 def test_our_routers_keep_the_rules_of_routers(name):
     from dartsim.core.registry import parameters
@@ -272,3 +260,32 @@ class Foreign(TwoChoices):
 def test_a_broken_router_is_told_what_is_wrong(router, said):
     with pytest.raises(AssertionError, match=said):
         dartsim.check_router(router)
+
+
+def dartsim_classes(annotation):
+    if isinstance(annotation, type) and annotation.__module__.startswith("dartsim."):
+        yield annotation
+    for part in get_args(annotation):
+        yield from dartsim_classes(part)
+
+
+EXTENDED = (
+    *("Router", "AdmissionRule", "AdvantageRule", "AttemptsRule", "BatchRule", "TaskOrder", "TurnLimitRule"),
+    *("TurnSelection", "Policy", "Fault", "Instrument", "DesktopBackend", "EngineBackend", "LearnerBackend"),
+)
+"""Classes that a plug-in extends."""
+
+
+def test_every_type_that_a_plug_in_meets_is_public_and_has_a_docstring():
+    names = {name: getattr(dartsim, name) for name in dartsim.__all__} | vars(dartsim.core.types)
+    hidden = set()
+    for name in EXTENDED:
+        functions = [each for each in vars(names[name]).values() if inspect.isfunction(each)]
+        own = [each for each in functions if not each.__name__.startswith("_")]
+        assert own, name
+        for function in own:
+            types = get_type_hints(function, names | vars(sys.modules[names[name].__module__])).values()
+            met = {each.__name__ for annotation in types for each in dartsim_classes(annotation)}
+            hidden |= {f"{name}.{function.__name__}: {each}" for each in met - set(dartsim.__all__)}
+    assert hidden == set()
+    assert [name for name in dartsim.__all__ if not getattr(dartsim, name).__doc__] == []

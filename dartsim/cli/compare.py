@@ -33,12 +33,13 @@ from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.lab.compared_runs import ComparedRun, EndedRun, make_runs, named, new_run
 from dartsim.lab.gate import cell_text
+from dartsim.lab.verdict import too_few_attempts
 from dartsim.observe.alarm import KINDS
 from dartsim.observe.bias import BAND, JUDGED, pooled
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir
 
 if TYPE_CHECKING:
-    from dartsim.lab.gate import Comparison, ConditionResult, SchedulerRank
+    from dartsim.lab.gate import Comparison, ConditionResult
 
 PUBLISHED = {
     "coupled": {"trained_turns_per_minute": 22.6, "env_utilization": 0.122, "gpu_utilization": 0.296},
@@ -263,6 +264,8 @@ def plan(
         first = load_config(str(scheduler), on=on, profile=profile, overrides=[*overrides, "run.seed=0"])
         prepare(first)
         _refuse_without_engine(first)
+        if few := too_few_attempts(first):
+            errors.print(f"{name}: {few}", soft_wrap=True, highlight=False, markup=False)
         for seed in range(seeds):
             config = first.model_copy(update={"run": first.run.model_copy(update={"seed": seed})})
             places = [word for name, at in (("--on", on), ("--profile", profile)) if at for word in (name, at)]
@@ -365,19 +368,11 @@ def ranking_table(compared: Comparison) -> Table:
     table.columns[0].no_wrap = True
     for place, rank in enumerate(compared.ranking(), 1):
         number = "–" if rank.scheduler in compared.failures else f"{place}."
-        trained = cell_text({"mean": rank.mean, "half_width": rank.half_width})
-        table.add_row(f"{number} {rank.scheduler}", trained, _to_best(rank), rank.verdict)
+        table.add_row(f"{number} {rank.scheduler}", rank.mean_text, rank.to_best, rank.verdict)
     return table
 
 
 def ranking_rows(compared: Comparison) -> list[tuple[str, list[str]]]:
     """Return the ranking as rows with a cell for each scheduler, in the order given."""
     ranks = sorted(compared.ranking(), key=lambda rank: compared.schedulers.index(rank.scheduler))
-    return [("difference to the best", list(map(_to_best, ranks))), ("verdict", [rank.verdict for rank in ranks])]
-
-
-def _to_best(rank: SchedulerRank) -> str:
-    if rank.change is None or rank.verdict == "best":
-        return "–"
-    width = rank.change_half_width
-    return f"{100.0 * rank.change:+.1f}" + ("" if width is None else f" ± {100.0 * width:.1f}") + " %"
+    return [("difference to the best", [rank.to_best for rank in ranks]), ("verdict", [rank.verdict for rank in ranks])]

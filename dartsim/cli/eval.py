@@ -46,9 +46,7 @@ def evaluate(
     ] = None,
     endpoint: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL", help="An OpenAI-compatible endpoint; its key is in OPENAI_API_KEY (endpoint.variable)."
-        ),
+        typer.Option(metavar="URL", help="An OpenAI-compatible endpoint; its key is in OPENAI_API_KEY."),
     ] = None,
     task_list: Annotated[
         Path | None, typer.Option(metavar="FILE", help="An OSWorld list, beside its folder examples/.")

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, ProgressColumn, Task
 from rich.text import Text
 from typing_extensions import override
 
 from dartsim.cli.console import errors
-from dartsim.lab.progress import ExpectedCost, PrintedProgress
+from dartsim.lab.progress import PrintedProgress
 from dartsim.observe import HELD_OUT, Instrument, Recorder
 from dartsim.observe.figures import figures
 
@@ -43,15 +43,7 @@ class SpeedColumn(ProgressColumn):
 @contextmanager
 def bars(console: Console = errors) -> Iterator[Progress]:
     """Show one bar for each run; without a terminal, a line every half minute."""
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=30),
-        TimeColumn(),
-        SpeedColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[live]}", style="dim", markup=False),
-    )
-    with PrintedProgress(*columns, console=console) as progress:
+    with PrintedProgress(TimeColumn(), SpeedColumn(), console=console) as progress:
         yield progress
 
 
@@ -63,27 +55,15 @@ class RunBar(Instrument):
         name: Name of the run.
         hours: Its length.
         simulated: Whether its time is virtual.
-        cost: Says what the run is expected to take.
-        expected_turns: Turns that it will generate, which its computing time is in proportion to; None: to its hours.
     """
 
     period_seconds = 10.0
 
-    def __init__(
-        self,
-        progress: Progress,
-        name: str,
-        hours: float,
-        *,
-        simulated: bool = True,
-        cost: ExpectedCost | None = None,
-        expected_turns: float | None = None,
-    ) -> None:
+    def __init__(self, progress: Progress, name: str, hours: float, *, simulated: bool = True) -> None:
         self._progress = progress
         self._task = progress.add_task(name, total=hours, live="starting", simulated=simulated)
         self._recorder: Recorder | None = None
         self._shown = 0.0
-        self._hours, self._cost, self._expected_turns = hours, cost, expected_turns
 
     @override
     def run_started(self, recorder: Recorder) -> None:
@@ -98,10 +78,6 @@ class RunBar(Instrument):
         begun = 0.0 if self._recorder is None else self._recorder.started  # engines may take minutes to start
         hours = (now - begun) / 3600.0
         self._progress.update(self._task, completed=hours, live=self._figures())
-        if self._cost is not None and self._recorder is not None:
-            turns = self._recorder.hot.generated_turns
-            share = turns / self._expected_turns if self._expected_turns else hours / self._hours
-            self._cost.progressed(share, turns)
 
     @override
     def preparing(self, what: str, done: int, total: int) -> None:

@@ -34,7 +34,6 @@ from dartsim.cli.options import (
 from dartsim.cli.progress import RunBar, bars
 from dartsim.cli.signals import report_interrupt
 from dartsim.core.errors import ConfigError
-from dartsim.lab.progress import ExpectedCost
 from dartsim.observe.alarm import KINDS, alarm_text
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def run(
         dartsim run --preset coupled --json - | jq .env_utilization
     """
     from dartsim.cli.options import load_config
-    from dartsim.lab.verdict import run_figures
+    from dartsim.lab.verdict import run_figures, too_few_attempts
     from dartsim.observe import Listener
     from dartsim.run.execute import execute
     from dartsim.run.resume import is_run
@@ -141,6 +140,8 @@ def run(
         refuse_missing_packages(resolved)  # before torch is imported
         estimate(resolved)  # refuses what cannot fit on its GPUs
     path = out_folder or new_folder(f"{resolved.name}-seed{resolved.run.seed}")
+    if few := too_few_attempts(resolved):
+        errors.print(few, soft_wrap=True, highlight=False, markup=False)
     where = f"run: {path} (while it runs: dartsim show {path})"
     announced = Listener(run_started=lambda _: errors.print(where, soft_wrap=True, highlight=False, markup=False))
     execute_with_progress(
@@ -186,36 +187,12 @@ def execute_with_progress(
         return "interrupted before the run began: nothing was written; the same command starts it again"
 
     with report_interrupt(message), bars() as progress:
-        virtual = config.backend.virtual
-        early = (
-            config.run.until_steady is not None
-            or config.run.updates is not None
-            or config.run.target_success is not None
-        )
-        cost = ExpectedCost(progress, at_most=early, num_desktops=config.rollout.num_desktops) if virtual else None
-        bar = RunBar(
-            progress,
-            config.name,
-            config.run.hours,
-            simulated=virtual,
-            cost=cost,
-            expected_turns=_expected_turns(config),
-        )
+        bar = RunBar(progress, config.name, config.run.hours, simulated=config.backend.virtual)
         run_dir, result = execute(bar)
         if not result.interrupted:
             bar.done()
     seconds = {"cpu_seconds": round(time.process_time() - cpu, 3), "wall_seconds": round(time.perf_counter() - wall, 3)}
     _show_result(run_dir, result, seconds, json_file)
-
-
-def _expected_turns(config: Config) -> float | None:
-    """Return the turns that a simulated run will generate by the closed form; None if that does not apply."""
-    if not config.backend.virtual or config.policy.kind != "surrogate":
-        return None
-    from dartsim.lab.analytic_model import predict
-    from dartsim.run.prepare import prepare
-
-    return 60.0 * config.run.hours * predict(prepare(config)).generated_turns_per_minute or None
 
 
 def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float], json_file: str | None) -> None:

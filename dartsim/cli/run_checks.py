@@ -36,6 +36,7 @@ from dartsim.real.containers.official import SCREEN
 from dartsim.real.containers.plan import skeleton_problem
 from dartsim.real.engines.options import HERE
 from dartsim.real.ray_cluster.backend import Kind, actors, placed
+from dartsim.real.ray_cluster.parts import actor_options
 from dartsim.run.model_folder import is_hub_id
 from dartsim.run.prepare import prepare
 
@@ -102,9 +103,8 @@ def _placed(config: Config, kind: Kind, entry: dict[str, Any]) -> dict[str, Any]
     if not placed(config, kind):
         return entry
     number, part = actors(config, kind)
-    resources = {"cpus": part.cpus, "gpus": part.gpus, "memory_gib": part.memory_gib, **part.resources}
-    each = ", ".join(f"{name} {amount:g}" for name, amount in resources.items() if amount)
-    return {**entry, "what": f"{entry['what']}; on Ray ({config.ray.address}), actors: {number}, each {each}"}
+    what = f"{entry['what']}; on Ray ({config.ray.address}), actors: {number}, each with {actor_options(part)}"
+    return {**entry, "what": what}
 
 
 def missing_requirements(

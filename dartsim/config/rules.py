@@ -263,10 +263,10 @@ def revert_rules(config: Config) -> Iterator[str]:
             f'{backend.desktop_backend.no_states}. Set desktop.revert = "boot", or "fork" with rollout.warm_envs of 1 '
             "or more: spares that are set up ahead, for the tasks of the next attempts."
         )
-    if config.ray.address is not None and config.ray.desktops.place and not backend.desktop_backend.modeled:
+    if config.ray.address is not None and not config.desktop.hosts and not backend.desktop_backend.modeled:
         yield (
-            f'desktop.revert = "{revert}" does not reach desktops that Ray places. Set ray.desktops.place = false, or '
-            'desktop.revert = "boot".'
+            f'desktop.revert = "{revert}" does not reach desktops that Ray places. Name Docker hosts in desktop.hosts, '
+            'or set desktop.revert = "boot".'
         )
 
 
@@ -280,11 +280,6 @@ def ray_rules(config: Config) -> Iterator[str]:
             f'ray.address = "{ray.address}", but every part is modeled and nothing of it would be placed. Set '
             "backend.desktops, backend.workers or backend.learner, or leave ray.address out (`dartsim compare --ray` "
             "spreads simulated runs)."
-        )
-    if ray.desktops.place and backend.boots and len(config.desktop.hosts) > 1:
-        yield (
-            f"desktop.hosts names {len(config.desktop.hosts)} Docker engines, but on Ray each host drives the engine "
-            "of its own node. Leave one, or set ray.desktops.place = false."
         )
 
 

@@ -1,6 +1,6 @@
 """The interfaces of the control plane: what a backend must provide, simulated or real.
 
-Conformance checks for each port are plain functions in ``dartsim.core.checks``.
+Conformance checks for each port are plain functions in ``dartsim.testing.ports``.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ from dartsim.config import Config, from_tree, load, merge, to_toml
 from dartsim.config.load import lay_workload, parse_override
 from dartsim.core.errors import ConfigError
 from dartsim.core.plugin_errors import plugin_errors
-from dartsim.lab.sweep import InProcess, Report, WithProgress, executor_for, progress_bar
+from dartsim.lab.progress import progress_bar
+from dartsim.lab.sweep import InProcess, Report, WithProgress, executor_for
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -128,8 +129,7 @@ def make_runs(
     if left:
         with executor_for(processes, ray) as executor, progress_bar(console) as progress:
             make = make_archive if ray is not None else _make_here if isinstance(executor, InProcess) else make_run
-            early = any(run.config.run.until_steady is not None for run in left)
-            for number, made in WithProgress(executor, progress, "runs", at_most=early).run(make, left):
+            for number, made in WithProgress(executor, progress, "runs").run(make, left):
                 path = left[number].path
                 if isinstance(made, bytes) and path is not None:
                     unpack(made, path)

@@ -22,6 +22,7 @@ from dartsim.lab.memory import (
     engine_memory,
     host_needs,
     learner_memory,
+    ranks_per_node,
 )
 from dartsim.lab.model_shapes import OF_FAMILY, ModelShape, read_shape
 from dartsim.real.engines.options import HERE, engine_places
@@ -183,9 +184,9 @@ def _placed(config: Config, engine: EngineMemory | None, learner: LearnerMemory 
     if learner is not None:
         fsdp = config.trainer.fsdp
         for rank in range(fsdp.ranks):
-            node, place = divmod(rank, fsdp.ranks // fsdp.nodes)
+            node, place = divmod(rank, ranks_per_node(config))
             gpu = fsdp.gpus[place] if fsdp.gpus else place
-            host = HERE if node == 0 else f"learner node {node}"
+            host = HERE if config.ray.address is None else f"learner node {node}"
             holds_by_gpu[host, gpu][f"rank-{rank}"] = learner.total
     return tuple(GpuLoad(host=host, number=gpu, holds=holds) for (host, gpu), holds in sorted(holds_by_gpu.items()))
 

@@ -161,6 +161,18 @@ class SchedulerRank(NamedTuple):
     change_half_width: float | None
     verdict: str
 
+    @property
+    def mean_text(self) -> str:
+        return cell_text({"mean": self.mean, "half_width": self.half_width})
+
+    @property
+    def to_best(self) -> str:
+        """The difference to the best one as it is read."""
+        if self.change is None or self.verdict == "best":
+            return "–"
+        width = self.change_half_width
+        return f"{100.0 * self.change:+.1f}" + ("" if width is None else f" ± {100.0 * width:.1f}") + " %"
+
 
 @dataclass(frozen=True, repr=False)
 class Comparison:

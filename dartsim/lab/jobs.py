@@ -1,25 +1,43 @@
-"""``Job``: a configuration, simulated with several seeds; its figures, with bounds and cost."""
+"""``Job``: the simulations of one trial of a study, with what each is compared by and costs.
+
+Optuna's median pruner may stop them early.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from statistics import fmean
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
+import optuna
+from optuna.trial import FrozenTrial
 from typing_extensions import override
 
 from dartsim.config import Config
-from dartsim.core.errors import DartsimError
+from dartsim.core.errors import ConfigError, DartsimError, no_such
 from dartsim.core.plugin_errors import plugin_errors
-from dartsim.lab.bounds import bounds
-from dartsim.lab.sweep import Executor, Report
+from dartsim.lab.comparison import FIGURES, compared, over_seeds
+from dartsim.lab.sweep import Report
+from dartsim.lab.verdict import run_figures
 from dartsim.lab.virtual import changed
 from dartsim.observe import Instrument, Recorder
-from dartsim.observe.figures import after_warmup, figures
-from dartsim.observe.records import UpdateRecord
+from dartsim.observe.figures import after_warmup, figures, steady_turns_per_minute
+from dartsim.run.execute import run_summary
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
+
+FEWEST = 8
+"""Finished trials before any is stopped early, or importances are estimated."""
+LOOKS = 10
+"""Parts of a run after each of which it may be stopped early."""
+
+COSTS = ("cost_per_hour", "cost_per_1000_turns")
+LESS = (*COSTS, "staleness_mean", "staleness_max", "wasted_share", "minutes_per_version", "hours_to_updates")
+"""Figures that are better if they are less."""
+
+Figures = dict[str, Any]
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,174 +51,156 @@ class Prices:
         num_gpus = config.rollout.num_workers + config.cluster.learner.gpus
         return self.gpu_hour * num_gpus + self.host_hour * config.cluster.hosts.count
 
-    def figures(self, config: Config, turns_per_minute: float | None) -> dict[str, Any]:
+    def figures(self, config: Config, turns_per_minute: float | None) -> Figures:
         """Return the cost per hour, and per 1,000 trained turns; None where none was trained."""
         cost = self.per_hour(config)
-        per_turn = cost / (60.0 * turns_per_minute) if turns_per_minute else None
-        return {"cost_per_hour": cost, "cost_per_1000_turns": None if per_turn is None else 1000.0 * per_turn}
-
-
-GPU_HOURS = Prices()
-
-Figures = dict[str, Any]
+        return {
+            "cost_per_hour": cost,
+            "cost_per_1000_turns": 1000.0 * cost / (60.0 * turns_per_minute) if turns_per_minute else None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
-    """A check of a run after some hours, which stops it if its figure is below ``least`` (None: never)."""
+class StudyObjective:
+    """A figure, and its sign: 1 if more is better, -1 if less is."""
 
-    hours: float
-    least: float | None = None
+    figure: str
+    sign: int
+
+    @property
+    def direction(self) -> Literal["maximize", "minimize"]:
+        """The word that Optuna uses."""
+        return "maximize" if self.sign > 0 else "minimize"
+
+    @property
+    def label(self) -> str:
+        return self.figure.replace("_", " ")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def read_objective(text: str) -> StudyObjective:
+    """Parse an objective: a figure's name, optionally followed by ``:max`` or ``:min``.
+
+    Raises:
+        ConfigError: If there is no such figure; names the nearest one.
+    """
+    name, _, direction = text.partition(":")
+    known = (*FIGURES, "steady_turns_per_minute", *COSTS)
+    if name not in known:
+        raise no_such("figure", name, known)
+    if direction not in ("", "max", "min"):
+        raise ConfigError(f"an objective is written FIGURE, FIGURE:max or FIGURE:min, got {text!r}")
+    more = name not in LESS if not direction else direction == "max"
+    return StudyObjective(name, 1 if more else -1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job:
-    """A configuration to simulate. Picklable; its outcome does not depend on where or when it runs."""
+    """The simulations of a trial. Picklable.
+
+    Attributes:
+        name: What a progress bar shows.
+        config: The configuration.
+        seeds: Of the simulations.
+        prices: Prices of the machines.
+        objective: What the pruner looks at.
+        earlier: The trials that it compares with; None: it is not asked.
+    """
 
     name: str
     config: Config
-    seeds: tuple[int, ...] = (0,)
-    prices: Prices = GPU_HOURS
-    figure: str = "trained_turns_per_minute"
-    sign: int = 1
-    rungs: tuple[Rung, ...] = ()
+    seeds: Sequence[int]
+    prices: Prices
+    objective: StudyObjective
+    earlier: Sequence[FrozenTrial] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Result of a job."""
+    """The figures of a job by seed, and the values that the pruner saw by step; no figures if it stopped the job."""
 
-    figures: Figures = field(default_factory=dict)
-    by_seed: tuple[Figures, ...] = ()
-    seen: tuple[tuple[float, float], ...] = ()
-    given_up: bool = False
+    by_seed: Sequence[Figures] = ()
+    seen: Mapping[int, float]
     error: str | None = None
 
-
-def outcomes(executor: Executor, jobs: Sequence[Job]) -> list[Outcome]:
-    """Run jobs without rungs, every seed by itself so that all cores are used; return outcomes in the order of jobs.
-
-    Raises:
-        DartsimError: If a job failed.
-    """
-    runs = [(number, replace(job, seeds=(seed,))) for number, job in enumerate(jobs) for seed in job.seeds]
-    ended: dict[int, Outcome] = dict(executor.run(run_job, [run for _, run in runs]))
-    by_seed: list[list[Figures]] = [[] for _ in jobs]
-    for place, (number, run) in enumerate(runs):
-        if (error := ended[place].error) is not None:
-            raise DartsimError(f"{run.name}: {error}")
-        by_seed[number] += ended[place].by_seed
-    return [Outcome(figures=means(figures), by_seed=tuple(figures)) for figures in by_seed]
-
-
-class _GivenUp(Exception):
-    """A rung stopped the run."""
+    @property
+    def figures(self) -> Figures:
+        """The mean of each number over seeds, and the maximum of ``staleness_max``; else the first one's."""
+        numbers = [name for name, value in self.by_seed[0].items() if isinstance(value, int | float)]
+        means = {name: mean["mean"] for name, mean in over_seeds(self.by_seed, numbers).items()}
+        failure = next((row["failure"] for row in self.by_seed if row["failure"]), None)
+        return {**self.by_seed[0], **means, "failure": failure}
 
 
 def run_job(job: Job, report: Report | None = None) -> Outcome:
     """Simulate a job; ``report`` receives the share of its seeds that are done."""
-    by_seed: list[Figures] = []
-    rungs = _RungChecks(job)
+    early = EarlyStop(job)
+    by_seed = []
     try:
         for number, seed in enumerate(job.seeds):
             with plugin_errors():
-                config = changed(job.config, {"run.seed": seed})
-                by_seed.append(simulated(config, job.prices, None if number else rungs))
+                watched = [early] if number == 0 and job.earlier is not None else []
+                by_seed.append(simulated(changed(job.config, {"run.seed": seed}), job.prices, watched))
             if report is not None:
                 report((number + 1) / len(job.seeds))
-    except _GivenUp:
-        return Outcome(seen=tuple(rungs.seen), given_up=True)
+    except optuna.TrialPruned:
+        return Outcome(seen=early.seen)
     except DartsimError as error:
-        return Outcome(seen=tuple(rungs.seen), error=f"{type(error).__name__}: {error}")
-    return Outcome(figures=means(by_seed), by_seed=tuple(by_seed), seen=tuple(rungs.seen))
+        return Outcome(seen=early.seen, error=f"{type(error).__name__}: {error}")
+    return Outcome(by_seed=by_seed, seen=early.seen)
 
 
-class _RungChecks(Instrument):
-    """Stops a run at a rung where its figure is too small."""
+def simulated(config: Config, prices: Prices, instruments: Sequence[Instrument] = ()) -> Figures:
+    """Return what one simulation is compared by, with its cost and its verdict."""
+    prepared = prepare(config)
+    summary = run_summary(prepared, run_simulation(prepared, instruments=instruments), run_figures)
+    return {**_priced(config, prices, summary), "verdict": summary["verdict"]}
+
+
+def _priced(config: Config, prices: Prices, summary: Mapping[str, Any]) -> Figures:
+    steady = None if summary.get("failure") else summary["steady_turns_per_minute"]
+    cost = prices.figures(config, steady or summary["trained_turns_per_minute"])
+    return {**compared(summary), "steady_turns_per_minute": steady, **cost}
+
+
+class EarlyStop(Instrument):
+    """Asks Optuna's median pruner after every tenth of a run whether to stop it."""
 
     period_seconds = 30.0
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._left = list(job.rungs)
         self._recorder: Recorder | None = None
-        self.seen: list[tuple[float, float]] = []
+        self._next = 1
+        self.seen: dict[int, float] = {}
 
     @override
     def run_started(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        study = optuna.create_study(
+            direction=self._job.objective.direction, pruner=optuna.pruners.MedianPruner(n_startup_trials=FEWEST)
+        )
+        study.add_trials(self._job.earlier or ())
+        self._trial = study.ask()
 
     @override
     def time_advanced(self, now: float) -> None:
-        while self._left and now >= self._left[0].hours * 3600.0:
-            rung = self._left.pop(0)
-            value = self._value()
-            if value is None:  # nothing was trained yet
-                continue
-            self.seen.append((rung.hours, value))
-            if rung.least is not None and value < rung.least:
-                raise _GivenUp
+        if now < self._next * self._job.config.run.hours * 3600.0 / LOOKS:
+            return
+        value, step, self._next = self._value(), self._next, self._next + 1
+        if value is not None:  # something was trained
+            self.seen[step] = value
+            self._trial.report(value, step)
+            if self._trial.should_prune():
+                raise optuna.TrialPruned
 
     def _value(self) -> float | None:
-        recorder, job = self._recorder, self._job
+        recorder, config = self._recorder, self._job.config
         assert recorder is not None, "a run starts before its time advances"
-        snapshots = [*recorder.snapshots, recorder.measure()]
-        first = after_warmup(snapshots, job.config.run.warmup_share)
-        so_far = figures(first, snapshots[-1])
-        value = {**so_far, **_rated(job.config, job.prices, so_far, recorder, first.time)}.get(job.figure)
-        return None if value is None else job.sign * float(value)
-
-
-def simulated(config: Config, prices: Prices, rungs: _RungChecks | None = None) -> Figures:
-    """Return the figures of one simulation, with bounds and cost."""
-    prepared = prepare(config)
-    result = run_simulation(prepared, instruments=[rungs] if rungs else ())
-    plain = result.figures
-    return {
-        **plain,
-        **bounds(prepared, plain, result.recorder.snapshots),
-        **_rated(config, prices, plain, result.recorder, plain["warmup_hours"] * 3600.0),
-        "event_hash": result.event_hash,
-    }
-
-
-def _rated(config: Config, prices: Prices, plain: Figures, recorder: Recorder, start: float) -> Figures:
-    """Return the steady rate, and the cost at it; without a steady rate, at that of the whole window."""
-    steady = steady_turns_per_minute(list(recorder.updates), start)
-    cost = prices.figures(config, steady or plain["trained_turns_per_minute"])
-    return {**cost, "steady_turns_per_minute": steady}
-
-
-def steady_turns_per_minute(updates: Sequence[UpdateRecord], start: float) -> float | None:
-    """Return the trained turns per minute between two finished updates, so that every update counts whole.
-
-    Args:
-        updates: Finished updates, in order.
-        start: Updates that finished earlier do not count, seconds; the first of the others only starts the clock.
-
-    Returns:
-        The rate; None with fewer than two updates.
-    """
-    counted = [update for update in updates if update.time >= start]
-    if len(counted) < 2:
-        return None
-    minutes = (counted[-1].time - counted[0].time) / 60.0
-    return sum(update.num_turns for update in counted[1:]) / minutes if minutes > 0.0 else None
-
-
-def means(by_seed: Sequence[Mapping[str, Any]]) -> Figures:
-    """Return the mean of every number over seeds, also in nested tables, and the maximum of ``staleness_max``."""
-    result: Figures = {}
-    for name, first in by_seed[0].items():
-        values = [figures.get(name) for figures in by_seed]
-        if isinstance(first, Mapping):
-            result[name] = means([value or {} for value in values])
-        elif name == "failure":  # a run that trained nothing is no part of a mean
-            result[name] = next((value for value in values if value), None)
-        elif name == "staleness_max":
-            result[name] = max(value for value in values if value is not None)
-        elif any(isinstance(value, int | float) for value in values):
-            result[name] = fmean(value for value in values if value is not None)
-        else:
-            result[name] = first
-    return result
+        last = recorder.measure()
+        first = after_warmup([*recorder.snapshots, last], config.run.warmup_share)
+        so_far = {
+            **figures(first, last),
+            "steady_turns_per_minute": steady_turns_per_minute(recorder.updates, first.time),
+            "config": {"rollout": config.rollout.model_dump()},
+        }
+        return _priced(config, self._job.prices, so_far).get(self._job.objective.figure)

@@ -23,6 +23,8 @@ from dartsim.real.containers.plan import desktop_gib, desktops_by_host, docker_h
 from dartsim.real.engines.options import serves_adapters, weights_dtype
 from dartsim.store.checkpoints import KEEP_CHECKPOINTS
 
+NODE_GPUS = 8
+"""Of a machine on which Ray places ranks."""
 GIB = 2**30
 GPU_RESERVE_BYTES = 2 * GIB
 """CUDA context, workspaces and communication buffers of a process."""
@@ -246,6 +248,13 @@ class HostNeeds:
         return [(folder, size, shutil.disk_usage(folder).free) for folder, size in found.values()]
 
 
+def ranks_per_node(config: Config) -> int:
+    """Return the ranks of a machine: all of them, or on Ray their share of machines of 8 GPUs."""
+    ranks = config.trainer.fsdp.ranks
+    nodes = 1 if config.ray.address is None else -(-ranks // NODE_GPUS)
+    return -(-ranks // nodes)
+
+
 def host_needs(
     config: Config, shape: ModelShape, learner: LearnerMemory | None, screen: tuple[int, int], prompt_tokens: int
 ) -> HostNeeds:
@@ -267,11 +276,11 @@ def host_needs(
     later += _turns_bytes(config, batch if learner else 0, screen, prompt_tokens)
     if learner is not None:
         gathered = held if lora is None else MASTER_BYTES
-        start += config.trainer.fsdp.ranks_per_node * learner.host
+        start += ranks_per_node(config) * learner.host
         later += CUTTING_BYTES + trained * (gathered + (served if served != gathered else 0))
         if config.trainer.optimizer.minibatches * config.trainer.optimizer.epochs > 1:
             # A failed step is taken back, from a copy of weights and moments.
-            later += 3 * trained * MASTER_BYTES // config.trainer.fsdp.nodes
+            later += 3 * trained * MASTER_BYTES * ranks_per_node(config) // config.trainer.fsdp.ranks
     state = 3 * trained * MASTER_BYTES  # weights and both moments
     ranks = engines = 0
     if config.backend.learner == "fsdp":

@@ -12,8 +12,8 @@ from dartsim.config import Config, load
 from dartsim.config.load import CLUSTER, WORKLOAD, Setting, describe, workloads
 from dartsim.core.errors import ConfigError
 from dartsim.core.section import NONE
+from dartsim.lab.batch_tokens import tokens_per_turn
 from dartsim.lab.machines import read_hosts
-from dartsim.lab.trainable_share import tokens_per_turn
 from dartsim.lab.virtual import changed
 from dartsim.run.prepare import prepare
 

@@ -1,63 +1,30 @@
-"""The space of a study: settings of a configuration, each with a range or choices.
+"""The space of a study: settings of a configuration, each with a range or choices, as Optuna's distributions.
 
 As text, ``key=RANGE`` entries separated by commas: ``20..80``, ``20..80/10`` (a step), ``1e-3..10:log``,
-``drain|keep``. As a TOML file, the same keys as a configuration, with such a text, a list of choices, or a table with
-``low``, ``high`` and perhaps ``step`` or ``log``.
+``drain|keep``. As a TOML file, the same keys as a configuration, with such a text, or a list of choices.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from dartsim.config import Config
 from dartsim.config.load import check_setting
 from dartsim.core.errors import ConfigError
 
-Value = int | float | str | bool
+Space = Mapping[str, BaseDistribution]
 
 RANGE = re.compile(r"^(?P<low>[^.:/|]+(?:\.\d+)?)\.\.(?P<high>[^:/|]+?)(?:/(?P<step>[^:|]+))?(?P<log>:log)?$")
-TABLE = {"low", "high", "step", "log"}
 MEASURING = ("run.hours", "run.seed", "run.warmup_share", "run.updates")
 """Settings of the measurement, which do not change the system."""
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Numbers from ``low`` to ``high``, both included; whole ones if both are and the setting wants no others."""
-
-    key: str
-    low: float
-    high: float
-    step: float | None = None
-    log: bool = False
-
-    @property
-    def whole(self) -> bool:
-        return isinstance(self.low, int) and isinstance(self.high, int)
-
-    def text(self) -> str:
-        step = "" if self.step is None else f"/{self.step!r}"
-        return f"{self.low!r}..{self.high!r}{step}{':log' if self.log else ''}"
-
-
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """Two or more values of a setting."""
-
-    key: str
-    values: tuple[Value, ...]
-
-    def text(self) -> str:
-        return "|".join(str(value).lower() if isinstance(value, bool) else str(value) for value in self.values)
-
-
-Dimension = Range | Choices
-Space = tuple[Dimension, ...]
 
 
 def read_space(given: str) -> Space:
@@ -70,16 +37,20 @@ def read_space(given: str) -> Space:
     if not pairs:
         raise ConfigError("the space is empty: nothing could be tuned; write key=low..high or key=one|other")
     keys = [key for key, _ in pairs]
-    twice = sorted({key for key in keys if keys.count(key) > 1})
-    if twice:
+    if twice := sorted({key for key in keys if keys.count(key) > 1}):
         raise ConfigError(f"the space names {', '.join(twice)} more than once")
-    measuring = sorted(set(keys) & set(MEASURING))
-    if measuring:
+    if measuring := sorted(set(keys) & set(MEASURING)):
         raise ConfigError(
             f"{', '.join(measuring)} cannot be tuned: they say how a run is measured, not how "
             "the system works; see --hours and --seeds"
         )
-    return tuple(_dimension(key, value) for key, value in pairs)
+    return {key: _dimension(key, value) for key, value in pairs}
+
+
+def base_point(config: Config, space: Space) -> dict[str, Any]:
+    """Return a configuration's own settings, as far as they are in the space."""
+    own = {key: setting_of(config, key) for key in space}
+    return {key: value for key, value in own.items() if _holds(space[key], value)}
 
 
 def setting_of(config: Config, key: str) -> Any:
@@ -88,6 +59,31 @@ def setting_of(config: Config, key: str) -> Any:
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return "none" if value is None else value
+
+
+def points(space: Space) -> Iterator[dict[str, Any]] | None:
+    """Return all points of a space; None if there are infinitely many."""
+    axes: list[Any] = []
+    for dimension in space.values():
+        if isinstance(dimension, CategoricalDistribution):
+            axes.append(dimension.choices)
+        elif isinstance(dimension, IntDistribution):
+            axes.append(range(dimension.low, dimension.high + 1, dimension.step))
+        elif isinstance(dimension, FloatDistribution) and dimension.step is not None:
+            count = round((dimension.high - dimension.low) / dimension.step) + 1
+            axes.append(np.linspace(dimension.low, dimension.high, count).tolist())
+        else:
+            return None
+    return (dict(zip(space, values, strict=True)) for values in itertools.product(*axes))
+
+
+def _holds(dimension: BaseDistribution, value: Any) -> bool:
+    if isinstance(dimension, CategoricalDistribution):
+        return value in dimension.choices
+    assert isinstance(dimension, IntDistribution | FloatDistribution)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not dimension.low <= value <= dimension.high:
+        return False
+    return dimension.step is None or (value - dimension.low) % dimension.step == 0
 
 
 def _of_text(text: str) -> Iterator[tuple[str, Any]]:
@@ -110,32 +106,27 @@ def _of_file(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for name, value in tree.items():
-        if isinstance(value, Mapping) and not ({"low", "high"} <= set(value)):
+        if isinstance(value, Mapping):
             yield from _leaves(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
 
 
-def _dimension(key: str, value: Any) -> Dimension:
-    if isinstance(value, Mapping):
-        unknown = sorted(set(value) - TABLE)
-        if unknown:
-            raise ConfigError(f"{key}: unknown {', '.join(unknown)}; a range has {', '.join(sorted(TABLE))}")
-        return _range(key, value["low"], value["high"], value.get("step"), bool(value.get("log", False)))
-    if isinstance(value, list):
-        return _choices(key, value)
+def _dimension(key: str, value: Any) -> BaseDistribution:
     match = RANGE.match(value) if isinstance(value, str) else None
     if match:
-        numbers = (None if match[name] is None else _number(key, match[name]) for name in ("low", "high", "step"))
-        low, high, step = numbers
-        return _range(key, low, high, step, match["log"] is not None)
-    return _choices(key, [_value(text.strip()) for text in str(value).split("|")])
+        step = None if match["step"] is None else _number(key, match["step"])
+        return _range(key, _number(key, match["low"]), _number(key, match["high"]), step, match["log"] is not None)
+    values = value if isinstance(value, list) else [_value(text.strip()) for text in str(value).split("|")]
+    if len(values) < 2 or len({str(value) for value in values}) < len(values):
+        raise ConfigError(f"{key}: choices are two or more different values, got {values!r}")
+    for value in values:
+        check_setting(key, value)
+    return CategoricalDistribution(tuple(values))
 
 
-def _range(key: str, low: Any, high: Any, step: Any, log: bool) -> Range:
-    numbers = [number for number in (low, high, step) if number is not None]
-    if any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
-        raise ConfigError(f"{key}: a range has numbers, got {low!r}..{high!r}")
+def _range(key: str, low: float, high: float, step: float | None, log: bool) -> BaseDistribution:
+    """Return a range, both ends included: of whole numbers if both are and the setting wants no others."""
     if not low < high:
         raise ConfigError(f"{key} = {low}..{high}: the first has to be the smaller one")
     if step is not None and (log or not 0 < step <= high - low):
@@ -144,26 +135,21 @@ def _range(key: str, low: Any, high: Any, step: Any, log: bool) -> Range:
         raise ConfigError(f"{key} = {low}..{high}:log: ratios need numbers above 0")
     for number in (low, high):
         check_setting(key, number)
-    whole = all(isinstance(number, int) for number in numbers)
-    if whole and (step is not None or not _takes_fractions(key, low, high)):
-        return Range(key, low, high, step, log)
-    return Range(key, float(low), float(high), None if step is None else float(step), log)
+    whole = isinstance(low, int) and isinstance(high, int) and isinstance(step, int | None)
+    if whole and (step is not None or not _takes_fractions(key, low)):
+        step = int(step or 1)
+        return IntDistribution(int(low), int(low) + int(high - low) // step * step, log=log, step=step)
+    if step is not None:
+        high = low + int((high - low) / step + 1e-9) * step
+    return FloatDistribution(float(low), float(high), log=log, step=step)
 
 
-def _takes_fractions(key: str, low: int, high: int) -> bool:
+def _takes_fractions(key: str, low: float) -> bool:
     try:
-        check_setting(key, (low + high) / 2 if (low + high) % 2 else low + 0.5)
+        check_setting(key, low + 0.5)
     except ConfigError:
         return False
     return True
-
-
-def _choices(key: str, values: list[Any]) -> Choices:
-    if len(values) < 2 or len({str(value) for value in values}) < len(values):
-        raise ConfigError(f"{key}: choices are two or more different values, got {values!r}")
-    for value in values:
-        check_setting(key, value)
-    return Choices(key, tuple(values))
 
 
 def _number(key: str, text: str) -> int | float:

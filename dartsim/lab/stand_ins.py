@@ -71,7 +71,7 @@ def with_stand_ins(config: Config, parts: Collection[Part], place: Path, minutes
             "tasks.exclude": [],
         }
     if {"engines", "learner"} <= set(parts):
-        from dartsim.real.rehearsal.model import write_stand_in
+        from dartsim.real.stand_ins.model import write_stand_in
 
         changes |= {"policy.model": str(write_stand_in(config, place / "model")), "curation.pool.file": None}
     return changed(config, changes)

@@ -1,44 +1,93 @@
 """``Study``: Optuna proposes settings, simulations evaluate them, and a database stores the trials.
 
-Trials come in batches of a fixed size. All settings of a batch are proposed before any is simulated, each by a sampler
-seeded with the study's seed and the trial's number, and a trial is compared only with those of earlier batches. So a
-study has the same trials on one core and on a hundred, interrupted or not.
+Trials come in batches: all settings of a batch are proposed before any is simulated, and its results are told in
+order, so that with one seed and one size of a batch a study has the same trials again. No point is tried twice.
+A trial is stopped early by Optuna's median pruner, which compares it with the trials of earlier batches.
 
-States of a trial: proposed > finished, failed (a run trained nothing), given up at a rung (its figure was below the
-median of earlier trials), or refused (an invalid or too expensive configuration; nothing is simulated).
+States of a trial: proposed > finished, failed (a run trained nothing), stopped early (pruned), or refused (an invalid
+or too expensive configuration; nothing is simulated).
 """
 
 from __future__ import annotations
 
+import itertools
+import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
+from dartsim.config import Config, to_toml
 from dartsim.core.errors import ConfigError, DartsimError
-from dartsim.core.install import install_command
-from dartsim.lab.jobs import Job, Outcome, Rung, run_job
-from dartsim.lab.space import Range, setting_of
-from dartsim.lab.study_spec import StudySpec, difference
+from dartsim.lab.gate import Comparison
+from dartsim.lab.jobs import FEWEST, Figures, Job, Outcome, Prices, StudyObjective, run_job
+from dartsim.lab.space import Space, base_point, points
 from dartsim.lab.sweep import Executor
 from dartsim.lab.virtual import as_virtual, changed
 from dartsim.run.prepare import prepare
 
-if TYPE_CHECKING:
-    import optuna
-
 NAME = "dartsim"
-RUNG_SHARES = (0.25, 0.5)
-"""Shares of the simulated hours at which a trial is compared with earlier ones."""
+MANY_POINTS = 10_000
+"""In a larger space, a proposal that was tried is replaced by another proposal and not by one of those left."""
 TOO_FEW_UPDATES = "fewer than two updates after the warm-up of its simulated hours; raise --hours"
 """Why a run that trained something has no value for an objective."""
-FEWEST = 8
-"""Earlier trials that a rung needs before it stops any."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudySpec:
+    """What a study searches for.
+
+    Attributes:
+        base: The configuration that is tuned; its components are modeled.
+        space: What may change.
+        objectives: The most important one first.
+        seeds: Number of simulations of every trial, with seeds from 0.
+        seed: Of the proposals.
+        prune: Whether trials below the median are stopped early; only with one objective.
+        max_staleness: Largest allowed staleness; None for no bound.
+        max_cost: Largest allowed cost per hour; None for no bound.
+        prices: Prices of the machines.
+    """
+
+    base: Config
+    space: Space
+    objectives: tuple[StudyObjective, ...]
+    seeds: int = 1
+    seed: int = 0
+    prune: bool = True
+    max_staleness: float | None = None
+    max_cost: float | None = None
+    prices: Prices = field(default_factory=Prices)
+
+    def config(self, point: Mapping[str, Any]) -> Config:
+        """Return the virtual configuration of a point of the space."""
+        return as_virtual(changed(self.base, point))
+
+    def first_point(self) -> dict[str, Any]:
+        """Return the first trial: the base's own settings, as far as they are in the space."""
+        return base_point(self.base, self.space)
+
+    def options(self) -> dict[str, str]:
+        """Return what must stay the same when a study is resumed, each as a user gives it."""
+        return {
+            "configuration": to_toml(self.base),
+            "--space": ", ".join(f"{key}={dimension}" for key, dimension in self.space.items()),
+            "--objective": ", ".join(f"{one.figure}:{one.direction[:3]}" for one in self.objectives),
+            "--seeds": str(self.seeds),
+            "--seed": str(self.seed),
+            "--prune": "on" if self.prune else "off (--no-prune)",
+            "--max-staleness": "none" if self.max_staleness is None else f"{self.max_staleness:g}",
+            "--max-cost": "none" if self.max_cost is None else f"{self.max_cost:g}",
+            "--price-gpu-hour": f"{self.prices.gpu_hour:g}",
+            "--price-host-hour": f"{self.prices.host_hour:g}",
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,294 +103,247 @@ class Trial:
     reason: str = ""
 
 
-def require_optuna() -> None:
-    """Load Optuna.
-
-    Raises:
-        ConfigError: If it is not installed; names the extra.
-    """
-    try:
-        import optuna
-    except ImportError:
-        raise ConfigError(f"tuning needs Optuna, which is not installed: {install_command('lab')}") from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-
 class Study:
-    """A new or resumed study in a database.
+    """A new or resumed study.
+
+    Args:
+        spec: What it searches for.
+        database: Its file; None keeps it in memory.
 
     Raises:
-        ConfigError: If Optuna is missing, or the database is unusable or contains a study of another spec.
+        ConfigError: If components are real, or the database is unusable or contains a study of another spec.
     """
 
-    def __init__(self, spec: StudySpec, database: Path) -> None:
-        require_optuna()
+    def __init__(self, spec: StudySpec, database: Path | None = None) -> None:
+        as_virtual(spec.base)
         self.spec = spec
-        self._virtual = as_virtual(spec.base)
         self._single = len(spec.objectives) == 1
-        self._study = self._open(database)
-
-    def _open(self, database: Path) -> optuna.Study:
-        import optuna
-        from sqlalchemy.exc import SQLAlchemyError
-
-        directions = [objective.direction for objective in self.spec.objectives]
         try:
-            database.parent.mkdir(parents=True, exist_ok=True)
-            storage = _storage(database)
-            known = NAME in optuna.get_all_study_names(storage)
-            if known:
-                self._check_same(optuna.load_study(study_name=NAME, storage=storage), database)
-            study = optuna.create_study(
-                storage=storage, study_name=NAME, load_if_exists=True, directions=directions, sampler=self._sampler(0)
+            if database is not None:
+                database.parent.mkdir(parents=True, exist_ok=True)
+            self._study = optuna.create_study(
+                storage=None if database is None else _storage(database),
+                study_name=NAME,
+                load_if_exists=True,
+                directions=[objective.direction for objective in spec.objectives],
             )
         except (OSError, SQLAlchemyError) as error:
             raise ConfigError(f"{database} cannot be used as a study's database: {error}") from None
+        known, options = self._study.user_attrs, spec.options()
         if not known:
-            for name, text in self.spec.as_text().items():
-                study.set_user_attr(name, text)
-            study.enqueue_trial(self._base_point())
-        return study
-
-    def _check_same(self, study: optuna.Study, database: Path) -> None:
-        for name, text in self.spec.as_text().items():
-            old = study.user_attrs.get(name)
-            if old != text:
+            for name, text in options.items():
+                self._study.set_user_attr(name, text)
+            self._study.enqueue_trial(spec.first_point())
+        for name, text in options.items():
+            if known and known.get(name) != text:
                 raise ConfigError(
-                    f"{database} contains another study ({difference(name, old, text)}); name another folder with "
-                    "--out, or use the same settings"
+                    f"{database} contains another study ({_difference(name, str(known.get(name)), text)}); name "
+                    "another folder with --out, or use the same settings"
                 )
-
-    def _base_point(self) -> dict[str, Any]:
-        """Return the first trial: the base's own settings, as far as they are in the space."""
-        point: dict[str, Any] = {}
-        for dimension in self.spec.space:
-            value = setting_of(self.spec.base, dimension.key)
-            if isinstance(dimension, Range):
-                inside = isinstance(value, int | float) and dimension.low <= value <= dimension.high
-                on_step = dimension.step is None or not inside or (value - dimension.low) % dimension.step == 0
-                if inside and on_step and not isinstance(value, bool):
-                    point[dimension.key] = value if dimension.whole else float(value)
-            elif value in dimension.values:
-                point[dimension.key] = value
-        return point
+        for trial in self._study.get_trials(states=(TrialState.RUNNING,)):  # of an interrupted batch
+            self._study.tell(trial.number, state=TrialState.FAIL)
+            self._study.enqueue_trial(trial.params)
 
     def run(
         self,
         budget: int,
         executor: Executor,
         *,
-        on_trial: Callable[[Trial], None] | None = None,
+        batch: int = 8,
+        on_trial: Callable[[Trial], None] = lambda trial: None,
         undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """Simulate until the study has ``budget`` trials, earlier and refused ones included.
+        """Simulate until the study has ``budget`` trials, earlier and refused ones included, or its space is used up.
 
         Raises:
             DartsimError: If a simulation failed.
         """
-        on_trial = on_trial or (lambda trial: None)
-        for first in range(0, budget, self.spec.batch):
-            numbers = range(first, min(first + self.spec.batch, budget))
-            jobs: dict[int, Job] = {}
+        rng = np.random.default_rng([self.spec.seed, len(self._study.trials)])
+        with _quiet():
+            self._study.sampler = optuna.samplers.TPESampler(
+                seed=int(rng.integers(2**31)), multivariate=True, constant_liar=True
+            )
+        while (left := budget - len(self.trials())) > 0:
+            jobs: list[tuple[optuna.Trial, Job]] = []
+            proposed = 0
             with undisturbed():
-                for number, trial in self._proposed(numbers):
-                    job = self._job(number, trial, first)
-                    if job is not None:
-                        jobs[number] = job
+                earlier = self._earlier()
+                for _ in range(min(batch, left)):
+                    trial = self._ask(rng)
+                    if trial is None:
+                        break
+                    proposed += 1
+                    if job := self._job(trial, earlier):
+                        jobs.append((trial, job))
                     else:
-                        on_trial(self._trial(number))
-            order = sorted(jobs)
-            for index, outcome in executor.run(run_job, [jobs[number] for number in order]):
+                        on_trial(self._ended(trial))
+            if not proposed:
+                return
+            for number, outcome in executor.run(run_job, [job for _, job in jobs]):
                 with undisturbed():
-                    self._record(order[index], outcome)
-                    on_trial(self._trial(order[index]))
+                    self._tell(jobs[number][0], outcome)
+                    on_trial(self._ended(jobs[number][0]))
 
-    def _proposed(self, numbers: range) -> list[tuple[int, optuna.Trial]]:
-        """Return the unfinished trials of a batch, all proposed before the first one runs."""
-        from optuna.samplers import RandomSampler
-        from optuna.trial import Trial as OptunaTrial
-        from optuna.trial import TrialState
+    def _ask(self, rng: np.random.Generator) -> optuna.Trial | None:
+        """Return a trial of a point that was never tried; None if there is none."""
+        while True:
+            with _quiet():
+                trial = self._study.ask(dict(self.spec.space))
+            tried = [other.params for other in self._study.get_trials(deepcopy=False) if other.number < trial.number]
+            if trial.params not in tried:
+                return trial
+            self._study.tell(trial, state=TrialState.FAIL)
+            every = points(self.spec.space)
+            few = [] if every is None else list(itertools.islice(every, MANY_POINTS + 1))
+            if 0 < len(few) <= MANY_POINTS:
+                left = [point for point in few if point not in tried]
+                if not left:
+                    return None
+                self._study.enqueue_trial(left[rng.integers(len(left))])
 
-        known = {trial.number: trial for trial in self._study.get_trials(deepcopy=False)}
-        proposed: list[tuple[int, optuna.Trial]] = []
-        for number in numbers:
-            old = known.get(number)
-            if old is None or old.state is TrialState.WAITING:
-                self._study.sampler = self._sampler(number)
-                with _quiet():
-                    trial = self._study.ask()
-                    self._propose(trial)
-                proposed.append((number, trial))
-            elif old.state is TrialState.RUNNING:  # interrupted: its settings are known
-                self._study.sampler = RandomSampler(seed=0)
-                trial = OptunaTrial(self._study, old._trial_id)
-                self._propose(trial)
-                proposed.append((number, trial))
-        self._trials = dict(proposed)
-        return proposed
+    def _earlier(self) -> list[FrozenTrial] | None:
+        """Return what the pruner compares new trials with; None if it is not asked."""
+        if not (self.spec.prune and self._single):
+            return None
+        finished = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return [
+            optuna.trial.create_trial(value=trial.value, intermediate_values=trial.intermediate_values)
+            for trial in finished
+        ]
 
-    def _propose(self, trial: optuna.Trial) -> None:
-        for dimension in self.spec.space:
-            if not isinstance(dimension, Range):
-                trial.suggest_categorical(dimension.key, dimension.values)
-            elif dimension.whole:
-                low, high = int(dimension.low), int(dimension.high)
-                trial.suggest_int(dimension.key, low, high, step=int(dimension.step or 1), log=dimension.log)
-            else:
-                trial.suggest_float(
-                    dimension.key, dimension.low, dimension.high, step=dimension.step, log=dimension.log
-                )
-
-    def _job(self, number: int, trial: optuna.Trial, first: int) -> Job | None:
+    def _job(self, trial: optuna.Trial, earlier: list[FrozenTrial] | None) -> Job | None:
         """Return the job of a trial; None if it is refused, which is recorded."""
         spec = self.spec
         try:
-            changed(spec.base, trial.params)
-            config = changed(self._virtual, trial.params)
+            config = spec.config(trial.params)
             prepare(config)
         except ConfigError as error:
-            self._refuse(number, str(error))
+            self._refuse(trial, str(error))
             return None
         cost = spec.prices.per_hour(config)
         if spec.max_cost is not None and cost > spec.max_cost:
-            self._refuse(number, f"costs {cost:g} an hour, more than {spec.max_cost:g}")
+            self._refuse(trial, f"costs {cost:g} an hour, more than {spec.max_cost:g}")
             return None
-        objective = spec.objectives[0]
         return Job(
-            name=f"trial {number}",
+            name=f"trial {trial.number}",
             config=config,
-            seeds=spec.seeds,
+            seeds=range(spec.seeds),
             prices=spec.prices,
-            figure=objective.figure,
-            sign=objective.sign,
-            rungs=self._rungs(first, config.run.hours) if spec.prune and self._single else (),
+            objective=spec.objectives[0],
+            earlier=earlier,
         )
 
-    def _rungs(self, first: int, hours: float) -> tuple[Rung, ...]:
-        """Return the rungs of a trial: the medians of finished trials before ``first``."""
-        rungs = []
-        for share in RUNG_SHARES:
-            at = share * hours
-            step = round(at * 3600.0)
-            seen = [
-                self.spec.objectives[0].sign * trial.intermediate_values[step]
-                for trial in self._study.get_trials(deepcopy=False)
-                if trial.number < first and trial.values is not None and step in trial.intermediate_values
-            ]
-            rungs.append(Rung(at, median(seen) if len(seen) >= FEWEST else None))
-        return tuple(rungs)
-
-    def _refuse(self, number: int, reason: str) -> None:
-        from optuna.trial import TrialState
-
-        trial = self._trials[number]
+    def _refuse(self, trial: optuna.Trial, reason: str) -> None:
         trial.set_user_attr("refused", reason)
         trial.set_constraint("refused", 1.0)
-        self._study.tell(trial, state=TrialState.PRUNED if self._single else TrialState.FAIL)
+        self._study.tell(trial, state=TrialState.PRUNED)
 
-    def _record(self, number: int, outcome: Outcome) -> None:
-        from optuna.trial import TrialState
-
+    def _tell(self, trial: optuna.Trial, outcome: Outcome) -> None:
+        """Store the outcome of a trial."""
         if outcome.error is not None:
-            raise DartsimError(f"trial {number} ({dict(self._trials[number].params)}): {outcome.error}")
-        trial, spec = self._trials[number], self.spec
-        reported = self._study.get_trials(deepcopy=False)[number].intermediate_values
-        for hours, value in outcome.seen:
-            step = round(hours * 3600.0)
-            if step not in reported:  # unless an interrupted part of the study has reported it
-                trial.report(spec.objectives[0].sign * value, step=step)
-        values = [objective.of(outcome.figures) for objective in spec.objectives]
-        if outcome.given_up or any(value is None for value in values):
-            if not outcome.given_up:
-                trial.set_user_attr("failed", outcome.figures["failure"] or TOO_FEW_UPDATES)
-            self._study.tell(trial, state=TrialState.PRUNED if self._single else TrialState.FAIL)
+            raise DartsimError(f"trial {trial.number} ({trial.params}): {outcome.error}")
+        for step, value in outcome.seen.items() if self._single else ():
+            trial.report(value, step)
+        if not outcome.by_seed:
+            self._study.tell(trial, state=TrialState.PRUNED)
             return
-        plain = {
-            name: x
-            for name, x in outcome.figures.items()
-            if x is None or isinstance(x, int | float | str) or name == "steady"
-        }
+        found, spec = outcome.figures, self.spec
+        values = [found[objective.figure] for objective in spec.objectives]
+        if found["failure"] or None in values:
+            trial.set_user_attr("failed", found["failure"] or TOO_FEW_UPDATES)
+            self._study.tell(trial, state=TrialState.PRUNED)
+            return
+        plain = {name: x for name, x in found.items() if isinstance(x, int | float | str) or name == "steady"}
         trial.set_user_attr("figures", plain)
         if spec.max_staleness is not None:
-            trial.set_constraint("staleness", outcome.figures["staleness_max"] - spec.max_staleness)
-        if spec.max_cost is not None:
-            trial.set_constraint("cost", outcome.figures["cost_per_hour"] - spec.max_cost)
-        self._study.tell(trial, [float(value) for value in values if value is not None])
-
-    def _sampler(self, number: int) -> optuna.samplers.BaseSampler:
-        from optuna import samplers
-
-        seed = int(np.random.SeedSequence([self.spec.seed, number]).generate_state(1)[0])
-        with _quiet():
-            if self.spec.sampler == "random":
-                return samplers.RandomSampler(seed=seed)
-            if self.spec.sampler == "qmc":
-                first = samplers.RandomSampler(seed=seed)
-                return samplers.QMCSampler(
-                    scramble=True, seed=self.spec.seed, independent_sampler=first, warn_asynchronous_seeding=False
-                )
-            if self.spec.sampler == "nsga2":
-                return samplers.NSGAIISampler(population_size=2 * self.spec.batch, seed=seed)
-            return samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
+            trial.set_constraint("staleness", found["staleness_max"] - spec.max_staleness)
+        self._study.tell(trial, values)
 
     def trials(self) -> list[Trial]:
-        ended = (trial for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished())
-        return sorted(map(self._converted, ended), key=lambda trial: trial.number)
+        """Return the ended trials, without proposals that had been tried before."""
+        ended = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+        return list(map(_converted, ended))
 
-    def _trial(self, number: int) -> Trial:
-        return self._converted(self._study.get_trials(deepcopy=False)[number])
-
-    def _converted(self, trial: optuna.trial.FrozenTrial) -> Trial:
-        from optuna.trial import TrialState
-
-        refused, failed = (str(trial.user_attrs.get(name, "")) for name in ("refused", "failed"))
-        finished = trial.state is TrialState.COMPLETE
-        return Trial(
-            number=trial.number,
-            settings=dict(trial.params),
-            state="finished" if finished else "refused" if refused else "failed" if failed else "given up",
-            values=tuple(trial.values) if finished and trial.values is not None else (),
-            figures=trial.user_attrs.get("figures", {}),
-            feasible=finished and all(value <= 0.0 for value in trial.constraints.values()),
-            reason=refused or failed,
-        )
+    def _ended(self, trial: optuna.Trial) -> Trial:
+        return _converted(self._study.get_trials(deepcopy=False)[trial.number])
 
     def best(self) -> Trial | None:
         """Return the best feasible trial by the first objective; None if there is none."""
-        sign = self.spec.objectives[0].sign
-        feasible = [trial for trial in self.trials() if trial.feasible]
-        return max(feasible, key=lambda trial: (sign * trial.values[0], -trial.number), default=None)
+        return next(iter(self.front()), None)
 
     def front(self) -> list[Trial]:
-        """Return the Pareto front of the feasible trials, best first."""
-        signs = np.array([objective.sign for objective in self.spec.objectives])
-        feasible = [trial for trial in self.trials() if trial.feasible]
-        kept: list[Trial] = []
-        for trial in feasible:
-            own = signs * trial.values
-            others = [signs * other.values for other in feasible if other.number != trial.number]
-            dominated = any(np.all(other >= own) and np.any(other > own) for other in others)
-            if not dominated and all(other.values != trial.values for other in kept):
-                kept.append(trial)
-        return sorted(kept, key=lambda trial: -signs[0] * trial.values[0])
+        """Return the Pareto front of the feasible trials, the best by the first objective first."""
+        sign = self.spec.objectives[0].sign
+        return sorted(
+            map(_converted, self._study.best_trials), key=lambda trial: (-sign * trial.values[0], trial.number)
+        )
 
     def importances(self) -> dict[str, float]:
-        """Return the importance of each knob for the first objective, by PED-ANOVA; empty with few trials."""
+        """Return the importance of each setting for the first objective, by PED-ANOVA; empty with few trials."""
         from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
-        if len([trial for trial in self.trials() if trial.values]) < FEWEST:
+        if sum(bool(trial.values) for trial in self.trials()) < FEWEST:
             return {}
         sign = self.spec.objectives[0].sign
         with _quiet():
             try:
-                importances = get_param_importances(
+                found = get_param_importances(
                     self._study,
                     evaluator=PedAnovaImportanceEvaluator(),
                     target=None if self._single else lambda trial: -sign * trial.values[0],  # PED-ANOVA minimizes
                 )
             except (RuntimeError, ValueError):  # all values are equal
                 return {}
-        return {key: round(float(value), 4) for key, value in importances.items()}
+        return {key: round(float(value), 4) for key, value in found.items()}
+
+
+def fresh_comparison(
+    spec: StudySpec, points: Mapping[str, Mapping[str, Any]], seeds: int, executor: Executor
+) -> Comparison:
+    """Simulate points of a space, by name, with seeds that no trial had, and compare them.
+
+    The best of many trials is partly the luckiest: fresh seeds show the real effect.
+
+    Raises:
+        DartsimError: If a simulation failed.
+    """
+    numbers = tuple(range(spec.seeds, spec.seeds + seeds))
+    jobs = [
+        Job(name=name, config=spec.config(point), seeds=[seed], prices=spec.prices, objective=spec.objectives[0])
+        for name, point in points.items()
+        for seed in numbers
+    ]
+    rows: dict[int, Figures] = {}
+    for number, outcome in executor.run(run_job, jobs):
+        if outcome.error is not None:
+            raise DartsimError(f"{jobs[number].name}: {outcome.error}")
+        rows[number] = outcome.by_seed[0]
+    ordered = iter([rows[number] for number in range(len(jobs))])
+    return Comparison(tuple(points), numbers, {name: [next(ordered) for _ in numbers] for name in points}, {})
+
+
+def _converted(trial: FrozenTrial) -> Trial:
+    refused, failed = (str(trial.user_attrs.get(name, "")) for name in ("refused", "failed"))
+    finished = trial.state is TrialState.COMPLETE
+    return Trial(
+        number=trial.number,
+        settings=dict(trial.params),
+        state="finished" if finished else "refused" if refused else "failed" if failed else "stopped early",
+        values=tuple(trial.values) if finished and trial.values is not None else (),
+        figures=trial.user_attrs.get("figures", {}),
+        feasible=finished and all(value <= 0.0 for value in trial.constraints.values()),
+        reason=refused or failed,
+    )
+
+
+def _difference(name: str, old: str, new: str) -> str:
+    """Describe how an option of a study changed; of a configuration, by the first setting that differs."""
+    from dartsim.observe.report import differences
+
+    if name == "configuration":
+        for key, (then, now) in differences([tomllib.loads(text) for text in (old, new)]):
+            return f"another configuration: {key} {then} then, {now} now"
+    return f"{name}: {old} then, {new} now"
 
 
 def _storage(database: Path) -> optuna.storages.RDBStorage:
@@ -350,7 +352,6 @@ def _storage(database: Path) -> optuna.storages.RDBStorage:
     A trial has some twenty transactions, whose flushes took longer than its simulation. A power cut may lose the newest
     of them, but never corrupts the database.
     """
-    import optuna
     from sqlalchemy import event
 
     storage = optuna.storages.RDBStorage(f"sqlite:///{database}")

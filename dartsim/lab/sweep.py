@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from dartsim.lab.progress import progress_bar
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
@@ -19,9 +21,6 @@ R = TypeVar("R")
 
 Report = Callable[[float], None]
 """Called by a run with the share of its work that is done, from 0 to 1."""
-
-SPEED_SECONDS = 600.0
-"""Time over which a bar measures its speed: several simulations, which may take a minute each."""
 
 
 class Executor(Protocol):
@@ -79,28 +78,16 @@ def executor_for(processes: int | None = None, ray: str | None = None) -> Iterat
 
 
 class WithProgress:
-    """An executor that shows the runs of another one in a progress bar, and what long ones are expected to take.
+    """An executor that shows the runs of another one in a progress bar.
 
     Args:
         inner: Runs them.
         progress: Shows the bar.
         name: Of the bar.
-        expected: Runs that are expected in all.
-        at_most: Whether runs may end early.
     """
 
-    def __init__(
-        self, inner: Executor, progress: Progress, name: str, *, expected: int = 0, at_most: bool = False
-    ) -> None:
-        from dartsim.lab.progress import ExpectedCost
-
-        self._inner = inner
-        self._progress = progress
-        self._expected = expected
-        self._given = 0
-        self._done = 0
-        self._task = progress.add_task(name, total=expected, live="")
-        self._cost = ExpectedCost(progress, at_most=at_most)
+    def __init__(self, inner: Executor, progress: Progress, name: str) -> None:
+        self._inner, self._progress, self._name = inner, progress, name
 
     def run(
         self,
@@ -108,56 +95,19 @@ class WithProgress:
         items: Sequence[T],
         on_progress: Callable[[int, float], None] | None = None,
     ) -> Iterator[tuple[int, R]]:
-        running: dict[int, float] = {}
+        task = self._progress.add_task(self._name, total=len(items), live="")
+        shares = [0.0] * len(items)
 
         def moved(number: int, share: float) -> None:
-            running[number] = share
-            self._completed(sum(running.values()))
+            shares[number] = share
+            self._progress.update(task, completed=sum(shares))
             if on_progress is not None:
                 on_progress(number, share)
 
-        self._given += len(items)
-        self._progress.update(self._task, total=max(self._expected, self._given))
         for number, result in self._inner.run(function, items, moved):
-            running.pop(number, None)
-            self._done += 1
-            self._progress.update(self._task, live=getattr(items[number], "name", ""))
-            self._completed(sum(running.values()))
+            self._progress.update(task, live=getattr(items[number], "name", ""))
+            moved(number, 1.0)
             yield number, result
-
-    def _completed(self, running: float) -> None:
-        completed = self._done + running
-        self._progress.update(self._task, completed=completed)
-        self._cost.progressed(completed / max(self._expected, self._given))
-
-    def done(self) -> None:
-        """Fill the bar: there are no more runs."""
-        self._progress.update(self._task, total=self._given)
-
-
-@contextmanager
-def progress_bar(console: Console) -> Iterator[Progress]:
-    """Show how many runs are done; without a terminal, in a line every half minute."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    from dartsim.lab.progress import PrintedProgress
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[live]}", style="dim", markup=False),
-    )
-    with PrintedProgress(*columns, console=console, speed_estimate_period=SPEED_SECONDS) as progress:
-        yield progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +156,11 @@ def sweep(
     done: dict[int, R] = {n: known[run.key] for n, run in enumerate(runs) if run.key in known}
     left = [number for number in range(len(runs)) if number not in done]
     if not left:
-        return [done[number] for number in range(len(runs))]
+        return list(done.values())
     chosen = executor_for(ray=ray) if executor is None else nullcontext(executor)
+    call = _Run(function, reports)
     with chosen as inner, progress_bar(console) as progress:
-        counted = WithProgress(inner, progress, name)
-        for index, result in counted.run(_Run(function, reports), [runs[number] for number in left]):
+        for index, result in WithProgress(inner, progress, name).run(call, [runs[number] for number in left]):
             done[left[index]] = result
             if results is not None:
                 _append(results, runs[left[index]], result)

@@ -5,7 +5,7 @@ Every figure is measured between a first snapshot (after the warm-up) and the la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -258,6 +258,7 @@ def summary(recorder: Recorder, *, warmup_share: float, peak_tokens_per_second: 
         "simulated_hours": last.time / 3600.0,
         "warmup_hours": first.time / 3600.0,
         **figures(first, last, peak_tokens_per_second=peak_tokens_per_second),
+        "steady_turns_per_minute": steady_turns_per_minute(recorder.updates, first.time),
         **staleness(recorder),
         "staleness_definitions": staleness_definitions(recorder.staleness_trajectories),
         **success_rates(recorder.snapshots),
@@ -275,6 +276,21 @@ def summary(recorder: Recorder, *, warmup_share: float, peak_tokens_per_second: 
         "alarms": [alarm.as_json() for alarm in recorder.alarms],
         **({"scorers": scorers} if (scorers := counted(last, "scorer")) else {}),
     }
+
+
+def steady_turns_per_minute(updates: Iterable[UpdateRecord], start: float) -> float | None:
+    """Return the trained turns per minute between two finished updates, so that every update counts whole.
+
+    Args:
+        updates: Finished updates, in order.
+        start: Updates that finished earlier do not count, seconds; the first of the others only starts the clock.
+
+    Returns:
+        The rate; None with fewer than two updates.
+    """
+    counted = [update for update in updates if update.time >= start]
+    minutes = (counted[-1].time - counted[0].time) / 60.0 if counted else 0.0
+    return sum(update.num_turns for update in counted[1:]) / minutes if minutes > 0.0 else None
 
 
 RATES = (

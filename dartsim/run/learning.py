@@ -29,7 +29,6 @@ try:
     from dartsim.real.learners.backend import RealLearner, configured_learner
     from dartsim.real.learners.fsdp.learner import FsdpLearner
     from dartsim.real.pool_files import PoolFile, token_meaning, write_pool
-    from dartsim.real.ray_cluster.learner import RayLearner
     from dartsim.real.vlm import Vlm, VlmPolicy, build
     from dartsim.real.vlm.lora import ADAPTER_FILE
     from dartsim.real.vlm.model import one_thread
@@ -67,7 +66,7 @@ class Learning(ServedModel):
 
     def close(self) -> None:
         """End the processes that train, if there are any; weights and state can still be written."""
-        if isinstance(self.trainer, FsdpLearner | RayLearner):
+        if isinstance(self.trainer, FsdpLearner):
             self.trainer.close()
 
     def evaluate(self, weights: Weights) -> float | None:
@@ -161,14 +160,14 @@ def learning(
         if not (resume / CHECKPOINT).is_dir():
             raise ConfigError(f"{resume} holds no {CHECKPOINT}: the run was not finished; run it again")
         trainer.load(resume / CHECKPOINT)
-        if isinstance(trainer, FsdpLearner | RayLearner):
+        if isinstance(trainer, FsdpLearner):
             vlm = _with(vlm, trainer.weights())
     model = VlmPolicy(vlm.twin(), keep_versions=config.rollout.num_workers + 4)
     held_out = HeldOut(prepared, vlm)
     if restore is not None:
         trainer.load(restore / CHECKPOINT)
         model.add(trainer.weights())
-        if isinstance(trainer, FsdpLearner | RayLearner):  # engines are started with them
+        if isinstance(trainer, FsdpLearner):  # engines are started with them
             vlm = _with(vlm, trainer.weights())
     inner: Learner = trainer
     every_checkpoint = config.storage.checkpoint_every_updates

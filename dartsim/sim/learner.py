@@ -24,6 +24,7 @@ class UpdateTokens:
     """Counts the tokens that an update computes, by the turns of each attempt.
 
     All attempts of a group have the same first prompt. Where it is a sequence of its own, it is computed once.
+    Our own learner does so only if replies are single tokens, and computes some 5 % more with replies of text.
     ``PromptModel.training_sequences`` says where an attempt's tokens are exact. An attempt of one turn beside longer
     ones counts the first prompt again, which the packer does not.
 

@@ -110,9 +110,8 @@ class PromptModel:
         """Return what a learner computes to train all turns of a trajectory, as ``dartsim.real.vlm.packing`` does.
 
         ``packed``: turns share a sequence while each prompt begins with the one before and its reply. The tokens of
-        a trajectory are then exact if a screenshot has more tokens than a row's branches may have (1,024) and
-        ``max_texts`` is at least ``max_images - 1``. Otherwise the packer may compute fewer, since turns that do not
-        nest may share their first tokens.
+        a trajectory are then exact if ``max_texts`` is at least ``max_images - 1``; otherwise the packer may compute
+        fewer.
         """
         last = [turn for turn in range(num_turns) if not packed or turn == num_turns - 1 or not self._extended(turn)]
         tokens = (self.prompt(turn, warm=False).tokens + self.reply_tokens for turn in last)

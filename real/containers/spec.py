@@ -23,16 +23,14 @@ class ContainerLimits:
         memory_mib: Memory, MiB; there is no swap on top of it.
         cpus: Cores; may be a fraction.
         pids: Processes and threads.
-        shm_mib: Size of ``/dev/shm``, MiB (the engine's default is 64; Chromium wants more).
     """
 
     memory_mib: int | None = None
     cpus: float | None = None
     pids: int | None = None
-    shm_mib: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("memory_mib", "cpus", "pids", "shm_mib"):
+        for name in ("memory_mib", "cpus", "pids"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ConfigError(f"container limit {name} must be positive or None, got {value}")
@@ -62,12 +60,11 @@ class ContainerSpec:
         init: Whether the engine runs its own init process before the command.
         read_only: Whether the root file system is read-only.
         tmpfs: Mount options by path of a memory file system.
-        network: Network to join; None is the engine's bridge, ``host`` shares the machine's and publishes nothing.
+        network: Network to join; None is the engine's bridge.
         ipc: IPC namespace; ``none`` has no ``/dev/shm``, None is the engine's default.
         limits: What it may use.
         state_command: What saves, restores or deletes the state of the machine in it, called inside with one of these
             words and a key; none if there is no such thing.
-        labels: Further labels; those that begin with ``dartsim.`` are ours.
     """
 
     image: str
@@ -88,7 +85,6 @@ class ContainerSpec:
     ipc: str | None = None
     limits: ContainerLimits = field(default_factory=ContainerLimits)
     state_command: tuple[str, ...] | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, port in self.ports.items():
@@ -100,14 +96,11 @@ class ContainerSpec:
             # The engine would take a relative path for the name of a new, empty volume.
             if not source.startswith("/") or not target.startswith("/"):
                 raise ConfigError(f"a volume of {self.image} needs absolute paths, got {source!r}: {target!r}")
-        ours = sorted(label for label in self.labels if label.startswith("dartsim."))
-        if ours:
-            raise ConfigError(f"the labels {ours} of {self.image} are reserved: labels of ours are set at the start")
 
     @property
     def published(self) -> bool:
         """Whether its ports are published on the engine's machine and must be read back."""
-        return bool(self.ports) and self.network != "host"
+        return bool(self.ports)
 
 
 def create_arguments(
@@ -115,10 +108,10 @@ def create_arguments(
 ) -> dict[str, Any]:
     """Return the arguments of the ``docker`` package's ``containers.create`` for a spec.
 
-    Options that the spec does not set are left out, so that the engine's defaults hold. ``labels`` win over the spec's;
-    each port is published on a free port of ``bind_address``; ``volumes`` has the engine's name of each shared volume.
+    Options that the spec does not set are left out, so that the engine's defaults hold. Each port is published on a
+    free port of ``bind_address``; ``volumes`` has the engine's name of each shared volume.
     """
-    arguments: dict[str, Any] = {"image": spec.image, "name": name, "labels": {**spec.labels, **labels}}
+    arguments: dict[str, Any] = {"image": spec.image, "name": name, "labels": dict(labels)}
     options: dict[str, Any] = {
         "environment": dict(spec.environment),
         "volumes": {source: _bind(target) for source, target in spec.volumes.items()}
@@ -155,8 +148,6 @@ def _limits(limits: ContainerLimits) -> dict[str, Any]:
         options["mem_limit"] = options["memswap_limit"] = f"{limits.memory_mib}m"
     if limits.cpus is not None:
         options["nano_cpus"] = round(limits.cpus * 1e9)
-    if limits.shm_mib is not None:
-        options["shm_size"] = f"{limits.shm_mib}m"
     return options
 
 

@@ -39,6 +39,8 @@ except ModuleNotFoundError as missing:
 
 logger = logging.getLogger(__name__)
 
+CONCURRENT_STARTS = 4
+"""Engines that start at the same time; the others wait."""
 ENTROPY_TOKENS = 20
 """Likeliest tokens that high-entropy selection asks for: exact for grammars with up to that many choices."""
 
@@ -69,7 +71,6 @@ async def vllm_workers(
         codec = RequestCodec(vlm, top_logprobs=_top_logprobs(config), model=ADAPTER if adapters else None)
         ledger, spool = WeightsLedger(), Spool(folder / "versions", like=model, dtype=dtype, adapters=adapters)
         settings = WorkerSettings(
-            connect_seconds=config.vllm.connect_seconds,
             request_seconds=config.vllm.request_seconds,
             readable=UiTars(config.desktop.width, config.desktop.height).readable,
             tries=config.policy.malformed_tries if config.policy.grammar == "ui_tars" else 1,
@@ -109,7 +110,7 @@ async def vllm_workers(
                 report()
 
             report()
-            await stack.enter_async_context(started(workers, at_once=config.vllm.concurrent_starts, start=start))
+            await stack.enter_async_context(started(workers, at_once=CONCURRENT_STARTS, start=start))
             yield workers
 
 
@@ -117,8 +118,7 @@ def _engines(config: Config, model: Path, adapter: Path | None, folder: Path) ->
     vllm = config.vllm
     engines: list[Engine]
     if vllm.addresses:
-        limits = {"start_seconds": vllm.start_seconds, "connect_seconds": vllm.connect_seconds}
-        engines = [AttachedEngine(url, **limits) for url in vllm.addresses]
+        engines = [AttachedEngine(url, start_seconds=vllm.start_seconds) for url in vllm.addresses]
     else:
         engines = [
             LocalEngine(options, folder, name=f"engine-{number}", progress=_log_start(number))

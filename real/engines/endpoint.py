@@ -23,6 +23,7 @@ import numpy as np
 
 from dartsim.config.schema import Config
 from dartsim.config.secrets import keep_secret
+from dartsim.config.sections.endpoint import KEY_VARIABLE
 from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import ConfigError, DartsimError, WorkerFault
 from dartsim.core.png import png_of
@@ -70,7 +71,7 @@ class EndpointWorker:
         self._tries = policy.malformed_tries
         limit = {} if "max_completion_tokens" in endpoint.options else {"max_tokens": policy.max_new_tokens}
         self._body = {"model": endpoint.model, "temperature": policy.temperature, **limit, **endpoint.options}
-        self._key = os.environ.get(endpoint.variable, "")
+        self._key = os.environ.get(KEY_VARIABLE, "")
         keep_secret(self._key)  # the variable may have any name
         self._client = httpx.AsyncClient(
             timeout=httpx.Timeout(None, connect=30.0),
@@ -152,7 +153,7 @@ class EndpointWorker:
         if answer.status_code in REFUSALS:
             raise EndpointRefused(
                 f"{self.url} answered {answer.status_code} for the model {self._settings.model!r}: {said}; check the "
-                f"address, the model's name, and the key in {self._settings.variable} "
+                f"address, the model's name, and the key in {KEY_VARIABLE} "
                 f"({'set' if self._key else 'not set'})"
             )
         fault = EngineBadReply(f"{self.url} answered {answer.status_code}: {said}", status=answer.status_code)

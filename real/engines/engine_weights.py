@@ -20,7 +20,7 @@ from dartsim.real.engines.errors import (
     WeightsUnconfirmed,
 )
 from dartsim.real.engines.launcher import Engine
-from dartsim.real.engines.ledger import FolderFacts, Held, WeightsLedger, is_adapter_folder
+from dartsim.real.engines.ledger import EngineParameters, FolderFacts, WeightsLedger, is_adapter_folder
 from dartsim.real.engines.options import WorkerSettings
 from dartsim.real.engines.weights import Spool
 
@@ -44,8 +44,8 @@ class EngineWeights:
         self._ledger = ledger or WeightsLedger()
         self._spool = spool
         self._settings = settings or WorkerSettings()
-        self._held: Held | None = None
-        """What the engine holds; None if that is unknown."""
+        self._parameters: EngineParameters | None = None
+        """Of the engine; None if they are unknown."""
 
     async def read(self, weights: Weights) -> FolderFacts:
         """Inspect the folder of weights; tensors are written to one first.
@@ -128,10 +128,10 @@ class EngineWeights:
 
     async def connect(self) -> None:
         await self._disconnect()
-        self.client = EngineClient(self.engine.url, connect_seconds=self._settings.connect_seconds)
+        self.client = EngineClient(self.engine.url)
 
     async def _disconnect(self) -> None:
-        client, self.client, self._held = self.client, None, None
+        client, self.client, self._parameters = self.client, None, None
         if client is not None:
             await client.close()
 
@@ -162,18 +162,18 @@ class EngineWeights:
             root = folder.parent if folder.suffix == ".safetensors" else folder
             await client.rpc("reload_weights", weights_path=str(root.absolute()))
 
-    async def _before_load(self, client: EngineClient, facts: FolderFacts) -> Held | None:
+    async def _before_load(self, client: EngineClient, facts: FolderFacts) -> EngineParameters | None:
         """Return what the engine holds; nothing that a load could keep, if that is unknown."""
-        before, self._held = self._held, None
+        before, self._parameters = self._parameters, None
         if before is None and self._settings.confirm:
             await client.reset_weights()
             try:
-                before = Held.nothing(facts, await client.checksums())
+                before = EngineParameters.zeroed(facts, await client.checksums())
             except EngineBadReply:  # vLLM has no weights at all after a reload that failed
-                before = Held.nothing(facts, {})
+                before = EngineParameters.zeroed(facts, {})
         return before
 
-    async def _confirm(self, version: Version, facts: FolderFacts, before: Held | None = None) -> None:
+    async def _confirm(self, version: Version, facts: FolderFacts, before: EngineParameters | None = None) -> None:
         client = self.connected()
         label = await client.labelled()
         if label != str(version):
@@ -183,4 +183,4 @@ class EngineWeights:
             checksums = await client.checksums()
             foreign = not self.engine.can_restart
             self._ledger.confirm(version, facts, checksums, before=before, foreign=foreign)
-            self._held = Held(checksums, facts.digests)
+            self._parameters = EngineParameters(checksums, facts.digests)

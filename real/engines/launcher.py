@@ -81,11 +81,10 @@ class AttachedEngine:
     can_restart = False
     running = True
 
-    def __init__(self, url: str, *, start_seconds: float = 60.0, connect_seconds: float = 5.0) -> None:
+    def __init__(self, url: str, *, start_seconds: float = 60.0) -> None:
         self.url = url.rstrip("/")
         self.name = self.url.partition("//")[2]
         self._start_seconds = start_seconds
-        self._connect_seconds = connect_seconds
         self._unreachable = asyncio.Event()
 
     async def start(self, model: Path | None = None) -> None:
@@ -94,7 +93,7 @@ class AttachedEngine:
         try:
             async with (
                 asyncio.timeout(self._start_seconds),
-                EngineClient(self.url, connect_seconds=self._connect_seconds) as client,
+                EngineClient(self.url) as client,
             ):
                 while found := await client.health_problem():
                     if found != problem:

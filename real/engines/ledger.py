@@ -62,7 +62,7 @@ class FolderFacts:
     zeros: frozenset[str] = frozenset()
 
 
-class Held(NamedTuple):
+class EngineParameters(NamedTuple):
     """What an engine held before a load.
 
     ``sources`` are digests of tensors that its parameters were made of; ``reset`` says that all were set to zero.
@@ -73,7 +73,7 @@ class Held(NamedTuple):
     reset: bool = False
 
     @classmethod
-    def nothing(cls, facts: FolderFacts, checksums: Mapping[str, str]) -> Held:
+    def zeroed(cls, facts: FolderFacts, checksums: Mapping[str, str]) -> EngineParameters:
         """Return what an engine holds whose parameters were set to zero before a folder is loaded."""
         zeros = {name: facts.digests[name] if name in facts.zeros else "" for name in facts.shapes}
         return cls(checksums, zeros, reset=True)
@@ -188,7 +188,7 @@ class WeightsLedger:
         facts: FolderFacts,
         checksums: Mapping[str, str],
         *,
-        before: Held | None = None,
+        before: EngineParameters | None = None,
         foreign: bool = False,
     ) -> None:
         """Check what an engine holds after it loaded a version, and remember it.
@@ -279,7 +279,9 @@ def _sources(parameter: str, tensors: Mapping[str, str]) -> list[str]:
     return [tensors[name] for name in names if name in tensors]
 
 
-def _refuse_unloaded(version: Version, facts: FolderFacts, checksums: Mapping[str, str], before: Held) -> None:
+def _refuse_unloaded(
+    version: Version, facts: FolderFacts, checksums: Mapping[str, str], before: EngineParameters
+) -> None:
     """Check that a load reached every parameter.
 
     Raises:

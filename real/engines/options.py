@@ -54,7 +54,6 @@ class WorkerSettings:
     """Time limits and retries of a worker.
 
     Attributes:
-        connect_seconds: An engine that cannot be connected to in this time counts as down.
         request_seconds: A request without an answer by then is aborted in the engine and fails. It includes the
             time that it waits in the engine, also while weights change.
         patience_seconds: A request waits this long for an engine that is down or restarting, and then fails, so that
@@ -69,7 +68,6 @@ class WorkerSettings:
         tries: How often a reply is sampled before it is taken as it is.
     """
 
-    connect_seconds: float = 5.0
     request_seconds: float = 300.0
     patience_seconds: float = 2.0
     pause_seconds: float = 60.0
@@ -143,7 +141,7 @@ class EngineOptions:
         command += ["--host", self.host, "--port", str(port)]
         command += ["--max-model-len", str(vllm.max_model_len), "--max-num-seqs", str(vllm.max_num_seqs)]
         command += ["--dtype", vllm.dtype, "--logprobs-mode", "processed_logprobs"]
-        command += ["--enable-prefix-caching" if vllm.prefix_caching else "--no-enable-prefix-caching"]
+        command += ["--enable-prefix-caching"]
         if vllm.kv_cache_dtype != "auto":
             command += ["--kv-cache-dtype", vllm.kv_cache_dtype]
         if vllm.quantization != "none":
@@ -169,7 +167,7 @@ class EngineOptions:
         variables = dict(BASE_ENVIRONMENT)
         if self.vllm.device == "cpu":
             variables |= {
-                "OMP_NUM_THREADS": str(self.vllm.threads),
+                "OMP_NUM_THREADS": "1",  # more slow shared cores down
                 "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
                 "VLLM_CPU_OMP_THREADS_BIND": "nobind",
                 # Keeps the model in the engine's own process (``uni``). In one of its own (``mp``) the two spin on

@@ -23,7 +23,7 @@ from dartsim.core.errors import BatchUntrainable
 from dartsim.real.learners.mismatch import Mismatch
 from dartsim.real.learners.turn_data import TurnData
 from dartsim.real.vlm.model import Vlm
-from dartsim.real.vlm.packing import Example, Packed, PackedRow, pack, rows_of, score, split
+from dartsim.real.vlm.packing import Packed, PackedRow, pack, rows_of, score, split
 from dartsim.trainer.health import Health
 from dartsim.trainer.objective import objective, token_shares
 
@@ -66,6 +66,9 @@ class Peers(Protocol):
     def mismatch(self, mismatch: Mismatch) -> Mismatch:
         """Return the mismatch of the whole batch."""
 
+    def barrier(self) -> None:
+        """Wait for all processes."""
+
 
 class Alone:
     """One process: its parts are the whole."""
@@ -83,6 +86,9 @@ class Alone:
 
     def mismatch(self, mismatch: Mismatch) -> Mismatch:
         return mismatch
+
+    def barrier(self) -> None:
+        """There is nobody to wait for."""
 
 
 class GradientStep(NamedTuple):
@@ -238,15 +244,6 @@ class GradientSteps:
             for part in np.array_split(ids, min(self.config.optimizer.minibatches, len(ids))):
                 yield torch.from_numpy(np.flatnonzero(np.isin(group_B.numpy(), part)))
 
-    def _rows(self, examples: Sequence[Example]) -> list[PackedRow]:
-        optimizer = self.config.optimizer
-        rows = rows_of(self._vlm, examples, max_tokens=optimizer.max_tokens, pack=optimizer.pack)
-        part = ceil(sum(row.length for row in rows) / self._peers.size)
-        if self._peers.size == 1 or part >= optimizer.max_tokens:
-            return rows
-        # A small batch must not end up in fewer rows than there are processes.
-        return rows_of(self._vlm, examples, max_tokens=part, pack=optimizer.pack)
-
     def _micro_batches(self, rows: Sequence[PackedRow]) -> Iterator[tuple[list[PackedRow], bool]]:
         """Yield this process's micro-batches, and whether they count.
 
@@ -264,7 +261,7 @@ class GradientSteps:
     @torch.no_grad()
     def _score_all(self, scorer: Scorer, data: TurnData) -> tuple[Tensor, Tensor]:
         logprobs_BT, entropies_BT = torch.zeros(data.mask.shape), torch.zeros(data.mask.shape)
-        for micro, counts in self._micro_batches(self._rows(data.examples)):
+        for micro, counts in self._micro_batches(rows_of(data.examples, pack=self.config.optimizer.pack)):
             packed = pack(self._vlm, micro, data.examples)
             logprobs, entropies = scorer(packed)
             if counts:
@@ -280,7 +277,7 @@ class GradientSteps:
         None, and nothing changes, if there is no token to train or the gradient is 0.
         """
         examples = [data.examples[i] for i in turns.tolist()]
-        rows = self._rows(examples)
+        rows = rows_of(examples, pack=self.config.optimizer.pack)
         whole = data.turns(turns, new_BT=torch.zeros(data.mask[turns].shape))
         shares_BT = token_shares(whole, self.config.objective)
         if not shares_BT.any():

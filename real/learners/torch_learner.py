@@ -10,19 +10,16 @@ each turn alone would give. The same steps by several processes: ``dartsim.real.
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 
 from dartsim.config.sections.trainer import TrainerConfig
 from dartsim.core.types import Batch, UpdateResult, Weights
-from dartsim.real.learners.gradient_steps import GradientSteps, State
+from dartsim.real.learners import checkpoint
+from dartsim.real.learners.gradient_steps import Alone, GradientSteps
 from dartsim.real.learners.mismatch import report
 from dartsim.real.learners.turn_data import Selector, TurnData, chosen, lacks_entropies, read_turns
-from dartsim.real.scratch import replaced_folder
 from dartsim.real.vlm.lora import adapter_of, add_lora
 from dartsim.real.vlm.model import Vlm
 
@@ -79,13 +76,7 @@ class TorchLearner:
 
     def save(self, folder: Path) -> None:
         """Write weights, optimizer and progress, so that ``load`` goes on exactly; a folder appears whole or not."""
-        tensors, numbers = self._state()
-        with replaced_folder(folder) as partial:
-            save_file({k: v for k, v in tensors.items() if k.startswith("weight/")}, partial / "weights.safetensors")
-            rest = {k: v for k, v in tensors.items() if not k.startswith("weight/")}
-            save_file(rest, partial / "optimizer.safetensors")
-            text = json.dumps({**numbers, "seed": self.seed, "torch": torch.__version__}, indent=1)
-            (partial / "learner.json").write_text(text + "\n", encoding="utf-8")
+        checkpoint.save(self._steps, folder, Alone(), seed=self.seed)
 
     def load(self, folder: Path) -> None:
         """Go on from a checkpoint, also one that several ranks wrote.
@@ -95,21 +86,7 @@ class TorchLearner:
         Raises:
             ValueError: If it is another model's, or another seed's.
         """
-        numbers: dict[str, Any] = json.loads((folder / "learner.json").read_text(encoding="utf-8"))
-        if numbers["seed"] != self.seed:
-            raise ValueError(f"checkpoint {folder} has seed {numbers['seed']}, this learner {self.seed}")
-        if not (folder / "weights.safetensors").is_file():
-            from dartsim.real.learners.fsdp.checkpoint import load
-
-            load(self._steps, folder)
-        else:
-            tensors = load_file(folder / "weights.safetensors") | load_file(folder / "optimizer.safetensors")
-            self._restore((tensors, numbers))
+        checkpoint.refuse_other_seed(folder, self.seed)
+        checkpoint.load(self._steps, folder)
         if self._reference is not None and self.updates == 0:
             self._reference.use(self.vlm.snapshot())
-
-    def _state(self) -> State:
-        return self._steps.state()
-
-    def _restore(self, state: State) -> None:
-        self._steps.restore(state)

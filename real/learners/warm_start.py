@@ -118,7 +118,7 @@ def _imitate(vlm: Vlm, episodes: Sequence[list[Example]], steps: int, settings: 
         count = sum(len(example.tokens) for example in chosen)
         optimizer.zero_grad()
         total = 0.0
-        for rows in split(rows_of(vlm, chosen, max_tokens=settings.max_tokens), max_tokens=settings.max_tokens):
+        for rows in split(rows_of(chosen), max_tokens=settings.max_tokens):
             logprobs, _ = score(vlm, pack(vlm, rows, chosen))
             loss = -logprobs.sum() / count
             loss.backward()  # type: ignore[no-untyped-call]

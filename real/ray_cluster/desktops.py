@@ -7,8 +7,8 @@ restarted actor does not know the desktops of its predecessor, and closing works
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from typing import Any
@@ -19,7 +19,7 @@ from dartsim.core.errors import ConfigError, DartsimError, EnvStartFailed
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.types import Observation, StepResult, Task
 from dartsim.core.waiting import pausable, paused_deadline
-from dartsim.real.ray_cluster.errors import HostLost, HostLostAtStart, PartGone, PartLost
+from dartsim.real.ray_cluster.errors import ActorGone, ActorLost, HostLost, HostLostAtStart
 from dartsim.real.ray_cluster.parts import Part
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ _CLOSE_SECONDS = 120.0
 
 
 class ScoringQueue:
-    """In the actor: stands for the deadline of a score, which is the control plane's, and tells when it pauses."""
+    """In the actor: stands for the deadline of a score, which is the control plane's, and says when it pauses."""
 
     def __init__(self) -> None:
         self.changes: asyncio.Queue[bool | None] = asyncio.Queue()
@@ -49,31 +49,41 @@ class DesktopHost:
     def __init__(self, opener: Opener) -> None:
         self._opener = opener
         self._desktops: dict[int, AsyncEnv] = {}
-        self._starting: dict[int, asyncio.Task[None]] = {}
+        self._closed: set[int] = set()
         self._queues: dict[int, ScoringQueue] = {}
         self._provider: asyncio.Future[EnvProvider] | None = None
         self._end = asyncio.Event()
         self._life: asyncio.Task[None] | None = None
 
-    async def open(self) -> None:
-        """Open the provider, unless it is open.
+    async def open(self) -> EnvProvider:
+        """Open the provider, unless it is open, and return it."""
+        if self._provider is None:
+            self._provider = asyncio.get_running_loop().create_future()
+            self._life = asyncio.create_task(self._live(self._provider), name="desktops")
+        return await asyncio.shield(self._provider)
 
-        Raises:
-            DartsimError: As the opener does.
-        """
-        await self._opened()
+    async def _live(self, opened: asyncio.Future[EnvProvider]) -> None:
+        """Hold the provider open, in one task from start to end."""
+        try:
+            async with self._opener() as provider:
+                opened.set_result(provider)
+                await self._end.wait()
+        except Exception as error:
+            if opened.done():
+                logger.exception("the desktops of this host could not be closed")
+                return
+            opened.set_exception(error)
+            self._provider = None  # the next call tries again
+
+    async def opened(self) -> None:
+        await self.open()  # a provider cannot be sent
 
     async def start(self, number: int, slot: int) -> None:
-        provider = await self._opened()
-        task = self._starting[number] = asyncio.create_task(self._start(provider, number, slot), name=f"start {number}")
-        try:
-            await task
-        finally:
-            del self._starting[number]
-
-    async def _start(self, provider: EnvProvider, number: int, slot: int) -> None:
-        # Recorded in the very step in which it is there: the caller may be canceled before it wakes.
-        self._desktops[number] = await provider.start(slot)
+        desktop = await (await self.open()).start(slot)
+        if number in self._closed:  # its caller was canceled
+            await desktop.close()
+        else:
+            self._desktops[number] = desktop
 
     async def reset(self, number: int, task: Task, seed: int) -> Observation:
         return await self._desktop(number).reset(task, seed=seed)
@@ -97,18 +107,14 @@ class DesktopHost:
 
     async def close(self, number: int) -> None:
         """Close a desktop, even one that is still starting or was closed."""
-        starting = self._starting.get(number)
-        if starting is not None:
-            starting.cancel()
-            await asyncio.wait([starting])
-            await asyncio.sleep(0)  # lets `start` forget it
+        self._closed.add(number)
         desktop = self._desktops.pop(number, None)
         if desktop is not None:
             await desktop.close()
 
     async def shut(self) -> None:
         """Close all desktops and the provider."""
-        await asyncio.gather(*(self.close(number) for number in sorted({*self._starting, *self._desktops})))
+        await asyncio.gather(*map(self.close, list(self._desktops)))
         self._end.set()
         if self._life is not None:
             await asyncio.wait([self._life])
@@ -119,44 +125,13 @@ class DesktopHost:
         except KeyError:
             raise HostLost(f"desktop {number} is not here: its host was restarted since") from None
 
-    async def _opened(self) -> EnvProvider:
-        if self._provider is None:
-            self._provider = asyncio.get_running_loop().create_future()
-            self._life = asyncio.create_task(self._live(self._provider), name="desktops")
-        return await asyncio.shield(self._provider)
-
-    async def _live(self, opened: asyncio.Future[EnvProvider]) -> None:
-        """Hold the provider open, in one task from start to end."""
-        try:
-            async with self._opener() as provider:
-                opened.set_result(provider)
-                await self._end.wait()
-        except Exception as error:
-            if opened.done():
-                logger.exception("the desktops of this host could not be closed")
-                return
-            opened.set_exception(error)
-            self._provider = None  # the next call tries again
-
-
-class PlacedHost:
-    """The control plane's view of one actor; ``live`` counts its desktops."""
-
-    def __init__(self, part: Part) -> None:
-        self.part = part
-        self.live = 0
-        self.up = True
-        self.gone = False
-
 
 class RayDesktop:
     """One desktop on some node; implements ``dartsim.core.ports.AsyncEnv``."""
 
-    def __init__(self, owner: RayProvider, host: PlacedHost, number: int) -> None:
-        self._owner = owner
+    def __init__(self, host: Part, number: int) -> None:
         self.host = host
         self._number = number
-        self._closed = False
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
         return _copied(await self._call("reset", task, seed))
@@ -176,130 +151,78 @@ class RayDesktop:
             await asyncio.wait([following])
 
     async def _follow_queue(self) -> None:
-        with suppress(PartLost), ExitStack() as paused:
-            while (waits := await self.host.part.call("queue_change", self._number)) is not None:
+        with suppress(ActorLost), ExitStack() as paused:
+            while (waits := await self.host.call("queue_change", self._number)) is not None:
                 if waits:
                     paused.enter_context(paused_deadline())
                 else:
                     paused.close()
 
     async def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        self.host.live -= 1
         try:
-            await self.host.part.call("close", self._number)
-        except PartLost as lost:
-            self._owner.lost(self.host, lost)
+            await self.host.call("close", self._number)
         except Exception as error:  # also of the actor's own code: closing a desktop must not end the run
-            logger.warning("desktop %d on %s could not be closed: %s", self._number, self.host.part.name, error)
+            logger.warning("desktop %d on %s could not be closed: %s", self._number, self.host.name, error)
 
     async def _call(self, method: str, *args: Any) -> Any:
         try:
-            return await self.host.part.call(method, self._number, *args)
-        except PartLost as lost:
-            self._owner.lost(self.host, lost)
+            return await self.host.call(method, self._number, *args)
+        except ActorLost as lost:
             raise HostLost(f"desktop {self._number} was lost in {method}: {lost}") from lost
 
 
 class RayProvider:
     """Starts desktops on the nodes of a cluster; implements ``core.ports.EnvProvider``. Use it as ``async with``.
 
-    A new desktop goes to the host with the fewest. A host that ended is skipped until Ray has restarted it.
+    Every slot has its host. A start on a host that ended waits until Ray has restarted it, and fails.
     """
 
-    def __init__(self, hosts: Sequence[Part], *, ready_seconds: float = 120.0) -> None:
-        self.counts: Counter[str] = Counter()
-        self.hosts = [PlacedHost(part) for part in hosts]
-        self._ready_seconds = ready_seconds
-        self._numbers = 0
-        self._returning: set[asyncio.Task[None]] = set()
-        self._changed = asyncio.Event()
+    def __init__(self, hosts: Sequence[Part]) -> None:
+        self.hosts = hosts
+        self._numbers = itertools.count(1)
 
     async def __aenter__(self) -> RayProvider:
         try:
-            await asyncio.gather(*(host.part.placed(self._ready_seconds) for host in self.hosts))
-            await asyncio.gather(*(host.part.call("open") for host in self.hosts))
+            await asyncio.gather(*(host.placed() for host in self.hosts))
+            await asyncio.gather(*(host.call("opened") for host in self.hosts))
         except BaseException:
             self._kill()
             raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self.close()
+        await asyncio.gather(*map(_shut, self.hosts))
+        self._kill()
 
     async def start(self, slot: int) -> RayDesktop:
-        host = await self._choose()
-        self._numbers += 1
-        number = self._numbers
-        host.live += 1
+        host, number = self.hosts[slot % len(self.hosts)], next(self._numbers)
         try:
-            await host.part.call("start", number, slot)
-        except PartLost as lost:
-            host.live -= 1
-            self.lost(host, lost)
+            await host.call("start", number, slot)
+        except ActorLost as lost:
+            try:
+                await host.until_up()
+            except ActorGone as gone:
+                if all(host.gone for host in self.hosts):
+                    raise ActorGone("no desktop host is left; see max_restarts in ray.desktops.options") from gone
             raise HostLostAtStart(f"slot {slot}: {lost}") from lost
         except ConfigError as error:  # of the node that a host was restarted on: no reason to end the run
-            host.live -= 1
-            raise EnvStartFailed(f"slot {slot} on {host.part.name}: {error}") from error
+            raise EnvStartFailed(f"slot {slot} on {host.name}: {error}") from error
         except BaseException:
-            host.live -= 1
-            host.part.tell("close", number)  # it may have come up under a canceled call
+            host.send("close", number)  # it may have come up under a canceled call
             raise
-        return RayDesktop(self, host, number)
-
-    def lost(self, host: PlacedHost, lost: PartLost) -> None:
-        """Skip a host until it is back."""
-        if not host.up:
-            return
-        host.up = False
-        self.counts["hosts_lost"] += 1
-        logger.warning("%s", lost)
-        task = asyncio.create_task(self._await_back(host), name=f"back {host.part.name}")
-        self._returning.add(task)
-        task.add_done_callback(self._returning.discard)
-
-    async def close(self) -> None:
-        for task in self._returning:
-            task.cancel()
-        await asyncio.gather(*(self._shut(host) for host in self.hosts if host.up))
-        self._kill()
-        for host in self.hosts:
-            host.up = False
-
-    async def _choose(self) -> PlacedHost:
-        while True:
-            up = [host for host in self.hosts if host.up]
-            if up:
-                return min(up, key=lambda host: host.live)
-            if all(host.gone for host in self.hosts):
-                raise PartGone("no desktop host is left: all ended more often than ray.desktops.restarts allows")
-            self._changed.clear()
-            await self._changed.wait()
-
-    async def _await_back(self, host: PlacedHost) -> None:
-        try:
-            await host.part.until_up()
-        except PartGone as gone:
-            logger.error("%s", gone)
-            host.gone = True
-            self.counts["hosts_gone"] += 1
-        else:
-            host.up = True
-            self.counts["hosts_back"] += 1
-        self._changed.set()
-
-    async def _shut(self, host: PlacedHost) -> None:
-        try:
-            async with asyncio.timeout(_CLOSE_SECONDS):
-                await host.part.call("shut")
-        except (TimeoutError, DartsimError) as error:
-            logger.warning("%s was not closed in good order: %s", host.part.name, error)
+        return RayDesktop(host, number)
 
     def _kill(self) -> None:
         for host in self.hosts:
-            host.part.kill()
+            host.kill()
+
+
+async def _shut(host: Part) -> None:
+    try:
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await host.call("shut")
+    except (TimeoutError, DartsimError) as error:
+        logger.warning("%s was not closed in good order: %s", host.name, error)
 
 
 def _copied(observation: Observation) -> Observation:

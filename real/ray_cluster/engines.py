@@ -15,7 +15,7 @@ from dartsim.core.errors import DartsimError
 from dartsim.real.engines.errors import EngineLost, EngineStartFailed
 from dartsim.real.engines.launcher import LocalEngine
 from dartsim.real.engines.options import EngineOptions
-from dartsim.real.ray_cluster.errors import PartGone, PartLost
+from dartsim.real.ray_cluster.errors import ActorGone, ActorLost
 from dartsim.real.ray_cluster.parts import Part, node_address
 
 logger = logging.getLogger(__name__)
@@ -59,9 +59,9 @@ class RayEngine:
 
     can_restart = True
 
-    def __init__(self, part: Part, *, name: str, start_seconds: float = 600.0) -> None:
+    def __init__(self, part: Part, *, start_seconds: float = 600.0) -> None:
         self.part = part
-        self.name = name
+        self.name = part.name
         self.running = False
         self._url = ""
         self._start_seconds = start_seconds
@@ -73,7 +73,7 @@ class RayEngine:
     async def start(self, model: Path | None = None) -> None:
         try:
             self._url = await self.part.call("start", None if model is None else str(model))
-        except PartLost as lost:
+        except ActorLost as lost:
             await self._until_up()
             raise EngineStartFailed(f"{self.name}: {lost}") from lost
         self.running = True
@@ -90,7 +90,7 @@ class RayEngine:
         """Wait until the server has ended by itself or with its actor; return the exit status."""
         try:
             status = int(await self.part.call("ended"))
-        except PartLost as lost:
+        except ActorLost as lost:
             logger.warning("%s: %s", self.name, lost)
             status = LOST
         self.running = False
@@ -99,7 +99,7 @@ class RayEngine:
     async def place_adapter(self, folder: Path) -> None:
         try:
             await self.part.call("place_adapter", str(folder))
-        except PartLost as lost:
+        except ActorLost as lost:
             raise EngineLost(f"{self.name}: {lost}") from lost
 
     def mark_unreachable(self) -> None:
@@ -111,5 +111,5 @@ class RayEngine:
                 await self.part.until_up()
         except TimeoutError:
             logger.warning("%s: no node took its actor within %g s", self.name, self._start_seconds)
-        except PartGone as gone:
+        except ActorGone as gone:
             raise EngineStartFailed(f"{self.name}: {gone}") from gone

@@ -1,7 +1,7 @@
 """``Part``: one actor of a run, placed and restarted by Ray, with its calls as coroutines.
 
 A function makes the actor's object where it is placed; its methods may be coroutines. Our errors come back as they were
-raised; the end of the actor or its node comes back as ``PartLost``.
+raised; the end of the actor or its node comes back as ``ActorLost``.
 """
 
 from __future__ import annotations
@@ -10,39 +10,25 @@ import asyncio
 import inspect
 import logging
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
 from dartsim.config.sections.ray import RayPart
-from dartsim.core.backoff import backoff_seconds
-from dartsim.core.errors import ConfigError, DartsimError
-from dartsim.real.ray_cluster.errors import PartGone, PartLost, portable
+from dartsim.core.errors import ConfigError
+from dartsim.real.ray_cluster.errors import ActorGone, ActorLost
 
 logger = logging.getLogger(__name__)
 
-_POLL_SECONDS = 0.25
-_MAX_POLL_SECONDS = 5.0
-_DEAD_ANSWERS = 3
-"""Answers in a row that an actor is dead for good before we believe it: it may just be restarting."""
+READY_SECONDS = 120.0
+"""Time limit for placing an actor."""
 
 
 def actor_options(part: RayPart) -> dict[str, Any]:
-    """Return a component's resources as options of a Ray actor."""
-    options: dict[str, Any] = {
-        "num_cpus": part.cpus,
-        "num_gpus": part.gpus,  # the actor sees these alone
-        "resources": dict(part.resources),
-        "max_restarts": part.restarts,
-        "max_task_retries": 0,  # no call may be repeated
-    }
-    if part.memory_gib is not None:
-        options["memory"] = int(part.memory_gib * 2**30)
-    return options
+    """Return the options of an actor: those of the configuration, a CPU, and any number of restarts by default."""
+    return {"num_cpus": 1, "max_restarts": -1, **part.options}
 
 
-@dataclass(frozen=True, slots=True)
-class ActorFacts:
+class Placement(NamedTuple):
     """Where an actor runs: its process, Ray's name of the node, and the node's address."""
 
     pid: int
@@ -63,92 +49,79 @@ class Hosted:
         self._making = asyncio.Lock()
         self._object: object | None = None
 
-    async def facts(self) -> ActorFacts:
+    async def place(self) -> Placement:
         import ray
 
-        context = ray.get_runtime_context()
-        return ActorFacts(os.getpid(), context.get_node_id(), node_address())
+        return Placement(os.getpid(), ray.get_runtime_context().get_node_id(), node_address())
 
     async def do(self, method: str, *args: Any) -> Any:
-        try:
-            if self._object is None:
-                await self._make()
-            result = getattr(self._object, method)(*args)
-            return await result if inspect.isawaitable(result) else result
-        except DartsimError as error:
-            raise portable(error) from None
-
-    async def _make(self) -> None:
         async with self._making:
             if self._object is None:
-                make: Callable[[], object] = await self._boxed[0]
-                self._object = make()
+                self._object = (await self._boxed[0])()
+        result = getattr(self._object, method)(*args)
+        return await result if inspect.isawaitable(result) else result
 
 
 class Part:
     """One actor."""
 
-    def __init__(self, name: str, make: Callable[[], object], want: RayPart, *, spread: bool = False) -> None:
+    def __init__(self, name: str, make: Callable[[], object], want: RayPart) -> None:
         import ray
 
         self.name = name
-        self.want = want
+        self.options = actor_options(want)
         self.restarts_seen = 0
-        options = actor_options(want) | ({"scheduling_strategy": "SPREAD"} if spread else {})
-        self._make = ray.put(make)  # held while the actor may be restarted
-        self._actor: Any = ray.remote(Hosted).options(**options).remote([self._make])
+        self.gone = False
+        self._make = ray.put(make)  # referenced as long as the actor may be restarted
+        try:
+            kind = ray.remote(Hosted).options(scheduling_strategy="SPREAD", **self.options)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{name}: Ray refuses the options {self.options}: {error}") from error
+        self._actor: Any = kind.remote([self._make])
 
     def __repr__(self) -> str:
         return f"<Part {self.name}>"
 
-    async def placed(self, seconds: float) -> ActorFacts:
+    async def placed(self, seconds: float = READY_SECONDS) -> Placement:
         """Wait until the actor was placed and answers.
 
         Raises:
             ConfigError: If no node had its resources free in time.
-            PartGone: If it cannot be made.
+            ActorGone: If it cannot be made.
         """
         try:
             async with asyncio.timeout(seconds):
-                return cast(ActorFacts, await self._answer(self._actor.facts.remote()))
+                return cast(Placement, await self._answer(self._actor.place.remote()))
         except TimeoutError:
-            raise ConfigError(self._unplaced(seconds)) from None
+            raise ConfigError(f"{self.name} was not up within {seconds:g} s: {unplaced(self.options)}") from None
 
     async def call(self, method: str, *args: Any) -> Any:
         """Call a method of the actor's object. Canceling the call cancels it in the actor.
 
         Raises:
-            PartLost: If the actor or its node ended.
+            ActorLost: If the actor or its node ended.
             DartsimError: As raised by the method.
         """
         return await self._answer(self._actor.do.remote(method, *args))
 
-    def tell(self, method: str, *args: Any) -> None:
+    def send(self, method: str, *args: Any) -> None:
         """Call a method without waiting for it."""
         self._actor.do.remote(method, *args)
 
-    async def until_up(self) -> ActorFacts:
+    async def until_up(self) -> Placement:
         """Wait until a lost actor answers again.
 
         Raises:
-            PartGone: If Ray does not restart it.
+            ActorGone: If Ray does not restart it.
         """
-        failures, dead = 0, 0
-        while True:
-            try:
-                facts = cast(ActorFacts, await self._answer(self._actor.facts.remote()))
-            except PartLost as lost:
-                dead = dead + 1 if isinstance(lost, PartGone) else 0
-                if dead >= _DEAD_ANSWERS:
-                    raise
-                failures += 1
-                await asyncio.sleep(
-                    backoff_seconds(failures, first_seconds=_POLL_SECONDS, max_seconds=_MAX_POLL_SECONDS)
-                )
-            else:
-                self.restarts_seen += 1
-                logger.warning("%s is up again: process %d at %s", self.name, facts.pid, facts.address)
-                return facts
+        try:
+            place = cast(Placement, await self._answer(self._actor.place.options(max_task_retries=-1).remote()))
+        except ActorGone:
+            self.gone = True
+            raise
+        self.restarts_seen += 1
+        logger.warning("%s is up again: process %d at %s", self.name, place.pid, place.address)
+        return place
 
     def kill(self) -> None:
         import ray
@@ -164,30 +137,28 @@ class Part:
             ray.cancel(reference)
             raise
         except ray.exceptions.RayError as error:
-            raise self._read(error) from error
+            raise translated(error, self.name) from error
 
-    def _read(self, error: Exception) -> BaseException:
-        """Translate an error of Ray."""
-        from ray import exceptions
 
-        cause = getattr(error, "cause", None)
-        if isinstance(error, exceptions.RayTaskError) and isinstance(cause, Exception):
-            lost = isinstance(cause, exceptions.TaskCancelledError)
-            return PartLost(f"{self.name}: the call was canceled in the actor") if lost else cause
-        kind = PartGone if isinstance(error, exceptions.ActorDiedError) else PartLost
-        return kind(f"{self.name} ended under the call: {_first_line(error)}")
+def translated(error: Exception, name: str) -> Exception:
+    """Return the error that a method raised, or one of ours that says that the actor was lost."""
+    from ray import exceptions
 
-    def _unplaced(self, seconds: float) -> str:
-        import ray
+    cause = getattr(error, "cause", None)
+    if isinstance(error, exceptions.RayTaskError) and isinstance(cause, Exception):
+        canceled = isinstance(cause, exceptions.TaskCancelledError)
+        return ActorLost(f"{name}: the call was canceled in the actor") if canceled else cause
+    kind = ActorGone if isinstance(error, exceptions.ActorDiedError) else ActorLost
+    return kind(f"{name} ended under the call: {' '.join(str(error).split())[:300]}")
 
-        untyped: Any = ray
-        free, total = untyped.available_resources(), untyped.cluster_resources()
-        wanted = {k: v for k, v in actor_options(self.want).items() if k in ("num_cpus", "num_gpus", "memory") and v}
-        wanted |= {"resources": dict(self.want.resources)} if self.want.resources else {}
-        return (
-            f"{self.name} was not up within {seconds:g} s (ray.ready_seconds): it asks for {wanted} on one node, and "
-            f"the cluster has {_plain(free)} free of {_plain(total)}; lower what it asks for, or add a node"
-        )
+
+def unplaced(options: dict[str, Any]) -> str:
+    """Return what an actor asks for, beside what the cluster has."""
+    import ray
+
+    untyped: Any = ray
+    free = {name: amount for name, amount in untyped.available_resources().items() if ":" not in name}
+    return f"it asks for {options} on one node, and the cluster has {free} free; lower what it asks for, or add a node"
 
 
 def node_address() -> str:
@@ -196,14 +167,3 @@ def node_address() -> str:
 
     untyped: Any = ray.util
     return str(untyped.get_node_ip_address())
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines)[:300] or repr(error)
-
-
-def _plain(resources: Mapping[str, float]) -> dict[str, float]:
-    """Return resources without those that Ray adds."""
-    own = {"memory", "object_store_memory"}
-    return {k: v for k, v in sorted(resources.items()) if k not in own and not k.startswith("node:")}

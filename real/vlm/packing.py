@@ -1,22 +1,18 @@
 """Turns as rows of tokens, in which several turns are scored at once; what they have in common is computed once.
 
 While a conversation only grows, a turn's prompt and reply begin the prompt of the next turn. Then one row holds both,
-and every reply is scored in place. All attempts of a group begin on the same screen. Both are prefixes that sequences
-share, so that the turns of a batch form a tree of tokens, and a row is a part of it: a trunk, which attends as any
-sequence does, and short branches, which attend to what precedes them.
+and every reply is scored in place:
 
-    trunk    task screen0 | a1 a2 | screen1 | b1 b2 | screen2 | c1 c2     turns 0, 1 and 2
-    branch   another reply to screen0: d1 d2 d3                           d2 sees: task screen0 d1
+    task screen0 | a1 a2 | screen1 | b1 b2 | screen2 | c1 c2     turns 0, 1 and 2
 
-A trunk is as long as its last turn, so that a row needs no more memory than the longest turn. Rows follow each other
-in a micro-batch, without padding. Log-probabilities and gradients are those of computing every turn alone.
+A row is as long as its last turn, so that it needs no more memory than that. Rows follow each other in a micro-batch,
+without padding. Log-probabilities and gradients are those of computing every turn alone.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from itertools import groupby
 from math import ceil
 from typing import Any, Literal, NamedTuple
@@ -28,10 +24,7 @@ from torch import Tensor
 from dartsim.real.vlm.images import Picture
 from dartsim.real.vlm.model import Vlm
 from dartsim.real.vlm.prompts import IntArray, VlmPrompt
-from dartsim.real.vlm.trunk import Attend, Grid, attention, causal
-
-MAX_BRANCH_TOKENS = 1_024
-"""Most tokens of a row's branches. Their mask takes a byte for each of them and each token of the row."""
+from dartsim.real.vlm.trunk import Attend, Grid, causal
 
 
 class Example(NamedTuple):
@@ -46,28 +39,11 @@ class Example(NamedTuple):
         return len(self.prompt.tokens) + max(0, len(self.tokens) - 1)
 
 
-class Segment(NamedTuple):
-    """Tokens of a row: ``start`` to ``stop`` of an example's prompt and reply, after segment ``parent`` (-1: none)."""
+class PackedRow(NamedTuple):
+    """Turns that are computed together: ``members`` begin as the longest of them, ``example``, of ``length`` tokens."""
 
     example: int
-    start: int
-    stop: int
-    parent: int
-
-
-class PackedRow(NamedTuple):
-    """Segments that are computed together.
-
-    Attributes:
-        segments: First those of the trunk, each of which follows the one before it; then the branches'.
-        trunk: Tokens of the trunk.
-        members: Examples that are scored, each with the segment that its last token is in.
-        length: Tokens of all segments.
-    """
-
-    segments: list[Segment]
-    trunk: int
-    members: list[tuple[int, int]]
+    members: list[int]
     length: int
 
 
@@ -89,11 +65,10 @@ class Inputs(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Consecutive rows of one shape, or one row with a mask, bool [tokens of branches, tokens of row]."""
+    """Consecutive rows of one length."""
 
     rows: int
-    trunk: int
-    mask: Tensor | None
+    length: int
 
 
 class Packed(NamedTuple):
@@ -111,50 +86,35 @@ class Packed(NamedTuple):
     column: Tensor
 
     def to(self, device: torch.device) -> Packed:
-        spans = [span if span.mask is None else span._replace(mask=_moved(span.mask, device)) for span in self.spans]
-        return Packed(self.inputs.to(device), spans, *(_moved(value, device) for value in self[2:]))
+        return Packed(self.inputs.to(device), self.spans, *(_moved(value, device) for value in self[2:]))
 
     def attend(self, number: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attend within rows, [1, H, L, head]: trunks causally, branches by their masks."""
+        """Attend causally within rows, [1, H, L, head]."""
         parts, end = [], 0
-        for rows, trunk, mask in self.spans:
-            width = trunk if mask is None else trunk + len(mask)
-            start, end = end, end + rows * width
-            rq, rk, rv = (x[0, :, start:end].view(x.shape[1], rows, width, -1).transpose(0, 1) for x in (q, k, v))
-            mixed = causal(number, rq[:, :, :trunk], rk[:, :, :trunk], rv[:, :, :trunk])
-            if mask is not None:
-                mixed = torch.cat([mixed, attention(rq[:, :, trunk:], rk, rv, mask=mask)], dim=2)
-            parts.append(mixed.transpose(0, 1).flatten(1, 2))
+        for rows, length in self.spans:
+            start, end = end, end + rows * length
+            rq, rk, rv = (x[0, :, start:end].view(x.shape[1], rows, length, -1).transpose(0, 1) for x in (q, k, v))
+            parts.append(causal(number, rq, rk, rv).transpose(0, 1).flatten(1, 2))
         return torch.cat(parts, dim=1)[None]
 
 
-def rows_of(
-    vlm: Vlm,
-    examples: Sequence[Example],
-    *,
-    max_tokens: int | None = None,
-    pack: Literal["trajectories", "turns"] = "trajectories",
-) -> list[PackedRow]:
+def rows_of(examples: Sequence[Example], *, pack: Literal["trajectories", "turns"] = "trajectories") -> list[PackedRow]:
     """Return the rows of examples, in the order of their first examples.
 
-    A sequence that leaves another one's path becomes a branch of its row if that costs less than computing again the
-    prefix that they share: a branch of n tokens in a row of L attends to n * L pairs. The row's branches have at most
-    ``MAX_BRANCH_TOKENS``, and the row at most ``max_tokens``. Otherwise the sequence begins a row.
-
-    Args:
-        vlm: The model, whose sizes say what attention costs.
-        examples: Turns, in any order.
-        max_tokens: Of a row; a longer turn is alone, or with others that it contains. None: no limit.
-        pack: ``turns``: only turns with equal prompts share a row.
+    With ``pack = "turns"`` only turns with equal prompts share a row.
     """
     codes = _codes(examples)
-    trees: dict[Any, _Node] = {}
-    for number, example in enumerate(examples):
-        tree = trees.setdefault(example.prompt.key if pack == "turns" else None, _Node(0, 0, 0))
-        tree.insert(number, codes)
-    limits = max_tokens or sum(example.length for example in examples), vlm.trunk.token_pairs
-    rows = [row for tree in trees.values() for row in _rows(tree, *limits)]
-    return sorted(rows, key=lambda row: min(member for member, _ in row.members))
+    rows: dict[Any, list[tuple[bytes, PackedRow]]] = {}
+    for number in sorted(range(len(examples)), key=lambda number: -len(codes[number])):
+        example = examples[number]
+        longer = rows.setdefault(example.prompt.key if pack == "turns" else None, [])
+        members = next((row.members for code, row in longer if code.startswith(codes[number])), None)
+        if members is None:
+            longer.append((codes[number], PackedRow(number, [number], example.length)))
+        else:
+            members.append(number)
+    found = [row._replace(members=sorted(row.members)) for alike in rows.values() for _, row in alike]
+    return sorted(found, key=lambda row: row.members[0])
 
 
 def split(rows: Sequence[PackedRow], *, max_tokens: int, ranks: int = 1) -> list[list[PackedRow]]:
@@ -181,39 +141,39 @@ def split(rows: Sequence[PackedRow], *, max_tokens: int, ranks: int = 1) -> list
 
 def pack(vlm: Vlm, rows: Sequence[PackedRow], examples: Sequence[Example]) -> Packed:
     """Return rows as tensors."""
-    ids, positions, placed, spans = [], [], [], []
-    picks, members = [], []
-    end = 0
-    for (trunk, branches), same in groupby(sorted(rows, key=_shape), key=_shape):
+    ids, positions, spans, picks = [], [], [], []
+    placed: list[tuple[Picture, int]] = []
+    members: list[int] = []
+    start = 0
+    for length, same in groupby(sorted(rows, key=_length), key=_length):
         alike = list(same)
-        spans += [Span(1, trunk, _mask(row)) for row in alike] if branches else [Span(len(alike), trunk, None)]
+        spans.append(Span(len(alike), length))
         for row in alike:
-            starts = []
-            for segment in row.segments:
-                example = examples[segment.example]
-                starts.append(end - segment.start)
-                tokens, places = _sequence(example, segment.start, segment.stop)
-                ids.append(tokens)
-                positions.append(places)
-                placed += [
-                    (picture, at + starts[-1])
-                    for picture, at in zip(example.prompt.pictures, example.prompt.image_starts, strict=True)
-                    if segment.start <= at < segment.stop
-                ]
-                end += segment.stop - segment.start
-            for member, last in row.members:
-                picks.append(_places(row, last, starts, examples[member]))
-                members.append(member)
-    replies = [examples[member] for member in members]
+            prompt, tokens = examples[row.example]
+            after = prompt.next_position + np.arange(length - len(prompt.tokens))
+            ids += [prompt.tokens, tokens[:-1]]
+            positions += [prompt.positions, np.broadcast_to(after, (3, len(after)))]
+            starts = (start + at for at in prompt.image_starts)
+            placed += zip(prompt.pictures, starts, strict=True)
+            for member in row.members:
+                first = start + len(examples[member].prompt.tokens) - 1
+                picks.append(np.arange(first, first + len(examples[member].tokens)))
+            members += row.members
+            start += length
+    replies = [examples[member].tokens for member in members]
     pictures, at, take = picture_tokens(vlm, placed)
     return Packed(
         Inputs(joined(ids)[None], torch.from_numpy(np.concatenate(positions, axis=1))[:, None], pictures, at, take),
         spans,
         joined(picks),
-        joined([reply.tokens for reply in replies]),
-        joined([np.full(len(reply.tokens), member) for member, reply in zip(members, replies, strict=True)]),
-        joined([np.arange(len(reply.tokens)) for reply in replies]),
+        joined(replies),
+        joined([np.full(len(reply), member) for member, reply in zip(members, replies, strict=True)]),
+        joined([np.arange(len(reply)) for reply in replies]),
     )
+
+
+def _length(row: PackedRow) -> int:
+    return row.length
 
 
 def picture_tokens(vlm: Vlm, placed: Sequence[tuple[Picture, int]]) -> tuple[list[tuple[Grid, Tensor]], Tensor, Tensor]:
@@ -263,173 +223,20 @@ def distribution(logits_MV: Tensor, allowed_V: Tensor, temperature: float) -> tu
     return logprobs, -(logprobs.exp() * finite).sum(-1)
 
 
-@dataclass(slots=True)
-class _Node:
-    """Tokens ``start`` to ``stop`` of an example's sequence, which its children continue, by their first codes.
-
-    ``members`` are the examples whose sequences end here, ``reach`` is the end of the longest one below, and ``size``
-    the tokens here and below.
-    """
-
-    example: int
-    start: int
-    stop: int
-    children: dict[int, _Node] = field(default_factory=dict)
-    members: list[int] = field(default_factory=list)
-    reach: int = 0
-    size: int = 0
-
-    def insert(self, number: int, codes: Sequence[IntArray]) -> None:
-        """Add an example's sequence below."""
-        code, node = codes[number], self
-        while node.stop < len(code):
-            at = node.stop
-            child = node.children.get(int(code[at]))
-            if child is None:
-                child = node.children[int(code[at])] = _Node(number, at, len(code))
-            shared = _equal(codes[child.example][at : child.stop], code[at:])
-            if at + shared < min(child.stop, len(code)):
-                child.cut(at + shared, codes)
-            node = child
-        node.members.append(number)
-
-    def cut(self, at: int, codes: Sequence[IntArray]) -> None:
-        """Let the tokens from a position on be a child."""
-        rest = _Node(self.example, at, self.stop, self.children, [m for m in self.members if len(codes[m]) > at])
-        self.children = {int(codes[self.example][at]): rest}
-        self.members = [m for m in self.members if len(codes[m]) <= at]
-        self.stop = at
-
-    def measure(self) -> None:
-        for child in self.children.values():
-            child.measure()
-        self.reach = max((child.reach for child in self.children.values()), default=self.stop)
-        self.size = self.stop - self.start + sum(child.size for child in self.children.values())
-
-
-def _codes(examples: Sequence[Example]) -> list[IntArray]:
-    """Return each example's sequence [length], with a picture's number (below 0) in place of its tokens."""
+def _codes(examples: Sequence[Example]) -> list[bytes]:
+    """Return each example's sequence, with a picture's number (below 0) in place of its tokens."""
     numbers: dict[tuple[Grid, bytes], int] = {}
     codes = []
     for example in examples:
         prompt = example.prompt
-        code = np.concatenate([prompt.tokens, example.tokens[:-1]])
+        code = np.concatenate([prompt.tokens, example.tokens[:-1]]).astype(np.int64)
         image = prompt.tokens[prompt.image_starts[0]] if prompt.image_starts else None
         for picture, start in zip(prompt.pictures, prompt.image_starts, strict=True):
             number = numbers.setdefault((picture.grid, picture.key), len(numbers))
             stop = start + int(np.argmax(prompt.tokens[start:] != image))
             code[start:stop] = -1 - number
-        codes.append(code)
+        codes.append(code.tobytes())
     return codes
-
-
-def _equal(one: IntArray, other: IntArray) -> int:
-    """Return the length of the prefix that two sequences share."""
-    length = min(len(one), len(other))
-    differ = one[:length] != other[:length]
-    return int(differ.argmax()) if differ.any() else length
-
-
-def _rows(tree: _Node, max_tokens: int, token_pairs: float) -> Iterator[PackedRow]:
-    """Yield the rows of a tree; a row that leaves another one begins with what they share."""
-    tree.measure()
-    pending = [([tree], list(tree.children.values()))]
-    while pending:
-        path, nodes = pending.pop()
-        path, shared = path.copy(), len(path) - 1
-        siblings_at: dict[int, list[_Node]] = {}
-        while nodes:
-            path.append(max(nodes, key=lambda node: node.reach))
-            siblings_at[len(path) - 1] = [node for node in nodes if node is not path[-1]]
-            nodes = list(path[-1].children.values())
-        row = _Row(path[1:], shared)
-        for depth in reversed(siblings_at):
-            parent_segment, cut = depth - 2, []  # the root has no segment
-            for node in siblings_at[depth]:
-                length = row.length + node.size
-                cheap = node.size * length <= node.start * token_pairs
-                if cheap and length - row.trunk <= MAX_BRANCH_TOKENS and length <= max_tokens:
-                    row.add(node, parent_segment)
-                else:
-                    cut.append(node)
-            if cut:
-                pending.append((path[:depth], cut))
-        yield PackedRow(row.segments, row.trunk, row.members, row.length)
-
-
-class _Row:
-    """A row being built of a path of a tree, whose first ``shared`` nodes another row scores."""
-
-    def __init__(self, path: Sequence[_Node], shared: int) -> None:
-        self.segments: list[Segment] = []
-        self.members: list[tuple[int, int]] = []
-        for number, node in enumerate(path):
-            self._add(node, number - 1, score=number >= shared)
-        self.trunk = self.length = path[-1].stop
-
-    def add(self, node: _Node, parent: int) -> None:
-        """Add a node and those below it as a branch."""
-        number = len(self.segments)
-        self._add(node, parent, score=True)
-        self.length += node.stop - node.start
-        for child in node.children.values():
-            self.add(child, number)
-
-    def _add(self, node: _Node, parent: int, *, score: bool) -> None:
-        if score:
-            self.members += [(member, len(self.segments)) for member in node.members]
-        self.segments.append(Segment(node.example, node.start, node.stop, parent))
-
-
-def _shape(row: PackedRow) -> tuple[int, int]:
-    return row.trunk, row.length - row.trunk
-
-
-def _mask(row: PackedRow) -> Tensor:
-    """Return bool [branches, row]: a branch's token attends to those before it in its sequence, and to itself."""
-    trunk = row.trunk
-    mask = np.zeros((row.length - trunk, row.length), dtype=bool)
-    ends = np.cumsum([segment.stop - segment.start for segment in row.segments])
-    for segment, end in zip(row.segments, ends, strict=True):
-        if end <= trunk:
-            continue
-        start = end - (segment.stop - segment.start)
-        own = mask[start - trunk : end - trunk]
-        if ends[segment.parent] <= trunk:
-            own[:, : segment.start] = True
-        else:
-            own[:] = mask[ends[segment.parent] - 1 - trunk]
-        own[:, start:end] = np.tri(end - start, dtype=bool)
-    return torch.from_numpy(mask)
-
-
-def _sequence(example: Example, start: int, stop: int) -> tuple[IntArray, IntArray]:
-    """Return some tokens of an example's prompt and reply, and their positions [3, stop - start]."""
-    prompt = example.prompt
-    length = len(prompt.tokens)
-    first, last = max(start - length, 0), max(stop - length, 0)
-    after = np.broadcast_to(prompt.next_position + np.arange(first, last), (3, last - first))
-    tokens = np.concatenate([prompt.tokens[start:stop], example.tokens[first:last]])
-    return tokens, np.concatenate([prompt.positions[:, start:stop], after], axis=1)
-
-
-def _places(row: PackedRow, segment: int, starts: Sequence[int], example: Example) -> IntArray:
-    """Return where the tokens are that each token of an example's reply follows.
-
-    Args:
-        row: Its row.
-        segment: The segment with the last of them.
-        starts: Where each segment's example has, or would have, its first token.
-        example: The example.
-    """
-    first = len(example.prompt.tokens) - 1
-    stop = first + len(example.tokens)
-    parts = [np.zeros(0, dtype=np.int64)]
-    while stop > first:
-        low = max(first, row.segments[segment].start)
-        parts.insert(1, np.arange(low, stop) + starts[segment])
-        segment, stop = row.segments[segment].parent, low
-    return np.concatenate(parts)
 
 
 def joined(parts: Sequence[Any]) -> Tensor:

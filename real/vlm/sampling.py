@@ -158,7 +158,7 @@ def score_reply(vlm: Vlm, prompt: VlmPrompt, tokens: Sequence[int]) -> Sampled:
     """
     vlm.grammar.check(tokens)
     examples = [Example(prompt, np.asarray(tokens, dtype=np.int64))]
-    logprobs, entropies = score(vlm, pack(vlm, rows_of(vlm, examples), examples))
+    logprobs, entropies = score(vlm, pack(vlm, rows_of(examples), examples))
     return Sampled(examples[0].tokens, logprobs.numpy(), entropies.numpy())
 
 

@@ -177,13 +177,6 @@ class Trunk(nn.Module):
         return head(hidden).float()  # type: ignore[no-any-return]
 
     @property
-    def token_pairs(self) -> float:
-        """Pairs of tokens whose attention in a layer costs as much as all else that the layer does for one token."""
-        layer: Any = self._text[0].layers[0]
-        attended = layer.self_attn.head_dim * layer.self_attn.config.num_attention_heads
-        return float(sum(parameter.numel() for parameter in layer.parameters()) / (2 * attended))
-
-    @property
     def num_outputs(self) -> int:
         """Width of the logits, at least the size of the vocabulary."""
         head: Any = self._head[0]

@@ -15,7 +15,7 @@ import pytest
 
 from dartsim.config import load
 from dartsim.config.load import presets
-from dartsim.lab.trainable_share import tokens_per_turn
+from dartsim.lab.batch_tokens import tokens_per_turn
 from dartsim.run.execute import execute
 from dartsim.run.prepare import prepare
 from dartsim.sim.latency import from_spec

@@ -138,7 +138,6 @@ def test_masked_attempts_are_named_and_are_the_exit_code(served: Any, dartsim: A
     ("more", "said"),
     [
         (("--model", "agent-2"), "`agent-2` does not exist"),
-        (("--set", "endpoint.variable=NOT_SET"), "the key in NOT_SET (not set)"),
         (("--task-list", "nowhere/test_all.json"), "there is no such file"),
         (("--task-list", "figures.json", "--backend", "desktop"), "wanted an object"),
         (("--split", "held-out", "--set", "tasks.held_out=0"), "no tasks are held out"),

@@ -39,7 +39,7 @@ def test_driver_and_updates_are_measured_over_stand_ins(dartsim, tmp_path: Path)
     pytest.importorskip("aiohttp")
     pytest.importorskip("httpx")
     pytest.importorskip("torch")
-    from dartsim.real.rehearsal.model import write_stand_in
+    from dartsim.real.stand_ins.model import write_stand_in
 
     preset = load(preset_name="osworld-8gpu")
     model = write_stand_in(preset, tmp_path / "model")

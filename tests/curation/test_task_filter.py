@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dartsim.config.sections.curation import TaskFilterConfig
-from dartsim.core.checks import sample_trajectory
 from dartsim.core.types import Task
 from dartsim.curation.success_pool import SuccessPool
 from dartsim.curation.task_filter import FilteredOrder, TaskFilter
+from dartsim.testing.ports import sample_trajectory
 
 TASKS = [Task(f"task-{index}", "") for index in range(400)]
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from dartsim.config.schema import FaultsConfig, FaultWindow
-from dartsim.core.checks import check_env, check_env_provider
 from dartsim.core.errors import EnvBroken, InvariantViolated
 from dartsim.core.rng import Streams
 from dartsim.core.types import Observation, StepResult
@@ -16,6 +15,7 @@ from dartsim.envs.timed import TimedProvider
 from dartsim.sim.env_profiles import DART, OSWORLD
 from dartsim.sim.faults import ClusterSize, FaultInjector, FaultyCluster, active_faults
 from dartsim.sim.host import SimHost
+from dartsim.testing.ports import check_env, check_env_provider
 
 
 def provider(timing, *, draw=False):

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from dartsim.core import checks
 from dartsim.core.errors import EnvBroken, EnvStartFailed, ScoreUnavailable
 from dartsim.envs.direct import DirectEnv, DirectProvider
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.suites import mock_tasks
 from dartsim.envs.simulated import SimDesktop
+from dartsim.testing import ports as checks
 
 
 def test_direct_desktops_keep_what_the_ports_promise():

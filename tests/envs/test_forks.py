@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.config import load
-from dartsim.core.checks import check_env_provider, check_snapshots
 from dartsim.core.errors import EnvBroken
 from dartsim.envs.direct import DirectProvider
 from dartsim.envs.mock.env import MockDesktop
@@ -21,6 +20,7 @@ from dartsim.envs.timed import TimedProvider
 from dartsim.run.prepare import prepare
 from dartsim.sim.env_profiles import DART
 from dartsim.sim.host import SimHost
+from dartsim.testing.ports import check_env_provider, check_snapshots
 
 TASKS = mock_suite("long", 13)
 

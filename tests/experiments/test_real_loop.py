@@ -13,7 +13,7 @@ from dartsim.config.load import from_tree, merge
 from dartsim.lab.virtual import COMPARED
 from experiments import real_loop
 
-STANDIN = Path(__file__).parents[1] / "real" / "engines" / "standin.py"
+STANDIN = f"PYTHONPATH={Path(__file__).parents[2]} {sys.executable} -m dartsim.real.stand_ins.engine"
 
 
 @pytest.mark.parametrize("quick", [True, False])
@@ -77,7 +77,7 @@ def test_a_small_run_has_the_figures_of_the_list(monkeypatch, tmp_path):
     pytest.importorskip("torch", reason="needs the extra `train`")
     pytest.importorskip("httpx", reason="needs the extra `real`")
     script = tmp_path / "python"
-    script.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {STANDIN} "$@"\n')
+    script.write_text(f'#!/bin/sh\nshift 2\nexec env {STANDIN} "$@"\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("DARTSIM_VLLM_PYTHON", str(script))
     figures = small_run(monkeypatch, ["--quick", "--minutes", "3"])

@@ -9,7 +9,12 @@ from contextlib import closing
 
 import pytest
 
-from dartsim.core.checks import (
+from dartsim.core.errors import EnvBroken
+from dartsim.core.types import Content, Observation, Reply, Request, StepResult, UpdateResult, Weights
+from dartsim.observe.timings import RotatingFile, TimedDesktops, TimedLearner, TimedWorker, Timings, read_timings
+from dartsim.real.local import LocalWorker
+from dartsim.real.loop import RunLoop
+from dartsim.testing.ports import (
     TASK,
     check_env_provider,
     check_policy_worker,
@@ -17,11 +22,6 @@ from dartsim.core.checks import (
     sample_batch,
     sample_trajectory,
 )
-from dartsim.core.errors import EnvBroken
-from dartsim.core.types import Content, Observation, Reply, Request, StepResult, UpdateResult, Weights
-from dartsim.observe.timings import RotatingFile, TimedDesktops, TimedLearner, TimedWorker, Timings, read_timings
-from dartsim.real.local import LocalWorker
-from dartsim.real.loop import RunLoop
 
 
 class Desktop:

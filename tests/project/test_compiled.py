@@ -82,7 +82,7 @@ def test_compiled_classes_allow_the_interpreted_subclasses_that_they_have_and_th
     }
     assert subclassed == set()
     public = {*dartsim.__all__, *dartsim.envs.__all__, *dartsim.testing.__all__}
-    assert closed & public == {"Snapshot"}, "what figures are given, and no base"
+    assert closed & public == {"Snapshot", "UpdateRecord"}, "given to figures and instruments, and no base"
 
 
 @pytest.mark.parametrize(("variable", "value"), [("CC", "no-such-compiler"), ("DARTSIM_COMPILE", "0")])

@@ -108,7 +108,7 @@ def test_a_configuration_of_the_guide_can_be_planned(dartsim, place: Path, capsy
     assert dartsim("check", "my.toml", "--json", "-") == 1
     found = json.loads(capsys.readouterr().out)
     assert all("fp8" in " ".join(one["command"]) for one in found["engines"]["start_there"])
-    assert "--master-addr=10.0.0.1" in " ".join(found["learner"]["start_there"][0]["command"])
+    assert "on Ray (gpu-1:6379)" in found["learner"]["what"]
 
 
 @pytest.mark.soak

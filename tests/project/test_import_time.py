@@ -98,6 +98,12 @@ def need_torch() -> list[str]:
 def test_every_module_imports_without_the_extras():
     # The plugin for pytest is for tests only; models and learners are what the extra `train` is for,
     # real desktops what `real` is for.
-    skipped = ["dartsim.sim.pytest_plugin", "dartsim.testing", "dartsim.real.osworld.backend", *LEARN, *need_torch()]
+    skipped = [
+        "dartsim.sim.pytest_plugin",
+        "dartsim.testing.fixture",
+        "dartsim.real.osworld.backend",
+        *LEARN,
+        *need_torch(),
+    ]
     names = json.loads(run(IMPORT_ALL.format(blocked=EXTRAS + DEV + ["pytest"], skipped=skipped)))
     assert {"dartsim.core.types", "dartsim.real.machine"} <= set(names)

@@ -6,11 +6,11 @@ import threading
 import numpy as np
 import pytest
 
-from dartsim.core import checks
 from dartsim.core.errors import LearnerFault, WorkerFault, WorkerRestarted
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Content, Observation, Request, UpdateResult, Weights
 from dartsim.real.local import LocalLearner, LocalWorker
+from dartsim.testing import ports as checks
 
 
 class Policy:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from dartsim.config.sections.desktop import DesktopConfig
 from dartsim.config.sections.rollout import RolloutConfig
-from dartsim.core.checks import check_snapshots
 from dartsim.core.errors import EnvBroken, EnvFault, EnvStartFailed, EnvStartTimedOut, ScoreUnavailable
 from dartsim.core.snapshots import snapshot_key
 from dartsim.core.types import Observation, StepResult, Task
 from dartsim.rollout.revert import RevertingProvider, changed_share
 from dartsim.rollout.snapshot_library import SnapshotLibrary
 from dartsim.sim import run_virtual
+from dartsim.testing.ports import check_snapshots
 
 TASKS = [Task(f"task-{number}", "Do it.", domain="even" if number % 2 == 0 else "odd") for number in range(5)]
 MIB = 2**20

@@ -33,7 +33,7 @@ from dartsim.real.vlm.export import export  # noqa: E402
 from dartsim.real.vlm.plan import vlm_config  # noqa: E402
 from dartsim.run.learning import learning  # noqa: E402
 
-STANDIN = Path(__file__).parents[1] / "real" / "engines" / "standin.py"
+STANDIN = f"PYTHONPATH={Path(__file__).parents[2]} {sys.executable} -m dartsim.real.stand_ins.engine"
 PARTS = ("backend.desktops=mock", "backend.workers=vllm", "backend.learner=local", "recorder.max_segments=0")
 SMALL = ("run.hours=0.02", "tasks.count=64", "tasks.held_out=8", "rollout.num_envs=4", "run.target_success=none")
 BATCHES = ("curation.batch.min_groups=2", "curation.batch.max_groups=2", "curation.groups.drop_all_failed=false")
@@ -55,7 +55,7 @@ def folder(tmp_path_factory):
 def standin(folder, port=None):
     """A stand-in that somebody else runs: its process and its address."""
     port = port or free_port("127.0.0.1")
-    process = subprocess.Popen([sys.executable, STANDIN, "--model", folder, "--port", str(port)])
+    process = subprocess.Popen(["env", *STANDIN.split(), "--model", folder, "--port", str(port)])
     url = f"http://127.0.0.1:{port}"
     try:
         _until_healthy(url)
@@ -147,7 +147,7 @@ def interpreter(tmp_path):
     script = tmp_path / "python"
     pids = tmp_path / "pids"
     slow = f"[ $(wc -l < {pids}) -gt 1 ] && sleep 3"
-    script.write_text(f'#!/bin/sh\necho $$ >> {pids}\nshift 2\n{slow}\nexec {sys.executable} {STANDIN} "$@"\n')
+    script.write_text(f'#!/bin/sh\necho $$ >> {pids}\nshift 2\n{slow}\nexec env {STANDIN} "$@"\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     return script, pids
 

@@ -175,7 +175,7 @@ def claimed(path: Path, config: Config | None = None, tasks: tuple[Task, ...] = 
 
 def test_the_same_evaluation_goes_on_with_other_machines(tmp_path: Path):
     claimed(tmp_path)
-    other = ['endpoint.url="http://127.0.0.1:2/v1"', "rollout.num_envs=3", "endpoint.variable=ANOTHER_KEY"]
+    other = ['endpoint.url="http://127.0.0.1:2/v1"', "rollout.num_envs=3"]
     claimed(tmp_path, ui_tars(*other))
 
 

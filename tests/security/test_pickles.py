@@ -13,7 +13,6 @@ ROOT = Path(__file__).parents[2]
 KNOWN = {
     "dartsim/lab/gate.py": "builds a pandas DataFrame of figures; reads no file",
     "envs/copied_states.py": "counts the bytes of a saved state; reads nothing",
-    "real/ray_cluster/errors.py": "asks whether an error of this process can travel; reads what it has just written",
 }
 """Files that name pickle, and why they may."""
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "pandas", "yaml"}
@@ -131,7 +130,7 @@ class Steps:
 def load(folder, *, name, data):
     """Load a checkpoint whose only part is this file."""
     torch = pytest.importorskip("torch")
-    from dartsim.real.learners.fsdp import checkpoint
+    from dartsim.real.learners import checkpoint
 
     (folder / "parts").mkdir(parents=True)
     (folder / "parts" / name).write_bytes(data)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.core.checks import check_learner, sample_batch, sample_trajectory
 from dartsim.core.errors import InvariantViolated
 from dartsim.core.types import UpdateResult, Weights
 from dartsim.sim.learner import SimLearner, UpdateTokens, VersionCounter
 from dartsim.sim.prompts import PromptModel
+from dartsim.testing.ports import check_learner, sample_batch, sample_trajectory
 
 BATCH = sample_batch([sample_trajectory(0, num_turns=3), sample_trajectory(1, num_turns=7)], update=4)
 PROMPTS = PromptModel(system_tokens=300, image_tokens=2_000, reply_tokens=100, turn_tokens=5)

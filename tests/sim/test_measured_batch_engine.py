@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.core.checks import check_policy_worker
 from dartsim.core.errors import ConfigError, WorkerRestarted
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Attempt, Content, Observation, Request, Task, Weights
@@ -18,6 +17,7 @@ from dartsim.sim.measured_engines import BatchEngine
 from dartsim.sim.model_worker import ModelWorker
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.worker import SimWorker
+from dartsim.testing.ports import check_policy_worker
 
 PROMPTS = PromptModel()
 RELOAD = 5.0

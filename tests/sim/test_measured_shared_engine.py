@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.core.checks import check_policy_worker
 from dartsim.core.errors import ConfigError
 from dartsim.sim import run_virtual
 from dartsim.sim.engine import ABORTED
 from dartsim.sim.measured_engines import SharedEngine
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.worker import SimWorker
+from dartsim.testing.ports import check_policy_worker
 
 
 def now():

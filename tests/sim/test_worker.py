@@ -5,7 +5,6 @@ import asyncio
 import numpy as np
 import pytest
 
-from dartsim.core.checks import check_policy_worker
 from dartsim.core.errors import InvariantViolated, WorkerFault, WorkerRestarted
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Attempt, Observation, Request, Task, Weights
@@ -13,6 +12,7 @@ from dartsim.sim.engine import FluidEngine
 from dartsim.sim.gpu import H100
 from dartsim.sim.prompts import PromptModel, ReplyLengths
 from dartsim.sim.worker import PrefixCache, SimWorker
+from dartsim.testing.ports import check_policy_worker
 
 PROMPTS = PromptModel()
 TASK = Task("t", "")

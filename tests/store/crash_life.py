@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dartsim.core.checks import SampleState
 from dartsim.core.types import (
     LIVE,
     Attempt,
@@ -38,6 +37,7 @@ from dartsim.store.checkpoints import write_checkpoint
 from dartsim.store.database import open_database
 from dartsim.store.load import load_trajectories
 from dartsim.store.sql import SqlStore
+from dartsim.testing.ports import SampleState
 
 TASKS = [Task(f"task-{number}", "Do it.", "chrome", {"id": number}) for number in range(3)]
 GROUP = 4

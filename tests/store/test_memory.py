@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from dartsim.core.checks import check_store, sample_batch, sample_trajectory
 from dartsim.core.errors import InvariantViolated
 from dartsim.core.types import Drop, MetricRecord, Score, ScoreRecord, TrajectoryState
 from dartsim.store.load import load_trajectories
 from dartsim.store.memory import MemoryStore
 from dartsim.store.sql import SqlStore
+from dartsim.testing.ports import check_store, sample_batch, sample_trajectory
 
 
 @contextmanager

@@ -5,7 +5,6 @@ import sqlite3
 import numpy as np
 import pytest
 
-from dartsim.core.checks import check_store
 from dartsim.core.errors import InvariantViolated, StoreFault, StoreFull
 from dartsim.core.types import Drop, Group, SuccessSource
 from dartsim.curation.success_pool import SuccessPool
@@ -13,6 +12,7 @@ from dartsim.store.blobs import BlobStore
 from dartsim.store.database import reading
 from dartsim.store.load import load_successes, load_trajectories
 from dartsim.store.sql import DATABASE_FILE, SqlStore
+from dartsim.testing.ports import check_store
 
 
 def states(store):

@@ -7,12 +7,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dartsim.core.checks import SampleState, sample_trajectory
 from dartsim.core.errors import InvariantViolated
 from dartsim.core.types import Batch, Drop, Group, TrajectoryState
 from dartsim.store.load import load_trajectories
 from dartsim.store.memory import MemoryStore
 from dartsim.store.sql import SqlStore
+from dartsim.testing.ports import SampleState, sample_trajectory
 
 TASK = sample_trajectory(0).attempt.task
 

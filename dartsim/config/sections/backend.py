@@ -97,8 +97,8 @@ class LearnerBackend(Backend):
     def open(self, context: Any) -> Learner:
         raise NotImplementedError
 
-    def train(self, config: Any, vlm: Any, folder: Any, **options: Any) -> Any:
-        """Return what trains a model; ``folder``: where files go, None: a temporary folder."""
+    def train(self, config: Any, vlm: Any, **options: Any) -> Any:
+        """Return what trains a model."""
         raise NotImplementedError
 
 

@@ -9,15 +9,15 @@ from pydantic import Field, field_validator
 
 from dartsim.core.section import Section
 
+KEY_VARIABLE = "OPENAI_API_KEY"
+"""Variable of the environment with the endpoint's key, which is never written anywhere."""
+
 
 class EndpointConfig(Section):
     """An OpenAI-compatible endpoint, which plays tasks and learns nothing (`dartsim eval --endpoint`)."""
 
     url: str | None = Field(None, description="Its address, such as https://api.example.com/v1.")
     model: str | None = Field(None, description="The model, by the name that the endpoint gives it.")
-    variable: str = Field(
-        "OPENAI_API_KEY", description="Variable of the environment with its key, which is never written anywhere."
-    )
     options: dict[str, Any] = Field(
         default_factory=dict, description="More fields of each request, such as top_p = 0.9."
     )

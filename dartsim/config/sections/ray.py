@@ -2,45 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from dartsim.core.section import Deadline, Positive, Section
+from dartsim.core.section import Positive, Section
 
 
 class RayPart(Section):
-    """What each actor of a kind asks of the Ray cluster."""
+    """The actors of a kind."""
 
-    place: bool = Field(True, description="Place this component on the cluster if it is real.")
-    cpus: float = Field(1.0, ge=0.0, description="CPUs that each actor reserves.")
-    gpus: float = Field(0.0, ge=0.0, description="GPUs that each actor reserves.")
-    memory_gib: float | None = Field(None, gt=0.0, description="Memory that each actor reserves, GiB.")
-    resources: dict[str, float] = Field(
-        default_factory=dict, description="Custom resources that each actor reserves (`ray start --resources`)."
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Options of each actor, in Ray's words: num_cpus (1 by default), num_gpus, memory, resources, "
+        "max_restarts (-1 by default: any number), runtime_env.",
     )
-    restarts: int = Field(-1, ge=-1, description="How often Ray restarts an actor; -1: no limit.")
 
 
 class RayDesktopsConfig(RayPart):
-    """Hosts of desktops: each drives those of the node it is placed on."""
+    """Hosts of desktops: each drives those of the node it is placed on. Not with desktop.hosts."""
 
     hosts: Positive = Field(1, description="Number of actors, spread over nodes.")
 
 
 class RayEnginesConfig(RayPart):
-    """Inference engines, an actor each."""
+    """vLLM servers, an actor each. Not with vllm.addresses."""
 
     listen: Literal["loopback", "node"] = Field(
         "loopback", description="Where vLLM servers listen; node is needed with more than one machine."
-    )
-
-
-class RayLearnerConfig(RayPart):
-    """The learner, with all of its ranks in one place."""
-
-    checkpoint_every_updates: Positive = Field(
-        1, description="Updates between checkpoints; the updates since the last one are lost if the actor ends."
     )
 
 
@@ -55,7 +44,6 @@ class RayConfig(Section):
     folder: str | None = Field(
         None, description="Folder shared by all nodes, for weights and checkpoints; none: a temporary folder."
     )
-    ready_seconds: Deadline = Field(120.0, description="Time limit for placing an actor.")
     desktops: RayDesktopsConfig = Field(default_factory=RayDesktopsConfig, description="Hosts of desktops.")
-    engines: RayEnginesConfig = Field(default_factory=RayEnginesConfig, description="Inference engines.")
-    learner: RayLearnerConfig = Field(default_factory=RayLearnerConfig, description="Learner.")
+    engines: RayEnginesConfig = Field(default_factory=RayEnginesConfig, description="vLLM servers.")
+    learner: RayPart = Field(default_factory=RayPart, description="Ranks of the learner, an actor each.")

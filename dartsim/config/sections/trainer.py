@@ -92,13 +92,8 @@ class FsdpConfig(Section):
     """The learner of several processes (torch FSDP2)."""
 
     ranks: Positive = Field(2, description="Number of processes, one GPU each if there are GPUs.")
-    nodes: Positive = Field(1, description="Number of machines, with equally many ranks each; the run is on the first.")
-    address: str | None = Field(None, description="HOST:PORT of the first machine, where ranks of several nodes meet.")
-    interface: str | None = Field(
-        None, description="Network interface between nodes; none: the one that the machine's name resolves to."
-    )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: GPUs if there is one per rank.")
-    gpus: list[int] = Field(default_factory=list, description="GPUs of a node's ranks, in order; none: the first ones.")
+    gpus: list[int] = Field(default_factory=list, description="GPUs of the ranks, in order; none: the first ones.")
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="Type of the computation; trained weights and optimizer state are in float32."
     )
@@ -108,15 +103,11 @@ class FsdpConfig(Section):
     )
     keep_weights: Positive = Field(4, description="Number of newest exported weights kept on disk for workers.")
     folder: str | None = Field(
-        None, description="Folder of batches, checkpoints and weights; none: a temporary folder."
+        None, description="Folder of batches, checkpoints and weights, which all nodes see; none: a temporary folder."
     )
 
     start_seconds: Deadline = Field(600.0, description="Time limit for starting all ranks.")
     update_seconds: Deadline = Field(7200.0, description="Time limit of an update.")
-
-    @property
-    def ranks_per_node(self) -> int:
-        return self.ranks // self.nodes
 
 
 class TrainerConfig(Section):

@@ -28,9 +28,6 @@ class VllmConfig(Section):
     dtype: str = Field("float32", description="Type of the engine's weights; the learner's gives equal probabilities.")
     max_model_len: Positive = Field(2048, description="Longest prompt and reply together, tokens.")
     max_num_seqs: Positive = Field(16, description="Requests computed at the same time.")
-    prefix_caching: bool = Field(
-        True, description="Whether the keys and values of a prompt are kept for the next turn, which begins like it."
-    )
     kv_cache_dtype: Literal["auto", "fp8", "fp8_e4m3", "fp8_e5m2"] = Field(
         "auto",
         description="Of keys and values in the cache; auto: as the weights. FP8 holds twice the prompts, and moves "
@@ -44,15 +41,7 @@ class VllmConfig(Section):
     flags: list[str] = Field(
         default_factory=list, description="More arguments of an engine's command line, in vLLM's own words."
     )
-    threads: Positive = Field(
-        1,
-        description="OpenMP threads of an engine on CPU; more than one slows shared cores down.",
-    )
     start_seconds: Deadline = Field(
         600.0, description="Time limit for starting an engine: a 7B model takes minutes from a cold disk."
-    )
-    concurrent_starts: Positive = Field(4, description="Engines that start at the same time; the others wait.")
-    connect_seconds: Deadline = Field(
-        5.0, description="Time limit for reaching an engine; one that is not reached counts as down."
     )
     request_seconds: Deadline = Field(300.0, description="Time limit of one request.")

@@ -46,7 +46,7 @@ class MockDesktops(DesktopBackend):
 
 @register("engine", "local")
 class LocalEngines(EngineBackend):
-    """The model in threads of this process, or in actors that Ray places."""
+    """The model in threads of this process."""
 
     @override
     def plan(self, config: Config) -> dict[str, Any]:
@@ -54,15 +54,11 @@ class LocalEngines(EngineBackend):
 
     @override
     async def open(self, context: BackendContext) -> Sequence[PolicyWorker]:
-        from dartsim.real.ray_cluster.backend import placed, ray_workers
-
-        config, served = context.prepared.config, context.model
-        weights = served.weights
-        if placed(config, "workers"):
-            return await context.stack.enter_async_context(ray_workers(config, weights))
         from dartsim.real.local import LocalWorker
         from dartsim.real.vlm import VlmPolicy
 
+        config, served = context.prepared.config, context.model
+        weights = served.weights
         workers = []
         for index in range(config.rollout.num_workers):
             policy = VlmPolicy(served.vlm.twin())
@@ -75,7 +71,7 @@ class LocalEngines(EngineBackend):
 
 @register("learner", "local")
 class LocalLearnerBackend(LearnerBackend):
-    """The model is trained in a thread of this process, or in an actor that Ray places."""
+    """The model is trained in a thread of this process."""
 
     @override
     def plan(self, config: Config) -> dict[str, Any]:
@@ -89,7 +85,7 @@ class LocalLearnerBackend(LearnerBackend):
         return LocalLearner(context.learning.learner)
 
     @override
-    def train(self, config: Config, vlm: Any, folder: Path | None, **options: Any) -> Any:
+    def train(self, config: Config, vlm: Any, **options: Any) -> Any:
         from dartsim.real.learners.torch_learner import TorchLearner
 
         return TorchLearner(vlm, config.trainer, **options)

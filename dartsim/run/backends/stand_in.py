@@ -33,7 +33,7 @@ class StandInDesktopBackend(DesktopBackend):
 
     @override
     def supported(self, config: Config, tasks: Sequence[Task]) -> Sequence[Task]:
-        from dartsim.real.rehearsal.opening import TASK
+        from dartsim.real.stand_ins.opening import TASK
 
         return [replace(task, spec=TASK) for task in tasks]
 
@@ -41,7 +41,7 @@ class StandInDesktopBackend(DesktopBackend):
     def open_here(
         self, config: Config, tasks: Sequence[Task], on_call: Any = None, *, folder: Path | None = None
     ) -> AbstractAsyncContextManager[Any]:
-        from dartsim.real.rehearsal.opening import open_stand_ins
+        from dartsim.real.stand_ins.opening import open_stand_ins
 
         return open_stand_ins(config, tasks, on_call)
 
@@ -56,7 +56,7 @@ class StandInEngineBackend(EngineBackend):
 
     @override
     async def open(self, context: BackendContext) -> Sequence[PolicyWorker]:
-        from dartsim.real.rehearsal.opening import stand_in_workers
+        from dartsim.real.stand_ins.opening import stand_in_workers
 
         learning = context.learning
         workers = stand_in_workers(
@@ -76,7 +76,7 @@ class StandInLearnerBackend(FsdpLearnerBackend):
         return {"what": f"a stand-in for {config.trainer.fsdp.ranks} ranks"}
 
     @override
-    def train(self, config: Config, vlm: Any, folder: Path | None, **options: Any) -> Any:
-        from dartsim.real.rehearsal.ranks import StandInRanks
+    def train(self, config: Config, vlm: Any, **options: Any) -> Any:
+        from dartsim.real.stand_ins.ranks import StandInRanks
 
-        return super().train(config, vlm, folder, group=StandInRanks, **options)
+        return super().train(config, vlm, group=StandInRanks, **options)

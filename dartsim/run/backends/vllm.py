@@ -38,16 +38,11 @@ class VllmEngines(EngineBackend):
 
     @override
     def problems(self, config: Config) -> Iterator[str]:
-        ray, vllm = config.ray, config.vllm
-        if ray.address is None or not ray.engines.place:
-            return
-        if vllm.addresses:
-            place = "Set ray.engines.place = false."
-            yield f"vllm.addresses names engines that run already, which Ray does not place. {place}"
-        if vllm.gpus:
+        vllm = config.vllm
+        if config.ray.address is not None and vllm.gpus:
             yield (
-                f"vllm.gpus = {vllm.gpus} names GPUs of this machine. With Ray, leave it out, and set ray.engines.gpus "
-                "to the number that each engine takes."
+                f"vllm.gpus = {vllm.gpus} names GPUs of this machine. With Ray, leave it out, and set "
+                "ray.engines.options.num_gpus to the number that each engine takes."
             )
 
     @override

@@ -1,4 +1,4 @@
-"""``RankGroup``: the processes of a learner, started by torchrun, and the connection to the first of them."""
+"""``RankGroup``: a learner's processes on this machine, started by torchrun, and the connection to the first."""
 
 from __future__ import annotations
 
@@ -37,9 +37,8 @@ class RankGroup:
     They end with this process, however it ends: the kernel signals torchrun, and the ranks end with torchrun.
 
     Args:
-        folder: Holds what the ranks read at their start, and the log; on a shared disk, if there are several machines.
-        settings: How many ranks, where, on which GPUs, and the time limit of a start. Ranks on other machines are
-            started there, by ``node_command``: nothing here reaches another machine.
+        folder: Holds what the ranks read at their start, and the log.
+        settings: How many ranks, on which GPUs, and the time limit of a start.
         prepare: Called with the address that the first rank must connect to, before they are started.
     """
 
@@ -165,10 +164,8 @@ class RankGroup:
                 return listener.accept()[0]
             if self._process is None or self._process.poll() is not None:
                 raise LearnerFault(self._died())
-        others = self._settings.nodes - 1
-        hint = f" Were those of {others} other machines started there (`dartsim check`)?" if others else ""
         seconds = self._settings.start_seconds
-        raise LearnerFault(f"{self._settings.ranks} ranks were not up within {seconds:g} s;{hint} {self._tail()}")
+        raise LearnerFault(f"{self._settings.ranks} ranks were not up within {seconds:g} s; {self._tail()}")
 
     def _answer(self, seconds: float) -> dict[str, Any]:
         connection, text = self._connection, self._text
@@ -201,32 +198,16 @@ class RankGroup:
         return f"log {str(self.log)!r}: " + "\n".join((errors or lines)[-_TAIL_LINES:])
 
 
-def rank_command(settings: FsdpConfig, folder: str, node: int = 0) -> list[str]:
-    """Return the command line that starts the ranks of a machine; those of all machines wait for each other."""
+def rank_command(settings: FsdpConfig, folder: str) -> list[str]:
+    """Return the command line that starts the ranks."""
     forks = settings.device == "cpu"
     command = [sys.executable, "-m", "dartsim.real.learners.fsdp.forked" if forks else "torch.distributed.run"]
-    if settings.nodes == 1:
-        command += ["--standalone", "--nnodes=1", "--local-addr=127.0.0.1"]
-    else:
-        host, _, port = (settings.address or "").rpartition(":")
-        # Ranks are numbered by machine: the first of all must be beside the driver.
-        command += [f"--nnodes={settings.nodes}", f"--node-rank={node}"]
-        command += [f"--master-addr={host}", f"--master-port={port}", f"--rdzv-conf=timeout={settings.start_seconds:g}"]
-    command += [f"--nproc-per-node={settings.ranks_per_node}", "--max-restarts=0"]
+    command += ["--standalone", "--nnodes=1", "--local-addr=127.0.0.1"]
+    command += [f"--nproc-per-node={settings.ranks}", "--max-restarts=0"]
     return [*command, folder] if forks else [*command, "-m", "dartsim.real.learners.fsdp.rank", folder]
-
-
-def node_command(settings: FsdpConfig, folder: str, node: int) -> list[str]:
-    """Return the command line for another machine than the first: it restarts its ranks until the run ends."""
-    loop = 'until "$@"; do sleep 5; done'
-    return ["sh", "-c", loop, "sh", *rank_command(settings, folder, node)]
 
 
 def rank_variables(settings: FsdpConfig) -> dict[str, str]:
     """Return the environment variables that the ranks are given."""
     variables = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, settings.gpus))} if settings.gpus else {}
-    if settings.nodes == 1:
-        return {**variables, "GLOO_SOCKET_IFNAME": "lo"}
-    if settings.interface:
-        variables |= {"GLOO_SOCKET_IFNAME": settings.interface, "NCCL_SOCKET_IFNAME": settings.interface}
-    return variables
+    return {**variables, "GLOO_SOCKET_IFNAME": "lo"}

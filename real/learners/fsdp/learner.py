@@ -13,11 +13,10 @@ Its folder on disk (on a disk that all workers see, if they load from it):
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,12 @@ from torch import Tensor
 from dartsim.config.sections.trainer import TrainerConfig
 from dartsim.core.errors import BatchUntrainable, LearnerFault
 from dartsim.core.types import Batch, Group, Trajectory, UpdateResult, Version, Weights
+from dartsim.real.learners.checkpoint import read_about, refuse_other_seed
 from dartsim.real.learners.fsdp.files import Setup, read_tensor, write_turns
 from dartsim.real.learners.fsdp.group import RankGroup
 from dartsim.real.learners.mismatch import report
 from dartsim.real.learners.turn_data import Selector, TurnData, chosen, lacks_entropies, read_turns, with_scores
+from dartsim.real.ray_cluster.ranks import RayRanks
 from dartsim.real.scratch import replaced_folder
 from dartsim.real.vlm.export import export_weights, read_weights, with_adapter
 from dartsim.real.vlm.lora import ADAPTER_FILE
@@ -54,7 +55,7 @@ class FsdpLearner:
         select: As in ``TorchLearner``.
         export_dtype: Type of the weights in published folders, by torch's name: that of the engines, so that what they
             loaded can be compared; None: the model's. Checkpoints keep the model's.
-        group: What starts the processes.
+        group: What starts the processes: ``RankGroup`` here, ``RayRanks`` on a cluster.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class FsdpLearner:
         seed: int = 0,
         select: Selector | None = None,
         export_dtype: str | None = None,
-        group: type[RankGroup] = RankGroup,
+        group: Callable[..., RankGroup | RayRanks] = RankGroup,
     ) -> None:
         self.config = config
         self.seed = seed
@@ -160,17 +161,13 @@ class FsdpLearner:
             ValueError: If it is of another seed.
             LearnerFault: If it is of another model.
         """
-        seed = _about(folder)["seed"]
-        if seed != self.seed:
-            raise ValueError(f"checkpoint {folder} has seed {seed}, this learner {self.seed}")
+        refuse_other_seed(folder, self.seed)
         with self._lock:
             self._load(folder.resolve())
 
     def close(self) -> None:
         """End the ranks. The state on disk stays and can be saved; there are no more updates."""
         self._closed = True
-        if self.config.fsdp.nodes > 1 and not self._lock.locked():
-            self.group.stop()  # those on other machines end by themselves, and are not restarted there
         self.group.kill()
 
     def _refuse_closed(self, batch: Batch) -> None:
@@ -218,7 +215,7 @@ class FsdpLearner:
     def _load(self, folder: Path) -> None:
         if not self.group.running:
             self.group.start()
-        number = _about(folder)["updates"]
+        number = read_about(folder)["updates"]
         weights = self._weights(number)
         self._ask({"do": "load", "folder": str(folder), "version": number, "weights": str(weights)})
         self.updates, self._checkpoint = number, None
@@ -230,7 +227,7 @@ class FsdpLearner:
     def _saved(self, folder: Path) -> Path:
         """Write the present state to a folder and return the folder."""
         newest = self._checkpoint
-        if newest is not None and newest.is_dir() and _about(newest)["updates"] == self.updates:
+        if newest is not None and newest.is_dir() and read_about(newest)["updates"] == self.updates:
             _copy(newest, folder)
             return folder
         self._start_ranks()
@@ -259,11 +256,6 @@ class FsdpLearner:
         for old in (self._folder / "checkpoints").glob("update-*"):
             if old != self._checkpoint:
                 shutil.rmtree(old, ignore_errors=True)
-
-
-def _about(folder: Path) -> dict[str, Any]:
-    about: dict[str, Any] = json.loads((folder / "learner.json").read_text(encoding="utf-8"))
-    return about
 
 
 def _copy(source: Path, target: Path) -> None:

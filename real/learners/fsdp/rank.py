@@ -32,7 +32,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from dartsim.core.errors import BatchUntrainable, LearnerFault
-from dartsim.real.learners.fsdp import checkpoint
+from dartsim.real.learners import checkpoint
 from dartsim.real.learners.fsdp.files import Setup, read_turns_from, write_tensor
 from dartsim.real.learners.fsdp.peers import Ranks
 from dartsim.real.learners.fsdp.sharding import gathered, shard
@@ -137,19 +137,24 @@ class _Driver:
         return json.loads(line) if line else None
 
 
-def run(folder: Path) -> None:
-    """Join the others and carry out orders until the driver is gone."""
-    setup = Setup.read(folder)
+def join(setup: Setup) -> tuple[Rank, Ranks]:
+    """Join the other ranks, which torchrun's variables in the environment name; return this one, and all."""
     mesh = _mesh(setup)
     device = torch.device(mesh.device_type)
     if device.type == "cpu":
         one_thread()
     peers = Ranks(device)
+    return Rank(setup, mesh, peers), peers
+
+
+def run(folder: Path) -> None:
+    """Join the others and carry out orders until the driver is gone."""
+    setup = Setup.read(folder)
+    rank, peers = join(setup)
     driver = _Driver(setup.socket) if peers.rank == 0 else None
-    rank = Rank(setup, mesh, peers)
     pids = peers.gather(os.getpid())
     if driver is not None:
-        driver.send({"pids": pids, "device": mesh.device_type})
+        driver.send({"pids": pids})
     while True:
         order = peers.broadcast(driver.receive() if driver is not None else None)
         if order is None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from dartsim.config.schema import DockerHostConfig
-from dartsim.core.errors import ConfigError
 from dartsim.real.containers import ContainerSpec, DesktopFleet, DockerHost
 from dartsim.real.containers.errors import ContainerStartFailed, EngineMissing, ImageMissing
 
@@ -203,8 +202,3 @@ def test_a_lost_containers_place_is_won_back(engines):
             assert fleet.num_held == 1
 
     asyncio.run(main())
-
-
-def test_a_fleet_needs_a_host():
-    with pytest.raises(ConfigError):
-        DesktopFleet([])

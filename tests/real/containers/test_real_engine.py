@@ -79,7 +79,7 @@ def test_a_container_serves_at_its_ports_within_its_limits(real_engine):
         init=True,
         read_only=True,
         tmpfs={"/tmp": "size=1m"},
-        limits=ContainerLimits(memory_mib=32, cpus=0.5, pids=20, shm_mib=2),
+        limits=ContainerLimits(memory_mib=32, cpus=0.5, pids=20),
     )
 
     async def main() -> None:
@@ -89,7 +89,7 @@ def test_a_container_serves_at_its_ports_within_its_limits(real_engine):
             attributes = real_engine.api.inspect_container(container.id)
             limits = attributes["HostConfig"]
             assert limits["Memory"] == limits["MemorySwap"] == 32 * 2**20
-            assert (limits["NanoCpus"], limits["PidsLimit"], limits["ShmSize"]) == (500_000_000, 20, 2 * 2**20)
+            assert (limits["NanoCpus"], limits["PidsLimit"]) == (500_000_000, 20)
             assert limits["ReadonlyRootfs"]
             (binding,) = attributes["NetworkSettings"]["Ports"]["5000/tcp"]
             assert binding["HostIp"] == "127.0.0.1"

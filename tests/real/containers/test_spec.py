@@ -32,14 +32,13 @@ def test_everything_that_can_be_asked_for():
         read_only=True,
         tmpfs={"/tmp": "size=64m"},
         network="desktops",
-        limits=ContainerLimits(memory_mib=512, cpus=1.5, pids=200, shm_mib=256),
-        labels={"mine": "yes"},
+        limits=ContainerLimits(memory_mib=512, cpus=1.5, pids=200),
     )
     assert arguments(spec, "10.0.0.5") == {
         "image": "a",
         "name": "n",
         "command": ["run", "it"],
-        "labels": {"mine": "yes", "dartsim.slot": "1"},
+        "labels": {"dartsim.slot": "1"},
         "environment": {"A": "1"},
         "ports": {"5000/tcp": ("10.0.0.5", None), "8006/tcp": ("10.0.0.5", None)},
         "volumes": {"/usr": {"bind": "/usr", "mode": "ro"}, "/data": {"bind": "/d", "mode": "rw"}},
@@ -56,12 +55,7 @@ def test_everything_that_can_be_asked_for():
         "memswap_limit": "512m",
         "nano_cpus": 1_500_000_000,
         "pids_limit": 200,
-        "shm_size": "256m",
     }
-
-
-def test_the_machines_own_network_publishes_nothing():
-    assert "ports" not in arguments(ContainerSpec(image="a", ports={"server": 5000}, network="host"))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +65,6 @@ def test_the_machines_own_network_publishes_nothing():
         ({"ports": {"server": 5000}, "network": "none"}, "has no network"),
         ({"volumes": {"disk.qcow2": "/System.qcow2:ro"}}, "absolute paths"),
         ({"volumes": {"/disk.qcow2": "System.qcow2"}}, "absolute paths"),
-        ({"labels": {"dartsim.owner": "me"}}, "reserved"),
     ],
 )
 def test_specs_that_cannot_work_are_refused(changes, words):
@@ -79,7 +72,7 @@ def test_specs_that_cannot_work_are_refused(changes, words):
         ContainerSpec(image="a", **changes)
 
 
-@pytest.mark.parametrize("name", ["memory_mib", "cpus", "pids", "shm_mib"])
+@pytest.mark.parametrize("name", ["memory_mib", "cpus", "pids"])
 def test_limits_are_positive(name):
     with pytest.raises(ConfigError, match=name):
         ContainerLimits(**{name: 0})

@@ -7,7 +7,7 @@ import pytest
 
 from dartsim.config import load
 from dartsim.envs.actions import make_grammar
-from dartsim.envs.actions.model import Click, Done, Drag, Fail, Scroll
+from dartsim.envs.actions.model import Done, Fail
 from dartsim.envs.base import is_infeasible
 from dartsim.real.desktop.tasks import FOLDER, desktop_tasks
 from dartsim.real.desktop.tasks.oracles import ORACLES
@@ -36,32 +36,12 @@ def test_every_file_is_listed_and_has_the_keys_of_osworlds():
     assert all(set(json.loads(path.read_text())) == OSWORLD_KEYS for path in files)
 
 
-def test_there_is_some_of_everything():
-    specs = [task.spec for task in TASKS.values()]
-    evaluators = [spec["evaluator"] for spec in specs]
-    assert len(TASKS) >= 12
-    assert {app for spec in specs for app in spec["related_apps"]} >= {"mousepad", "galculator", "thunar", "xterm"}
-    assert any(len(spec["related_apps"]) == 2 for spec in specs)
-    assert any(isinstance(evaluator["func"], list) and evaluator.get("conj") == "and" for evaluator in evaluators)
-    assert any("pyautogui" in str(evaluator.get("postconfig")) for evaluator in evaluators)
-    assert any(is_infeasible(task) for task in TASKS.values())
-    kinds = {type(action) for turns in ORACLES.values() for actions in read(turns) for action in actions}
-    assert kinds >= {Click, Drag, Scroll}
-    lengths = [len(turns) for turns in ORACLES.values()]
-    assert min(lengths) == 1
-    assert 10 <= max(lengths) <= 15
-
-
 @pytest.mark.parametrize("name", TASKS)
 def test_it_can_be_set_up_and_scored_by_what_is_built_in_and_without_a_network(name):
     task = TASKS[name]
     check_task(task)
     assert "http" not in json.dumps(task.spec)
     assert not {"download", "sleep"} & {step["type"] for step in task.spec["config"]}
-
-
-def test_those_that_are_played_every_time_are_tasks():
-    assert set(TASKS) > EVERY_TIME
 
 
 def test_oracles_are_read_as_they_are_meant():

@@ -20,7 +20,6 @@ pytest.importorskip("httpx")
 pytest.importorskip("PIL")
 
 from dartsim.config.schema import DesktopConfig, DockerHostConfig
-from dartsim.core.checks import check_snapshots
 from dartsim.core.errors import ConfigError, DartsimError, EnvBroken, EnvFault
 from dartsim.core.types import Task
 from dartsim.real.containers import ContainerLimits, DesktopFleet, DockerHost, official_spec
@@ -35,6 +34,7 @@ from dartsim.real.osworld.ready import Readiness, SettlingRules
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.snapshots import SavedStates
 from dartsim.real.osworld.transport import Timeouts
+from dartsim.testing.ports import check_snapshots
 
 NOTE = "/home/user/note.txt"
 CANARY = "left-behind"

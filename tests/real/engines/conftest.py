@@ -19,19 +19,15 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("httpx")
 
-STANDIN = Path(__file__).with_name("standin.py")
 VARIABLE = "DARTSIM_VLLM_PYTHON"
 RULE = "press the red button"
 
 
 @pytest.fixture(scope="session")
-def standin(module_of) -> Any:
-    return module_of(STANDIN)
+def standin() -> Any:
+    from dartsim.real.stand_ins import engine
 
-
-@pytest.fixture(scope="session")
-def standin_file() -> Path:
-    return STANDIN
+    return engine
 
 
 @dataclass
@@ -123,7 +119,7 @@ def vllm_url(vllm_python: str, models: Models, tmp_path_factory: pytest.TempPath
         background.close()
 
 
-@pytest.fixture(params=["standin-0.32", "standin-0.33", "vllm"])
+@pytest.fixture(params=["standin-0.32", "vllm"])
 def server(request: pytest.FixtureRequest, standin: Any, models: Models) -> Iterator[Server]:
     """A server that holds the first model, unnamed."""
     kind, _, release = request.param.partition("-")
@@ -133,7 +129,7 @@ def server(request: pytest.FixtureRequest, standin: Any, models: Models) -> Iter
         yield Server(url, real=True, refuses=False)
         return
     background = Background()
-    server = standin.StandIn(models.folders[0], release=release)
+    server = standin.StandInEngine(models.folders[0], release=release)
     background.run(server.__aenter__())
     yield Server(server.url, real=False, refuses=release == "0.33")
     background.run(server.__aexit__())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from dartsim.config.sections.trainer import LoraConfig  # noqa: E402
 from dartsim.core.sync_modes import SyncMode  # noqa: E402
 from dartsim.core.types import Weights  # noqa: E402
 from dartsim.real.engines.backend import vllm_workers  # noqa: E402
-from dartsim.real.engines.errors import WeightsTorn  # noqa: E402
+from dartsim.real.engines.errors import WeightsRefused, WeightsTorn  # noqa: E402
+from dartsim.real.engines.launcher import LocalEngine  # noqa: E402
 from dartsim.real.engines.ledger import WeightsLedger, is_adapter_folder  # noqa: E402
 from dartsim.real.engines.options import EngineOptions, serves_adapters  # noqa: E402
 from dartsim.real.engines.weights import Spool  # noqa: E402
@@ -95,6 +97,21 @@ def test_an_engine_is_started_with_room_for_the_adapter() -> None:
     assert "--enable-lora" not in EngineOptions(vllm=VllmConfig(python="py"), model="m").command(1)
 
 
+def test_an_engine_reads_a_copy_of_its_adapter_that_outlives_the_folder(low_rank: Any, tmp_path: Path) -> None:
+    """Newer versions take the folder's place while the engine has not read it yet."""
+    engine = LocalEngine(EngineOptions(vllm=VllmConfig(python="py"), model="m"), tmp_path / "logs", name="engine-0")
+    spool = Spool(tmp_path / "versions", keep=1)
+    for version in (1, 2):
+        adapter = moved(low_rank, version)
+        folder = asyncio.run(spool.folder(Weights(version, adapter)))
+        asyncio.run(engine.place_adapter(folder))
+    shutil.rmtree(folder)
+    found = read_weights(tmp_path / "logs" / "engine-0-adapter", ())
+    assert {name: tensor.tolist() for name, tensor in found.items()} == {n: t.tolist() for n, t in adapter.items()}
+    with pytest.raises(WeightsRefused, match="is not available"):
+        asyncio.run(engine.place_adapter(folder))
+
+
 @pytest.mark.parametrize(
     ("changes", "wanted"),
     [
@@ -130,7 +147,7 @@ def test_vllm_serves_what_the_learner_computes(vllm_python: str, request_of: Any
             for request, reply in zip(requests, replies, strict=True)
         ]
         with torch.no_grad():
-            packed = pack(policy.vlm, rows_of(policy.vlm, examples), examples)
+            packed = pack(policy.vlm, rows_of(examples), examples)
             logprobs, _ = score(policy.vlm, packed)
         said = torch.tensor([float(replies[m].logprobs[c]) for m, c in zip(packed.member, packed.column, strict=True)])
         return float((logprobs - said).abs().max())

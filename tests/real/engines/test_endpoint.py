@@ -101,13 +101,13 @@ def test_text_that_spells_a_control_token_is_broken_and_those_of_the_prompt_are_
 
 
 def test_a_key_of_the_environment_is_sent_and_shown_nowhere(fake: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("MY_ENDPOINT", "s3cret-key-of-mine")
+    monkeypatch.setenv("OPENAI_API_KEY", "s3cret-key-of-mine")
     with fake.endpoint(lambda messages: CLICK, key="s3cret-key-of-mine") as served:
-        assert ask(served, "endpoint.variable=MY_ENDPOINT").action == CLICK
+        assert ask(served).action == CLICK
         served.key = "another"
         with pytest.raises(EndpointRefused, match="answered 401") as refused:
-            ask(served, "endpoint.variable=MY_ENDPOINT")
-    assert "the key in MY_ENDPOINT (set)" in str(refused.value)
+            ask(served)
+    assert "the key in OPENAI_API_KEY (set)" in str(refused.value)
     assert "s3cret" not in str(refused.value)
 
 

@@ -15,10 +15,10 @@ import httpx
 import numpy as np
 import pytest
 
-from dartsim.core import checks
 from dartsim.core.errors import WorkerFault, WorkerRestarted
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Reply, Weights
+from dartsim.testing import ports as checks
 
 pytest.importorskip("httpx")
 pytest.importorskip("torch")
@@ -176,6 +176,7 @@ def test_an_aborted_request_comes_back_at_once_with_what_it_has(server: Any, mod
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("server", ["standin-0.32", "standin-0.33", "vllm"], indirect=True)
 @pytest.mark.parametrize("mode", ["keep", "wait", "abort"])
 def test_a_request_to_a_paused_engine_is_answered_after_it_is_resumed(
     server: Any, models: Any, request_of: Any, mode: Any

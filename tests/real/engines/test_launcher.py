@@ -25,15 +25,14 @@ from dartsim.real.engines.options import EngineOptions, WorkerSettings, one_engi
 from dartsim.real.engines.request_codec import RequestCodec
 from dartsim.real.engines.supervisor import EngineHealth
 from dartsim.real.engines.worker import VllmWorker
+from dartsim.real.stand_ins.serving import ENGINE, PATH
 
 SETTINGS = WorkerSettings(patience_seconds=30.0, retry_seconds=0.05, warm_up=False)
 
 
-def options_of(
-    standin_file: Path, models: Any, *, start_seconds: float = 600.0, flags: tuple[str, ...] = (), **more: Any
-) -> EngineOptions:
+def options_of(models: Any, *, start_seconds: float = 600.0, flags: tuple[str, ...] = (), **more: Any) -> EngineOptions:
     vllm = VllmConfig(python=sys.executable, start_seconds=start_seconds, flags=list(flags))
-    return EngineOptions(vllm=vllm, model=str(models.folders[0]), entry=(str(standin_file),), **more)
+    return EngineOptions(vllm=vllm, model=str(models.folders[0]), entry=ENGINE, environment=PATH, **more)
 
 
 def worker_of(engine: LocalEngine, models: Any, settings: WorkerSettings = SETTINGS) -> VllmWorker:
@@ -53,10 +52,10 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def test_an_engine_is_started_killed_and_back_with_the_weights_it_had(
-    standin_file: Path, models: Any, request_of: Any, tmp_path: Path
+    models: Any, request_of: Any, tmp_path: Path
 ) -> None:
     async def main() -> None:
-        engine = LocalEngine(options_of(standin_file, models), tmp_path)
+        engine = LocalEngine(options_of(models), tmp_path)
         async with worker_of(engine, models) as worker:
             await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
             before = await worker.generate(request_of())
@@ -73,11 +72,9 @@ def test_an_engine_is_started_killed_and_back_with_the_weights_it_had(
     asyncio.run(main())
 
 
-def test_a_restart_serves_the_new_weights_and_kills_live_requests(
-    standin_file: Path, models: Any, request_of: Any, tmp_path: Path
-) -> None:
+def test_a_restart_serves_the_new_weights_and_kills_live_requests(models: Any, request_of: Any, tmp_path: Path) -> None:
     async def main() -> None:
-        engine = LocalEngine(options_of(standin_file, models), tmp_path)
+        engine = LocalEngine(options_of(models), tmp_path)
         async with worker_of(engine, models) as worker:
             live = [asyncio.create_task(worker.generate(request_of(number))) for number in range(3)]
             await asyncio.sleep(0)
@@ -96,12 +93,12 @@ def test_a_restart_serves_the_new_weights_and_kills_live_requests(
     asyncio.run(main())
 
 
-def test_a_start_that_fails_says_why(standin_file: Path, models: Any, tmp_path: Path) -> None:
+def test_a_start_that_fails_says_why(models: Any, tmp_path: Path) -> None:
     async def main() -> None:
-        engine = LocalEngine(options_of(standin_file, models, flags=("--fail-start",)), tmp_path)
+        engine = LocalEngine(options_of(models, flags=("--fail-start",)), tmp_path)
         with pytest.raises(EngineStartFailed, match=r"ended with status 3 (.|\n)*ValueError: a fault by switch"):
             await engine.start()
-        slow = options_of(standin_file, models, flags=("--start-seconds", "60"), start_seconds=0.3, stop_seconds=1.0)
+        slow = options_of(models, flags=("--start-seconds", "60"), start_seconds=0.3, stop_seconds=1.0)
         engine = LocalEngine(slow, tmp_path, name="slow")
         with pytest.raises(EngineStartFailed, match=r"was not healthy within 0\.3 s"):
             await engine.start()
@@ -113,11 +110,9 @@ def test_a_start_that_fails_says_why(standin_file: Path, models: Any, tmp_path: 
     asyncio.run(main())
 
 
-def test_a_fault_of_a_dead_engine_says_when_it_is_back(
-    standin_file: Path, models: Any, request_of: Any, tmp_path: Path
-) -> None:
+def test_a_fault_of_a_dead_engine_says_when_it_is_back(models: Any, request_of: Any, tmp_path: Path) -> None:
     async def main() -> None:
-        options = options_of(standin_file, models, flags=("--start-seconds", "1"))
+        options = options_of(models, flags=("--start-seconds", "1"))
         engine = LocalEngine(options, tmp_path)
         settings = WorkerSettings(patience_seconds=0.05, retry_seconds=0.05, warm_up=False)
         async with worker_of(engine, models, settings) as worker:
@@ -133,7 +128,7 @@ def test_a_fault_of_a_dead_engine_says_when_it_is_back(
     asyncio.run(main())
 
 
-def test_an_engine_ends_with_whoever_started_it(standin_file: Path, models: Any, tmp_path: Path) -> None:
+def test_an_engine_ends_with_whoever_started_it(models: Any, tmp_path: Path) -> None:
     program = f"""
 import asyncio, sys
 from pathlib import Path
@@ -142,7 +137,7 @@ from dartsim.real.engines.launcher import LocalEngine
 from dartsim.real.engines.options import EngineOptions
 async def main():
     vllm = VllmConfig(python=sys.executable)
-    options = EngineOptions(vllm=vllm, model={str(models.folders[0])!r}, entry=({str(standin_file)!r},))
+    options = EngineOptions(vllm=vllm, model={str(models.folders[0])!r}, entry={ENGINE!r}, environment={PATH!r})
     engine = LocalEngine(options, Path({str(tmp_path)!r}))
     await engine.start()
     print(engine.pid, flush=True)
@@ -180,10 +175,9 @@ def test_options_are_a_command_and_an_environment() -> None:
     assert "--disable-uvicorn-access-log" in command
     assert "--enable-prefix-caching" in command
     assert not {"--kv-cache-dtype", "--quantization"} & set(command)
-    flags = {"kv_cache_dtype": "fp8", "quantization": "fp8", "prefix_caching": False, "flags": ["--max-log-len", "1"]}
+    flags = {"kv_cache_dtype": "fp8", "quantization": "fp8", "flags": ["--max-log-len", "1"]}
     command = EngineOptions(vllm=options.vllm.replace(**flags), model="m").command(1)
     assert command[command.index("--kv-cache-dtype") + 1] == command[command.index("--quantization") + 1] == "fp8"
-    assert "--no-enable-prefix-caching" in command
     assert command[-2:] == ["--max-log-len", "1"]
     with pytest.raises(ConfigError, match=r"vllm\.flags holds --model=other, which other settings decide"):
         EngineOptions(vllm=VllmConfig(python="py", flags=["--model=other"]), model="m")

@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from dartsim.real.engines.errors import WeightsTorn, WeightsUnconfirmed
-from dartsim.real.engines.ledger import Held, WeightsLedger, read_folder
+from dartsim.real.engines.ledger import EngineParameters, WeightsLedger, read_folder
 
 BLANK = hashlib.sha256(b"").hexdigest()
 
@@ -123,7 +123,7 @@ def test_a_fused_parameter_must_change_with_what_it_is_made_of(models: Any, tmp_
     ledger = WeightsLedger()
     first, second = ledger.inspect(folder), ledger.inspect(tmp_path)
     ledger.confirm(0, first, held(folder, "1" * 64))
-    before = Held(held(folder, "1" * 64), first.digests)
+    before = EngineParameters(held(folder, "1" * 64), first.digests)
     ledger.confirm(1, first, held(folder, "1" * 64), before=before)
     with pytest.raises(WeightsUnconfirmed, match=r"1 of .* first tp0.*gate_up_proj"):
         ledger.confirm(2, second, held(tmp_path, "1" * 64), before=before)

@@ -57,7 +57,7 @@ class Process:
         if self.faults:
             raise self.faults.pop(0)
         self.end = asyncio.Event()
-        self.server = await self._standin.StandIn(model or self._model).__aenter__()
+        self.server = await self._standin.StandInEngine(model or self._model).__aenter__()
         self.prepare(self.server)
 
     async def stop(self) -> None:

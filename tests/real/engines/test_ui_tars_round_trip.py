@@ -47,7 +47,7 @@ def play(standin: Any, model: tuple[Any, Path], script: list[str], request: Requ
     grammar = vlm.grammar
 
     async def main() -> Any:
-        async with standin.StandIn(folder) as server:
+        async with standin.StandInEngine(folder) as server:
             server.script = [grammar.tokens(text) for text in script]
             worker = VllmWorker(
                 0,

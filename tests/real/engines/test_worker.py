@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("aiohttp")
+from aiohttp import web
+
 from dartsim.core.errors import WorkerFault
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Weights
@@ -51,7 +54,7 @@ def run(standin: Any, models: Any, test: Any, **more: Any) -> None:
     """Run ``test(server, worker)`` with a fresh stand-in."""
 
     async def main() -> None:
-        async with standin.StandIn(models.folders[0]) as server, worker_at(server, models, **more) as worker:
+        async with standin.StandInEngine(models.folders[0]) as server, worker_at(server, models, **more) as worker:
             await test(server, worker)
 
     asyncio.run(main())
@@ -126,9 +129,14 @@ def test_an_engine_that_is_not_there_is_said_so(models: Any, request_of: Any) ->
 
 
 def test_a_server_that_is_no_engine_is_said_so(standin: Any, models: Any) -> None:
-    class Page(standin.StandIn):
-        async def _route(self, *_: Any) -> tuple[int, str]:
-            return 200, "<html>It works</html>"
+    class Page(standin.StandInEngine):  # type: ignore[misc]
+        def app(self) -> web.Application:
+            async def page(request: web.Request) -> web.Response:
+                return web.Response(text="<html>It works</html>")
+
+            app = web.Application()
+            app.router.add_route("*", "/{path:.*}", page)
+            return app
 
     async def main() -> None:
         async with Page(models.folders[0]) as server:
@@ -140,7 +148,7 @@ def test_a_server_that_is_no_engine_is_said_so(standin: Any, models: Any) -> Non
 
 def test_an_engine_that_goes_away_is_refused(standin: Any, models: Any, request_of: Any) -> None:
     async def main() -> None:
-        server = standin.StandIn(models.folders[0])
+        server = standin.StandInEngine(models.folders[0])
         await server.__aenter__()
         async with worker_at(server, models) as worker:
             await server.__aexit__()
@@ -219,7 +227,7 @@ def test_the_first_load_into_an_engine_of_somebody_else_is_confirmed_or_refused(
     """It holds the very weights or those of the last run, and does nothing, half of it, or reads another folder."""
 
     async def main() -> None:
-        async with standin.StandIn(models.folders[held]) as server:
+        async with standin.StandInEngine(models.folders[held]) as server:
             server.version, server.fused = "0", fused
             server.faults.elsewhere = models.folders[2]
             async with worker_at(server, models, weights=Weights(0)) as worker:
@@ -242,7 +250,7 @@ def test_a_later_load_of_fused_parameters_is_confirmed_or_refused(
     standin: Any, models: Any, request_of: Any, fault: str
 ) -> None:
     async def main() -> None:
-        async with standin.StandIn(models.folders[0]) as server:
+        async with standin.StandInEngine(models.folders[0]) as server:
             server.fused, server.faults.elsewhere = True, models.folders[2]
             async with worker_at(server, models) as worker:
                 await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
@@ -258,7 +266,7 @@ def test_a_later_load_of_fused_parameters_is_confirmed_or_refused(
 
 def test_an_attached_engine_that_holds_other_weights_than_it_was_said_to_is_refused(standin: Any, models: Any) -> None:
     async def main() -> None:
-        async with standin.StandIn(models.folders[1]) as server:
+        async with standin.StandInEngine(models.folders[1]) as server:
             with pytest.raises(WeightsUnconfirmed, match="are not in the engine"):
                 await worker_at(server, models).start()
 
@@ -315,8 +323,8 @@ def test_weights_in_memory_are_written_once_for_all_workers(
     async def main() -> None:
         spool = Spool(tmp_path, like=models.folders[0], keep=2)
         async with (
-            standin.StandIn(models.folders[0]) as one,
-            standin.StandIn(models.folders[0]) as two,
+            standin.StandInEngine(models.folders[0]) as one,
+            standin.StandInEngine(models.folders[0]) as two,
             worker_at(one, models, spool=spool) as first,
             worker_at(two, models, spool=spool) as second,
         ):
@@ -333,18 +341,20 @@ def test_weights_in_memory_are_written_once_for_all_workers(
 
 
 def test_a_pool_changes_weights_one_engine_at_a_time_and_loses_no_request(
-    standin: Any, models: Any, request_of: Any
+    standin: Any, models: Any, request_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dartsim.config.sections.rollout import RolloutConfig, SyncConfig
     from dartsim.observe import DesktopState, Recorder
     from dartsim.observe.figures import figures
-    from dartsim.rollout import RolloutService
+    from dartsim.rollout import RolloutService, sync
     from dartsim.rollout.routers.session_affine import SessionAffine
+
+    monkeypatch.setattr(sync, "RETRY_SECONDS", 0.05)
 
     async def main() -> None:
         async with (
-            standin.StandIn(models.folders[0], token_seconds=0.002) as one,
-            standin.StandIn(models.folders[0], token_seconds=0.002, release="0.33") as two,
+            standin.StandInEngine(models.folders[0], token_seconds=0.002) as one,
+            standin.StandInEngine(models.folders[0], token_seconds=0.002, release="0.33") as two,
             worker_at(one, models) as first,
             worker_at(two, models) as second,
         ):
@@ -387,7 +397,7 @@ def test_an_attached_engine_that_was_away_serves_again_with_the_worker_s_weights
     standin: Any, models: Any, request_of: Any, restarted: bool
 ) -> None:
     async def main() -> None:
-        server = await standin.StandIn(models.folders[0]).__aenter__()
+        server = await standin.StandInEngine(models.folders[0]).__aenter__()
         async with asyncio.timeout(30), worker_at(server, models) as worker:
             await worker.load(Weights(1, str(models.folders[1])), SyncMode.DRAIN)
             await server.__aexit__()
@@ -397,7 +407,7 @@ def test_an_attached_engine_that_was_away_serves_again_with_the_worker_s_weights
             back = caught.value.back
             assert back is not None
             if restarted:  # by whoever runs it, with the weights that it starts with
-                server = standin.StandIn(models.folders[0], port=server.port)
+                server = standin.StandInEngine(models.folders[0], port=server.port)
             await server.__aenter__()
             server.seen.clear()
             await back()

@@ -19,6 +19,7 @@ from dartsim.real.engines.options import EngineOptions, WorkerSettings
 from dartsim.real.engines.request_codec import RequestCodec
 from dartsim.real.engines.supervisor import EngineHealth
 from dartsim.real.engines.worker import VllmWorker, started
+from dartsim.real.stand_ins.serving import ENGINE, PATH
 
 SECONDS = 10.0
 
@@ -96,7 +97,7 @@ async def test_a_cancelled_pool_is_closed(after: float) -> None:
     assert [worker.closed for worker in workers] == [1, 1]
 
 
-def pool(standin_file: Path, models: Any, folder: Path, *flags: tuple[str, ...]) -> list[VllmWorker]:
+def pool(models: Any, folder: Path, *flags: tuple[str, ...]) -> list[VllmWorker]:
     """Workers over engines that are processes, one for each group of flags."""
     codec, ledger = RequestCodec(models.vlms[0]), WeightsLedger()
     return [
@@ -106,8 +107,8 @@ def pool(standin_file: Path, models: Any, folder: Path, *flags: tuple[str, ...])
                 EngineOptions(
                     vllm=VllmConfig(python=sys.executable, flags=list(more)),
                     model=str(models.folders[0]),
-                    entry=(str(standin_file),),
-                    environment={"OF_TEST": str(folder)},
+                    entry=ENGINE,
+                    environment={"OF_TEST": str(folder), **PATH},
                 ),
                 folder,
                 name=f"engine-{number}",
@@ -133,11 +134,9 @@ def pids(folder: Path) -> set[int]:
     return found
 
 
-def test_engines_come_up_together_and_none_is_left(
-    standin_file: Path, models: Any, request_of: Any, tmp_path: Path
-) -> None:
+def test_engines_come_up_together_and_none_is_left(models: Any, request_of: Any, tmp_path: Path) -> None:
     async def main() -> None:
-        workers = pool(standin_file, models, tmp_path, (), ())
+        workers = pool(models, tmp_path, (), ())
         async with started(workers, at_once=2):
             assert len({worker.engine.url for worker in workers}) == 2
             replies = [await worker.generate(request_of(seed=1)) for worker in workers]
@@ -149,11 +148,9 @@ def test_engines_come_up_together_and_none_is_left(
     asyncio.run(main())
 
 
-def test_one_engine_that_ends_takes_the_starts_of_the_others_with_it(
-    standin_file: Path, models: Any, tmp_path: Path
-) -> None:
+def test_one_engine_that_ends_takes_the_starts_of_the_others_with_it(models: Any, tmp_path: Path) -> None:
     async def main() -> None:
-        workers = pool(standin_file, models, tmp_path, ("--start-seconds", "600"), ("--fail-start",), ())
+        workers = pool(models, tmp_path, ("--start-seconds", "600"), ("--fail-start",), ())
         with pytest.raises(EngineStartFailed, match=r"engine-1 ended with status 3"):
             async with started(workers, at_once=2):
                 raise AssertionError("not reached")

@@ -82,7 +82,7 @@ def arrived(served: Any, computed: Any) -> float:
 
 def outputs(vlm: Any, data: Any) -> Any:
     with torch.no_grad():
-        return score(vlm, pack(vlm, rows_of(vlm, data.examples), data.examples))[0]
+        return score(vlm, pack(vlm, rows_of(data.examples), data.examples))[0]
 
 
 @everything

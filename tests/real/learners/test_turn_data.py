@@ -92,7 +92,7 @@ def test_tokens_that_are_not_in_the_vocabulary_spoil_one_turn(make_vlm: Any, pla
 
 
 def test_rows_are_split_evenly_over_ranks_and_stay_in_order() -> None:
-    rows = [PackedRow([], length, [(n, 0)], length) for n, length in enumerate((9, 1, 8, 2, 7, 3))]
+    rows = [PackedRow(n, [n], length) for n, length in enumerate((9, 1, 8, 2, 7, 3))]
     for limit, ranks, lengths in (
         (100, 1, [[9, 1, 8, 2, 7, 3]]),
         (100, 2, [[9, 1, 8], [2, 7, 3]]),

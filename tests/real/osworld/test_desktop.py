@@ -11,10 +11,8 @@ pytest.importorskip("PIL")
 
 from gymnasium.error import ResetNeeded
 
-from dartsim.core.checks import check_env
 from dartsim.core.errors import EnvBroken, EnvStartFailed, ScoreUnavailable
 from dartsim.core.types import Task
-from dartsim.envs.actions import make_grammar
 from dartsim.envs.actions.model import Click, TypeText
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.real.osworld.client import VmClient
@@ -35,6 +33,7 @@ from dartsim.real.osworld.errors import (
 from dartsim.real.osworld.ready import Readiness, SettlingRules
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.transport import OSWORLD_SERVER, ServerTraits
+from dartsim.testing.ports import check_env
 
 LAUNCH = {"type": "launch", "parameters": {"command": "mousepad"}}
 TASK = Task("type", "Type hello.", "notes", {"config": [LAUNCH], "evaluator": {"func": "exact_match"}})
@@ -636,8 +635,3 @@ async def test_a_screen_that_rests_again_is_polled_quickly_again(make, video):
 
 async def test_a_desktop_with_a_moving_screen_conforms(make, video):
     await check_env(make(MOVING, server=OSWORLD_SERVER), TASK)
-
-
-def test_the_grammars_are_the_mock_desktops():
-    for name in ("pyautogui", "compact", "ui_tars"):
-        assert make_grammar(name, 112, 112) == MockDesktop(width=112, height=112, grammar=name).grammar

@@ -14,7 +14,6 @@ pytest.importorskip("PIL")
 from gymnasium.utils.env_checker import check_env as check_gymnasium
 
 import dartsim.real  # noqa: F401 - registers the environment
-from dartsim.core.checks import check_env
 from dartsim.core.errors import EnvBroken
 from dartsim.core.types import Task
 from dartsim.real.osworld.connect import DesktopOptions
@@ -23,6 +22,7 @@ from dartsim.real.osworld.ready import Readiness
 from dartsim.real.osworld.recycle import open_windows
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.transport import Timeouts
+from dartsim.testing.ports import check_env
 
 pytestmark = pytest.mark.docker
 

@@ -35,14 +35,14 @@ def give_eventually():
 
 @pytest.fixture
 def place(local_ray):
-    """Make parts that are killed at the end: ``place(name, make, **want)``."""
+    """Make parts that are killed at the end: ``place(name, make, **options)``."""
     from dartsim.config.sections.ray import RayPart
     from dartsim.real.ray_cluster.parts import Part
 
     made = []
 
     def make(name, function, **want):
-        made.append(Part(name, function, RayPart(**{"cpus": 0.1, **want})))
+        made.append(Part(name, function, RayPart(options={"num_cpus": 0.1, **want})))
         return made[-1]
 
     yield make
@@ -55,9 +55,9 @@ def end():
     """End the process of a part as the kernel would, and wait until it is gone: ``await end(part)``."""
 
     async def kill(part):
-        facts = await part.placed(60.0)
-        os.kill(facts.pid, signal.SIGKILL)
-        await eventually(lambda: not Path(f"/proc/{facts.pid}").exists())
-        return facts
+        place = await part.placed()
+        os.kill(place.pid, signal.SIGKILL)
+        await eventually(lambda: not Path(f"/proc/{place.pid}").exists())
+        return place
 
     return kill

@@ -48,7 +48,7 @@ def test_a_container_of_a_killed_actor_is_removed_by_the_next_one(place, end, de
                 await again.reset(task, seed=2)
                 assert 0.0 <= await again.evaluate() <= 1.0
             assert owned_by(before.pid) == set()
-            after = await part.placed(60.0)
+            after = await part.placed()
             assert owned_by(after.pid)
             await again.close()
         assert owned_by(after.pid) == set()

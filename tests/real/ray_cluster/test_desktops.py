@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from dartsim.core import checks
 from dartsim.core.errors import ConfigError, EnvBroken, EnvStartFailed, cause_of
 from dartsim.core.waiting import pausable
+from dartsim.testing import ports as checks
 
 
 @pytest.fixture
@@ -59,9 +59,8 @@ def test_desktops_on_two_hosts_keep_what_the_port_promises(hosts, monkeypatch):
         async with RayProvider(hosts(2, mock_desktops(start_seconds=0.05))) as provider:
             await checks.check_env_provider(provider, slots=(0, 1, 2), cancel_after=(0.0, 0.03))
             desktops = [await provider.start(slot) for slot in range(4)]
-            assert [host.live for host in provider.hosts] == [2, 2]
+            assert [desktop.host for desktop in desktops] == [*provider.hosts] * 2
             await asyncio.gather(*(desktop.close() for desktop in desktops))
-            assert [host.live for host in provider.hosts] == [0, 0]
 
     asyncio.run(main())
 
@@ -129,7 +128,7 @@ def test_a_score_that_waits_on_a_node_pauses_the_deadline_here_and_keeps_its_rec
 
 
 @pytest.mark.slow
-def test_a_host_that_ends_breaks_its_desktops_and_only_those(hosts, end, eventually):
+def test_a_host_that_ends_breaks_its_desktops_and_only_those(hosts, end):
     from dartsim.real.ray_cluster.desktops import RayProvider
 
     async def main():
@@ -137,7 +136,7 @@ def test_a_host_that_ends_breaks_its_desktops_and_only_those(hosts, end, eventua
             first, second = await provider.start(0), await provider.start(1)
             for desktop in (first, second):
                 await desktop.reset(mock_task(), seed=1)
-            await end(provider.hosts[0].part)
+            await end(provider.hosts[0])
             async with asyncio.timeout(60.0):
                 with pytest.raises(EnvBroken, match="lost") as broken:
                     await first.step("click(x=1, y=1)")
@@ -145,11 +144,25 @@ def test_a_host_that_ends_breaks_its_desktops_and_only_those(hosts, end, eventua
                 await first.close()
                 await first.close()
                 assert (await second.step("WAIT")).over is False
-                await eventually(lambda: provider.counts["hosts_back"])
-                fourth = await provider.start(3)
-                assert fourth.host is provider.hosts[0]
-                await fourth.reset(mock_task(), seed=1)
-            assert provider.counts == {"hosts_lost": 1, "hosts_back": 1}
+                await provider.hosts[0].until_up()
+                again = await provider.start(2)
+                assert again.host is provider.hosts[0]
+                await again.reset(mock_task(), seed=1)
+
+    asyncio.run(main())
+
+
+def test_a_start_on_a_host_that_ended_fails_once_it_is_back(hosts, end):
+    from dartsim.real.ray_cluster.desktops import RayProvider
+
+    async def main():
+        async with RayProvider(hosts(1)) as provider:
+            await end(provider.hosts[0])
+            async with asyncio.timeout(60.0):
+                with pytest.raises(EnvStartFailed) as failed:
+                    await provider.start(0)
+                assert cause_of(failed.value) == "host_lost"
+                await (await provider.start(0)).reset(mock_task(), seed=1)
 
     asyncio.run(main())
 
@@ -177,7 +190,6 @@ def test_a_start_that_is_cancelled_leaves_nothing(hosts):
             starting.cancel()
             await asyncio.wait([starting])
             assert starting.cancelled()
-            assert provider.hosts[0].live == 0
 
     asyncio.run(main())
 
@@ -211,22 +223,22 @@ def test_a_host_that_cannot_open_its_desktops_is_refused_at_once(hosts):
 
 def test_without_hosts_a_start_ends_the_run_instead_of_waiting(hosts, end):
     from dartsim.real.ray_cluster.desktops import RayProvider
-    from dartsim.real.ray_cluster.errors import PartGone
+    from dartsim.real.ray_cluster.errors import ActorGone
 
     async def main():
-        async with RayProvider(hosts(1, restarts=0)) as provider:
-            await end(provider.hosts[0].part)
+        async with RayProvider(hosts(2, max_restarts=0)) as provider:
+            await end(provider.hosts[0])
             async with asyncio.timeout(60.0):
                 with pytest.raises(EnvStartFailed):
                     await provider.start(0)
-                with pytest.raises(PartGone, match="no desktop host is left"):
-                    await provider.start(0)
+                await end(provider.hosts[1])
+                with pytest.raises(ActorGone, match="no desktop host is left"):
+                    await provider.start(1)
 
     asyncio.run(main())
 
 
-def test_a_start_that_ends_as_it_is_cancelled_is_known_to_whoever_closes():
-    """The desktop is there, and whoever waits for it is cancelled before they wake."""
+def test_a_start_whose_caller_was_canceled_closes_its_desktop():
     from dartsim.real.ray_cluster.desktops import DesktopHost
 
     alive = set()
@@ -248,15 +260,10 @@ def test_a_start_that_ends_as_it_is_cancelled_is_known_to_whoever_closes():
 
     async def main():
         host = DesktopHost(opened)
-        await host.open()
         starting = asyncio.ensure_future(host.start(1, 0))
-        while not alive:  # noqa: ASYNC110 - the very step in which it is there
-            await asyncio.sleep(0)
-        assert not starting.done()
-        starting.cancel()
-        await asyncio.wait([starting])
-        assert starting.cancelled()
+        await asyncio.sleep(0)
         await host.close(1)
+        await starting
         assert not alive
         await host.shut()
 

@@ -4,15 +4,12 @@ import asyncio
 import sys
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from dartsim.core import checks
 from dartsim.core.errors import WorkerFault
 from dartsim.core.types import Observation, Weights
-
-STANDIN = Path(__file__).parents[1] / "engines" / "standin.py"
+from dartsim.testing import ports as checks
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +31,13 @@ def engine(place, model, tmp_path):
     from dartsim.config.sections.vllm import VllmConfig
     from dartsim.real.engines.options import EngineOptions
     from dartsim.real.ray_cluster.engines import EngineHost, RayEngine
+    from dartsim.real.stand_ins.serving import ENGINE, PATH
 
     def make(folder=model[1], **want):
         vllm = VllmConfig(python=sys.executable, start_seconds=60.0)
-        options = EngineOptions(vllm=vllm, model=str(folder), entry=(str(STANDIN),))
+        options = EngineOptions(vllm=vllm, model=str(folder), entry=ENGINE, environment=PATH)
         host = partial(EngineHost, options, str(tmp_path / "logs"), "engine-0", "loopback")
-        return RayEngine(place("engine-0", host, **want), name="engine-0", start_seconds=60.0)
+        return RayEngine(place("engine-0", host, **want), start_seconds=60.0)
 
     return make
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from dartsim.core.checks import sample_trajectory
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import MetricRecord, Score, ScoreRecord
 from dartsim.real.scoring import FileInput, GetterValue
 from dartsim.real.scoring.archive import SCORES, ScoreArchive
 from dartsim.run.rescore import rescore
+from dartsim.testing.ports import sample_trajectory
 
 
 def file(folder: Path, name: str, text: str) -> FileInput:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -119,16 +118,6 @@ def test_rules_that_are_missing_or_contradict_the_model_are_refused(files: dict[
         (tmp_path / name).write_text(json.dumps(content))
     with pytest.raises(ConfigError):
         ImageRules.of(VlmConfig(folder=str(tmp_path)))
-
-
-@given(height=st.integers(28, 4000), width=st.integers(28, 4000), most=st.integers(200, 4000))
-def test_the_stand_in_of_an_engine_resizes_like_the_library(
-    module_of: Callable[[Path], Any], height: int, width: int, most: int
-) -> None:
-    standin = module_of(Path(__file__).parents[1] / "engines" / "standin.py")
-    edges = 28 * 28 * 4, 28 * 28 * most
-    high, wide = smart_resize(height, width, factor=28, min_pixels=edges[0], max_pixels=edges[1])
-    assert standin.smart_resize(width, height, 28, *edges) == (wide, high)
 
 
 def test_a_file_is_cut_like_its_pixels() -> None:

@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 
 from dartsim.core.types import Observation, Reply, Turn  # noqa: E402
 from dartsim.real.vlm import Decoding, PromptStyle, build, tiny  # noqa: E402
-from dartsim.real.vlm.packing import MAX_BRANCH_TOKENS, Example, pack, rows_of, score, split  # noqa: E402
+from dartsim.real.vlm.packing import Example, pack, rows_of, score, split  # noqa: E402
 from dartsim.real.vlm.prompts import PromptBuilder  # noqa: E402
 
 SIZES = ((56, 56), (56, 84), (112, 84))
@@ -88,12 +88,13 @@ def examples_of(vlm: Any, style: PromptStyle, attempts: list[list[Turn]]) -> lis
     ]
 
 
-def computed(vlm: Any, examples: list[Example], weights: Any, **rule: Any) -> tuple[Any, Any, Any]:
+def computed(
+    vlm: Any, examples: list[Example], weights: Any, *, limit: int = 10**6, how: Any = "trajectories"
+) -> tuple[Any, Any, Any]:
     """Return log-probabilities and entropies [B, T], and the gradient of a weighted sum of them."""
     vlm.model.zero_grad()
     logprobs, entropies = torch.zeros(weights.shape), torch.zeros(weights.shape)
-    limit = rule.get("max_tokens") or 10**6
-    for rows in split(rows_of(vlm, examples, **rule), max_tokens=limit):
+    for rows in split(rows_of(examples, pack=how), max_tokens=limit):
         packed = pack(vlm, rows, examples)
         one, other = score(vlm, packed)
         at = packed.member, packed.column
@@ -118,8 +119,10 @@ def alone(vlm: Any, examples: list[Example], weights: Any) -> tuple[Any, Any, An
 def test_turns_that_share_rows_are_scored_as_if_alone(data: Any, family: str, style: PromptStyle) -> None:
     vlm = model(family)
     examples = examples_of(vlm, style, data.draw(trajectories(vlm)))
-    limit = data.draw(st.sampled_from([None, 40, 120, 300]))
-    rule = {"max_tokens": limit, "pack": data.draw(st.sampled_from(["trajectories", "trajectories", "turns"]))}
+    rule = {
+        "limit": data.draw(st.sampled_from([10**6, 40, 120, 300])),
+        "how": data.draw(st.sampled_from(["trajectories", "trajectories", "turns"])),
+    }
     longest = max(len(example.tokens) for example in examples)
     weights = torch.from_numpy(np.random.default_rng(0).normal(size=(len(examples), longest))).float()
     wanted, found = alone(vlm, examples, weights), computed(vlm, examples, weights, **rule)
@@ -130,19 +133,16 @@ def test_turns_that_share_rows_are_scored_as_if_alone(data: Any, family: str, st
 
 @settings(deadline=None, max_examples=30)
 @given(data=st.data(), style=styles(), limit=st.sampled_from([None, 40, 120, 300]))
-def test_every_turn_is_in_one_row_and_rows_keep_their_limits(data: Any, style: PromptStyle, limit: int | None) -> None:
+def test_every_turn_is_in_one_row_as_long_as_its_longest(data: Any, style: PromptStyle, limit: int | None) -> None:
     vlm = model("qwen2_5_vl")
     examples = examples_of(vlm, style, data.draw(trajectories(vlm)))
     alone = sum(example.length for example in examples)
-    longest = max(example.length for example in examples)
     for how in ("trajectories", "turns"):
-        rows = rows_of(vlm, examples, max_tokens=limit, pack=how)
-        assert sorted(member for row in rows for member, _ in row.members) == list(range(len(examples)))
+        rows = rows_of(examples, pack=how)
+        assert sorted(member for row in rows for member in row.members) == list(range(len(examples)))
         assert sum(row.length for row in rows) <= alone
         for row in rows:
-            assert row.length == sum(segment.stop - segment.start for segment in row.segments)
-            assert row.length <= max(longest, limit or alone)
-            assert row.length - row.trunk <= MAX_BRANCH_TOKENS
+            assert row.length == examples[row.example].length == max(examples[m].length for m in row.members)
         batches = split(rows, max_tokens=limit or alone, ranks=2)
         assert [row for batch in batches for row in batch] == rows
         assert all(len(batch) == 1 or sum(r.length for r in batch) <= (limit or alone) for batch in batches)
@@ -172,34 +172,13 @@ def test_a_block_of_turns_is_one_row_as_long_as_its_last_turn(
     vlm = model("qwen2_5_vl")
     style = PromptStyle(max_images=images, images_after_cut=after_cut, max_texts=99)
     examples = examples_of(vlm, style, played(vlm, turns, side=224))
-    found = rows_of(vlm, examples)
-    assert len(found) == rows
-    assert all(row.length == row.trunk == max(examples[m].length for m, _ in row.members) for row in found)
+    assert len(rows_of(examples)) == rows
 
 
 def test_a_window_that_slides_shares_nothing_once_it_is_full() -> None:
     vlm = model("qwen2_5_vl")
     examples = examples_of(vlm, PromptStyle(max_images=3, max_texts=99), played(vlm, 8, side=224))
-    assert [sorted(m for m, _ in row.members) for row in rows_of(vlm, examples)] == [[0, 1, 2], [3], [4], [5], [6], [7]]
-
-
-def test_replies_that_prompts_do_not_show_are_branches() -> None:
-    vlm = model("qwen2_5_vl")
-    style = PromptStyle(max_images=4, images_after_cut=2, max_texts=0)
-    examples = examples_of(vlm, style, played(vlm, 4))
-    (row,) = rows_of(vlm, examples)
-    assert row.trunk == examples[3].length
-    # The prompts have the start token in common: a branch is the role, a line break, and the reply but for its end.
-    assert row.length - row.trunk == sum(len(example.tokens) + 1 for example in examples[:3])
-
-
-def test_attempts_at_one_screen_share_it() -> None:
-    vlm = model("qwen2_5_vl")
-    examples = examples_of(vlm, PromptStyle(), played(vlm, 1, attempts=6))
-    (row,) = rows_of(vlm, examples)
-    assert len(row.members) == 6
-    assert row.length < len(examples[0].prompt.tokens) + sum(len(example.tokens) for example in examples)
-    assert len(rows_of(vlm, examples, max_tokens=examples[0].length)) > 1
+    assert [row.members for row in rows_of(examples)] == [[0, 1, 2], [3], [4], [5], [6], [7]]
 
 
 def test_in_bfloat16_shared_rows_differ_by_its_rounding() -> None:

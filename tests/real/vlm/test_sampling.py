@@ -18,7 +18,7 @@ def scored(vlm: Any, prompts: list[Any], replies: list[Any], max_tokens: int = 1
     """Return the learner's log-probabilities and entropies of replies."""
     examples = [Example(prompt, reply.tokens) for prompt, reply in zip(prompts, replies, strict=True)]
     found: dict[int, tuple[Any, Any]] = {}
-    for rows in split(rows_of(vlm, examples, max_tokens=max_tokens), max_tokens=max_tokens):
+    for rows in split(rows_of(examples), max_tokens=max_tokens):
         packed = pack(vlm, rows, examples)
         with torch.no_grad():
             logprobs, entropies = score(vlm, packed)

@@ -40,7 +40,7 @@ def test_it_computes_what_the_library_does(make_vlm: Any, prompts_of: Any, famil
     with torch.no_grad():
         for prompt in prompts:
             examples = [Example(prompt, NOTHING)]
-            packed = pack(vlm, rows_of(vlm, examples), examples)
+            packed = pack(vlm, rows_of(examples), examples)
             got = vlm.trunk.logits(hidden(vlm, packed.inputs, packed.attend))
             assert torch.allclose(got, library_logits(vlm, prompt), atol=2e-5)
 
@@ -54,7 +54,7 @@ def test_checkpointing_changes_no_gradient(make_vlm: Any, prompts_of: Any, famil
         vlm = make_vlm(family=family)
         vlm.trunk.checkpointing = checkpointing
         examples = [Example(prompt, np.array(vlm.grammar.tokens("click 1 0"))) for prompt in prompts_of(vlm)]
-        logprobs, _ = score(vlm, pack(vlm, rows_of(vlm, examples), examples))
+        logprobs, _ = score(vlm, pack(vlm, rows_of(examples), examples))
         logprobs.sum().backward()
         gradients.append([p.grad.clone() for p in vlm.model.parameters()])
     assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from dartsim.core.checks import sample_attempt
 from dartsim.core.errors import LearnerFault, StoreFault, StoreFull, UpdateUncertain, WorkerFault, cause_of
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Observation, Request, UpdateResult, Weights
@@ -18,6 +17,7 @@ from dartsim.sim.learner import SimLearner, UpdateTokens
 from dartsim.sim.measured_engines import SharedEngine
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.worker import SimWorker
+from dartsim.testing.ports import sample_attempt
 
 
 def now():

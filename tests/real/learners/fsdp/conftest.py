@@ -1,4 +1,4 @@
-"""Learners of one and of two ranks, started once for all tests of a file and put back to their beginning for each."""
+"""Learners of one and of two ranks, started once for all tests and put back to their beginning for each."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from dartsim.core.types import Batch
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fsdp")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def started() -> Iterator[dict[int, Any]]:
     """Learners by their number of ranks."""
     learners: dict[int, Any] = {}

@@ -40,7 +40,7 @@ def test_turns_come_out_as_they_went_in(make_vlm: Any, batches: list[Batch], tmp
             assert torch.equal(one.nan_to_num(7.0), other.nan_to_num(7.0))
         elif item.name != "examples":
             assert one == other
-    rows, back = rows_of(vlm, data.examples), rows_of(vlm, found.examples)
+    rows, back = rows_of(data.examples), rows_of(found.examples)
     assert [row.members for row in rows] == [row.members for row in back]
     one, other = pack(vlm, rows, data.examples), pack(vlm, back, found.examples)
     for mine, theirs in zip((*one, *one.inputs), (*other, *other.inputs), strict=True):

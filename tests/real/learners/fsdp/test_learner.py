@@ -24,7 +24,6 @@ pytest.importorskip("transformers")
 
 from safetensors.torch import load_file  # noqa: E402
 
-from dartsim.core import checks  # noqa: E402
 from dartsim.core.errors import LearnerFault  # noqa: E402
 from dartsim.core.types import Batch, Request  # noqa: E402
 from dartsim.curation.rules.selection import HighEntropyTurns  # noqa: E402
@@ -32,6 +31,7 @@ from dartsim.real.learners.fsdp.learner import FsdpLearner  # noqa: E402
 from dartsim.real.learners.torch_learner import TorchLearner  # noqa: E402
 from dartsim.real.vlm import PromptStyle, VlmPolicy, build  # noqa: E402
 from dartsim.real.vlm.export import export  # noqa: E402
+from dartsim.testing import ports as checks  # noqa: E402
 
 STEP = 7e-4
 TOLERANCE = STEP / 20

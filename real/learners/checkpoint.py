@@ -1,4 +1,4 @@
-"""Checkpoints of several processes: each writes its part (torch's DCP), and any number of them can read it.
+"""Checkpoints of a learner: each of its processes writes its part (torch's DCP), and any number of them can read it.
 
 FOLDER/learner.json    updates, seed, number of ranks, whether there is optimizer state
 FOLDER/parts/          a safetensors file of each rank, by ``torch.distributed.checkpoint``
@@ -11,27 +11,26 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict_loader import load as load_parts
 from torch.distributed.checkpoint.state_dict_saver import save as save_parts
-from torch.distributed.tensor import DTensor, distribute_tensor
 
-from dartsim.real.learners.fsdp.peers import Ranks
-from dartsim.real.learners.gradient_steps import GradientSteps
+from dartsim.real.learners.gradient_steps import GradientSteps, Peers
 
 ABOUT, PARTS = "learner.json", "parts"
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def save(steps: GradientSteps, folder: Path, peers: Ranks, *, seed: int) -> None:
+def save(steps: GradientSteps, folder: Path, peers: Peers, *, seed: int) -> None:
     """Write weights, optimizer and progress; the folder appears whole or not at all. All processes call it."""
     partial = folder.with_name(folder.name + ".partial")
     if peers.rank == 0:
@@ -39,7 +38,9 @@ def save(steps: GradientSteps, folder: Path, peers: Ranks, *, seed: int) -> None
         partial.mkdir(parents=True)
     peers.barrier()
     tensors, numbers = steps.state(copy=False)
-    save_parts(tensors, storage_writer=HuggingFaceStorageWriter(str(partial / PARTS), save_distributed=True))
+    writer = HuggingFaceStorageWriter(str(partial / PARTS), save_distributed=True)
+    with _alone():
+        save_parts(tensors, storage_writer=writer, no_dist=not dist.is_initialized())
     if peers.rank == 0:
         stepped = any(name.startswith("step/") for name in tensors)
         about = {**numbers, "seed": seed, "ranks": peers.size, "stepped": stepped, "torch": torch.__version__}
@@ -49,16 +50,30 @@ def save(steps: GradientSteps, folder: Path, peers: Ranks, *, seed: int) -> None
     peers.barrier()
 
 
+def read_about(folder: Path) -> dict[str, Any]:
+    """Return the updates and the seed of a checkpoint, among others."""
+    about: dict[str, Any] = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+    return about
+
+
+def refuse_other_seed(folder: Path, seed: int) -> None:
+    """Check the seed of a checkpoint.
+
+    Raises:
+        ValueError: If it is of another seed.
+    """
+    found = read_about(folder)["seed"]
+    if found != seed:
+        raise ValueError(f"checkpoint {folder} has seed {found}, this learner {seed}")
+
+
 def load(steps: GradientSteps, folder: Path) -> None:
-    """Resume from a checkpoint of any number of processes, or of ``TorchLearner``. All processes call it, if any.
+    """Resume from a checkpoint of any number of processes. All processes call it.
 
     Raises:
         ValueError: If it is of another model, or no checkpoint.
     """
-    numbers = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-    if not (folder / PARTS).is_dir():
-        steps.restore((_distributed(steps, folder), numbers))
-        return
+    numbers = read_about(folder)
     tensors = {f"weight/{name}": torch.empty_like(p) for name, p in steps.parameters.items()}
     if numbers["stepped"]:
         for name, parameter in steps.parameters.items():
@@ -71,19 +86,14 @@ def load(steps: GradientSteps, folder: Path) -> None:
         raise ValueError(f"{folder / PARTS} is no checkpoint: {error}") from None
     if odd := sorted(tensors.keys() ^ stored):
         raise ValueError(f"the checkpoint is of another model: {len(odd)} names differ, first {odd[0]}")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # one process may read it, too
+    with _alone():
         load_parts(tensors, storage_reader=reader, no_dist=not dist.is_initialized())
     steps.restore((tensors, numbers))
 
 
-def _distributed(steps: GradientSteps, folder: Path) -> dict[str, Tensor]:
-    """Return the state that one process wrote, distributed as the parameters are."""
-    tensors = load_file(folder / "weights.safetensors") | load_file(folder / "optimizer.safetensors")
-    state = {}
-    for name, tensor in tensors.items():
-        like = steps.parameters.get(name.partition("/")[2])
-        state[name] = tensor if like is None else tensor.to(like.device)
-        if isinstance(like, DTensor) and tensor.ndim:
-            state[name] = distribute_tensor(state[name], like.device_mesh, like.placements)
-    return state
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Keep torch from warning that there is one process."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield

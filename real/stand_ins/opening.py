@@ -17,10 +17,10 @@ from dartsim.real.osworld.backend import cache_folder, desktop_options, open_sco
 from dartsim.real.osworld.connect import DesktopOptions, connect
 from dartsim.real.osworld.desktop import OsworldDesktop
 from dartsim.real.osworld.scorer import Scorer
-from dartsim.real.rehearsal.desktops import SCORE
-from dartsim.real.rehearsal.model import replies
-from dartsim.real.rehearsal.serving import stand_in
 from dartsim.real.scratch import scratch_folder
+from dartsim.real.stand_ins.desktops import SCORE
+from dartsim.real.stand_ins.model import replies
+from dartsim.real.stand_ins.serving import stand_in
 from dartsim.real.vlm import Vlm
 from dartsim.real.vlm.export import export
 
@@ -76,7 +76,7 @@ async def stand_in_workers(
     config: Config, vlm: Vlm, *, version: Version, on_step: Callable[[str, int, int], None] | None = None
 ) -> AsyncIterator[list[VllmWorker]]:
     """Provide the workers of stand-in engines, all in one process."""
-    with scratch_folder("rehearsal") as folder:
+    with scratch_folder("stand-ins") as folder:
         model, file = export(vlm, folder / "model"), folder / "replies.json"
         file.write_text(json.dumps(replies(vlm, config)), encoding="utf-8")
         ports = ["0"] * config.rollout.num_workers

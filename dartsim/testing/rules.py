@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from dartsim.core.checks import TASK, sample_trajectory
 from dartsim.core.types import Group, Task
 from dartsim.curation.rules.admission import AdmissionRule, CachePressure, EngineCaches, GroupCounts
 from dartsim.curation.rules.attempts import AttemptsRule
@@ -16,7 +15,8 @@ from dartsim.curation.rules.batches import BatchRule, RunningGroup
 from dartsim.curation.rules.selection import TurnSelection
 from dartsim.curation.rules.turn_limit import TurnLimitRule
 from dartsim.rollout.routers import Router
-from dartsim.run.router_check import check_router
+from dartsim.testing.ports import TASK, sample_trajectory
+from dartsim.testing.routers import check_router
 from dartsim.trainer.advantages import AdvantageRule
 
 TASKS = tuple(Task(f"task-{number}", "Save the document.") for number in range(5))

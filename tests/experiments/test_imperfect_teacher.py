@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from dartsim.config import load
 from dartsim.envs.mock.suites import mock_tasks
-from dartsim.run.demonstrations import Mistakes, imperfect_turns, oracle_turns
+from dartsim.run.demonstrations import oracle_turns
+from experiments.imperfect_teacher import Mistakes, imperfect_turns
 
 CONFIG = load(
     preset_name="tiny", overrides=["policy.grammar=clicks_done_fail", "policy.screen=96", "rollout.max_turns=30"]

@@ -20,17 +20,25 @@ from dartsim.real.processes import end_with
 
 _ROOT = Path(dartsim.core.__file__).resolve().parents[2]
 START_SECONDS = 300.0
+ENGINE = ("-m", "dartsim.real.stand_ins.engine")
+"""Arguments of an interpreter that runs a stand-in engine, followed by those of a vLLM server."""
+PATH = {"PYTHONPATH": str(_ROOT)}
+"""Lets an interpreter find this package."""
+
+
+async def runner_of(app: web.Application, host: str, port: int) -> tuple[web.AppRunner, int]:
+    """Serve an application until its runner is cleaned up; return the runner and the port, any if 0 was asked for."""
+    # A client may leave, and the server does not wait for those that stay.
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.0)
+    await runner.setup()
+    await web.TCPSite(runner, host, port, backlog=1024).start()
+    return runner, int(runner.addresses[0][1])
 
 
 async def serve(apps: Sequence[web.Application], host: str, ports: Sequence[int]) -> None:
     """Serve applications, print their addresses as a JSON list, and return only when canceled; port 0 is any."""
-    addresses = []
-    for app, port in zip(apps, ports, strict=True):
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True)  # a client may leave
-        await runner.setup()
-        site = web.TCPSite(runner, host, port, backlog=1024)
-        await site.start()
-        addresses.append(f"http://{host}:{runner.addresses[0][1]}")
+    served = [await runner_of(app, host, port) for app, port in zip(apps, ports, strict=True)]
+    addresses = [f"http://{host}:{port}" for _, port in served]
     print(json.dumps(addresses), flush=True)  # noqa: T201 - how the parent learns them
     await asyncio.get_running_loop().create_future()
 

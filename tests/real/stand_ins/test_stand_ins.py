@@ -15,9 +15,9 @@ from dartsim.config import load
 from dartsim.core.errors import ConfigError
 from dartsim.core.png import decode_png
 from dartsim.lab.virtual import changed
-from dartsim.real.rehearsal.model import replies, write_stand_in
-from dartsim.real.rehearsal.screens import BAND_ROWS, Screens
-from dartsim.real.rehearsal.serving import stand_in
+from dartsim.real.stand_ins.model import replies, write_stand_in
+from dartsim.real.stand_ins.screens import BAND_ROWS, Screens
+from dartsim.real.stand_ins.serving import stand_in
 from dartsim.real.vlm import build
 from dartsim.real.vlm.plan import vlm_config
 from dartsim.run.execute import execute

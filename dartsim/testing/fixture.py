@@ -1,8 +1,4 @@
-"""For tests of your own: a cluster to simulate on, as a fixture of pytest, and checks of components.
-
-``pytest_plugins = ["dartsim.testing"]`` in a top-level ``conftest.py`` provides the fixture ``cluster``. The setting
-``dartsim_cluster`` says which one: a workload's name or a TOML file (default: ``laptop``).
-"""
+"""The fixture ``cluster`` of pytest, and its setting."""
 
 from __future__ import annotations
 
@@ -14,15 +10,11 @@ import pytest
 
 from dartsim.api import Comparison, Result, compare, simulate
 from dartsim.lab.compared_runs import Scheduler
-from dartsim.run.router_check import check_router
-from dartsim.run.rule_check import check_rule
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from dartsim.api import RuleChoices
-
-__all__ = ["SimulatedCluster", "check_router", "check_rule", "cluster"]
 
 
 class SimulatedCluster:

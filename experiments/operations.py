@@ -10,14 +10,10 @@ softmax are not. A sequence attends causally: half of its square. Logits are com
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import exp, log1p
-from statistics import NormalDist
 from typing import NamedTuple
 
-from dartsim.config.sections.policy import SurrogateConfig
 from dartsim.lab.model_shapes import ModelShape
 from dartsim.sim.prompts import PromptModel
-from dartsim.sim.surrogate import log_parameters
 
 DART_PASSES = 6
 """Forward passes' worth of an update by DART's settings: forward, backward (two), its recomputation, and the
@@ -93,19 +89,3 @@ def turn_operations(
         reply_tokens=turns * prompts.reply_tokens,
     )
     return Operations(*(part / turns for part in whole))
-
-
-def surrogate_lengths(config: SurrogateConfig, *, success_rate: float, max_turns: int, count: int = 500) -> list[int]:
-    """Return the turns of attempts whose lengths are distributed as the surrogate policy's, at evenly spaced quantiles.
-
-    The defaults of the section are DART's measured run.
-    """
-    lengths = []
-    for success, number in ((True, round(count * success_rate)), (False, count - round(count * success_rate))):
-        mu, sigma = log_parameters(config, success=success)
-        # What the tasks' length factors (lognormal with mean 1) add to the spread of one attempt.
-        added = log1p(config.task_length_sd**2)
-        spread = NormalDist(mu - added / 2.0, (sigma**2 + added) ** 0.5)
-        drawn = (round(exp(spread.inv_cdf((place + 0.5) / number))) for place in range(number))
-        lengths += [min(max(2 if success else 1, turns), max_turns) for turns in drawn]
-    return lengths

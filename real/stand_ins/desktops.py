@@ -1,6 +1,6 @@
 """Stand-in desktops: servers of OSWorld's HTTP protocol, each on a port of its own, that show distinct screenshots.
 
-    python -m dartsim.real.rehearsal.desktops --ports 5000 5001 --host 0.0.0.0
+    python -m dartsim.real.stand_ins.desktops --ports 5000 5001 --host 0.0.0.0
 
 Every action shows another screenshot. Commands succeed; the one that scores says 1 or 0 by chance.
 """
@@ -17,10 +17,10 @@ import numpy as np
 from aiohttp import web
 
 from dartsim.real.osworld.pyautogui_code import PREFIX
-from dartsim.real.rehearsal.screens import Screens
-from dartsim.real.rehearsal.serving import serve
+from dartsim.real.stand_ins.screens import Screens
+from dartsim.real.stand_ins.serving import serve
 
-SCORE = "dartsim-rehearsal-score"
+SCORE = "dartsim-stand-in-score"
 """The command whose output is the score of an attempt."""
 NUMBERS = 2**24
 """Different screenshots that there are."""

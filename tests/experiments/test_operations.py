@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.config.sections.policy import SurrogateConfig
+from dartsim.lab.batch_tokens import surrogate_lengths
 from dartsim.lab.model_shapes import QWEN2_5_VL_7B, read_shape
-from dartsim.lab.operations import forward_operations, surrogate_lengths, turn_operations
 from dartsim.sim.prompts import PromptModel
+from experiments.operations import forward_operations, turn_operations
 
 DART = PromptModel()
 BLOCKS = PromptModel(window="block", max_images=5, images_after_cut=2)
@@ -73,7 +74,7 @@ def test_torch_counts_the_same_operations(family, tmp_path):
     screen = np.random.default_rng(0).integers(0, 256, (112, 112, 3), dtype=np.uint8)
     prompt = vlm.prompts.build(Observation(screen, "press the red button"), [])
     examples = [Example(prompt, np.zeros(1, np.int64))]
-    packed = pack(vlm, rows_of(vlm, examples), examples)
+    packed = pack(vlm, rows_of(examples), examples)
     # The mathematical kernel consists of products that the counter knows.
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         score(vlm, packed)

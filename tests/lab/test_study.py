@@ -1,0 +1,283 @@
+"""Studies: spaces, the simulations of a trial, what is proposed, stopped early, refused and compared at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import create_trial
+
+from dartsim.config import from_tree, load, merge
+from dartsim.core.errors import ConfigError, DartsimError, LearnerFault
+from dartsim.lab.jobs import Job, Outcome, Prices, read_objective, run_job, simulated
+from dartsim.lab.space import base_point, points, read_space
+from dartsim.lab.study import Study, StudySpec, fresh_comparison
+from dartsim.lab.sweep import InProcess
+from dartsim.lab.virtual import as_virtual, changed
+
+SMALL = Path(__file__).with_name("small.toml")
+SPACE = "rollout.num_envs=2..6,rollout.sync.mode=drain|keep|restart,cluster.engine.reload_seconds=1..100:log"
+TRAINED = read_objective("trained_turns_per_minute")
+
+
+def small(**tables):
+    return from_tree(merge(load(SMALL).model_dump(), tables))
+
+
+def asked(**changes) -> StudySpec:
+    plain = StudySpec(base=small(), space=read_space(SPACE), objectives=(TRAINED,), seed=5)
+    return replace(plain, **changes)
+
+
+def many_hosts():
+    return small(cluster={"hosts": {"count": 8}})
+
+
+# -- spaces
+
+
+def test_a_space_is_read_from_text():
+    assert read_space(
+        "rollout.num_envs=20..84/10, rollout.sync.mode=drain|keep,curation.admission.ready_batches=0.5..2.5,"
+        "cluster.engine.reload_seconds=1..300:log,rollout.lockstep=true|false"
+    ) == {
+        "rollout.num_envs": IntDistribution(20, 80, step=10),
+        "rollout.sync.mode": CategoricalDistribution(("drain", "keep")),
+        "curation.admission.ready_batches": FloatDistribution(0.5, 2.5),
+        "cluster.engine.reload_seconds": FloatDistribution(1.0, 300.0, log=True),
+        "rollout.lockstep": CategoricalDistribution((True, False)),
+    }
+
+
+def test_a_space_is_read_from_a_file(tmp_path: Path):
+    file = tmp_path / "space.toml"
+    file.write_text('[rollout]\nnum_envs = "20..80/5"\nsync.mode = ["drain", "keep"]\n')
+    assert read_space(str(file)) == {
+        "rollout.num_envs": IntDistribution(20, 80, step=5),
+        "rollout.sync.mode": CategoricalDistribution(("drain", "keep")),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("rollout.num_env=1..2", "did you mean 'rollout.num_envs'?"),
+        ("rollout.num_envs=0..4", "rollout.num_envs"),
+        ("rollout.num_envs=4..2", "rollout.num_envs"),
+        ("rollout.num_envs=2..4/9", "rollout.num_envs"),
+        ("cluster.engine.reload_seconds=0..1:log", "cluster.engine.reload_seconds"),
+        ("rollout.num_envs=2..4,run.seed=0..9", "run.seed cannot be tuned"),
+        ("rollout.sync.mode=drain|stop", "rollout.sync.mode"),
+        ("rollout.sync.mode=drain", "two or more"),
+        ("rollout.num_envs", "key=low..high"),
+        ("rollout.num_envs=2..4,rollout.num_envs=3..5", "more than once"),
+        ("missing.toml", "missing.toml"),
+    ],
+)
+def test_a_space_that_cannot_be_is_refused(text, named):
+    with pytest.raises(ConfigError, match=named.replace("?", r"\?")):
+        read_space(text)
+
+
+def test_a_finite_space_has_its_points_and_the_base_is_one_of_them():
+    space = read_space("rollout.num_envs=2..6/2,rollout.sync.mode=drain|restart")
+    found = list(points(space))
+    assert len(found) == 6
+    assert base_point(small(), space) in found
+    assert points(read_space(SPACE)) is None
+    assert base_point(small(), read_space("rollout.num_envs=5..9")) == {}
+
+
+# -- the simulations of a trial
+
+
+def job(config=None, **changes) -> Job:
+    return Job(
+        **{"name": "job", "config": config or as_virtual(small()), "seeds": (0,), "prices": Prices(2.0, 3.0)}
+        | {"objective": TRAINED, **changes}
+    )
+
+
+def test_a_job_gives_the_means_over_its_seeds_and_what_they_cost():
+    outcome = run_job(job(seeds=(0, 1)))
+    alone = [simulated(changed(as_virtual(small()), {"run.seed": seed}), Prices(2.0, 3.0)) for seed in (0, 1)]
+    assert outcome.by_seed == alone
+    for name in ("trained_turns_per_minute", "steady_turns_per_minute"):
+        assert outcome.figures[name] == pytest.approx(sum(row[name] for row in alone) / 2)
+    assert outcome.figures["staleness_max"] == max(row["staleness_max"] for row in alone)
+    assert outcome.figures["cost_per_hour"] == 2.0 * (2 + 2) + 3.0 * 4
+    assert alone[0]["cost_per_1000_turns"] == pytest.approx(
+        1000.0 * alone[0]["cost_per_hour"] / (60.0 * alone[0]["steady_turns_per_minute"])
+    )
+
+
+@pytest.mark.parametrize("figure", ["trained_turns_per_minute", "steady_turns_per_minute", "cost_per_1000_turns"])
+def test_a_job_below_the_median_of_earlier_trials_is_stopped_and_looking_changes_nothing(figure):
+    objective = read_objective(figure)
+    looked_at = run_job(job(objective=objective, earlier=[]))
+    assert looked_at.figures["event_hash"] == run_job(job()).figures["event_hash"]
+    seen = looked_at.seen
+    assert max(seen) == 9 or max(seen) == 10
+
+    def earlier(factor):
+        values = {step: value * factor for step, value in seen.items()}
+        return [create_trial(value=1.0, intermediate_values=values) for _ in range(8)]
+
+    better = 1.0 + 0.1 * objective.sign
+    assert not run_job(job(objective=objective, earlier=earlier(better))).by_seed
+    assert run_job(job(objective=objective, earlier=earlier(2.0 - better))).by_seed
+
+
+def test_a_job_that_fails_says_so(monkeypatch):
+    def broken(*_, **__):
+        raise LearnerFault("out of memory")
+
+    monkeypatch.setattr("dartsim.lab.jobs.prepare", broken)
+    assert "LearnerFault" in (run_job(job()).error or "")
+    with pytest.raises(DartsimError, match="LearnerFault"):
+        fresh_comparison(asked(), {"base": {}}, 2, InProcess())
+
+
+def test_real_parts_are_refused_and_a_model_becomes_a_surrogate():
+    with pytest.raises(ConfigError, match=r"backend\.desktops"):
+        Study(asked(base=changed(small(), {"backend.real_time": True})))
+    assert as_virtual(load(preset_name="tiny")).policy.kind == "surrogate"
+
+
+# -- studies
+
+
+class Drawn:
+    """A runner whose figures are a formula of the settings and a little luck of the seed."""
+
+    def __init__(self, luck: float = 0.0) -> None:
+        self.luck = luck
+        self.made: list[Job] = []
+
+    def run(self, function, jobs, on_progress=None) -> Iterator[tuple[int, Outcome]]:
+        for place, one in enumerate(jobs):
+            self.made.append(one)
+            size, sync = one.config.rollout.num_envs, one.config.rollout.sync.mode
+            rows = []
+            for seed in one.seeds:
+                drawn = self.luck * np.random.default_rng([size, seed]).normal()
+                turns = float(size) * (1.0 if sync == "keep" else 0.5) + drawn
+                rows.append(
+                    {"failure": None, "trained_turns_per_minute": turns, "staleness_max": seed % 2}
+                    | {"cost_per_hour": float(size**2)}
+                )
+            yield place, Outcome(by_seed=rows, seen={})
+
+
+def settings(study: Study):
+    return [(dict(trial.settings), trial.state, trial.values) for trial in study.trials()]
+
+
+def test_a_study_goes_on_where_it_was_interrupted_and_is_the_same_again(tmp_path: Path):
+    whole = Study(asked(), tmp_path / "whole.db")
+    whole.run(6, InProcess(), batch=3)
+    again = Study(asked())
+    again.run(6, InProcess(), batch=3)
+    assert settings(again) == settings(whole)
+
+    class Interrupted(InProcess):
+        def run(self, function, items, on_progress=None):
+            yield next(super().run(function, items))
+            raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            Study(asked(), tmp_path / "parts.db").run(6, Interrupted(), batch=3)
+    parts = Study(asked(), tmp_path / "parts.db")
+    assert len(parts.trials()) == 2
+    parts.run(6, Drawn(), batch=3)
+    tried = [trial.settings for trial in parts.trials()]
+    assert len(tried) == 6
+    assert all(tried.count(point) == 1 for point in tried)
+
+
+def test_no_point_is_tried_twice_and_a_small_space_is_used_up():
+    """The refused points count: no budget is spent on them again."""
+    space = read_space("rollout.num_envs=2..4,rollout.sync.mode=drain|keep,cluster.learner.gpus=1|9")
+    study = Study(asked(space=space, max_cost=10.0))
+    runner = Drawn()
+    study.run(50, runner)
+    tried = [trial.settings for trial in study.trials()]
+    assert len(tried) == 12
+    assert all(tried.count(point) == 1 for point in tried)
+    refused = [trial for trial in study.trials() if trial.state == "refused"]
+    assert {trial.settings["cluster.learner.gpus"] for trial in refused} == {9}
+    assert all(trial.reason == "costs 11 an hour, more than 10" for trial in refused)
+    assert len(runner.made) == len(tried) - len(refused)
+
+
+def test_the_first_trial_is_the_base_and_the_best_is_the_best_feasible_one():
+    study = Study(asked(space=read_space("rollout.num_envs=2..22,rollout.sync.mode=drain|restart"), base=many_hosts()))
+    told = []
+    study.run(12, Drawn(), on_trial=told.append)
+    first = study.trials()[0]
+    assert first.settings == {"rollout.num_envs": 4, "rollout.sync.mode": "restart"}
+    assert sorted(trial.number for trial in told) == [trial.number for trial in study.trials()]
+    assert study.best().values[0] == max(trial.values[0] for trial in study.trials())
+    assert study.best().values[0] >= 9.0
+    assert set(study.importances()) == {"rollout.num_envs", "rollout.sync.mode"}
+    bounded = Study(asked(max_staleness=-1.0))
+    bounded.run(3, Drawn())
+    assert all(not trial.feasible and trial.state == "finished" for trial in bounded.trials())
+    assert bounded.best() is None
+
+
+def test_a_study_of_something_else_is_refused(tmp_path: Path):
+    Study(asked(), tmp_path / "study.db")
+    for changes, said in (
+        ({"seed": 6}, "--seed: 5 then, 6 now"),
+        ({"base": small(run={"seed": 3})}, "another configuration: run.seed 0 then, 3 now"),
+        ({"max_staleness": 1.0}, "--max-staleness: none then, 1 now"),
+        ({"seeds": 3}, "--seeds: 1 then, 3 now"),
+        ({"prices": Prices(2.5)}, "--price-gpu-hour: 1 then, 2.5 now"),
+        ({"objectives": (read_objective("cost_per_hour"),)}, "trained_turns_per_minute:max then, cost_per_hour:min"),
+    ):
+        with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
+            Study(asked(**changes), tmp_path / "study.db")
+    (tmp_path / "text.db").write_text("no database at all, but long enough to be taken for one" * 10)
+    with pytest.raises(ConfigError, match=r"text\.db"):
+        Study(asked(), tmp_path / "text.db")
+
+
+def test_the_front_of_two_objectives_is_what_nothing_beats():
+    wanted = (TRAINED, read_objective("cost_per_hour"))
+    study = Study(asked(objectives=wanted, space=read_space("rollout.num_envs=2..6,rollout.sync.mode=drain|keep")))
+    study.run(10, Drawn())
+    front = study.front()
+    for turns, cost in (trial.values for trial in front):
+        others = [trial.values for trial in study.trials()]
+        assert not any(a >= turns and b <= cost and (a, b) != (turns, cost) for a, b in others)
+    assert [trial.settings["rollout.num_envs"] for trial in front] == [6, 5, 4, 3, 2]
+    assert study.best() == front[0]
+
+
+def test_luck_of_the_search_does_not_outlast_fresh_seeds():
+    space = read_space("rollout.num_envs=20..40,rollout.sync.mode=drain|restart")
+    spec = asked(space=space, base=changed(many_hosts(), {"rollout.num_envs": 30}), prune=False, seeds=2)
+    runner = Drawn(luck=20.0)
+    study = Study(spec)
+    study.run(16, runner)
+    best = study.best()
+    assert best.values[0] > 30.0, "nothing but the luckiest"
+    fresh = fresh_comparison(spec, {"best": best.settings, "as it is": {}}, 5, runner)
+    assert fresh.seeds == (2, 3, 4, 5, 6)
+    assert fresh.mean("best", "trained_turns_per_minute") < best.values[0] - 5.0
+    assert fresh.ranking()[1].verdict.startswith("could be chance")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [("trained_turns", "did you mean 'trained_turns_per_minute'"), ("env_utilization:up", "FIGURE:max or FIGURE:min")],
+)
+def test_an_unknown_objective_is_refused(text, named):
+    with pytest.raises(ConfigError, match=named):
+        read_objective(text)

@@ -1,0 +1,98 @@
+"""Ranks in actors: conformance of the learner over them, the end of one under an update, and between two."""
+
+import asyncio
+import os
+import signal
+from functools import partial
+
+import pytest
+
+from dartsim.core.errors import ConfigError, LearnerFault
+from dartsim.testing import ports as checks
+
+
+@pytest.fixture
+def learner(local_ray, make_vlm, tmp_path):
+    """Make a learner of two ranks, with its batches: ``learner(**options of the actors)``."""
+    from dartsim.config.sections.ray import RayPart
+    from dartsim.real.learners.fsdp.learner import FsdpLearner
+    from dartsim.real.learners.gradient_steps import TINY
+    from dartsim.real.ray_cluster.ranks import RayRanks
+    from dartsim.real.vlm.export import export
+
+    made = []
+
+    def make(start_seconds=120.0, **options):
+        vlm = make_vlm()
+        config = TINY.replace(fsdp={"ranks": 2, "device": "cpu", "start_seconds": start_seconds})
+        group = partial(RayRanks, part=RayPart(options={"num_cpus": 0.1, **options}))
+        model = export(vlm, tmp_path / "model")
+        made.append(FsdpLearner(vlm, model, tmp_path / "ranks", config, seed=5, group=group))
+        return made[-1]
+
+    yield make
+    for learner in made:
+        learner.close()
+
+
+@pytest.fixture
+def batches(make_vlm, play_batch):
+    from dartsim.real.vlm import VlmPolicy
+
+    return [play_batch(VlmPolicy(make_vlm()), update, 0) for update in range(1, 6)]
+
+
+def test_a_learner_over_actors_keeps_what_the_port_promises(learner, batches, monkeypatch):
+    monkeypatch.setattr(checks, "sample_batch", lambda trajectories, update=1: batches[update - 1])
+
+    async def main():
+        made = learner()
+        await checks.check_learner(made)
+        assert len(set(made.group.pids)) == 2
+        assert os.getpid() not in made.group.pids
+
+    asyncio.run(main())
+
+
+def test_an_update_whose_rank_ends_did_not_happen(learner, batches):
+    from safetensors.torch import load_file
+
+    def train(made, batch):
+        return load_file(made.train(batch).weights.source / "model.safetensors")
+
+    made = learner()
+    train(made, batches[0])
+    os.kill(made.group.pids[1], signal.SIGKILL)
+    with pytest.raises(LearnerFault, match="a rank of the learner"):
+        train(made, batches[1])
+    assert made.updates == 1
+    assert not made.group.running
+    again = train(made, batches[1])
+    undisturbed = learner()
+    train(undisturbed, batches[0])
+    wanted = train(undisturbed, batches[1])
+    assert all((again[name] == wanted[name]).all() for name in wanted)
+
+
+def test_closing_ends_the_update_under_way(learner, batches):
+    async def main():
+        made = learner()
+        running = asyncio.ensure_future(made.update(batches[0]))
+        await asyncio.sleep(0.5)
+        made.close()
+        with pytest.raises(LearnerFault):
+            await running
+
+    asyncio.run(main())
+
+
+def test_ranks_that_no_node_has_room_for_are_a_fault(learner, batches):
+    with pytest.raises(LearnerFault, match=r"within 1 s.*'num_gpus': 1000"):
+        learner(start_seconds=1.0, num_gpus=1000).train(batches[0])
+
+
+def test_a_folder_that_a_node_does_not_see_is_named(tmp_path):
+    from dartsim.real.ray_cluster.ranks import RankActor
+
+    with pytest.raises(ConfigError, match=r"trainer\.fsdp\.folder"):
+        RankActor().join(str(tmp_path), 0, 1, ("10.0.0.1", 1))
