@@ -191,6 +191,10 @@ SHOWN = (
 )
 
 
+FIGURES_NOTE = "Rates and shares leave out the first part of the run; the reference defines each figure (docs/reference.md#figures)."
+"""Line under a table of figures."""
+
+
 def plain_table(*columns: str, numbers: Sequence[str] = (), after: Sequence[str] = (), **options: Any) -> Table:
     """Return a table without a frame: columns of text, right-aligned columns of numbers, and text after them."""
     table = Table(show_edge=False, pad_edge=False, header_style="bold", title_justify="left", **options)
