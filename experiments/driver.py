@@ -1,6 +1,6 @@
 """What a run's driver costs at full size: turns a minute that it can feed, its CPU, memory, disk.
 
-    python -m experiments.driver            38 and 180 desktops, 4 minutes each
+    python -m experiments.driver            38 and 180 desktops, 4 minutes each; needs Docker
     python -m experiments.driver --quick    the same keys in two minutes
 
 The driver is the real one: control plane, clients of OSWorld's server, prompts of UI-TARS-1.5 with five screenshots,
@@ -17,14 +17,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 import os
-import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +34,7 @@ from dartsim.config import Config, load
 from dartsim.core.errors import ConfigError
 from dartsim.lab.virtual import changed
 from dartsim.observe import Instrument, Recorder
+from experiments.isolated import isolated, peak_rss_mb
 from experiments.study import Experiment, Figures, Options, short_commit
 
 DESKTOPS = {38: 2, 180: 8}
@@ -141,7 +139,7 @@ def run_case(case: DriverCase) -> Figures:
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         with with_engines(configuration(case, folder), folder, case.reply_seconds) as config:
-            window, before = DriverWindow(folder / "run", case.seconds), peak_mib()
+            window, before = DriverWindow(folder / "run", case.seconds), peak_rss_mb()
             counts = execute(config, folder / "run", [window])[1].recorder.counts
     first, last = window.reads
     found = {name: last[name] - first[name] for name in first}
@@ -154,16 +152,11 @@ def run_case(case: DriverCase) -> Figures:
         "turns": turns,
         "turns_per_minute": round(60.0 * turns / found["seconds"], 1),
         **{f"{name}_ms": round(1e3 * found[name] / turns, 2) for name in ("cpu", "loop")},
-        "peak_mib": round(peak_mib()),
-        "before_mib": round(before),
+        "peak_mib": round(peak_rss_mb() * 1e6 / 2**20),
+        "before_mib": round(before * 1e6 / 2**20),
         "store_kb_per_turn": round(last["disk"] / last["turns"] / 1e3, 1),
         "masked": {name: n for name, n in counts.items() if name.startswith("cause/") and name != ENDED},
     }
-
-
-def peak_mib() -> float:
-    """Return the largest resident set of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
 
 
 def measure(options: Options) -> Figures:
@@ -175,7 +168,7 @@ def measure(options: Options) -> Figures:
     load_average = os.getloadavg()[0]
     cases = [DriverCase(desktops, engines, seconds) for desktops, engines in DESKTOPS.items()]
     for case in cases:
-        found = [alone(run_case, replace(case, seed=seed)) for seed in range(options.seeds)]
+        found = [isolated(run_case, replace(case, seed=seed)) for seed in range(options.seeds)]
         rows.append(sorted(found, key=lambda row: row["turns_per_minute"])[len(found) // 2])
         options.console.print(f"{case.desktops} desktops: {rows[-1]['turns_per_minute']:,.0f} turns a minute")
     sizes = [len(Screens().png(number)) for number in range(20)]
@@ -185,12 +178,6 @@ def measure(options: Options) -> Figures:
         "load_average": load_average,
         "config": {"turns": TURNS, "seconds": list(seconds), "cores": os.cpu_count(), "quick": options.quick},
     }
-
-
-def alone(function: Callable[[DriverCase], Figures], case: DriverCase) -> Figures:
-    """Call a function in a fresh process."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, case).result()
 
 
 def driver_found(figures: Figures) -> str:

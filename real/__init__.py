@@ -3,7 +3,8 @@
     containers, desktop, osworld   desktops: Docker containers, our own image, OSWorld's protocol and tasks
     engines, local                 inference: vLLM servers; a worker in threads of this process
     learners                       torch in one process, or over several (FSDP)
-    ray_cluster                    any of these on the nodes of a Ray cluster
+    ray_cluster                    desktops, vLLM servers and ranks on the nodes of a Ray cluster
+    stand_ins                      servers that speak the protocols of desktops and engines, for checks and tests
     vlm                            vision-language models: prompts, sampling, scoring
     evaluate, pool_files           attempts without a cluster; files of stored successes
     machine, processes, scratch    facts about this machine, process pools, temporary directories

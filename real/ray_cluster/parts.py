@@ -28,6 +28,20 @@ def actor_options(part: RayPart) -> dict[str, Any]:
     return {"num_cpus": 1, "max_restarts": -1, **part.options}
 
 
+def remote_class(body: type, options: dict[str, Any]) -> Any:
+    """Return the class of actors with a body and options.
+
+    Raises:
+        ConfigError: If Ray refuses the options.
+    """
+    import ray
+
+    try:
+        return ray.remote(body).options(**options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"Ray refuses the options {options}: {error}") from error
+
+
 class Placement(NamedTuple):
     """Where an actor runs: its process, Ray's name of the node, and the node's address."""
 
@@ -73,10 +87,7 @@ class Part:
         self.restarts_seen = 0
         self.gone = False
         self._make = ray.put(make)  # referenced as long as the actor may be restarted
-        try:
-            kind = ray.remote(Hosted).options(scheduling_strategy="SPREAD", **self.options)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"{name}: Ray refuses the options {self.options}: {error}") from error
+        kind = remote_class(Hosted, {"scheduling_strategy": "SPREAD", **self.options})
         self._actor: Any = kind.remote([self._make])
 
     def __repr__(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from dartsim.config.sections.ray import RayPart
 from dartsim.config.sections.trainer import FsdpConfig
 from dartsim.core.errors import ConfigError, LearnerFault
-from dartsim.real.ray_cluster.parts import actor_options, node_address, translated, unplaced
+from dartsim.real.ray_cluster.parts import actor_options, node_address, remote_class, translated, unplaced
 
 
 class RankActor:
@@ -77,12 +77,10 @@ class RayRanks:
         return bool(self._actors)
 
     def start(self) -> None:
-        import ray
-
         self.kill()
         self._prepare("")
         size = self._settings.ranks
-        kind: Any = ray.remote(RankActor).options(**self._options)
+        kind = remote_class(RankActor, self._options)
         self._actors = actors = [kind.remote() for _ in range(size)]
         (meeting,) = self._answers([actors[0].address.remote()], self._settings.start_seconds)
         folder = str(self._folder)

@@ -3,9 +3,8 @@
 import pytest
 
 from dartsim.envs.mock.suites import SUITES as TASK_SUITES
-from experiments.ablation import ARMS, LONG_STUDY, PARTS, STUDY, config, cuts_table, jobs
+from experiments.ablation import ARMS, PARTS, STUDY, config, cuts_table, jobs
 from experiments.learning_suites import SUITES
-from experiments.study import recorded
 
 
 @pytest.mark.parametrize("suite", SUITES)
@@ -58,12 +57,3 @@ def test_cut_turns_are_shares_of_what_there_was():
     cuts = {"own": 10, "own_cut": 2, "stored": 4, "stored_cut": 3, "positive": 14, "positive_cut": 5}
     runs = [{"arm": "dart", "seed": seed, "cut_turns": cuts} for seed in range(2)]
     assert cuts_table({"arms": runs})[1] == [["dart", "20 %", "75 %", "36 %", "–"]]
-
-
-def test_pictures_name_their_arms_and_parts():
-    pytest.importorskip("matplotlib")
-    long, locks = recorded("ablation_long"), recorded("ablation")
-    drawn = {name: one.draw(long, *([locks] * len(one.beside))) for name, one in LONG_STUDY.pictures.items()}
-    assert all(f">{run['arm']}<" in drawn["ablation-long-success"] for run in long["arms"])
-    assert all(f">{part}<" in drawn["ablation-long-parts"] for part in PARTS)
-    assert "<svg" in STUDY.pictures["ablation-staleness"].draw(locks)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from experiments.arms import arms_of, mean, pick, studies
-from experiments.claims import STUDY, definition_rows, run_claim, verdicts
+from experiments.claims import definition_rows, run_claim, verdicts
 from experiments.study import recorded
 
 
@@ -98,9 +98,3 @@ def test_the_fitted_definition_meets_the_baseline_by_construction(arms):
         pick(arms, family="ladder", arm="coupled"), "gpu_utilization"
     )
     assert rows[1][-1] == f"{ratio:.2f}x"
-
-
-def test_every_picture_can_be_drawn():
-    pytest.importorskip("matplotlib")
-    for picture in STUDY.pictures.values():
-        assert "<svg" in picture.draw(recorded("claims"))

@@ -9,7 +9,7 @@ import pytest
 from dartsim.observe.states import DesktopState, EngineState, TrainerState
 from dartsim.observe.timeline import Stay
 from experiments.arms import arms_of, studies
-from experiments.idle_causes import CAUSES, MINUTES, PHASE_OF, STUDY, phases, run_scheduler
+from experiments.idle_causes import CAUSES, MINUTES, PHASE_OF, phases, run_scheduler
 from experiments.study import recorded
 
 
@@ -30,12 +30,6 @@ def test_a_timeline_has_no_gaps(run):
         ends = [start + length for _, start, length in track]
         assert [start for _, start, _ in track] == pytest.approx([0.0, *ends[:-1]], abs=0.11)
         assert ends[-1] == pytest.approx(60.0 * MINUTES, abs=0.2)
-
-
-def test_its_pictures_show_the_schedulers():
-    pytest.importorskip("matplotlib")
-    for picture in STUDY.pictures.values():
-        assert "coupled" in picture.draw(recorded("idle_causes"))
 
 
 def test_every_state_has_a_phase_and_short_stays_belong_to_the_one_before():

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from dartsim.lab.sweep import InProcess
 from experiments.ablation import config
-from experiments.learning import draw_curves, learning_sweep, paired, percent
+from experiments.learning import learning_sweep, paired
 from experiments.learning_suites import SUITES, LearningRun, code_version
 from experiments.long_job import ARMS, bounds, curve_points, difference_table
 from experiments.long_job import config as job_config
@@ -93,24 +93,6 @@ def test_differences_are_by_seed_and_as_far_as_both_got():
     assert paired(runs, "a", "b", "turns")["mean"] == pytest.approx(0.2), "seed 1 is compared at 100 turns"
     assert paired(runs, "a", "c", "turns")["mean"] is None
     assert paired(runs, "a", "b", "turns", "never")["seeds"] == 0
-
-
-def test_the_interval_is_students():
-    mean, half = interval([1.0, 2.0, 3.0])
-    assert mean == 2.0
-    assert half == pytest.approx(4.303 / 3**0.5, rel=1e-3)
-    assert interval([1.0]) == (1.0, 0.0)
-    assert percent([]) == "–"
-
-
-def test_a_curve_is_drawn_as_far_as_all_seeds_got():
-    pytest.importorskip("matplotlib")
-    from matplotlib.figure import Figure
-
-    axes = Figure().subplots()
-    draw_curves(axes, [curve("a", 0, [0.25, 0.75]), curve("a", 1, [0.25, 0.75, 1.0])], ["a", "absent"], "turns")
-    (drawn,) = axes.get_lines()
-    assert (drawn.get_xdata()[-1], drawn.get_ydata()[0], drawn.get_ydata()[-1]) == (100.0, 25.0, 75.0)
 
 
 @pytest.mark.parametrize("suite", SUITES)

@@ -9,7 +9,7 @@ import pytest
 from dartsim.config import presets
 from dartsim.config.load import workloads as packaged
 from experiments.arms import Cluster, arms_of, pick, studies
-from experiments.schedulers import OURS, STUDY, on_workload, over, over_best_within, run_scheduler, without_spares
+from experiments.schedulers import OURS, STUDY, over_best_within, run_scheduler, without_spares
 from experiments.study import recorded
 
 ARMS = arms_of(studies()["schedulers"])
@@ -27,17 +27,6 @@ def test_a_run_has_what_schedulers_are_compared_by():
     }
     assert 0.0 < found["trained_turns_per_minute"] <= 1.05 * found["bound_trained_turns_per_minute"]
     assert found["event_hash"]
-
-
-def test_the_best_other_is_the_fastest_and_ours_is_not_among_the_others():
-    figures = recorded("schedulers")
-    for workload in packaged():
-        here = on_workload(figures, workload)
-        assert here["ours"]["scheduler"] == OURS != here["other"]["scheduler"]
-        assert over(here["ours"], here["other"]) == pytest.approx(
-            here["ours"]["figures"]["trained_turns_per_minute"]["mean"]
-            / here["other"]["figures"]["trained_turns_per_minute"]["mean"]
-        )
 
 
 def test_at_a_bound_ours_meets_only_others_that_kept_to_it():
@@ -83,13 +72,10 @@ def test_every_scheduler_runs_on_every_packaged_cluster():
     }
 
 
-def test_tables_and_pictures_show_every_workload():
+def test_tables_show_every_workload():
     figures = recorded("schedulers")
     _, rows = STUDY.tables["schedulers-best"](figures)
     assert [row[0].strip("`") for row in rows] == list(dict.fromkeys(arm.workload for arm in declared("schedulers")))
     starving = pick(figures["arms"], family="schedulers", workload="long-tail", scheduler="dart-measured")
     assert STUDY.tables["schedulers-starved"](figures)[1][0][:2] == ["`long-tail`", "`dart-measured`"]
     assert [share["class"] for share in starving["starved"]] == ["long"]
-    pytest.importorskip("matplotlib")
-    for picture in STUDY.pictures.values():
-        assert "<svg" in picture.draw(figures)
