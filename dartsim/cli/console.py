@@ -191,7 +191,7 @@ SHOWN = (
 )
 
 
-FIGURES_NOTE = "Rates and shares leave out the first part of the run; the reference defines each figure (docs/reference.md#figures)."
+FIGURES_NOTE = "rates and shares leave out the first part of the run; docs/reference.md#figures defines each figure"
 """Line under a table of figures."""
 
 
