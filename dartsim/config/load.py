@@ -283,13 +283,13 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], section: type[BaseMo
         if not isinstance(old, dict) or not isinstance(value, dict):
             merged[key] = value
         elif (choice := _choice(field)) is not None:
-            merged[key] = {**_kept_parameters(old, value, choice), **value}
+            merged[key] = {**_shared_parameters(old, value, choice), **value}
         else:
             merged[key] = merge(old, value, _section(field, value))
     return merged
 
 
-def _kept_parameters(old: Tree, new: Tree, choice: Choice) -> Tree:
+def _shared_parameters(old: Tree, new: Tree, choice: Choice) -> Tree:
     """Return a component's table without parameters that only it has, if the new table chooses another component."""
     before, after = old.get(TAG, choice.default), new.get(TAG, old.get(TAG, choice.default))
     sections = choice.sections()
