@@ -92,7 +92,7 @@ def test_a_process_killed_in_the_middle_leaves_its_records_and_its_containers_ar
         stored = {n: row for n, *row in database.execute("SELECT attempt, reward, cause FROM trajectories")}
         screens = BlobStore(tmp_path / "screens")
         kept = list(load_trajectories(database, blobs=screens, on_torn=lambda torn: None))
-    for line in life.told:
+    for line in life.told[:-1]:  # of the last one it was told before it was written
         reward, cause = stored[line["attempt"]]
         assert (reward, cause and json.loads(cause)) == (line["reward"], line["cause"])
     assert kept
