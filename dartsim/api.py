@@ -103,7 +103,7 @@ class Result:
         signal_turns_per_minute: Those of groups whose rewards differ, per minute; others have advantages of 0.
         admitted_turns_per_minute: Turns in batches given to the trainer, per minute.
         generated_turns_per_minute: Turns that engines answered, per minute.
-        trajectories_per_minute: Attempts that ended, per minute.
+        trajectories_per_minute: Attempts that ended, per minute; None before any has.
         env_utilization: Share of the desktops' time between first request and last observation of attempts, 0 to 1.
         gpu_utilization: Share of the engines' time with a live request, 0 to 1.
         gpu_peak_share: Response tokens over the most that the engines could decode, 0 to 1; None if unknown.
@@ -128,7 +128,7 @@ class Result:
     signal_turns_per_minute: float
     admitted_turns_per_minute: float
     generated_turns_per_minute: float
-    trajectories_per_minute: float
+    trajectories_per_minute: float | None
     env_utilization: float
     gpu_utilization: float
     gpu_peak_share: float | None

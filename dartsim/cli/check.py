@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -86,8 +87,7 @@ def check(
         return
     config = load_config(scheduler, overrides=[*changes, *(EVALUATION if evaluation else ())])
     if stand_in:
-        parts = [part for part in StandIn if part is not StandIn.ALL and {part, StandIn.ALL} & set(stand_in)]
-        _run_with_stand_ins(config, parts, minutes, out_folder, json_file)
+        _run_with_stand_ins(config, stand_in, minutes, out_folder, json_file)
         return
     from dartsim.cli.run_checks import check_run
 
@@ -132,16 +132,16 @@ def _use_table(lacking: Mapping[str, Sequence[str]]) -> Table:
 
 
 def _run_with_stand_ins(
-    config: Config, names: Sequence[StandIn], minutes: float, folder: Any, json_file: str | None
+    config: Config, stand_ins: Sequence[StandIn], minutes: float, folder: Path | None, json_file: str | None
 ) -> None:
     from dartsim.cli.options import new_folder
     from dartsim.cli.progress import RunBar, bars
     from dartsim.cli.signals import report_interrupt
-    from dartsim.lab.stand_ins import Part, rates, twin_figures, with_stand_ins
+    from dartsim.lab.stand_ins import KEYS, Part, rates, twin_figures, with_stand_ins
     from dartsim.real.scratch import scratch_folder
     from dartsim.run.execute import execute
 
-    keys: dict[str, Part] = {"desktops": "desktops", "engines": "workers", "learner": "learner"}
+    parts: list[Part] = [part for part in KEYS if {part, StandIn.ALL} & set(stand_ins)]
     twin = twin_figures(config)
     path = folder or new_folder(f"{config.name}-stand-ins")
     with (
@@ -149,7 +149,7 @@ def _run_with_stand_ins(
         scratch_folder("stand-ins") as place,
         bars() as progress,
     ):
-        ran = with_stand_ins(config, [keys[name] for name in names], place, minutes)
+        ran = with_stand_ins(config, parts, place, minutes)
         bar = RunBar(progress, "with stand-ins", ran.run.hours, simulated=False)
         _, result = execute(ran, path, [bar])
         if result.interrupted:

@@ -123,16 +123,19 @@ def cluster(
         "update_seconds": update_seconds,
     }
     given = {name: value for name, value in given.items() if value is not None}
-    shown = errors if json_file == "-" else out
+    if source is not None and not source.exists():
+        raise ConfigError(f"there is no run and no CSV file {source}")
+    kind = NEW if source is None else RUN if source.is_dir() else CSV
+    used = {NEW: bool(given) or yes, RUN: check, CSV: bool(column) or unit is not None}
+    if wrong := [panel for panel, is_used in used.items() if is_used and panel != kind]:
+        raise ConfigError(f"options under {wrong[0]!r} of --help do not go with {source or 'a cluster of your own'}")
+    console = errors if json_file == "-" else out
     if source is None:
-        written = _own(given, out_file or Path("cluster.toml"), shown, asks=not yes and sys.stdin.isatty())
-    elif given:
-        option = next(iter(given)).replace("_", "-")
-        raise ConfigError(f"--{option} is about a cluster of your own; leave out {source}")
-    elif source.is_dir():
-        written = _measured(source, out_file, shown, check=check)
+        written = _new(given, out_file or Path("cluster.toml"), console, asks=not yes and sys.stdin.isatty())
+    elif kind == RUN:
+        written = _measured(source, out_file, console, check=check)
     else:
-        written = _latencies(source, column or [], unit, out_file or Path("latencies.toml"), shown)
+        written = _latencies(source, column or [], unit, out_file or Path("latencies.toml"), console)
     if json_file is not None:
         write_json(written, json_file)
 
@@ -142,7 +145,7 @@ def _refuse_existing(file: Path) -> None:
         raise ConfigError(f"{file} exists already; name another file with --out, or remove it")
 
 
-def _own(given: dict[str, Any], file: Path, shown: Console, *, asks: bool) -> dict[str, Any]:
+def _new(given: dict[str, Any], file: Path, console: Console, *, asks: bool) -> dict[str, Any]:
     from dartsim.core.words import plural
     from dartsim.lab.new_cluster import ClusterNumbers, write_cluster
 
@@ -157,7 +160,7 @@ def _own(given: dict[str, Any], file: Path, shown: Console, *, asks: bool) -> di
     write_cluster(numbers, file)
     settings = numbers.settings
     engines = plural(settings["rollout.num_workers"], "GPU")
-    shown.print(
+    console.print(
         f"{file}: {plural(numbers.desktops, 'desktop')} on {numbers.hosts}, {engines} for engines "
         f"and {settings['cluster.learner.gpus']} for the trainer, {numbers.update_seconds:g} s an update of about "
         f"{numbers.batch_turns:,.0f} turns\n"
@@ -168,7 +171,7 @@ def _own(given: dict[str, Any], file: Path, shown: Console, *, asks: bool) -> di
     return {"file": str(file), "settings": settings}
 
 
-def _latencies(source: Path, column: list[str], unit: TimeUnit | None, file: Path, shown: Console) -> dict[str, Any]:
+def _latencies(source: Path, column: list[str], unit: TimeUnit | None, file: Path, console: Console) -> dict[str, Any]:
     import tomli_w
 
     from dartsim.lab.latency_file import latency_settings
@@ -181,7 +184,7 @@ def _latencies(source: Path, column: list[str], unit: TimeUnit | None, file: Pat
     tree = latency_settings(source, columns, unit)
     about = {"title": f"Measured latencies of {source.name}", "source": f"dartsim cluster {source}"}
     write_text(file, tomli_w.dumps({"about": about, **tree}))
-    shown.print(
+    console.print(
         f"{file}: {', '.join(columns)}\nnext: dartsim compare dartsim areal-eta4 --profile {file}",
         soft_wrap=True,
         highlight=False,
@@ -189,7 +192,7 @@ def _latencies(source: Path, column: list[str], unit: TimeUnit | None, file: Pat
     return {"file": str(file), "settings": tree}
 
 
-def _measured(run: Path, out_file: Path | None, shown: Console, *, check: bool) -> dict[str, Any]:
+def _measured(run: Path, out_file: Path | None, console: Console, *, check: bool) -> dict[str, Any]:
     from dartsim.config import load, to_toml
     from dartsim.config.load import PROFILE
     from dartsim.lab.measure import measure, profile_toml
@@ -206,15 +209,15 @@ def _measured(run: Path, out_file: Path | None, shown: Console, *, check: bool) 
         twin = twin_of(config, measured, summary, run / TIMINGS)
     write_text(run / TWIN, to_toml(twin))
     for note in measured.notes:
-        shown.print(note, highlight=False)
-    shown.print(f"profile: {file}\ntwin: {run / TWIN}", soft_wrap=True, highlight=False)
+        console.print(note, highlight=False)
+    console.print(f"profile: {file}\ntwin: {run / TWIN}", soft_wrap=True, highlight=False)
     return {
         "file": str(file),
         "twin": str(run / TWIN),
         "counts": measured.counts,
         "settings": measured.settings,
         "notes": list(measured.notes),
-        **(_checked_twin(run, twin, summary, shown) if check else {}),
+        **(_run_twin(run, twin, summary, console) if check else {}),
     }
 
 
@@ -237,7 +240,7 @@ def _about(run: Path, measured: Measured) -> dict[str, Any]:
     }
 
 
-def _checked_twin(run: Path, twin: Config, summary: Mapping[str, Any], shown: Console) -> dict[str, Any]:
+def _run_twin(run: Path, twin: Config, summary: Mapping[str, Any], console: Console) -> dict[str, Any]:
     """Run the twin, show its figures beside the run's, and return both."""
     from dartsim.cli.progress import RunBar, bars
     from dartsim.lab.virtual import as_json, compare
@@ -247,8 +250,8 @@ def _checked_twin(run: Path, twin: Config, summary: Mapping[str, Any], shown: Co
     with bars() as progress:
         done, result = execute(twin, folder, [RunBar(progress, "twin", twin.run.hours)])
     checks = compare(summary, done.summary)
-    shown.print()
-    shown.print(_check_table(checks))
+    console.print()
+    console.print(_check_table(checks))
     if result.interrupted:
         errors.print("the twin was interrupted: its figures cover only what ran")
     return {**as_json(checks), "run_dir": str(folder)}

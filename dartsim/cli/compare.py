@@ -33,7 +33,6 @@ from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.lab.compared_runs import ComparedRun, EndedRun, make_runs, named, new_run
 from dartsim.lab.gate import cell_text
-from dartsim.lab.verdict import too_few_attempts
 from dartsim.observe.alarm import KINDS
 from dartsim.observe.bias import BAND, JUDGED, pooled
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir
@@ -257,6 +256,7 @@ def plan(
     Raises:
         ConfigError: If a preset, a file or a setting is wrong.
     """
+    from dartsim.lab.verdict import too_few_attempts
     from dartsim.run.prepare import prepare
 
     runs: list[ComparedRun] = []

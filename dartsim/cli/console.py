@@ -191,6 +191,10 @@ SHOWN = (
 )
 
 
+FIGURES_NOTE = "rates and shares leave out the first part of the run; docs/reference.md#figures defines each figure"
+"""Line under a table of figures."""
+
+
 def plain_table(*columns: str, numbers: Sequence[str] = (), after: Sequence[str] = (), **options: Any) -> Table:
     """Return a table without a frame: columns of text, right-aligned columns of numbers, and text after them."""
     table = Table(show_edge=False, pad_edge=False, header_style="bold", title_justify="left", **options)

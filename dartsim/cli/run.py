@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dartsim.cli.console import errors, figure_table, out, write_json
+from dartsim.cli.console import FIGURES_NOTE, errors, figure_table, out, write_json
 from dartsim.cli.options import (
     Backend,
     FaultsOption,
@@ -198,6 +198,7 @@ def execute_with_progress(
 def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float], json_file: str | None) -> None:
     if json_file != "-":
         out.print(figure_table([(run_dir.name, run_dir.summary)]))
+        out.print(FIGURES_NOTE, soft_wrap=True, highlight=False)
         if run_dir.summary.get("verdict"):
             out.print(run_dir.summary["verdict"], soft_wrap=True, highlight=False, markup=False)
         if "steady" in run_dir.summary:

@@ -61,6 +61,8 @@ def check_run(config: Config) -> dict[str, Any]:
     if checked is not None and checked.refused:
         found = f"{len(checked.refused)} of {checked.num_listed} cannot run here, and the run refuses to leave them out"
         lacking.append(Check("tasks", MISSING, found, "--set tasks.unsupported=skip"))
+    elif checked is not None and checked.num_run == 0:
+        lacking.append(Check("tasks", MISSING, f"none of the {checked.num_listed} tasks of the list can run here"))
     return {
         "name": config.name,
         "preset": config.preset,

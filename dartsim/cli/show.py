@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dartsim.cli.console import errors, figure_table, out, plain_table, printable, write_json
+from dartsim.cli.console import FIGURES_NOTE, errors, figure_table, out, plain_table, printable, write_json
 from dartsim.cli.options import Json, file_target
 from dartsim.core.errors import ConfigError
 from dartsim.observe.alarm import alarm_text, hours
@@ -142,6 +142,7 @@ def _ended_page(name: str, shown: Mapping[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [
         Text(printable(f"{name}, seed {figures['seed']}: {shown['state']} after {length}")),
         figure_table([(name, figures)]),
+        Text(FIGURES_NOTE),
     ]
     parts += [Text(printable(figures["verdict"]))] if figures.get("verdict") else []
     parts += [Text(printable(f"alarm: {alarm_text(alarm)}")) for alarm in figures["alarms"]]

@@ -283,13 +283,13 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], section: type[BaseMo
         if not isinstance(old, dict) or not isinstance(value, dict):
             merged[key] = value
         elif (choice := _choice(field)) is not None:
-            merged[key] = {**_kept_parameters(old, value, choice), **value}
+            merged[key] = {**_shared_parameters(old, value, choice), **value}
         else:
             merged[key] = merge(old, value, _section(field, value))
     return merged
 
 
-def _kept_parameters(old: Tree, new: Tree, choice: Choice) -> Tree:
+def _shared_parameters(old: Tree, new: Tree, choice: Choice) -> Tree:
     """Return a component's table without parameters that only it has, if the new table chooses another component."""
     before, after = old.get(TAG, choice.default), new.get(TAG, old.get(TAG, choice.default))
     sections = choice.sections()
@@ -401,7 +401,7 @@ def _read(file: Path) -> Tree:
         Config.model_validate(tree, context=PARTIAL)
     except ValidationError as error:  # of values, what lies over them may be right
         if unknown := _unknown_keys(error):
-            raise ConfigError(_lines([f"{file}: {sentence}" for sentence in unknown])) from None
+            raise ConfigError("\n".join(f"{file}: {sentence}" for sentence in unknown)) from None
     return tree
 
 
@@ -415,18 +415,21 @@ def _validated(tree: Mapping[str, Any], *, partial: bool = False) -> Config:
         return Config.model_validate(tree, context=PARTIAL if partial else None)
     except ValidationError as error:
         if unknown := _unknown_keys(error):
-            raise ConfigError(_lines(unknown)) from None
-        raise ConfigError("the configuration has wrong values:\n" + _lines(_wrong_values(error))) from None
+            raise ConfigError("\n".join(unknown)) from None
+        wrong = _first(_wrong_values(error))
+        raise ConfigError("the configuration has wrong values:\n" + "\n".join(wrong)) from None
 
 
-def _lines(sentences: Sequence[str]) -> str:
-    more = [f"and {len(sentences) - LISTED:,} more"] if len(sentences) > LISTED else []
-    return "\n".join([*sentences[:LISTED], *more])
+def _first(sentences: Sequence[str], number: int = 0) -> list[str]:
+    """Return the first sentences, and how many more there are, of ``number`` in all."""
+    more = max(number, len(sentences)) - LISTED
+    return [*sentences[:LISTED], *([f"and {more:,} more"] if more > 0 else [])]
 
 
 def _unknown_keys(error: ValidationError) -> list[str]:
     """Return one sentence for each key that the schema does not have, or that the chosen component does not."""
-    return [_unknown(item["loc"], item["input"]) for item in error.errors() if item["type"] == "extra_forbidden"]
+    found = [item for item in error.errors() if item["type"] == "extra_forbidden"]
+    return _first([_unknown(item["loc"], item["input"]) for item in found[:LISTED]], len(found))
 
 
 def _unknown(location: tuple[int | str, ...], value: Any) -> str:

@@ -9,8 +9,7 @@ its kind; nothing else has to know it. Of some kinds a table chooses the compone
             ...
 
 ``rollout.routing.rule = "random"`` then chooses it. Backends are chosen by a plain setting
-(``backend.desktops = "mine"``), and have no parameters. Figures and faults are not chosen: every one that is registered
-counts.
+(``backend.desktops = "mine"``), and have no parameters. Faults are not chosen: every one that is registered counts.
 
 Packages are imported when a name of their kind is first looked up, so that importing this module, or the schema, loads
 no component. Plug-ins add components in modules of their own, which are imported before names are looked up: those of
@@ -126,8 +125,7 @@ def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
 
     Args:
         kind: ``router``, ``task_order``, ``attempts``, ``turn_limit``, ``admission``, ``batch``, ``selection``,
-            ``advantage``, ``policy``, ``desktops``, ``engine``, ``learner``, ``store``, ``fault`` or
-            ``figure``.
+            ``advantage``, ``policy``, ``desktops``, ``engine``, ``learner`` or ``fault``.
         name: What a configuration calls it.
 
     Raises:

@@ -18,7 +18,12 @@ from dartsim.observe.timings import read_timings
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 
-Part = Literal["desktops", "workers", "learner"]
+Part = Literal["desktops", "engines", "learner"]
+KEYS: Mapping[Part, str] = {
+    "desktops": "backend.desktops",
+    "engines": "backend.workers",
+    "learner": "backend.learner",
+}
 TWIN_HOURS = 12.0
 """Most simulated hours of the twin."""
 
@@ -56,7 +61,7 @@ def twin_figures(config: Config) -> Mapping[str, Any]:
 def with_stand_ins(config: Config, parts: Collection[Part], place: Path, minutes: float) -> Config:
     """Return the configuration for so many minutes with stand-ins; their model is written to ``place``."""
     changes: dict[str, Any] = {"run.hours": minutes / 60.0, "run.updates": None, "run.target_success": None}
-    changes |= {f"backend.{part}": "stand_in" for part in parts}
+    changes |= {KEYS[part]: "stand_in" for part in parts}
     changes["ray.address"] = None  # they run on this machine
     if "desktops" in parts:
         changes |= {
@@ -65,7 +70,7 @@ def with_stand_ins(config: Config, parts: Collection[Part], place: Path, minutes
             "tasks.do_nothing": "ignore",
             "tasks.exclude": [],
         }
-    if {"workers", "learner"} <= set(parts):
+    if {"engines", "learner"} <= set(parts):
         from dartsim.real.stand_ins.model import write_stand_in
 
         changes |= {"policy.model": str(write_stand_in(config, place / "model")), "curation.pool.file": None}

@@ -189,7 +189,9 @@ class Study:
         while True:
             with _quiet():
                 trial = self._study.ask(dict(self.spec.space))
-            tried = [other.params for other in self._study.get_trials(deepcopy=False) if other.number < trial.number]
+            states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
+            others = self._study.get_trials(deepcopy=False, states=states)
+            tried = [other.params for other in others if other.number != trial.number]
             if trial.params not in tried:
                 return trial
             self._study.tell(trial, state=TrialState.FAIL)

@@ -258,6 +258,8 @@ def summary(recorder: Recorder, *, warmup_share: float, peak_tokens_per_second: 
         "simulated_hours": last.time / 3600.0,
         "warmup_hours": first.time / 3600.0,
         **figures(first, last, peak_tokens_per_second=peak_tokens_per_second),
+        # None where the end of the run canceled every attempt.
+        **({} if set(counted(last, "ending")) - {"cancelled"} else {"trajectories_per_minute": None}),
         "steady_turns_per_minute": steady_turns_per_minute(recorder.updates, first.time),
         **staleness(recorder),
         "staleness_definitions": staleness_definitions(recorder.staleness_trajectories),

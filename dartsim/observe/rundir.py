@@ -121,7 +121,7 @@ def write_run(
     write_text(path / IDLE, _compact(idle(recorder)))
     # No time in the header: the same run writes the same bytes.
     write_bytes(path / TRACE, gzip.compress(_compact(perfetto(recorder, meta=meta)).encode(), mtime=0))
-    # Last, for it says that the run has finished: killed before, the run is gone on with, and all of it written again.
+    # Written last: its presence marks the run as finished. A run killed earlier is resumed and rewrites it all.
     write_text(path / SUMMARY, json.dumps(everything, indent=2, allow_nan=False) + "\n")
     return RunDir(path)
 

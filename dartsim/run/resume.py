@@ -242,7 +242,16 @@ def _leaves(tree: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any
             yield f"{place}{name}", value
 
 
-UNWRITTEN = (CONFIG, LOCK, STATUS, DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm", TENSORBOARD)
+UNWRITTEN = (
+    CONFIG,
+    LOCK,
+    STATUS,
+    DATABASE_FILE,
+    f"{DATABASE_FILE}-wal",
+    f"{DATABASE_FILE}-shm",
+    f"{DATABASE_FILE}-journal",
+    TENSORBOARD,
+)
 """What a run directory may have before anything has happened."""
 
 

@@ -110,13 +110,14 @@ def make_tables(database: sqlite3.Connection) -> None:
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a database for reading; neither it nor what is beside it changes."""
-    log = path.with_name(f"{path.name}-wal")
+    beside = [path.with_name(path.name + suffix) for suffix in ("-wal", "-journal")]
+    logs = [log for log in beside if log.is_file() and log.stat().st_size]
     with TemporaryDirectory(prefix="dartsim-") as folder:
         options = "immutable=1"
-        if log.is_file() and log.stat().st_size:
-            # SQLite would write an index beside its log, and removes the log of an empty file.
-            path, options = Path(shutil.copy(path, folder)), "mode=ro"
-            shutil.copy(log, folder)
+        if logs:  # SQLite writes when it reads one
+            path, options = Path(shutil.copy(path, folder)), "mode=rw"
+            for log in logs:
+                shutil.copy(log, folder)
         with database_errors(), closing(sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True)) as database:
             yield database
 

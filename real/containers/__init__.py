@@ -1,4 +1,4 @@
-"""Containers on one or several Docker engines: started, limited, leased, reaped, removed.
+"""Containers on one or several Docker engines: started, limited, reaped, removed.
 
 ``ContainerSpec`` says what runs, ``DockerHost`` is one engine, ``DesktopFleet`` several. Labels on everything that is
 created let a later process find and remove what a killed one left, and nothing else. The ``docker`` package is loaded

@@ -18,8 +18,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from dartsim.config.sections.desktop import DockerHostConfig
-from dartsim.core.errors import ConfigError, EnvStartFailed
+from dartsim.config.sections.desktop import DEFAULT_URL, DockerHostConfig
+from dartsim.core.errors import EnvStartFailed
 from dartsim.real.containers.engine import connect
 from dartsim.real.containers.host import DockerHost
 from dartsim.real.containers.spec import ContainerLimits, ContainerSpec
@@ -58,15 +58,12 @@ async def open_pool(
         limits: What a call may use.
 
     Raises:
-        ConfigError: If the evaluator is not installed, or the engine is another machine's.
+        ConfigError: If the evaluator is not installed.
         EngineMissing: If no engine answers.
         ScoreFault: If no sandbox starts.
     """
     size = size or SandboxPool.default_size()
-    engine = DockerHostConfig(max_desktops=size + 1, concurrent_starts=2)
-    if not engine.local:
-        raise ConfigError(f"scores want an engine of this machine, found {engine.target}")
-    host = DockerHost(engine, run="scoring")
+    host = DockerHost(local_engine(max_desktops=size + 1, concurrent_starts=2), run="scoring")
     try:
         launcher = ContainerLauncher(host, home, limits)
         await host.reap()
@@ -74,6 +71,12 @@ async def open_pool(
             yield pool
     finally:
         await host.close()
+
+
+def local_engine(**settings: Any) -> DockerHostConfig:
+    """Return this machine's engine: that of DOCKER_HOST, unless it names another machine."""
+    engine = DockerHostConfig(**settings)
+    return engine if engine.local else DockerHostConfig(url=DEFAULT_URL, **settings)
 
 
 def functions_of(home: Path | None) -> tuple[list[str], dict[str, str]]:

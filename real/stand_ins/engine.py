@@ -80,7 +80,7 @@ class Live:
     aborted: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """An answer with an error status."""
 
     def __init__(self, status: int, message: str, kind: str = "InternalServerError") -> None:
@@ -187,7 +187,7 @@ class StandInEngine:
         self.seen.append((request.method, request.path))
         try:
             return await handler(request)
-        except Refused as error:
+        except RequestRefused as error:
             body = {"message": str(error), "type": error.kind, "param": None, "code": error.status}
             response = web.json_response({"error": body}, status=error.status)
             if error.status >= 500:
@@ -205,7 +205,7 @@ class StandInEngine:
             return await self._written(body)
         self.bodies.append(body)
         if self.faults.status:
-            raise Refused(self.faults.status, "a fault by switch")
+            raise RequestRefused(self.faults.status, "a fault by switch")
         if self.faults.drop:
             self.faults.drop -= 1
             assert request.transport is not None
@@ -213,9 +213,9 @@ class StandInEngine:
             return web.Response()
         allowed = body["sampling_params"].get("allowed_token_ids") or ()
         if bad := [token for token in allowed if not 0 <= token < self._vocabulary]:
-            raise Refused(400, f"allowed_token_ids contains out-of-vocab token id {bad[0]}", "BadRequestError")
+            raise RequestRefused(400, f"allowed_token_ids contains out-of-vocab token id {bad[0]}", "BadRequestError")
         if self.release >= "0.33" and self.paused in ("abort", "wait"):
-            raise Refused(503, "Generation is paused. Please retry after it resumes.", "engine_paused")
+            raise RequestRefused(503, "Generation is paused. Please retry after it resumes.", "engine_paused")
         request_id = REQUEST_PREFIX + body["request_id"]
         live = self.live[request_id] = Live()
         try:
@@ -326,7 +326,7 @@ class StandInEngine:
                     self._images.pop(next(iter(self._images)))
             elif name not in self._images:
                 message = f"Cache miss for image at index {number} but data is not provided."
-                raise Refused(400, message, "BadRequestError")
+                raise RequestRefused(400, message, "BadRequestError")
             counts.append(self._images[name])
         return counts
 
@@ -342,7 +342,7 @@ class StandInEngine:
                 places.append((len(prompt), count, str(parts[len(places)].get("uuid"))))
             prompt += [token] * count
         if len(places) != len(counts):
-            raise Refused(400, f"{len(counts)} images for {len(places)} places", "BadRequestError")
+            raise RequestRefused(400, f"{len(counts)} images for {len(places)} places", "BadRequestError")
         return prompt, places
 
     def _look_up(self, prompt: Sequence[int], body: Mapping[str, Any], places: Sequence[tuple[int, int, str]]) -> int:
@@ -416,7 +416,7 @@ class StandInEngine:
     async def _rpc(self, request: web.Request) -> web.Response:
         body = await request.json()
         if body["method"] != "reload_weights":
-            raise Refused(500, f"no method {body['method']}")
+            raise RequestRefused(500, f"no method {body['method']}")
         await asyncio.sleep(self._load_seconds)
         await self._load(Path(body["kwargs"]["weights_path"]))
         return web.json_response({"results": [None]})
@@ -425,7 +425,7 @@ class StandInEngine:
         faults = self.faults
         if faults.refuse_loads:
             faults.refuse_loads -= 1
-            raise Refused(500, "Worker failed with error 'a fault by switch'")
+            raise RequestRefused(500, "Worker failed with error 'a fault by switch'")
         if faults.silent_loads:
             faults.silent_loads -= 1
             return
@@ -435,7 +435,7 @@ class StandInEngine:
         try:
             found = await asyncio.to_thread(read_tensors, folder)
         except Exception as error:  # any is the client's to hear
-            raise Refused(500, f"Worker failed with error '{error}'") from error
+            raise RequestRefused(500, f"Worker failed with error '{error}'") from error
         if faults.partial_loads:
             faults.partial_loads -= 1
             found = dict(list(found.items())[::2])

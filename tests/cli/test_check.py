@@ -239,6 +239,7 @@ def test_every_task_that_will_not_run_is_named(tmp_path, monkeypatch):
     assert set(found["tasks"]["problems"]) == {"os/b", "os/c"}
     assert "tasks" not in {one["name"] for one in found["missing"]}, "the preset leaves such tasks out"
     assert "tasks" in missing("osworld-8gpu", sets=(*sets, "tasks.unsupported=refuse"))
+    assert "tasks" in missing("osworld-8gpu", sets=(*sets, "tasks.exclude=['a']")), "then none is left"
     shown = check("osworld-8gpu", sets=sets)
     assert "will not run: os/b: step 1 of 1 (login) is not supported" in shown.stdout
     assert "will not run: os/c: it has no file" in shown.stdout

@@ -160,8 +160,18 @@ def test_latencies_alone_are_no_cluster(dartsim, capsys, times):
 
 
 def test_options_of_another_source_are_refused(dartsim, times):
-    assert dartsim("cluster", times, "--column", "step", "--gpus", "8") == 2
-    assert dartsim("cluster", times) == 2
+    Path("run").mkdir()
+    for wrong in (
+        (times, "--column", "step", "--gpus", "8"),
+        (times, "--column", "step", "--check"),
+        ("run", "--column", "step"),
+        ("--unit", "ms", "--yes"),
+        ("--check",),
+        (times,),
+        ("nowhere",),
+    ):
+        assert dartsim("cluster", *wrong) == 2, wrong
+    assert not Path("cluster.toml").exists()
 
 
 REAL = ("backend.desktops=mock", "backend.workers=local", "backend.learner=local")

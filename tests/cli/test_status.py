@@ -37,6 +37,16 @@ def test_a_finished_run_has_its_figures_and_a_cause_for_every_idle_second(dartsi
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before, "it only reads"
 
 
+def test_a_run_that_ends_before_any_attempt_has_no_rate_of_attempts(dartsim, capsys):
+    assert dartsim("run", *SMALL[:2], "--hours", "0.005", *SMALL[4:], "--out", "run") == 18
+    figures = json.loads(Path("run/summary.json").read_text())
+    assert set(figures["endings"]) == {"cancelled"}
+    assert figures["trajectories_per_minute"] is None
+    assert dartsim("show", "run", "--html", "page.html") == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Trajectories")][-1:]
+    assert row.split()[-1] == "–"
+
+
 def test_somebody_s_changed_figures_are_shown_or_refused_in_a_sentence(dartsim, capsys):
     assert dartsim("run", *SMALL, "--set", "curation.batch.min_groups=1", "--out", "run") == 0
     file = Path("run/summary.json")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dartsim.core.errors import ConfigError
 from dartsim.lab.comparison import (
     FIGURES,
     classes_over_seeds,
@@ -96,6 +97,18 @@ def test_a_ranking_says_what_differs_from_the_best_seed_by_seed():
     assert lower.change_half_width == pytest.approx(half_width([-1.0, -0.9, -1.1]) / 60.0)
     assert chance.verdict.startswith("could be chance: at least ")
     assert chance.verdict.endswith(" more seeds would tell")
+
+
+def test_a_comparison_is_short_and_names_the_figure_that_was_meant():
+    rows = {"dart": [compared(SUMMARY)] * 2}
+    comparison = Comparison(("dart",), (0, 1), rows, {})
+    assert repr(comparison) == "Comparison(dart; seeds 0, 1)"
+    for scheduler, figure, meant in (
+        ("dart", "env_utilisation", "env_utilization"),
+        ("drat", "env_utilization", "dart"),
+    ):
+        with pytest.raises(ConfigError, match=meant):
+            comparison.mean(scheduler, figure)
 
 
 def test_a_ranking_claims_nothing_without_evidence():

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dartsim.core.types import Attempt, Batch, Drop, Ending, Group, Task, Trajectory
-from dartsim.observe import Recorder, charts
+from dartsim.observe import Recorder
 from dartsim.observe.bias import class_shares, judged, least, ordered, pooled, usable
 from dartsim.observe.recorder_state import restore_state, save_state, undo_update
-from dartsim.observe.report import render_comparison, render_report
-from dartsim.observe.rundir import RunDir
 
 KEYS = ("offered", "judged", "kept", "trained", "trained_groups")
 
@@ -106,20 +104,3 @@ def test_the_recorder_counts_what_was_judged_kept_and_trained():
     assert (again.judged, again.kept, again.trained_groups) == (recorder.judged, recorder.kept, recorder.trained_groups)
     undo_update(again, good.trajectories, 0)
     assert +again.trained_groups == {}
-
-
-def test_pages_name_the_starved_class_and_older_runs_have_a_page(make_run, tmp_path):
-    rows = table(short=(800, 800, 400, 400, 50), long=(800, 800, 400, 80, 10))
-    runs = [make_run(tmp_path / name, preset=name, hours=0.2) for name in ("old", "new")]
-    told = RunDir(runs[1].path)
-    told.summary["bias"] = {"by task length": rows}
-    assert "Trained least" not in runs[0].report.read_text()
-    assert "Trained least, relative to what the filter leaves: long, 0.33 (" in render_report(told).read_text()
-    page = render_comparison([runs[0], told], tmp_path / "page.html").read_text()
-    assert "<td>length: long</td><td>–</td><td><b>0.33 (" in page
-    assert 'id="bias"' not in render_comparison(runs[:1], tmp_path / "old.html").read_text()
-    assert [bars["y"] for bars in charts.bias(rows)["data"]] == [
-        [50.0, 50.0],
-        [50.0, 50.0],
-        pytest.approx([83.3333, 16.6667]),
-    ]

@@ -110,10 +110,6 @@ def test_a_trainer_that_holds_weights_back_waits_for_no_weight_change():
     assert seconds(found, "trainer") == {AT_WORK: 50.0, "waiting to publish": 50.0}
 
 
-def test_every_cause_has_a_color_of_its_own():
-    assert len({info.color for info in CAUSES.values()}) == len(CAUSES)
-
-
 def test_causes_of_a_run_agree_with_its_states(make_recorder):
     recorder = make_recorder(seed=2, hours=3.0, coupled=True)
     found = idle(recorder)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.observe.packed_rows import FIRST_ROWS, PackedRows
+from dartsim.observe.packed_rows import PackedRows
 
 ROW = st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 255), st.floats(allow_nan=False), st.floats(0.0, 1e9))
 
@@ -26,15 +26,6 @@ def test_it_keeps_the_newest_rows(maxlen, rows, written):
     assert list(packed.since(written)) == rows[max(written, len(rows) - maxlen) :]
     if rows:
         assert packed.oldest() == kept[0]
-
-
-@pytest.mark.parametrize("maxlen", [FIRST_ROWS - 1, FIRST_ROWS, FIRST_ROWS + 1, 3 * FIRST_ROWS])
-def test_it_takes_no_more_memory_than_it_needs(maxlen):
-    packed = PackedRows("q", maxlen)
-    for total in range(1, 2 * maxlen + 2):
-        packed.append((total,))
-        assert len(packed.buffer) <= 8 * min(maxlen, max(FIRST_ROWS, 2 * total))
-    assert list(packed) == [(number,) for number in range(maxlen + 2, 2 * maxlen + 2)]
 
 
 def test_rows_may_be_added_while_it_is_read():

@@ -141,16 +141,6 @@ def test_arrows_to_an_update_are_its_turns(result, read):
     assert any(by_update[name] == turns[name] for name in turns)
 
 
-def test_without_requests_there_are_no_arrows(result):
-    recorder = result.recorder
-    kept, recorder.requests = recorder.requests, None
-    try:
-        events = perfetto(recorder)["traceEvents"]
-    finally:
-        recorder.requests = kept
-    assert {event["ph"] for event in events} == {"M", "X"}
-
-
 @pytest.mark.parametrize("mode", ["drain", "keep"])
 def test_arrows_bind_under_every_sync_mode(mode):
     config = load(

@@ -133,11 +133,6 @@ def test_memory_does_not_grow_with_the_length_of_the_run(limit):
     assert recorder.snapshots[-1].time == 3000 * 40.0
 
 
-def test_a_limit_that_could_not_keep_both_ends_is_refused():
-    with pytest.raises(ValueError, match="max_snapshots must be at least 2, got 1"):
-        Recorder(Clock(), num_envs=1, num_engines=1, max_snapshots=1)
-
-
 @given(states=st.lists(st.sampled_from(list(DesktopState)), min_size=1, max_size=12))
 def test_swap_moves_all_that_are_in_a_state_and_no_other(states):
     clock = Clock()

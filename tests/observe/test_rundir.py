@@ -101,27 +101,6 @@ def test_a_run_whose_writing_broke_off_has_not_finished(make_recorder, tmp_path,
     assert not (tmp_path / "summary.json").exists()
 
 
-def test_each_record_of_a_list_and_each_top_level_key_has_a_line():
-    figures = {"runs": [{"arm": "a", "curve": {"x": [1, 2], "y": [0.5, 0.25]}}, {"arm": "b"}], "seeds": [0, 1]}
-    assert json_text(figures).splitlines() == [
-        "{",
-        ' "runs": [',
-        '  {"arm": "a", "curve": {"x": [1, 2], "y": [0.5, 0.25]}},',
-        '  {"arm": "b"}',
-        " ],",
-        ' "seeds": [0, 1]',
-        "}",
-    ]
-
-
-def test_a_long_object_of_objects_has_a_line_per_key_and_one_of_plain_values_has_one():
-    long = {"figures": {f"figure {n}": {"mean": n, "half_width": n} for n in range(9)}, "versions": {"x" * 200: "1"}}
-    lines = json_text(long).splitlines()
-    assert lines[1:3] == [' "figures": {', '  "figure 0": {"mean": 0, "half_width": 0},']
-    assert lines[-2] == f' "versions": {{"{"x" * 200}": "1"}}'
-    assert json.loads(json_text(long)) == long
-
-
 def test_floats_have_six_digits_and_integers_all():
     value = {"rate": 123.4567891, "small": 1.23456789e-9, "seed": 1234567890123, "hash": "1234567.891", "yes": True}
     assert json.loads(json_text(value)) == {**value, "rate": 123.457, "small": 1.23457e-9}

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from dartsim.observe import ComponentStatus, DesktopState, EngineState, Recorder, StatusSource, TrainerState
-from dartsim.observe.alarm import hours
 from dartsim.observe.states import AT_WORK, CAUSES, POPULATIONS
 from dartsim.observe.status import status_text
 
@@ -59,8 +56,3 @@ def test_components_have_their_state_since_when_and_their_particulars():
     text = status_text(recorder.component_statuses())
     assert "slot 0" not in text, "what is off waits for nothing"
     assert "trainer: waiting for data since 30.0 s, waits for a batch" in text
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(3.21, "3.2 s"), (600.0, "10.0 min"), (9000.0, "2.50 h")])
-def test_times_are_told_in_the_unit_that_reads_best(seconds, text):
-    assert hours(seconds) == text

@@ -50,13 +50,6 @@ def test_intervals_cover_the_mean_of_an_autoregressive_series(correlation, lengt
     assert np.mean([each.drift != 0.0 for each in known]) < 0.3, "of a line, at a level of 10 %"
 
 
-def test_a_random_walk_has_a_wider_interval_than_its_steps_in_any_order():
-    rng = np.random.default_rng(3)
-    walk = np.cumsum(rng.normal(size=400)) + 1000.0
-    ordered, shuffled = (batch_means(series, np.ones(400)) for series in (walk, rng.permutation(walk)))
-    assert ordered.half_width > 10.0 * shuffled.half_width
-
-
 def test_a_rising_start_is_cut_off_and_would_have_biased_the_mean():
     rng = np.random.default_rng(1)
     start = 40.0 * np.exp(-np.arange(300) / 15.0)
@@ -193,12 +186,3 @@ def test_the_end_is_told_in_words():
     assert "Environment utilization 100 ± 0" in steady_text(ended)
     early = observed(10, 0.05)[1].as_json(hours=3.0, planned_hours=3.0)
     assert steady_text(early).startswith("not steady after 3.0 of 3 h: Trained turns –")
-
-
-def test_a_run_that_drifts_is_told_to_drift():
-    _, check = observed(200, 0.2, drift=-0.001)
-    ended = check.as_json(hours=66.7, planned_hours=66.7)
-    assert (ended["reached"], ended["drifting"]) == (False, True)
-    hourly = 100.0 * ended["figures"]["trained_turns_per_minute"]["drift"]
-    assert hourly == pytest.approx(-0.3 / 0.9, rel=0.2)
-    assert steady_text(ended).startswith("still drifting after 66.7 of 66.7 h")

@@ -14,7 +14,6 @@ from dartsim.observe.states import state_infos
 from dartsim.observe.timeline import (
     ROW,
     SegmentLog,
-    evenly_spread,
     read_segments,
     recorded_window,
     timeline,
@@ -115,19 +114,6 @@ def test_timeline_drops_the_oldest_and_spreads_the_parts(recorder):
     assert [track["index"] for track in desktops["tracks"]] == [0, 2, 4, 6]
 
 
-def test_timeline_stays_small(make_recorder):
-    recorder = make_recorder(seed=4, num_envs=64, num_workers=8, hours=1.6, max_segments=100_000)
-    assert len(json.dumps(timeline(recorder), separators=(",", ":"))) < 1_500_000
-
-
-def test_shown_components_are_distinct_and_in_order():
-    for size in (0, 1, 5, 400, 401, 5000):
-        parts = evenly_spread(size, 400)
-        assert len(parts) == min(size, 400)
-        assert parts == sorted(set(parts))
-        assert all(0 <= index < size for index in parts)
-
-
 @pytest.mark.parametrize("name", ["recorder", "truncated"])
 def test_perfetto_events_are_well_formed_and_never_overlap(name, request):
     recorder = request.getfixturevalue(name)
@@ -145,17 +131,6 @@ def test_perfetto_events_are_well_formed_and_never_overlap(name, request):
     for spans in by_track.values():
         for (_, end), (start, _) in pairwise(sorted(spans)):
             assert end == start
-
-
-def test_perfetto_names_every_process_and_thread(recorder):
-    events = perfetto(recorder)["traceEvents"]
-    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] in ("process_name", "thread_name")}
-    assert names[1, 0] == "Trainer"
-    assert names[1, 1] == "trainer 0"
-    assert names[2, 2] == "engine 1"
-    assert names[3, 0] == "Desktops"
-    assert names[3, 8] == "desktop 7"
-    assert {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"} <= set(names)
 
 
 def test_perfetto_states_add_up_to_the_totals_of_the_same_window(recorder):

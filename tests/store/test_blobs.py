@@ -34,15 +34,6 @@ def test_a_picture_that_is_shown_twice_is_one_file(blobs):
     assert blobs.put(picture().reshape(7, 5, 3)) != blobs.put(picture())
 
 
-def test_a_picture_is_hashed_once_while_somebody_holds_it(blobs, monkeypatch):
-    shown = picture()
-    first = blobs.put(shown)
-    monkeypatch.setattr("dartsim.store.blobs.picture_digest", None)
-    assert blobs.put(shown) == first
-    del shown
-    assert blobs._names == {}
-
-
 @pytest.mark.parametrize("wrong", [np.zeros((2, 2, 3)), np.zeros((2, 2), np.uint8), np.zeros((0, 2, 3), np.uint8)])
 def test_what_is_no_screenshot_is_refused(blobs, wrong):
     with pytest.raises(ValueError, match=r"wanted uint8 \[height, width, 3\]"):
@@ -62,14 +53,6 @@ def test_a_torn_file_is_found_out(blobs, damage):
         path.write_bytes({"truncated": data[:-5], "changed": changed, "swapped": swapped, "empty": b""}[damage])
     with pytest.raises(TornFile, match=f"{kept} does not hold what was kept"):
         blobs.get(kept)
-
-
-@pytest.mark.parametrize("content", [b"", b"nonsense"])
-def test_a_torn_text_is_found_out(blobs, content):
-    kept = blobs.put_text("hello")
-    (blobs.folder / kept[:2] / kept).write_bytes(content)
-    with pytest.raises(TornFile):
-        blobs.get_text(kept)
 
 
 @pytest.mark.parametrize(
@@ -180,10 +163,3 @@ def test_threads_may_prepare_what_others_put_and_forget(blobs):
                 assert np.array_equal(blobs.get(one), picture(number))
     blobs.put_text("the last one")
     assert blobs._prepared == {}
-
-
-def test_a_disk_without_room_is_said_when_it_is_put(tmp_path):
-    blobs, shown = BlobStore(tmp_path, reserve_bytes=2**60), picture()
-    for keep in (blobs.prepare, blobs.put):
-        with pytest.raises(StoreFull, match="has no room"):
-            keep(shown)

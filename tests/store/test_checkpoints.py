@@ -23,10 +23,6 @@ def test_a_checkpoint_tells_what_it_holds(tmp_path):
     assert (written.folder / "deep" / "optimizer").read_bytes() == b"678"
 
 
-def test_there_are_none_without_a_folder(tmp_path):
-    assert checkpoint_folders(tmp_path / "nothing") == []
-
-
 def test_one_that_fails_is_never_there(tmp_path):
     def failing(folder):
         fill(folder)

@@ -55,6 +55,20 @@ def test_reading_changes_nothing_whether_a_writer_was_killed_or_not(tmp_path, ma
         store.close()
 
 
+def test_a_database_whose_process_was_killed_as_it_was_made_is_read(tmp_path):
+    path = tmp_path / DATABASE_FILE
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("PRAGMA cache_size = 1")
+    database.execute("BEGIN")
+    for number in range(50):
+        database.execute(f"CREATE TABLE t{number} (a)")
+    assert (tmp_path / f"{DATABASE_FILE}-journal").is_file()
+    before = contents(tmp_path)
+    assert stored_documents(path) == {}
+    assert contents(tmp_path) == before
+    database.close()
+
+
 def test_how_rewards_were_computed_is_read_while_the_run_goes_on(tmp_path, made):
     record = ScoreRecord("scorer 1", 1.5, (MetricRecord("exact_match", 0.5, 1.0, ("ab",), "cd"),))
     store = SqlStore.open(tmp_path)

@@ -89,14 +89,6 @@ def test_a_refused_batch_leaves_even_its_legal_members_alone():
     store.lease(sample_batch([good]))
 
 
-def test_a_trajectory_is_in_a_batch_once():
-    store = MemoryStore()
-    twice = sample_trajectory(0)
-    store.record(twice)
-    with pytest.raises(InvariantViolated, match="named twice"):
-        store.lease(sample_batch([twice, twice]))
-
-
 def test_the_memory_store_counts_states_and_reasons():
     store = MemoryStore()
     trajectories = [sample_trajectory(number) for number in range(6)]

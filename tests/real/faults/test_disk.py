@@ -49,19 +49,19 @@ def test_a_full_disk_loses_nothing_that_was_stored(rig, left, desktop_image, sma
 
     def enough(cluster):
         ended.append(cluster.trajectories[-1])
-        if len(ended) == 2:
+        if len(ended) == 3:  # it is told of before it is stored, and finds no room
             leave(small_disk, RESERVE_BYTES - 4096)
         return False
 
-    with pytest.raises(StoreFull):
+    with pytest.RaisesGroup(StoreFull):
         rig.live(desktop_image, store=store, enough=enough)
-    assert len(ended) >= 2
+    assert len(ended) >= 3
 
     store.close()
     (small_disk / "filler").unlink()
     again = opened(small_disk)
     stored = dict(again.database.execute("SELECT attempt, reward FROM trajectories"))
-    assert stored.items() >= {t.attempt.id: t.reward for t in ended}.items()
+    assert stored.items() >= {t.attempt.id: t.reward for t in ended[:2]}.items()
     assert {t.attempt.id for t in load_trajectories(again.database, blobs=again.blobs, attempts=again.live)} == set(
         again.live
     )
