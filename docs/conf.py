@@ -48,7 +48,7 @@ REFERENCE = """
 
 .. automodule:: dartsim.envs
    :members:
-   :exclude-members: Task
+   :exclude-members: Task, Observation
 ```
 """
 

@@ -36,7 +36,7 @@ from experiments.charts import (
 )
 from experiments.learning import COLUMNS, arm_names, draw_curves, learning_sweep, of_arm, paired
 from experiments.learning_suites import SUITES
-from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, interval, recorded_line
+from experiments.study import Experiment, Figures, Options, StudyPicture, interval, recorded_line
 
 SCREENING_SEEDS = 2
 """Seeds of arms that are not chosen, on suites where a run is long."""
@@ -113,22 +113,6 @@ def measure(options: Options) -> Figures:
         "cpu_seconds": sum(run["cpu_seconds"] for run in runs),
         "config": {"hours": suite.hours(quick=quick)},
     }
-
-
-def cuts_table(figures: Figures) -> Rows:
-    """Which turns selection drops."""
-    names = ("own", "stored", "positive", "negative")
-    rows = []
-    for arm in arm_names(figures["arms"]):
-        cuts = [run["cut_turns"] for run in of_arm(figures["arms"], arm)]
-        if any(one.get("own_cut") for one in cuts):
-            rows.append([arm, *(_cut_share(cuts, name) for name in names)])
-    return ["dropped turns", "own", "stored", "advantage above 0", "below 0"], rows
-
-
-def _cut_share(cuts: Sequence[Figures], name: str) -> str:
-    number = sum(one.get(name, 0) for one in cuts)
-    return f"{100 * sum(one.get(f'{name}_cut', 0) for one in cuts) / number:.0f} %" if number else "–"
 
 
 def provenance(figures: Figures) -> str:
@@ -310,7 +294,7 @@ STUDY = Experiment(
 )
 LONG_STUDY = replace(
     STUDY,
-    tables={"ablation-long-cuts": cuts_table, "ablation-long-provenance": provenance},
+    tables={"ablation-long-provenance": provenance},
     pictures={
         "ablation-long-success": StudyPicture("Success of every arm on long tasks, with 95 % intervals", arms),
         "ablation-long-curves": StudyPicture("Learning curves on long tasks, over hours and over samples", curves),

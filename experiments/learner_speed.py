@@ -29,7 +29,7 @@ from experiments.charts import (
     legend_below,
     rows_axis,
 )
-from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, rows_of
+from experiments.study import Experiment, Figures, Options, StudyPicture
 
 SHARING = 4_096
 """Tokens of a micro-batch that holds about ten prompts, which show the same screenshots."""
@@ -99,21 +99,6 @@ def speeds(figures: Figures, variant: str, **wanted: Any) -> Iterator[tuple[Figu
             yield row, ours["turns_per_second"] / row["turns_per_second"], memory
 
 
-def operations_table(figures: Figures) -> Rows:
-    """Counted operations beside measured CPU time."""
-    columns = {
-        "without packing": "{against}",
-        "images, turns": "{images} / {turns}",
-        "model": "{model}",
-        "tokens of a micro-batch": "{max_tokens:,}",
-        "tokens, times": "{tokens:.2f}",
-        "operations, times": "{operations:.2f}",
-        "CPU time, times": "{cpu_seconds:.2f}",
-        "error of operations, %": "{error:+.0p}",
-    }
-    return rows_of(columns, figures["operation_ratios"])
-
-
 @drawing(2.9)
 def multi_turn_picture(figure: Any, learner: Figures) -> None:
     """Speed and memory of packed turns over each variant with the targets; operations beside CPU time."""
@@ -172,7 +157,6 @@ STUDY = Experiment(
     seeds=1,
     tables={
         "learner-speed": summary,
-        "operation-ratios": operations_table,
     },
     pictures={
         "learner-turns": StudyPicture(

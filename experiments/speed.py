@@ -324,14 +324,6 @@ def targets_table(figures: Figures) -> Rows:
     return rows_of(columns, entries)
 
 
-def timers_table(figures: Figures) -> Rows:
-    """Timers per second of each loop."""
-    rates = figures["timers_per_second"]
-    columns = {"loop": "{name}", "timers a CPU second": "{rate:,.0f}", "of raw SimPy": "{ratio:.2f}"}
-    ratios = {name: rate and rate / rates["simpy"] for name, rate in rates.items()}
-    return rows_of(columns, ({"name": name, "rate": rates[name], "ratio": ratios[name]} for name in rates))
-
-
 def turns_table(figures: Figures) -> Rows:
     """CPU time of a turn by the size of the cluster."""
     compiled = {"compiled, µs": "{cpu_us_per_turn:.1f}"} if figures["compiled"] else {}
@@ -386,7 +378,7 @@ STUDY = Experiment(
     name="speed",
     about=str(__doc__),
     measure=measure,
-    tables={"timers": timers_table, "speed-turns": turns_table, "speed-targets": targets_table},
+    tables={"speed-turns": turns_table, "speed-targets": targets_table},
     pictures={
         "speed": StudyPicture(
             "CPU time per simulated turn over cluster size; speed of learner and worker against peers",

@@ -219,8 +219,8 @@ def modes_table(figures: Figures) -> str:
     }
     columns = {
         "": "{engine}, {mode}",
-        "an engine is away, s a change": "{away_seconds_per_change:.2f}",
-        "no engine serves, s a publication": "{stopped_seconds_per_publication:.2f}",
+        "one engine unavailable, s per sync": "{away_seconds_per_change:.2f}",
+        "all unavailable, s per sync": "{stopped_seconds_per_publication:.2f}",
         "longest turn, s": "{turn_seconds_longest:.2f}",
         "killed": "{killed_requests}",
         "lost": "{lost_requests}",

@@ -142,24 +142,21 @@ def stages(first: int, most: int) -> list[int]:
 
 
 class SchedulerRank(NamedTuple):
-    """A scheduler in a ranking.
-
-    Attributes:
-        scheduler: Its name.
-        mean: Its figure, over seeds; None if a run has none.
-        half_width: Half of the mean's 95 % interval; None with one seed.
-        change: Difference to the best one, relative to that; None if unknown.
-        change_half_width: Half of the 95 % interval of the differences, seed by seed.
-        verdict: "best", "failed" with the cause, "differs", "identical to" another, or "could be chance" with the least
-            number of seeds that would tell.
-    """
+    """A scheduler in a ranking."""
 
     scheduler: str
     mean: float | None
+    """Its figure, over seeds; None if a run has none."""
     half_width: float | None
+    """Half of the mean's 95 % interval; None with one seed."""
     change: float | None
+    """Difference to the best one, relative to that; None if unknown."""
     change_half_width: float | None
+    """Half of the 95 % interval of the differences, seed by seed."""
     verdict: str
+    """Is "best", "failed" with the cause, "differs", "identical to" another, or "could be chance" with the least number
+    of seeds that would tell.
+    """
 
     @property
     def mean_text(self) -> str:

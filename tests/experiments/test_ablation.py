@@ -3,7 +3,7 @@
 import pytest
 
 from dartsim.envs.mock.suites import SUITES as TASK_SUITES
-from experiments.ablation import ARMS, PARTS, STUDY, config, cuts_table, jobs
+from experiments.ablation import ARMS, PARTS, STUDY, config, jobs
 from experiments.learning_suites import SUITES
 
 
@@ -51,9 +51,3 @@ def test_no_run_is_made_twice_and_arms_that_matter_get_all_seeds():
 def test_an_unknown_arm_is_refused_before_anything_runs():
     with pytest.raises(SystemExit):
         STUDY.run(["--arms", "dart, stored kept", "hart"])
-
-
-def test_cut_turns_are_shares_of_what_there_was():
-    cuts = {"own": 10, "own_cut": 2, "stored": 4, "stored_cut": 3, "positive": 14, "positive_cut": 5}
-    runs = [{"arm": "dart", "seed": seed, "cut_turns": cuts} for seed in range(2)]
-    assert cuts_table({"arms": runs})[1] == [["dart", "20 %", "75 %", "36 %", "–"]]
