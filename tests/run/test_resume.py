@@ -446,7 +446,7 @@ def test_a_run_that_had_reached_its_target_when_it_was_killed_only_writes_its_en
 
 def test_a_torn_checkpoint_costs_its_update_only(stopped, tmp_path, caplog):
     folder = copied(stopped, tmp_path)
-    weights = folder / "checkpoints" / "update-00000002" / "checkpoint" / "weights.safetensors"
+    (weights,) = (folder / "checkpoints" / "update-00000002" / "checkpoint").rglob("*.safetensors")
     weights.write_bytes(weights.read_bytes()[:-1])
     run, _ = resume(folder)
     assert run.summary["lives"][0]["from_update"] == 1
@@ -461,7 +461,7 @@ def test_a_torn_checkpoint_costs_its_update_only(stopped, tmp_path, caplog):
 def test_a_crash_while_it_goes_on_costs_nothing_more(stopped, tmp_path):
     """Killed between the recovery of the store, which is written at once, and that of the scheduler."""
     folder = copied(stopped, tmp_path)
-    weights = folder / "checkpoints" / "update-00000002" / "checkpoint" / "weights.safetensors"
+    (weights,) = (folder / "checkpoints" / "update-00000002" / "checkpoint").rglob("*.safetensors")
     weights.write_bytes(weights.read_bytes()[:-1])
     returned = []
     for _ in range(2):
