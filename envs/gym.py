@@ -187,7 +187,7 @@ class TranslatedDesktop(GymDesktop):
         if actions is None:  # malformed: nothing changes
             return super().act(WAIT)
         try:
-            return super().act(ending(actions) or self._code.format([self._placed(each) for each in actions]))
+            return super().act(ending(actions) or self._code.format([self._scale(each) for each in actions]))
         except Inexpressible:
             return super().act(WAIT)
 
@@ -200,7 +200,7 @@ class TranslatedDesktop(GymDesktop):
         )
         return observation._replace(screenshot=np.asarray(picture))
 
-    def _placed(self, action: Action) -> Action:
+    def _scale(self, action: Action) -> Action:
         """Return an action with its pixels scaled from what the model sees to the screen."""
         sides = {"x": 0, "y": 1}
         found = {name: pixel for name in sides if (pixel := getattr(action, name, None)) is not None}

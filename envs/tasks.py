@@ -169,7 +169,7 @@ def load_suite(
     absent: list[str] = []
     unusable: dict[str, str] = {}
     seen: dict[str, str] = {}
-    for domain, task_id in _listed(list_path):
+    for domain, task_id in _read_list(list_path):
         if task_id in seen:
             raise TaskFileError(
                 f"{list_path}: task {task_id} is listed under {seen[task_id]!r} and again under {domain!r}; "
@@ -233,7 +233,7 @@ def _read_json(path: Path) -> Any:
         raise TaskFileError(f"{path}: is not JSON: {exc}") from None
 
 
-def _listed(path: Path) -> Iterator[tuple[str, str]]:
+def _read_list(path: Path) -> Iterator[tuple[str, str]]:
     """Yield (domain, task id) of a list file."""
     data = _read_json(path)
     if not isinstance(data, dict):

@@ -32,7 +32,7 @@ from typing_extensions import override
 
 from dartsim.config import Config, load
 from dartsim.core.errors import ConfigError
-from dartsim.lab.virtual import changed
+from dartsim.lab.virtual import with_settings
 from dartsim.observe import Instrument, Recorder
 from experiments.isolated import isolated, peak_rss_mb
 from experiments.study import Experiment, Figures, Options, short_commit
@@ -77,7 +77,7 @@ def configuration(case: DriverCase, folder: Path) -> Config:
     changes |= {"run.hours": sum(case.seconds) / 3_600.0 + 1.0, "run.seed": case.seed, "recorder.max_segments": 0}
     changes |= {"curation.batch.min_groups": 1_000, "curation.batch.max_groups": 1_000}
     changes |= {"desktop.hosts.vm-1.max_desktops": case.desktops, "cluster.hosts.memory_gib": 4.0 * case.desktops}
-    return changed(preset, {**changes, "policy.model": str(write_stand_in(preset, folder / "model"))})
+    return with_settings(preset, {**changes, "policy.model": str(write_stand_in(preset, folder / "model"))})
 
 
 @contextmanager
@@ -96,7 +96,9 @@ def with_engines(config: Config, folder: Path, reply_seconds: float) -> Iterator
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield changed(config, {"backend.workers": "vllm", "vllm.addresses": json.loads(process.stdout.readline())})
+            yield with_settings(
+                config, {"backend.workers": "vllm", "vllm.addresses": json.loads(process.stdout.readline())}
+            )
         finally:
             process.kill()
 

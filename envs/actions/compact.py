@@ -23,9 +23,9 @@ from dartsim.envs.actions.grammar import (
     MalformedAction,
     as_text,
     can_type,
+    check_limits,
     hotkey_names,
     key_name,
-    limited,
     with_starts,
 )
 
@@ -65,11 +65,11 @@ class Compact(ActionGrammar):
         actions: list[act.Action] = []
         for line in lines:
             actions += self._line(line)
-        return limited(actions)
+        return check_limits(actions)
 
     def format(self, actions: Sequence[act.Action]) -> str:
         """Write one action a line; a ``Move`` before a ``Drag`` or a ``Scroll`` becomes its start."""
-        lines = [self._written(action, start) for action, start in with_starts(actions)]
+        lines = [self._format(action, start) for action, start in with_starts(actions)]
         if not lines:
             raise Inexpressible("compact cannot write an empty list of actions")
         return "\n".join(lines)
@@ -81,7 +81,7 @@ class Compact(ActionGrammar):
     def _line(self, line: str) -> list[act.Action]:
         word, _, rest = line.partition(" ")
         if word == "type" and rest:
-            return [act.TypeText(_unescaped(rest))]
+            return [act.TypeText(_unescape(rest))]
         if line.strip().lower() in _WORDS:
             return [_WORDS[line.strip().lower()]]
         if word == "key":
@@ -116,7 +116,7 @@ class Compact(ActionGrammar):
     def _cell(self, x: int, y: int) -> str:
         return "{} {}".format(*self._cell_of(x, y))
 
-    def _written(self, action: act.Action, start: act.Move | None) -> str:
+    def _format(self, action: act.Action, start: act.Move | None) -> str:
         match action:
             case act.Move(x, y):
                 return f"move {self._cell(x, y)}"
@@ -144,7 +144,7 @@ def _key(text: str) -> act.Action:
     return act.Press(key_name(text))
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     def meant(escape: re.Match[str]) -> str:
         if escape[1] not in ("n", "\\"):
             raise MalformedAction(f"found {escape[0]!r} in what is typed; a backslash is written twice")

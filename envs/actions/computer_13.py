@@ -12,10 +12,10 @@ from dartsim.envs.actions import model as act
 from dartsim.envs.actions.grammar import (
     MalformedAction,
     button,
+    check_limits,
     clicks,
     hotkey_names,
     key_name,
-    limited,
     position,
     whole,
 )
@@ -96,4 +96,4 @@ def read_dictionary(value: Mapping[str, Any]) -> tuple[act.Action, ...]:
     values = {**beside, **nested}
     if not values.keys() <= known:
         raise MalformedAction(f"{kind}: found the parameters {sorted(map(str, values))}")
-    return limited([read(values)])
+    return check_limits([read(values)])

@@ -93,14 +93,14 @@ def with_starts(actions: Sequence[Action]) -> Iterator[tuple[Action, Move | None
         yield start, None
 
 
-def limited(actions: Sequence[Action]) -> tuple[Action, ...]:
+def check_limits(actions: Sequence[Action]) -> tuple[Action, ...]:
     """Return the actions of one text as a tuple, unless a desktop cannot carry them out.
 
     There may be too many, or texts that are too long or that no keyboard or clipboard can produce.
     """
     if len(actions) > MAX_ACTIONS:
         raise MalformedAction(f"found {len(actions)} actions in one text, wanted at most {MAX_ACTIONS}")
-    actions = [TypeText(joined(each.text)) if isinstance(each, TypeText) else each for each in actions]
+    actions = [TypeText(join_surrogates(each.text)) if isinstance(each, TypeText) else each for each in actions]
     texts = [each.text for each in actions if isinstance(each, TypeText)]
     if sum(map(len, texts)) > MAX_TYPED:
         raise MalformedAction(f"found {sum(map(len, texts))} characters to type, wanted at most {MAX_TYPED}")
@@ -109,7 +109,7 @@ def limited(actions: Sequence[Action]) -> tuple[Action, ...]:
     return tuple(actions)
 
 
-def joined(text: str) -> str:
+def join_surrogates(text: str) -> str:
     """Return a text with each surrogate pair as the one character that it means; unpaired halves stay."""
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
@@ -131,7 +131,7 @@ def as_text(text: Any, name: str) -> str:
     """Return a text, its surrogate pairs joined; anything else is malformed."""
     if not isinstance(text, str):
         raise MalformedAction(f"{name} wants a text, found {type(text).__name__}")
-    return joined(text)
+    return join_surrogates(text)
 
 
 _NAMED = [

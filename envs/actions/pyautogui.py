@@ -22,11 +22,11 @@ from dartsim.envs.actions.grammar import (
     as_text,
     button,
     can_type,
+    check_limits,
     clicks,
     dotted,
     hotkey_names,
     key_name,
-    limited,
     literal,
     position,
     statements,
@@ -141,7 +141,7 @@ class PyAutoGui(ActionGrammar):
         actions: list[act.Action] = []
         copied: str | None = None
         for statement in statements(code):
-            new = _copied(statement)
+            new = _copied_text(statement)
             if new is not None:
                 copied = new
                 continue
@@ -151,17 +151,17 @@ class PyAutoGui(ActionGrammar):
                 copied = None if pasted else copied
         if copied is not None:
             raise MalformedAction("found pyperclip.copy without pyautogui.hotkey('ctrl', 'v') after it")
-        return limited(actions)
+        return check_limits(actions)
 
     def format(self, actions: Sequence[act.Action]) -> str:
         """Write one statement an action, parted by ``; ``."""
-        return "; ".join(_written(action) for action in actions)
+        return "; ".join(_format(action) for action in actions)
 
 
 _PASTE = act.Hotkey(("ctrl", "v"))
 
 
-def _copied(statement: ast.stmt) -> str | None:
+def _copied_text(statement: ast.stmt) -> str | None:
     """Return the text of ``pyperclip.copy``; None for other statements."""
     match statement:
         case ast.Expr(value=ast.Call(func=func, args=[ast.Constant(value=str() as text)], keywords=[])):
@@ -212,7 +212,7 @@ _CLICK_NAMES = {
 }
 
 
-def _written(action: act.Action) -> str:
+def _format(action: act.Action) -> str:
     match action:
         case act.Wait() | act.Done() | act.Fail():
             return next(word for word, meant in _WORDS.items() if meant == action)

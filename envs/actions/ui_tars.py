@@ -37,10 +37,10 @@ from dartsim.envs.actions.grammar import (
     arguments,
     as_text,
     can_type,
+    check_limits,
     dotted,
     hotkey_names,
     key_name,
-    limited,
     literal,
     number,
     statements,
@@ -124,7 +124,7 @@ class UiTars(ActionGrammar):
 
     def format(self, actions: Sequence[act.Action], thought: str = "") -> str:
         """Write a reply; a ``Move`` before a ``Drag`` or a ``Scroll`` becomes its start."""
-        calls = [self._written(action, start) for action, start in with_starts(actions)]
+        calls = [self._format(action, start) for action, start in with_starts(actions)]
         if not calls:
             raise Inexpressible("ui_tars cannot write an empty list of actions")
         lead = f"Thought: {thought}\n" if thought else ""
@@ -137,7 +137,7 @@ class UiTars(ActionGrammar):
         actions: list[act.Action] = []
         for call in _split(calls.strip()):
             actions += self._call(call)
-            limited(actions)  # now: a reply of many megabytes would take a minute to read
+            check_limits(actions)  # now: a reply of many megabytes would take a minute to read
         return tuple(actions)
 
     def _call(self, text: str) -> list[act.Action]:
@@ -155,11 +155,11 @@ class UiTars(ActionGrammar):
             if name == "call_user" and self.call_user_waits:
                 return [act.CallUser()]
             parameters, meaning = _PLAIN[name]
-            return [meaning({key: literal(node) for key, node in _given(call, parameters).items()})]
+            return [meaning({key: literal(node) for key, node in _arguments(call, parameters).items()})]
         raise UnknownName(f"found the action {name[:40]!r}")
 
     def _scroll(self, call: ast.Call) -> list[act.Action]:
-        given = _given(call, ("direction", *_START))
+        given = _arguments(call, ("direction", *_START))
         said = literal(given["direction"]) if "direction" in given else None
         direction = next((word for word in _DIRECTIONS if word in str(said).lower()), None)
         if direction is None:
@@ -172,7 +172,7 @@ class UiTars(ActionGrammar):
         """Return the pixel in one of the arguments ``names``; ``others`` are allowed besides."""
         if call.args and others:
             raise MalformedAction("wanted arguments by name")
-        given = _given(call, names + others)
+        given = _arguments(call, names + others)
         boxes = [literal(node) for key, node in given.items() if key in names]
         if len(boxes) != 1 or len(given) > 1 + len(others):
             raise MalformedAction(f"wanted one of {', '.join(names)}")
@@ -183,7 +183,7 @@ class UiTars(ActionGrammar):
         across, down = self.extent
         return f"({_coordinate(x, self.width, across)},{_coordinate(y, self.height, down)})"
 
-    def _written(self, action: act.Action, start: act.Move | None) -> str:
+    def _format(self, action: act.Action, start: act.Move | None) -> str:
         match action:
             case act.Move(x, y):
                 return f"hover(start_box='{self._box(x, y)}')"
@@ -195,14 +195,14 @@ class UiTars(ActionGrammar):
                 direction = next(word for word, meant in _DIRECTIONS.items() if meant == action)
                 box = "" if start is None else f"start_box='{self._box(start.x, start.y)}', "
                 return f"scroll({box}direction='{direction}')"
-            case act.TypeText(text) if can_type(text) and _ended(text) == text:
-                return f"type(content={_quoted(text)})"
+            case act.TypeText(text) if can_type(text) and _one_final_enter(text) == text:
+                return f"type(content={_quote(text)})"
             case act.Press(key) | act.Hotkey((key,)):
-                return f"{'press' if isinstance(action, act.Press) else 'hotkey'}(key={_quoted(key)})"
+                return f"{'press' if isinstance(action, act.Press) else 'hotkey'}(key={_quote(key)})"
             case act.Hotkey(keys):
-                return f"hotkey(key={_quoted(' '.join(keys))})"
+                return f"hotkey(key={_quote(' '.join(keys))})"
             case act.KeyDown(key) | act.KeyUp(key):
-                return f"{'keydown' if isinstance(action, act.KeyDown) else 'keyup'}(key={_quoted(key)})"
+                return f"{'keydown' if isinstance(action, act.KeyDown) else 'keyup'}(key={_quote(key)})"
             case act.Wait():
                 return "wait()"
             case act.Done():
@@ -219,10 +219,10 @@ def _type(values: dict[str, Any]) -> act.Action:
     content = values.get("content")
     if not isinstance(content, str):
         raise MalformedAction("type: wanted a text as content")
-    return act.TypeText(_ended(content))
+    return act.TypeText(_one_final_enter(content))
 
 
-def _ended(text: str) -> str:
+def _one_final_enter(text: str) -> str:
     """Return a text with one Enter in place of the line ends at its end."""
     return _LINE_ENDS.sub("\n", text)
 
@@ -253,7 +253,7 @@ _PLAIN: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], act.Action]]
 """Actions without a position: name -> (parameters, what it means)."""
 
 
-def _given(call: ast.Call, names: tuple[str, ...]) -> dict[str, ast.expr]:
+def _arguments(call: ast.Call, names: tuple[str, ...]) -> dict[str, ast.expr]:
     """Return the arguments with these names; others are ignored."""
     read = [keyword for keyword in call.keywords if keyword.arg is None or keyword.arg in names]
     return arguments(ast.Call(call.func, call.args, read), names)
@@ -312,6 +312,6 @@ def _coordinate(pixel: int, side: int, extent: int) -> str:
     raise Inexpressible(f"no coordinate leads to pixel {pixel} of {side}")
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Return a text as a Python string without ``Action:`` and empty lines."""
     return repr(text).replace("Action:", r"Action\x3a")

@@ -16,7 +16,7 @@ from dartsim.core.errors import TaskFileError
 from dartsim.core.types import Task
 from dartsim.envs.mock.geometry import Box
 from dartsim.envs.mock.layout import ScreenLayout
-from dartsim.envs.mock.widgets import MockWindow, Placed, make_window
+from dartsim.envs.mock.widgets import MockWindow, PlacedWidget, make_window
 
 
 class Target(NamedTuple):
@@ -62,7 +62,7 @@ class VirtualDesktop:
     actions: int = 0
     pressed: list[str] = field(default_factory=list)
 
-    def copied(self, layout: ScreenLayout) -> VirtualDesktop:
+    def copy(self, layout: ScreenLayout) -> VirtualDesktop:
         """Return a copy on another screen of the same size, which shares nothing that can change."""
         return deepcopy(self, {id(self.layout): layout})
 
@@ -111,7 +111,7 @@ class VirtualDesktop:
         window.box = box.moved(dx, dy)
         layout.place_page(window)
 
-    def shown_widgets(self, window: MockWindow) -> Iterator[tuple[int, Placed, Box]]:
+    def shown_widgets(self, window: MockWindow) -> Iterator[tuple[int, PlacedWidget, Box]]:
         """Yield each widget of the page with its number and the part of its box that is on the screen."""
         view_left, view_top, view_right, view_bottom = self.layout.viewport(window)
         for index, placed in enumerate(window.placed):

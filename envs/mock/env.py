@@ -85,10 +85,10 @@ class MockDesktop(GuiEnv):
         self._shown = None
 
     def copy_state(self) -> VirtualDesktop:
-        return self.desktop.copied(self.desktop.layout)
+        return self.desktop.copy(self.desktop.layout)
 
     def _load(self, state: VirtualDesktop) -> None:
-        self._show(state.copied(self.desktop.layout))
+        self._show(state.copy(self.desktop.layout))
 
     def act(self, action: str | Mapping[str, Any]) -> bool:
         if not self._running:

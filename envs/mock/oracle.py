@@ -35,7 +35,7 @@ def oracle_actions(desktop: VirtualDesktop, task: Task) -> Steps:
         if not reached(goal):
             try:
                 return _towards(desktop, goal)
-            except _Lost:
+            except _Unreachable:
                 break
     return (act.Done(),)
 
@@ -69,7 +69,7 @@ def play_oracle(env: MockDesktop, task: Task, *, frames: list[Any] | None = None
     return env.evaluate(), texts
 
 
-class _Lost(Exception):
+class _Unreachable(Exception):
     """Something that a goal needs is missing."""
 
 
@@ -115,12 +115,12 @@ def _press_command(desktop: VirtualDesktop, *commands: str) -> Steps:
     """Return the press of the top window's button with the first of these commands that one has."""
     window = desktop.top
     if window is None:
-        raise _Lost
+        raise _Unreachable
     for command in commands:
         for placed in window.placed:
             if placed.widget.command.startswith(command):
                 return _press(desktop, window.id, placed.widget.id)
-    raise _Lost
+    raise _Unreachable
 
 
 def _press(desktop: VirtualDesktop, window_id: str, widget_id: str) -> Steps:
@@ -133,4 +133,4 @@ def _press(desktop: VirtualDesktop, window_id: str, widget_id: str) -> Steps:
                 assert window is not None
                 center = desktop.layout.title(window).center
             return (act.Click(*center),)
-    raise _Lost
+    raise _Unreachable

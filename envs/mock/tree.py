@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 
 from dartsim.envs.mock.desktop import Target, VirtualDesktop
 from dartsim.envs.mock.geometry import Box
-from dartsim.envs.mock.widgets import Button, Label, MockWindow, Placed
+from dartsim.envs.mock.widgets import Button, Label, MockWindow, PlacedWidget
 
 _NS = "https://accessibility.ubuntu.example.org/ns"
 _HEAD = f'<desktop-frame name="main" xmlns:st="{_NS}/state" xmlns:cp="{_NS}/component">'
@@ -73,7 +73,7 @@ def _leaf(role: str, node_id: str, name: str, box: Box, showing: bool, *, enable
     return _node(role, node_id, name, box, st_visible=True, st_showing=showing, st_enabled=enabled) + "/>"
 
 
-def _widget(window: MockWindow, placed: Placed, shown: Box, showing: bool, reachable: bool, focused: bool) -> str:
+def _widget(window: MockWindow, placed: PlacedWidget, shown: Box, showing: bool, reachable: bool, focused: bool) -> str:
     widget = placed.widget
     states: dict[str, object] = {
         "st_visible": True,

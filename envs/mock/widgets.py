@@ -80,7 +80,7 @@ Page = list[Row]
 
 
 @dataclass(slots=True, eq=False)
-class Placed:
+class PlacedWidget:
     """A widget and where it lies on the screen."""
 
     widget: Widget
@@ -102,7 +102,7 @@ class MockWindow:
     box: Box = NOWHERE
     page: int = 0
     focus: int = -1
-    placed: list[Placed] = field(default_factory=list)
+    placed: list[PlacedWidget] = field(default_factory=list)
 
     def widgets(self) -> Iterator[Widget]:
         for page in self.pages:

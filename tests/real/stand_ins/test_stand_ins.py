@@ -14,7 +14,7 @@ pytest.importorskip("aiohttp")
 from dartsim.config import load
 from dartsim.core.errors import ConfigError
 from dartsim.core.png import decode_png
-from dartsim.lab.virtual import changed
+from dartsim.lab.virtual import with_settings
 from dartsim.real.stand_ins.model import replies, write_stand_in
 from dartsim.real.stand_ins.screens import BAND_ROWS, Screens
 from dartsim.real.stand_ins.serving import stand_in
@@ -60,7 +60,7 @@ def test_screens_are_as_large_as_a_desktops_and_all_different() -> None:
 def test_a_run_over_stand_ins_alone_trains(tmp_path: Path) -> None:
     config = load(preset_name="osworld-8gpu")
     model = write_stand_in(config, tmp_path / "model")
-    _, result = execute(changed(config, {**SMALL, "policy.model": str(model)}), tmp_path / "run")
+    _, result = execute(with_settings(config, {**SMALL, "policy.model": str(model)}), tmp_path / "run")
     counts = result.recorder.counts
     assert result.figures["total_updates"] == 1
     assert result.recorder.updates[0].metrics["learner/turns"] > 0.0
