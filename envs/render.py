@@ -1,4 +1,4 @@
-"""Pictures of an episode: a GIF, and a contact sheet as PNG, with each action drawn on the screen it was taken on.
+"""Pictures of an episode: a GIF, or a contact sheet as PNG, with each action drawn on its screen.
 
 Needs pillow, which is imported when a picture is written.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Frame = NDArray[np.uint8]
 
 RING, HALO = (255, 0, 90), (255, 255, 255)
-"""Color of marks, and of their edge, which sets them off from anything red on the screen."""
+"""Color of marks, and of their edge, which keeps them visible on red."""
 CAPTION_INK = (255, 255, 255)
 CAPTION_PAPER = (28, 28, 34)
 MIN_SHOWN = 224

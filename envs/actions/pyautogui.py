@@ -1,9 +1,8 @@
 """pyautogui code, as OSWorld's agents write it: ``pyautogui.click(12, 34); pyautogui.write('hello')``.
 
-Positions are pixels of the screen, cut to whole ones. The code is read, never run: statements are calls with
-constants. ``import``, ``time.sleep``, assignments to pyautogui's settings and bare strings are passed over. A text that
-``pyperclip.copy`` takes and Ctrl+V pastes is typed.
-``WAIT``, ``DONE`` and ``FAIL`` stand for themselves.
+Positions are pixels of the screen, truncated to integers. The code is read, never run: statements are calls with
+constants. ``import``, ``time.sleep``, assignments to pyautogui's settings and bare strings are ignored. A text copied
+by ``pyperclip.copy`` and pasted by Ctrl+V is typed. ``WAIT``, ``DONE`` and ``FAIL`` are accepted as they are.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ _CALLS: dict[str, tuple[tuple[str, ...], Callable[[Values], list[act.Action]]]] 
     "keyDown": (("key", *_EXTRA), lambda values: [act.KeyDown(key_name(values.get("key")))]),
     "keyUp": (("key", *_EXTRA), lambda values: [act.KeyUp(key_name(values.get("key")))]),
 }
-"""Name of a function -> (its parameters in pyautogui's order, what it means)."""
+"""Name of a function -> (its parameters in pyautogui's order, a function that returns the actions)."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ class PyAutoGui(ActionGrammar):
         return check_limits(actions)
 
     def format(self, actions: Sequence[act.Action]) -> str:
-        """Write one statement an action, parted by ``; ``."""
+        """Write one statement per action, separated by ``; ``."""
         return "; ".join(_format(action) for action in actions)
 
 

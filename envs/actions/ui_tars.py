@@ -1,22 +1,22 @@
 """UI-TARS: ``Thought: … Action: click(start_box='(120,340)')``.
 
-Coordinates are of one of two kinds. *Relative*: thousandths of the screen's sides, as models on Qwen2-VL write
-them. *Absolute*: pixels of the picture as the model's image processor resizes it, as models on Qwen2.5-VL
-(UI-TARS-1.5) write them; 1920 × 1080 is seen as 1932 × 1092 by most. Either way they are scaled to the screen and cut
-to pixels.
+Coordinates have one of two units. *Relative*: thousandths of the screen's sides, as in models based on Qwen2-VL.
+*Absolute*: pixels of the picture as resized by the model's image processor, as in models based on Qwen2.5-VL
+(UI-TARS-1.5); most see 1920 × 1080 as 1932 × 1092. Either way they are scaled to the screen and truncated to pixels.
 
-A reply holds several calls where an empty line parts them. ``finished`` is DONE and ``call_user`` FAIL, at once, as
-DART and ARPO have it, or after it was WAIT ``call_user_waits`` times. ``scroll`` turns the wheel by 5 notches.
+A reply may contain several calls, separated by empty lines. ``finished`` is DONE. ``call_user`` is FAIL, immediately as
+in DART and ARPO, or after it was WAIT ``call_user_waits`` times. ``scroll`` turns the wheel by 5 notches.
 
-OSWorld's agent of UI-TARS-1.5 (``mm_agents/uitars15_v1.py``) reads the same replies, and what it carries out is
-carried out here. As there, arguments that an action does not have are ignored, a direction may have any case, and line
-ends at the end of a text, escaped twice or not, are one Enter. The differences:
+OSWorld's agent for UI-TARS-1.5 (``mm_agents/uitars15_v1.py``) reads the same replies; whatever it carries out is
+carried out here. Like that agent, this grammar ignores arguments that an action does not have, accepts directions in
+any case, and reads line ends at the end of a text, escaped twice or not, as one Enter. The differences in that agent:
 
-- The first three ``call_user`` are WAIT there (``call_user_waits = 3``); before ``finished`` and ``wait`` it drops the
-  other calls of a reply; a reply that it cannot read three times ends the attempt as DONE.
-- It does not scroll sideways, holds the key of ``press`` down, and takes leading blanks from a text.
-- Of an unknown key, action or direction it makes code without effect; here the reply is malformed, with no more effect.
-- Boxes without quotes or in brackets, arguments without names, and quotes that are not escaped are read here only.
+- The first three ``call_user`` are WAIT (``call_user_waits = 3``); before ``finished`` and ``wait`` it drops the other
+  calls of a reply; a reply that it fails to read three times ends the attempt as DONE.
+- It does not scroll sideways, holds the key of ``press`` down, and strips leading blanks from a text.
+- For an unknown key, action or direction it generates code without effect; here the reply is malformed, which has no
+  effect either.
+- It does not read boxes without quotes or in brackets, arguments without names, and unescaped quotes.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class UiTars(ActionGrammar):
 
     Attributes:
         absolute: Coordinates are pixels of the resized picture, not thousandths.
-        malformed: What a reply that cannot be read means: it is malformed (``skip``), DONE or FAIL. One that can be
-            read and names an unknown action, key or direction is always malformed.
+        malformed: Meaning of an unreadable reply: malformed (``skip``), DONE or FAIL. A readable reply with an unknown
+            action, key or direction is always malformed.
         factor: Sides of a resized picture are multiples of it, pixels; only absolute coordinates need this and the
             bounds. A model's own are ``PolicyConfig.action_grammar``; the defaults are those of UI-TARS's own parser.
         min_pixels: Smallest area of a resized picture.
@@ -123,7 +123,7 @@ class UiTars(ActionGrammar):
         return True
 
     def format(self, actions: Sequence[act.Action], thought: str = "") -> str:
-        """Write a reply; a ``Move`` before a ``Drag`` or a ``Scroll`` becomes its start."""
+        """Write a reply with an optional thought; a ``Move`` before a ``Drag`` or a ``Scroll`` becomes its start."""
         calls = [self._format(action, start) for action, start in with_starts(actions)]
         if not calls:
             raise Inexpressible("ui_tars cannot write an empty list of actions")
@@ -137,7 +137,7 @@ class UiTars(ActionGrammar):
         actions: list[act.Action] = []
         for call in _split(calls.strip()):
             actions += self._call(call)
-            check_limits(actions)  # now: a reply of many megabytes would take a minute to read
+            check_limits(actions)  # inside the loop, because a reply of many megabytes would take a minute to read
         return tuple(actions)
 
     def _call(self, text: str) -> list[act.Action]:
@@ -169,7 +169,7 @@ class UiTars(ActionGrammar):
         return [act.Move(*self._place(call, _START, ("direction",))), _DIRECTIONS[direction]]
 
     def _place(self, call: ast.Call, names: tuple[str, ...], others: tuple[str, ...] = ()) -> tuple[int, int]:
-        """Return the pixel in one of the arguments ``names``; ``others`` are allowed besides."""
+        """Return the pixel in one of the arguments ``names``; ``others`` are also allowed."""
         if call.args and others:
             raise MalformedAction("wanted arguments by name")
         given = _arguments(call, names + others)
@@ -250,7 +250,7 @@ _PLAIN: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], act.Action]]
     "call_user": (("content",), lambda values: act.Fail()),
     "error_env": ((), lambda values: act.Fail()),
 }
-"""Actions without a position: name -> (parameters, what it means)."""
+"""Actions without a position: name -> (parameters, a function that returns the action)."""
 
 
 def _arguments(call: ast.Call, names: tuple[str, ...]) -> dict[str, ast.expr]:
@@ -297,13 +297,13 @@ def _center(box: Any) -> tuple[float, float]:
 
 
 def _pixel(value: float, side: int, extent: int) -> int:
-    """Scale to the screen and cut; the far edge belongs to the last pixel."""
+    """Scale to the screen and truncate; the far edge belongs to the last pixel."""
     scaled = int(value * side / extent)
     return side - 1 if value == extent else scaled
 
 
 def _coordinate(pixel: int, side: int, extent: int) -> str:
-    """Return a pixel's center with as few digits as parse back to it."""
+    """Return a pixel's center with the fewest digits that parse back to the pixel."""
     center = (pixel + 0.5) * extent / side
     for digits in range(7):
         text = f"{center:.{digits}f}"

@@ -32,7 +32,7 @@ class Target(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Grip:
-    """What the pressed left button holds."""
+    """What the pressed left button is holding."""
 
     target: Target
     x: int
@@ -63,14 +63,14 @@ class VirtualDesktop:
     pressed: list[str] = field(default_factory=list)
 
     def copy(self, layout: ScreenLayout) -> VirtualDesktop:
-        """Return a copy on another screen of the same size, which shares nothing that can change."""
+        """Return a copy on another screen of the same size, without shared mutable parts."""
         return deepcopy(self, {id(self.layout): layout})
 
     def open(self, spec: Mapping[str, Any]) -> MockWindow:
         """Open a window on top of the others.
 
         Raises:
-            TaskFileError: If the spec is bad, or a window of that id is open.
+            TaskFileError: If the spec is invalid, or a window with that id is open.
         """
         window = make_window(spec)
         if self.window(window.id) is not None:
@@ -147,7 +147,7 @@ def set_up(layout: ScreenLayout, task: Task) -> VirtualDesktop:
     """Return the desktop on which a task begins.
 
     Raises:
-        TaskFileError: If a step is unknown, or bad.
+        TaskFileError: If a step is unknown or invalid.
     """
     desktop = VirtualDesktop(layout)
     # The pointer rests in the lower right corner, where it hides little.

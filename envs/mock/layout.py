@@ -43,7 +43,7 @@ class ScreenLayout:
         return Box(bar.right - bar.height, bar.top, bar.right, bar.bottom)
 
     def viewport(self, window: MockWindow) -> Box:
-        """Return where the content shows."""
+        """Return the area of the content."""
         if window.bare:
             return window.box
         edge, box = 1, window.box

@@ -1,7 +1,7 @@
 """The accessibility tree: what the screen shows, as XML in the form that OSWorld's agents read.
 
-Boxes are ``cp:screencoord`` and ``cp:size``, states ``st:…``, as in OSWorld's trees for Ubuntu. Only
-what is at least partly visible is listed. ``st:showing`` is ``false`` if a window covers the center of its box;
+Boxes are ``cp:screencoord`` and ``cp:size``, states ``st:…``, as in OSWorld's trees for Ubuntu. Only elements
+that are at least partly visible are listed. ``st:showing`` is ``false`` if a window covers the center of the box;
 ``st:enabled`` is ``false`` for everything that waits for a modal dialog.
 """
 
@@ -16,7 +16,7 @@ from dartsim.envs.mock.widgets import Button, Label, MockWindow, PlacedWidget
 _NS = "https://accessibility.ubuntu.example.org/ns"
 _HEAD = f'<desktop-frame name="main" xmlns:st="{_NS}/state" xmlns:cp="{_NS}/component">'
 
-# What XML 1.0 cannot hold, not even escaped.
+# Characters that XML 1.0 cannot contain, not even escaped.
 _UNFIT = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF], "\ufffd")
 
 
