@@ -125,7 +125,7 @@ def test_a_crash_before_anything_happened_again_leaves_the_run_as_it_was(tmp_pat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dartsim.run.resume.learned", killed)
+        patch.setattr("dartsim.run.resume.configured_learning", killed)
         with pytest.raises(KeyboardInterrupt):
             resume(tmp_path)
     run, _ = resume(tmp_path)
@@ -288,7 +288,7 @@ def test_a_life_that_was_killed_before_it_went_on_is_told_of(tmp_path, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dartsim.run.resume.learned", killed)  # the model is being read
+        patch.setattr("dartsim.run.resume.configured_learning", killed)  # the model is being read
         with pytest.raises(KeyboardInterrupt):
             resume(tmp_path / "run")
     run, _ = resume(tmp_path / "run")
