@@ -4,10 +4,10 @@
     python -m experiments.driver --quick    the same keys in two minutes
 
 The driver is the real one: control plane, clients of OSWorld's server, prompts of UI-TARS-1.5 with five screenshots,
-clients of vLLM, the scorers' sandboxes, SQLite with screenshots. Desktops and engines are the stand-ins of the
-rehearsal, in processes of their own: they speak the real protocols, and share the machine's cores with it. Desktops
-answer at once, and engines in a time that would allow twice the target. Every screen is another PNG file of 1920 x 1080
-and 300 KB or more; an attempt has 30 turns.
+clients of vLLM, the scorers' sandboxes, SQLite with screenshots. Desktops and engines are the stand-ins of
+``dartsim check``, in their own processes: they speak the real protocols, and share the machine's cores with it.
+Desktops answer immediately, and engines in a time that would allow twice the target. Every screen is another PNG file
+of 1920 x 1080 and 300 KB or more; an attempt has 30 turns.
 
 *CPU* is that of the driver's process, threads included, a turn. *Loop* is what its event loop computes, which is one
 thread: the twin's ``cluster.engine.control_seconds``.
