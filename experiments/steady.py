@@ -111,10 +111,10 @@ def found(figures: Figures) -> str:
     times = [row["time_share"] for row in rows.values()]
     within = min(row["within"] for row in rows.values())
     return (
-        f"{steady} of {runs} runs of {names} became steady, in {min(times):.0%} to {max(times):.0%} of their hours; none "
-        f"of {others or 'the others'} did. {within:.0%} of their figures were within the precision of the mean of long "
-        f"runs, and their intervals, nominally 95%, agreed with it in {min(coverages):.0%} to {max(coverages):.0%} of cases "
-        f"(`python -m experiments.steady`, commit {short_commit(figures)}).\n"
+        f"{steady} of {runs} runs of {names} became steady, in {min(times):.0%} to {max(times):.0%} of their hours; "
+        f"none of {others or 'the others'} did. {within:.0%} of their figures were within the precision of the mean of "
+        f"long runs, and their intervals, nominally 95%, agreed with it in {min(coverages):.0%} to "
+        f"{max(coverages):.0%} of cases (`python -m experiments.steady`, commit {short_commit(figures)}).\n"
     )
 
 
