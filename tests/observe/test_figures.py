@@ -63,11 +63,6 @@ def test_rolling_mean_over_a_whole_period_is_flat():
     assert inside == pytest.approx(np.ones(len(inside)))
 
 
-def test_rolling_of_nothing_is_nothing():
-    hours, values = rolling({"from_hours": [], "to_hours": []}, [], window_hours=1.0)
-    assert (len(hours), len(values)) == (0, 0)
-
-
 @pytest.mark.parametrize("number", [0, 1, MAX_UPDATES, MAX_UPDATES + 1, 4096])
 def test_updates_are_thinned_evenly_and_keep_the_last(number):
     records = [UpdateRecord(n, 60.0 * n, 10, 2, 0.5, 5.0, 1.0, 2) for n in range(1, number + 1)]
