@@ -1,6 +1,5 @@
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
@@ -174,11 +173,6 @@ def test_render_gives_the_screen_in_its_mode_only():
         notepad(render_mode="human")
 
 
-def test_a_screen_has_pixels():
-    with pytest.raises(ValueError, match="1 × 1 pixels, got 0 × 48"):
-        Notepad(width=0, height=48)
-
-
 def test_texts_may_be_any_unicode_up_to_their_length():
     space = UnicodeText(5, min_length=1, seed=1)
     assert "größe" in space
@@ -198,7 +192,3 @@ def test_infeasible_is_read_from_the_task_file():
     assert is_infeasible(INFEASIBLE)
     assert not is_infeasible(TASK)
     assert not is_infeasible(Task("f", "…", spec={"evaluator": {"func": ["infeasible", "x"]}}))
-
-
-def test_it_is_a_gymnasium_environment():
-    assert isinstance(notepad(), gymnasium.Env)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import dartsim.envs  # noqa: F401 - registers
 from dartsim.core.errors import ConfigError, EnvBroken, EnvStartFailed, ScoreUnavailable
 from dartsim.core.types import Task
-from dartsim.envs.base import DONE, FAIL, WAIT
+from dartsim.envs.base import DONE, WAIT
 from dartsim.envs.simulated import SOLVE_ACTION, WORK_ACTION, SimDesktop
 from dartsim.envs.timed import TimedProvider
 from dartsim.sim import run_virtual
@@ -252,7 +252,7 @@ def test_an_environment_that_cannot_be_made_is_a_failed_start():
             raise FileNotFoundError("no image")
 
         provider, host = cluster(make_env=make)
-        with pytest.raises(EnvStartFailed, match=r"slot 0 on host did not start: FileNotFoundError\('no image'\)"):
+        with pytest.raises(EnvStartFailed, match="'no image'"):
             await provider.start(0)
         assert_free(host)
 
@@ -321,18 +321,6 @@ def test_a_foreign_environment_is_scored_by_its_last_reward():
         True,
     )
     assert score == 0.25
-
-
-def test_fail_is_right_on_infeasible_tasks_only():
-    async def main(task):
-        provider, _ = cluster()
-        env = await provider.start(0)
-        await env.reset(task, seed=0)
-        await env.step(FAIL)
-        return await env.evaluate()
-
-    assert run_virtual(main(TASK)) == 0.0
-    assert run_virtual(main(Task("i", "…", spec={"evaluator": {"func": "infeasible"}}))) == 1.0
 
 
 def test_slots_that_do_not_fit_are_refused():
