@@ -7,8 +7,6 @@ import gc
 import inspect
 import os
 import signal
-import subprocess
-import sys
 import threading
 import warnings
 
@@ -356,17 +354,3 @@ async def test_the_world_cannot_be_run_by_hand_under_a_loop():
         env.run(until=5)
     with pytest.raises(Forbidden, match="await instead"):
         env.step()
-
-
-def test_an_interrupted_command_ends_with_a_keyboard_interrupt():
-    code = (
-        "import asyncio, os, signal\n"
-        "from dartsim.sim import run_virtual\n"
-        "async def main():\n"
-        "    asyncio.get_running_loop().env.call_in(1, os.kill, os.getpid(), signal.SIGINT)\n"
-        "    await asyncio.sleep(10)\n"
-        "run_virtual(main())\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode in (1, 130, -signal.SIGINT)
-    assert done.stderr.rstrip().endswith("KeyboardInterrupt")
