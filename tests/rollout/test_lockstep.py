@@ -95,12 +95,6 @@ async def test_waiting_for_the_others_is_counted_apart(fakes):
     }
 
 
-async def test_an_attempt_alone_waits_for_nobody(fakes):
-    clients = Clients(fakes, 1)
-    await clients.playing(0, 3)
-    assert clients.replies[0] == [2.0, 5.0, 8.0]
-
-
 async def test_who_comes_later_is_waited_for_from_the_next_turn_on(fakes):
     clients = Clients(fakes, 2)
     first = clients.playing(0, 3)
