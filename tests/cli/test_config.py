@@ -42,13 +42,6 @@ def test_what_can_be_named_is_listed(dartsim, capsys, what):
     assert all(name in printed for name in names)
 
 
-def test_the_schema_has_every_kind_of_distribution(dartsim, capsys):
-    found, printed = listed(dartsim, capsys, "--list", "settings")
-    kinds = {row["kind"]: row["forms"] for row in found["distributions"]}
-    assert "lognormal" in printed
-    assert set(kinds["lognormal"][1]) == {"median_seconds", "sigma"}
-
-
 @pytest.mark.parametrize("arguments", [("dart", "--list", "faults"), ("--on", "osworld"), ("dartt",)])
 def test_a_wrong_request_is_refused(dartsim, arguments):
     assert dartsim("config", *arguments) == 2

@@ -66,14 +66,6 @@ async def test_attempts_carry_the_newest_published_version(made):
     assert (await data.admit(1)).version == 3
 
 
-async def test_no_more_than_max_ahead_are_admitted(made):
-    data = made.make(max_ahead=3)
-    await admitted(data, range(3))
-    waiting = start(data.admit(3))
-    await soon()
-    assert (data.ledger.ahead, data.ledger.admitted, waiting.done()) == (3, 3, False)
-
-
 async def test_room_is_made_by_publishing_and_not_before(made):
     data = made.make(num_envs=2, max_ahead=2)
     for attempt, reward in zip(await admitted(data, [0, 1]), (0.0, 1.0), strict=True):
@@ -488,13 +480,6 @@ async def test_counts_that_do_not_add_up_are_found(made, name, change):
     data.check()
     setattr(data.ledger, name, getattr(data.ledger, name) + change)
     with pytest.raises(InvariantViolated, match="2 attempts were admitted, but they are in these places"):
-        data.check()
-
-
-async def test_counts_that_add_up_by_chance_are_found_too(made):
-    data = made.make()
-    data.ledger.leased, data.ledger.dropped = -1, 1
-    with pytest.raises(InvariantViolated, match="0 attempts were admitted"):
         data.check()
 
 

@@ -59,10 +59,3 @@ def test_the_plain_frame_is_shared_and_cannot_be_changed():
     with pytest.raises(ValueError, match="read-only"):
         one.observe().screenshot[0] = 1
     assert isinstance(one.observe().screenshot, np.ndarray)
-
-
-def test_a_tree_is_shown_when_asked_for():
-    env = SimDesktop(draw=False, accessibility=True, width=8, height=8)
-    env.begin(TASK)
-    assert env.observe().accessibility_tree == "<desktop-frame/>"
-    assert SimDesktop(draw=True, width=8, height=8).reset()[0].keys() == {"screenshot", "instruction"}

@@ -47,13 +47,6 @@ def test_moments_without_length_make_no_interval(make_recorder):
     assert intervals([recorder.snapshots[-1], recorder.snapshots[-1]])["from_hours"] == []
 
 
-def test_rolling_mean_of_a_constant_is_that_constant():
-    data = {"from_hours": [0.0, 1.0, 1.5], "to_hours": [1.0, 1.5, 4.0]}
-    hours, values = rolling(data, [7.0, 7.0, 7.0], window_hours=0.5)
-    assert (hours[0], hours[-1]) == (0.0, 4.0)
-    assert values == pytest.approx(np.full(240, 7.0))
-
-
 def test_rolling_mean_over_a_whole_period_is_flat():
     borders = np.linspace(0.0, 20.0, 201)
     data = {"from_hours": list(borders[:-1]), "to_hours": list(borders[1:])}

@@ -142,11 +142,6 @@ def test_any_number_of_runs_can_be_compared(make_run, tmp_path, number):
     assert "Diamonds" not in text
 
 
-def test_a_comparison_of_nothing_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="at least one run, got none"):
-        render_comparison([], tmp_path / "page.html")
-
-
 def test_bias_compares_shares_not_counts():
     chart = charts.bias({"x": {"offered": 30, "trained": 1}, "y": {"offered": 10, "trained": 1}})
     assert [bars["y"] for bars in chart["data"]] == [[75.0, 25.0], [50.0, 50.0]]

@@ -95,32 +95,6 @@ def test_the_report_is_drawn_in_silence_and_offline(visitor: Visitor, folder: Pa
     visitor.check()
 
 
-def test_the_timeline_stays_fluid(visitor: Visitor, make_run: Any, tmp_path: Path):
-    run = make_run(tmp_path, num_envs=60, num_workers=4, hours=1.0, max_segments=30_000)
-    assert run.timeline is not None
-    drawn = sum(len(track["states"]) for part in run.timeline["populations"] for track in part["tracks"])
-    assert drawn > 20_000
-    page = visitor.open(run.report)
-    page.locator(".timeline canvas").scroll_into_view_if_needed()
-    # Each click draws every stay that is in view; the next frame comes after it.
-    milliseconds = page.evaluate(
-        """async () => {
-            const frame = () => new Promise(requestAnimationFrame), took = [];
-            const all = document.querySelector('[data-zoom="all"]');
-            for (let n = 0; n < 12; n++) {
-                all.click();
-                const start = performance.now();
-                await frame();
-                await frame();
-                took.push(performance.now() - start);
-            }
-            return took.sort((a, b) => a - b)[6];
-        }"""
-    )
-    assert milliseconds < 400
-    visitor.check()
-
-
 def test_the_comparison_is_drawn_in_silence_and_offline(visitor: Visitor, folder: Path):
     page = visitor.open(folder / "comparison.html")
     assert page.locator(".timeline canvas").count() == 2

@@ -38,11 +38,6 @@ def test_the_same_run_writes_the_same_bytes(make_run, tmp_path):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
 
 
-def test_a_run_without_segments_is_read_back(make_run, tmp_path):
-    make_run(tmp_path, hours=0.5, max_segments=0)
-    assert read_run(tmp_path).timeline is None
-
-
 def test_the_data_of_a_long_run_stay_small(make_run, tmp_path):
     make_run(tmp_path, num_envs=48, num_workers=4, hours=1.5, max_segments=60_000)
     assert sum((tmp_path / file).stat().st_size for file in ("series.json", "timeline.json")) < 3_000_000

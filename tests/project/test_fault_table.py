@@ -1,4 +1,4 @@
-"""Every kind of fault is once in the table of the docs, with what the system does; the tests it names exist."""
+"""Every kind of fault is once in the table of the docs, with what the system does."""
 
 from __future__ import annotations
 

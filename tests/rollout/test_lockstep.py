@@ -142,15 +142,6 @@ async def test_who_is_cancelled_while_all_gather_is_not_waited_for(fakes):
     assert clients.replies == {0: [], 1: [22.0], 2: []}
 
 
-async def test_who_is_cancelled_while_it_asks_is_not_waited_for(fakes):
-    clients = Clients(fakes, 2, lambda number, turn: [100.0, 2.0][number])
-    leaving, staying = clients.playing(0, 3), clients.playing(1, 2)
-    await asyncio.sleep(10.0)
-    leaving.cancel()
-    await staying
-    assert clients.replies == {0: [], 1: [10.0, 13.0]}
-
-
 async def test_who_is_cancelled_in_the_instant_in_which_a_turn_starts_is_not_waited_for(fakes):
     clients = Clients(fakes, 2)
     sessions = [clients.session(number) for number in (0, 1)]

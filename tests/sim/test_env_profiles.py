@@ -1,7 +1,6 @@
 import pytest
 
-from dartsim.core.errors import ConfigError
-from dartsim.sim.env_profiles import DART, DESKTOP_SMALL, OSWORLD, EnvTiming
+from dartsim.sim.env_profiles import DART, DESKTOP_SMALL, OSWORLD
 
 
 def cycle_seconds(timing):
@@ -36,8 +35,3 @@ def test_a_small_desktop_is_reused_between_attempts():
     assert not DESKTOP_SMALL.fresh_per_attempt
     assert cycle_seconds(DESKTOP_SMALL) == DESKTOP_SMALL.setup.mean + DESKTOP_SMALL.evaluate.mean
     assert DESKTOP_SMALL.step.mean < 0.5
-
-
-def test_negative_figures_are_refused():
-    with pytest.raises(ConfigError, match="memory_gib must be >= 0"):
-        EnvTiming(memory_gib=-1)

@@ -69,11 +69,6 @@ def test_equal_rewards_have_advantages_of_exactly_zero(config: AdvantageConfig, 
     assert found.values_N.tolist() == [0.0] * 7
 
 
-def test_a_group_without_turns_has_no_samples():
-    found = group_advantages([1.0, 0.0], [0, 0], PAPER)
-    assert (found.values_N.tolist(), found.num_samples) == ([0.0, 0.0], 0)
-
-
 @given(groups)
 def test_the_advantages_of_all_samples_average_to_zero_with_unit_spread(group: list[tuple[float, int]]):
     rewards, turns = [r for r, _ in group], np.array([n for _, n in group])

@@ -19,7 +19,7 @@ import torch
 
 from dartsim.config.sections.trainer import ObjectiveConfig
 from dartsim.trainer.health import Health
-from dartsim.trainer.objective import TurnBatch, k3, objective, token_shares, truncated_ratio
+from dartsim.trainer.objective import TurnBatch, objective, token_shares, truncated_ratio
 
 PLAIN = ObjectiveConfig(kl_coefficient=0.0)
 
@@ -65,14 +65,6 @@ def test_half_precision_is_summed_in_single(turns: Callable[..., list[Any]], bat
     found.loss.backward()
     assert found.loss.dtype == torch.float32
     assert padded.new_BT.grad.dtype == torch.bfloat16
-
-
-def test_k3_is_zero_at_equality_and_positive_elsewhere():
-    same = torch.tensor([[-1.0, -2.0]])
-    assert k3(same, same).tolist() == [[0.0, 0.0]]
-    d = torch.linspace(-5, 5, 41)[None]
-    assert (k3(torch.zeros_like(d), d) >= 0).all()
-    assert k3(torch.zeros(1, 1), torch.ones(1, 1)).item() == pytest.approx(math.e - 2)
 
 
 # -- missing log-probabilities -----------------------------------------------------------------------
@@ -155,13 +147,6 @@ def rows_of(batch: TurnBatch, rows: slice) -> TurnBatch:
     """Return some turns of a batch."""
     names = TurnBatch.__dataclass_fields__
     return TurnBatch(**{name: None if (x := getattr(batch, name)) is None else x[rows] for name in names})
-
-
-def test_unselected_turns_count_in_the_papers_mean():
-    batch = small([[-1.0], [-1.0]], advantage_B=[3.0, 100.0], selected_B=[True, False])
-    found = objective(batch, PLAIN)
-    assert found.loss.item() == -1.5
-    assert found.health.metrics()["objective/masked_share"] == 0.5
 
 
 # -- health --------------------------------------------------------------------------------------------
