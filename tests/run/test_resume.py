@@ -406,6 +406,12 @@ def copied(stopped, tmp_path):
     return Path(shutil.copytree(stopped, tmp_path / "run"))
 
 
+def tear(folder):
+    """Cut the last byte off the newest checkpoint's weights."""
+    (weights,) = (folder / "checkpoints" / "update-00000002" / "checkpoint" / "parts").glob("*.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1])
+
+
 def test_a_model_goes_on_from_its_checkpoint(stopped, tmp_path):
     run, result = resume(copied(stopped, tmp_path))
     assert run.summary["total_updates"] == 4
@@ -436,8 +442,7 @@ def test_a_run_that_had_reached_its_target_when_it_was_killed_only_writes_its_en
 
 def test_a_torn_checkpoint_costs_its_update_only(stopped, tmp_path, caplog):
     folder = copied(stopped, tmp_path)
-    weights = folder / "checkpoints" / "update-00000002" / "checkpoint" / "weights.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1])
+    tear(folder)
     run, _ = resume(folder)
     assert run.summary["lives"][0]["from_update"] == 1
     assert run.summary["lives"][0]["undone_updates"] == 1
@@ -451,8 +456,7 @@ def test_a_torn_checkpoint_costs_its_update_only(stopped, tmp_path, caplog):
 def test_a_crash_while_it_goes_on_costs_nothing_more(stopped, tmp_path):
     """Killed between the recovery of the store, which is written at once, and that of the scheduler."""
     folder = copied(stopped, tmp_path)
-    weights = folder / "checkpoints" / "update-00000002" / "checkpoint" / "weights.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1])
+    tear(folder)
     returned = []
     for _ in range(2):
         store = stored(resumable(folder), folder)
