@@ -214,7 +214,8 @@ def load(
     Args:
         file: A TOML file, whose top-level ``preset`` names its preset; or the name of a preset.
         preset_name: The preset, if the file names none; by default ``dart``.
-        workload_name: The workload (see ``workload``), which overrides both. One named in the file is overridden by the file's own settings.
+        workload_name: The workload (see ``workload``), which overrides both. One named in the file is overridden by the
+            file's own settings.
         profile: Another TOML file, with measured settings, which overrides the first.
         overrides: Settings as ``a.b=value``, the value in TOML syntax (bare words are strings).
 
@@ -349,7 +350,7 @@ def check_setting(key: str, value: Any) -> None:
     """Refuse a setting that is invalid in every configuration.
 
     Raises:
-        ConfigError: If the key is unknown (with the nearest valid one) or the value has the wrong type or is out of range.
+        ConfigError: If the key is unknown (with the nearest valid one), or the value's type or range is wrong.
     """
     if key in valid_keys() and key not in {setting.key for setting in describe()}:
         raise ConfigError(f"{key} is a section, not a setting; name one of its settings")

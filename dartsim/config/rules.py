@@ -104,7 +104,7 @@ def publication_rules(config: Config) -> Iterator[str]:
 
 
 def groups_of_publication(config: Config) -> int:
-    """Return the most groups that updates need before a publication: largest batches, then one that is just full enough."""
+    """Return the most groups that updates need before a publication: largest batches, then a smallest one."""
     return (config.trainer.publish_every - 1) * largest_batch(config) + config.curation.batch.min_groups
 
 

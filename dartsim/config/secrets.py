@@ -89,7 +89,7 @@ def secret_settings(tree: Any, path: str = "") -> list[str]:
     if isinstance(tree, str):
         return [path] if has_secret(tree) else []
     if isinstance(tree, (list, tuple)):
-        hides = hidden_tree(tree) != list(tree) and any(str(word).startswith("--") for word in tree)  # command-line options
+        hides = hidden_tree(tree) != list(tree) and any(str(word).startswith("--") for word in tree)  # options
         return [path] if hides else [key for value in tree for key in secret_settings(value, path)]
     if not isinstance(tree, Mapping):
         return []

@@ -74,7 +74,7 @@ class DesktopBackend(Backend):
     def open_here(
         self, config: Any, tasks: Sequence[Any], on_call: Any = None, *, folder: Any = None
     ) -> AbstractAsyncContextManager[Any]:
-        """Provide this machine's desktops; Ray calls it on other machines. ``folder`` is the run's; None keeps nothing."""
+        """Provide this machine's desktops, or a Ray node's; ``folder`` is the run's, None keeps nothing."""
         raise NotImplementedError
 
 
