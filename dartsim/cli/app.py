@@ -130,11 +130,15 @@ def _run() -> int:
     return 0
 
 
+INPUT_ERRORS = (ArithmeticError, MemoryError, OSError, RecursionError, ValueError)
+"""What Python raises for input that is too large, too deep or no number."""
+
+
 def _unexpected(error: Exception) -> int:
     """Print an error that no code of ours raised on purpose, and return the exit code.
 
-    Of a plug-in, its line; before any work began, one sentence, because something in the request caused it; else, for
-    a bug of ours, the traceback of the first one.
+    Of a plug-in, its line; of input that Python refuses before any work began, one sentence; else, for a bug of ours,
+    the traceback of the first one.
     """
     from dartsim.config.secrets import hidden
     from dartsim.core.plugin_errors import described, leaves, plugin_error
@@ -143,7 +147,7 @@ def _unexpected(error: Exception) -> int:
         print_error("PlugInFailed", described(leaf), soft_wrap=True)
         return _failed(error, True)
     first, *others = leaves(error)
-    if not state.working:
+    if not state.working and isinstance(first, INPUT_ERRORS):
         print_error("error", f"the request cannot be read: {type(first).__name__}: {first}")
         _failed(error, True)
         return 2
