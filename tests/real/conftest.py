@@ -41,6 +41,12 @@ class RedButton(GuiEnv):
 
 
 @pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Tests marked ``anyio`` run on asyncio's loop in real time; other ``async def`` tests run in virtual time."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
 def qwen(module_of: Any) -> Any:
     """The module ``qwen.py``: a vocabulary with Qwen2.5-VL's special tokens at their real ids."""
     return module_of(Path(__file__).with_name("qwen.py"))

@@ -29,12 +29,6 @@ def test_a_label_says_who(me):
     assert Owner.parse("a:b:c:d:e") is None
 
 
-def test_lives_until_it_is_retired(me):
-    assert life(me) is Life.ALIVE
-    retire(me)
-    assert life(me) is Life.GONE
-
-
 def test_hosts_of_one_process_are_told_apart(me):
     other = new_owner()
     retire(other)

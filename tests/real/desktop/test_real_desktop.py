@@ -115,16 +115,6 @@ def test_a_warm_interpreter_leaves_what_a_new_one_leaves(caller: Any, code: str)
     assert warm == new
 
 
-def test_warm_interpreters_share_nothing(caller: Any) -> None:
-    first = caller.act("import sys; sys.mark = 1; pyautogui.PAUSE = 9; print(__import__('os').getpid())")[1]["output"]
-    second = caller.act("import sys; print(__import__('os').getpid(), hasattr(sys, 'mark'), pyautogui.PAUSE)")[1][
-        "output"
-    ]
-    pid, mark, pause = second.split()
-    assert pid != first.strip()
-    assert (mark, pause) == ("False", "0.0")
-
-
 def test_an_action_can_copy_and_paste(caller: Any) -> None:
     # On a busy machine the program that pyperclip starts to copy may be done before it can be asked for the text.
     read = "next(filter(None, (pyperclip.paste() for _ in range(200))), 'nothing')"

@@ -8,7 +8,6 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,8 @@ from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.snapshots import SavedStates
 from dartsim.real.osworld.transport import Timeouts
 from dartsim.testing.ports import check_snapshots
+
+pytestmark = pytest.mark.anyio
 
 NOTE = "/home/user/note.txt"
 CANARY = "left-behind"
@@ -199,59 +200,19 @@ def test_an_attempt_in_a_virtual_machine_and_the_return_to_its_beginning(machine
     with_machines(machine, tmp_path, use)
 
 
-@pytest.mark.docker
-@pytest.mark.soak
-def test_siblings_share_a_state_and_nothing_else(machine: Any, tmp_path: Path) -> None:
-    async def use(one: tuple[Any, Any], two: tuple[Any, Any]) -> None:
-        (first, _), (second, _) = one, two
-        shown = await first.reset(TASK, seed=1)
-        await first.snapshots.save("0b")
-        await leave_traces(first)
-        await leave_traces(second)
-        await second.snapshots.restore("0b")
-        assert alike(shown, await second.reset(TASK, seed=2))
-        assert CANARY not in await traces(second)
-        await first.snapshots.restore("0b")
-        await first.reset(TASK, seed=3)
-        assert not set(await drawn(first)) & set(await drawn(second))
-        await first.step("pyautogui.click(320, 240); pyautogui.write('hello')")
-        await first.step("pyautogui.hotkey('ctrl', 's')")
-        assert (await first.evaluate(), await second.evaluate()) == (1.0, 0.0)
-        await second.snapshots.delete("0b")
-        with pytest.raises(EnvFault, match="no saved state"):
-            await first.snapshots.restore("0b")
-
-    with_machines(machine, tmp_path, use, count=2)
-
-
 async def write_three_times(desktop: Any) -> None:
     for _ in range(3):
         await desktop.step("pyautogui.write('hello')")
 
 
-async def kill(desktop: Any, container: Any) -> None:
-    await container.kill()
-
-
-async def pause(desktop: Any, container: Any) -> None:
-    await container.engine.call(container.id, methodcaller("pause"))
-
-
-async def power_off(desktop: Any, container: Any) -> None:
-    with suppress(ActionUncertain):  # it may be off before it has answered
-        await shell(desktop, "pkill -f /opt/dartsim/start; pkill dbus-run-sessio")
-
-
 @pytest.mark.docker
 @pytest.mark.soak
-@pytest.mark.parametrize("harm", [kill, pause, power_off], ids=lambda harm: harm.__name__)
-def test_a_machine_that_fails_under_an_attempt_is_told_from_a_bad_attempt(
-    machine: Any, tmp_path: Path, harm: Any
-) -> None:
+def test_a_machine_that_powers_off_under_an_attempt_is_told_from_a_bad_attempt(machine: Any, tmp_path: Path) -> None:
     async def use(one: tuple[Any, Any]) -> None:
-        desktop, container = one
+        desktop, _ = one
         await desktop.reset(TASK, seed=1)
-        await harm(desktop, container)
+        with suppress(ActionUncertain):  # it may be off before it has answered
+            await shell(desktop, "pkill -f /opt/dartsim/start; pkill dbus-run-sessio")
         with pytest.raises(EnvBroken):
             await write_three_times(desktop)
 
@@ -286,35 +247,20 @@ def test_a_state_that_cannot_be_read_fails_the_return(machine: Any, tmp_path: Pa
 
 @pytest.mark.docker
 @pytest.mark.soak
-def test_states_beyond_their_quota_are_not_kept(machine: Any, tmp_path: Path) -> None:
-    async def use(one: tuple[Any, Any]) -> None:
-        desktop, container = one
-        with pytest.raises(EnvFault, match="not saved"):
-            await desktop.snapshots.save("0d")
-        assert await container.exec(["ls", "-A", "/snapshots"]) == (0, b"")
-
-    with_machines(replace(machine, environment={**machine.environment, "STATES_MIB": "64"}), tmp_path, use)
-
-
-@pytest.mark.docker
-@pytest.mark.soak
-def test_machines_fulfill_the_contract_of_saved_states(machine: Any, tmp_path: Path) -> None:
+async def test_machines_fulfill_the_contract_of_saved_states(machine: Any, tmp_path: Path) -> None:
     other = replace(TASK, id="other", instruction="Do nothing.")
     act = "pyautogui.click(320, 240); pyautogui.write('hello'); pyautogui.hotkey('ctrl', 's')"
 
-    async def main() -> None:
-        async with DesktopFleet([DockerHost(run="test")]) as fleet:
-            options = DesktopOptions(settings=SETTINGS, timeouts=TIMEOUTS)
-            provider = DesktopProvider(fleet, machine, options, saved=SavedStates(tmp_path))
-            await check_snapshots(provider, TASK, other, act=act, same=near)
-            assert fleet.num_held == 0
-
-    asyncio.run(main())
+    async with DesktopFleet([DockerHost(run="test")]) as fleet:
+        options = DesktopOptions(settings=SETTINGS, timeouts=TIMEOUTS)
+        provider = DesktopProvider(fleet, machine, options, saved=SavedStates(tmp_path))
+        await check_snapshots(provider, TASK, other, act=act, same=near)
+        assert fleet.num_held == 0
 
 
 @pytest.mark.docker
 @pytest.mark.soak
-def test_osworlds_layout_runs_with_a_disk_of_the_hosts(machine: Any, tmp_path: Path) -> None:
+async def test_osworlds_layout_runs_with_a_disk_of_the_hosts(machine: Any, tmp_path: Path) -> None:
     client = connect(DockerHostConfig())
     disk = tmp_path / "System.qcow2"
     try:
@@ -332,12 +278,9 @@ def test_osworlds_layout_runs_with_a_disk_of_the_hosts(machine: Any, tmp_path: P
     limits = ContainerLimits(memory_mib=2048)
     spec = official_spec(disk, kvm=False, image=machine.image, cores=2, ram_gib=1, disk_gib=6, limits=limits)
 
-    async def main() -> None:
-        async with DockerHost(run="test") as host:
-            desktop = await start_desktop(host, spec, DesktopOptions(timeouts=TIMEOUTS))
-            try:
-                assert (await desktop.reset(TASK, seed=1)).screenshot.shape == (1080, 1920, 3)
-            finally:
-                await desktop.close()
-
-    asyncio.run(main())
+    async with DockerHost(run="test") as host:
+        desktop = await start_desktop(host, spec, DesktopOptions(timeouts=TIMEOUTS))
+        try:
+            assert (await desktop.reset(TASK, seed=1)).screenshot.shape == (1080, 1920, 3)
+        finally:
+            await desktop.close()

@@ -32,6 +32,8 @@ from dartsim.real.vlm.lora import PREFIX, adapter_of, add_lora, blank_adapter  #
 from dartsim.real.vlm.packing import Example, pack, rows_of, score  # noqa: E402
 from dartsim.real.vlm.plan import vlm_config  # noqa: E402
 
+pytestmark = pytest.mark.anyio
+
 LOW_RANK = LoraConfig(rank=4, alpha=8)
 
 
@@ -85,7 +87,7 @@ def test_a_pool_takes_adapters_of_one_shape_beside_its_model(make_vlm: Any, low_
     for version in (1, 2):
         ledger.inspect(asyncio.run(spool.folder(Weights(version, moved(low_rank, version)))))
     other = asyncio.run(spool.folder(Weights(3, blank_adapter(make_vlm().model, 5))))
-    with pytest.raises(WeightsTorn, match="differs in 28 of 28 tensors"):
+    with pytest.raises(WeightsTorn, match="28 of 28"):
         ledger.inspect(other)
 
 
@@ -126,7 +128,9 @@ def test_adapters_are_for_engines_of_the_run(changes: list[str], wanted: bool) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-4), ("bfloat16", 0.05)])
-def test_vllm_serves_what_the_learner_computes(vllm_python: str, request_of: Any, dtype: Any, most: float) -> None:
+async def test_vllm_serves_what_the_learner_computes(
+    vllm_python: str, request_of: Any, dtype: Any, most: float
+) -> None:
     """Log-probabilities under each adapter, in every mode of sync; those of the one before are far off."""
     changes = ["backend.workers=vllm", "rollout.num_workers=1", "trainer.lora.rank=4", "trainer.lora.alpha=8"]
     changes += ["backend.desktops=mock", "backend.learner=local", f'vllm.python="{vllm_python}"', f"vllm.dtype={dtype}"]
@@ -152,15 +156,12 @@ def test_vllm_serves_what_the_learner_computes(vllm_python: str, request_of: Any
         said = torch.tensor([float(replies[m].logprobs[c]) for m, c in zip(packed.member, packed.column, strict=True)])
         return float((logprobs - said).abs().max())
 
-    async def main() -> None:
-        async with vllm_workers(config, vlm, version=0) as (worker,):
-            for version, mode in enumerate((SyncMode.DRAIN, SyncMode.KEEP, SyncMode.DRAIN), 1):
-                weights = Weights(version, moved(vlm, version))
-                policy.add(weights)
-                await worker.load(weights, mode)
-                replies = list(await asyncio.gather(*map(worker.generate, requests)))
-                assert {reply.version for reply in replies} == {version}
-                assert gap(replies, version) < most
-                assert gap(replies, version - 1) > 2 * most
-
-    asyncio.run(main())
+    async with vllm_workers(config, vlm, version=0) as (worker,):
+        for version, mode in enumerate((SyncMode.DRAIN, SyncMode.KEEP, SyncMode.DRAIN), 1):
+            weights = Weights(version, moved(vlm, version))
+            policy.add(weights)
+            await worker.load(weights, mode)
+            replies = list(await asyncio.gather(*map(worker.generate, requests)))
+            assert {reply.version for reply in replies} == {version}
+            assert gap(replies, version) < most
+            assert gap(replies, version - 1) > 2 * most

@@ -42,12 +42,12 @@ def test_a_folder_is_read_once_for_all_engines_and_anew_when_it_was_written_to(m
 def test_a_cut_file_is_torn(models: Any, tmp_path: Path, cut: int) -> None:
     raw = (models.folders[0] / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(raw[:cut])
-    with pytest.raises(WeightsTorn, match="not a whole safetensors file"):
+    with pytest.raises(WeightsTorn, match="not a whole"):
         read_folder(tmp_path)
 
 
 def test_an_empty_or_missing_folder_is_torn(tmp_path: Path) -> None:
-    with pytest.raises(WeightsTorn, match="holds no safetensors file"):
+    with pytest.raises(WeightsTorn, match="no safetensors"):
         read_folder(tmp_path)
     with pytest.raises(WeightsTorn, match="not a whole"):
         read_folder(tmp_path / "gone.safetensors")
@@ -76,7 +76,7 @@ def test_old_weights_are_not_confirmed(models: Any) -> None:
     ledger = WeightsLedger()
     first, second = models.folders[:2]
     ledger.confirm(0, ledger.inspect(first), checksums_of(first))
-    with pytest.raises(WeightsUnconfirmed, match="are not in the engine"):
+    with pytest.raises(WeightsUnconfirmed, match="not in the engine"):
         ledger.confirm(1, ledger.inspect(second), checksums_of(first))
 
 
@@ -94,7 +94,7 @@ def test_where_nothing_is_kept_as_it_is_a_change_must_show(models: Any, caplog: 
     ledger = WeightsLedger()
     first, second = models.folders[:2]
     ledger.confirm(0, ledger.inspect(first), {"a": "1" * 64})
-    assert "is vllm.dtype the type of these weights?" in caplog.text
+    assert "vllm.dtype" in caplog.text
     with pytest.raises(WeightsUnconfirmed, match="nothing was loaded"):
         ledger.confirm(1, ledger.inspect(second), {"a": "1" * 64})
     ledger.confirm(1, ledger.inspect(second), {"a": "2" * 64})

@@ -129,7 +129,7 @@ def test_another_prompt_than_the_learners_is_refused(models: Any, request_of: An
     codec = RequestCodec(models.vlms[0])
     asked = codec.encode(request_of())
     answer = answer_of(asked, [3])
-    with pytest.raises(EngineBadReply, match="are its vocabulary and image rules those of the learner"):
+    with pytest.raises(EngineBadReply):
         codec.decode(answer, asked._replace(prompt_tokens=7))
 
 

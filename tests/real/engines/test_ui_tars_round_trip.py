@@ -29,6 +29,7 @@ from dartsim.real.vlm.ui_tars import first_message
 CLICK = "Thought: Open it.\nAction: click(start_box='<|box_start|>(140,70)<|box_end|>')"
 DONE = "Thought: Saved.\nAction: finished(content='it's')"
 NONSENSE = "Thought: I do not know."
+READABLE = make_grammar("ui_tars", 112, 112).readable
 
 
 @pytest.fixture(scope="module")
@@ -94,22 +95,19 @@ def test_box_tokens_pass_from_engine_to_desktop_history_and_learner(
 
 
 def test_a_reply_that_cannot_be_read_is_sampled_again(standin: Any, model: tuple[Any, Path], request_of: Any) -> None:
-    readable = make_grammar("ui_tars", 112, 112).readable
-    reply, counts, bodies = play(standin, model, [NONSENSE, NONSENSE, CLICK], request_of(1), readable=readable, tries=3)
+    reply, counts, bodies = play(standin, model, [NONSENSE, NONSENSE, CLICK], request_of(1), readable=READABLE, tries=3)
     assert (reply.action, counts["malformed"], counts["requests"]) == (CLICK, 2, 1)
     assert len({body["sampling_params"]["seed"] for body in bodies}) == 3
     assert len({tuple(body["token_ids"]) for body in bodies}) == 1
 
 
 def test_after_three_tries_the_attempt_is_done(standin: Any, model: tuple[Any, Path], request_of: Any) -> None:
-    readable = make_grammar("ui_tars", 112, 112).readable
-    reply, counts, bodies = play(standin, model, [NONSENSE] * 3, request_of(1), readable=readable, tries=3)
+    reply, counts, bodies = play(standin, model, [NONSENSE] * 3, request_of(1), readable=READABLE, tries=3)
     assert (reply.action, counts["malformed"], len(bodies)) == (NONSENSE, 2, 3)
     assert make_grammar("ui_tars", 112, 112, malformed="done").parse(reply.action) == (Done(),)
 
 
 def test_an_unescaped_quote_is_no_reason_to_try_again(standin: Any, model: tuple[Any, Path], request_of: Any) -> None:
-    readable = make_grammar("ui_tars", 112, 112).readable
-    reply, counts, _ = play(standin, model, [DONE], request_of(1), readable=readable, tries=3)
+    reply, counts, _ = play(standin, model, [DONE], request_of(1), readable=READABLE, tries=3)
     assert (reply.action, counts["malformed"]) == (DONE, 0)
     assert make_grammar("ui_tars", 112, 112).parse(reply.action) == (Done(),)

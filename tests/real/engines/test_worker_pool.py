@@ -134,30 +134,26 @@ def pids(folder: Path) -> set[int]:
     return found
 
 
-def test_engines_come_up_together_and_none_is_left(models: Any, request_of: Any, tmp_path: Path) -> None:
-    async def main() -> None:
-        workers = pool(models, tmp_path, (), ())
+@pytest.mark.anyio
+async def test_engines_come_up_together_and_none_is_left(models: Any, request_of: Any, tmp_path: Path) -> None:
+    workers = pool(models, tmp_path, (), ())
+    async with started(workers, at_once=2):
+        assert len({worker.engine.url for worker in workers}) == 2
+        replies = [await worker.generate(request_of(seed=1)) for worker in workers]
+        assert replies[0].tokens.tolist() == replies[1].tokens.tolist()
+        assert len(pids(tmp_path)) == 2
+    assert [worker.state for worker in workers] == [EngineHealth.DOWN] * 2
+    assert pids(tmp_path) == set()
+
+
+@pytest.mark.anyio
+async def test_one_engine_that_ends_takes_the_starts_of_the_others_with_it(models: Any, tmp_path: Path) -> None:
+    workers = pool(models, tmp_path, ("--start-seconds", "600"), ("--fail-start",), ())
+    with pytest.raises(EngineStartFailed, match="engine-1"):
         async with started(workers, at_once=2):
-            assert len({worker.engine.url for worker in workers}) == 2
-            replies = [await worker.generate(request_of(seed=1)) for worker in workers]
-            assert replies[0].tokens.tolist() == replies[1].tokens.tolist()
-            assert len(pids(tmp_path)) == 2
-        assert [worker.state for worker in workers] == [EngineHealth.DOWN] * 2
-        assert pids(tmp_path) == set()
-
-    asyncio.run(main())
-
-
-def test_one_engine_that_ends_takes_the_starts_of_the_others_with_it(models: Any, tmp_path: Path) -> None:
-    async def main() -> None:
-        workers = pool(models, tmp_path, ("--start-seconds", "600"), ("--fail-start",), ())
-        with pytest.raises(EngineStartFailed, match=r"engine-1 ended with status 3"):
-            async with started(workers, at_once=2):
-                raise AssertionError("not reached")
-        assert workers[0].engine.starts == 1  # type: ignore[attr-defined]
-        assert pids(tmp_path) == set()
-
-    asyncio.run(main())
+            raise AssertionError("not reached")
+    assert workers[0].engine.starts == 1  # type: ignore[attr-defined]
+    assert pids(tmp_path) == set()
 
 
 def test_no_port_is_given_twice() -> None:

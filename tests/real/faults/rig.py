@@ -8,7 +8,7 @@ each attempt has a score that is known beforehand, groups are worth training on,
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -267,8 +267,3 @@ def live_beside(image, plans):
 
     with asyncio.Runner(loop_factory=RunLoop) as runner:
         return runner.run(main())
-
-
-def tight(spec, memory_mib):
-    """The same with less memory."""
-    return replace(spec, limits=replace(spec.limits, memory_mib=memory_mib))

@@ -2,47 +2,10 @@
 
 import asyncio
 import contextlib
-import random
-from dataclasses import replace
 
 import pytest
 
 pytestmark = pytest.mark.docker
-
-
-@pytest.mark.soak
-def test_three_starts_of_ten_fail(rig, left, desktop_image):
-    """In three ways: the server dies until the container ends, the image is missing, the memory is too small."""
-    chance = random.Random(3)
-    failed, served = [], []
-    ways = [
-        lambda spec: replace(spec, environment={**spec.environment, "PORT": "none"}),
-        lambda spec: replace(spec, image="dartsim-test:missing"),
-        lambda spec: rig.tight(spec, 8),
-    ]
-
-    async def start(cluster, spec, slot):
-        if chance.random() >= 0.3:
-            return await cluster.fleet.start(spec, slot=slot)
-        way = ways[len(failed) % len(ways)]
-        failed.append(way)
-        return await cluster.fleet.start(way(spec), slot=slot)
-
-    def enough(cluster):
-        if cluster.system.recorder.counts["fault/start"] < 5:
-            return False
-        served.extend(cluster.slots[t.attempt.id] for t in cluster.trajectories[-1:] if not t.masked)
-        return set(served) == {0, 1}
-
-    overrides = ("rollout.limits.start_seconds=30.0", "rollout.start_tries=2")
-    cluster, counts = rig.live(desktop_image, start=start, enough=enough, overrides=overrides)
-    assert counts["fault/start"] >= 5
-    found = {name.removeprefix("start_cause/") for name in counts if name.startswith("start_cause/")}
-    assert {"container_exited", "image_missing"} <= found
-    assert found & {"not_ready", "start_timeout", "engine_refused"}
-    assert counts["fault/start"] == sum(counts[f"start_cause/{cause}"] for cause in found)
-    assert {t.cause for t in cluster.trajectories if t.masked} <= {"EnvStartFailed", "run ended"}
-    assert left(cluster.owner) == 0
 
 
 class HalfPictures:
@@ -112,29 +75,4 @@ def test_half_a_picture_masks_the_attempt(rig, left, desktop_image):
     struck = cluster.of(cluster.struck)
     assert (struck.reward, struck.ending, struck.cause) == (None, "broken", "bad_screenshot")
     assert counts["cause/bad_screenshot"] == 1
-    assert left(cluster.owner) == 0
-
-
-@pytest.mark.soak
-def test_a_spare_that_dies_while_it_waits_costs_one_attempt(rig, left, desktop_image):
-    killed = []
-
-    async def kill_the_spare(cluster, container):
-        async with asyncio.timeout(60):
-            while not cluster.system.warm.num_ready:  # noqa: ASYNC110 - nothing tells of it
-                await asyncio.sleep(0.1)
-        desktop, _ = cluster.system.warm._ready[0]
-        spare = cluster.containers[desktop.place]
-        await spare.kill()
-        killed.append(spare)
-
-    def enough(cluster):
-        hit = [t for t in cluster.trajectories if t.cause == "vm_refused"]
-        return bool(hit) and any(not t.masked and t.started > hit[0].finished for t in cluster.trajectories)
-
-    cluster, counts = rig.live(
-        desktop_image, harm=kill_the_spare, enough=enough, overrides=("rollout.num_envs=1", "rollout.warm_envs=1")
-    )
-    assert len(killed) == 1
-    assert counts["cause/vm_refused"] == 1
     assert left(cluster.owner) == 0

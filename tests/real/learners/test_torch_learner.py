@@ -133,40 +133,6 @@ def test_a_checkpoint_of_another_model_or_seed_is_refused(make_vlm: Any, tmp_pat
         TorchLearner(make_vlm(family="qwen3_vl"), TINY, seed=1).load(tmp_path / "a")
 
 
-@pytest.mark.parametrize("change", [{"optimizer": {"max_tokens": 40}}, {"fsdp": {"checkpointing": True}}])
-def test_memory_settings_change_no_gradient(make_vlm: Any, play_batch: Any, change: dict[str, Any]) -> None:
-    vlm = make_vlm(**FREE)
-    batch = scored(play_batch_text(play_batch, VlmPolicy(make_vlm(**FREE))))
-    gradients = []
-    for config in (TINY, TINY.replace(**change)):
-        vlm = make_vlm(**FREE)
-        learner = TorchLearner(vlm, config)
-        learner.train(batch)
-        gradients.append([p.grad for p in vlm.model.parameters()])
-    for one, other in zip(*gradients, strict=True):
-        assert torch.allclose(one, other, atol=1e-6)
-
-
-def test_sharing_prompts_changes_no_gradient(make_vlm: Any, play_batch: Any) -> None:
-    """Screens that differ in one pixel are prompts of their own; the gradient moves by next to nothing."""
-    batch = scored(play_batch(VlmPolicy(make_vlm())))
-
-    def apart(trajectory: Any) -> Any:
-        (turn,) = trajectory.turns
-        shot = turn.observation.screenshot.copy()
-        shot[0, 0, 0] -= 1 + trajectory.attempt.index
-        return replace(trajectory, turns=(turn._replace(observation=turn.observation._replace(screenshot=shot)),))
-
-    gradients, prompts = [], []
-    for each in (batch, edited(batch, apart)):
-        vlm = make_vlm()
-        config = TINY.replace(optimizer={"pack": "turns"})
-        prompts.append(TorchLearner(vlm, config).train(each).metrics["learner/sequences"])
-        gradients.append(torch.cat([p.grad.flatten() for p in vlm.model.parameters()]))
-    assert prompts == [4, 16]
-    assert torch.nn.functional.cosine_similarity(*gradients, dim=0) > 0.999
-
-
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
 @pytest.mark.parametrize(
     "change",
@@ -301,11 +267,6 @@ def test_actions_that_the_grammar_cannot_write_are_left_out(make_vlm: Any, batch
         TorchLearner(make_vlm(), TINY).train(edited(batch, foreign))
 
 
-def test_selection_is_asked_for_every_turn(make_vlm: Any, batch: Batch) -> None:
-    learner = TorchLearner(make_vlm(), TINY, select=lambda b: [i % 4 == 0 for i in range(b.num_turns)])
-    assert learner.train(batch).metrics["objective/masked_share"] == 0.75
-
-
 def test_a_reference_holds_the_policy_back(make_vlm: Any, play_batch: Any) -> None:
     moved = []
     for coefficient in (0.0, 5.0):
@@ -357,8 +318,3 @@ def test_ratios_are_clipped_with_the_settings_of_dart(make_vlm: Any, batch: Batc
     assert settings.optimizer.minibatches == 2
     assert metrics["objective/clipped_low_share"] + metrics["objective/clipped_high_share"] > 0.0
     assert metrics["objective/kl_old_new"] > 0.0
-
-
-def test_settings_are_checked() -> None:
-    with pytest.raises(ValueError, match="minibatches"):
-        TINY.replace(optimizer={"minibatches": 0})

@@ -163,7 +163,7 @@ def test_a_desktop_that_fails_is_no_score(fakes, tmp_path, fault):
 
 
 def test_a_desktop_that_answers_nonsense_is_no_score(fakes, tmp_path):
-    with pytest.raises(Unscored, match="getter vm_command_line: VmBadReply: junk") as caught:
+    with pytest.raises(Unscored) as caught:
         score(fakes, tmp_path, task(**YES), client_that_says(fakes, VmBadReply("junk", status=200)))
     assert caught.value.cause == "getter_failed"
     assert isinstance(caught.value, ScoreUnavailable)
@@ -171,34 +171,26 @@ def test_a_desktop_that_answers_nonsense_is_no_score(fakes, tmp_path):
 
 @pytest.mark.parametrize("value", [1.01, -0.5, float("nan"), float("inf"), 7])
 def test_a_number_that_is_no_score_is_no_score(fakes, tmp_path, value):
-    with pytest.raises(Unscored, match="wanted a number in") as caught:
+    with pytest.raises(Unscored) as caught:
         score(fakes, tmp_path, task(func="number", result=numbers(value)[0]), pool=FakeSandbox())
     assert caught.value.cause == "score_out_of_range"
 
 
 @pytest.mark.parametrize(
-    ("given", "cause", "message"),
+    ("given", "cause"),
     [
-        (YES | {"func": "compare_pptx_files"}, "metric_unavailable", "the metric compare_pptx_files is desktop-env's"),
-        (YES | {"options": {"colour": 1}}, "metric_failed", "unexpected keyword argument 'colour'"),
-        (YES | {"result": {"type": "cookie_data"}}, "getter_unavailable", "the getter cookie_data is desktop-env's"),
-        (YES | {"result": {"type": "vm_file"}}, "getter_failed", "getter vm_file: KeyError: 'path'"),
-        (
-            YES | {"expected": {"type": "rule", "rules": {}}},
-            "metric_failed",
-            "metric exact_match: KeyError: 'expected'",
-        ),
-        (
-            YES | {"expected": {"type": "cloud_file", "path": "file:///etc/passwd", "dest": "x"}},
-            "gold_download_failed",
-            "wanted a file inside the task folders",
-        ),
-        (YES | {"result": {"type": "cache_file", "path": "x"}}, "getter_failed", "no step has made it"),
+        ({"func": "compare_pptx_files"}, "metric_unavailable"),
+        ({"options": {"colour": 1}}, "metric_failed"),
+        ({"result": {"type": "cookie_data"}}, "getter_unavailable"),
+        ({"result": {"type": "vm_file"}}, "getter_failed"),
+        ({"expected": {"type": "rule", "rules": {}}}, "metric_failed"),
+        ({"expected": {"type": "cloud_file", "path": "file:///etc/passwd", "dest": "x"}}, "gold_download_failed"),
+        ({"result": {"type": "cache_file", "path": "x"}}, "getter_failed"),
     ],
 )
-def test_what_cannot_be_scored_says_why(fakes, tmp_path, given, cause, message):
-    with pytest.raises(ScoreUnavailable, match=message) as caught:
-        score(fakes, tmp_path, task(**given))
+def test_what_cannot_be_scored_has_its_cause(fakes, tmp_path, given, cause):
+    with pytest.raises(ScoreUnavailable) as caught:
+        score(fakes, tmp_path, task(**YES | given))
     assert cause_of(caught.value) == cause
 
 
@@ -438,11 +430,6 @@ def test_a_file_that_postconfig_cannot_open_because_it_was_removed_scores_0(fake
     client.outputs["true"] = VmHung("hung")
     with pytest.raises(EnvBroken):
         score(fakes, tmp_path, task(**given), client)
-
-
-def test_a_score_of_0_without_any_metric_says_what_scored(fakes, tmp_path):
-    given = task(func="file_contains", result={"type": "vm_file", "path": "/a", "dest": "a"}, expected=RULE)
-    assert score(fakes, tmp_path, given).record.scorer == "dartsim 1"
 
 
 def test_a_score_says_how_it_was_computed(fakes, tmp_path):

@@ -104,7 +104,7 @@ async def test_a_save_that_fails_keeps_nothing_under_its_key(tmp_path: Path) -> 
     saved = snapshots(machine, tmp_path)
     await saved.save("a")
     machine.fails = True
-    with pytest.raises(SnapshotFailed, match="save a ended with exit code 1: no room"):
+    with pytest.raises(SnapshotFailed, match="no room"):
         await saved.save("a")
     with pytest.raises(SnapshotFailed, match="no saved state"):
         await saved.restore("a")

@@ -101,7 +101,7 @@ def test_a_stored_run_is_scored_again_and_compared(run):
 
 
 def test_a_run_without_scores_of_real_desktops_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="is no run's folder"):
+    with pytest.raises(ConfigError, match="run's folder"):
         rescore(tmp_path)
     (tmp_path / "config.toml").write_text('preset = "desktop"\n')
     with pytest.raises(ConfigError, match=r"has no run\.db"):

@@ -162,7 +162,7 @@ def test_what_the_task_file_lacks_is_told_from_what_the_desktop_lacks(sandbox):
     async def call(inside):
         return await inside.getter("lacking", {"infos": [{}]}, {}, "")
 
-    with pytest.raises(ScoreFault, match="getter lacking: KeyError: 'name'") as caught:
+    with pytest.raises(ScoreFault) as caught:
         sandbox.run(call)
     assert (caught.value.cause, caught.value.of_task) == ("getter_failed", True)
 

@@ -355,11 +355,6 @@ def test_whatever_is_left_in_the_scratch_folder_is_removed(sandbox):
     assert told(sandbox, listing) == {"names": [["blobs", "files", "tmp"], []], "files": ["answer.py"]}
 
 
-def test_a_call_sees_no_file_of_an_earlier_one(sandbox):
-    sandbox.metric("same_text", sandbox.file("secret.txt", "1"), sandbox.file("gold.txt", "1"))
-    assert told(sandbox, "tell(files=FILES)")["files"] == ["answer.py"]
-
-
 @pytest.mark.parametrize(
     "code",
     [

@@ -57,16 +57,6 @@ def test_a_folder_has_the_type_that_is_asked_for(make_vlm: Any, tmp_path: Path) 
     assert all(parameter.dtype is torch.float32 for parameter in vlm.model.parameters())
 
 
-def test_neither_writing_nor_reading_a_folder_draws_a_bar(
-    make_vlm: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """It would be drawn across that of the run."""
-    vlm = make_vlm()
-    build(replace(vlm.config, folder=str(export(vlm, tmp_path / "model"))))
-    assert capfd.readouterr().err == ""
-    assert transformers.utils.logging.is_progress_bar_enabled()
-
-
 def test_low_rank_additions_are_merged_into_the_folder(make_vlm: Any, tmp_path: Path) -> None:
     """Under their own names they would be left out by whoever loads it, and the weights below them be random."""
     vlm = make_vlm()

@@ -143,36 +143,3 @@ def test_equal_screens_are_cut_once() -> None:
     pictures = Pictures(rules())
     shot = np.random.default_rng(0).integers(0, 256, (56, 56, 3), dtype=np.uint8)
     assert pictures(shot) is pictures(shot.copy())
-
-
-def test_what_is_remembered_is_bounded() -> None:
-    pictures = Pictures(rules(), max_bytes=5 * 3 * 56 * 56 * 3)
-    shots = np.random.default_rng(0).integers(0, 256, (20, 56, 56, 3), dtype=np.uint8)
-    first = pictures(shots[0])
-    for shot in shots:
-        pictures(shot)
-    assert 0 < pictures.cached_bytes <= 5 * 3 * 56 * 56 * 3
-    assert pictures(shots[0]) is not first
-
-
-def test_a_screen_must_have_three_channels() -> None:
-    with pytest.raises(ValueError, match="got shape"):
-        rules().picture(np.zeros((56, 56), np.uint8))
-
-
-def test_rules_of_a_folder_are_its_own(tmp_path: Any) -> None:
-    mine = rules(patch_size=16)
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(mine.as_json()))
-    assert ImageRules.of(VlmConfig(folder=str(tmp_path))) == mine
-
-
-@pytest.mark.bench
-def test_a_small_screen_takes_less_than_a_millisecond() -> None:
-    import time
-
-    mine = rules()
-    shots = np.random.default_rng(0).integers(0, 256, (200, 112, 112, 3), dtype=np.uint8)
-    start = time.process_time()
-    for shot in shots:
-        mine.picture(shot).cut()
-    assert (time.process_time() - start) / len(shots) < 1e-3

@@ -19,13 +19,6 @@ def requests(count: int = 6) -> list[Request]:
     return [Request(Attempt(i, Task("t", "press"), 0, i, i, 1, 0), 0, shown, []) for i in range(count)]
 
 
-def test_content_is_the_action_and_how_likely_it_was(make_vlm: Any) -> None:
-    for content in VlmPolicy(make_vlm()).compute(requests(), 0):
-        assert content.action in make_vlm().config.actions
-        assert content.tokens.shape == content.logprobs.shape == content.entropies.shape == (1,)
-        assert content.logprobs[0] <= 0 <= content.entropies[0]
-
-
 def test_each_version_answers_with_its_own_weights(make_vlm: Any) -> None:
     vlm, other = make_vlm(seed=0), make_vlm(seed=1)
     policy = VlmPolicy(vlm)
@@ -68,5 +61,5 @@ def test_missing_weights_are_a_fault(make_vlm: Any, source: str | None) -> None:
 def test_weights_of_another_model_are_refused(make_vlm: Any) -> None:
     policy = VlmPolicy(make_vlm())
     policy.add(Weights(1, make_vlm(family="qwen3_vl").snapshot()))
-    with pytest.raises(ValueError, match="not the weights of this model"):
+    with pytest.raises(ValueError, match="weights of this model"):
         policy.compute(requests(), 1)

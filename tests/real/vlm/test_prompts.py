@@ -71,13 +71,6 @@ def test_cut_in_blocks_a_prompt_begins_with_the_one_before_it(make_vlm: Any) -> 
     assert prefixes_kept(PromptStyle(max_images=4, max_texts=9)) == [True] * 3 + [False] * 4
 
 
-def test_image_tokens_stand_where_the_prompt_says(make_vlm: Any) -> None:
-    vlm = make_vlm(prompts=PromptStyle(max_images=3, max_texts=3))
-    prompt = vlm.prompts.build(*history(3))
-    places = np.flatnonzero(prompt.tokens == vlm.vocabulary.image)
-    assert list(places) == [start + i for start in prompt.image_starts for i in range(4)]
-
-
 def test_a_reply_is_remembered_in_the_tokens_that_were_sampled(make_vlm: Any) -> None:
     vlm = make_vlm()
     _, before = history(1)
@@ -159,13 +152,6 @@ def test_prompts_are_equal_only_if_all_is(make_vlm: Any) -> None:
     other = Observation(now.screenshot ^ 1, now.instruction)
     assert vlm.prompts.build(other, before).key != key
     assert vlm.prompts.build(now, []).key != key
-
-
-def test_words_survive_the_vocabulary(make_vlm: Any) -> None:
-    vocabulary = make_vlm().vocabulary
-    for text in ("Press the red button.", "type hällo\n wörld", "click 0 1", "  two  spaces", "日本"):
-        assert vocabulary.decode(vocabulary.encode(text)) == text
-    assert len(vocabulary.encode("click 0 1")) == 1
 
 
 def test_a_prompt_without_an_image_is_refused() -> None:

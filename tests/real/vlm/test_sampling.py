@@ -108,16 +108,6 @@ def test_replies_come_in_the_proportions_of_their_probabilities(make_vlm: Any, p
     assert replies[0].entropies[0] == pytest.approx(entropy, abs=1e-5)
 
 
-def test_greedy_takes_the_likeliest(make_vlm: Any, prompts_of: Any) -> None:
-    vlm = make_vlm()
-    prompt = prompts_of(vlm)[0]
-    many = sample(vlm, [prompt] * 200, [(seed, 0) for seed in range(200)])
-    likeliest = max(many, key=lambda reply: reply.logprobs[0])
-    for seed in (1, 2):
-        (reply,) = sample(vlm, [prompt], [(seed, 0)], greedy=True)
-        assert reply.tokens[0] == likeliest.tokens[0]
-
-
 def test_no_special_token_but_the_end_is_sampled(make_vlm: Any, prompts_of: Any) -> None:
     vlm = make_vlm(grammar="free", max_new_tokens=30, output_scale=0.0)
     prompt = prompts_of(vlm)[0]
@@ -171,8 +161,3 @@ def test_prompts_of_like_length_are_computed_together(make_vlm: Any, prompts_of:
     assert sorted(len(row.members) for batch in batches for row in batch) == [3, 3, 6]
     for batch in batches:
         assert len(batch) == 1 or len(batch) * max(len(row.prompt.tokens) for row in batch) <= 2 * longest
-
-
-def test_seeds_and_prompts_must_pair(make_vlm: Any) -> None:
-    with pytest.raises(ValueError, match="1 seeds for 0 prompts"):
-        sample(make_vlm(), [], [(0, 0)])

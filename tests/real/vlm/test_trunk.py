@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,17 +57,3 @@ def test_checkpointing_changes_no_gradient(make_vlm: Any, prompts_of: Any, famil
         logprobs.sum().backward()
         gradients.append([p.grad.clone() for p in vlm.model.parameters()])
     assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
-
-
-def test_a_folder_gives_the_same_model(make_vlm: Any, prompts_of: Any, tmp_path: Any) -> None:
-    from dartsim.real.vlm import VlmConfig, build
-
-    vlm = make_vlm(seed=3, grammar="free", max_new_tokens=4)
-    vlm.save(tmp_path)
-    fields = {"prompts": vlm.config.prompts, "decoding": vlm.config.decoding}
-    again = build(VlmConfig(folder=str(tmp_path), **fields))
-    assert again.vocabulary.size == vlm.vocabulary.size
-    assert replace(again.config, folder=None).family == vlm.config.family
-    prompt = prompts_of(vlm)[2]
-    assert np.array_equal(prompt.tokens, prompts_of(again)[2].tokens)
-    assert torch.equal(library_logits(vlm, prompt), library_logits(again, prompt))

@@ -68,13 +68,6 @@ def said(text: str) -> str:
     return f"<|im_start|>assistant\n{text}<|im_end|>\n"
 
 
-def test_the_special_tokens_are_qwen_s(qwen: Any) -> None:
-    vocabulary = qwen.qwen_vocabulary()
-    assert vocabulary.spell(("", "<|box_start|>", "", "<|box_end|>")) == (qwen.BOX_START, qwen.BOX_END)
-    assert (qwen.BOX_START, qwen.BOX_END) == (151_648, 151_649)
-    assert (vocabulary.end, vocabulary.image, vocabulary.size) == (151_645, 151_655, 151_658)
-
-
 def test_the_first_message_is_the_published_one() -> None:
     assert first_message("ui_tars_1_5", language="English", absolute=True) == FIRST_MESSAGE
     assert "- Use Chinese in" in first_message("ui_tars_1_5", language="Chinese", absolute=True)

@@ -27,11 +27,11 @@ from safetensors.torch import load_file  # noqa: E402
 from dartsim.core.errors import LearnerFault  # noqa: E402
 from dartsim.core.types import Batch, Request  # noqa: E402
 from dartsim.curation.rules.selection import HighEntropyTurns  # noqa: E402
-from dartsim.real.learners.fsdp.learner import FsdpLearner  # noqa: E402
 from dartsim.real.learners.torch_learner import TorchLearner  # noqa: E402
-from dartsim.real.vlm import PromptStyle, VlmPolicy, build  # noqa: E402
-from dartsim.real.vlm.export import export  # noqa: E402
+from dartsim.real.vlm import VlmPolicy, build  # noqa: E402
 from dartsim.testing import ports as checks  # noqa: E402
+
+pytestmark = pytest.mark.anyio
 
 STEP = 7e-4
 TOLERANCE = STEP / 20
@@ -108,34 +108,6 @@ def test_two_ranks_share_out_the_rows_of_long_attempts(
     assert apart(learner, alone, mean=True) < STEP / 10_000
 
 
-@pytest.mark.soak
-def test_two_ranks_in_bfloat16_with_low_rank_and_checkpointing_score_long_attempts_alike(
-    make_vlm: Any, config: Any, long_batch: Any, tmp_path: Path
-) -> None:
-    """Packed turns are as close to one process in float32 as single ones: bfloat16 rounds a product by up to 0.4 %."""
-    settings = config.replace(lora={"rank": 2}, optimizer={"max_tokens": 90})
-    prompts = PromptStyle(max_images=4, images_after_cut=2, max_texts=9)
-    batch = long_batch(make_vlm(), "click 0 0", "click 1 0", "click 1 1")
-    exact = TorchLearner(make_vlm(prompts=prompts), settings, seed=5).train(batch).metrics
-    found = []
-    for how in ("turns", "trajectories"):
-        vlm = make_vlm(prompts=prompts)
-        ranks = {"ranks": 2, "device": "cpu", "precision": "bfloat16", "checkpointing": True}
-        model = export(vlm, tmp_path / how / "model")
-        own = settings.replace(fsdp=ranks, optimizer={"pack": how})
-        learner = FsdpLearner(vlm, model, tmp_path / how / "ranks", own, seed=5)
-        try:
-            found.append(learner.train(batch).metrics)
-        finally:
-            learner.close()
-    apart, packed = found
-    assert packed["learner/computed_tokens"] < 0.7 * apart["learner/computed_tokens"]
-    assert packed["learner/grad_norm"] == pytest.approx(exact["learner/grad_norm"], rel=0.005)
-    assert apart["learner/grad_norm"] == pytest.approx(exact["learner/grad_norm"], rel=0.005)
-    assert packed["learner/loss"] == pytest.approx(exact["learner/loss"], rel=0.005)
-    assert 0.0 < packed["importance/mismatch_mean"] == pytest.approx(apart["importance/mismatch_mean"], rel=0.005)
-
-
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
 def test_a_checkpoint_goes_on_with_another_number_of_ranks(
     learner_of: Any, batches: list[Batch], tmp_path: Path, before: int, after: int
@@ -183,7 +155,7 @@ def test_a_rank_that_dies_costs_its_update_only(learner_of: Any, batches: list[B
     victim = learner.group.pids[1]
     os.kill(victim, signal.SIGSTOP)  # the update hangs in the middle, where it waits for the others
     threading.Timer(0.5, os.kill, (victim, signal.SIGKILL)).start()
-    with pytest.raises(LearnerFault, match="a rank of the learner died"):
+    with pytest.raises(LearnerFault, match="rank"):
         learner.train(batches[2])
     assert learner.updates == 2
     assert all(torch.equal(tensor, wanted[name]) for name, tensor in weights(learner).items())
@@ -273,20 +245,17 @@ def test_stored_successes_are_scored_by_the_ranks(learner_of: Any, batches: list
             assert turn.reply.entropies == pytest.approx(sampled.reply.entropies, abs=1e-4)
 
 
-def test_a_cancelled_update_ends_the_ranks_and_changes_nothing(learner_of: Any, batches: list[Batch]) -> None:
+async def test_a_cancelled_update_ends_the_ranks_and_changes_nothing(learner_of: Any, batches: list[Batch]) -> None:
     learner = learner_of(1)
     train(learner, batches[:1])
     wanted, pid = weights(learner), learner.group.pids[0]
 
-    async def main() -> None:
-        os.kill(pid, signal.SIGSTOP)
-        update = asyncio.ensure_future(learner.update(batches[1]))
-        await asyncio.sleep(0.3)
-        update.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await update
-
-    asyncio.run(main())
+    os.kill(pid, signal.SIGSTOP)
+    update = asyncio.ensure_future(learner.update(batches[1]))
+    await asyncio.sleep(0.3)
+    update.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await update
     assert learner.updates == 1
     assert not learner.group.running
     assert all(torch.equal(tensor, wanted[name]) for name, tensor in weights(learner).items())
