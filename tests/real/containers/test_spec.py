@@ -12,10 +12,6 @@ def arguments(spec: ContainerSpec, bind_address: str = "127.0.0.1"):
     return create_arguments(spec, name="n", labels={"dartsim.slot": "1"}, bind_address=bind_address)
 
 
-def test_what_is_not_asked_for_is_left_out():
-    assert arguments(ContainerSpec(image="a")) == {"image": "a", "name": "n", "labels": {"dartsim.slot": "1"}}
-
-
 def test_everything_that_can_be_asked_for():
     spec = ContainerSpec(
         image="a",

@@ -8,7 +8,7 @@ each attempt has a score that is known beforehand, groups are worth training on,
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,26 +87,20 @@ class Plan:
         harm: Done to the desktop of one attempt, before its last action: ``harm(rig, container)``.
         action: The last action of that attempt, in place of the click.
         start: Starts a container in place of the fleet: ``start(rig, spec, slot)``.
-        overrides: Of the configuration.
         seconds: Longest time for all of it.
         enough: Whether it may end: ``enough(rig)``; by default once the harmed slot has a score after it.
-        url: The engine.
         last: Awaited at the end, on the same loop.
         store: Keeps the trajectories.
-        fleet: Further settings of the engine.
     """
 
     image: str
     harm: Harm | None = None
     action: str | None = None
     start: Harm | None = None
-    overrides: tuple[str, ...] = ()
     seconds: float = 240.0
     enough: Harm | None = None
-    url: str | None = None
     last: Harm | None = None
     store: Any = None
-    fleet: dict[str, Any] = field(default_factory=dict)
 
 
 class Rig:
@@ -133,9 +127,9 @@ class Rig:
         """Live until there is enough; then check what must hold, and return the counts."""
         plan = self.plan
         spec = desktop_spec(DesktopConfig(width=SIDE, height=SIDE, image=plan.image))
-        host = DockerHost(DockerHostConfig(url=plan.url, **{"max_desktops": 4, **plan.fleet}), run="faults")
+        host = DockerHost(DockerHostConfig(max_desktops=4), run="faults")
         self.owner = str(host.owner)
-        config = load(preset_name="desktop", overrides=(*OVERRIDES, *plan.overrides))
+        config = load(preset_name="desktop", overrides=OVERRIDES)
         async with DesktopFleet([host], rest_seconds=1.0) as self.fleet, Scorer() as self.scorer:
             with contextlib.ExitStack() as stack:
                 recorder = Recorder(

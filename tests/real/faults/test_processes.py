@@ -1,4 +1,4 @@
-"""What a whole process goes through: its own end by SIGKILL, and that of the engine."""
+"""What a whole process goes through: its own end by SIGKILL."""
 
 import asyncio
 import contextlib
@@ -21,13 +21,11 @@ ROOT = Path(__file__).resolve().parents[3]
 class Life:
     """A process that runs a cluster, and what it tells."""
 
-    def __init__(self, *arguments, before=()):
+    def __init__(self, *arguments):
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        command = [*before, sys.executable, LIFE, *arguments]
+        command = [sys.executable, LIFE, *arguments]
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `guarded`
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=environment
-        )
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.errors, env=environment)
         self.told = []
 
     def until(self, enough):
@@ -40,13 +38,6 @@ class Life:
                 pytest.fail(self.errors.read().decode()[-4000:])
             self.told.append(json.loads(line))
 
-    def end(self):
-        """Let it end in order; return its last words."""
-        self.process.stdin.close()
-        self.until(lambda told: "counts" in told[-1])
-        assert self.process.wait(60) == 0
-        return self.told[-1]["counts"]
-
     @contextlib.contextmanager
     def guarded(self):
         # It would live for ten minutes.
@@ -58,7 +49,7 @@ class Life:
             timer.cancel()
             self.process.kill()
             self.process.wait()
-            for pipe in (self.process.stdin, self.process.stdout, self.errors):
+            for pipe in (self.process.stdout, self.errors):
                 pipe.close()
 
 
@@ -74,7 +65,7 @@ def test_a_process_killed_in_the_middle_leaves_its_records_and_its_containers_ar
     from dartsim.store.database import reading
     from dartsim.store.load import load_trajectories
 
-    with Life(desktop_image, "--folder", str(tmp_path)).guarded() as life:
+    with Life(desktop_image, str(tmp_path)).guarded() as life:
         life.until(lambda told: len(scored(told)) >= 2)
         life.process.kill()
     owner = life.told[0]["owner"]

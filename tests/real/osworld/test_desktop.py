@@ -542,12 +542,6 @@ async def test_sixty_steps_on_a_moving_screen_need_no_restart(make, video):
     assert await desktop.evaluate() == 0.0
 
 
-async def test_a_moving_screen_is_not_compared_after_a_restart(make, video):
-    await play(make(MOVING, server=OSWORLD_SERVER), 200)
-    assert video.pid == 101
-    assert len(video.actions) == 200
-
-
 @pytest.mark.parametrize("debug_mode", [True, False])
 @pytest.mark.parametrize("moving", [True, False])
 async def test_150_steps_end_well_on_a_server_that_dies_at_200(make, video, debug_mode, moving):
