@@ -1,7 +1,5 @@
 """The facts recorded beside every figure."""
 
-from __future__ import annotations
-
 import json
 import platform
 import subprocess
@@ -29,13 +27,13 @@ def test_describes_this_machine_as_json():
     }  # fmt: skip
 
 
-def test_cpu_model_is_the_first_named(tmp_path: Path):
+def test_cpu_model_is_the_first_named(tmp_path):
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("processor: 0\nmodel name\t: Maker: 9000\nmodel name\t: Other\n", encoding="utf-8")
     assert cpu_model(cpuinfo) == "Maker: 9000"
 
 
-def test_a_commit_is_named_and_a_new_file_makes_it_dirty(tmp_path: Path):
+def test_a_commit_is_named_and_a_new_file_makes_it_dirty(tmp_path):
     git(tmp_path, "init")
     (tmp_path / "a").write_text("1", encoding="utf-8")
     git(tmp_path, "add", "a")
@@ -46,14 +44,14 @@ def test_a_commit_is_named_and_a_new_file_makes_it_dirty(tmp_path: Path):
     assert checkout_state(tmp_path) == (commit, True)
 
 
-def test_a_folder_inside_another_checkout_has_no_commit(tmp_path: Path):
+def test_a_folder_inside_another_checkout_has_no_commit(tmp_path):
     git(tmp_path, "init")
     git(tmp_path, "commit", "--allow-empty", "-m", "one")
     (tmp_path / "site-packages").mkdir()
     assert checkout_state(tmp_path / "site-packages") == (None, None)
 
 
-def test_no_checkout_no_commit_yet_and_no_git(tmp_path: Path, monkeypatch):
+def test_no_checkout_no_commit_yet_and_no_git(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert checkout_state(tmp_path) == (None, None)
     git(tmp_path, "init")

@@ -1,7 +1,5 @@
 """Files of stored successes: read back as they were written, and refused when anything about them is wrong."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -49,7 +47,7 @@ def write(folder: Path, *successes: Trajectory, **meaning) -> Path:
     return folder / "pool"
 
 
-def assert_same(found: Trajectory, written: Trajectory) -> None:
+def assert_same(found: Trajectory, written: Trajectory):
     for name in ("task", "index", "seed", "turn_limit", "version"):
         assert getattr(found.attempt, name) == getattr(written.attempt, name)
     assert (found.reward, found.ending) == (written.reward, written.ending)
@@ -135,7 +133,7 @@ def test_another_model_is_refused_and_every_difference_named(tmp_path):
     assert "screen" not in str(refused.value)
 
 
-def damage_about(pool: Path, **changes) -> None:
+def damage_about(pool: Path, **changes):
     about = json.loads((pool / "pool.json").read_text())
     (pool / "pool.json").write_text(json.dumps(about | changes))
 
@@ -161,7 +159,7 @@ def test_a_damaged_pool_is_refused(tmp_path, harm, file):
         read_pool(pool, TASKS)
 
 
-def damage_row(pool: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def damage_row(pool: Path, change: Callable[[dict[str, Any]], None]):
     """Change a row, and the pool's hash of its rows."""
     rows = [json.loads(line) for line in (pool / "rows.jsonl").read_text().splitlines()]
     change(rows[1])

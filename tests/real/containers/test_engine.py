@@ -1,7 +1,5 @@
 """Where an engine is, and how its clients reach what runs there."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 

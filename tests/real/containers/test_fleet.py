@@ -1,7 +1,5 @@
 """Several engines: filled evenly, never over capacity, the failing one avoided."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from typing import Any
@@ -19,8 +17,8 @@ SPEC = ContainerSpec(image="desktop", ports={"server": 5000})
 
 
 @pytest.fixture
-def no_image(refusal) -> Any:
-    def fail(_: Any) -> None:
+def no_image(refusal):
+    def fail(_):
         raise refusal(404, "No such image: desktop", "ImageNotFound")
 
     return fail
@@ -31,7 +29,7 @@ def engines(engine) -> list[Any]:
     return [engine, type(engine)()]
 
 
-def fleet_of(engines: list[Any], *capacities: int, **settings: Any) -> DesktopFleet:
+def fleet_of(engines: list[Any], *capacities: int, **settings) -> DesktopFleet:
     return DesktopFleet(
         [
             DockerHost(
@@ -44,7 +42,7 @@ def fleet_of(engines: list[Any], *capacities: int, **settings: Any) -> DesktopFl
     )
 
 
-def down(_: Any) -> None:
+def down(_):
     raise EngineMissing("no Docker engine answers")
 
 
@@ -79,8 +77,8 @@ async def test_never_more_than_capacity(engines):
     over: list[int] = []
     lock = threading.Lock()
 
-    def watch(engine: Any, capacity: int) -> Any:
-        def look(_: Any) -> None:
+    def watch(engine, capacity: int):
+        def look(_):
             with lock:
                 if len(engine.names) > capacity:
                     over.append(len(engine.names))
@@ -91,7 +89,7 @@ async def test_never_more_than_capacity(engines):
         engine.hooks["created"] = watch(engine, capacity)
     async with fleet_of(engines, 3, 2) as fleet:
 
-        async def one(slot: int) -> None:
+        async def one(slot: int):
             # Every other one never times out, so that some start however slow the machine is.
             try:
                 async with asyncio.timeout(None if slot % 2 else rng.random() * 0.1):
@@ -137,7 +135,7 @@ async def test_a_fault_of_the_spec_is_not_the_hosts(engines, no_image):
 
 
 def test_opening_reaps_on_every_host(engines):
-    async def leave() -> None:
+    async def leave():
         fleet = fleet_of(engines, 2, 2)
         await fleet.open()
         for slot in range(4):
@@ -146,7 +144,7 @@ def test_opening_reaps_on_every_host(engines):
             engine.hooks["remove"] = down
         await fleet.close()
 
-    async def main() -> None:
+    async def main():
         assert [len(engine.names) for engine in engines] == [2, 2]
         fleet = fleet_of(engines, 2, 2)
         assert await fleet.open() == 4
@@ -171,7 +169,7 @@ async def test_opening_needs_one_engine_that_answers(engines):
 
 
 async def test_a_lost_containers_place_is_won_back(engines):
-    def busy(_: Any) -> None:
+    def busy(_):
         raise ConnectionResetError("engine restarts")
 
     async with fleet_of(engines[:1], 1) as fleet:

@@ -1,7 +1,5 @@
 """One engine: nothing is left behind, whatever happens and whenever. The engine is a fake, the threads are real."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading
@@ -30,7 +28,7 @@ pytestmark = pytest.mark.anyio
 SPEC = ContainerSpec(image="desktop", ports={"server": 5000, "vnc": 8006})
 
 
-def host_of(engine: Any, **settings: Any) -> DockerHost:
+def host_of(engine, **settings) -> DockerHost:
     return DockerHost(
         DockerHostConfig(url="unix:///fake", **settings),
         run="r",
@@ -39,30 +37,30 @@ def host_of(engine: Any, **settings: Any) -> DockerHost:
     )
 
 
-def clean(engine: Any) -> bool:
+def clean(engine) -> bool:
     return not engine.names and not engine.shared
 
 
 class Gate:
     """Holds a call of the engine until it is opened."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.reached = threading.Event()
         self._go = threading.Event()
 
-    def __call__(self, about: Any) -> None:
+    def __call__(self, about):
         self.reached.set()
         assert self._go.wait(10)
 
-    def open(self) -> None:
+    def open(self):
         self._go.set()
 
 
-async def reached(gate: Gate) -> None:
+async def reached(gate: Gate):
     assert await asyncio.to_thread(gate.reached.wait, 10)
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]):
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
@@ -93,13 +91,13 @@ async def test_starts_and_removes(engine):
 async def test_the_name_of_a_machine_is_looked_up(engine, monkeypatch):
     known = {"v4": ["10.0.0.7"], "both": ["fd00::7", "10.0.0.7"], "v6": ["fd00::7"]}
 
-    def look_up(name: str, *_: Any, **__: Any) -> list[Any]:
+    def look_up(name: str, *_, **__) -> list[Any]:
         if name not in known:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         kinds = {True: socket.AF_INET6, False: socket.AF_INET}
         return [(kinds[":" in each], socket.SOCK_STREAM, 6, "", (each, 0)) for each in known[name]]
 
-    async def host_in(name: str, **settings: Any) -> str:
+    async def host_in(name: str, **settings) -> str:
         async with host_of(engine, address=name, **settings) as host:
             return (await host.start(SPEC, slot=0)).host
 
@@ -117,7 +115,7 @@ async def test_the_name_of_a_machine_is_looked_up(engine, monkeypatch):
 
 @pytest.mark.parametrize("call", ["create", "created", "start", "reload"])
 async def test_a_failed_start_leaves_nothing(engine, refusal, call):
-    def fail(_: Any) -> None:
+    def fail(_):
         raise refusal(500, "port is already allocated")
 
     async with host_of(engine) as host:
@@ -132,7 +130,7 @@ async def test_a_failed_start_leaves_nothing(engine, refusal, call):
 
 
 async def test_a_container_that_ends_at_once_is_told_with_its_last_words(engine):
-    def end(container: Any) -> None:
+    def end(container):
         container.status = "exited"
 
     engine.hooks["reload"] = end
@@ -146,14 +144,14 @@ async def test_ports_are_waited_for_but_not_for_ever(engine, monkeypatch):
     monkeypatch.setattr("dartsim.real.containers.launch.PORTS_SECONDS", 0.05)
     calls: list[Any] = []
 
-    def late(container: Any) -> None:
+    def late(container):
         calls.append(container)
         if len(calls) == 1:
             container.late, container.ports = container.ports, {}
         if len(calls) == 3:
             container.ports = container.late
 
-    def never(container: Any) -> None:
+    def never(container):
         container.ports = {"5000/tcp": None, "8006/tcp": [{"HostPort": "7"}]}
 
     async with host_of(engine) as host:
@@ -166,7 +164,7 @@ async def test_ports_are_waited_for_but_not_for_ever(engine, monkeypatch):
 
 
 async def test_no_engine_then_one(engine):
-    def fail(_: Any) -> None:
+    def fail(_):
         raise EngineMissing("none")
 
     engine.hooks["connect"] = fail
@@ -261,7 +259,7 @@ async def test_a_removal_goes_on_behind_a_cancelled_caller(engine):
 async def test_what_could_not_be_removed_is_tried_again(engine, monkeypatch):
     monkeypatch.setattr("dartsim.real.containers.host.SWEEP_SECONDS", 0.01)
 
-    def down(_: Any) -> None:
+    def down(_):
         raise ConnectionResetError("engine restarts")
 
     async with host_of(engine) as host:
@@ -283,7 +281,7 @@ async def test_a_container_made_by_a_call_whose_answer_got_lost_is_found(engine)
     """Creating times out, removing finds nothing yet, and then the engine makes it after all."""
     late: dict[str, Any] = {}
 
-    def time_out(arguments: dict[str, Any]) -> None:
+    def time_out(arguments: dict[str, Any]):
         late.update(arguments)
         raise TimeoutError("read timed out")
 
@@ -326,7 +324,7 @@ async def test_closing_ends_starts_too(engine):
 
 
 async def test_closing_never_raises(engine):
-    def down(_: Any) -> None:
+    def down(_):
         raise ConnectionResetError("engine died")
 
     host = host_of(engine)
@@ -350,12 +348,12 @@ async def test_random_cancels_and_faults_leak_nothing(engine, refusal):
         with lock:
             return float(rng.random())
 
-    def shaky(_: Any) -> None:
+    def shaky(_):
         threading.Event().wait(draw() * 0.004)
         if draw() < 0.1:
             raise refusal(500, "no space left on device")
 
-    async def one(host: DockerHost, slot: int) -> None:
+    async def one(host: DockerHost, slot: int):
         try:
             async with asyncio.timeout(draw() * 0.03):
                 container = await host.start(SPEC, slot=slot)

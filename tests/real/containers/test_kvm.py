@@ -1,7 +1,5 @@
 """KVM is used where it accelerates, not where its file merely exists."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

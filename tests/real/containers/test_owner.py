@@ -1,7 +1,5 @@
 """Whether an owner lives: never wrong about this machine, silent about others."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A real engine, where there is one: what only it can show."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -15,7 +13,6 @@ import threading
 from collections.abc import Iterator
 from operator import methodcaller
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -43,11 +40,11 @@ WEB = ContainerSpec(image=IMAGE, command=("httpd", "-f", "-p", "5000"), ports={"
 SLEEP = ContainerSpec(image=IMAGE, command=("sleep", "1000"), ports={"server": 5000, "vnc": 8006})
 
 
-def with_label(client: Any, label: str) -> list[str]:
+def with_label(client, label: str) -> list[str]:
     return [c["Names"][0] for c in client.api.containers(all=True, filters={"label": [label]})]
 
 
-def of(client: Any, host: DockerHost) -> list[str]:
+def of(client, host: DockerHost) -> list[str]:
     return with_label(client, f"dartsim.owner={host.owner}")
 
 
@@ -99,7 +96,7 @@ async def test_a_container_serves_at_its_ports_within_its_limits(real_engine):
     assert not of(real_engine, host)
 
 
-async def start_until_refused(host: DockerHost, command: tuple[str, ...]) -> None:
+async def start_until_refused(host: DockerHost, command: tuple[str, ...]):
     """Start what ends at once until it is seen dead: a start may look a moment too early."""
     for slot in range(20):
         await (await host.start(ContainerSpec(image=IMAGE, command=command), slot=slot)).remove()
@@ -148,7 +145,7 @@ def test_official_desktops_are_started_under_their_own_name(real_engine, tmp_pat
     real_engine.images.get(IMAGE).tag("dartsim-test/osworld-docker")
     serving = {field: getattr(spec, field) for field in spec.__dataclass_fields__} | {"command": ("sleep", "1000")}
 
-    async def main() -> None:
+    async def main():
         async with DockerHost() as host:
             container = await host.start(ContainerSpec(**serving), slot=0)
             code, disk_read = await container.exec(["cat", "/System.qcow2"])
@@ -169,7 +166,7 @@ def test_official_desktops_are_started_under_their_own_name(real_engine, tmp_pat
 async def test_cancelled_starts_leave_nothing(real_engine):
     """Given up at twelve moments of a start, from the line to the ports."""
 
-    async def give_up(host: DockerHost, slot: int) -> None:
+    async def give_up(host: DockerHost, slot: int):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.03 * slot):
                 await host.start(SLEEP, slot=slot)  # those that are quick enough are swept at the end
@@ -205,11 +202,11 @@ def test_what_a_killed_process_left_is_reaped_and_nothing_else(real_engine):
     assert child.stdout is not None
     owner = child.stdout.readline().strip()
 
-    async def while_it_lives(host: DockerHost) -> None:
+    async def while_it_lives(host: DockerHost):
         await host.reap()
         assert len(with_label(real_engine, f"dartsim.owner={owner}")) >= 2
 
-    async def once_it_is_dead(host: DockerHost) -> None:
+    async def once_it_is_dead(host: DockerHost):
         mine = await host.start(SLEEP, slot=0)
         # The engine may still be making what the dead process asked for last: it is quiet once ten looks found nothing.
         quiet = 0
@@ -221,7 +218,7 @@ def test_what_a_killed_process_left_is_reaped_and_nothing_else(real_engine):
         assert with_label(real_engine, f"dartsim.owner={owner}") == []
         assert of(real_engine, host) == [f"/{mine.name}"]
 
-    async def main() -> None:
+    async def main():
         async with DockerHost() as host:
             await while_it_lives(host)
             child.send_signal(signal.SIGKILL)
@@ -240,7 +237,7 @@ def test_what_a_killed_process_left_is_reaped_and_nothing_else(real_engine):
 
 
 @pytest.fixture
-def tcp_engine(real_engine: Any) -> Iterator[str]:
+def tcp_engine(real_engine) -> Iterator[str]:
     """The engine's socket behind a TCP port of the loopback."""
     address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     if not address.startswith("unix://"):
@@ -251,7 +248,7 @@ def tcp_engine(real_engine: Any) -> Iterator[str]:
         server.shutdown(socket.SHUT_RDWR)
 
 
-def _serve(server: socket.socket, path: str) -> None:
+def _serve(server: socket.socket, path: str):
     while True:
         try:
             near, _ = server.accept()
@@ -262,7 +259,7 @@ def _serve(server: socket.socket, path: str) -> None:
         threading.Thread(target=_join, args=(near, far), daemon=True).start()
 
 
-def _join(near: socket.socket, far: socket.socket) -> None:
+def _join(near: socket.socket, far: socket.socket):
     with near, far:
         back = threading.Thread(target=_pump, args=(far, near), daemon=True)
         back.start()
@@ -270,7 +267,7 @@ def _join(near: socket.socket, far: socket.socket) -> None:
         back.join()
 
 
-def _pump(source: socket.socket, target: socket.socket) -> None:
+def _pump(source: socket.socket, target: socket.socket):
     try:
         while data := source.recv(65536):
             target.sendall(data)
@@ -291,7 +288,7 @@ async def test_an_engine_behind_tcp(tcp_engine, real_engine):
 
 
 @pytest.fixture
-def ssh_engine(real_engine: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def ssh_engine(real_engine, monkeypatch) -> Iterator[str]:
     """The engine behind an ssh server of the test's own, on the loopback."""
     pytest.importorskip("paramiko", reason="docker[ssh] is not installed")
     server = shutil.which("sshd", path="/usr/sbin:/usr/bin")
@@ -313,7 +310,7 @@ def ssh_engine(real_engine: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[st
             sshd.wait()
 
 
-def _write_ssh(folder: Path, port: int, docker_host: str) -> None:
+def _write_ssh(folder: Path, port: int, docker_host: str):
     for key in ("host", "user"):
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key]
         subprocess.run(command, check=True)
@@ -327,7 +324,7 @@ def _write_ssh(folder: Path, port: int, docker_host: str) -> None:
     ssh.chmod(0o755)
 
 
-def _wait_for_port(port: int) -> None:
+def _wait_for_port(port: int):
     for _ in range(100):
         with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), 5):
             return
@@ -369,12 +366,12 @@ class PrivateEngine:
     and a mount namespace, because it leaves its data folder mounted.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path):
         self.folder = folder
         self.url = f"unix://{folder}/docker.sock"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self):
         places = {"data-root": "data", "exec-root": "exec", "pidfile": "pid"}
         quiet = ("--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false", "--bridge=none")
         command = [
@@ -390,7 +387,7 @@ class PrivateEngine:
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
-    async def answers(self) -> None:
+    async def answers(self):
         async with asyncio.timeout(30):
             while True:
                 async with DockerHost(DockerHostConfig(url=self.url)) as host:
@@ -400,7 +397,7 @@ class PrivateEngine:
                     except EngineMissing:
                         await asyncio.sleep(0.1)
 
-    def stop(self) -> None:
+    def stop(self):
         if self._process is not None:
             self._process.terminate()
             self._process.wait(30)
@@ -408,7 +405,7 @@ class PrivateEngine:
 
 
 @pytest.fixture
-def private_engine(real_engine: Any) -> Iterator[PrivateEngine]:
+def private_engine(real_engine) -> Iterator[PrivateEngine]:
     if shutil.which("dockerd") is None or shutil.which("unshare") is None or os.geteuid() != 0:
         pytest.skip("no dockerd and unshare to start one with, or not root")
     # A short path: that of a Unix socket has 107 characters at most.

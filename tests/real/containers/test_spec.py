@@ -1,7 +1,5 @@
 """What an engine is asked for."""
 
-from __future__ import annotations
-
 import pytest
 
 from dartsim.core.errors import ConfigError

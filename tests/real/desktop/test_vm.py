@@ -1,7 +1,5 @@
 """A virtual machine as a desktop: QEMU without KVM in a container, from the image ``--variant vm``."""
 
-from __future__ import annotations
-
 import asyncio
 import tarfile
 import time
@@ -61,7 +59,7 @@ TIMEOUTS = Timeouts(screenshot=30.0, other=60.0)
 Use = Callable[..., Awaitable[None]]
 
 
-def test_a_virtual_machine_gets_what_its_container_has_left() -> None:
+def test_a_virtual_machine_gets_what_its_container_has_left():
     spec = desktop_spec(DesktopConfig(variant="vm", image="vm", memory_mib=2048, cpus=3.0, kvm="on"))
     assert {name: spec.environment[name] for name in ("RAM_SIZE", "CPU_CORES", "KVM")} == {
         "RAM_SIZE": "1664M",
@@ -76,7 +74,7 @@ def test_a_virtual_machine_gets_what_its_container_has_left() -> None:
 
 
 @pytest.fixture(scope="session")
-def machine() -> Any:
+def machine():
     """The container of a virtual machine, on an engine that has its image."""
     try:
         client = connect(DockerHostConfig())
@@ -90,24 +88,21 @@ def machine() -> Any:
     return desktop_spec(CONFIG)
 
 
-def with_machines(spec: Any, folder: Path, use: Use, count: int = 1) -> None:
+def with_machines(spec, folder: Path, use: Use, count: int = 1):
     """Start desktops, hand them over, and check that nothing is left of them."""
 
-    async def main() -> None:
+    async def main():
         saved = SavedStates(folder)
         async with DockerHost(run="test") as host:
             options = DesktopOptions(settings=SETTINGS, timeouts=TIMEOUTS)
             containers: list[Any] = []
 
             class Engine:
-                async def start(self, spec: Any, *, slot: int) -> Any:
+                async def start(self, spec, *, slot: int):
                     containers.append(await host.start(spec, slot=slot))
                     return containers[-1]
 
-            desktops = [
-                await start_desktop(Engine(), spec, options, slot=slot, saved=saved)  # type: ignore[arg-type]
-                for slot in range(count)
-            ]
+            desktops = [await start_desktop(Engine(), spec, options, slot=slot, saved=saved) for slot in range(count)]
             try:
                 await use(*zip(desktops, containers, strict=True))
             finally:
@@ -125,53 +120,53 @@ def with_machines(spec: Any, folder: Path, use: Use, count: int = 1) -> None:
     asyncio.run(main())
 
 
-async def shell(desktop: Any, command: str) -> str:
+async def shell(desktop, command: str) -> str:
     return str((await desktop.client.execute(command, shell=True, seconds=60.0)).output)
 
 
-async def leave_traces(desktop: Any) -> None:
+async def leave_traces(desktop):
     await shell(desktop, f"echo x > ~/{CANARY}; echo x > /tmp/{CANARY}; printf {CANARY} | xsel -ib")
     await shell(desktop, f"setsid sh -c 'exec -a {CANARY} sleep 1000' > /dev/null 2>&1 &")
 
 
-async def traces(desktop: Any) -> str:
+async def traces(desktop) -> str:
     """Return what is left of an attempt: files, programs, the clipboard."""
     return await shell(desktop, f"ls -d ~/{CANARY}* /tmp/{CANARY}*; pgrep -af '^{CANARY}'; timeout 5 xsel -ob")
 
 
-async def serve_outside(container: Any) -> None:
+async def serve_outside(container):
     """Serve a page beside the machine, at an address that is outside for its guest."""
     serve = "python3 -m http.server 8123 --bind 127.0.0.1 > /dev/null 2>&1 &"
     assert await container.exec(["sh", "-c", f"cd /tmp && echo reached > page && {serve}"]) == (0, b"")
 
 
-async def fetched(desktop: Any) -> str:
+async def fetched(desktop) -> str:
     """Return that page as the guest gets it."""
     get = f"from urllib.request import urlopen; print(urlopen('{OUTSIDE}').read())"
     return await shell(desktop, f'python3 -c "{get}"')
 
 
-async def drawn(desktop: Any) -> list[str]:
+async def drawn(desktop) -> list[str]:
     """Return random numbers of the kernel, and of an action's interpreter."""
     kernel = await shell(desktop, "od -An -N16 -tx1 /dev/urandom")
     action = await desktop.client.execute(["python", "-c", "import pyautogui, random; print(random.random())"])
     return [kernel, action.output]
 
 
-def alike(first: Any, second: Any) -> bool:
+def alike(first, second) -> bool:
     """Whether two observations differ by a caret at most."""
     return near(first.screenshot, second.screenshot)
 
 
-def near(first: Any, second: Any) -> bool:
+def near(first, second) -> bool:
     frames = [Frame(b"", np.asarray(screenshot)) for screenshot in (first, second)]
-    return same(*frames, still_pixels=SETTINGS.ready.still_pixels)  # type: ignore[union-attr]
+    return same(*frames, still_pixels=SETTINGS.ready.still_pixels)
 
 
 @pytest.mark.docker
 @pytest.mark.slow
-def test_an_attempt_in_a_virtual_machine_and_the_return_to_its_beginning(machine: Any, tmp_path: Path) -> None:
-    async def use(one: tuple[Any, Any]) -> None:
+def test_an_attempt_in_a_virtual_machine_and_the_return_to_its_beginning(machine, tmp_path):
+    async def use(one: tuple[Any, Any]):
         desktop, container = one
         shown = await desktop.reset(TASK, seed=1)
         assert shown.screenshot.shape == (480, 640, 3)
@@ -200,15 +195,15 @@ def test_an_attempt_in_a_virtual_machine_and_the_return_to_its_beginning(machine
     with_machines(machine, tmp_path, use)
 
 
-async def write_three_times(desktop: Any) -> None:
+async def write_three_times(desktop):
     for _ in range(3):
         await desktop.step("pyautogui.write('hello')")
 
 
 @pytest.mark.docker
 @pytest.mark.soak
-def test_a_machine_that_powers_off_under_an_attempt_is_told_from_a_bad_attempt(machine: Any, tmp_path: Path) -> None:
-    async def use(one: tuple[Any, Any]) -> None:
+def test_a_machine_that_powers_off_under_an_attempt_is_told_from_a_bad_attempt(machine, tmp_path):
+    async def use(one: tuple[Any, Any]):
         desktop, _ = one
         await desktop.reset(TASK, seed=1)
         with suppress(ActionUncertain):  # it may be off before it has answered
@@ -221,8 +216,8 @@ def test_a_machine_that_powers_off_under_an_attempt_is_told_from_a_bad_attempt(m
 
 @pytest.mark.docker
 @pytest.mark.soak
-def test_a_guest_out_of_memory_gets_no_score(machine: Any, tmp_path: Path) -> None:
-    async def use(one: tuple[Any, Any]) -> None:
+def test_a_guest_out_of_memory_gets_no_score(machine, tmp_path):
+    async def use(one: tuple[Any, Any]):
         desktop, _ = one
         await desktop.reset(TASK, seed=1)
         await shell(desktop, "echo 1000 > /proc/self/oom_score_adj; tail /dev/zero")
@@ -234,8 +229,8 @@ def test_a_guest_out_of_memory_gets_no_score(machine: Any, tmp_path: Path) -> No
 
 @pytest.mark.docker
 @pytest.mark.soak
-def test_a_state_that_cannot_be_read_fails_the_return(machine: Any, tmp_path: Path) -> None:
-    async def use(one: tuple[Any, Any]) -> None:
+def test_a_state_that_cannot_be_read_fails_the_return(machine, tmp_path):
+    async def use(one: tuple[Any, Any]):
         desktop, container = one
         await desktop.snapshots.save("0c")
         await container.exec(["sh", "-c", "echo broken > /snapshots/0c/memory"])
@@ -247,7 +242,7 @@ def test_a_state_that_cannot_be_read_fails_the_return(machine: Any, tmp_path: Pa
 
 @pytest.mark.docker
 @pytest.mark.soak
-async def test_machines_fulfill_the_contract_of_saved_states(machine: Any, tmp_path: Path) -> None:
+async def test_machines_fulfill_the_contract_of_saved_states(machine, tmp_path):
     other = replace(TASK, id="other", instruction="Do nothing.")
     act = "pyautogui.click(320, 240); pyautogui.write('hello'); pyautogui.hotkey('ctrl', 's')"
 
@@ -260,7 +255,7 @@ async def test_machines_fulfill_the_contract_of_saved_states(machine: Any, tmp_p
 
 @pytest.mark.docker
 @pytest.mark.soak
-async def test_osworlds_layout_runs_with_a_disk_of_the_hosts(machine: Any, tmp_path: Path) -> None:
+async def test_osworlds_layout_runs_with_a_disk_of_the_hosts(machine, tmp_path):
     client = connect(DockerHostConfig())
     disk = tmp_path / "System.qcow2"
     try:

@@ -1,11 +1,8 @@
 """Turns on kept connections: answers in pieces, and connections that break, end, hang or were never there."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -18,14 +15,14 @@ pytestmark = pytest.mark.anyio
 class Server:
     """Says what it is told to, an entry a request, and keeps what it was asked."""
 
-    def __init__(self, *said: bytes | None) -> None:
+    def __init__(self, *said: bytes | None):
         self.said = list(said)
         self.heads: list[str] = []
         self.bodies: list[bytes] = []
         self.connections = 0
         self.gone = asyncio.Event()
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self.connections += 1
         try:
             while True:
@@ -65,7 +62,7 @@ def chunked(*chunks: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body + b"0\r\n\r\n"
 
 
-async def test_a_connection_is_kept_for_the_next_turn() -> None:
+async def test_a_connection_is_kept_for_the_next_turn():
     async with serving(whole(b'{"n": 1}'), chunked(b'{"n"', b": 2}")) as (server, url):
         async with EngineClient(url + "/base/", api_key="k") as client:
             assert await client.generate({"a": 1}, seconds=30.0) == {"n": 1}
@@ -76,14 +73,14 @@ async def test_a_connection_is_kept_for_the_next_turn() -> None:
         await server.gone.wait()
 
 
-async def test_turns_at_once_have_a_connection_each() -> None:
+async def test_turns_at_once_have_a_connection_each():
     async with serving(*[whole(b"{}")] * 240) as (server, url), EngineClient(url) as client:
         for _ in range(2):
             assert await asyncio.gather(*(client.generate({}, seconds=30.0) for _ in range(120))) == [{}] * 120
         assert server.connections == 120
 
 
-async def test_a_turn_that_is_cancelled_hangs_up() -> None:
+async def test_a_turn_that_is_cancelled_hangs_up():
     async with serving(None, whole(b"{}")) as (server, url), EngineClient(url) as client:
         asking = asyncio.create_task(client.generate({}, seconds=30.0))
         while not server.bodies:  # noqa: ASYNC110 - another task's list
@@ -95,7 +92,7 @@ async def test_a_turn_that_is_cancelled_hangs_up() -> None:
         assert await client.generate({}, seconds=30.0) == {}
 
 
-async def test_a_turn_is_never_sent_twice() -> None:
+async def test_a_turn_is_never_sent_twice():
     """The server closes a kept connection under the second request: whether it was read, nobody knows."""
 
     async with serving(whole(b"{}"), b"", whole(b"{}")) as (server, url), EngineClient(url) as client:
@@ -105,8 +102,8 @@ async def test_a_turn_is_never_sent_twice() -> None:
         assert server.bodies == [b"{}", b'{"second": 1}']
 
 
-async def test_what_goes_wrong_is_told_as_a_fault_of_the_engine() -> None:
-    async def ask(url: str, seconds: float = 30.0) -> Any:
+async def test_what_goes_wrong_is_told_as_a_fault_of_the_engine():
+    async def ask(url: str, seconds: float = 30.0):
         async with EngineClient(url) as client:
             return await client.generate({}, seconds=seconds)
 

@@ -3,12 +3,9 @@
 The stand-in is only worth something while it passes the same tests as the real server.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -37,14 +34,14 @@ pytestmark = pytest.mark.anyio
 SETTINGS = WorkerSettings(request_seconds=60.0, patience_seconds=0.05, retry_seconds=0.02)
 
 
-def worker_at(server: Any, models: Any, **more: Any) -> VllmWorker:
+def worker_at(server, models, **more) -> VllmWorker:
     codec = more.pop("codec", None) or RequestCodec(models.vlms[0], top_logprobs=8)
     weights = more.pop("weights", Weights(0, str(models.folders[0])))
     settings = more.pop("settings", SETTINGS)
     return VllmWorker(3, AttachedEngine(server.url), codec, weights=weights, settings=settings, **more)
 
 
-def body_of(models: Any, request: Any, **sampling: Any) -> dict[str, Any]:
+def body_of(models, request, **sampling) -> dict[str, Any]:
     asked = RequestCodec(models.vlms[0]).encode(request)
     parts = [json.loads(image_part(picture)) for picture in asked.pictures]
     params = {"max_tokens": 1, "temperature": 1.0, "logprobs": 0, "detokenize": False, "seed": 1, **sampling}
@@ -59,22 +56,20 @@ async def num_running(client: EngineClient) -> float:
     return sum(float(line.split()[-1]) for line in page.splitlines() if line.startswith("vllm:num_requests_running"))
 
 
-async def settled(client: EngineClient, running: int) -> None:
+async def settled(client: EngineClient, running: int):
     """Wait until the engine computes so many requests; the engine publishes its numbers now and then."""
     async with asyncio.timeout(30):
         while await num_running(client) != running:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.02)
 
 
-def endless(models: Any) -> dict[str, Any]:
+def endless(models) -> dict[str, Any]:
     """Return sampling parameters of a reply that takes long."""
     special = models.vlms[0].vocabulary.special
     return {"max_tokens": 1_800, "logit_bias": {str(token): -100.0 for token in special}, "ignore_eos": True}
 
 
-async def test_a_turn_goes_in_as_tokens_and_screenshots_and_comes_back_as_tokens(
-    server: Any, models: Any, request_of: Any
-) -> None:
+async def test_a_turn_goes_in_as_tokens_and_screenshots_and_comes_back_as_tokens(server, models, request_of):
     request = request_of(turn=2)
     prompt = models.vlms[0].prompts.build(request.observation, request.history)
     body = body_of(models, request, max_tokens=3, logprobs=2, **{"ignore_eos": True})
@@ -97,8 +92,8 @@ async def test_a_turn_goes_in_as_tokens_and_screenshots_and_comes_back_as_tokens
 
 
 async def test_replies_follow_the_grammar_and_carry_the_log_probabilities_they_were_sampled_with(
-    server: Any, models: Any, request_of: Any
-) -> None:
+    server, models, request_of
+):
     vlm = models.vlms[0]
     requests = [request_of(number, turn=number % 3, screen=number) for number in range(12)]
     async with worker_at(server, models) as worker:
@@ -119,7 +114,7 @@ async def test_replies_follow_the_grammar_and_carry_the_log_probabilities_they_w
     assert len({tuple(reply.tokens) for reply in replies}) > 4
 
 
-async def test_masks_are_exact(server: Any, models: Any, request_of: Any) -> None:
+async def test_masks_are_exact(server, models, request_of):
     special = sorted(models.vlms[0].vocabulary.special)
     async with EngineClient(server.url) as client:
         body = body_of(models, request_of(), allowed_token_ids=[7, 8, 9], logprobs=3)
@@ -131,7 +126,7 @@ async def test_masks_are_exact(server: Any, models: Any, request_of: Any) -> Non
         assert not set((await client.generate(body, seconds=60))["choices"][0]["token_ids"]) & set(special)
 
 
-async def test_a_bad_request_is_refused_with_its_reason(server: Any, models: Any, request_of: Any) -> None:
+async def test_a_bad_request_is_refused_with_its_reason(server, models, request_of):
     body = body_of(models, request_of(), allowed_token_ids=[10**6])
     async with EngineClient(server.url) as client:
         with pytest.raises(EngineBadReply, match="allowed_token_ids") as caught:
@@ -139,7 +134,7 @@ async def test_a_bad_request_is_refused_with_its_reason(server: Any, models: Any
     assert caught.value.status == 400
 
 
-async def test_a_cancelled_request_frees_the_engine(server: Any, models: Any, request_of: Any) -> None:
+async def test_a_cancelled_request_frees_the_engine(server, models, request_of):
     body = body_of(models, request_of(), **endless(models))
     async with EngineClient(server.url) as client:
         asking = asyncio.create_task(client.generate(body, seconds=60))
@@ -148,9 +143,7 @@ async def test_a_cancelled_request_frees_the_engine(server: Any, models: Any, re
         await settled(client, 0)
 
 
-async def test_an_aborted_request_comes_back_at_once_with_what_it_has(
-    server: Any, models: Any, request_of: Any
-) -> None:
+async def test_an_aborted_request_comes_back_at_once_with_what_it_has(server, models, request_of):
     body = body_of(models, request_of(), **endless(models))
     async with EngineClient(server.url) as client:
         asking = asyncio.create_task(client.generate(body, seconds=60))
@@ -164,9 +157,7 @@ async def test_an_aborted_request_comes_back_at_once_with_what_it_has(
 
 @pytest.mark.parametrize("server", ["standin-0.32", "standin-0.33", "vllm"], indirect=True)
 @pytest.mark.parametrize("mode", ["keep", "wait", "abort"])
-async def test_a_request_to_a_paused_engine_is_answered_after_it_is_resumed(
-    server: Any, models: Any, request_of: Any, mode: Any
-) -> None:
+async def test_a_request_to_a_paused_engine_is_answered_after_it_is_resumed(server, models, request_of, mode):
     """vLLM 0.32 lets it wait in every mode; 0.33 refuses it in two of them. The worker sees to both."""
 
     async with worker_at(server, models) as worker, EngineClient(server.url) as client:
@@ -189,7 +180,7 @@ async def test_a_request_to_a_paused_engine_is_answered_after_it_is_resumed(
         assert not await client.paused()
 
 
-async def test_requests_that_a_pause_aborts_are_killed_and_not_cut(server: Any, models: Any, request_of: Any) -> None:
+async def test_requests_that_a_pause_aborts_are_killed_and_not_cut(server, models, request_of):
     async with worker_at(server, models) as worker, EngineClient(server.url) as client:
         # Frozen at first, so that they are surely under way when the pause that aborts comes. A frozen engine
         # publishes no numbers, so nothing can be waited for.
@@ -203,7 +194,7 @@ async def test_requests_that_a_pause_aborts_are_killed_and_not_cut(server: Any, 
     assert all(isinstance(each, EngineAborted | Reply) for each in ended)
 
 
-async def test_tokens_name_the_weights_that_made_them(server: Any, models: Any, request_of: Any) -> None:
+async def test_tokens_name_the_weights_that_made_them(server, models, request_of):
     body = body_of(models, request_of(), **endless(models))
     async with EngineClient(server.url) as client:
         asking = asyncio.create_task(client.generate(body, seconds=60))
@@ -223,7 +214,7 @@ async def test_tokens_name_the_weights_that_made_them(server: Any, models: Any, 
 
 
 @pytest.mark.parametrize("mode", [SyncMode.KEEP, SyncMode.DRAIN, SyncMode.RESTART])
-async def test_new_weights_answer_after_a_load(server: Any, models: Any, request_of: Any, mode: SyncMode) -> None:
+async def test_new_weights_answer_after_a_load(server, models, request_of, mode):
     async with worker_at(server, models) as worker:
         before = await worker.generate(request_of(turn=1))
         for version in (1, 2):
@@ -250,8 +241,8 @@ async def test_new_weights_answer_after_a_load(server: Any, models: Any, request
 
 
 async def test_a_load_that_fails_in_the_engine_leaves_nothing_served_until_a_good_one(
-    server: Any, models: Any, request_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    server, models, request_of, tmp_path, monkeypatch
+):
     """The folder is cut after it was inspected: only the engine can see it."""
     torn = tmp_path / "torn"
     shutil.copytree(models.folders[1], torn)
@@ -259,7 +250,7 @@ async def test_a_load_that_fails_in_the_engine_leaves_nothing_served_until_a_goo
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     rpc = EngineClient.rpc
 
-    async def cut(self: EngineClient, method: str, *, weights_path: str) -> Any:
+    async def cut(self: EngineClient, method: str, *, weights_path: str):
         return await rpc(self, method, weights_path=weights_path.replace(str(models.folders[1]), str(torn)))
 
     monkeypatch.setattr(EngineClient, "rpc", cut)
@@ -281,12 +272,10 @@ async def test_a_load_that_fails_in_the_engine_leaves_nothing_served_until_a_goo
             assert np.abs(scored.logprobs - reply.logprobs).max() < 1e-4
 
 
-async def test_the_first_load_into_an_engine_of_unknown_weights_is_proven(
-    server: Any, models: Any, request_of: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_first_load_into_an_engine_of_unknown_weights_is_proven(server, models, request_of, monkeypatch):
     """Also if it holds these very weights already, so that nothing seems to change."""
 
-    async def idle(self: EngineClient, method: str, *, weights_path: str) -> None: ...
+    async def idle(self: EngineClient, method: str, *, weights_path: str): ...
 
     async with worker_at(server, models, weights=Weights(0)) as worker:
         first = Weights(0, str(models.folders[0]))
@@ -304,7 +293,7 @@ async def test_the_first_load_into_an_engine_of_unknown_weights_is_proven(
             assert np.abs(scored.logprobs - reply.logprobs).max() < 1e-4
 
 
-async def test_a_time_out_frees_the_engine(server: Any, models: Any, request_of: Any) -> None:
+async def test_a_time_out_frees_the_engine(server, models, request_of):
     settings = WorkerSettings(request_seconds=0.2, warm_up=True)
     async with worker_at(server, models) as warm:
         await warm.generate(request_of(5))
@@ -317,7 +306,7 @@ async def test_a_time_out_frees_the_engine(server: Any, models: Any, request_of:
         assert worker.counts["fault/engine_hung"] == 1
 
 
-async def test_the_turns_of_an_attempt_hit_its_prefix(server: Any, models: Any, request_of: Any) -> None:
+async def test_the_turns_of_an_attempt_hit_its_prefix(server, models, request_of):
     async with worker_at(server, models) as worker:
         replies = [await worker.generate(request_of(1, turn=turn, screen=77)) for turn in (1, 2)]
         cached = worker.counts["cached_tokens"]
@@ -328,7 +317,7 @@ async def test_the_turns_of_an_attempt_hit_its_prefix(server: Any, models: Any, 
         assert worker.counts["cached_tokens"] == cached  # nothing of the old weights is hit
 
 
-async def test_a_screenshot_is_sent_once_and_named_from_then_on(server: Any, models: Any, request_of: Any) -> None:
+async def test_a_screenshot_is_sent_once_and_named_from_then_on(server, models, request_of):
     vlm = models.vlms[0]
     late = request_of(5, turn=2, screen=31)
     asked = RequestCodec(vlm).encode(late)
@@ -347,7 +336,7 @@ async def test_a_screenshot_is_sent_once_and_named_from_then_on(server: Any, mod
         assert answer["usage"]["prompt_tokens"] == asked.prompt_tokens
 
 
-async def test_the_worker_conforms_to_its_port(server: Any, models: Any, request_of: Any) -> None:
+async def test_the_worker_conforms_to_its_port(server, models, request_of):
     async with worker_at(server, models) as worker:
         observation = request_of().observation
         await checks.check_policy_worker(worker, observation, source=str(models.folders[0]))

@@ -1,7 +1,5 @@
 """Engines as processes, with the stand-in in vLLM's place; and once with vLLM where it is."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -10,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,12 +29,12 @@ pytestmark = pytest.mark.anyio
 SETTINGS = WorkerSettings(patience_seconds=30.0, retry_seconds=0.05, warm_up=False)
 
 
-def options_of(models: Any, *, start_seconds: float = 600.0, flags: tuple[str, ...] = (), **more: Any) -> EngineOptions:
+def options_of(models, *, start_seconds: float = 600.0, flags: tuple[str, ...] = (), **more) -> EngineOptions:
     vllm = VllmConfig(python=sys.executable, start_seconds=start_seconds, flags=list(flags))
     return EngineOptions(vllm=vllm, model=str(models.folders[0]), entry=ENGINE, environment=PATH, **more)
 
 
-def worker_of(engine: LocalEngine, models: Any, settings: WorkerSettings = SETTINGS) -> VllmWorker:
+def worker_of(engine: LocalEngine, models, settings: WorkerSettings = SETTINGS) -> VllmWorker:
     return VllmWorker(
         0,
         engine,
@@ -47,15 +44,13 @@ def worker_of(engine: LocalEngine, models: Any, settings: WorkerSettings = SETTI
     )
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]):
     async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.01)
 
 
-async def test_an_engine_is_started_killed_and_back_with_the_weights_it_had(
-    models: Any, request_of: Any, tmp_path: Path
-) -> None:
+async def test_an_engine_is_started_killed_and_back_with_the_weights_it_had(models, request_of, tmp_path):
     engine = LocalEngine(options_of(models), tmp_path)
     async with worker_of(engine, models) as worker:
         await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
@@ -71,9 +66,7 @@ async def test_an_engine_is_started_killed_and_back_with_the_weights_it_had(
     assert (tmp_path / "engine.log").read_text().count("loading the model") == 2
 
 
-async def test_a_restart_serves_the_new_weights_and_kills_live_requests(
-    models: Any, request_of: Any, tmp_path: Path
-) -> None:
+async def test_a_restart_serves_the_new_weights_and_kills_live_requests(models, request_of, tmp_path):
     engine = LocalEngine(options_of(models), tmp_path)
     async with worker_of(engine, models) as worker:
         live = [asyncio.create_task(worker.generate(request_of(number))) for number in range(3)]
@@ -91,7 +84,7 @@ async def test_a_restart_serves_the_new_weights_and_kills_live_requests(
         assert worker.counts["deaths"] == 0
 
 
-async def test_a_start_that_fails_says_why(models: Any, tmp_path: Path) -> None:
+async def test_a_start_that_fails_says_why(models, tmp_path):
     engine = LocalEngine(options_of(models, flags=("--fail-start",)), tmp_path)
     with pytest.raises(EngineStartFailed, match=r"status 3 (.|\n)*ValueError"):
         await engine.start()
@@ -105,7 +98,7 @@ async def test_a_start_that_fails_says_why(models: Any, tmp_path: Path) -> None:
         await LocalEngine(nowhere, tmp_path).start()
 
 
-def test_an_engine_ends_with_whoever_started_it(models: Any, tmp_path: Path) -> None:
+def test_an_engine_ends_with_whoever_started_it(models, tmp_path):
     program = f"""
 import asyncio, sys
 from pathlib import Path
@@ -141,7 +134,7 @@ def _lives(pid: int) -> bool:
     return state != "Z"
 
 
-def test_options_are_a_command_and_an_environment() -> None:
+def test_options_are_a_command_and_an_environment():
     options = EngineOptions(vllm=VllmConfig(python="py", device="cuda", dtype="bfloat16"), model="m")
     first, second = one_engine_a_gpu(options, [0, 1])
     assert first.variables()["CUDA_VISIBLE_DEVICES"] == "0"
@@ -173,8 +166,8 @@ def test_options_are_a_command_and_an_environment() -> None:
 
 
 async def test_vllm_is_back_with_its_weights_after_it_was_killed_and_after_a_restart(
-    vllm_python: str, models: Any, request_of: Any, tmp_path: Path
-) -> None:
+    vllm_python, models, request_of, tmp_path
+):
     from dartsim.real.vlm.sampling import score_reply
 
     engine = LocalEngine(EngineOptions(vllm=VllmConfig(python=vllm_python), model=str(models.folders[0])), tmp_path)

@@ -1,7 +1,5 @@
 """An engine that dies, and what its next start may find: nothing of what it served, a full disk, another death."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Callable
@@ -38,7 +36,7 @@ class Process:
 
     name, can_restart = "engine", True
 
-    def __init__(self, standin: Any, model: Path) -> None:
+    def __init__(self, standin, model: Path):
         self.faults: list[Exception] = []
         self.lies: list[Exception] = []
         self.prepare: Callable[[Any], None] = lambda server: None
@@ -55,7 +53,7 @@ class Process:
     def running(self) -> bool:
         return self.server is not None
 
-    async def start(self, model: Path | None = None) -> None:
+    async def start(self, model: Path | None = None):
         self.starts.append(model)
         if self.faults:
             raise self.faults.pop(0)
@@ -63,12 +61,12 @@ class Process:
         self.server = await self._standin.StandInEngine(model or self._model).__aenter__()
         self.prepare(self.server)
 
-    async def stop(self) -> None:
+    async def stop(self):
         server, self.server = self.server, None
         if server is not None:
             await server.__aexit__()
 
-    async def die(self) -> None:
+    async def die(self):
         await self.stop()
         self.end.set()
 
@@ -78,12 +76,12 @@ class Process:
             raise self.lies.pop(0)
         return -9
 
-    def mark_unreachable(self) -> None:
+    def mark_unreachable(self):
         """Its end is watched."""
 
 
 @asynccontextmanager
-async def serving(standin: Any, models: Any, **more: Any) -> AsyncIterator[tuple[Process, VllmWorker]]:
+async def serving(standin, models, **more) -> AsyncIterator[tuple[Process, VllmWorker]]:
     engine = Process(standin, models.folders[0])
     settings = more.pop("settings", QUICK)
     weights = Weights(0, str(models.folders[0]))
@@ -94,13 +92,13 @@ async def serving(standin: Any, models: Any, **more: Any) -> AsyncIterator[tuple
         yield engine, worker
 
 
-async def fault_of(worker: VllmWorker, request: Any) -> WorkerFault:
+async def fault_of(worker: VllmWorker, request) -> WorkerFault:
     with pytest.raises(WorkerFault) as caught:
         await worker.generate(request)
     return caught.value
 
 
-async def died_under(engine: Process, worker: VllmWorker, request: Any) -> WorkerFault:
+async def died_under(engine: Process, worker: VllmWorker, request) -> WorkerFault:
     """End the process while it answers a request; return the request's fault."""
     engine.server.faults.hang = True
     asking = asyncio.create_task(worker.generate(request))
@@ -117,14 +115,12 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]):
     while not condition():  # noqa: ASYNC110 - a server
         await asyncio.sleep(0.005)
 
 
-async def test_an_engine_whose_last_weights_were_pruned_takes_the_next_load(
-    standin: Any, models: Any, request_of: Any, tmp_path: Path
-) -> None:
+async def test_an_engine_whose_last_weights_were_pruned_takes_the_next_load(standin, models, request_of, tmp_path):
     async with serving(standin, models) as (engine, worker):
         old = shutil.copytree(models.folders[1], tmp_path / "version-000001")
         await worker.load(Weights(1, str(old)), SyncMode.KEEP)
@@ -145,7 +141,7 @@ async def test_an_engine_whose_last_weights_were_pruned_takes_the_next_load(
         assert (await worker.generate(request_of())).version == 6
 
 
-async def test_a_load_comes_between_two_tries_of_a_start(standin: Any, models: Any, request_of: Any) -> None:
+async def test_a_load_comes_between_two_tries_of_a_start(standin, models, request_of):
     """Nobody waits for the next try of what failed."""
 
     async with serving(
@@ -160,9 +156,7 @@ async def test_a_load_comes_between_two_tries_of_a_start(standin: Any, models: A
         assert engine.starts == [None, None, models.folders[1]]
 
 
-async def test_weights_that_come_back_are_served_again(
-    standin: Any, models: Any, request_of: Any, tmp_path: Path
-) -> None:
+async def test_weights_that_come_back_are_served_again(standin, models, request_of, tmp_path):
     async with serving(standin, models) as (engine, worker):
         folder, away = tmp_path / "version-000001", tmp_path / "away"
         shutil.copytree(models.folders[1], folder)
@@ -182,9 +176,7 @@ async def test_weights_that_come_back_are_served_again(
         assert (await worker.generate(request_of())).version == 2
 
 
-async def test_the_pool_brings_an_engine_whose_weights_are_gone_to_the_newest(
-    standin: Any, models: Any, request_of: Any, tmp_path: Path
-) -> None:
+async def test_the_pool_brings_an_engine_whose_weights_are_gone_to_the_newest(standin, models, request_of, tmp_path):
     from dartsim.config.sections.rollout import RolloutConfig, SyncConfig
     from dartsim.observe import DesktopState, Recorder
     from dartsim.rollout import RolloutService
@@ -214,9 +206,7 @@ async def test_the_pool_brings_an_engine_whose_weights_are_gone_to_the_newest(
         await asyncio.wait([running])
 
 
-async def test_what_an_engine_starts_from_stays_until_it_is_up(
-    standin: Any, models: Any, request_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_an_engine_starts_from_stays_until_it_is_up(standin, models, request_of, tmp_path, monkeypatch):
     """Versions may come every second, and a start takes half a minute."""
     spool = Spool(tmp_path, like=models.folders[0], keep=1)
 
@@ -225,7 +215,7 @@ async def test_what_an_engine_starts_from_stays_until_it_is_up(
         before = await worker.generate(request_of())
         start = engine.start
 
-        async def slowly(model: Path | None = None) -> None:
+        async def slowly(model: Path | None = None):
             await spool.folder(Weights(2, models.vlms[2].snapshot()))
             assert not (tmp_path / "version-000001").exists()
             await start(model)
@@ -238,7 +228,7 @@ async def test_what_an_engine_starts_from_stays_until_it_is_up(
     assert names(tmp_path) == ["version-000002"]
 
 
-async def test_whatever_a_start_raises_it_is_tried_again(standin: Any, models: Any, request_of: Any) -> None:
+async def test_whatever_a_start_raises_it_is_tried_again(standin, models, request_of):
     async with serving(standin, models) as (engine, worker):
         engine.faults = [OSError(28, "No space left on device"), KeyError(1), ConfigError("no such backend")]
         await engine.die()
@@ -252,7 +242,7 @@ async def test_whatever_a_start_raises_it_is_tried_again(standin: Any, models: A
         assert worker.counts["deaths"] == 1
 
 
-async def test_an_engine_that_cannot_be_watched_is_started_anew(standin: Any, models: Any, request_of: Any) -> None:
+async def test_an_engine_that_cannot_be_watched_is_started_anew(standin, models, request_of):
     async with serving(standin, models) as (engine, worker):
         engine.lies = [OSError(5, "Input/output error")]
         engine.end.set()
@@ -260,7 +250,7 @@ async def test_an_engine_that_cannot_be_watched_is_started_anew(standin: Any, mo
         assert (await worker.generate(request_of())).version == 0
 
 
-async def test_an_engine_that_dies_warming_up_was_never_up(standin: Any, models: Any, request_of: Any) -> None:
+async def test_an_engine_that_dies_warming_up_was_never_up(standin, models, request_of):
     async with serving(standin, models, settings=PATIENT) as (engine, worker):
         assert not worker.counts  # its first request is nobody's
         assert len(engine.server.bodies) == 1
@@ -268,12 +258,12 @@ async def test_an_engine_that_dies_warming_up_was_never_up(standin: Any, models:
         counts = dict(worker.counts)
         states: list[EngineHealth] = []
 
-        def prepare(server: Any) -> None:
+        def prepare(server):
             if len(engine.starts) == 2:
                 server.faults.drop = 2
 
             class Seen(list[Any]):
-                def append(self, body: Any) -> None:
+                def append(self, body):
                     states.append(worker.state)
                     super().append(body)
 
@@ -293,8 +283,8 @@ async def test_an_engine_that_dies_warming_up_was_never_up(standin: Any, models:
         assert worker.counts["prompt_tokens"] == 4 * counts["prompt_tokens"]
 
 
-async def test_a_first_request_that_hangs_is_no_start(standin: Any, models: Any) -> None:
-    def hang(server: Any) -> None:
+async def test_a_first_request_that_hangs_is_no_start(standin, models):
+    def hang(server):
         server.faults.hang = True
 
     engine = Process(standin, models.folders[0])

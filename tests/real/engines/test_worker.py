@@ -1,7 +1,5 @@
 """The worker against a stand-in that goes wrong."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -38,7 +36,7 @@ pytestmark = pytest.mark.anyio
 QUICK = WorkerSettings(request_seconds=5.0, patience_seconds=0.05, pause_seconds=0.2, retry_seconds=0.02, warm_up=False)
 
 
-def worker_at(server: Any, models: Any, **more: Any) -> VllmWorker:
+def worker_at(server, models, **more) -> VllmWorker:
     weights = more.pop("weights", Weights(0, str(models.folders[0])))
     settings = more.pop("settings", QUICK)
     return VllmWorker(
@@ -50,20 +48,20 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]):
     async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
-async def serving(standin: Any, models: Any, **more: Any) -> AsyncIterator[tuple[Any, VllmWorker]]:
+async def serving(standin, models, **more) -> AsyncIterator[tuple[Any, VllmWorker]]:
     """Serve with a fresh stand-in."""
     async with standin.StandInEngine(models.folders[0]) as server, worker_at(server, models, **more) as worker:
         yield server, worker
 
 
-async def test_faults_have_causes(standin: Any, models: Any, request_of: Any) -> None:
+async def test_faults_have_causes(standin, models, request_of):
     async with serving(standin, models) as (server, worker):
         server.faults.status = 500
         with pytest.raises(EngineBadReply, match="500") as caught:
@@ -82,14 +80,14 @@ async def test_faults_have_causes(standin: Any, models: Any, request_of: Any) ->
         assert worker.counts["fault/engine_lost"] == 1
 
 
-async def test_a_connection_that_breaks_once_is_no_fault(standin: Any, models: Any, request_of: Any) -> None:
+async def test_a_connection_that_breaks_once_is_no_fault(standin, models, request_of):
     async with serving(standin, models) as (server, worker):
         server.faults.drop = 1
         assert (await worker.generate(request_of())).version == 0
         assert not [name for name in worker.counts if name.startswith("fault/")]
 
 
-async def test_an_engine_that_is_not_there_is_said_so(models: Any, request_of: Any) -> None:
+async def test_an_engine_that_is_not_there_is_said_so(models, request_of):
     engine = AttachedEngine("http://127.0.0.1:9", start_seconds=0.1)
     worker = VllmWorker(0, engine, RequestCodec(models.vlms[0]), weights=Weights(0), settings=QUICK)
     with pytest.raises(EngineStartFailed, match=r"http://127\.0\.0\.1:9"):
@@ -98,10 +96,10 @@ async def test_an_engine_that_is_not_there_is_said_so(models: Any, request_of: A
         await worker.generate(request_of())
 
 
-async def test_a_server_that_is_no_engine_is_said_so(standin: Any, models: Any) -> None:
-    class Page(standin.StandInEngine):  # type: ignore[misc]
+async def test_a_server_that_is_no_engine_is_said_so(standin, models):
+    class Page(standin.StandInEngine):
         def app(self) -> web.Application:
-            async def page(request: web.Request) -> web.Response:
+            async def page(request) -> web.Response:
                 return web.Response(text="<html>It works</html>")
 
             app = web.Application()
@@ -113,9 +111,7 @@ async def test_a_server_that_is_no_engine_is_said_so(standin: Any, models: Any) 
             await worker_at(server, models).start()
 
 
-async def test_a_torn_folder_is_seen_before_the_engine_is_touched(
-    standin: Any, models: Any, request_of: Any, tmp_path: Path
-) -> None:
+async def test_a_torn_folder_is_seen_before_the_engine_is_touched(standin, models, request_of, tmp_path):
     file = tmp_path / "model.safetensors"
     raw = (models.folders[1] / "model.safetensors").read_bytes()
     file.write_bytes(raw[:-10])
@@ -137,8 +133,8 @@ async def test_a_torn_folder_is_seen_before_the_engine_is_touched(
 @pytest.mark.parametrize("held", [0, 1])
 @pytest.mark.parametrize("fault", ["none", "silent_loads", "partial_loads", "wrong_loads"])
 async def test_the_first_load_into_an_engine_of_somebody_else_is_confirmed_or_refused(
-    standin: Any, models: Any, request_of: Any, fault: str, held: int, fused: bool
-) -> None:
+    standin, models, request_of, fault, held, fused
+):
     """It holds the very weights or those of the last run, and does nothing, half of it, or reads another folder."""
 
     async with standin.StandInEngine(models.folders[held]) as server:
@@ -158,9 +154,7 @@ async def test_the_first_load_into_an_engine_of_somebody_else_is_confirmed_or_re
 
 
 @pytest.mark.parametrize("fault", ["silent_loads", "partial_loads", "wrong_loads"])
-async def test_a_later_load_of_fused_parameters_is_confirmed_or_refused(
-    standin: Any, models: Any, request_of: Any, fault: str
-) -> None:
+async def test_a_later_load_of_fused_parameters_is_confirmed_or_refused(standin, models, request_of, fault):
     async with standin.StandInEngine(models.folders[0]) as server:
         server.fused, server.faults.elsewhere = True, models.folders[2]
         async with worker_at(server, models) as worker:
@@ -173,17 +167,13 @@ async def test_a_later_load_of_fused_parameters_is_confirmed_or_refused(
             assert (await worker.generate(request_of())).version == 3
 
 
-async def test_an_attached_engine_that_holds_other_weights_than_it_was_said_to_is_refused(
-    standin: Any, models: Any
-) -> None:
+async def test_an_attached_engine_that_holds_other_weights_than_it_was_said_to_is_refused(standin, models):
     async with standin.StandInEngine(models.folders[1]) as server:
         with pytest.raises(WeightsUnconfirmed, match="are not in the engine"):
             await worker_at(server, models).start()
 
 
-async def test_an_engine_that_was_started_anew_within_a_moment_gets_its_weights_again(
-    standin: Any, models: Any, request_of: Any
-) -> None:
+async def test_an_engine_that_was_started_anew_within_a_moment_gets_its_weights_again(standin, models, request_of):
     """No connection was refused meanwhile: only the name of its weights shows it."""
 
     async with serving(standin, models) as (server, worker):
@@ -197,9 +187,7 @@ async def test_an_engine_that_was_started_anew_within_a_moment_gets_its_weights_
             assert server.tensors == standin.read_tensors(models.folders[1])
 
 
-async def test_a_refused_load_keeps_live_requests_frozen_until_a_good_one(
-    standin: Any, models: Any, request_of: Any
-) -> None:
+async def test_a_refused_load_keeps_live_requests_frozen_until_a_good_one(standin, models, request_of):
     async with serving(standin, models) as (server, worker):
         server.token_seconds = 0.02
         server.faults.refuse_loads = 1
@@ -213,7 +201,7 @@ async def test_a_refused_load_keeps_live_requests_frozen_until_a_good_one(
         assert (await asking).version == 1
 
 
-async def test_requests_are_salted_by_the_version_that_answers_them(standin: Any, models: Any, request_of: Any) -> None:
+async def test_requests_are_salted_by_the_version_that_answers_them(standin, models, request_of):
     async with serving(standin, models) as (server, worker):
         await worker.generate(request_of())
         await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
@@ -221,9 +209,7 @@ async def test_requests_are_salted_by_the_version_that_answers_them(standin: Any
         assert [body["cache_salt"] for body in server.bodies] == ["0", "1"]
 
 
-async def test_weights_in_memory_are_written_once_for_all_workers(
-    standin: Any, models: Any, request_of: Any, tmp_path: Path
-) -> None:
+async def test_weights_in_memory_are_written_once_for_all_workers(standin, models, request_of, tmp_path):
     spool = Spool(tmp_path, like=models.folders[0], keep=2)
     async with (
         standin.StandInEngine(models.folders[0]) as one,
@@ -242,8 +228,8 @@ async def test_weights_in_memory_are_written_once_for_all_workers(
 
 
 async def test_a_pool_changes_weights_one_engine_at_a_time_and_loses_no_request(
-    standin: Any, models: Any, request_of: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    standin, models, request_of, monkeypatch
+):
     from dartsim.config.sections.rollout import RolloutConfig, SyncConfig
     from dartsim.observe import DesktopState, Recorder
     from dartsim.observe.figures import figures
@@ -292,8 +278,8 @@ async def test_a_pool_changes_weights_one_engine_at_a_time_and_loses_no_request(
 
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_an_attached_engine_that_was_away_serves_again_with_the_worker_s_weights(
-    standin: Any, models: Any, request_of: Any, restarted: bool
-) -> None:
+    standin, models, request_of, restarted
+):
     server = await standin.StandInEngine(models.folders[0]).__aenter__()
     async with asyncio.timeout(30), worker_at(server, models) as worker:
         await worker.load(Weights(1, str(models.folders[1])), SyncMode.DRAIN)
@@ -316,10 +302,8 @@ async def test_an_attached_engine_that_was_away_serves_again_with_the_worker_s_w
         await server.__aexit__()
 
 
-async def test_an_engine_that_dropped_an_image_is_sent_all_of_them_again(
-    standin: Any, models: Any, request_of: Any
-) -> None:
-    def sent(body: Any) -> list[bool]:
+async def test_an_engine_that_dropped_an_image_is_sent_all_of_them_again(standin, models, request_of):
+    def sent(body) -> list[bool]:
         return [part["url"] is not None for part in body["content_parts"]]
 
     async with serving(standin, models) as (server, worker):

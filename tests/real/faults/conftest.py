@@ -1,7 +1,5 @@
 """The module beside this file as a fixture, and what is left on an engine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import ModuleType
 
@@ -9,7 +7,7 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def rig(desktop_image: str, module_of) -> ModuleType:
+def rig(desktop_image, module_of) -> ModuleType:
     """The module ``rig.py``."""
     pytest.importorskip("httpx")
     pytest.importorskip("PIL")

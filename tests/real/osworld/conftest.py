@@ -1,7 +1,5 @@
 """The modules beside this file as fixtures, and a real desktop."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import subprocess
@@ -10,7 +8,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -57,7 +54,7 @@ def _debugging_port(file: Path) -> int:
 
 
 @pytest.fixture(scope="session")
-def small_desktop() -> Any:
+def small_desktop():
     """What is started for a small desktop of our own; skips, by name, where there is no engine or no package."""
     pytest.importorskip("docker")
     pytest.importorskip("httpx")
@@ -78,7 +75,7 @@ def small_desktop() -> Any:
 
 
 @pytest.fixture(scope="session")
-def desktop_url(small_desktop: Any) -> Iterator[str]:
+def desktop_url(small_desktop) -> Iterator[str]:
     """The server of a small desktop that runs for the whole session; leave its screen as it is."""
     from anyio.from_thread import start_blocking_portal
 

@@ -1,11 +1,8 @@
 """Calls of metrics are kept by hash, and a stored run is scored again from them."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +20,7 @@ def file(folder: Path, name: str, text: str) -> FileInput:
     return FileInput(path, name)
 
 
-def content(value: Any) -> Any:
+def content(value):
     """Return an argument without the place where its file lies."""
     if isinstance(value, FileInput):
         return value.name, value.path.read_text()

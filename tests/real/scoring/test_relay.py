@@ -1,7 +1,5 @@
 """A getter in a sandbox reaches the ports of its desktop, those alone, and moves no more than it may."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import http.server
@@ -23,12 +21,12 @@ def page() -> Iterator[str]:
     """A server whose page has 100,000 bytes."""
 
     class Page(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             self.send_response(200)
             self.end_headers()
             self.wfile.write(b"p" * 100_000)
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, format: str, *args):
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)

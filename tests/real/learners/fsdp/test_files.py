@@ -1,10 +1,6 @@
 """What goes to the ranks as files comes out as it went in: turns, and the settings of all of it."""
 
-from __future__ import annotations
-
 from dataclasses import fields
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +8,6 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from dartsim.config.sections.trainer import ADVANTAGE  # noqa: E402
-from dartsim.core.types import Batch  # noqa: E402
 from dartsim.real.learners.fsdp.files import (  # noqa: E402
     read_turns_from,
     write_turns,
@@ -22,7 +17,7 @@ from dartsim.real.vlm.packing import pack, rows_of  # noqa: E402
 
 
 @pytest.mark.parametrize("selects", [False, True])
-def test_turns_come_out_as_they_went_in(make_vlm: Any, batches: list[Batch], tmp_path: Path, selects: bool) -> None:
+def test_turns_come_out_as_they_went_in(make_vlm, batches, tmp_path, selects):
     vlm = make_vlm()
     data = read_turns(batches[0], vlm, ADVANTAGE())
     if selects:

@@ -1,7 +1,5 @@
 """What the estimate says of a 7B model, against files and memory that are really written and held; minutes, so soak."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator
@@ -41,7 +39,7 @@ RANKS = 2
 
 
 @contextmanager
-def told(record_property: Any, name: str, size: int | None = None) -> Iterator[None]:
+def told(record_property, name: str, size: int | None = None) -> Iterator[None]:
     """Record the seconds of a block, and the GB per second of a size."""
     begun = time.perf_counter()
     yield
@@ -61,9 +59,7 @@ def tree_bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def test_layers_of_a_7b_model_take_the_memory_that_is_estimated(
-    make_vlm: Any, config: Any, batches: Any, tmp_path: Path, record_property: Any
-) -> None:
+def test_layers_of_a_7b_model_take_the_memory_that_is_estimated(make_vlm, config, batches, tmp_path, record_property):
     """Two ranks load and train two decoder layers of a 7B model's shapes, with few words and a small vision tower."""
     text = QWEN2_5_VL_7B.text
     shapes = {
@@ -137,7 +133,7 @@ def test_layers_of_a_7b_model_take_the_memory_that_is_estimated(
     assert all(-0.15 < error < 0.5 for error in errors), "the reserves of the estimate are 5 % and 2 GiB a GPU"
 
 
-def test_turns_of_an_update_take_the_memory_and_disk_that_are_estimated(tmp_path: Path, record_property: Any) -> None:
+def test_turns_of_an_update_take_the_memory_and_disk_that_are_estimated(tmp_path, record_property):
     """What the driver holds and writes for the ranks, with five screenshots of 1920 x 1080 in a prompt."""
     preset = load(preset_name="osworld-8gpu")
     config = preset.replace(policy={"model": str(write_stand_in(preset, tmp_path / "model"))})
