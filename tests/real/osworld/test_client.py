@@ -108,61 +108,71 @@ CONTRACT = [check_screen, check_commands, check_pointer, check_files, check_fact
 
 
 @pytest.mark.parametrize("check", CONTRACT)
-@pytest.mark.anyio
-async def test_the_client_speaks_the_protocol(standin, vm, check):
-    async with standin.Sockets(vm) as server, VmClient(server.base_url) as client:
-        await check(client)
+def test_the_client_speaks_the_protocol(standin, vm, check):
+    async def main():
+        async with standin.Sockets(vm) as server, VmClient(server.base_url) as client:
+            await check(client)
+
+    asyncio.run(main())
 
 
 @pytest.mark.docker
 @pytest.mark.parametrize("check", CONTRACT)
-@pytest.mark.anyio
-async def test_a_real_desktop_speaks_the_protocol(desktop_url, check):
-    async with VmClient(desktop_url) as client:
-        await check(client)
+def test_a_real_desktop_speaks_the_protocol(desktop_url, check):
+    async def main():
+        async with VmClient(desktop_url) as client:
+            await check(client)
+
+    asyncio.run(main())
 
 
 # ---- faults, over sockets: few, as they take real time
 
 
 @pytest.mark.parametrize("fault", ["close", "lost", "cut", "hang", "html500"])
-@pytest.mark.anyio
-async def test_an_action_over_sockets_is_sent_once(standin, vm, fault):
-    error = VmBadReply if fault == "html500" else ActionUncertain
+def test_an_action_over_sockets_is_sent_once(standin, vm, fault):
+    async def main():
+        error = VmBadReply if fault == "html500" else ActionUncertain
 
-    async with standin.Sockets(vm) as server, VmClient(server.base_url, timeouts=SHORT) as client:
-        vm.fail("/execute", fault)
-        with pytest.raises(error):
-            await client.execute(CLICK)
-    assert vm.requests == ["/execute"]
-    assert len(vm.actions) == (1 if fault in ("lost", "cut") else 0)
+        async with standin.Sockets(vm) as server, VmClient(server.base_url, timeouts=SHORT) as client:
+            vm.fail("/execute", fault)
+            with pytest.raises(error):
+                await client.execute(CLICK)
+        assert vm.requests == ["/execute"]
+        assert len(vm.actions) == (1 if fault in ("lost", "cut") else 0)
+
+    asyncio.run(main())
 
 
-@pytest.mark.anyio
-async def test_refused_is_told_from_hung_over_sockets(standin, vm):
-    traits = ServerTraits()
-    async with standin.Sockets(vm) as server, VmClient(server.base_url, timeouts=SHORT, server=traits) as client:
-        vm.fail("/screenshot", "hang")
-        with pytest.raises(VmHung):
+def test_refused_is_told_from_hung_over_sockets(standin, vm):
+    async def main():
+        traits = ServerTraits()
+        async with standin.Sockets(vm) as server, VmClient(server.base_url, timeouts=SHORT, server=traits) as client:
+            vm.fail("/screenshot", "hang")
+            with pytest.raises(VmHung):
+                await client.screenshot()
+            with pytest.raises(VmHung):
+                await client.execute(CLICK)
+            client.server_restarted()
             await client.screenshot()
-        with pytest.raises(VmHung):
-            await client.execute(CLICK)
-        client.server_restarted()
-        await client.screenshot()
-        await server.stop()
-        with pytest.raises(VmRefused):
-            await client.execute(CLICK)
-        with pytest.raises(VmRefused):
-            await client.screenshot()
+            await server.stop()
+            with pytest.raises(VmRefused):
+                await client.execute(CLICK)
+            with pytest.raises(VmRefused):
+                await client.screenshot()
+
+    asyncio.run(main())
 
 
-@pytest.mark.anyio
-async def test_no_proxy_of_the_environment_is_asked(standin, vm, monkeypatch):
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
+def test_no_proxy_of_the_environment_is_asked(standin, vm, monkeypatch):
+    async def main():
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, "http://127.0.0.1:9")
 
-    async with standin.Sockets(vm) as server, VmClient(server.base_url, timeouts=SHORT) as client:
-        assert "<desktop-frame" in await client.accessibility()
+        async with standin.Sockets(vm) as server, VmClient(server.base_url, timeouts=SHORT) as client:
+            assert "<desktop-frame" in await client.accessibility()
+
+    asyncio.run(main())
 
 
 # ---- faults in virtual time

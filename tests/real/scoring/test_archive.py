@@ -88,7 +88,8 @@ def run(tmp_path):
     return tmp_path / "run"
 
 
-def test_a_stored_run_is_scored_again_and_compared(run):
+@pytest.mark.docker
+def test_a_stored_run_is_scored_again_and_compared(docker_engine, run):
     found = rescore(run)
     assert [(score.stored, score.score, score.same, score.why) for score in found] == [
         (1.0, 1.0, True, ""),
