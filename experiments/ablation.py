@@ -34,7 +34,7 @@ from experiments.charts import (
     legend_below,
     rows_axis,
 )
-from experiments.learning import COLUMNS, arm_names, draw_curves, learning_sweep, of_arm, paired
+from experiments.learning import arm_names, learning_sweep, of_arm, paired
 from experiments.learning_suites import SUITES
 from experiments.study import Experiment, Figures, Options, StudyPicture, interval, recorded_line
 
@@ -121,9 +121,6 @@ def provenance(figures: Figures) -> str:
     return recorded_line(figures, f"{hours:g} simulated hours a run", f"{minutes:.0f} CPU minutes in all")
 
 
-CURVES = ("coupled", "decoupled", "dart", "dart - entropy", "dart, stored kept", "dart - entropy, by state")
-"""Arms whose learning curves are drawn."""
-
 KIND_STYLES: Mapping[str, tuple[str, str, str]] = {
     "easy": (BLUE, "o", "easy"),
     "hard": (GREEN, "^", "hard"),
@@ -197,40 +194,6 @@ def _gain(figures: Figures, arm: str, other: str) -> Figures:
     return paired(figures["arms"], arm, other, "simulated_hours")
 
 
-@drawing(3.0)
-def curves(figure: Any, ablation: Figures) -> None:
-    """Success over simulated hours and over generated turns, with 95 % bands, as far as all seeds got."""
-    for axes, column in zip(figure.subplots(1, 2, sharey=True), COLUMNS, strict=True):
-        draw_curves(axes, ablation["arms"], CURVES, column)
-    legend_below(figure, 6)
-
-
-@drawing(3.0)
-def attempts(figure: Any, ablation: Figures) -> None:
-    """What adaptive attempts and lengths do in the course of a run: attempts by kind of task, and their turns."""
-    shares, lengths = figure.subplots(1, 2)
-    for number, arm in enumerate(("decoupled", "+ attempts", "dart")):
-        quarters = list(zip(*(run["attempts"] for run in of_arm(ablation["arms"], arm)), strict=True))
-        places = [place + 1 for place in range(len(quarters))]
-        totals = [_summed(part, KIND_STYLES, "attempts") for part in quarters]
-        for kind, style in (("never", "-"), ("easy", "--")):
-            made = [_summed(part, [kind], "attempts") for part in quarters]
-            turns = [_summed(part, [kind], "turns") for part in quarters]
-            look = {"color": COLORS[number], "marker": MARKERS[number], "ls": style}
-            look["label"] = f"{arm}: {KIND_STYLES[kind][2]}"
-            shares.plot(places, [100 * one / max(all_, 1) for one, all_ in zip(made, totals, strict=True)], **look)
-            lengths.plot(places, [one / max(count, 1) for one, count in zip(turns, made, strict=True)], **look)
-            for axes in (shares, lengths):
-                axes.set_xticks(places)
-    label_axes(shares, "Attempts by kind of task", "quarter of the run", "% of all attempts")
-    label_axes(lengths, "Turns of an attempt", "quarter of the run", "turns")
-    legend_below(figure, 3)
-
-
-def _summed(runs: Iterable[Figures], kinds: Iterable[str], what: str) -> int:
-    return sum(run[kind].get(what, 0) for run in runs for kind in kinds)
-
-
 @drawing(2.7)
 def staleness(figure: Any, ablation: Figures) -> None:
     """Success and effective sample size by staleness bound, with and without importance sampling."""
@@ -297,10 +260,6 @@ LONG_STUDY = replace(
     tables={"ablation-long-provenance": provenance},
     pictures={
         "ablation-long-success": StudyPicture("Success of every arm on long tasks, with 95 % intervals", arms),
-        "ablation-long-curves": StudyPicture("Learning curves on long tasks, over hours and over samples", curves),
-        "ablation-long-attempts": StudyPicture(
-            "Attempts by kind of task, and their turns, quarter by quarter", attempts
-        ),
         "ablation-long-parts": StudyPicture(
             "Gain of each part of the method in the paper, on long tasks and on short ones", parts, ("ablation",)
         ),

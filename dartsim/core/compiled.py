@@ -1,4 +1,4 @@
-"""Which form of dartsim runs: wheels have some modules compiled, beside the same in Python.
+"""Which form of dartsim runs: wheels contain some modules both compiled and as Python source.
 
 ``pyproject.toml`` lists them, ``hatch_build.py`` compiles them. ``DARTSIM_PURE_PYTHON=1`` runs the source.
 """
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 else:
 
     def mypyc_attr(**options: Any) -> Any:
-        """Return a class as it is; mypyc reads the options of a class that it compiles."""
+        """Return the class unchanged; mypyc reads the options when it compiles the class."""
         return lambda cls: cls
 
 
 PURE_PYTHON = "DARTSIM_PURE_PYTHON"
-"""The environment variable that has the source run where compiled modules are installed."""
+"""Environment variable that selects the Python source where compiled modules are installed."""
 
 
 class SourceFinder(MetaPathFinder):
-    """Finds the source of dartsim's modules, and nothing compiled."""
+    """Finds the source of dartsim's modules, never the compiled form."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -41,17 +41,17 @@ class SourceFinder(MetaPathFinder):
 
 
 def choose() -> None:
-    """Have the source run if the environment asks for it; called before any other module is imported."""
+    """Select the source if the environment asks for it; call before importing any other module."""
     if os.environ.get(PURE_PYTHON, "0") not in ("", "0"):
         sys.meta_path.insert(0, SourceFinder())
 
 
 def is_compiled() -> bool:
-    """Whether the compiled modules run."""
+    """Return whether the compiled modules are in use."""
     spec = find_spec("dartsim.sim.event_heap")
     return spec is not None and not str(spec.origin).endswith(".py")
 
 
 def form() -> str:
-    """Return which form runs, in words."""
+    """Return the name of the form in use."""
     return "compiled" if is_compiled() else "pure Python"

@@ -165,7 +165,7 @@ class System(ActingSystem):
             publish_every=config.trainer.publish_every,
             before_publication=None if config.trainer.publish_wait == "nothing" else self.data.before_publication,
             # A batch that weights wait for is the one that the trainer needs next, published or not.
-            held=TrainerState.WAIT_DATA if config.trainer.publish_wait == "batch" else TrainerState.WAIT_PUBLISH,
+            wait_state=TrainerState.WAIT_DATA if config.trainer.publish_wait == "batch" else TrainerState.WAIT_PUBLISH,
         )
         recorder.status_source = SystemStatus(
             recorder=recorder, cluster=self.cluster, pool=self.pool, data=self.data, trainer=self.trainer, store=store

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -287,16 +285,3 @@ def test_a_machine_too_small_for_the_start_is_named(tmp_path, monkeypatch):
 def test_a_screen_that_the_official_disk_does_not_have_is_named(tmp_path):
     assert "screen" not in requirements(tmp_path)
     assert "screen" in requirements(tmp_path, "desktop.width=224", "desktop.height=224")
-
-
-def test_the_documented_recipe_for_the_official_image_fits_its_screen_and_its_boot(tmp_path):
-    page = (Path(__file__).parents[2] / "docs" / "desktops-and-engines.md").read_text(encoding="utf-8")
-    (recipe,) = (text for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if 'desktops = "osworld"' in text)
-    file = tmp_path / "my.toml"
-    file.write_text(textwrap.dedent(recipe), encoding="utf-8")
-    config = load(file)
-    names = {check.name for check in missing_requirements(config, estimate(config), gpus=lambda: None)}
-    assert "tasks" in names
-    assert "screen" not in names
-    assert config.rollout.limits.start_seconds >= 300.0
-    assert config.rollout.num_desktops <= 8

@@ -236,7 +236,7 @@ def test_a_comparison_of_nothing_is_refused(tmp_path):
 
 
 def test_counts_are_drawn_with_the_largest_first():
-    chart = charts.counted({"a_b": 1, "c": 3}, "#000000", "attempts")
+    chart = charts.count_bars({"a_b": 1, "c": 3}, "#000000", "attempts")
     assert chart["data"][0]["y"] == ["c", "a b"]
     assert chart["data"][0]["text"] == ["3  (75.0 %)", "1  (25.0 %)"]
 

@@ -118,7 +118,7 @@ async def test_weights_that_are_held_back_are_no_weight_change():
     await world.trainer.run()
     assert [event for event in world.events if event[1] == "publish"] == [(120.0, "publish", 1), (240.0, "publish", 2)]
     assert world.spent() == {"TRAINING": 200.0, "WAIT_PUBLISH": 40.0}
-    world = World(2, before_publication=lambda: asyncio.sleep(20.0), held=TrainerState.WAIT_DATA)
+    world = World(2, before_publication=lambda: asyncio.sleep(20.0), wait_state=TrainerState.WAIT_DATA)
     await world.trainer.run()
     assert world.spent() == {"TRAINING": 200.0, "WAIT_DATA": 40.0}
 
