@@ -4,7 +4,6 @@ The fake has only what ``real.containers`` calls of the ``docker`` package, with
 slow or broken.
 """
 
-import functools
 import io
 import shutil
 import subprocess
@@ -18,8 +17,6 @@ from typing import Any
 
 import pytest
 
-from dartsim.config.schema import DockerHostConfig
-from dartsim.core.errors import DartsimError
 from dartsim.real.containers.engine import connect
 
 IMAGE = "dartsim-test:busybox"
@@ -210,26 +207,15 @@ def refusal() -> Callable[..., Exception]:
     return api_error
 
 
-@functools.cache
-def _client():
-    """Return a client of the real engine, or say why there is none."""
-    try:
-        return connect(DockerHostConfig())
-    except DartsimError as error:
-        return str(error)
-
-
-@pytest.fixture
-def real_engine():
-    """A client of a real engine that has the image ``IMAGE``; skips by name without one."""
-    client = _client()
-    if isinstance(client, str):
-        pytest.skip(client)
+@pytest.fixture(scope="session")
+def real_engine(docker_engine):
+    """A client of a real engine that has the image ``IMAGE``."""
+    client = connect(docker_engine)
     _import_busybox(client)
-    return client
+    yield client
+    client.close()
 
 
-@functools.cache
 def _import_busybox(client):
     """Make an image of one static program; no registry is asked."""
     import docker.errors

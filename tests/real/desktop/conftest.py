@@ -1,6 +1,5 @@
 """One real desktop for a file of tests, and a plain HTTP client of the server inside it."""
 
-import asyncio
 import contextlib
 import http.client
 import itertools
@@ -11,8 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from dartsim.core.errors import DartsimError
 
 JSON = {"Content-Type": "application/json"}
 
@@ -75,38 +72,26 @@ class Caller:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Any]:
-    """A client of a Docker engine, where the machine also has what a skeleton needs."""
-    pytest.importorskip("docker")
-    from dartsim.config.schema import DockerHostConfig
+def engine(docker_engine) -> Iterator[Any]:
     from dartsim.real.containers.engine import connect
-    from dartsim.real.desktop import missing_packages
 
-    try:
-        client = connect(DockerHostConfig())
-    except DartsimError as error:
-        pytest.skip(f"no Docker engine: {error}")
-    missing = missing_packages()
-    if missing:
-        client.close()
-        pytest.skip(f"packages of a skeleton desktop are missing: {', '.join(missing)}")
+    client = connect(docker_engine)
     yield client
     client.close()
 
 
 @pytest.fixture(scope="session")
-def start_desktop(engine) -> Iterator[Any]:
+def start_desktop(engine, desktop_image) -> Iterator[Any]:
     """Start a desktop: ``start_desktop(app=…, warm_actions=…, **settings of DesktopConfig)`` -> (container, caller)."""
     from dartsim.config.schema import DesktopConfig
     from dartsim.real.containers.spec import create_arguments
-    from dartsim.real.desktop import build, desktop_spec
+    from dartsim.real.desktop import desktop_spec
 
     made: list[Any] = []
     numbers = itertools.count()
 
     def start(*, app: str = "", warm_actions: bool = True, **settings) -> tuple[Any, Caller]:
-        image = asyncio.run(build("skeleton"))
-        spec = desktop_spec(DesktopConfig(image=image, **settings), app=app, warm_actions=warm_actions)
+        spec = desktop_spec(DesktopConfig(image=desktop_image, **settings), app=app, warm_actions=warm_actions)
         name = f"dartsim-desktop-test-{os.getpid()}-{next(numbers)}"
         labels = {"dartsim.test": "desktop"}
         container = engine.containers.create(

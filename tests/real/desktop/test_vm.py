@@ -17,7 +17,7 @@ pytest.importorskip("httpx")
 pytest.importorskip("PIL")
 
 from dartsim.config.schema import DesktopConfig, DockerHostConfig
-from dartsim.core.errors import ConfigError, DartsimError, EnvBroken, EnvFault
+from dartsim.core.errors import ConfigError, EnvBroken, EnvFault
 from dartsim.core.types import Task
 from dartsim.real.containers import ContainerLimits, DesktopFleet, DockerHost, official_spec
 from dartsim.real.containers.engine import connect
@@ -74,12 +74,9 @@ def test_a_virtual_machine_gets_what_its_container_has_left():
 
 
 @pytest.fixture(scope="session")
-def machine():
+def machine(docker_engine):
     """The container of a virtual machine, on an engine that has its image."""
-    try:
-        client = connect(DockerHostConfig())
-    except DartsimError as error:
-        pytest.skip(f"no Docker engine: {error}")
+    client = connect(docker_engine)
     try:
         if not client.api.images(name=image_name("vm")):
             pytest.skip("no image of a virtual machine: `dartsim desktop build --variant vm`")

@@ -1,6 +1,5 @@
 """The modules beside this file as fixtures, and a real desktop."""
 
-import asyncio
 import shutil
 import subprocess
 import tempfile
@@ -54,24 +53,14 @@ def _debugging_port(file: Path) -> int:
 
 
 @pytest.fixture(scope="session")
-def small_desktop():
-    """What is started for a small desktop of our own; skips, by name, where there is no engine or no package."""
-    pytest.importorskip("docker")
+def small_desktop(desktop_image):
+    """What is started for a small desktop of our own."""
     pytest.importorskip("httpx")
     pytest.importorskip("PIL")
-    from dartsim.config.schema import DesktopConfig, DockerHostConfig
-    from dartsim.core.errors import DartsimError
-    from dartsim.real.containers.engine import connect
-    from dartsim.real.desktop import build, desktop_spec, missing_packages
+    from dartsim.config.schema import DesktopConfig
+    from dartsim.real.desktop import desktop_spec
 
-    try:
-        connect(DockerHostConfig()).close()
-    except DartsimError as error:
-        pytest.skip(f"no Docker engine: {error}")
-    missing = missing_packages()
-    if missing:
-        pytest.skip(f"packages of a skeleton desktop are missing: {', '.join(missing)}")
-    return desktop_spec(DesktopConfig(width=640, height=480, image=asyncio.run(build("skeleton"))))
+    return desktop_spec(DesktopConfig(width=640, height=480, image=desktop_image))
 
 
 @pytest.fixture(scope="session")
