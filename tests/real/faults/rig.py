@@ -86,20 +86,16 @@ class Plan:
     Attributes:
         harm: Done to the desktop of one attempt, before its last action: ``harm(rig, container)``.
         action: The last action of that attempt, in place of the click.
-        start: Starts a container in place of the fleet: ``start(rig, spec, slot)``.
         seconds: Longest time for all of it.
         enough: Whether it may end: ``enough(rig)``; by default once the harmed slot has a score after it.
-        last: Awaited at the end, on the same loop.
         store: Keeps the trajectories.
     """
 
     image: str
     harm: Harm | None = None
     action: str | None = None
-    start: Harm | None = None
     seconds: float = 240.0
     enough: Harm | None = None
-    last: Harm | None = None
     store: Any = None
 
 
@@ -150,8 +146,6 @@ class Rig:
                     transport=lambda pool: pool,
                 )
                 await self._until_enough()
-        if plan.last is not None:
-            await plan.last()
         assert host.num_held == 0
         self._check()
         return self.system.recorder.counts
@@ -206,10 +200,7 @@ class Rig:
     # ---- as the place where containers are started
 
     async def start(self, spec, *, slot):
-        if self.plan.start is None:
-            container = await self.fleet.start(spec, slot=slot)
-        else:
-            container = await self.plan.start(self, spec, slot)
+        container = await self.fleet.start(spec, slot=slot)
         self.containers[slot] = container
         return container
 

@@ -20,6 +20,7 @@ from dartsim.real.osworld.desktop import OsworldDesktop
 from dartsim.real.osworld.errors import (
     ActionFailed,
     ActionUncertain,
+    BadScreenshot,
     BlackScreen,
     DesktopLost,
     ServerRestarted,
@@ -276,6 +277,7 @@ async def test_fail_in_the_grammars_words_is_told_as_fail(make, scorer):
         ("/execute", ["html500"], VmBadReply),
         ("/screenshot", ["hang"], VmHung),
         ("/screenshot", ["cut"] * 3, VmLost),
+        ("/screenshot", ["half"] * 3, BadScreenshot),
         ("/screenshot", ["html500"] * 3, VmBadReply),
         ("/screenshot", ["black"] * 1000, BlackScreen),
     ],
