@@ -15,13 +15,12 @@ def rig(desktop_image, module_of) -> ModuleType:
 
 
 @pytest.fixture
-def left():
-    """Return how many containers of an owner are left on an engine: ``left(owner, settings)``."""
-    from dartsim.config.schema import DockerHostConfig
+def left(docker_engine):
+    """Return how many containers of an owner are left on the engine: ``left(owner)``."""
     from dartsim.real.containers.engine import connect
 
-    def count(owner: str, settings: DockerHostConfig | None = None) -> int:
-        client = connect(settings or DockerHostConfig())
+    def count(owner):
+        client = connect(docker_engine)
         try:
             return len(client.api.containers(all=True, filters={"label": [f"dartsim.owner={owner}"]}))
         finally:
