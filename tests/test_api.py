@@ -102,18 +102,18 @@ def test_a_rule_of_ones_own_is_a_class_a_name_or_a_table():
     assert by_class == dartsim.load("dart", router="two_choices")
     assert dartsim.load("dart", sync_mode="keep").rollout.sync.mode == "keep"
     assert dartsim.load("areal-eta4", router={"rule": "two_choices", "gap": 5}).rollout.routing.gap == 5
-    with pytest.raises(ConfigError, match=r"rollout\.routing\.gap = 0"):
+    with pytest.raises(ConfigError, match=r"rollout\.routing\.gap"):
         dartsim.load("dart", router={"rule": "two_choices", "gap": 0})
 
     class Forgotten(TwoChoices):
         pass
 
-    with pytest.raises(ConfigError, match=r'Forgotten is not registered; write @dartsim.register\("router", NAME\)'):
+    with pytest.raises(ConfigError, match=r"dartsim\.register"):
         dartsim.load("dart", router=Forgotten)
 
 
 def test_what_is_not_simulated_is_refused():
-    with pytest.raises(ConfigError, match="'tiny' has real components or a model that learns"):
+    with pytest.raises(ConfigError, match="'tiny'"):
         dartsim.simulate("tiny")
 
 

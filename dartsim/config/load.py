@@ -33,14 +33,14 @@ from dartsim.core.section import NONE
 Tree = dict[str, Any]
 
 LISTED = 10
-"""Most problems that one error names."""
+"""Maximum number of problems that one error names."""
 
 SIMILARITY = 0.55
-"""Similarity (``difflib``) of the last parts of two names from which one is suggested for the other."""
+"""Similarity (``difflib``) of the last parts of two names at which one is suggested for the other."""
 
 
 def presets() -> dict[str, Tree]:
-    """Return every preset as a tree, by name; each has a ``[about]`` table with title, source, departures."""
+    """Return every preset as a tree, by name; each has an ``[about]`` table with title, source and departures."""
     return deepcopy(_presets())
 
 
@@ -48,7 +48,7 @@ def preset(name: str) -> Tree:
     """Return one preset's settings.
 
     Raises:
-        ConfigError: If there is none of that name.
+        ConfigError: If no preset has that name.
     """
     known = _presets()
     if name not in known:
@@ -58,9 +58,9 @@ def preset(name: str) -> Tree:
 
 @cache
 def _presets() -> dict[str, Tree]:
-    """Read every file of presets: one preset, or ``[variants]`` by name over what they share.
+    """Read every file of presets: one preset, or ``[variants]`` by name on top of shared settings.
 
-    A variant with a ``preset`` builds on that other variant; its departures are then its own ones only.
+    A variant with a ``preset`` builds on that other variant, and then lists only its own departures.
     """
     found: dict[str, Tree] = {}
     for name in _names("presets"):
@@ -76,10 +76,10 @@ def _presets() -> dict[str, Tree]:
 
 
 def scheduler(name: str) -> Tree:
-    """Return the settings of a preset, or of a TOML file over its preset.
+    """Return the settings of a preset, or of a TOML file on top of its preset.
 
     Raises:
-        ConfigError: If there is none of that name.
+        ConfigError: If there is no such preset or file.
     """
     if not name.endswith(".toml"):
         return preset(name)
@@ -97,7 +97,7 @@ WORKLOAD = (
     *("run.hours", "tasks", "surrogate", "rollout.max_turns"),
     *("curation.attempts.group_size", "curation.batch.max_groups"),
 )
-"""What a cluster and a workload are, of a whole configuration; the rest is its scheduler."""
+"""Settings of a configuration that make up its cluster and its workload; the rest is its scheduler."""
 
 PROFILE = "profile.toml"
 """File in a run directory that `dartsim cluster` writes."""
@@ -107,13 +107,13 @@ def workload(name: str) -> Tree:
     """Return the settings of a cluster and its workload: machines, latencies, tasks.
 
     Args:
-        name: Of a packaged workload; of a preset, whose scheduler is left out; a TOML file: only such settings, or with
-            a ``preset`` a whole configuration, whose scheduler is left out; or a run directory, whose measured profile
-            or whole configuration it is. After a ``+``, another of these, whose tasks and lengths are used instead:
+        name: A packaged workload; a preset, without its scheduler; a TOML file with only such settings, or with a
+            ``preset`` and then without its scheduler; or a run directory, for its measured profile or else its
+            configuration. After a ``+``, another of these, whose tasks and lengths are used instead:
             ``cluster.toml+long-tail``.
 
     Raises:
-        ConfigError: If there is none of that name.
+        ConfigError: If there is no such workload, preset, file or directory.
     """
     cluster, plus, other = name.partition("+")
     if not plus or Path(name).exists():
@@ -152,7 +152,7 @@ def _workload(name: str) -> Tree:
 
 
 def _part(tree: Mapping[str, Any], key: str) -> Tree:
-    """Return one setting or section of a tree, by its dotted key, as a tree; empty if the tree has none."""
+    """Return the part of a tree at a dotted key, as a tree; empty if the key is absent."""
     value: Any = tree
     for part in key.split("."):
         if part not in value:
@@ -171,10 +171,10 @@ def _packaged(folder: str, name: str) -> Tree:
 
 
 def lay_workload(tree: Mapping[str, Any], name: str) -> Tree:
-    """Return a scheduler's settings with a workload laid over them, on the workload's desktops.
+    """Return a scheduler's settings merged with a workload, on the workload's desktops.
 
-    Spare desktops of the scheduler are taken from those of the workload, at most a tenth of them. A bound in attempts
-    (``curation.max_ahead``) stays the same number of batches, and ``groups.min_size`` at most the size of a group.
+    The scheduler's spare desktops are taken from the workload's, at most a tenth of them. A bound in attempts
+    (``curation.max_ahead``) stays the same number of batches, and ``groups.min_size`` is at most the group size.
     """
     laid: Any = lay_profile(tree, workload(name))
     rollout = {"num_envs": RolloutConfig.model_fields["num_envs"].default, **laid.get("rollout", {})}
@@ -214,8 +214,9 @@ def load(
     Args:
         file: A TOML file, whose top-level ``preset`` names its preset; or the name of a preset.
         preset_name: The preset, if the file names none; by default ``dart``.
-        workload_name: The workload (see ``workload``) laid over both. One that the file names is laid under it.
-        profile: Another TOML file, laid over the first: measured settings.
+        workload_name: The workload (see ``workload``), which overrides both. One named in the file is overridden by the
+            file's own settings.
+        profile: Another TOML file, with measured settings, which overrides the first.
         overrides: Settings as ``a.b=value``, the value in TOML syntax (bare words are strings).
 
     Raises:
@@ -266,15 +267,15 @@ def from_tree(tree: Mapping[str, Any]) -> Config:
     Raises:
         ConfigError: As ``load``.
     """
-    refuse_secrets(tree)  # before an error quotes one
+    refuse_secrets(tree)  # before an error message could quote one
     check_plugins(tree, "")
     return check(_validated({**tree, "plugin_modules": used_plugins()}))
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any], section: type[BaseModel] | None = Config) -> Tree:
-    """Return ``base`` with the settings of ``over`` laid upon it, table by table.
+    """Return ``base`` overridden by ``over``, table by table.
 
-    Where ``over`` chooses another component than ``base``, parameters that only the old one has are left out.
+    Where ``over`` chooses another component than ``base``, parameters that only the old one has are removed.
     """
     merged = dict(base)
     for key, value in over.items():
@@ -290,7 +291,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], section: type[BaseMo
 
 
 def _shared_parameters(old: Tree, new: Tree, choice: Choice) -> Tree:
-    """Return a component's table without parameters that only it has, if the new table chooses another component."""
+    """Return ``old`` without the parameters that only its component has, if ``new`` chooses another component."""
     before, after = old.get(TAG, choice.default), new.get(TAG, old.get(TAG, choice.default))
     sections = choice.sections()
     if before == after or before not in sections or after not in sections:
@@ -300,7 +301,7 @@ def _shared_parameters(old: Tree, new: Tree, choice: Choice) -> Tree:
 
 
 def lay_profile(tree: Mapping[str, Any], profile: Mapping[str, Any]) -> Tree:
-    """Return ``tree`` with a measured profile laid upon it; distributions are replaced whole, not key by key."""
+    """Return ``tree`` overridden by a measured profile; distributions are replaced whole, not key by key."""
     merged: Any = merge(tree, profile)
     for section, name in (("env", "latency"), ("engine", "batch_spread")):
         measured = profile.get("cluster", {}).get(section, {}).get(name)
@@ -323,7 +324,7 @@ def parse_override(text: str) -> Tree:
 
 
 def _trust(given: Tree) -> None:
-    """Trust the code that overrides name: unlike those of a file, they are the caller's own."""
+    """Trust the code that overrides name: unlike a file's settings, they are the caller's own."""
     modules = given.get("plugin_modules", [])
     for module in modules if isinstance(modules, list) else ():
         use_plugin(str(module))
@@ -332,24 +333,24 @@ def _trust(given: Tree) -> None:
 
 
 def _env_modules(tree: Tree) -> list[str]:
-    """Return the modules of the environment and of the adapter that settings name (``gym``)."""
+    """Return the modules of the environment and adapter named in settings (``gym``)."""
     gym = tree.get("gym", {})
     names = [gym.get(key) for key in ("env", "wrapper")] if isinstance(gym, Mapping) else []
     return [name.partition(":")[0] for name in names if isinstance(name, str) and ":" in name]
 
 
 def _tree(key: str, value: Any) -> Tree:
-    """Return one setting as a tree."""
+    """Return a tree with one setting."""
     for part in reversed(key.split(".")):
         value = {part: value}
     return dict(value)
 
 
 def check_setting(key: str, value: Any) -> None:
-    """Refuse a setting that no configuration could have.
+    """Refuse a setting that is invalid in every configuration.
 
     Raises:
-        ConfigError: If the key is unknown (with the nearest valid one) or the value is of a wrong type or range.
+        ConfigError: If the key is unknown (with the nearest valid one), or the value's type or range is wrong.
     """
     if key in valid_keys() and key not in {setting.key for setting in describe()}:
         raise ConfigError(f"{key} is a section, not a setting; name one of its settings")
@@ -385,7 +386,7 @@ def read_tree(file: Path) -> Tree:
         raise ConfigError(f"the configuration file {file} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
-    tree.pop("about", None)  # of a preset's file that was copied, or of a profile
+    tree.pop("about", None)  # present in profiles and in copies of preset files
     return tree
 
 
@@ -393,23 +394,23 @@ def _read(file: Path) -> Tree:
     """Return a file's settings.
 
     Raises:
-        ConfigError: As ``read_tree``, if it names code that nobody asked for, or has a key that the schema does not.
+        ConfigError: As ``read_tree``, or if it names untrusted code or has an unknown key.
     """
     tree = read_tree(file)
     check_plugins(tree, f"{file}: ", others=_env_modules(tree))
     try:
         Config.model_validate(tree, context=PARTIAL)
-    except ValidationError as error:  # of values, what lies over them may be right
+    except ValidationError as error:  # wrong values may still be overridden
         if unknown := _unknown_keys(error):
             raise ConfigError("\n".join(f"{file}: {sentence}" for sentence in unknown)) from None
     return tree
 
 
 def _validated(tree: Mapping[str, Any], *, partial: bool = False) -> Config:
-    """Return a tree's configuration; a ``partial`` one may set a component's parameters without naming it.
+    """Return a tree's configuration; a ``partial`` tree may set a component's parameters without naming it.
 
     Raises:
-        ConfigError: If a key is unknown, or else if a value is wrong.
+        ConfigError: If a key is unknown, or otherwise if a value is wrong.
     """
     try:
         return Config.model_validate(tree, context=PARTIAL if partial else None)
@@ -421,13 +422,13 @@ def _validated(tree: Mapping[str, Any], *, partial: bool = False) -> Config:
 
 
 def _first(sentences: Sequence[str], number: int = 0) -> list[str]:
-    """Return the first sentences, and how many more there are, of ``number`` in all."""
+    """Return the first sentences and how many are omitted, of ``number`` in all."""
     more = max(number, len(sentences)) - LISTED
     return [*sentences[:LISTED], *([f"and {more:,} more"] if more > 0 else [])]
 
 
 def _unknown_keys(error: ValidationError) -> list[str]:
-    """Return one sentence for each key that the schema does not have, or that the chosen component does not."""
+    """Return one sentence for each key that neither the schema nor the chosen component has."""
     found = [item for item in error.errors() if item["type"] == "extra_forbidden"]
     return _first([_unknown(item["loc"], item["input"]) for item in found[:LISTED]], len(found))
 
@@ -444,7 +445,7 @@ def _unknown(location: tuple[int | str, ...], value: Any) -> str:
 
 
 def _components(table: str) -> dict[str, Iterable[str]]:
-    """Return the parameters of each component that a table may choose, by name."""
+    """Return the parameters' names of each component that a table may choose, by its name."""
     section: Any = Config
     *parts, last = table.split(".")
     for part in parts:
@@ -455,24 +456,24 @@ def _components(table: str) -> dict[str, Iterable[str]]:
 
 
 def _choice(field: FieldInfo | None) -> Choice | None:
-    """Return the choice of a field, if its table chooses a component."""
+    """Return a field's ``Choice``, if its table chooses a component."""
     return next((item for item in field.metadata if isinstance(item, Choice)), None) if field is not None else None
 
 
 def _section(field: FieldInfo | None, value: Any) -> type[BaseModel] | None:
-    """Return the section that a field's table, or each of its tables by name, is; None for a setting."""
+    """Return the section class of a field's table, or of each of its named tables; None for a plain setting."""
     if field is None:
         return None
     if (choice := _choice(field)) is not None:
         try:
             return choice.section(value)
-        except (KeyError, TypeError):  # its name is refused when it is validated
+        except (KeyError, TypeError):  # an unknown name is refused during validation
             return None
     return next((t for t in (field.annotation, *get_args(field.annotation)) if _is_section(t)), None)
 
 
 def valid_keys() -> list[str]:
-    """Return all keys of the schema, dotted: settings and their tables."""
+    """Return all dotted keys of the schema: settings and tables."""
     paths = [setting.key.split(".") for setting in describe()]
     return list(dict.fromkeys(".".join(path[: end + 1]) for path in paths for end in range(len(path))))
 
@@ -499,7 +500,7 @@ def describe(model: type[BaseModel] = Config, path: tuple[str, ...] = ()) -> lis
 
 
 def _describe_choice(choice: Choice, field: FieldInfo, path: tuple[str, ...]) -> list[Setting]:
-    """Return the settings of all components of a kind; those that only some have say which."""
+    """Return the settings of all components of a kind; those of only some components name them."""
     sections = choice.sections()
     rules = " ".join(f"{name}: {summary(section)}" for name, section in sections.items())
     settings = {TAG: Setting(".".join((*path, TAG)), f'"{choice.default}"', f"{field.description} {rules}")}
@@ -530,7 +531,7 @@ def _is_section(annotation: Any) -> bool:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint at the nearest name: with the same last part, or else a similar one."""
+    """Return a hint with the nearest name: one with the same last part, or else a similar one."""
     known = list(known)
     last = name.rsplit(".", 1)[-1]
     by_last: dict[str, list[str]] = {}
@@ -550,7 +551,7 @@ def _wrong_values(error: ValidationError) -> list[str]:
         values[key] = NONE if item["input"] is None else item["input"]
         what = item["msg"].removeprefix("Input should be ")
         wanted.setdefault(key, []).append("a table" if item["type"] in ("model_type", "is_instance_of") else what)
-    # What each rule does is long; `dartsim config --list settings` tells it.
+    # Descriptions of rules are too long here; `dartsim config --list settings` prints them.
     meanings = {setting.key: setting.meaning for setting in describe() if not setting.key.endswith(f".{TAG}")}
     return [
         f"  - {key} = {values[key]!r}: wanted {' or '.join(whats)}. {meanings.get(key, '')}".rstrip()
@@ -559,7 +560,7 @@ def _wrong_values(error: ValidationError) -> list[str]:
 
 
 def _key(location: tuple[int | str, ...]) -> str:
-    """Return the dotted key of a place in the tree; pydantic appends members of unions."""
+    """Return the dotted key of an error's location, to which pydantic appends members of unions."""
     known = valid_keys()
     parts = [str(part) for part in location]
     while parts and ".".join(parts) not in known:
@@ -568,7 +569,7 @@ def _key(location: tuple[int | str, ...]) -> str:
 
 
 def _without_null(value: Any) -> Any:
-    """Return a tree with ``NONE`` for each leaf that is None."""
+    """Return a tree with ``NONE`` in place of each None."""
     if isinstance(value, Mapping):
         return {key: _without_null(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

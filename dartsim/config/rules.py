@@ -1,4 +1,4 @@
-"""Rules about combinations of settings: those that cannot work are refused before anything starts."""
+"""Rules about combinations of settings; impossible ones are refused before anything starts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dartsim.core.section import Section
 
 
 def component_rules(section: Section, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield one sentence for each problem that a chosen component has with its parameters."""
+    """Yield one sentence for each problem with the parameters of a chosen component."""
     for name, value in section:
         if isinstance(value, ComponentSection):
             yield from value.problems(".".join((*path, name)))
@@ -75,7 +75,7 @@ def broken_rules(config: Config) -> Iterator[str]:
 
 
 def publication_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for each way in which a publication would wait for attempts that wait for it."""
+    """Yield one sentence for each deadlock between a publication and the attempts it waits for."""
     curation, trainer = config.curation, config.trainer
     updates, ahead, bound = trainer.publish_every, curation.max_ahead, curation.staleness.max_staleness
     groups = groups_of_publication(config)
@@ -104,12 +104,12 @@ def publication_rules(config: Config) -> Iterator[str]:
 
 
 def groups_of_publication(config: Config) -> int:
-    """Return how many groups updates may take before a publication: large batches, and a small one at last."""
+    """Return the most groups that updates need before a publication: largest batches, then a smallest one."""
     return (config.trainer.publish_every - 1) * largest_batch(config) + config.curation.batch.min_groups
 
 
 def largest_batch(config: Config) -> int:
-    """Return how many groups a batch may have: no more than may wait for it."""
+    """Return the largest possible batch, groups: no more than may wait for it."""
     size, waiting = config.curation.batch.max_groups, config.curation.admission.waiting_batches
     return size if waiting is None else min(size, round(waiting * size))
 
@@ -119,7 +119,7 @@ def scheduler_rules(config: Config) -> Iterator[str]:
     curation, trainer, sync = config.curation, config.trainer, config.rollout.sync
     size, admission, needed = curation.batch.max_groups, curation.admission, curation.batch.min_groups
     ahead = groups_of_publication(config)
-    if trainer.publish_wait == "batch":  # the whole next batch beside all that is trained and not published
+    if trainer.publish_wait == "batch":  # the next batch is complete before the last ones are published
         ahead += largest_batch(config)
     for name, batches, wanted in (
         ("ahead_batches", admission.ahead_batches, ahead),
@@ -172,11 +172,11 @@ def scheduler_rules(config: Config) -> Iterator[str]:
 
 
 SEEN = ("mock", "gym")
-"""Sources of tasks whose desktops show something without being booted."""
+"""Sources of tasks whose desktops show a screen without being booted."""
 
 
 def policy_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for every broken rule about the policy."""
+    """Yield one sentence for each broken rule about the policy."""
     policy, source = config.policy.kind, config.tasks.source
     surrogate = config.surrogate
     for mean, sd in (surrogate.turns(success=True), surrogate.turns(success=False)):
@@ -214,7 +214,7 @@ def policy_rules(config: Config) -> Iterator[str]:
 
 
 def backend_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for every broken rule about the backends."""
+    """Yield one sentence for each broken rule about the backends."""
     backend, source = config.backend, config.tasks.source
     faults = config.cluster.faults
     if not backend.virtual and (faults.profile != "none" or faults.kinds or faults.schedule):
@@ -246,7 +246,7 @@ def backend_rules(config: Config) -> Iterator[str]:
 
 
 def revert_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for every broken rule about desktops that return to saved states."""
+    """Yield one sentence for each broken rule about desktops that return to saved states."""
     revert, backend = config.desktop.revert, config.backend
     if revert == "boot":
         return
@@ -271,7 +271,7 @@ def revert_rules(config: Config) -> Iterator[str]:
 
 
 def ray_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for every broken rule about Ray."""
+    """Yield one sentence for each broken rule about Ray."""
     backend, ray = config.backend, config.ray
     if ray.address is None:
         return
@@ -284,10 +284,10 @@ def ray_rules(config: Config) -> Iterator[str]:
 
 
 def refuse_secrets(tree: Mapping[str, Any]) -> None:
-    """Refuse settings that hold a secret.
+    """Refuse settings that contain a secret.
 
     Raises:
-        ConfigError: With their keys.
+        ConfigError: Naming their keys.
     """
     if keys := secret_settings(tree):
         raise ConfigError(

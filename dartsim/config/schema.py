@@ -1,4 +1,4 @@
-"""The configuration of a run: one schema, strict, units in the names, the source of each default beside it.
+"""The configuration of a run: one strict schema, with units in names and the source of each default.
 
 Rules that span several fields are in ``dartsim.config.rules``; reading files and overrides in
 ``dartsim.config.load``.
@@ -72,14 +72,15 @@ class Config(Section):
 
     @property
     def name(self) -> str:
-        """What the run is called: ``run.name``, or its preset."""
+        """The run's name: ``run.name``, or its preset."""
         return self.run.name or self.preset
 
     @property
     def limits(self) -> LimitsConfig:
-        """Longest time of each call, as an attempt sees it: on desktops that revert, a set-up may include more.
+        """Longest time of each call, as an attempt sees it.
 
-        It may wait for the same set-up on another desktop, find what that saved unusable, and boot.
+        On desktops that revert, a set-up may also wait for the same set-up on another desktop, find its saved state
+        unusable, and boot.
         """
         limits = self.rollout.limits
         if not self.backend.desktop_backend.reverts(self):

@@ -1,4 +1,4 @@
-"""Secrets that are never written: passwords in URLs, tokens, and variables of such names.
+"""Secrets that are never written: passwords in URLs, tokens, and variables whose names say so.
 
 Secrets stay in the environment; a configuration that holds one is refused (``rules``), and error messages pass through
 ``hidden``.
@@ -16,9 +16,9 @@ HIDDEN = "***"
 _NAME = re.compile(r"(?i)(^|_|-)(token|password|passwd|secrets?|api[_-]?keys?|credentials?)($|_|-)")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"<>]+")
 _USER = re.compile(r"(?P<before>://[^/:@?]*:)(?P<password>.+)@")
-"""A password in a URL: up to the last ``@``, with whatever is in it."""
+"""A password in a URL: everything up to the last ``@``."""
 _PORT = re.compile(r"://[^/:@?]*:\d{0,5}([^\w.@%~+-]|$)")
-"""What follows the colon is a port, and an ``@`` after it is in the path."""
+"""A port follows the colon, so an ``@`` after it belongs to the path."""
 _QUERY = re.compile(r"(?P<name>(?<=[?&;])[^=&;\s]+)=(?P<value>[^&;\s]*)")
 _SHAPES = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|glpat-[A-Za-z0-9_-]{16,}|AKIA[A-Z0-9]{16})\b"
@@ -34,18 +34,18 @@ _given: set[str] = set()
 
 
 def keep_secret(value: str) -> None:
-    """Hide a value from now on that no name or shape tells to be a secret."""
+    """Redact a value from now on that neither a name nor its form reveals as a secret."""
     if len(value) >= _SHORTEST:
         _given.add(value)
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable, a setting or a key of a URL's query of this name holds a secret."""
+    """Return whether a variable, setting or URL query key with this name holds a secret."""
     return bool(_NAME.search(unquote(name)))
 
 
 def hidden(text: str) -> str:
-    """Return a text without secrets of the environment, or anything that looks like a secret."""
+    """Return text without the environment's secrets or anything that looks like a secret."""
     named = {value for name, value in os.environ.items() if is_secret_name(name) and len(value) >= _SHORTEST}
     for value in sorted(named | _given, key=len, reverse=True):
         for form in (value, quote(value, safe=""), quote_plus(value)):
@@ -57,19 +57,19 @@ def hidden(text: str) -> str:
 
 
 def _without_secrets(url: str) -> str:
-    """Return a URL without its password, and without the secrets of its query."""
+    """Return a URL without its password and the secrets in its query."""
     if not _PORT.search(url):
         url = _USER.sub(rf"\g<before>{HIDDEN}@", url, count=1)
     return _QUERY.sub(lambda part: f"{part['name']}={HIDDEN}" if is_secret_name(part["name"]) else part[0], url)
 
 
 def has_secret(text: str) -> bool:
-    """Whether a text holds a password in a URL, or a token of a known shape."""
+    """Return whether text contains a password in a URL, or a token of a known form."""
     return bool(_SHAPES.search(text)) or any(_without_secrets(url) != url for url in _URL.findall(text))
 
 
 def hidden_tree(tree: Any) -> Any:
-    """Return a tree of plain values without secrets, by names of keys and in texts."""
+    """Return a tree of plain values without secrets, recognized by key or in text."""
     if isinstance(tree, Mapping):
         return {
             name: HIDDEN if is_secret_name(str(name)) and isinstance(value, str) and value else hidden_tree(value)
@@ -85,7 +85,7 @@ def hidden_tree(tree: Any) -> Any:
 
 
 def secret_settings(tree: Any, path: str = "") -> list[str]:
-    """Return the keys of a configuration whose values hold a secret."""
+    """Return the keys of a configuration whose values contain a secret."""
     if isinstance(tree, str):
         return [path] if has_secret(tree) else []
     if isinstance(tree, (list, tuple)):

@@ -1,1 +1,1 @@
-"""The types, ports and errors that all parts share, named random streams, and the conformance check of each port."""
+"""The types, ports, errors and named random streams that all parts share."""

@@ -1,8 +1,8 @@
-"""What components answer, checked once: where the control plane receives it. ``docs/concepts.md`` has the table.
+"""Checks of what components answer, made where the control plane receives it; ``docs/concepts.md`` has the table.
 
-A desktop, an engine or a learner may be anybody's code, and answer with anything, or raise anything. Here that becomes
-a fault of the port, which masks an attempt and never ends the run. What an agent wrote is not checked: any text is an
-action, at worst a malformed one.
+A desktop, an engine or a learner may be anyone's code, so it may return or raise anything. Here that becomes a fault of
+the port, which masks an attempt and never ends the run. The agent's text is not checked: any text is an action, at
+worst a malformed one.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_ERROR_CHARACTERS = 500
-"""Of the text of a component's error that are kept."""
+"""Length to which the text of a component's error is cut."""
 MAX_TOKEN = 2**31
 """Stores keep tokens as 32-bit integers."""
 ROUNDING = 1e-3
-"""Engines compute log-probabilities in float32 or less, and some come out just above 0."""
+"""Engines compute log-probabilities in float32 or less, so some come out just above 0."""
 
 
 def is_own(error: BaseException) -> bool:
-    """Return whether an error of a call is the component's own: no fault that has its name, and no request to stop."""
+    """Return whether an error came from a component's own code: neither a declared fault nor a request to stop."""
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
-        return task is not None and not task.cancelling()  # nobody canceled us: something within the component was
+        return task is not None and not task.cancelling()  # true if something inside the component was canceled, not we
     if isinstance(error, DartsimError):
         return isinstance(error, (ConfigError, TaskFileError))
     return not isinstance(error, (KeyboardInterrupt, GeneratorExit))
@@ -77,8 +77,8 @@ def described(error: BaseException) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an error, which can be encoded and is not too long, whatever the error says."""
-    with suppress(Exception):  # it may fail to say anything
+    """Return an error's text, encodable and cut to ``MAX_ERROR_CHARACTERS``; empty if the error cannot be printed."""
+    with suppress(Exception):  # its __str__ may raise
         return clean(str(error)[:MAX_ERROR_CHARACTERS])
     return ""
 
@@ -87,7 +87,7 @@ def check_task(task: Task) -> None:
     """Check that a task can be shown, sent and stored.
 
     Raises:
-        TaskFileError: If one of its texts is no text or holds half of a surrogate pair, or its file cannot be JSON.
+        TaskFileError: If a text is missing, is not a string or holds half a surrogate pair, or the spec is not JSON.
     """
     texts: dict[str, Any] = {"id": task.id, "instruction": task.instruction, "domain": task.domain}
     for name, text in texts.items():
@@ -105,7 +105,7 @@ async def started(provider: EnvProvider, slot: int) -> AsyncEnv:
     """Start a desktop.
 
     Raises:
-        EnvStartFailed: Whatever went wrong; ``TimeoutError`` is left to the caller.
+        EnvStartFailed: Whatever the provider raised, except ``TimeoutError``, which is left to the caller.
     """
     try:
         env: Any = await provider.start(slot)
@@ -137,12 +137,12 @@ def check_observation(shown: Any, first: Any, instruction: str) -> None:
     """Check what a desktop shows.
 
     Args:
-        shown: Its answer.
-        first: What it showed at first; the same for the first check.
-        instruction: That of the task.
+        shown: What it answered.
+        first: Its first observation of the attempt; ``shown`` itself at the first check.
+        instruction: The task's instruction.
 
     Raises:
-        EnvBroken: If it is no observation, or has another screen than at first.
+        EnvBroken: If it is not a valid observation, or the shape of the screen has changed.
     """
     if not isinstance(shown, Observation):
         raise EnvBroken(f"it shows {shown!a:.200}, wanted an Observation")
@@ -163,7 +163,7 @@ def _shape(screen: Any) -> tuple[int, ...] | None:
     if screen is None:
         return None
     shape, dtype = getattr(screen, "shape", None), getattr(screen, "dtype", None)
-    # The letter of uint8: its name takes microseconds to make.
+    # "B" is uint8; building the type's name would take microseconds.
     if getattr(dtype, "char", "") != "B" or not isinstance(shape, tuple) or len(shape) != 3 or shape[2] != 3:
         raise EnvBroken(f"its screenshot is {dtype or type(screen).__name__} {shape}, wanted uint8 (height, width, 3)")
     if 0 in shape:
@@ -175,18 +175,18 @@ def score_of(value: Any) -> float:
     """Return a desktop's score.
 
     Raises:
-        ScoreUnavailable: If it is no number in [0, 1].
+        ScoreUnavailable: If it is not a number in [0, 1].
     """
     if type(value) is float and 0.0 <= value <= 1.0:
         return value
     number = _number(value)
-    if not 0.0 <= number <= 1.0:  # nor is nan
+    if not 0.0 <= number <= 1.0:  # true for nan as well
         raise ScoreUnavailable(f"the score is {value!a:.200}, wanted a number in [0, 1]")
     return value if isinstance(value, Score) else number
 
 
 def _number(value: Any) -> float:
-    """Return a number, also numpy's; nan if it is something else, also for texts, some of which float() reads."""
+    """Return a value as a float; nan if it is not a number. Text is not, although ``float`` would parse some of it."""
     with suppress(TypeError, ValueError, OverflowError):
         if not isinstance(value, (str, bytes, bytearray)):
             return float(value)
@@ -194,10 +194,10 @@ def _number(value: Any) -> float:
 
 
 def check_reply(reply: Any, published: Collection[Version]) -> Reply:
-    """Return a worker's reply, with an action of whole characters.
+    """Return a worker's reply, its action free of half surrogate pairs.
 
     Raises:
-        WorkerFault: If it is none that a turn can be made of, or none that can be trained on.
+        WorkerFault: If the reply cannot become a turn, or cannot be trained on.
     """
     if not isinstance(reply, Reply):
         raise WorkerFault(f"the worker answered {reply!a:.200}, wanted a Reply")
@@ -226,8 +226,8 @@ def _is_count(value: Any) -> bool:
 
 
 def _check_tokens(reply: Reply) -> None:
-    """Check the arrays of a reply, of one entry a token."""
-    import numpy as np  # here: simulated replies have none
+    """Check the arrays of a reply, which have one entry per token."""
+    import numpy as np  # imported here: simulated replies have no arrays
 
     try:
         tokens = np.asarray(reply.tokens)
@@ -255,10 +255,10 @@ def _check_tokens(reply: Reply) -> None:
 
 
 def check_update(result: Any, update: int) -> UpdateResult:
-    """Return what a learner made of a batch, without metrics that are no numbers.
+    """Return a learner's result for a batch, without metrics that are not numbers.
 
     Raises:
-        UpdateUncertain: If it is something else, or has the number of another update.
+        UpdateUncertain: If it is not an ``UpdateResult``, or its version is not the update's number.
     """
     if not isinstance(result, UpdateResult) or not isinstance(result.metrics, Mapping):
         raise UpdateUncertain(f"the learner answered update {update} with {result!a:.200}, wanted an UpdateResult")

@@ -1,4 +1,4 @@
-"""Which form of dartsim runs: wheels have some modules compiled, beside the same in Python.
+"""Which form of dartsim runs: wheels contain some modules both compiled and as Python source.
 
 ``pyproject.toml`` lists them, ``hatch_build.py`` compiles them. ``DARTSIM_PURE_PYTHON=1`` runs the source.
 """
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 else:
 
     def mypyc_attr(**options: Any) -> Any:
-        """Return a class as it is; mypyc reads the options of a class that it compiles."""
+        """Return the class unchanged; mypyc reads the options when it compiles the class."""
         return lambda cls: cls
 
 
 PURE_PYTHON = "DARTSIM_PURE_PYTHON"
-"""The environment variable that has the source run where compiled modules are installed."""
+"""Environment variable that selects the Python source where compiled modules are installed."""
 
 
 class SourceFinder(MetaPathFinder):
-    """Finds the source of dartsim's modules, and nothing compiled."""
+    """Finds the source of dartsim's modules, never the compiled form."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -43,29 +43,29 @@ class SourceFinder(MetaPathFinder):
 
 
 def choose() -> None:
-    """Have the source run if the environment asks for it; called before any other module is imported."""
+    """Select the source if the environment asks for it; call before importing any other module."""
     if os.environ.get(PURE_PYTHON, "0") not in ("", "0"):
         sys.meta_path.insert(0, SourceFinder())
 
 
 def is_compiled() -> bool:
-    """Whether the compiled modules run."""
+    """Return whether the compiled modules are in use."""
     spec = find_spec("dartsim.sim.event_heap")
     return spec is not None and not str(spec.origin).endswith(".py")
 
 
 def form() -> str:
-    """Return which form runs, in words."""
+    """Return the name of the form in use."""
     return "compiled" if is_compiled() else "pure Python"
 
 
 def document(*classes: type) -> None:
     """Give classes the docstrings of their source, which mypyc leaves out of what it compiles."""
     for cls in classes:
-        origin = sys.modules[cls.__module__].__file__
-        if cls.__doc__ or origin is None:
+        spec = find_spec(cls.__module__)
+        if cls.__doc__ or spec is None or spec.origin is None:
             continue
-        source = Path(origin).with_name(cls.__module__.rpartition(".")[2] + ".py")
+        source = Path(spec.origin).with_name(cls.__module__.rpartition(".")[2] + ".py")
         tree = ast.parse(source.read_text(encoding="utf-8"))
         nodes = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == cls.__name__)
         cls.__doc__ = ast.get_docstring(next(nodes))

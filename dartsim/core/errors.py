@@ -1,4 +1,4 @@
-"""The error tree: few errors; each message names what was found and what was expected.
+"""The error tree. Each message names what was found and what was expected.
 
 DartsimError
 ├── ConfigError            bad configuration, refused before anything starts
@@ -18,7 +18,7 @@ DartsimError
 │   ├── StoreFull          no space is left: free some, then resume the run
 │   ├── TornFile           a file on disk is not what was written
 │   └── TornRecord         a stored trajectory cannot be read back whole
-├── PlugInFailed           the code of a plug-in raised an error, or a rule decided what cannot be done
+├── PlugInFailed           a plug-in's code raised an error, or its rule made an impossible decision
 ├── NothingCollected       no success was collected: nothing was written
 ├── NothingTrained         a simulated run trained nothing
 ├── SimulationError        virtual time cannot go on
@@ -41,7 +41,7 @@ class DartsimError(Exception):
 
     Attributes:
         problem: What was found and what was wanted.
-        fix: What to do about it, if that is known apart from the problem; part of the message too.
+        fix: What to do about it, if known; the message includes it.
     """
 
     def __init__(self, problem: str = "", fix: str = "") -> None:
@@ -51,7 +51,7 @@ class DartsimError(Exception):
 
 
 def cause_of(fault: BaseException) -> str:
-    """Return the name of a fault's kind, by which causes are counted."""
+    """Return the name under which a fault is counted."""
     return clean(str(getattr(fault, "cause", None) or type(fault).__name__)[:MAX_CAUSE_CHARACTERS])
 
 
@@ -66,7 +66,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def no_such(kind: str, name: str, known: Iterable[str]) -> ConfigError:
-    """Return the error for a name that is none of the known ones."""
+    """Return the error for an unknown name."""
     known = list(known)
     hint = did_you_mean(name, known)
     return ConfigError(f"there is no {kind} {name!r}{hint}{' There' if hint else '; there'} are: {', '.join(known)}")
@@ -102,8 +102,8 @@ class WorkerFault(DartsimError):
     """An inference worker failed a request.
 
     Attributes:
-        back: Set if the worker is down: returns once it serves again, or only needs weights. None: the worker's other
-            requests may succeed.
+        back: Set if the worker is down: an awaitable call that returns once it serves again, or only needs weights.
+            None: the worker's other requests may succeed.
     """
 
     back: Callable[[], Awaitable[None]] | None = None
@@ -118,7 +118,7 @@ class LearnerFault(DartsimError):
 
 
 class BatchUntrainable(LearnerFault):
-    """The weights stay as they are: nothing in the batch can change them, or only to something that is not finite.
+    """The weights are unchanged: nothing in the batch can change them, or only to values that are not finite.
 
     The same batch would fail again, so it is dropped.
     """
@@ -133,7 +133,7 @@ class UpdateUncertain(LearnerFault):
 
 
 class PlugInFailed(DartsimError):
-    """The code of a plug-in raised an error, of which the message has the line, or decided what cannot be done."""
+    """A plug-in's code raised an error, whose line the message quotes, or made an impossible decision."""
 
 
 class NothingCollected(DartsimError):
@@ -144,7 +144,7 @@ class NothingTrained(DartsimError):
     """A simulated run trained nothing; the message names the cause.
 
     Attributes:
-        result: The run's ``dartsim.api.Result`` all the same, where one run was simulated.
+        result: The run's ``dartsim.api.Result``, if a single run was simulated.
     """
 
     result: object = None
@@ -177,13 +177,13 @@ class StoreFault(DartsimError):
 
 
 class StoreFull(StoreFault):
-    """No room is left on the disk."""
+    """No space is left on the disk."""
 
     cause = "disk_full"
 
 
 class TornFile(StoreFault):
-    """A file is missing, was written half, or was changed afterwards."""
+    """A file is missing, incomplete, or was changed after it was written."""
 
     cause = "torn_file"
 

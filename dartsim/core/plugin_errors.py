@@ -1,4 +1,4 @@
-"""Errors in the code of plug-ins: told by the user's line that raised them, as one cause."""
+"""Errors in the code of plug-ins, reported with the user's line that raised them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from traceback import format_exception_only, walk_tb
 from dartsim.core.errors import DartsimError, PlugInFailed
 
 PLUGIN_MODULES: set[str] = set()
-"""The modules of plug-ins: those that registered components, and those that were named."""
+"""The modules of plug-ins: those that registered components, and those named by the user."""
 
 
 @contextmanager
 def plugin_errors(prefix: str = "") -> Iterator[None]:
-    """Raise ``PlugInFailed`` for an error in a plug-in's code, from any number of nested groups.
+    """Raise ``PlugInFailed`` for an error in a plug-in's code, also if nested in exception groups.
 
     Args:
-        prefix: Put before the message, such as a run's name.
+        prefix: Text before the message, such as a run's name.
     """
     try:
         yield
@@ -30,15 +30,15 @@ def plugin_errors(prefix: str = "") -> Iterator[None]:
 
 
 def plugin_error(error: BaseException) -> BaseException | None:
-    """Return the first error of nested groups that a plug-in's code raised; None if none did.
+    """Return the first error, in nested groups too, that a plug-in's code raised; None if none did.
 
-    An error of ours that a plug-in raises on purpose says itself what is wrong.
+    A ``DartsimError`` that a plug-in raises on purpose is not one: its message explains itself.
     """
     return next((leaf for leaf in leaves(error) if not isinstance(leaf, DartsimError) and _place(leaf)), None)
 
 
 def described(error: BaseException) -> str:
-    """Return an error in words, with the line of a plug-in that raised it, if one did."""
+    """Return an error's kind and message, with the plug-in's line that raised it, if one did."""
     said = "".join(format_exception_only(error)).strip().removeprefix(f"{type(error).__module__}.")
     place = _place(error)
     return said if place is None else f"{said}\n{place}"

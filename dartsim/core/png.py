@@ -1,4 +1,4 @@
-"""Screenshots as PNG files: read by Pillow after a check, and written by numpy and zlib twice as fast as by Pillow.
+"""Screenshots as PNG files: checked and then read by Pillow, written by numpy and zlib twice as fast as by Pillow.
 
 Of 64 screenshots taken 8 at a time from OSWorld's server, 12 had the right signature and did not decode. Pillow does
 not verify checksums of pixels, so every chunk is verified here before Pillow decodes.
@@ -19,13 +19,13 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MAX_PIXELS = 2**26
 """A larger picture is refused before it is decoded: 8 times a 4K screen."""
 LEVEL = 3
-"""Of zlib: higher ones take much longer for a few percent."""
+"""zlib's compression level: higher ones take much longer and save a few percent."""
 _UP = 2
-"""The filter that takes from each row the one above."""
+"""PNG's filter that subtracts the row above from each row."""
 
 
 class Screenshot:
-    """A screenshot as a PNG file: a tenth of the memory of its pixels, which ``np.asarray`` decodes.
+    """A screenshot kept as a PNG file, a tenth of the memory of its pixels; ``np.asarray`` decodes it.
 
     Attributes:
         png: The file. It is not checked here.
@@ -81,7 +81,7 @@ def encode_png(pixels: Any) -> bytes:
 
 
 def key_of(screenshot: Any) -> bytes:
-    """Return 32 bytes that are equal for equal screenshots: of a file for files, of pixels for arrays."""
+    """Return a 32-byte key that is equal for equal screenshots; a file and an array have different keys."""
     if isinstance(screenshot, Screenshot):
         return screenshot.digest
     digest = sha256(repr(screenshot.shape).encode())
@@ -90,15 +90,15 @@ def key_of(screenshot: Any) -> bytes:
 
 
 def png_of(screenshot: Any) -> bytes:
-    """Return the PNG file of a screenshot: its own, or one of its pixels."""
+    """Return a screenshot as a PNG file, encoding it if it is an array."""
     return screenshot.png if isinstance(screenshot, Screenshot) else encode_png(screenshot)
 
 
 def check_png(data: bytes) -> tuple[int, int]:
-    """Return the width and height of a PNG file all of whose chunks are valid.
+    """Check every chunk of a PNG file, and return its width and height.
 
     Raises:
-        ValueError: If one is not.
+        ValueError: If a chunk is invalid.
     """
     if not data.startswith(SIGNATURE):
         raise ValueError(f"found {data[:8]!r} at the beginning, wanted PNG's signature")
@@ -119,7 +119,7 @@ def decode_png(data: bytes) -> NDArray[np.uint8]:
     """Return the pixels of a PNG file, read-only uint8 [height, width, 3].
 
     Raises:
-        ValueError: If the data is no whole PNG.
+        ValueError: If the data is not a complete PNG.
     """
     # Imported here: writing screenshots does not need it.
     from PIL import Image
@@ -127,7 +127,7 @@ def decode_png(data: bytes) -> NDArray[np.uint8]:
     width, height = check_png(data)
     try:
         with Image.open(io.BytesIO(data), formats=("PNG",)) as image:
-            # Converting copies, which costs twice what decoding does; most pictures are RGB.
+            # Most pictures are RGB already; converting would copy, at twice the cost of decoding.
             pixels = np.asarray(image if image.mode == "RGB" else image.convert("RGB"), dtype=np.uint8)
     except (OSError, SyntaxError, ValueError, zlib.error) as error:
         raise ValueError(f"it does not decode ({error})") from None

@@ -37,7 +37,7 @@ class AsyncEnv(Protocol):
     """One running desktop. Only one call at a time."""
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
-        """Set the desktop up for ``task`` and return what it shows first.
+        """Set the desktop up for ``task`` and return the first observation.
 
         Raises:
             EnvFault: If the desktop failed.
@@ -45,10 +45,10 @@ class AsyncEnv(Protocol):
         ...
 
     async def step(self, action: str) -> StepResult:
-        """Carry out one action and return what the desktop shows then.
+        """Carry out one action and return what the desktop shows afterwards.
 
         Raises:
-            EnvFault: If the desktop failed. A malformed action is no fault.
+            EnvFault: If the desktop failed. A malformed action is not a fault.
         """
         ...
 
@@ -62,7 +62,7 @@ class AsyncEnv(Protocol):
         ...
 
     async def close(self) -> None:
-        """Tear the desktop down and give back all it holds. May be called twice; never raises."""
+        """Tear the desktop down and release its resources. May be called twice; never raises."""
         ...
 
 
@@ -72,7 +72,7 @@ class EnvProvider(Protocol):
     async def start(self, slot: int) -> AsyncEnv:
         """Boot a desktop for a slot of the cluster and return it ready.
 
-        If cancelled or failed, nothing of the desktop is left behind.
+        If cancelled or failed, it leaves nothing behind.
 
         Raises:
             EnvStartFailed: If it did not become ready.
@@ -160,7 +160,7 @@ class Store(Protocol):
 
     @property
     def counts(self) -> Mapping[TrajectoryState, int]:
-        """Number of trajectories in each state, of those that were live since the store was opened."""
+        """Number of trajectories in each state, among those that were live since the store was opened."""
         ...
 
     @property
@@ -188,7 +188,7 @@ class Store(Protocol):
         ...
 
     def trained(self, batch: Batch, version: Version, *, checkpoint: Any = None) -> None:
-        """Mark the batch's trajectories as trained, with its update; ``checkpoint``: that of its ``UpdateResult``."""
+        """Mark the batch's trajectories as trained; ``checkpoint`` is that of its ``UpdateResult``."""
         ...
 
     def drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
@@ -196,18 +196,18 @@ class Store(Protocol):
         ...
 
     def give_up(self, attempts: Sequence[int], reason: Drop) -> None:
-        """Mark attempts as dropped whose trajectories cannot be read."""
+        """Mark attempts whose trajectories cannot be read as dropped."""
         ...
 
     def settle(self, source: Resumable, *, now: bool = False) -> None:
-        """End a transaction; ``source`` has the state that belongs to it.
+        """End a transaction, which includes the state of ``source``.
 
-        A store may write several transactions together, later; with ``now`` it writes at once.
+        A store may write several transactions together later; with ``now`` it writes immediately.
         """
         ...
 
     def suspend(self) -> None:
-        """Keep what is settled, and nothing of what follows: the run will be resumed from here.
+        """Keep what is settled and nothing that follows: the run will be resumed from here.
 
         A store that is not resumable ignores it.
         """
@@ -218,7 +218,7 @@ class Store(Protocol):
         ...
 
     def save(self, documents: Mapping[str, Any]) -> None:
-        """Keep JSON-serializable documents by name, replacing those of the same names."""
+        """Store JSON-serializable documents by name, replacing those of the same name."""
         ...
 
     def documents(self) -> Mapping[str, Any]:
@@ -234,7 +234,8 @@ class Store(Protocol):
 
         Args:
             recovered: What ``recover`` returned; ``undone`` may name more updates, of an earlier recovery.
-            known: Attempts in groups that the scheduler's document has; the others of an undone update are untrained.
+            known: Attempts in groups that the scheduler's document contains; the other attempts of an undone update
+                become untrained.
         """
         ...
 
@@ -244,10 +245,10 @@ class Store(Protocol):
 
 
 class AttemptSource(Protocol):
-    """Gives a rollout its work and takes the results: the data manager, as slots see it."""
+    """Gives a rollout its attempts and takes the results: the data manager, as slots see it."""
 
     async def admit(self, slot: int) -> Attempt | None:
-        """Return the next attempt of a free slot once one may start; None when the run ends."""
+        """Return the next attempt for a free slot once one may start; None when the run ends."""
         ...
 
     def finish(self, trajectory: Trajectory) -> None:

@@ -1,7 +1,7 @@
 """Registries: the components that a configuration chooses by name, one registry per kind.
 
-A component is a class that is registered under its kind and name. Adding one means adding one file to the package of
-its kind; nothing else has to know it. Of some kinds a table chooses the component, with its parameters beside it:
+A component is a class registered under its kind and name. Adding one means adding one file to the package of its kind;
+nothing else changes. For some kinds, a table names the component and holds its parameters:
 
     @register("router", "random")
     class RandomRouter(Router):
@@ -11,11 +11,11 @@ its kind; nothing else has to know it. Of some kinds a table chooses the compone
 ``rollout.routing.rule = "random"`` then chooses it. Backends are chosen by a plain setting
 (``backend.desktops = "mine"``), and have no parameters. Faults are not chosen: every one that is registered counts.
 
-Packages are imported when a name of their kind is first looked up, so that importing this module, or the schema, loads
-no component. Plug-ins add components in modules of their own, which are imported before names are looked up: those of
-``dartsim --plugin`` (never those that only a file names), and what an installed distribution names as entry points: a
-component in the group of its kind (``[project.entry-points."dartsim.router"]``), or a module that registers several in
-the group ``dartsim.plugins``.
+Packages are imported when a name of their kind is first looked up, so importing this module or the schema loads no
+component. Plug-ins add components in their own modules, which are imported before names are looked up: modules given by
+``dartsim --plugin`` (never those that only a file names), and the entry points of installed distributions, either a
+component in the group of its kind (``[project.entry-points."dartsim.router"]``) or, in the group ``dartsim.plugins``, a
+module that registers several.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ PACKAGES: Mapping[str, str | None] = {
     "policy": "dartsim.run.policies",
     "fault": None,
 }
-"""Where the built-in components of each kind are: every module of the package is imported; None: only plug-ins."""
+"""Package with the built-in components of each kind, whose modules are all imported; None: only plug-ins have some."""
 
 BUILT_IN_TABLES: Mapping[str, tuple[str, str]] = {
     "fault": ("dartsim.sim.faults.kinds", "KINDS"),
 }
-"""Module and variable with the built-in ones, by name, of kinds whose built-in ones are no classes."""
+"""Module and variable with the built-in components of the kinds that are data rather than classes."""
 
 METHODS: Mapping[str, tuple[str, str]] = {
     "router": ("Router", "pick"),
@@ -72,7 +72,7 @@ METHODS: Mapping[str, tuple[str, str]] = {
     "advantage": ("AdvantageRule", "advantages"),
     "policy": ("Policy", "act"),
 }
-"""The base class of a kind, and the method that it leaves to its components: a compiled base cannot say so itself."""
+"""The base class of each kind, and the method that components must define; a compiled base class cannot be abstract."""
 
 PLUGINS = "dartsim.plugins"
 """Group of the entry points whose modules register components of other distributions."""
@@ -81,10 +81,10 @@ VARIABLE = "DARTSIM_PLUGINS"
 """Environment variable with the modules of plug-ins, separated by commas."""
 
 TAG = "rule"
-"""The key that names the component, in a table that chooses one."""
+"""The key that names the component in its table."""
 
 PARTIAL = "partial"
-"""Context of a validation of settings that others go over or under."""
+"""Validation context: the settings are a layer that is merged with others."""
 
 C = TypeVar("C")
 
@@ -98,7 +98,7 @@ class ComponentSection(Section):
     rule: str = Field("", description="Which component.")
 
     def build(self, **context: Any) -> Any:
-        """Return a new component with these parameters, and with what else its kind is given."""
+        """Return a new component with these parameters and its kind's other arguments."""
         return self.component(self, **context)
 
     def problems(self, place: str) -> Iterator[str]:
@@ -107,7 +107,7 @@ class ComponentSection(Section):
 
 
 class NamedComponent:
-    """A component without parameters or state that a plain setting names; there is one instance of each."""
+    """A component without parameters or state, named by a plain setting; each has one instance."""
 
     name: ClassVar[str]
     """What a configuration calls it; set when it is registered."""
@@ -121,7 +121,7 @@ _loaded: set[str] = set()
 
 
 def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
-    """Register a component class under a name; its ``Parameters`` get that name as the value of ``rule``.
+    """Register a component class under a name, which becomes the value of ``rule`` in its ``Parameters``.
 
     Args:
         kind: ``router``, ``task_order``, ``attempts``, ``turn_limit``, ``admission``, ``batch``, ``selection``,
@@ -129,7 +129,7 @@ def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
         name: What a configuration calls it.
 
     Raises:
-        ValueError: If there is no such kind, or another component has the name.
+        ValueError: If the kind does not exist or the name is taken.
         TypeError: If the class lacks the method that its kind calls.
     """
     known = _of_kind(kind)
@@ -157,7 +157,7 @@ def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
 
 
 def _check_method(kind: str, component: type) -> None:
-    """Refuse a class that does not define the method that its kind calls."""
+    """Refuse a class that lacks the method that its kind calls."""
     base, method = METHODS.get(kind, ("", ""))
     owner = next((owner for owner in component.__mro__ if method in vars(owner)), None)
     abstract = owner is None or (owner.__name__ == base and owner.__module__.startswith("dartsim."))
@@ -191,10 +191,10 @@ def built_in(kind: str) -> list[str]:
 
 
 def parameters(kind: str, name: str) -> type[ComponentSection]:
-    """Return the parameters of a component; its class is their ``component``.
+    """Return the parameters class of a component, which refers to the component's class as ``component``.
 
     Raises:
-        KeyError: If there is none of that name.
+        KeyError: If no component has that name.
     """
     section: type[ComponentSection] = _lookup(kind, name).Parameters
     return section
@@ -202,10 +202,10 @@ def parameters(kind: str, name: str) -> type[ComponentSection]:
 
 @cache
 def component(kind: str, name: str) -> Any:
-    """Return a component that a plain setting names.
+    """Return the component that a plain setting names.
 
     Raises:
-        KeyError: If there is none of that name.
+        KeyError: If no component has that name.
     """
     return _lookup(kind, name)()
 
@@ -245,10 +245,10 @@ def _load_built_in(kind: str) -> frozenset[str]:
 
 @cache
 def load_plugins() -> None:
-    """Import and register what plug-ins add.
+    """Import plug-ins and register their components.
 
     Raises:
-        ConfigError: If one that is installed cannot be imported.
+        ConfigError: If an installed one cannot be imported.
     """
     installed = entry_points()
     for kind, group in ((None, PLUGINS), *((kind, f"dartsim.{kind}") for kind in PACKAGES)):
@@ -267,7 +267,7 @@ def load_plugins() -> None:
 
 
 def _register_entry(kind: str, plugin: EntryPoint, loaded: Any) -> None:
-    """Register the class of an entry point under its name, unless its module did."""
+    """Register the class of an entry point under its name, unless its module has done so."""
     built_in = _load_built_in(kind)
     known = _of_kind(kind).get(plugin.name)
     if known is loaded:
@@ -287,9 +287,9 @@ def _distribution(plugin: EntryPoint) -> str:
 
 
 def use_plugin(module: str, named_by: str = "--plugin") -> None:
-    """Import a module that registers components, here and in every process that this one starts.
+    """Import a module that registers components, here and in every process started from here.
 
-    Modules in the working directory are found, too.
+    The module may be in the working directory.
 
     Raises:
         ConfigError: If it cannot be imported.
@@ -307,7 +307,7 @@ def use_plugin(module: str, named_by: str = "--plugin") -> None:
 
 
 def used_plugins() -> list[str]:
-    """Return the modules of plug-ins that this process was told to import, without those that are installed."""
+    """Return the plug-in modules named to this process, without installed ones."""
     return [name for name in os.environ.get(VARIABLE, "").split(",") if name]
 
 
@@ -315,20 +315,20 @@ _trusted: set[str] = set()
 
 
 def trust_module(module: str) -> None:
-    """Let files name a module that the command line or a program has named, and that is imported later."""
+    """Allow files to name a module, because the command line or a program has named it; it is imported later."""
     _trusted.add(module)
 
 
 def check_plugins(tree: Mapping[str, Any], where: str, *, others: Iterable[str] = ()) -> None:
-    """Refuse settings that name modules which nobody else has named: they may be from a stranger's file.
+    """Refuse settings that name modules the user has not named: the file may be a stranger's.
 
     Args:
-        tree: Settings, with the modules of ``plugin_modules``.
+        tree: Settings, including ``plugin_modules``.
         where: Their file, for errors.
-        others: Further modules that the settings name.
+        others: Other modules that the settings name.
 
     Raises:
-        ConfigError: If ``plugin_modules`` is no list of modules, or one of all these would have to be imported.
+        ConfigError: If ``plugin_modules`` is not a list of modules, or a module is neither trusted nor imported yet.
     """
     modules = tree.get("plugin_modules", [])
     if not isinstance(modules, list) or not all(isinstance(module, str) for module in modules):
@@ -336,7 +336,7 @@ def check_plugins(tree: Mapping[str, Any], where: str, *, others: Iterable[str] 
     for module in modules:
         check_module_name(module, f"{where}plugin_modules:")
     known = _trusted.union(used_plugins())
-    new = [module for module in modules if module not in sys.modules]  # of the others nothing is run
+    new = [module for module in modules if module not in sys.modules]  # imported ones run no code again
     if unknown := [module for module in dict.fromkeys([*new, *others]) if module not in known]:
         options = " ".join(f"--plugin {module}" for module in unknown)
         raise ConfigError(
@@ -346,17 +346,17 @@ def check_plugins(tree: Mapping[str, Any], where: str, *, others: Iterable[str] 
 
 
 def check_module_name(module: str, named_by: str) -> None:
-    """Refuse a text that names no module.
+    """Refuse text that is not a module's name.
 
     Raises:
-        ConfigError: If it does not.
+        ConfigError: If it is not.
     """
     if not all(part.isidentifier() for part in module.split(".")):
         raise ConfigError(f"{named_by} {module!r}: wanted a module's name, such as package.module")
 
 
 def import_module_here(module: str) -> ModuleType:
-    """Import a module that a user names, which may be in the working directory."""
+    """Import a module named by the user, which may be in the working directory."""
     PLUGIN_MODULES.add(module)
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)
@@ -413,10 +413,10 @@ class Choice:
         return self.section({})()
 
     def section(self, table: Any, *, partial: bool = False) -> type[ComponentSection]:
-        """Return what a table has to look like, by the name in it; a partial one without, by its keys.
+        """Return the parameters class for a table, by its ``rule``; for a partial table without one, by its keys.
 
         Raises:
-            KeyError: If there is no component of that name.
+            KeyError: If no component has that name.
         """
         if partial and TAG not in table:
             return max(self.sections().values(), key=lambda section: len(table.keys() & section.model_fields.keys()))
@@ -424,7 +424,7 @@ class Choice:
         return parameters(self.kind, name)
 
     def sections(self) -> dict[str, type[ComponentSection]]:
-        """Return what the table of each component looks like, by name; the default first."""
+        """Return the parameters class of each component, by name; the default first."""
         ordered = sorted(names(self.kind), key=lambda name: (name != self.default, name))
         return {name: parameters(self.kind, name) for name in ordered}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import isclose
 
 TOLERANCE = 1e-6
-"""Difference that is no difference, absolute and relative: what sums of a few float32 values are off by."""
+"""Largest difference, absolute and relative, between rewards that count as equal: float32 rounding in short sums."""
 
 
 SUCCESS = 1.0
@@ -14,7 +14,7 @@ SUCCESS = 1.0
 
 
 def all_equal(rewards: Iterable[float]) -> bool:
-    """Return whether rewards are equal within the tolerance; true without any."""
+    """Return whether rewards are equal within the tolerance; true if there are none."""
     known = list(rewards)
     return not known or isclose(min(known), max(known), rel_tol=TOLERANCE, abs_tol=TOLERANCE)
 

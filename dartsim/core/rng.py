@@ -18,7 +18,7 @@ class Streams:
     """
 
     def __init__(self, seed: int, *, life: int = 1) -> None:
-        """Start every stream; ``life``: how often the run was started, so that draws after a crash are new."""
+        """Create the streams; ``life`` counts the run's starts, so that draws after a crash differ."""
         if seed < 0:
             raise ValueError(f"a seed must be at least 0, got {seed}")
         self.seed = seed
@@ -26,7 +26,7 @@ class Streams:
         self._generators: dict[str, np.random.Generator] = {}
 
     def rng(self, name: str) -> np.random.Generator:
-        """Return the stream of a name, always the same generator."""
+        """Return the stream of a name; repeated calls return the same generator."""
         generator = self._generators.get(name)
         if generator is None:
             sequence = self._sequence(self._prefix + name)

@@ -1,4 +1,4 @@
-"""``Section``: the base class of every parameter object, and so of every table of a configuration."""
+"""``Section``: the base class of every parameter object and every table of a configuration."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ NONE = "none"
 class Section(BaseModel):
     """Parameters of one component: frozen, strict, no unknown keys, every number finite.
 
-    A component takes its section as it is; nothing is copied field by field. Each field has a description with its
-    unit and the source of its default.
+    A component takes its section as a whole. Each field's description has its unit and the source of its default.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -29,7 +28,7 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_none(cls, values: Any) -> Any:
-        """Read the word ``none`` as None where a setting may be absent, and in free tables."""
+        """Read the word ``none`` as None in optional settings and free-form tables."""
         if not isinstance(values, Mapping):
             return values
         read = dict(values)
@@ -42,7 +41,7 @@ class Section(BaseModel):
         return read
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with other values, which are validated; a mapping replaces values of the section it names."""
+        """Return a validated copy with changed values; a mapping changes values inside the section it names."""
         values = dict(self)
         for name, value in changes.items():
             now = values.get(name)

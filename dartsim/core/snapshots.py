@@ -1,4 +1,4 @@
-"""Saved states of desktops: the port that a backend implements so that attempts need neither boot nor set-up."""
+"""Saved states of desktops: the port that lets attempts skip the boot and the set-up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dartsim.core.ports import AsyncEnv
 from dartsim.core.types import Task
 
 REVERT_KEY = "revert"
-"""Key of a task file; with the value ``"boot"`` every attempt of the task boots a desktop of its own."""
+"""Key of a task file; with the value ``"boot"`` every attempt at the task boots its own desktop."""
 
 
 class Snapshots(Protocol):
@@ -20,14 +20,13 @@ class Snapshots(Protocol):
 
     @property
     def host(self) -> str:
-        """What holds them: desktops with equal ``host`` can restore each other's."""
+        """Where the states are stored: desktops with the same ``host`` can restore each other's."""
         ...
 
     async def save(self, key: str) -> int:
-        """Save the present state under a key, in place of an older one, and return its size on the host, bytes.
+        """Save the present state under a key, replacing an older one, and return its size on the host, bytes.
 
-        The state is that of a started desktop before its first ``reset``, or of one that ``reset`` has just set up for
-        a task.
+        Called on a started desktop before its first ``reset``, or right after a ``reset``.
 
         Raises:
             EnvFault: If it could not; nothing is kept under the key.
@@ -35,13 +34,13 @@ class Snapshots(Protocol):
         ...
 
     async def restore(self, key: str) -> None:
-        """Return to a saved state, from whatever the desktop does now; ``reset`` comes next.
+        """Return to a saved state, whatever the desktop is doing; ``reset`` is called next.
 
-        If the state was saved after a ``reset``, the next one is for a task of the same set-up and runs none: it only
-        corrects the clock, seeds what is random anew, and returns the first observation.
+        If the state was saved after a ``reset``, the next ``reset`` is for a task with the same set-up and skips it: it
+        only corrects the clock, reseeds random generators, and returns the first observation.
 
         Raises:
-            EnvFault: If there is no such state, or the desktop did not return to it; then it only takes ``close``.
+            EnvFault: If there is no such state, or the desktop did not return to it; then only ``close`` may follow.
         """
         ...
 
@@ -51,10 +50,10 @@ class Snapshots(Protocol):
 
 
 class WrappedSnapshots(Snapshots):
-    """Saved states that pass each call on; a subclass does more in some of them.
+    """Passes each call on to other saved states; subclasses extend some of the calls.
 
     Args:
-        inner: Those that are called.
+        inner: The saved states to call.
     """
 
     def __init__(self, inner: Snapshots) -> None:

@@ -1,6 +1,6 @@
 """``TimeLimit``: ``asyncio.timeout`` without its coroutines. Compiled in wheels.
 
-Every attempt has four limits, and entering and leaving ``asyncio.timeout`` waits for nothing, but takes ten calls.
+Every attempt has four limits, and entering and leaving ``asyncio.timeout`` takes ten calls although it never waits.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any, Self
 
 
 class TimeLimit:
-    """Cancels what its ``with`` block waits for after a time, and raises ``TimeoutError`` in place of the cancellation.
+    """Cancels its ``with`` block after a time, and raises ``TimeoutError`` in place of the cancellation.
 
     Args:
-        seconds: The time, from the beginning of the block; None for no limit.
+        seconds: Limit, from the beginning of the block; None: no limit.
 
     Attributes:
-        expired: Whether the time was up before the block ended.
+        expired: Whether time ran out before the block ended.
 
     Example:
         with TimeLimit(60.0):
@@ -49,13 +49,13 @@ class TimeLimit:
         return self
 
     def end_now(self) -> None:
-        """End the block's wait as soon as the loop gets to it; does nothing before the block and after it."""
+        """Expire as soon as the loop gets to it; does nothing outside the block."""
         self.lift()
         if self._task is not None:
             self._handle = self._loop.call_soon(self._expire)
 
     def lift(self) -> None:
-        """Limit the block no longer, unless its time is up."""
+        """Remove the limit, unless it has expired."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

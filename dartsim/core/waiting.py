@@ -1,6 +1,6 @@
-"""Waiting that is no fault: the deadline of a call stands still while it waits for its turn.
+"""Waiting that is not a fault: a call's deadline pauses while the call waits for its turn.
 
-Who sets a deadline makes it known with ``pausable``; who waits in line below it, in the same task, does so within
+Code that sets a deadline registers it with ``pausable``; code that queues below it, in the same task, does so within
 ``paused_deadline``. Across Ray, ``dartsim.real.ray_cluster.desktops`` carries the pauses to the control plane.
 """
 
@@ -13,20 +13,20 @@ from typing import Protocol
 
 
 class PausableDeadline(Protocol):
-    """A deadline that can stand still."""
+    """A deadline that can be paused."""
 
     def pause(self) -> None:
-        """Stand still from now on."""
+        """Stop counting."""
 
     def resume(self) -> None:
-        """Go on with the time that was left."""
+        """Continue with the remaining time."""
 
 
 _current: ContextVar[PausableDeadline | None] = ContextVar("deadline", default=None)
 
 
-class pausable:  # noqa: N801 - it is used as a function
-    """Let what is called within the block pause a deadline."""
+class pausable:  # noqa: N801 - used like a function
+    """Let calls inside the block pause a deadline."""
 
     __slots__ = ("_deadline", "_token")
 
@@ -42,7 +42,7 @@ class pausable:  # noqa: N801 - it is used as a function
 
 @contextmanager
 def paused_deadline() -> Iterator[None]:
-    """Let the caller's deadline stand still for the length of the block, if it has made one known."""
+    """Pause the caller's deadline for the length of the block, if it has registered one."""
     deadline = _current.get()
     if deadline is None:
         yield

@@ -1,4 +1,4 @@
-"""Numbers in sentences, and texts that can be encoded."""
+"""Numbers in sentences, and text that can be encoded."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ def plural(count: int, noun: str) -> str:
 
 
 def significant(value: float, digits: int, *, signed: bool = False) -> str:
-    """Return a number with so many significant digits, written out: ``310``, where ``.2g`` writes ``3.1e+02``."""
+    """Return a number with this many significant digits, written out: ``310``, where ``.2g`` writes ``3.1e+02``."""
     return f"{float(f'{value:.{digits}g}'):{'+' if signed else ''}.10g}"
 
 
 def is_clean(text: str) -> bool:
-    """Return whether a text can be encoded: it holds no half of a surrogate pair."""
+    """Return whether text can be encoded: it contains no half of a surrogate pair."""
     if text.isascii():
         return True
     try:
@@ -25,5 +25,5 @@ def is_clean(text: str) -> bool:
 
 
 def clean(text: str) -> str:
-    """Return a text with its surrogate pairs joined and with U+FFFD for each half of one."""
+    """Return text with surrogate pairs joined and each unpaired half replaced by U+FFFD."""
     return text if is_clean(text) else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

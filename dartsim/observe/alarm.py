@@ -13,7 +13,7 @@ PAGE = "docs/reference.md"
 
 
 class Kind(NamedTuple):
-    """A kind of alarm: the exit code of a run that it ends, its likely cause, and what to do."""
+    """A kind of alarm: the exit code if it ends a run, its likely cause, and its remedy."""
 
     code: int
     likely: str
@@ -57,7 +57,7 @@ KINDS: Mapping[str, Kind] = {
         "read the warnings of the log; check trainer.objective.missing, the group filter and the engines' replies",
     ),
 }
-"""Every alarm by its name."""
+"""Every kind of alarm, by name."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,7 +114,7 @@ def alarm_text(alarm: Mapping[str, Any]) -> str:
 
 
 def hours(seconds: float) -> str:
-    """Return a time or a duration in seconds, minutes or hours."""
+    """Return a duration as text, in seconds, minutes or hours."""
     if abs(seconds) < 120.0:
         return f"{seconds:.1f} s"
     return f"{seconds / 60.0:.1f} min" if abs(seconds) < 7200.0 else f"{seconds / 3600.0:.2f} h"

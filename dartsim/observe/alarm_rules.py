@@ -7,7 +7,7 @@
     a batch cannot change the weights           untrainable
     the disk is nearly full                     disk_near_full
 
-A rule returns since when its condition holds, with a sentence about it, or None. Nothing here schedules anything: a
+A rule returns when its condition began to hold, with a sentence about it, or None. Nothing here schedules anything: a
 snapshot or the progress display calls ``look``, so watching a run does not change it.
 """
 
@@ -26,22 +26,22 @@ from dartsim.observe.recorder import MAX_REASON
 from dartsim.observe.records import MISMATCH_ALARM, UNTRAINABLE
 
 MAX_ALARMS = 200
-"""A run with so many alarms raises no more."""
+"""Maximum number of alarms of a run."""
 STARVED_TIMES, STARVED_SECONDS = 5.0, 3600.0
-"""A batch may take so many times the median between updates, and always so long."""
+"""A batch may take this many times the median between updates, but always at least this long."""
 INTERVALS = 33
-"""Newest updates whose median spacing is the expected one."""
+"""Number of newest updates whose median spacing is the expected one."""
 ENGINE_DOWN_SECONDS = 1800.0
-"""How long an engine may not serve."""
+"""Longest time for which an engine may be down."""
 MASKED_BATCHES, MASKED_SHARE = 4, 0.95
-"""Attempts that faults cost since the last batch: how many batches of them, and their share of those that ended."""
+"""Bounds on attempts lost to faults since the last batch: in batches, and as a share of the attempts that ended."""
 DISK_FREE_GIB = 0.5
-"""What the run's disk has free at least."""
+"""Minimum free space on the run's disk."""
 GIB = 2**30
 
 
 class Finding(NamedTuple):
-    """Since when a rule's condition holds, and a sentence about it."""
+    """When a rule's condition began to hold, and a sentence about it."""
 
     since: float
     text: str
@@ -53,7 +53,7 @@ class Alarms:
     Args:
         recorder: The run's measurements.
         batch_attempts: Attempts of the smallest batch.
-        free_bytes: Returns what the run's disk has free; None: not checked.
+        free_bytes: Returns the free space on the run's disk; None: not checked.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class Alarms:
         self._leased_at = recorder.now
         """When the last batch was leased."""
         self._leased = dict(recorder.counts)
-        """Counts as of then."""
+        """Counts at that time."""
 
     def look(self, now: float | None = None) -> list[Alarm]:
-        """Check every rule, and return the alarms that are new; ``now``: loop time, by default the present."""
+        """Check every rule and return new alarms; ``now`` is the loop time, by default the present."""
         self._now = now = self._recorder.now if now is None else now - self._recorder.started
         self._remember()
         new: list[Alarm] = []
@@ -155,7 +155,7 @@ class Alarms:
         )
 
     def _attempts_masked(self) -> Finding | None:
-        # What was canceled, by the run's end or with its group, is masked too.
+        # Attempts canceled at the run's end or with their group are masked too, but are not faults.
         canceled = self._increase("ending/cancelled")
         lost = self._increase(f"dropped/{Drop.MASKED}") - canceled + self._increase(f"dropped/{Drop.TOO_SMALL}")
         ended = self._increase("trajectories") - canceled
@@ -189,7 +189,7 @@ class Alarms:
         )
 
     def _new(self, name: str) -> int:
-        """Return a count if it rose since the last look, otherwise 0."""
+        """Return a count if it has risen since the last check, otherwise 0."""
         seen, self._seen[name] = self._seen[name], self._recorder.counts[name]
         return int(self._seen[name]) if self._seen[name] > seen else 0
 
@@ -200,7 +200,7 @@ class Alarms:
         return Finding(self._now, f"{free / GIB:.2f} GiB are free on the run's disk (bound {DISK_FREE_GIB:g} GiB)")
 
     def _faults(self) -> str:
-        """Return the faults since the last batch: of starts, of attempts, and of loads of weights."""
+        """Return the faults of starts, attempts and weight loads since the last batch, as text."""
         said = ""
         if causes := _counted(self._causes("start_cause/", "cause/")):
             reasons = [f"{cause}: {why}" for cause, why in self._recorder.fault_reasons.items() if cause in causes]
@@ -213,6 +213,6 @@ class Alarms:
 
 
 def _counted(numbers: Mapping[str, int]) -> str:
-    """Return counts as words, the largest first."""
+    """Return counts as text, the largest first."""
     wanted = sorted(numbers.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{number} {name}" for name, number in wanted if number)

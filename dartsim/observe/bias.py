@@ -1,17 +1,17 @@
-"""Bias of the trained tasks: classes of tasks, trained relative to what the group filter leaves of the offered ones.
+"""Bias of the trained tasks: how much of each class of tasks is trained, relative to what the group filter keeps.
 
-The group filter drops groups without a signal, and so more hard and easy tasks: that is its purpose and starves no
-class. Other losses (stragglers that become stale, are withdrawn or wait forever) show in
+The group filter drops groups without a signal, hence more of the hard and easy tasks: that is its purpose and does not
+starve a class. Other losses (stragglers that become stale, are withdrawn or wait forever) show in
 
     ratio of a class = trained / usable, over the same of all tasks
     usable           = offered x kept / judged
 
-where *judged* are the trajectories of the class whose group was checked for a signal, and *kept* those whose group has
-one. Both are counted in the run, with its faults, stored successes and learning policy; where success rates are known,
-the closed form of kept / judged is reported too.
+where *judged* are the class's trajectories whose group was checked for a signal, and *kept* those whose group has one.
+Both are counted during the run, so they include faults, stored successes and a learning policy; where success rates are
+known, the closed form of kept / judged is reported too.
 
-Groups are trained whole. The interval (Wilson's, two-sided 95 %) assumes that each usable group is trained or not
-independently; a class of few groups has a wide interval and is not called starved.
+Groups are trained whole. The interval (Wilson's, two-sided 95 %) assumes that usable groups are trained
+independently; a class with few groups has a wide interval and is not called starved.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BAND = 0.8
 """A class is starved if its ratio is significantly below this."""
 
 BY_DOMAIN = "by domain"
-"""OSWorld's applications, or the families of a mock suite."""
+"""By OSWorld's applications, or the families of a mock suite."""
 BY_RATE = "by task success rate"
 """In tenths; too fine to judge."""
 BY_DIFFICULTY = "by task difficulty"
@@ -37,14 +37,14 @@ BY_LENGTH = "by task length"
 HARD, EASY = 0.3, 0.7
 
 JUDGED = {"length": BY_LENGTH, "difficulty": BY_DIFFICULTY, "domain": BY_DOMAIN}
-"""The judged classifications, by their names in figures."""
+"""The classifications to judge, by their names in figures."""
 
 ORDERS = (("short", "middle", "long"), ("hard", "middle", "easy"))
-"""Orders of labels."""
+"""Natural orders of labels."""
 
 ByClass = Mapping[str, Mapping[str, float]]
-"""By label: ``offered`` and ``trained`` trajectories; ``judged`` and ``kept`` ones and ``trained_groups``, which older
-runs lack; ``expected``, those that the filter would keep by closed form, where success rates are known."""
+"""Counts by label: trajectories ``offered``, ``trained``, ``judged`` and ``kept``, and ``trained_groups``; if success
+rates are known, also ``expected``, the trajectories that the filter keeps by closed form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class ClassShare:
         offered: Ended attempts.
         kept_share: Share of its trajectories that the group filter keeps, as counted.
         expected_kept_share: The same by closed form; None if unknown.
-        trained_share: Trained share of what the filter leaves.
+        trained_share: Trained share of what the filter keeps.
         groups: Trained groups.
         ratio: Its trained share over that of all tasks.
         low: Lower end of the 95 % interval of the ratio.
@@ -85,9 +85,9 @@ class ClassShare:
 
 
 def class_shares(table: ByClass) -> dict[str, ClassShare]:
-    """Return the share of every class of which the filter leaves anything, in order.
+    """Return the share of every class with usable trajectories, in order.
 
-    A class without judged groups is as usable as all others. Empty if nothing was trained or judged.
+    A class without judged groups is assumed as usable as the average. Empty if nothing was trained or judged.
     """
     left, trained, groups = usable(table), _sum(table, "trained"), _sum(table, "trained_groups")
     if not (trained and groups and sum(left.values())):
@@ -98,7 +98,7 @@ def class_shares(table: ByClass) -> dict[str, ClassShare]:
         row = table[label]
         if not left[label]:
             continue
-        # A resumed run may have fewer judged than trained groups from before.
+        # After a resume, fewer groups may have been judged than trained.
         share = min(1.0, row["trained"] / left[label])
         size = row["trained"] / row["trained_groups"] if row["trained_groups"] else trained / groups
         low, high = wilson(share, left[label] / size)
@@ -116,7 +116,7 @@ def class_shares(table: ByClass) -> dict[str, ClassShare]:
 
 
 def usable(table: ByClass) -> dict[str, float]:
-    """Return how many offered trajectories of each class the group filter leaves; empty if none was judged."""
+    """Return the number of usable trajectories of each class; empty if no group was judged."""
     all_judged, all_kept = _sum(table, "judged"), _sum(table, "kept")
     if not all_judged:
         return {}
@@ -131,18 +131,18 @@ def _sum(table: ByClass, name: str) -> float:
 
 
 def judged(bias: Mapping[str, ByClass]) -> dict[str, dict[str, ClassShare]]:
-    """Return the classes of every judged classification, by its name in figures."""
+    """Return the class shares of every judged classification, by its name in figures."""
     shares_by_name = {name: class_shares(bias.get(key, {})) for name, key in JUDGED.items()}
     return {name: shares for name, shares in shares_by_name.items() if shares}
 
 
 def least(shares: Mapping[str, ClassShare]) -> str:
-    """Return the label of the least trained class."""
+    """Return the label of the class that is trained least."""
     return min(shares, key=lambda label: shares[label].ratio)
 
 
 def pooled(runs: Sequence[Mapping[str, ByClass]]) -> dict[str, dict[str, dict[str, float]]]:
-    """Add the counts of several runs (seeds), for classifications that all runs have."""
+    """Return the summed counts of several runs (seeds), for classifications present in all of them."""
     names = [name for name in (runs[0] if runs else {}) if all(name in run for run in runs)]
     totals: dict[str, dict[str, dict[str, float]]] = {name: {} for name in names}
     for run in runs:

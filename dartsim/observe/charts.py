@@ -18,7 +18,7 @@ Named = Sequence[tuple[str, Mapping[str, Any]]]
 """Summaries or series of runs, by name."""
 
 DASHES = ("solid", "dash", "dot", "dashdot")
-"""Styles of lines, where there are more than six runs."""
+"""Line styles, where there are more than six runs."""
 BLUE, TEAL, PURPLE = "#0072b2", "#0f8b8d", "#7a5cc9"
 MUTED = "#8c97a8"
 HOURS = "hours"
@@ -29,7 +29,7 @@ RUN_COLORS = (
     *("#8c97a8", "#4f5bd5", "#0f8b8d", "#c2416b", "#b7791f", "#5b8c2a"),
     *("#7b3f00", "#b09cf5", "#1f9ed1", "#e58fb1", "#2f3e57", "#9fb82f"),
 )
-"""Colors of compared runs; no state has one of them."""
+"""Colors of compared runs, distinct from those of states."""
 
 
 def chart(data: list[dict[str, Any]], height: int, **layout: Any) -> Chart:
@@ -43,7 +43,7 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
 
 
 NUM_POINTS = 240
-"""Points of a curve."""
+"""Number of points of a curve."""
 
 
 def rolling(
@@ -54,7 +54,7 @@ def rolling(
     Args:
         data: What ``intervals`` returned.
         values: One of its columns.
-        window_hours: Width of the window; at the run's ends, the part of it that lies within the run.
+        window_hours: Width of the window; at the run's ends, only the part within the run counts.
     """
     start = np.asarray(data["from_hours"], dtype=np.float64)
     end = np.asarray(data["to_hours"], dtype=np.float64)
@@ -69,7 +69,7 @@ def rolling(
 
 
 def floats(values: Iterable[float]) -> list[float]:
-    """Round values to what a page needs."""
+    """Round values to the precision of a page."""
     return [round(float(value), 4) for value in values]
 
 
@@ -115,7 +115,7 @@ def time_by_state(summaries: Named, populations: Sequence[str] = tuple(POPULATIO
         50 * num_bars + 34,
         barmode="stack",
         bargap=0.28,
-        uniformtext={"mode": "hide", "minsize": 11},  # hides text that does not fit into its bar
+        uniformtext={"mode": "hide", "minsize": 11},  # hides text that does not fit its bar
         showlegend=False,
         hovermode="closest",
         margin={"l": 8, "r": 30, "t": 6, "b": 24},
@@ -125,7 +125,7 @@ def time_by_state(summaries: Named, populations: Sequence[str] = tuple(POPULATIO
 
 
 def _bar_text(label: str, share: float) -> str:
-    """Return the text that fits into a bar of this percentage of the page's width."""
+    """Return the text that fits a bar of this percentage of the page's width."""
     text = f"{label} {share:.0f} %"
     return text if share > 0.8 * len(text) else f"{share:.0f} %" if share >= 4.0 else ""
 
@@ -192,7 +192,7 @@ def _over_time(data: list[dict[str, Any]], unit: str, **layout: Any) -> Chart:
 
 
 def idle_over_time(idle: Mapping[str, Any], population: str) -> Chart:
-    """One population's time in the recorded window, at work and by idle cause (``idle.json``), stacked."""
+    """One population's time in the recorded window, at work or by idle cause (``idle.json``), stacked."""
     edges, shares = idle["hours"], idle["populations"][population]["shares"]
     data = []
     work = POPULATIONS[population].at_work.info
@@ -203,7 +203,7 @@ def idle_over_time(idle: Mapping[str, Any], population: str) -> Chart:
         name = work.label if cause == AT_WORK else cause
         line = _line(name, color, edges, [*steps, steps[-1]], "%{y:.1f} %", width=0, shape="hv")
         data.append({**line, "stackgroup": "all", "fillcolor": color})
-    # A chart of one color also needs its name.
+    # A single color still needs its name in the legend.
     return _over_time(data, "", showlegend=True, yaxis=axis(range=[0, 100], ticksuffix=" %"))
 
 
@@ -231,7 +231,7 @@ def staleness(summary: Mapping[str, Any]) -> Chart:
     )
 
 
-def counted(counts: Mapping[str, int], color: str, what: str) -> Chart:
+def count_bars(counts: Mapping[str, int], color: str, what: str) -> Chart:
     """Horizontal bars of counts, the largest first."""
     items = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     total = sum(counts.values()) or 1
@@ -258,7 +258,7 @@ def counted(counts: Mapping[str, int], color: str, what: str) -> Chart:
 
 
 def bias(table: ByClass) -> Chart:
-    """Each label's share of the offered, of the usable, and of the trained trajectories."""
+    """Each label's share of the offered, usable and trained trajectories."""
     labels = ordered(table)
     offered, trained = ({label: table[label].get(key, 0) for label in labels} for key in ("offered", "trained"))
     bars = [("offered", offered, MUTED), ("left by the filter", usable(table), TEAL), ("trained", trained, PURPLE)]
@@ -304,7 +304,7 @@ def reward(series: Mapping[str, Any]) -> Chart:
 
 
 def run_colors(num_runs: int) -> list[str]:
-    """Return a color for each run, no two alike; the first one is gray."""
+    """Return a different color for each run; the first is gray."""
     more = (f"hsl({137.5 * index % 360.0:g}, 50%, 50%)" for index in range(num_runs - len(RUN_COLORS)))
     return [*RUN_COLORS[:num_runs], *more]
 
@@ -340,7 +340,7 @@ Mean = Mapping[str, float | None]
 """``mean`` over seeds and ``half_width`` of its 95 % confidence interval."""
 
 UPRIGHT = 4
-"""Largest number of upright bars; the names of more would overlap."""
+"""Largest number of upright bars; names of more would overlap."""
 
 PUBLISHED_COLOR = "#e69f00"
 
@@ -351,10 +351,10 @@ def efficiency(
     """One figure of every run as bars, with published values as diamonds: upright for a few runs, else horizontal.
 
     Args:
-        figure: Its name.
+        figure: The figure's name.
         summaries: The runs.
         published: The published value of each run, if there is one.
-        means: The mean over seeds of each run, which then replaces its own value; its interval becomes a whisker.
+        means: Mean over seeds for each run, which replaces the run's own value; its interval becomes a whisker.
     """
     style = FIGURES[figure]
     scale = style.scale
@@ -398,7 +398,7 @@ def efficiency(
             }
         )
     ends = [value + whisker for value, whisker in zip(values, whiskers, strict=True)]
-    # Values are behind the ends of the whiskers, which would hide a bar's own text.
+    # Values are placed beyond the whiskers, which would hide a bar's own text.
     text = [_text(value, style.decimals, size) for value in values]
     font: dict[str, Any] = {"textfont": {"size": 15 if upright else 12}, "hoverinfo": "skip"}
     data.append({**_texts(dict(enumerate(ends)), style.decimals, position, size), "text": text, **font})

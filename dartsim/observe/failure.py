@@ -1,4 +1,4 @@
-"""Why a run failed to train anything: one sentence, from the figures of a run that has ended."""
+"""Why a run trained nothing, explained from the figures of the ended run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ REMEDIES: Mapping[str, str] = {
     Drop.MASKED: "Attempts ended by faults: the report has their causes.",
     Drop.STALE: "Raise curation.staleness.max_staleness, or lower rollout.max_turns.",
 }
-"""What to do if most attempts were dropped for a reason."""
+"""What to do if most attempts were dropped for this reason."""
 MOST = 3
-"""Causes that are named."""
+"""Maximum number of causes that are named."""
 CANCELED = ("run ended", "withdrawn", "interrupted")
-"""Causes of attempts that the run itself ended."""
+"""Causes of attempts that the run itself canceled."""
 
 
 def why_nothing_trained(
@@ -35,10 +35,10 @@ def why_nothing_trained(
     Args:
         figures: As ``dartsim.observe.figures.summary``.
         admission: Why no other attempt began at its end.
-        batch: What the next batch lacked then.
+        batch: What the next batch lacked at its end.
         batch_attempts: Attempts of the smallest batch.
-        failed_updates: Updates that failed before.
-        updating: Whether an update ran then.
+        failed_updates: Number of failed updates.
+        updating: Whether an update was running at its end.
     """
     if figures["num_updates"] and figures["trained_turns_per_minute"]:
         return None
@@ -60,7 +60,7 @@ def why_nothing_trained(
 
 
 def _without_an_update(figures: Mapping[str, Any], hours: str, batch: str, batch_attempts: int) -> str:
-    """Return why no batch was taken, although attempts began."""
+    """Return why no batch was formed, although attempts began."""
     canceled = figures["endings"].get(Ending.CANCELLED, 0)
     ended = sum(figures["endings"].values()) - canceled
     dropped = Counter(figures["dropped"])
@@ -89,7 +89,7 @@ def _causes(figures: Mapping[str, Any]) -> str:
     for canceled in CANCELED:
         del counts[canceled]
     if figures["start_causes"]:
-        del counts["EnvStartFailed"]  # of the attempt, beside those of its starts
+        del counts["EnvStartFailed"]  # counted for the attempt, and again by cause for each of its starts
     reasons = figures["fault_reasons"]
     return ", ".join(
         f"{number:,} {cause}{f': {reasons[cause]}' if cause in reasons else ''}"

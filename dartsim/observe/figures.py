@@ -1,6 +1,6 @@
-"""The figures of a run: what each is called and means, and how it is computed from two snapshots.
+"""The figures of a run: name, meaning and style of each, and its computation from two snapshots.
 
-Every figure is measured between a first snapshot (after the warm-up) and the last one.
+Every figure is measured between the first snapshot after the warm-up and the last one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class FigureStyle(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """What its value is multiplied by where it is shown."""
+        """Factor of its value for display."""
         return 100.0 if self.unit == "%" else 1.0
 
 
@@ -104,23 +104,23 @@ FIGURES: Mapping[str, FigureStyle] = {
 
 
 def figure_text(name: str, value: float | int | None, *, unit: bool = True) -> str:
-    """Return a figure as it is read: shares as per cent, an unknown one as a dash."""
+    """Return a figure as text: shares as percentages, an unknown one as a dash."""
     number, measured_in = figure_parts(name, value)
     return f"{number}\u202f{measured_in}" if unit and measured_in else number
 
 
 def figure_parts(name: str, value: float | int | None) -> tuple[str, str]:
-    """Return a figure's number as it is read, and its unit; minutes below one in seconds, a dash for an unknown one."""
+    """Return a figure's number and unit as text; minutes below one in seconds, an unknown number as a dash."""
     style = FIGURES[name]
     if value is None:
         return "–", ""
-    if style.unit == "min" and 0.0 < value < 1.0:  # with a small model, by the machine's clock
+    if style.unit == "min" and 0.0 < value < 1.0:  # small models in real time
         return f"{60.0 * value:.3g}", "s"
     return f"{value * style.scale:,.{style.decimals}f}", style.unit
 
 
 def after_warmup(snapshots: Sequence[Snapshot], warmup_share: float) -> Snapshot:
-    """Return the first snapshot taken once ``warmup_share`` of the run was over."""
+    """Return the first snapshot after ``warmup_share`` of the run."""
     start = warmup_share * snapshots[-1].time
     return next(snapshot for snapshot in snapshots if snapshot.time >= start)
 
@@ -138,9 +138,9 @@ def figures(first: Snapshot, last: Snapshot, *, peak_tokens_per_second: float | 
     Rates are per minute, shares from 0 to 1.
 
     Args:
-        first: The beginning of what is measured.
+        first: The start of the measured time.
         last: Its end, later than ``first``.
-        peak_tokens_per_second: Largest response-token rate of all engines together, if known.
+        peak_tokens_per_second: Largest total response-token rate of all engines, if known.
 
     Source: ``docs/reference.md`` has the definitions.
     """
@@ -200,9 +200,9 @@ def staleness(recorder: Recorder) -> dict[str, Any]:
 
 
 def staleness_definitions(counts: Mapping[tuple[int, int], int]) -> dict[str, dict[str, float]]:
-    """Return mean and maximum of a trained trajectory's staleness by every system's definition, in versions.
+    """Return mean and maximum staleness of trained trajectories by each system's definition, in versions.
 
-    With *s* the weights trained on, *a* the oldest and *z* the newest that generated any part of it: ``oldest`` s - a
+    With *s* the version that is trained, *a* the oldest and *z* the newest that generated part of it: ``oldest`` s - a
     (ours; verl's worst, prime-rl's total), ``newest`` s - z (DART's released code), ``age`` s - a + 1 (verl), ``spans``
     z - a + 1 (verl), ``in_flight`` min(s - a, z - a) and ``in_queue``, the rest of s - a (prime-rl).
 
@@ -242,7 +242,7 @@ def success_rates(snapshots: Sequence[Snapshot]) -> dict[str, float | None]:
     }
 
 
-def counted(last: Snapshot, prefix: str) -> Mapping[str, int]:
+def counts_by_suffix(last: Snapshot, prefix: str) -> Mapping[str, int]:
     """Return the counts whose names start with ``prefix/``, without the prefix."""
     start = prefix + "/"
     return {name[len(start) :]: int(n) for name, n in sorted(last.counts.items()) if name.startswith(start)}
@@ -258,34 +258,34 @@ def summary(recorder: Recorder, *, warmup_share: float, peak_tokens_per_second: 
         "simulated_hours": last.time / 3600.0,
         "warmup_hours": first.time / 3600.0,
         **figures(first, last, peak_tokens_per_second=peak_tokens_per_second),
-        # None where the end of the run canceled every attempt.
-        **({} if set(counted(last, "ending")) - {"cancelled"} else {"trajectories_per_minute": None}),
+        # None if the end of the run canceled every attempt.
+        **({} if set(counts_by_suffix(last, "ending")) - {"cancelled"} else {"trajectories_per_minute": None}),
         "steady_turns_per_minute": steady_turns_per_minute(recorder.updates, first.time),
         **staleness(recorder),
         "staleness_definitions": staleness_definitions(recorder.staleness_trajectories),
         **success_rates(recorder.snapshots),
         "attempts": int(last.counts.get("attempts", 0)),
-        "endings": counted(last, "ending"),
-        "dropped": counted(last, "dropped"),
-        "causes": counted(last, "cause"),
-        "start_causes": counted(last, "start_cause"),
+        "endings": counts_by_suffix(last, "ending"),
+        "dropped": counts_by_suffix(last, "dropped"),
+        "causes": counts_by_suffix(last, "cause"),
+        "start_causes": counts_by_suffix(last, "start_cause"),
         "fault_reasons": dict(recorder.fault_reasons),
-        "faults": counted(last, "fault"),
-        "reverts": counted(last, "revert"),
-        "spares": counted(last, "warm"),
+        "faults": counts_by_suffix(last, "fault"),
+        "reverts": counts_by_suffix(last, "revert"),
+        "spares": counts_by_suffix(last, "warm"),
         "trained_trajectories": int(last.counts.get("trained_trajectories", 0)),
         "total_updates": int(last.counts.get("updates", 0)),
         "alarms": [alarm.as_json() for alarm in recorder.alarms],
-        **({"scorers": scorers} if (scorers := counted(last, "scorer")) else {}),
+        **({"scorers": scorers} if (scorers := counts_by_suffix(last, "scorer")) else {}),
     }
 
 
 def steady_turns_per_minute(updates: Iterable[UpdateRecord], start: float) -> float | None:
-    """Return the trained turns per minute between two finished updates, so that every update counts whole.
+    """Return the trained turns per minute between two finished updates, so that no update counts partially.
 
     Args:
         updates: Finished updates, in order.
-        start: Updates that finished earlier do not count, seconds; the first of the others only starts the clock.
+        start: Time before which updates do not count, seconds; the first later update only starts the clock.
 
     Returns:
         The rate; None with fewer than two updates.
@@ -333,7 +333,7 @@ def intervals(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
 
 
 def updates(records: Sequence[UpdateRecord]) -> dict[str, list[float]]:
-    """Return the updates as columns; of many, evenly spread ones, the last one included."""
+    """Return the updates as columns; if there are many, an even selection that includes the last one."""
     step = -(-len(records) // MAX_UPDATES) or 1
     kept = records[::-step][::-1]
     return {
@@ -347,10 +347,10 @@ def updates(records: Sequence[UpdateRecord]) -> dict[str, list[float]]:
 
 
 def by_label(counts: Mapping[str, Mapping[str, float]], labels: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """Add counts by task up to counts by label (a domain, a decile of success), sorted by label.
+    """Sum counts by task into counts by label (a domain, a decile of success), sorted by label.
 
     Args:
-        counts: By task, by what was counted: ``{"offered": recorder.offered, "trained": recorder.trained}``.
+        counts: Counters by task, by name: ``{"offered": recorder.offered, "trained": recorder.trained}``.
         labels: The label of each task's id; tasks without one are left out.
     """
     sums: dict[str, dict[str, float]] = {label: dict.fromkeys(counts, 0) for label in sorted(set(labels.values()))}

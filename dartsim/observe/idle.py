@@ -1,7 +1,7 @@
-"""Idle causes: every second of every desktop, engine and the trainer is work, or idle for one cause.
+"""Idle causes: every second of each desktop, each engine and the trainer is work, or idle for one cause.
 
 Work is a desktop that acts, an engine with a request, or a trainer in an update. This is stricter than environment
-utilization, which counts waiting for a reply as use of the desktop: here it is idle, with the cause ``generating``.
+utilization, which counts waiting for a reply as use of the desktop: here the desktop is idle, cause ``generating``.
 
 Most states are their own cause (``dartsim.observe.states``). Three depend on the other components at that moment:
 
@@ -39,7 +39,7 @@ WITHOUT = (D.WAIT_ADMISSION, D.WAIT_UNIT, D.WAIT_START, D.OFF, D.READY)
 NOT_ASKING = tuple(state for state in D if state not in (D.GENERATING, D.OFF))
 
 FIRST_COLUMN: Mapping[str, int] = {"desktops": 0, "engines": len(D), "trainer": len(D) + len(EngineState)}
-"""First column of each population's states in the table of how many components are in which state."""
+"""First column of each population's states in the table of components per state."""
 NUM_COLUMNS = len(D) + len(EngineState) + len(TrainerState)
 
 
@@ -76,7 +76,7 @@ def attribute(window: Window, *, num_bins: int = 120) -> dict[str, Any]:
 
 
 def _counts(window: Window, edges: Floats) -> tuple[Floats, NDArray[np.int32]]:
-    """Return times, and the number of components in each state between them; [n + 1] and [n, states].
+    """Return times [n + 1], and the number of components in each state between them [n, states].
 
     The times include the edges and end with the window.
     """
@@ -105,7 +105,7 @@ def _stays(window: Window) -> tuple[Floats, Floats, NDArray[np.int64]]:
 
 
 def _by_state(counts: NDArray[np.int32], population: str) -> dict[str, Floats]:
-    """Return how many components work, and how many are idle by the causes of their own states."""
+    """Return how many components work, and how many are idle for a cause given by their own state."""
     by_cause = {cause: np.zeros(len(counts)) for cause in (AT_WORK, *CAUSES)}
     for state in POPULATIONS[population].states:
         if state.info.cause is not None:
@@ -120,7 +120,7 @@ def _desktops(counts: NDArray[np.int32]) -> dict[str, Floats]:
 
 
 def _not_admitted(counts: NDArray[np.int32], desktops: Floats, by_cause: dict[str, Floats]) -> None:
-    """Add desktops that are not admitted to the cause given by the trainer's state."""
+    """Add desktops that are not admitted to the cause that the trainer's state determines."""
     for state in TrainerState:
         limited = state in (TrainerState.WAIT_DATA, TrainerState.OFF)
         cause = D.WAIT_ADMISSION.info.label if limited else state.info.label
@@ -149,11 +149,11 @@ def _most_common(
     *,
     otherwise: str,
 ) -> None:
-    """Add ``parts`` to the most common desktop state, among the states of the first rank with any desktop."""
+    """Add ``parts`` to the most common desktop state within the first rank of states that has any desktop."""
     left = parts.copy()
     for states in ranks:
         among = counts[:, list(states)]
-        most = np.argmax(among, axis=1)  # the first of equals
+        most = np.argmax(among, axis=1)  # ties go to the first state
         known = among.max(axis=1) > 0
         for place, state in enumerate(states):
             here = np.where(known & (most == place), left, 0.0)

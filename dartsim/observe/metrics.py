@@ -75,12 +75,12 @@ class JsonlWriter(UpdateWriter):
 
 def read_updates(path: Path, *, last: float = math.inf) -> list[UpdateRecord]:
     """Return the updates, up to ``last``, from a file of ``JsonlWriter``, without truncated lines."""
-    records = {record.update: record for record in _read_lines(path, UpdateRecord)}  # the last line of each
+    records = {record.update: record for record in _read_lines(path, UpdateRecord)}  # the last line counts
     return [record for number, record in sorted(records.items()) if number <= last]
 
 
 class SnapshotLog(Instrument):
-    """Writes snapshots as JSON lines, so that a resumed run has figures of its whole time."""
+    """Writes snapshots as JSON lines, so that the figures of a resumed run cover its whole time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -119,11 +119,11 @@ def _read_lines(path: Path, kind: type[R]) -> Iterator[R]:
 
 @contextmanager
 def _without_torch() -> Iterator[None]:
-    """Hide torch, unless it is loaded: tensorboardX loads it, in two seconds, for what is not used here."""
+    """Hide torch unless it is loaded: tensorboardX would spend two seconds loading it for features unused here."""
     if "torch" in sys.modules:
         yield
         return
-    sys.modules["torch"] = None  # type: ignore[assignment]  # an import of it raises ModuleNotFoundError
+    sys.modules["torch"] = None  # type: ignore[assignment]  # makes its import raise ModuleNotFoundError
     try:
         yield
     finally:
@@ -133,12 +133,12 @@ def _without_torch() -> Iterator[None]:
 class TensorBoardWriter(UpdateWriter):
     """Scalars for TensorBoard in a new folder: step = update, wall time = simulated seconds.
 
-    tensorboardX's ``SummaryWriter`` names files by host and clock and writes from a thread; its record writer
+    tensorboardX's ``SummaryWriter`` names files by host and clock and writes from a thread; the record writer used here
     does neither.
 
     Args:
         folder: The folder.
-        life: Number of the run's start; each has its own file.
+        life: Which start of the run this is; each has its own file.
         after: The last update that counts in earlier files.
     """
 
@@ -149,7 +149,7 @@ class TensorBoardWriter(UpdateWriter):
 
         folder.mkdir(parents=True, exist_ok=True)
         self._event = Event
-        # Absolute: it takes what precedes a colon for a service, such as s3.
+        # Absolute, because the writer takes a prefix before a colon for a service, such as s3.
         self._writer: Any = RecordWriter(str(folder.absolute() / f"events.out.tfevents.{life - 1:010d}.dartsim"))
         self._write(Event(wall_time=0.0, file_version="brain.Event:2"))
         if life > 1:  # TensorBoard then ignores later steps in earlier files

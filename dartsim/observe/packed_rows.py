@@ -1,7 +1,7 @@
-"""``PackedRows``: the newest rows of numbers, packed one after the other. Compiled in wheels.
+"""``PackedRows``: the newest rows of numbers, packed in one buffer. Compiled in wheels.
 
-A deque of tuples takes six times the memory, and each row that it drops frees objects that no cache holds any more: in
-a simulation, a tenth of a turn's time.
+A deque of tuples takes six times the memory, and freeing the objects of each dropped row, long out of the CPU caches,
+takes a tenth of a simulated turn's time.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from struct import Struct
 from typing import Any
 
 FIRST_ROWS = 256
-"""Rows that there is room for at first; the room is doubled until it has ``maxlen`` rows."""
+"""Initial capacity in rows, doubled as needed up to ``maxlen``."""
 
 
 class PackedRows:
     """The newest ``maxlen`` rows of numbers, oldest first.
 
-    On the hot path, ``rows.pack(rows.buffer, rows.place(), *row)`` does as ``append(row)`` with half of the calls.
+    On the hot path, ``rows.pack(rows.buffer, rows.place(), *row)`` does the same as ``append(row)`` in half the calls.
 
     Args:
-        layout: The numbers of a row, as a format of ``struct``.
+        layout: Format of a row, as in ``struct``.
         maxlen: Rows to keep, at least 1.
 
     Attributes:
-        total: Rows so far, those that were dropped included.
+        total: Rows so far, dropped ones included.
     """
 
     __slots__ = ("_end", "_next", "_size", "_struct", "buffer", "maxlen", "pack", "total")
@@ -52,7 +52,7 @@ class PackedRows:
         return at
 
     def _make_room(self) -> int:
-        """Enlarge the buffer, or begin with its oldest row again."""
+        """Enlarge the buffer, or start overwriting the oldest rows."""
         most = self.maxlen * self._size
         if self._end == most:
             return 0
@@ -68,7 +68,7 @@ class PackedRows:
             self.append(row)
 
     def since(self, total: int) -> Iterator[tuple[Any, ...]]:
-        """Return the kept rows that came when there had been ``total`` rows or more."""
+        """Yield the kept rows that were appended after the first ``total`` rows."""
         return islice(self, max(0, total - (self.total - len(self))), None)
 
     def oldest(self) -> tuple[Any, ...]:

@@ -2,11 +2,11 @@
 
 One process for each population, one thread for each desktop, engine and the trainer, and one complete event for each
 stay in a state; times are microseconds of simulated time since the start of the run. A desktop's wait for a reply
-names attempt, turn and engine, where the request is among those kept.
+names the attempt, turn and engine, if the request was kept.
 
-Of the newest requests there are arrows (flows): from a desktop's turn to its request, to the batch that took it, to its
-update. ``s`` begins an arrow, ``t`` leads it on, ``f`` ends it; each binds to the slice of its track that encloses its
-time. Only what lies in the recorded window is drawn, so that there is a slice to bind to.
+The newest requests have arrows (flows): from a desktop's turn to its request, to the batch that took it, to its update.
+``s`` begins an arrow, ``t`` continues it, ``f`` ends it; each binds to the slice of its track that encloses its time,
+so only arrows within the recorded window are drawn.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from dartsim.observe.timeline import Stay, recorded_window
 Event = dict[str, Any]
 
 Note = tuple[int, dict[str, int]]
-"""A moment, microseconds since the start of the run, and the arguments of the event in which it lies."""
+"""A time, microseconds since the start of the run, and arguments for the event that encloses it."""
 
 FLOW = "turn to update"
 """Name and category of every arrow."""
 
 MAX_TRAINED, MAX_OTHERS = 3_000, 1_000
-"""Most arrows that lead to an update, and most that do not; the newest are drawn."""
+"""Maximum number of arrows that lead to an update, and of others; the newest are drawn."""
 
 UPDATES, BATCHES = 2, 3
-"""Threads of the trainer's process, beside its states."""
+"""Threads of the trainer's process, next to its states."""
 
 
 def perfetto(recorder: Recorder, *, meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -78,11 +78,11 @@ def _thread(process: int, thread: int, name: str) -> Iterator[dict[str, Any]]:
 def _events(
     process: int, thread: int, population: str, states: list[ComponentState], stays: list[Stay], notes: Sequence[Note]
 ) -> Iterator[dict[str, Any]]:
-    # Whole microseconds at the borders: neighbors touch and never overlap.
+    # Borders are whole microseconds, so neighbors touch and never overlap.
     borders = [round(stay.start * 1e6) for stay in stays]
     borders += [round(stay.end * 1e6) for stay in stays[-1:]]
     for stay, (start, end) in zip(stays, pairwise(borders), strict=True):
-        first = bisect_left(notes, start, key=itemgetter(0))  # one asked again elsewhere asks within its wait
+        first = bisect_left(notes, start, key=itemgetter(0))  # a retried request was sent within the same wait
         if end > start:
             yield {
                 "ph": "X",
@@ -108,7 +108,7 @@ def batches_and_flows(recorder: Recorder, start: float, processes: ProcessIds) -
     """Yield the slices of batches and updates, and the arrows that lead to them."""
     begins = recorder.started + start
     batches = list(recorder.batches)
-    # A batch is gathered from when the one before it was taken.
+    # A batch starts gathering when the one before it was taken.
     since = [begins, *(max(batch.leased, begins) for batch in batches[:-1])]
     shown = {batch.update: (batch, low) for batch, low in zip(batches, since, strict=False) if batch.leased > low}
     if shown:
@@ -145,7 +145,7 @@ def _slices(recorder: Recorder, batch: BatchSpan, low: float, end: float, proces
 def _flows(
     recorder: Recorder, shown: Mapping[int, tuple[BatchSpan, float]], begins: float, processes: ProcessIds
 ) -> Iterator[Event]:
-    """Yield the arrows of requests of the window; those of turns that no batch took end at the engine."""
+    """Yield the arrows of the window's requests; those of turns in no batch end at the engine."""
     batch_of = {attempt: update for update, (batch, _) in shown.items() for attempt in batch.attempts}
     known = [request for request in recorder.requests or () if request[4] > begins]
     trained = [request for request in known if request[2] in batch_of]
@@ -170,7 +170,7 @@ def _at_work(recorder: Recorder, request: RequestSpan, processes: ProcessIds) ->
 
 
 def _at_trainer(recorder: Recorder, batch: BatchSpan, low: float, ended: float, process: int) -> list[Event]:
-    """Return its points on the batch, when the attempt ended or the batch began to be gathered, and on the update."""
+    """Return the arrow's points on the batch (when the attempt ended or gathering began) and on the update."""
     joined = min(max(_micros(recorder, ended), _micros(recorder, low)), _micros(recorder, batch.leased) - 1)
     return [
         {"pid": process, "tid": BATCHES, "ts": joined},

@@ -1,8 +1,8 @@
 """``Recorder`` collects everything that a run measures; an ``Instrument`` listens to it.
 
 The control plane reports state changes and counts; ``dartsim.observe.figures`` computes figures from two snapshots. A
-recorder never reads a wall clock and never wakes the loop: it takes a snapshot when an attempt or update ends and one
-is due.
+recorder never reads a wall clock and never wakes the loop: if a snapshot is due, it takes one when an attempt or update
+ends.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from dartsim.observe.status import ComponentStatus, StatusSource, component_stat
 VERSIONS = attrgetter("reply.oldest_version", "reply.version")
 
 MAX_REASON = 500
-"""Characters of a reason that are kept."""
+"""Length to which reasons are cut."""
 MAX_REQUESTS = 20_000
-"""Newest requests of a run kept for the Perfetto trace."""
+"""Number of newest requests kept for the Perfetto trace."""
 MAX_BATCHES = 256
-"""Newest batches kept for the flows of the Perfetto trace."""
+"""Number of newest batches kept for the flows of the Perfetto trace."""
 
 
 class Instrument:
@@ -54,10 +54,10 @@ class Instrument:
     period_seconds: float = inf
 
     def preparing(self, what: str, done: int, total: int) -> None:
-        """Report progress of work before the run (engines that start, a warm start)."""
+        """Report progress before the run (engines starting, a warm start)."""
 
     def run_started(self, recorder: Recorder) -> None:
-        """The run is built, and has not started."""
+        """The run is built but has not started."""
 
     def time_advanced(self, now: float) -> None:
         """Time moves on to this loop time, seconds."""
@@ -142,18 +142,18 @@ class Recorder:
         self.domain_hash = DomainHash()
         self.counts: Counter[str] = Counter()
         self.fault_reasons: dict[str, str] = {}
-        """The newest message of each cause of failed desktop starts and masked attempts; it names the host."""
+        """The newest message for each cause of failed desktop starts and masked attempts; it names the host."""
         self.engine_faults: dict[int, str] = {}
-        """The newest message of an engine that was lost or did not load, by its index; it names the address."""
+        """The newest message of each engine that went down or failed to load, by index; it names the address."""
         self.staleness: Counter[tuple[int, int]] = Counter()
         """Trained turns by the staleness of (their oldest weights, their newest weights)."""
         self.staleness_trajectories: Counter[tuple[int, int]] = Counter()
-        """Trained trajectories by the same, over all of their turns."""
+        """Trained trajectories by the staleness of (the oldest, the newest weights of any of their turns)."""
         self.offered: Counter[str] = Counter()
         self.judged: Counter[str] = Counter()
-        """Trajectories by task whose group was checked for a signal."""
+        """Trajectories, by task, whose group was checked for a signal."""
         self.kept: Counter[str] = Counter()
-        """Trajectories by task whose group had a signal."""
+        """Trajectories, by task, whose group had a signal."""
         self.trained: Counter[str] = Counter()
         self.trained_groups: Counter[str] = Counter()
         self.staleness_max = 0
@@ -162,7 +162,7 @@ class Recorder:
         self.instruments: list[Instrument] = []
         self.status_source = StatusSource()
         self.alarms: list[Alarm] = []
-        """Raised so far, in order."""
+        """Alarms raised so far, in order."""
         self.requests = PackedRows(REQUEST_SPAN, max_requests) if max_requests else None
         self.batches: deque[BatchSpan] = deque(maxlen=MAX_BATCHES if max_requests else 0)
         self.snapshots: list[Snapshot] = []
@@ -170,7 +170,7 @@ class Recorder:
         self._spacing = first_spacing_seconds
         self._next = self.started
         self.running = 0
-        """Running attempts."""
+        """Number of running attempts."""
         self.tick()
 
     def start(self, instruments: Sequence[Instrument]) -> None:
@@ -223,9 +223,9 @@ class Recorder:
         self.tick()
 
     def group_judged(self, trajectories: tuple[Trajectory, ...], reason: Drop | None) -> None:
-        """A complete group is trainable, or not for a reason."""
+        """Count a complete group as trainable, or as dropped for a reason."""
         if reason is Drop.TOO_SMALL:
-            return  # by faults: its rewards were not judged
+            return  # because of faults; its rewards were not judged
         for trajectory in trajectories:
             self.judged[trajectory.attempt.task.id] += 1
             self.kept[trajectory.attempt.task.id] += reason is None
@@ -324,7 +324,7 @@ class Recorder:
         return snapshot
 
     def _thin(self) -> None:
-        del self.snapshots[1:-1:2]  # never the first or the last
+        del self.snapshots[1:-1:2]  # keeps the first and the last
         self._spacing *= 2
 
     def measure(self) -> Snapshot:

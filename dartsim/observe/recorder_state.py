@@ -20,7 +20,7 @@ BY_VERSIONS = ("staleness", "staleness_trajectories")
 
 
 def save_state(recorder: Recorder) -> dict[str, Any]:
-    """Return all counts; snapshots, updates and segments are in files of their own."""
+    """Return all counts; snapshots, updates and segments have their own files."""
     for instrument in recorder.instruments:
         instrument.state_saved()
     now = recorder.measure()
@@ -51,7 +51,7 @@ def restore_state(
     updates: Sequence[UpdateRecord] = (),
     segments: Sequence[Sequence[Segment]] = (),
 ) -> None:
-    """Continue from a saved state in a new recorder."""
+    """Continue from a saved state, in a new recorder."""
     recorder.started = recorder.clock() - state["time"]
     recorder.domain_hash = DomainHash(state["domain_hash"])
     for population in (*recorder.populations(), recorder.phase):
@@ -81,11 +81,11 @@ def restore_state(
 def undo_update(recorder: Recorder, trajectories: Sequence[Trajectory], version: Version) -> None:
     """Subtract the counts of a finished update whose weights are lost.
 
-    Signals are judged without stored successes, which stay used.
+    Signals are judged without stored successes, whose uses still count.
 
     Args:
-        recorder: Counted the update.
-        trajectories: Of the update; they may be trained again.
+        recorder: The recorder that counted the update.
+        trajectories: The update's trajectories, which may be trained on again.
         version: The weights that were trained.
     """
     num_turns = 0
@@ -103,7 +103,7 @@ def undo_update(recorder: Recorder, trajectories: Sequence[Trajectory], version:
         recorder.staleness_trajectories[behind] -= 1
         num_turns += len(trajectory.turns)
     for name in BY_VERSIONS:
-        setattr(recorder, name, +getattr(recorder, name))  # without zeros
+        setattr(recorder, name, +getattr(recorder, name))  # unary plus removes zeros
     recorder.staleness_max = max((behind for behind, _ in recorder.staleness_trajectories), default=0)
     recorder.counts["updates"] -= 1
     recorder.counts["undone_updates"] += 1

@@ -1,7 +1,7 @@
 """What a recorder keeps: time by state, snapshots, finished updates, requests, batches, and a hash of the facts.
 
-Memory does not grow with the length of the run: totals are kept per population, and of single segments, requests and
-batches only the newest, for the timeline and the Perfetto trace.
+Memory does not grow with the length of the run: totals are kept per population, and only the newest segments, requests
+and batches individually, for the timeline and the Perfetto trace.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Clock = Callable[[], float]
 Segment = tuple[int, int, float, float]
 """A component's stay in one state: (track, state, start, end), loop times in seconds."""
 SEGMENT = "iidd"
-"""Its layout in ``PackedRows``."""
+"""Layout of a segment in ``PackedRows``."""
 
 
 class Track:
@@ -34,7 +34,7 @@ class Track:
         self.since = population.clock()
 
     def enter(self, state: int) -> None:
-        """Count the time since the last change, and change the state."""
+        """Count the time in the present state, and change the state."""
         population = self._population
         now = population.clock()
         since = self.since
@@ -78,7 +78,7 @@ class Population:
         return tuple(totals)
 
     def flush(self) -> None:
-        """Close the open segments, so that timelines reach up to now."""
+        """Close the open segments, so that timelines reach the present."""
         for track in self.tracks:
             track.enter(track.state)
 
@@ -86,9 +86,9 @@ class Population:
 HELD_OUT = "held_out/success_rate"
 """Update metric of evaluations on held-out tasks."""
 MISMATCH_ALARM = "learner/mismatch_alarm"
-"""Name of an update metric: 1 if worker and learner disagree at equal weights by more than the bound, else 0."""
+"""Update metric: 1 if worker and learner disagree at equal weights by more than the bound, else 0."""
 UNTRAINABLE = "untrainable_batches"
-"""Count of batches that were dropped because nothing in them could change the weights."""
+"""Count of batches dropped because nothing in them could change the weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class UpdateRecord:
 RequestSpan = tuple[int, int, int, int, float, float]
 """An answered request: (desktop, engine, attempt, turn, asked, answered), loop times in seconds."""
 REQUEST_SPAN = "iiqidd"
-"""Its layout in ``PackedRows``."""
+"""Layout of a request in ``PackedRows``."""
 
 
 @dataclass(slots=True)
@@ -152,7 +152,7 @@ class BatchSpan:
 
 @dataclass(slots=True)
 class HotCounts:
-    """Totals counted on the hot path; plain attributes, because a dictionary is twice as slow.
+    """Totals counted on the hot path, as plain attributes, because a dictionary is twice as slow.
 
     ``cached_tokens`` are prompt tokens found in an engine's prefix cache, ``looked_up_tokens`` all prompt tokens of
     engines that report cache hits.
@@ -177,7 +177,7 @@ class HotCounts:
 
 DIGEST_BYTES = 8
 VERSIONS_TO_TOKENS = slice(1, 6)
-"""The numbers of a reply that are domain facts; as tuples they are hashed in a tenth of the time that text takes."""
+"""The numbers of a reply that are domain facts; hashing them as a tuple takes a tenth of the time of text."""
 
 
 class DomainHash:
@@ -185,7 +185,7 @@ class DomainHash:
 
     The facts are each ended attempt (admission, times, ending, reward), its turns (versions, engine, tokens), each
     dropped trajectory, and each update with its attempts. Unlike the event hash, it ignores callbacks, tasks and
-    timers, and so stays equal when the same run is computed differently.
+    timers, so it stays equal when the same run is computed differently.
 
     Each fact is hashed together with the previous digest: a resumed run continues from the stored digest.
 

@@ -1,7 +1,7 @@
 """The pages of a run, of a comparison of runs, and of a study: self-contained, without network access.
 
-``summary.json`` may contain ``bias``: ``{"by domain": {"chrome": {"offered": 40, "trained": 12}, …}, …}``, as
-``dartsim.observe.figures.by_label`` returns it; each entry becomes a chart.
+``summary.json`` may contain ``bias``: ``{"by domain": {"chrome": {"offered": 40, "trained": 12}, …}, …}``, as returned
+by ``dartsim.observe.figures.by_label``; each entry becomes a chart.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ CARDS: Mapping[str, tuple[str, str]] = {
     "minutes_per_version": ("num_updates", "{} updates"),
     "staleness_max": ("staleness_mean", "mean {}"),
 }
-"""Headline figures, each with the figure shown beneath it."""
+"""Headline figures, each with the figure below it."""
 
 TITLES = {name: info.title for name, info in POPULATIONS.items()}
 
 EFFICIENCY = ("trained_turns_per_minute", "env_utilization", "gpu_utilization")
-"""The bars of the paper."""
+"""The bars in the paper."""
 
 
 def render_report(run: RunDir, target: Path | None = None) -> Path:
@@ -53,8 +53,8 @@ def render_report(run: RunDir, target: Path | None = None) -> Path:
         "desktops": charts.desktops_over_time(series, window),
         "staleness": charts.staleness(summary),
         "reward": charts.reward(series),
-        "endings": charts.counted(summary.get("endings", {}), charts.ENDING_COLOR, "attempts"),
-        "dropped": charts.counted(summary.get("dropped", {}), charts.DROP_COLOR, "dropped trajectories"),
+        "endings": charts.count_bars(summary.get("endings", {}), charts.ENDING_COLOR, "attempts"),
+        "dropped": charts.count_bars(summary.get("dropped", {}), charts.DROP_COLOR, "dropped trajectories"),
     }
     curve = summary.get("learning")
     if curve:
@@ -103,16 +103,16 @@ def render_comparison(
     bias: Sequence[Mapping[str, ByClass]] = (),
     num_seeds: int = 1,
 ) -> Path:
-    """Write one page that puts runs side by side, and return its path.
+    """Write a page that compares runs, and return its path.
 
     Args:
         runs: At least one; ratios are relative to the first.
         path: The page's file.
-        names: What the runs are called; default: their presets.
+        names: Names of the runs; default: their presets.
         published: Published figures, by the run's name and by the names of ``summary.json``.
-        means: For each run, its figures over several seeds, which replace its own in the bars.
+        means: For each run, its figures over several seeds, which replace the run's own in the bars.
         table: Rows of the table: a label, and a cell for each run.
-        bias: For each run, its counts by class of tasks over several seeds; default: its own.
+        bias: For each run, its counts by class of tasks over several seeds; default: the run's own.
         num_seeds: Number of seeds.
     """
     if not runs:
@@ -180,7 +180,7 @@ def _write_page(
 
 
 def surrogates(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    """Return a note if runs have a surrogate policy, with their names if not all have; empty if none has."""
+    """Return a note about runs with a surrogate policy, naming them unless all have one; empty if none has."""
     drawn = list(dict.fromkeys(name for name, summary in runs if summary.get("surrogate")))
     if not drawn:
         return ""
@@ -190,7 +190,7 @@ def surrogates(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def _least_trained(name: str, table: ByClass) -> str:
-    """Return which classes are starved, or else which is trained least; empty if the classification is not judged."""
+    """Return which classes are starved, or else the least trained one; empty if the classification is not judged."""
     shares = class_shares(table) if name in JUDGED.values() else {}
     if not shares:
         return ""
@@ -222,7 +222,7 @@ def _alarms(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _samples(run: RunDir) -> list[dict[str, str]]:
-    """Return the run's pictures of attempts, as data URLs, with their captions."""
+    """Return the run's pictures of attempts as data URLs, with captions."""
     return [
         {
             "caption": sample["caption"],
@@ -237,14 +237,14 @@ def _clock(runs: Sequence[RunDir]) -> str:
 
 
 def rolling_window(summary: Mapping[str, Any]) -> float:
-    """Return the hours over which rates are averaged: at least two updates, which finish in bursts."""
+    """Return the hours over which rates are averaged: at least two updates, because updates come in bursts."""
     run_hours = float(summary["simulated_hours"])
     updates = 2.0 * float(summary.get("minutes_per_version") or 0.0) / 60.0
     return max(run_hours / 30.0, min(updates, run_hours / 4.0))
 
 
 def unique_names(runs: Sequence[RunDir]) -> list[str]:
-    """Return a name for each run: its preset, with the seed and a number where needed."""
+    """Return a name for each run: its preset, plus its seed or a number where needed."""
     names = [run.name for run in runs]
     seeded = [
         f"{name}, seed {run.summary.get('seed', '?')}" if names.count(name) > 1 else name
@@ -373,7 +373,7 @@ def _states_shown(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[Stat
 
 
 def _sentences(summary: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each population: its utilization, and what took most of the remaining time."""
+    """Return a sentence for each population: its utilization, and the main uses of the remaining time."""
     sentences = []
     for population, info in POPULATIONS.items():
         states = {state_info(population, key): (share, key) for key, share in summary[info.shares].items()}
@@ -386,7 +386,7 @@ def _sentences(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the figures without a card, and the plain values of the summary without a chart."""
+    """Return the figures without a card, and the summary's plain values without a chart."""
     on_cards = {*CARDS, *(below for below, _ in CARDS.values())}
     figures = [
         (style.label, figure_text(name, summary[name]))
@@ -411,7 +411,7 @@ def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _rows(
     summaries: Sequence[Mapping[str, Any]], published_values: Sequence[Mapping[str, float]]
 ) -> list[dict[str, Any]]:
-    """Return the table of figures: one cell a run, and the ratio of two runs."""
+    """Return the rows of the table of figures: one cell per run, and the ratio of two runs."""
     rows = []
     for name, style in FIGURES.items():
         values = [summary.get(name) for summary in summaries]

@@ -1,11 +1,11 @@
-"""A run is a directory: what ran, what was measured, and pages to look at it.
+"""A run is a directory with its configuration, measurements and pages.
 
     config.toml     the resolved configuration
     summary.json    figures of the whole run, seed, event hash and configuration
     series.json     figures by interval of simulated time
-    timeline.json   states of desktops, engines and trainer, in the newest stretch; null if not kept
-    idle.json       why desktops, engines and trainer were idle, in that stretch; null if not kept
-    trace.json.gz   the same for ui.perfetto.dev, in full
+    timeline.json   states of desktops, engines and trainer in the recorded window; null if not kept
+    idle.json       why they were idle in that window; null if not kept
+    trace.json.gz   the recorded window for ui.perfetto.dev, in full
     report.html     all of it on one page
 
 Files are written whole or not at all.
@@ -44,7 +44,7 @@ KEYS = {
     TIMELINE: ("start_seconds", "end_seconds", "populations"),
     IDLE: ("start_seconds", "end_seconds", "populations", "hours"),
 }
-"""Without these a file is not what its name says."""
+"""Keys without which a file is invalid, by file name."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class RunDir:
 
     @cached_property
     def idle(self) -> dict[str, Any] | None:
-        """Causes of idle time in the recorded window; None if segments were not recorded, or by an older version."""
+        """Causes of idle time in the recorded window; None if they were not recorded."""
         if not (self.path / IDLE).is_file() or _text(self.path, IDLE).strip() == "null":
             return None
         return _object(self.path, IDLE)
@@ -85,7 +85,7 @@ class RunDir:
 
     @property
     def name(self) -> str:
-        """What it is called beside others, or else its folder's name."""
+        """The run's name in comparisons; by default its folder's."""
         return str(self.summary.get("name") or self.path.name)
 
 
@@ -97,17 +97,17 @@ def write_run(
     summary: Mapping[str, Any],
     meta: Mapping[str, Any],
 ) -> RunDir:
-    """Write everything that is known of a run into ``path``; ``dartsim.observe.report`` draws its page from that.
+    """Write a run's measurements into ``path``, from which ``dartsim.observe.report`` draws its page.
 
     Args:
-        path: A folder, made if needed; files of an earlier run in it are replaced.
+        path: A folder, created if needed; files of an earlier run in it are replaced.
         recorder: The closed measurements.
         config_toml: The resolved configuration as TOML.
         summary: Figures, as ``dartsim.observe.figures.summary`` returns them, and the configuration as ``config``;
             ``bias`` may be added (see ``dartsim.observe.report``).
         meta: ``name``, ``preset``, ``seed``, ``event_hash``, ``surrogate``, versions, …
     """
-    # Imported here: whoever only reads a run needs no numpy.
+    # Imported here, because readers of a run do not need numpy.
     from dartsim.observe.figures import series
     from dartsim.observe.idle import idle
     from dartsim.observe.perfetto import perfetto
@@ -119,7 +119,7 @@ def write_run(
     write_text(path / SERIES, _compact(series(recorder)))
     write_text(path / TIMELINE, _compact(timeline(recorder)))
     write_text(path / IDLE, _compact(idle(recorder)))
-    # No time in the header: the same run writes the same bytes.
+    # No timestamp in the header, so that the same run writes the same bytes.
     write_bytes(path / TRACE, gzip.compress(_compact(perfetto(recorder, meta=meta)).encode(), mtime=0))
     # Written last: its presence marks the run as finished. A run killed earlier is resumed and rewrites it all.
     write_text(path / SUMMARY, json.dumps(everything, indent=2, allow_nan=False) + "\n")
@@ -130,7 +130,7 @@ def read_run(path: Path) -> RunDir:
     """Return the run in a folder.
 
     Raises:
-        ConfigError: If the folder is not a run's, or its figures are not there.
+        ConfigError: If the folder is not that of a finished run.
     """
     if not path.is_dir():
         raise ConfigError(f"{path} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
@@ -148,10 +148,10 @@ def read_run(path: Path) -> RunDir:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Say in one sentence that a run's files are not what a run writes, whatever that makes fail.
+    """Report invalid files of a run in one sentence, whatever code they make fail.
 
     Raises:
-        ConfigError: If something fails, other than an error of our own or of the system.
+        ConfigError: In place of any other error, except ``DartsimError`` and ``OSError``.
     """
     try:
         yield
@@ -162,10 +162,10 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def _refuse_unfinished(path: Path) -> None:
-    """Say what can be done with a run that has begun and not ended, if it is one.
+    """Refuse an unfinished run, and say what can be done with it.
 
     Raises:
-        ConfigError: If it is.
+        ConfigError: If the run has begun and not ended.
     """
     if not (path / CONFIG).is_file() or (path / SUMMARY).is_file():
         return
@@ -184,7 +184,7 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Write a file whole or not at all."""
     unfinished = path.with_name(path.name + ".part")
     unfinished.unlink(missing_ok=True)
-    with unfinished.open("xb") as file:  # a new file: a link of this name is not followed
+    with unfinished.open("xb") as file:  # creates the file, so a link of this name is not followed
         file.write(data)
     unfinished.replace(path)
 
@@ -215,14 +215,14 @@ def _object(folder: Path, name: str) -> dict[str, Any]:
 
 
 DIGITS = 6
-"""Significant digits of a float: more than any measurement here has."""
+"""Significant digits of floats, more than any measurement here has."""
 
 MAX_LINE = 120
-"""An object of objects that is longer than this has one line per key, unless it is an element of a list."""
+"""An object of objects longer than this gets one line per key, unless it is an element of a list."""
 
 
 def json_text(value: Any) -> str:
-    """Return a JSON document: top-level keys and elements of lists of objects each begin a line.
+    """Return a JSON document in which top-level keys and elements of lists of objects each begin a line.
 
     Floats keep six significant digits; integers (seeds, counts) and strings (hashes) stay exact.
 
@@ -258,12 +258,12 @@ def _lines(value: Any, indent: str, *, top: bool = False) -> Iterator[str]:
         yield text
 
 
-# A lock on the directory ends with its process, however that ends. ``filelock`` would not do: whoever only reads the
-# status of a run would need to write to its directory.
+# A ``flock`` ends with its process, however that ends. The package ``filelock`` does not fit: readers of a run's status
+# would have to write to its directory.
 
 
 def is_held(folder: Path) -> bool:
-    """Return whether a process holds a run directory now; never, on a file system without locks."""
+    """Return whether a process has locked a run directory; always false on file systems without locks."""
     try:
         lock = below(folder, LOCK).open("rb") if (folder / LOCK).is_file() else None
     except (OSError, ConfigError):
@@ -279,7 +279,7 @@ def is_held(folder: Path) -> bool:
 
 
 def refuse_held(folder: Path) -> NoReturn:
-    """Refuse a run directory that another process holds.
+    """Refuse a run directory that another process has locked.
 
     Raises:
         ConfigError: Always.
@@ -292,10 +292,10 @@ def refuse_held(folder: Path) -> NoReturn:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold a run directory, which is made if it is missing.
+    """Lock a run directory, creating it if missing.
 
     Raises:
-        ConfigError: If another process holds it, it cannot be made, or it has links in it.
+        ConfigError: If another process has locked it, it cannot be created, or it contains links.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
-"""The states of every state machine in one table: name, color, meaning, idle cause, and what it waits for.
+"""All states of all components in one table: name, color, meaning, idle cause, and what the component waits for.
 
-Every second of a desktop, an engine and the trainer is counted in one of its states, so that the times in its states
-add up to 100 % of the run. Pages, the Perfetto trace, idle causes and status messages all read the tables below.
+Every second of a desktop, an engine or the trainer counts in exactly one state, so the times add up to 100 % of the
+run. Pages, the Perfetto trace, idle causes and status messages all read the tables below.
 
-Colors are distinguishable for color-blind readers (most are from the palettes of Okabe and Ito, and of Tol). Related
-states have the same color in every table: blue generates, green acts, purple trains, orange waits for work,
-vermilion waits for weights, and gray is not provisioned.
+Color-blind readers can tell the colors apart (most are from the palettes of Okabe and Ito, and of Tol). Related states
+have the same color in every table: blue generates, green acts, purple trains, orange waits for work, vermilion waits
+for weights, and gray is not provisioned.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import NamedTuple, Self
 
 AT_WORK = "at work"
-"""Instead of an idle cause: the component works."""
+"""In place of an idle cause: the component is working."""
 
 NETWORK = "network"
 """Cause of an engine that is idle while all desktops wait for replies: transport, encoding, preprocessing."""
@@ -47,7 +47,7 @@ class StateInfo(NamedTuple):
 
 
 class ComponentState(IntEnum):
-    """A state of a component; its values index the columns of recorded times and are part of recorded files."""
+    """A state of a component. Its value is the column of its recorded times, and is written to files."""
 
     info: StateInfo
 
@@ -61,7 +61,7 @@ class ComponentState(IntEnum):
         cause: str | None = "",
         useful: bool = False,
     ) -> Self:
-        """Create a state; an empty ``cause`` is its own label."""
+        """Create a state; an empty ``cause`` stands for its label."""
         member = int.__new__(cls, value)
         member._value_ = value
         member.info = StateInfo(label, color, meaning, label if cause == "" else cause, useful, *waits)
@@ -281,7 +281,7 @@ def state_infos(population: str) -> dict[str, StateInfo]:
 
 
 def _causes() -> dict[str, StateInfo]:
-    """Return every idle cause; the first table with it describes it."""
+    """Return every idle cause, described by the first table that has it."""
     network = StateInfo(NETWORK, NETWORK_COLOR, NETWORK_MEANING, NETWORK, False, "", "")
     causes = {DesktopState.GENERATING.info.label: DesktopState.GENERATING.info, NETWORK: network}
     awaited = {state.info for state in (DesktopState.ACTING, DesktopState.WAIT_ADMISSION, TrainerState.TRAINING)}
@@ -296,4 +296,4 @@ def _causes() -> dict[str, StateInfo]:
 
 
 CAUSES: Mapping[str, StateInfo] = _causes()
-"""Why a component may be idle: its own state, or what the others do at that moment; in drawing order."""
+"""Why a component may be idle: its own state, or the state of the others; in drawing order."""

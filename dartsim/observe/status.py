@@ -1,4 +1,4 @@
-"""The status of each component of a run: what it does, what it waits for, and what ends the wait.
+"""The status of each component of a run: what it is doing, what it waits for, and what ends the wait.
 
 Statuses are computed on demand, not on the hot path.
 """
@@ -14,7 +14,7 @@ from dartsim.observe.records import Population
 from dartsim.observe.states import POPULATIONS
 
 MAX_LINES = 40
-"""Lines of ``status_text``."""
+"""Maximum number of lines of ``status_text``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class ComponentStatus:
 
 
 class StatusSource:
-    """Provides details that a recorder's states lack; this one provides none."""
+    """Provides details that a recorder's states lack; the base class provides none."""
 
     def detail(self, population: str, index: int) -> str:
         return ""
@@ -53,7 +53,7 @@ class StatusSource:
 def component_statuses(
     populations: Sequence[Population], source: StatusSource, started: float
 ) -> list[ComponentStatus]:
-    """Return the status of every component: those with recorded states first."""
+    """Return the status of every component, those with recorded states first."""
     statuses = []
     for population in populations:
         kind = POPULATIONS[population.name].member

@@ -1,11 +1,11 @@
-"""Whether a run's figures are known well enough, from that run alone, to end it.
+"""Whether a run's own figures are precise enough to end it.
 
 An observation is the time from one finished update to the next. MSER-5 cuts off the warm-up; the rest is divided into
-20 batches (10, and MSER-2, where the updates are few), and a figure is the ratio of two batch means (amount and
-minutes), with Student's t. Against intervals that are narrow by chance or within a slow change: correlation between
-neighboring batches widens the interval, by its estimate and two standard errors; no check before 100 updates, or 25
-that trained 6,400 attempts; a warm-up of at most a fifth; and a figure whose batch means rise or fall significantly
-drifts.
+20 batches (10, and MSER-2, if there are few updates), and a figure is the ratio of two batch means (amount and
+minutes), with Student's t. Some rules guard against intervals that are narrow by chance or during a slow change:
+correlation between neighboring batches widens the interval, by its estimate and two standard errors; there is no check
+before 100 updates, or 25 that trained 6,400 attempts; the warm-up is at most a fifth; and a figure whose batch means
+rise or fall significantly counts as drifting.
 
 Sources: MSER-5, White (Simulation, 1997) and Hoad, Robinson and Davies (J. Oper. Res. Soc., 2010); 10 to 30 batches,
 Schmeiser (Operations Research, 1982); correlated batches, Tafazzoli et al., Skart (INFORMS J. Computing, 2011), in a
@@ -25,33 +25,33 @@ from dartsim.observe.figures import FIGURES, figures
 from dartsim.observe.records import Snapshot
 
 HEADLINE = ("trained_turns_per_minute", "env_utilization", "gpu_utilization")
-"""Figures that have to be steady."""
+"""Figures that must be steady."""
 NUM_BATCHES, FEW_BATCHES = 20, 10
 T95 = {NUM_BATCHES: 2.093, FEW_BATCHES: 2.262}
-"""Student's t, two-sided 95 %, for the degrees of freedom of so many batches."""
+"""Student's t, two-sided 95 %, by number of batches."""
 T90 = {NUM_BATCHES: 1.734, FEW_BATCHES: 1.860}
-"""Student's t, two-sided 90 %, for the degrees of freedom of a line through so many batches."""
+"""Student's t, two-sided 90 %, for a line through this many batches."""
 MAX_CORRELATION = 0.9
-"""Largest correlation of neighboring batches that counts: it makes an interval 4.4 times as wide."""
+"""Cap on the correlation of neighboring batches, at which the interval is 4.4 times as wide."""
 MSER_SIZE, SHORT_MSER_SIZE = 5, 2
 MAX_WARMUP = 0.2
 FEWEST, FEWEST_LARGE, FEWEST_ATTEMPTS = 5 * NUM_BATCHES, 25, 6_400
 CHECK_GROWTH = 1.25
-"""Growth of the series from one check to the next: one that is tested often is narrow by chance."""
+"""Growth of the series between checks: with frequent checks, one would find a narrow interval by chance."""
 TRAINED = "trained_trajectories"
 
 Series = NDArray[np.float64]
 
 
 class Interval(NamedTuple):
-    """A figure, half its 95 % confidence interval, and its change an hour as a share of it; 0 if not significant."""
+    """A figure, half its 95 % confidence interval, and its relative change per hour (0 if not significant)."""
 
     mean: float
     half_width: float
     drift: float = 0.0
 
     def is_steady(self, precision: float) -> bool:
-        """Return whether it does not drift, and the half width is at most this share of the mean."""
+        """Return whether it does not drift and its half width is at most this share of the mean."""
         return not self.drift and self.half_width <= precision * abs(self.mean)
 
 
@@ -59,7 +59,7 @@ def warmup_length(amounts: Series, minutes: Series) -> int | None:
     """Return how many leading observations MSER-5 cuts off; None if the series is too short or never settles.
 
     Args:
-        amounts: [N] what each observation adds to a figure.
+        amounts: [N] amount that each observation adds to the figure.
         minutes: [N] its duration, above 0.
     """
     size = MSER_SIZE if len(amounts) >= FEWEST else SHORT_MSER_SIZE
@@ -72,8 +72,8 @@ def warmup_length(amounts: Series, minutes: Series) -> int | None:
     left = np.arange(num, 0, -1)
     mean = np.cumsum(rates[::-1])[::-1] / left
     squares = np.cumsum((rates**2)[::-1])[::-1] / left - mean**2
-    statistic = np.maximum(squares, 0.0) / left  # the variance of the mean of what is left
-    half = num // 2  # in the second half, few values are close by chance
+    statistic = np.maximum(squares, 0.0) / left  # the variance of the mean of the rest
+    half = num // 2  # in the second half, few values remain and may be close by chance
     if np.argmin(statistic[: half + 1]) == half:
         return None
     return int(np.argmin(statistic[: int(MAX_WARMUP * num) + 1])) * size
@@ -83,7 +83,7 @@ def batch_means(amounts: Series, minutes: Series) -> Interval | None:
     """Return a figure per minute with its interval; None with too few observations.
 
     Args:
-        amounts: [N] what each observation adds to the figure, without warm-up.
+        amounts: [N] amount that each observation adds to the figure, without the warm-up.
         minutes: [N] its duration, above 0.
     """
     num = NUM_BATCHES if len(amounts) >= 4 * NUM_BATCHES else FEW_BATCHES
@@ -93,7 +93,7 @@ def batch_means(amounts: Series, minutes: Series) -> Interval | None:
     kept = size * num
     amount, duration = (series[-kept:].reshape(num, size).sum(axis=1) for series in (amounts, minutes))
     mean = amount.sum() / duration.sum()
-    errors = (amount - mean * duration) / duration.mean()  # of a ratio, to first order
+    errors = (amount - mean * duration) / duration.mean()  # the ratio's errors, to first order
     square = float(errors @ errors)
     if square <= (1e-9 * mean) ** 2:
         return Interval(float(mean), 0.0)
@@ -102,7 +102,7 @@ def batch_means(amounts: Series, minutes: Series) -> Interval | None:
 
 
 def _widening(errors: Series, *, standard_errors: float) -> float:
-    """Return by how much correlation widens an interval: that of neighbors, plus so many standard errors of it."""
+    """Return the factor by which neighbors' correlation, plus this many of its standard errors, widens an interval."""
     square = max(float(errors @ errors), 1e-300)
     correlation = float(errors[1:] @ errors[:-1]) / square + standard_errors / sqrt(len(errors))
     correlation = min(max(correlation, 0.0), MAX_CORRELATION)
@@ -110,7 +110,7 @@ def _widening(errors: Series, *, standard_errors: float) -> float:
 
 
 def _slope(errors: Series) -> float:
-    """Return the rise of a line through the batches, from one to the next; 0 if it is not significant."""
+    """Return the slope of a line through the batches, per batch; 0 if it is not significant."""
     num = len(errors)
     place = np.arange(num) - (num - 1) / 2
     spread = float(place @ place)
@@ -121,13 +121,13 @@ def _slope(errors: Series) -> float:
 
 
 def interval(amounts: Series, minutes: Series) -> Interval | None:
-    """Return a figure's interval after its warm-up; None if the series has none yet."""
+    """Return a figure's interval after the warm-up; None if the series is too short."""
     cut = warmup_length(amounts, minutes)
     return None if cut is None else batch_means(amounts[cut:], minutes[cut:])
 
 
 class SteadyCheck:
-    """Observes a run from update to update until no headline figure drifts and all are known with a precision."""
+    """Observes a run update by update, until no headline figure drifts and all have the wanted precision."""
 
     def __init__(self, precision: float) -> None:
         self._precision = precision
@@ -135,21 +135,21 @@ class SteadyCheck:
         self._minutes: list[float] = []
         self._amounts: dict[str, list[float]] = {name: [] for name in HEADLINE}
         self._before = 0.0
-        """Attempts that were trained before the first observation."""
+        """Attempts trained before the first observation."""
         self._next = 0
-        """Updates before the next check."""
+        """Number of updates at the next check."""
         self.reached = False
 
     def start(self, snapshot: Snapshot) -> None:
-        """Observe from this snapshot on: that of the run's start, or of the point at which it resumes."""
+        """Observe from this snapshot on, taken when the run starts or resumes."""
         self._last = snapshot
         self._before = snapshot.counts.get(TRAINED, 0.0)
 
     def update_finished(self, snapshot: Snapshot) -> None:
-        """Add the observation that ends with this update, and check the intervals if it is time."""
+        """Add the observation that ends with this update, and check the intervals if a check is due."""
         assert self._last is not None, "a run starts before its updates"
         minutes = (snapshot.time - self._last.time) / 60.0
-        if minutes <= 0.0 or self.reached:  # two updates at one time are one observation
+        if minutes <= 0.0 or self.reached:  # simultaneous updates are one observation
             return
         values = figures(self._last, snapshot)
         self._last = snapshot
@@ -164,7 +164,7 @@ class SteadyCheck:
             self.reached = all(found is not None and found.is_steady(self._precision) for found in known)
 
     def intervals(self) -> dict[str, Interval | None]:
-        """Return the interval of each figure; None where there is none yet."""
+        """Return the interval of each figure; None if there is none yet."""
         minutes = np.array(self._minutes)
         return {name: interval(np.array(amounts), minutes) for name, amounts in self._amounts.items()}
 
@@ -183,7 +183,7 @@ class SteadyCheck:
 
 
 def steady_text(steady: Mapping[str, Any]) -> str:
-    """Return the state at the end of a run in words."""
+    """Return the state at the end of a run as text."""
     figures = ", ".join(
         f"{FIGURES[name].label} {'–' if value is None else '{:.4g} ± {:.2g}'.format(*_shown(name, value))}"
         for name, value in steady["figures"].items()

@@ -1,4 +1,4 @@
-"""Success rates of attempts at tasks: by domain and in all, with intervals, and pass@k."""
+"""Success rates of attempts by domain and overall, with intervals, and pass@k."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Z95 = 1.959963984540054
 def wilson(mean: float, count: float) -> tuple[float, float]:
     """Return Wilson's 95 % score interval of a share.
 
-    For means of values in [0, 1] that are not all 0 or 1 it is conservative: their variance is at most mean (1 - mean).
+    It is conservative for means of values strictly between 0 and 1: their variance is at most mean (1 - mean).
 
     Args:
         mean: The share.
@@ -32,7 +32,7 @@ def wilson(mean: float, count: float) -> tuple[float, float]:
 
 
 def pass_at_k(attempts: int, successes: int, k: int) -> float:
-    """Return the unbiased estimate of the chance that one of ``k`` attempts succeeds: 1 - C(n-c, k) / C(n, k).
+    """Return the unbiased estimate of the probability that one of ``k`` attempts succeeds: 1 - C(n-c, k) / C(n, k).
 
     Raises:
         ValueError: If there were fewer than ``k`` attempts, or more successes than attempts.
@@ -45,13 +45,13 @@ def pass_at_k(attempts: int, successes: int, k: int) -> float:
 
 
 def success_figures(scores: Mapping[str, Sequence[float]], *, success: float = 1.0) -> dict[str, Any]:
-    """Return the figures of some tasks, JSON-serializable.
+    """Return success figures, JSON-serializable.
 
-    The success rate is the mean over tasks of their attempts' mean score, as OSWorld has it; its interval takes each
-    task as one observation, because attempts at one task are alike.
+    The success rate is the mean over tasks of their attempts' mean score, as in OSWorld; for its interval each task is
+    one observation, because attempts at one task are correlated.
 
     Args:
-        scores: Scores of the unmasked attempts at each task; tasks without any count for nothing.
+        scores: Scores of the unmasked attempts at each task; tasks without attempts are ignored.
         success: Smallest score of a success, for pass@k.
     """
     played = {task: values for task, values in scores.items() if values}

@@ -1,7 +1,7 @@
-"""The recorded window: the state of every component, over the newest stretch that is known completely; and its file.
+"""The recorded window: the newest time for which the state of every component is known, and its file.
 
-Each population keeps only its newest segments, and is known completely from some moment on. The window starts at the
-latest of these moments.
+Each population keeps only its newest segments, so it is fully known from some time on. The window starts at the latest
+of these times.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Stay(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A stretch of time, seconds since the start of the run, in which the state of every component is known.
+    """A time span, seconds since the start of the run, in which the state of every component is known.
 
     ``stays`` has the stays of each component, by population and index, without gaps.
     """
@@ -55,7 +55,7 @@ def known_from(population: Population) -> float:
     if segments is None or len(segments) < segments.maxlen:
         return -math.inf
     end: float = segments.oldest()[-1]
-    return end  # segments are ordered by their ends: all dropped ones ended before this one
+    return end  # segments are ordered by end, so all dropped ones ended before this one
 
 
 def recorded_window(recorder: Recorder) -> Window | None:
@@ -94,7 +94,7 @@ def _append(stays: list[Stay], state: int, start: float, end: float) -> None:
 
 
 def evenly_spread(size: int, limit: int) -> list[int]:
-    """Return at most ``limit`` of the indexes below ``size``, evenly spread."""
+    """Return at most ``limit`` evenly spread indexes below ``size``."""
     return [index * size // limit for index in range(limit)] if size > limit else list(range(size))
 
 
@@ -133,7 +133,7 @@ def _newest(window: Window, max_segments: int) -> Window:
 
 
 def _compact(stays: Sequence[Stay], window_start: float) -> dict[str, list[int]]:
-    """Return states and durations in milliseconds; borders are rounded, so that errors do not add up."""
+    """Return states and durations, milliseconds; borders are rounded rather than durations, so errors do not add up."""
     times = [*(stay.start for stay in stays), *(stay.end for stay in stays[-1:])]
     borders = [round((time - window_start) * 1000.0) for time in times]
     return {
@@ -146,12 +146,12 @@ ROW = Struct("<BIBdd")
 
 
 class SegmentLog(Instrument):
-    """Writes the segments of a run to a file, so that a resumed run has them.
+    """Writes the segments of a run to a file, so that a resumed run keeps them.
 
         <population u8> <component u32> <state u8> <start f64> <end f64>      little-endian, seconds of the run's time
 
-    New rows are appended before each transaction of the store (``Instrument.state_saved``): rows after the last
-    transaction belong to time that a resumed run repeats. Only the newest rows are kept, as in memory.
+    New rows are appended before each transaction of the store (``Instrument.state_saved``): a resumed run repeats
+    the time of rows after the last transaction. Only the newest rows are kept, as in memory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -163,7 +163,7 @@ class SegmentLog(Instrument):
         self._started = recorder.started
         self._populations = [population.segments for population in recorder.populations()]
         self._written = [0] * len(self._populations)
-        """Segments of each population when rows were last written."""
+        """Number of segments of each population when rows were last written."""
         self._max_rows = 2 * sum(segments.maxlen for segments in self._populations if segments is not None)
         self._rewrite()
 
@@ -185,7 +185,7 @@ class SegmentLog(Instrument):
         part.replace(self._path)
 
     def _take(self) -> tuple[bytes, int]:
-        """Return the rows that are not written yet, and their number."""
+        """Return the rows not written yet, and their number."""
         rows: list[bytes] = []
         for number, segments in enumerate(self._populations):
             if segments is None:

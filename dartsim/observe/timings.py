@@ -1,4 +1,4 @@
-"""Durations of calls in a real run, with the calls in progress beside them; latency profiles are fitted to them."""
+"""Durations of calls in a real run, with the number of concurrent calls; latency profiles are fitted to them."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 Entry = Mapping[str, Any]
 """One line of the timings; see ``Timings``."""
 TIMINGS, OLDER = "timings.jsonl", "timings.old.jsonl"
-"""Files of the run directory: the newest lines, and those before them."""
+"""Files in the run directory: the newest lines, and the ones before."""
 PART_BYTES = 32 * 2**20
-"""Maximum size of each: about twelve minutes at 4,000 turns a minute."""
+"""Maximum size of each file: about twelve minutes at 4,000 turns a minute."""
 CUT = "cut"
-"""Kind of the first line of the newer file, once lines were deleted."""
+"""Kind of the newer file's first line, once lines have been deleted."""
 
 
 class RotatingFile:
-    """A file that keeps the newest lines, without gaps: readers need to know what happened at the same time.
+    """A file that keeps the newest lines without gaps, because readers need to know which calls overlapped.
 
-    Once the file has ``part_bytes`` it replaces ``OLDER``, and a new one is started. If that deleted lines, the new
-    file's first line is a ``cut``, and every line since its ``since`` (seconds of the run) is kept.
+    A file of ``part_bytes`` replaces ``OLDER``, and a new one is started. If that deleted lines, the new file's first
+    line is a ``cut``, and every line from its ``since`` (seconds of the run) on is kept.
     """
 
     def __init__(self, path: Path, part_bytes: int = PART_BYTES) -> None:
@@ -68,32 +68,32 @@ class RotatingFile:
 
 
 class Timings(Instrument):
-    """Writes one JSON object a line: ``at`` (seconds of the run), ``what``, ``seconds`` and its context.
+    """Writes one JSON object per line: ``at`` (seconds of the run), ``what``, ``seconds`` and its context.
 
     ``what`` is one of
 
     - ``env/…`` (start, reset, step, evaluate, close; save, restore, and resume, which is a reset without a set-up):
       calls of a desktop, with its ``slot``;
-    - ``desktop/…`` (start, boot, setup, ready, step, act, settle, screenshot, evaluate, teardown): what a desktop in
-      a container did in them;
+    - ``desktop/…`` (start, boot, setup, ready, step, act, settle, screenshot, evaluate, teardown): parts of these calls
+      inside a desktop's container;
     - ``worker/generate`` (with ``live``: requests on that worker, itself included, when it began), ``worker/load``,
-      and of a worker in this process ``worker/batch`` (``size`` requests computed at once) and ``worker/put`` (new
-      weights put in, without waiting for a batch to end), each with ``waited``: seconds until the loop had it begun and
-      went on with it;
+      and for a worker in this process ``worker/batch`` (``size`` requests computed at once) and ``worker/put`` (loading
+      new weights, without waiting for a batch to end), each with ``waited``: seconds that it waited for the event loop
+      before and after;
     - ``learner/update`` (with its ``turns``, ``trajectories``, and ``tokens``, those of the prompt model);
-    - ``attempt``: one that has ended, with the number of its ``group``, its ``index`` in that, its ``turns`` and its
+    - ``attempt``: an attempt that has ended, with its ``group``, its ``index`` in the group, its ``turns`` and its
       ``reward`` (null if it has none);
-    - ``loop/busy``: of the last ``of`` seconds, those in which the event loop itself was at work.
+    - ``loop/busy``: seconds, of the last ``of``, in which the event loop was busy.
 
-    Every line has ``busy``: the calls of each kind in progress when it ended, itself included; a call that raised has
-    ``failed``, one that was cancelled ``cancelled``.
+    Every line has ``busy``: the number of calls of each kind in progress when it ended, itself included; a call that
+    raised has ``failed``, a cancelled one ``cancelled``.
     """
 
     def __init__(self, file: SupportsWrite[str]) -> None:
         self._file = file
         self._busy: Counter[str] = Counter()
         self.set_up_states: set[str] = set()
-        """Names of the saved states of desktops that were set up for a task."""
+        """Names of states that were saved after a task's set-up."""
 
     @classmethod
     @contextmanager
@@ -104,7 +104,7 @@ class Timings(Instrument):
             for old in (path, folder / OLDER):
                 old.unlink(missing_ok=True)
         elif path.is_file():
-            whole = path.read_bytes().rfind(b"\n") + 1  # a crash may have cut a line off
+            whole = path.read_bytes().rfind(b"\n") + 1  # a crash may have truncated the last line
             os.truncate(path, whole)
         with closing(RotatingFile(path)) as file:
             yield cls(file)
@@ -113,7 +113,7 @@ class Timings(Instrument):
         self._write(f"desktop/{what}", seconds, slot=slot)
 
     def worker(self, index: int, what: str, seconds: float, waited: float, size: int) -> None:
-        """Record what a worker of this process did in its thread, and how long it waited for the event loop."""
+        """Record a worker's computation in a thread of this process, and how long it waited for the event loop."""
         self._write(f"worker/{what}", seconds, worker=index, waited=round(waited, 6), size=size)
 
     @override
@@ -123,7 +123,7 @@ class Timings(Instrument):
         self._write("attempt", seconds, **which, turns=len(trajectory.turns), reward=trajectory.reward)
 
     async def watch(self, idle_seconds: Callable[[], float], every_seconds: float = 0.5) -> None:
-        """Record how busy the running loop is until cancelled; ``idle_seconds`` returns its idle time so far."""
+        """Record how busy the event loop is, until cancelled; ``idle_seconds`` returns its idle time so far."""
         loop = asyncio.get_running_loop()
         while True:
             begun, idle = loop.time(), idle_seconds()
@@ -133,7 +133,7 @@ class Timings(Instrument):
 
     @contextmanager
     def doing(self, what: str, **context: Any) -> Iterator[None]:
-        """Record how long a block takes, also if it fails."""
+        """Record how long a block takes, even if it fails."""
         loop = asyncio.get_running_loop()
         kind = what.partition("/")[0]
         begun = loop.time()
@@ -158,7 +158,7 @@ class Timings(Instrument):
 
 
 def read_timings(folder: Path) -> list[Entry]:
-    """Return the timings of a run that are kept, in order, without an incomplete last line.
+    """Return a run's timings in order, without an incomplete last line.
 
     Raises:
         ConfigError: If there are none, or a line is invalid.
@@ -224,7 +224,7 @@ class TimedSnapshots(WrappedSnapshots):
         self._begun = self._set_up = False
 
     def begin(self) -> bool:
-        """Note a reset; return whether it begins in a task's saved state, without a set-up."""
+        """Note a reset, and return whether it starts in a task's saved state, without a set-up."""
         resumed, self._set_up, self._begun = self._set_up, False, True
         return resumed
 

@@ -1,1 +1,1 @@
-"""What becomes of every trajectory: states in memory or in a database, screenshots and checkpoints on disk."""
+"""Stores: the states of trajectories in memory or a database, screenshots and checkpoints on disk."""

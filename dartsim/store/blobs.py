@@ -1,10 +1,10 @@
 """``BlobStore``: screenshots and accessibility trees as content-addressed files.
 
-    <folder>/ab/ab12….png     SHA-256 of shape and pixels; a picture that is shown twice is one file
-    <folder>/ef/ef56….png     SHA-256 of a desktop's own PNG file, which is kept as it came and decoded by its readers
+    <folder>/ab/ab12….png     SHA-256 of shape and pixels; a picture shown twice is one file
+    <folder>/ef/ef56….png     SHA-256 of a desktop's own PNG file, stored as received and decoded by readers
     <folder>/cd/cd34….xml.z   SHA-256 of the text, compressed
 
-A file appears whole or not at all: it is written under another name, and then renamed. What is read is hashed again, so
+A file appears whole or not at all: it is written under another name and then renamed. Readers verify the hash, so
 a damaged file is detected.
 """
 
@@ -34,17 +34,17 @@ TEXT = ".xml.z"
 _NAME = re.compile(r"[0-9a-f]{64}(\.png|\.xml\.z)")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 RESERVE_BYTES = 64 * 2**20
-"""Room that screenshots leave to the database."""
+"""Disk space that screenshots leave for the database."""
 
 
 class BlobStore:
-    """Keeps arrays and texts as files: for one caller at a time, except for ``prepare``.
+    """Stores arrays and texts as files. Only ``prepare`` may be called concurrently.
 
     Args:
-        folder: Where; made if it is missing.
-        durable: Whether what was kept survives a loss of power, which costs a write-through a file. It survives
-            the end of the process in any case.
-        reserve_bytes: The store is full when less than this is free on the disk, so that the run's last rows have room.
+        folder: Created if missing.
+        durable: Whether files survive a loss of power, at the cost of an fsync per file. They survive the end of the
+            process in any case.
+        reserve_bytes: The store is full when less than this is free on the disk, so that the run's last rows still fit.
     """
 
     def __init__(self, folder: Path, *, durable: bool = False, reserve_bytes: int = RESERVE_BYTES) -> None:
@@ -54,20 +54,20 @@ class BlobStore:
         self._numbers = count()
         self._names: dict[int, tuple[ref[Any], str]] = {}
         self._prepared: dict[str, object] = {}
-        """Prepared files that were not put yet, each with a token that identifies its preparation."""
+        """Prepared files not put yet, each with a token that identifies its preparation."""
         self._given_up: deque[tuple[str, object]] = deque()
-        """Likewise, of pictures that were garbage-collected."""
+        """Those whose pictures were garbage-collected before ``put``."""
         folder.mkdir(parents=True, exist_ok=True)
 
     def put(self, picture: Any) -> str:
-        """Keep a screenshot: a uint8 array [height, width, 3], which must not change any more, or a ``Screenshot``.
+        """Store a screenshot: a uint8 array [height, width, 3], which must not change afterwards, or a ``Screenshot``.
 
         Returns:
             The name of its file.
 
         Raises:
-            ValueError: If it is none.
-            StoreFull: If there is no room.
+            ValueError: If it is not a screenshot.
+            StoreFull: If the disk is full.
             StoreFault: If the disk failed.
         """
         return self._put(self._name(picture), lambda: png_of(picture))
@@ -76,30 +76,29 @@ class BlobStore:
         return self._put(*_packed(text))
 
     def prepare(self, picture: Any, text: str | None = None) -> None:
-        """Write the files of a picture and its text ahead of ``put``, which then finds them; from any thread.
+        """Write the files of a picture and its text ahead of ``put``, from any thread.
 
-        If they were not put before the picture is garbage-collected, they are removed with the next ``put``.
-        Errors as ``put``.
+        If the picture is garbage-collected before it is put, the next ``put`` removes them. Errors as ``put``.
         """
         files: list[tuple[str, Callable[[], bytes]]] = [(self._name(picture), lambda: png_of(picture))]
         if text is not None:
             files.append(_packed(text))
         for name, data in files:
             mine = object()
-            # Noted before it is looked for: a ``put`` in between takes it over, and then it stays.
+            # Registered before the file is looked for, so that a ``put`` in between takes it over and it stays.
             if self._prepared.setdefault(name, mine) is not mine:
-                continue  # another thread prepares it
+                continue  # another thread is preparing it
             finalize(picture, self._given_up.append, (name, mine)).atexit = False
             if not self._path(name).exists():
                 self._new(name, data())
             elif self._prepared.get(name) is mine:
-                del self._prepared[name]  # rows may name it
+                del self._prepared[name]  # rows may refer to it
 
     def get(self, name: str) -> Any:
-        """Return the screenshot of a name, as it was put.
+        """Return the screenshot with this name, as it was put.
 
         Raises:
-            TornFile: If its file is missing or does not hold what was kept.
+            TornFile: If its file is missing or damaged.
         """
         data = self._read(name)
         if f"{sha256(data).hexdigest()}{PICTURE}" == name:
@@ -131,20 +130,20 @@ class BlobStore:
                 yield path.name
 
     def _files(self) -> Iterator[Path]:
-        """Yield the files of the store, and half-written ones, through no link."""
+        """Yield the files of the store and half-written ones, without following links."""
         for part in self.folder.glob("??"):
             if not part.is_symlink():
                 yield from (path for path in part.glob("*") if _NAME.match(path.name) or path.suffix == PARTIAL)
 
     def sweep(self, keep: Collection[str]) -> int:
-        """Remove all other files of a store, and half-written ones, while nothing writes; return how many."""
+        """Remove all files but these, and half-written ones, while nothing writes; return how many."""
         unwanted = [path for path in self._files() if path.name not in keep]
         for path in unwanted:
             path.unlink()
         return len(unwanted)
 
     def _name(self, picture: Any) -> str:
-        """Return the name of a screenshot, which is hashed once while it exists."""
+        """Return the name of a screenshot; each object is hashed only once."""
         if isinstance(picture, Screenshot):
             return f"{picture.digest.hex()}{PICTURE}"
         key = id(picture)
@@ -160,7 +159,7 @@ class BlobStore:
         self._remove_given_up()
         if not self._path(name).exists():
             self._new(name, data())
-        self._prepared.pop(name, None)  # a preparation that began meanwhile is of this file
+        self._prepared.pop(name, None)  # a preparation that began meanwhile has the same file
         return name
 
     def _remove_given_up(self) -> None:
@@ -210,7 +209,7 @@ class BlobStore:
         return TornFile(f"{self._path(name)} does not hold what was kept: {what}")
 
     def _path(self, name: str) -> Path:
-        if not _NAME.fullmatch(name):  # names may come from a file that somebody else made
+        if not _NAME.fullmatch(name):  # names may come from a stranger's database
             raise TornFile(f"{self.folder} has no file {name!r}: files are named by hashes")
         if (self.folder / name[:2]).is_symlink():
             raise TornFile(f"{self.folder / name[:2]} is a link")
@@ -218,7 +217,7 @@ class BlobStore:
 
 
 def _packed(text: str) -> tuple[str, Callable[[], bytes]]:
-    """Return the name of a text's file, and what makes its content."""
+    """Return the name of a text's file, and a function that returns its content."""
     data = text.encode("utf-8", "surrogatepass")
     return f"{sha256(data).hexdigest()}{TEXT}", lambda: zlib.compress(data, 6)
 
@@ -227,7 +226,7 @@ def picture_digest(picture: Any) -> str:
     """Return the SHA-256 of an array's shape and pixels, in hexadecimal digits.
 
     Raises:
-        ValueError: If it is no screenshot.
+        ValueError: If it is not a screenshot.
     """
     array = np.ascontiguousarray(picture)
     if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
@@ -238,7 +237,7 @@ def picture_digest(picture: Any) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write a folder's list of names through to the disk."""
+    """Flush a folder's directory entries to disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

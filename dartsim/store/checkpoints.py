@@ -3,8 +3,8 @@
     <folder>/update-00000012.partial   being written
     <folder>/update-00000012           whole; manifest.json lists every file with its size and SHA-256
 
-The store's transaction that marks the update's trajectories as trained comes after the folder. So a folder without
-its transaction belongs to an update that did not happen, and is removed when the run goes on.
+The store's transaction that marks the update's trajectories as trained follows the folder. So a folder without its
+transaction belongs to an update that did not happen, and is removed when the run resumes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MANIFEST = "manifest.json"
 PREFIX = "update-"
 PARTIAL = ".partial"
 KEEP_CHECKPOINTS = 2
-"""How many of the newest stay: if the disk lost the last one, the run goes on from the one before."""
+"""How many of the newest are kept: if the last one is damaged, the run resumes from the one before."""
 _NAME = re.compile(rf"{PREFIX}\d{{8,}}")
 
 
@@ -46,11 +46,11 @@ def write_checkpoint(root: Path, update: int, fill: Callable[[Path], None]) -> C
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     fill(partial)
-    files = {str(path.relative_to(partial)): _described(path) for path in _files(partial)}
+    files = {str(path.relative_to(partial)): _file_entry(path) for path in _files(partial)}
     text = json.dumps({"update": update, "files": files}, indent=1, sort_keys=True) + "\n"
     (partial / MANIFEST).write_text(text, encoding="utf-8")
     _sync(partial)
-    if folder.exists():  # of an update that did not happen
+    if folder.exists():  # left by an update that did not happen
         shutil.rmtree(folder)
     partial.rename(folder)
     sync_folder(root)
@@ -61,7 +61,7 @@ def read_checkpoint(folder: Path, *, check_files: bool = True) -> Checkpoint:
     """Return a checkpoint, as described by its manifest.
 
     Raises:
-        TornFile: If it is not whole.
+        TornFile: If it is incomplete or damaged.
     """
     try:
         data = (folder / MANIFEST).read_bytes()
@@ -75,14 +75,14 @@ def read_checkpoint(folder: Path, *, check_files: bool = True) -> Checkpoint:
         path = folder / name
         present = None
         if path.is_file():
-            present = _described(path) if check_files else {**expected, "bytes": path.stat().st_size}
+            present = _file_entry(path) if check_files else {**expected, "bytes": path.stat().st_size}
         if present != expected:
             raise TornFile(f"{path} is not what the checkpoint's {MANIFEST} says: found {present}, wanted {expected}")
     return Checkpoint(update=update, folder=folder, digest=sha256(data).hexdigest())
 
 
 def checkpoint_folder(root: Path, name: str) -> Path:
-    """Return the folder of a checkpoint by its name, which may come from a file that somebody else made.
+    """Return a checkpoint's folder by its name, which may come from a stranger's database.
 
     Raises:
         TornFile: If no checkpoint has such a name, or it is a link.
@@ -94,7 +94,7 @@ def checkpoint_folder(root: Path, name: str) -> Path:
 
 
 def checkpoint_folders(root: Path) -> list[Path]:
-    """Return the folders of checkpoints, whole or partial, oldest first; none if there is no root."""
+    """Return the folders of checkpoints, whole or partial, oldest first; none if the root is missing."""
     if root.is_symlink():
         return []
     found = (path for path in root.glob(f"{PREFIX}*") if _NAME.fullmatch(path.name.removesuffix(PARTIAL)))
@@ -105,7 +105,7 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-def _described(path: Path) -> dict[str, object]:
+def _file_entry(path: Path) -> dict[str, object]:
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": file_digest(file, "sha256").hexdigest()}
 

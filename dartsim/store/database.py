@@ -1,9 +1,9 @@
 """A run's database: a SQLite file, its tables, and how to open it.
 
     tasks <- trajectories <- successes        updates, checkpoints
-    documents: states of the scheduler and of chance, by name
+    documents: states of the scheduler and the recorder, by name
 
-The one process that holds the lock of the run directory writes.
+Only the process that holds the lock of the run directory writes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from dartsim.core.errors import LayoutUnknown, StoreFault, StoreFull
 
 LAYOUT = 3
-"""The layout of these tables: change it with them."""
+"""Version of these tables: increase it whenever they change."""
 TABLES = {
     "tasks": "task TEXT PRIMARY KEY, instruction TEXT NOT NULL, domain TEXT NOT NULL, spec TEXT NOT NULL",
     "trajectories": """
@@ -61,7 +61,7 @@ INDEXES = ("CREATE INDEX trajectories_by_state ON trajectories (state)",)
 
 @contextmanager
 def database_errors() -> Iterator[None]:
-    """Raise errors of SQLite as faults of the store.
+    """Raise SQLite's errors as faults of the store.
 
     Raises:
         StoreFull: If the disk is full.
@@ -76,25 +76,25 @@ def database_errors() -> Iterator[None]:
 
 
 def open_database(path: Path, *, durable: bool = False) -> sqlite3.Connection:
-    """Open a database, in WAL mode, so that others can read while a run writes.
+    """Open a database in WAL mode, so that others can read while a run writes.
 
     Args:
-        path: The file; made if it is missing.
-        durable: Whether a transaction survives a loss of power, which costs a write-through each. It survives the end
-            of the process, however that comes, in any case.
+        path: The file; created if missing.
+        durable: Whether a transaction survives a loss of power, at the cost of an fsync each. It survives the end of
+            the process in any case.
     """
     with database_errors():
-        database = sqlite3.connect(path.absolute(), isolation_level=None)  # a relative one might read as a URI
+        database = sqlite3.connect(path.absolute(), isolation_level=None)  # SQLite might take a relative path for a URI
         database.execute("PRAGMA journal_mode = WAL")
         database.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
     return database
 
 
 def make_tables(database: sqlite3.Connection) -> None:
-    """Make the tables of an empty database.
+    """Create the tables of an empty database.
 
     Raises:
-        LayoutUnknown: If it has others; nothing is changed.
+        LayoutUnknown: If it has other tables; nothing is changed.
     """
     with database_errors():
         if not _has_tables(database):
@@ -109,12 +109,12 @@ def make_tables(database: sqlite3.Connection) -> None:
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database for reading; neither it nor what is beside it changes."""
+    """Open a database for reading, without changing it or the files beside it."""
     beside = [path.with_name(path.name + suffix) for suffix in ("-wal", "-journal")]
     logs = [log for log in beside if log.is_file() and log.stat().st_size]
     with TemporaryDirectory(prefix="dartsim-") as folder:
         options = "immutable=1"
-        if logs:  # SQLite writes when it reads one
+        if logs:  # SQLite would write to a log that it reads, so read a copy
             path, options = Path(shutil.copy(path, folder)), "mode=rw"
             for log in logs:
                 shutil.copy(log, folder)
@@ -123,10 +123,10 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def stored_documents(path: Path) -> dict[str, Any]:
-    """Return the documents of a database; none if it is not there, or empty.
+    """Return the documents of a database; none if it is missing or empty.
 
     Raises:
-        LayoutUnknown: If its tables are another version's, or another program's.
+        LayoutUnknown: If its tables are those of another version or program.
         StoreFault: If it is damaged.
     """
     if not path.is_file():
@@ -141,7 +141,7 @@ def read_documents(database: sqlite3.Connection) -> dict[str, Any]:
 
 
 def _has_tables(database: sqlite3.Connection) -> bool:
-    """Return whether a database has our tables, rather than none."""
+    """Return whether a database has our tables; false if it is empty."""
     if not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         return False
     (layout,) = database.execute("PRAGMA user_version").fetchone()

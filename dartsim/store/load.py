@@ -1,4 +1,4 @@
-"""Trajectories back from a run's database and files, as they were recorded."""
+"""Loading trajectories from a run's database and files, exactly as they were recorded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dartsim.store.rows import score_record, task_of, trajectory_of
 
 
 class Torn(NamedTuple):
-    """A trajectory that cannot be read back, and why."""
+    """A trajectory that cannot be read, and why."""
 
     attempt: int
     why: str
@@ -30,7 +30,7 @@ class StoredScore(NamedTuple):
 
 
 def load_scores(path: Path) -> list[StoredScore]:
-    """Return how rewards were computed, by attempt; none of a simulated desktop's. A writer is not disturbed.
+    """Return how rewards were computed, by attempt; simulated desktops have none. Safe while a run writes.
 
     Raises:
         StoreFault: If the database is damaged.
@@ -50,20 +50,20 @@ def load_trajectories(
     attempts: Iterable[int] | None = None,
     on_torn: Callable[[Torn], None] | None = None,
 ) -> Iterator[Trajectory]:
-    """Yield stored trajectories, in the order of their attempts, with everything that was recorded.
+    """Yield stored trajectories in the order of their attempts, with everything that was recorded.
 
-    Tokens are int32, log-probabilities and entropies float32. One is read at a time, so that a whole run need not fit
-    in memory.
+    Tokens are int32, log-probabilities and entropies float32. Trajectories are read one at a time, so a run may be
+    larger than memory.
 
     Args:
         database: The run's.
-        blobs: Its files; without them, a trajectory that had screenshots counts as torn.
+        blobs: The run's files; without them, a trajectory with screenshots counts as torn.
         states: Only those in these states.
         attempts: Only these.
-        on_torn: Called with those that cannot be read back, which are left out.
+        on_torn: Called with each unreadable trajectory, which is skipped.
 
     Raises:
-        TornRecord: At the first one that cannot be read back, without ``on_torn``.
+        TornRecord: At the first unreadable trajectory, without ``on_torn``.
         StoreFault: If the database is damaged.
     """
     with database_errors():
@@ -90,7 +90,7 @@ def load_trajectories(
 def load_successes(
     database: sqlite3.Connection, *, blobs: BlobStore | None = None, on_torn: Callable[[Torn], None] | None = None
 ) -> list[StoredSuccess]:
-    """Return the stored successes as the last ``settle`` left them, in the order in which they were stored."""
+    """Return the stored successes as of the last ``settle``, in the order in which they were stored."""
     with database_errors():
         rows = {row[0]: row[1:] for row in database.execute("SELECT attempt, origin, stored, uses FROM successes")}
     successes = []

@@ -1,11 +1,11 @@
-"""``MemoryStore``: the states of trajectories in memory, for simulations; it checks every transition.
+"""``MemoryStore``: the states of trajectories in memory, for simulations, with every transition checked.
 
     recorded --eligible--> eligible --lease--> leased --trained--> trained
         |                     |    ^             |
-        +-- lease             |    +--release----+   (an update failed: as it was before the lease)
+        +-- lease             |    +--release----+   (an update failed: back to the state before the lease)
         +-- drop -------------+--> dropped(reason)
 
-Only trajectories that may still change are kept, so that memory does not grow with the run.
+Only trajectories that may still change are kept, so memory does not grow with the run.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class MemoryStore(Store):
     """A store that keeps the states of trajectories until the process ends.
 
     Args:
-        live: States of trajectories that were stored before and may still change.
-        judged: Those of them that became eligible once; a release makes them eligible again.
-        update: The last finished update; their numbers rise.
+        live: States of already stored trajectories that may still change.
+        judged: Those of them that were once eligible; a release makes them eligible again.
+        update: The last finished update; later ones have higher numbers.
     """
 
     resumable = False

@@ -1,12 +1,12 @@
 """Recovery of an interrupted run's database and files.
 
-    leased to an update that has no transaction          -> given back
-    trained by an update that no checkpoint contains     -> given back; the update is undone
-    a checkpoint without its transaction, or half of one -> removed
+    leased to an update without a transaction            -> returned
+    trained by an update that no checkpoint contains     -> returned; the update is undone
+    a partial checkpoint, or one without a transaction   -> removed
     a screenshot without a row                           -> removed
 
-So each trajectory is in the weights once, or may be trained. The number of finished updates is that of the newest
-checkpoint, and decreases only if the disk lost that one.
+So each trajectory is in the weights once, or may still be trained on. The number of finished updates is that of the
+newest checkpoint, and decreases only if that checkpoint is lost.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from dartsim.core.types import Recovered
 from dartsim.store.checkpoints import checkpoint_folder, checkpoint_folders, read_checkpoint
 
 Step = tuple[Any, ...]
-"""A statement, and the rows to execute it for."""
+"""A statement and its rows of parameters."""
 _GIVE_BACK = "UPDATE trajectories SET state = CASE WHEN ready IS NULL THEN 'recorded' ELSE 'eligible' END"
 
 
 def plan_recovery(database: sqlite3.Connection, checkpoints: Path | None) -> tuple[Recovered, list[Step]]:
-    """Return where a run resumes, and the transaction that brings its database there."""
+    """Return the state from which a run resumes, and the transaction that restores its database to it."""
     versions = dict(database.execute('SELECT "update", version FROM updates ORDER BY "update"'))
     kept, torn = ({}, []) if checkpoints is None else _usable(database, checkpoints)
     last = max(versions, default=0) if checkpoints is None else max(kept, default=0)
@@ -47,7 +47,7 @@ def plan_recovery(database: sqlite3.Connection, checkpoints: Path | None) -> tup
     unusable = {number for (number,) in database.execute('SELECT "update" FROM checkpoints')} - kept.keys()
     return recovered, [
         (f"""{_GIVE_BACK}, "update" = NULL WHERE state = 'leased'""", ()),
-        # Its update stays in the row: ``untrained_attempts`` asks for it.
+        # The update stays in the row, for ``untrained_attempts``.
         (f"""{_GIVE_BACK} WHERE state = 'trained' AND "update" > ?""", (last,)),
         ('DELETE FROM updates WHERE "update" > ?', (last,)),
         ('DELETE FROM checkpoints WHERE "update" = ?', *((number,) for number in sorted(unusable))),
@@ -55,7 +55,7 @@ def plan_recovery(database: sqlite3.Connection, checkpoints: Path | None) -> tup
 
 
 def untrained_attempts(database: sqlite3.Connection, undone: Collection[int]) -> dict[int, int]:
-    """Return the attempts that were given back from undone updates, with the update, oldest first."""
+    """Return the attempts returned from undone updates, each with its update, oldest first."""
     found = database.execute(
         """SELECT attempt, "update" FROM trajectories WHERE state IN ('recorded', 'eligible')
         ORDER BY "update", attempt"""
@@ -64,7 +64,7 @@ def untrained_attempts(database: sqlite3.Connection, undone: Collection[int]) ->
 
 
 def _usable(database: sqlite3.Connection, root: Path) -> tuple[dict[int, Path], list[str]]:
-    """Return the folders of the newest whole checkpoint and of those before it, and why newer ones are not usable."""
+    """Return the folders of the newest whole checkpoint and earlier ones, and why newer ones are unusable."""
     kept: dict[int, Path] = {}
     torn: list[str] = []
     for update, name, digest in database.execute('SELECT * FROM checkpoints ORDER BY "update" DESC'):

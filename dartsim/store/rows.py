@@ -28,7 +28,7 @@ from dartsim.store.blobs import BlobStore
 
 
 class TurnFiles(NamedTuple):
-    """Names of the files of a turn's screenshot and accessibility tree; None: it has none."""
+    """Names of the files with a turn's screenshot and accessibility tree; None if it has none."""
 
     screenshot: str | None = None
     tree: str | None = None
@@ -38,11 +38,11 @@ NO_FILES = TurnFiles()
 _ARRAYS = ("<i4", "<f4", "<f4")
 """Types of tokens, log-probabilities and entropies."""
 _HEAD = struct.Struct("<II")
-"""CRC-32 of what follows, and length of its JSON."""
+"""CRC-32 of the rest, and length of its JSON."""
 
 
 def task_row(task: Task) -> tuple[str, ...]:
-    """Return a task as a row; texts as JSON, for SQLite takes no half of a surrogate pair."""
+    """Return a task as a row; texts as JSON, because SQLite cannot store half a surrogate pair."""
     return task.id, json.dumps(task.instruction), task.domain, json.dumps(task.spec, default=_plain)
 
 
@@ -76,8 +76,8 @@ def trajectory_of(row: Mapping[str, Any], task: Task, blobs: BlobStore | None) -
     """Return the trajectory of a row.
 
     Raises:
-        TornRecord: If its turns are not kept, or not as they were recorded.
-        TornFile: Likewise, of a screenshot.
+        TornRecord: If its turns were not kept or are damaged.
+        TornFile: If a screenshot is missing or damaged.
     """
     attempt = Attempt(row["attempt"], task, row["group"], row["index"], row["seed"], row["turn_limit"], row["version"])
     return Trajectory(
@@ -104,7 +104,7 @@ def score_record(text: str) -> ScoreRecord:
 
 
 def pack_turns(trajectory: Trajectory, files: Sequence[TurnFiles]) -> bytes:
-    """Return turns as a checksum, JSON, and the arrays that the JSON has the lengths of."""
+    """Return turns as a checksum, JSON, and arrays, whose lengths are in the JSON."""
     task_instruction = trajectory.attempt.task.instruction
     turns: list[Sequence[Any]] = []
     arrays: list[bytes] = []
@@ -135,7 +135,7 @@ def unpack_turns(data: bytes | None) -> tuple[list[Any], bytes]:
     """Return the turns' JSON and the bytes of their arrays.
 
     Raises:
-        TornRecord: If they are not what ``pack_turns`` packed.
+        TornRecord: If the data is missing or damaged.
     """
     if not isinstance(data, bytes):
         raise TornRecord("its turns are not kept")
@@ -150,7 +150,7 @@ def unpack_turns(data: bytes | None) -> tuple[list[Any], bytes]:
 
 
 def files_of(data: bytes) -> Iterator[str]:
-    """Yield the names of the files that packed turns have."""
+    """Yield the names of the files that packed turns refer to."""
     for turn in unpack_turns(data)[0]:
         yield from filter(None, turn[7:9])
 
@@ -178,4 +178,4 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if isinstance(value, (tuple, set, frozenset)):
         return list(value)
-    return repr(value)  # of a gymnasium environment's own task
+    return repr(value)  # an object in a gymnasium environment's own task

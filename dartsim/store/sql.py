@@ -1,13 +1,13 @@
-"""``SqlStore``: every trajectory and its state, in a database that outlives the run.
+"""``SqlStore``: every trajectory and its state, in a database that survives the process.
 
     screenshots ──► files
     record, eligible, lease, … ──► open transaction ──settle──► database
 
-A transaction has whole steps of the scheduler, with its state after them. It ends with the first ``settle`` after a
-lease, a release or a trained mark, or after ``max_changes``. A crash costs what came after it, as if those attempts
-had still been running; never anything that an update used.
+A transaction contains whole steps of the scheduler and its state after them. It ends with the first ``settle`` after a
+lease, a release or a finished update, or after ``max_changes``. A crash loses what came later, as if those attempts had
+still been running, but never anything that an update used.
 
-Turns and screenshots are kept while their trajectory may be trained or is in the success pool; rows stay.
+Turns and screenshots are kept while their trajectory may be trained on or is in the success pool; rows stay.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ from dartsim.store.recovery import plan_recovery, untrained_attempts
 from dartsim.store.rows import NO_FILES, TurnFiles, files_of, task_row, trajectory_row
 
 DATABASE_FILE, SCREENS_FOLDER, CHECKPOINTS_FOLDER = "run.db", "screens", "checkpoints"
-"""Names in a run directory."""
+"""File and folder names in a run directory."""
 MAX_CHANGES = 2_000
 COLLECTED = "collected"
-"""State of a stored success from before the run, which never changes."""
+"""State of a success collected before the run; it never changes."""
 logger = logging.getLogger(__name__)
 
 
 class SqlStore(Store):
-    """Trajectories with the transitions of ``MemoryStore`` and no others, as rows and files.
+    """Trajectories as rows and files, with exactly the transitions of ``MemoryStore``.
 
     Args:
-        database: Empty, or with our tables; its transactions are the store's from now on.
-        blobs: Where screenshots are kept; None: nowhere.
+        database: Empty, or with our tables; only the store may begin and end its transactions.
+        blobs: Where screenshots are kept; None: they are not.
         checkpoints: Folder of the learner's checkpoints. With it, an update counts after a crash only if a checkpoint
-            contains it; None: the learner has nothing to lose, every finished update counts.
+            contains it; None: the learner has no weights to lose, so every finished update counts.
         max_changes: Changes after which a transaction ends.
 
     Raises:
@@ -94,7 +94,7 @@ class SqlStore(Store):
 
         Args:
             folder: The run directory.
-            durable: Write each step at once, and through to the disk, so that it survives a loss of power. Worth it
+            durable: Write each step at once and flush it to disk, so that it survives a loss of power. Worthwhile
                 where an attempt takes minutes.
             screenshots: Whether screenshots and accessibility trees are kept.
             checkpoints: Whether the learner writes checkpoints.
@@ -115,13 +115,13 @@ class SqlStore(Store):
         self._ended: list[int] = []
         """Trajectories whose turns are needed only if they are in the success pool."""
         self._old_checkpoints: list[Path] = []
-        """Folders to remove once the transaction that names newer ones is written."""
+        """Folders to remove once the transaction with newer ones is committed."""
         self._files: dict[int, list[str]] = {}
-        """Files of each trajectory whose turns are kept."""
+        """File names of each trajectory whose turns are kept."""
         self._references: Counter[str] = Counter()
-        """How often trajectories name each file."""
+        """How many times trajectories refer to each file."""
         self._unnamed: list[str] = []
-        """Files to remove with the end of the transaction, if nothing names them then."""
+        """Files to remove at the end of the transaction, if nothing refers to them by then."""
         with database_errors():
             execute = self.database.execute
             self._tasks = {task for (task,) in execute("SELECT task FROM tasks")}
@@ -130,7 +130,7 @@ class SqlStore(Store):
             rows = list(execute(f"SELECT attempt, state, ready FROM trajectories WHERE state IN ({live})"))
             (last,) = execute('SELECT ifnull(max("update"), 0) FROM updates').fetchone()
             for attempt, turns in execute("SELECT attempt, turns FROM trajectories WHERE turns IS NOT NULL"):
-                with suppress(StoreFault):  # torn, and reported when it is loaded
+                with suppress(StoreFault):  # torn; reported when it is loaded
                     self._name(attempt, files_of(turns))
         self.states = MemoryStore(
             {attempt: TrajectoryState(state) for attempt, state, _ in rows},
@@ -303,7 +303,7 @@ class SqlStore(Store):
         )
 
     def _name(self, attempt: int, names: Iterable[str]) -> None:
-        """Note the files of a trajectory."""
+        """Record the file names of a trajectory."""
         if files := list(names):
             self._files[attempt] = files
             self._references.update(files)
@@ -325,7 +325,7 @@ class SqlStore(Store):
         row = (checkpoint.update, checkpoint.folder.name, checkpoint.digest)
         self._write("INSERT INTO checkpoints VALUES (?, ?, ?)", row)
         for _, folder in old:
-            with suppress(TornFile):  # whatever else the row names is not ours to remove
+            with suppress(TornFile):  # never remove a path that is not a checkpoint's
                 self._old_checkpoints.append(checkpoint_folder(checkpoint.folder.parent, folder))
 
     def _save_documents(self, documents: Mapping[str, Any]) -> None:
@@ -333,7 +333,7 @@ class SqlStore(Store):
         self._write("INSERT OR REPLACE INTO documents VALUES (?, ?)", *rows)
 
     def _save_successes(self, entries: Iterable[StoredSuccess]) -> None:
-        """Make the stored successes exactly these; ``load_successes`` reads them."""
+        """Store exactly these successes; ``load_successes`` reads them."""
         wanted = {entry.trajectory.attempt.id: entry for entry in entries}
         for attempt in self._uses.keys() - wanted:
             del self._uses[attempt]
@@ -349,7 +349,7 @@ class SqlStore(Store):
             self._uses[attempt] = entry.uses
 
     def _forget_ended(self) -> None:
-        """Forget turns that are no longer needed; their files go once that is written."""
+        """Delete turns that are no longer needed; their files are removed after the commit."""
         ended = [attempt for attempt in self._ended if attempt not in self._uses]
         self._ended = []
         self._write("UPDATE trajectories SET turns = NULL WHERE attempt = ?", *((attempt,) for attempt in ended))
@@ -360,7 +360,7 @@ class SqlStore(Store):
                 self._unnamed.append(name)
 
     def _write(self, statement: str, *rows: tuple[Any, ...]) -> None:
-        """Execute a statement for rows, in the open transaction."""
+        """Execute a statement for rows in the open transaction."""
         self._changes += len(rows)
         with self._suspended_by_faults():
             if not self.database.in_transaction:
@@ -381,7 +381,7 @@ class SqlStore(Store):
 
     @contextmanager
     def _suspended_by_faults(self) -> Iterator[None]:
-        """Keep nothing more once the database has failed: the run ends, and resumes from its last transaction."""
+        """Suspend once the database has failed: the run ends, and can resume from its last transaction."""
         try:
             with database_errors():
                 yield

@@ -8,7 +8,7 @@ from dartsim.core.ports import Store
 
 
 class StoreWrapper:
-    """Passes every call that it does not define to another store, as ``dartsim.core.ports.Store``."""
+    """A ``dartsim.core.ports.Store`` that passes every call it does not define to another store."""
 
     def __init__(self, inner: Store) -> None:
         self._inner = inner

@@ -1,6 +1,6 @@
 """Health of an update: figures that reveal a bad objective before the success rate falls.
 
-``Health`` holds sums, so that those of micro-batches add up to that of their batch. Needs no torch.
+``Health`` holds sums, so micro-batches add up to their batch. Needs no torch.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass, fields
 class Health:
     """Sums over a batch; ``metrics`` has the shares and means.
 
-    Trained turns are those that are neither left out as missing nor by selection.
+    Trained turns are those left out neither as missing nor by selection.
 
     Attributes:
         turns: Turns with at least one response token.
-        missing_turns: Those whose worker gave no usable log-probabilities.
-        masked_turns: Those left out because of it.
-        unselected_turns: Those left out by selection.
+        missing_turns: Turns whose worker gave no usable log-probabilities.
+        masked_turns: Turns left out for that reason.
+        unselected_turns: Turns left out by selection.
         tokens: Response tokens of trained turns; the next five are sums over them.
         ratio: Ratios, new to old.
         clipped_low: Tokens with a negative advantage whose ratio is below 1 - clip_low.
@@ -29,16 +29,16 @@ class Health:
         reference_tokens: Tokens behind ``kl_reference``.
         entropy: Entropies, nats.
         entropy_tokens: Tokens behind ``entropy``; 0 if none were given.
-        weights: Importance weights behind the next five: one a trained token, or by ``sequence`` one a
-            trained turn; those that are 1 because log-probabilities are missing are left out.
+        weights: Importance weights behind the next five: one per trained token, or with ``sequence`` one per
+            trained turn; weights that are 1 because log-probabilities are missing do not count.
         weight: Sum of weights.
         weight_squared: Sum of squared weights.
         raw_weight: Sum of weights before truncation.
         raw_weight_squared: Sum of their squares.
         capped: Weights that were truncated.
-        mismatch: Sum of |old - worker| log-probabilities, nats, over all tokens that have both.
-        mismatch_tokens: Tokens behind it.
-        mismatch_max: Largest of them, nats.
+        mismatch: Sum of |old - worker| log-probabilities, nats, over all tokens with both.
+        mismatch_tokens: Tokens behind ``mismatch``.
+        mismatch_max: Largest difference, nats.
     """
 
     turns: float = 0.0
@@ -69,7 +69,7 @@ class Health:
         return Health(**sums | {"mismatch_max": max(self.mismatch_max, other.mismatch_max)})
 
     def metrics(self) -> Mapping[str, float]:
-        """Return shares and means as named scalars, ready for ``UpdateResult.metrics``; none where nothing was counted.
+        """Return shares and means as named scalars, for ``UpdateResult.metrics``, leaving out those without data.
 
         Effective sample sizes are (sum w)^2 / (n sum w^2), in (0, 1]: of the truncated weights, and before truncation,
         which shows how far the sampling policy is from the learner's. A mean weight below 1 shrinks the gradient. At

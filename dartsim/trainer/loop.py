@@ -2,8 +2,8 @@
 
 next_batch --> update --> trained --> publish --> (wait until settled) --> published
     ^          ^  |
-    |          +--+ (the outcome is unknown; wait, then ask again with the same batch)
-    +-- release <-+ (the update failed; wait, then try again; or nothing could be trained: the batch is dropped)
+    |          +--+ (the outcome is unknown; wait, then repeat the request with the same batch)
+    +-- release <-+ (the update failed; wait, then retry; or nothing could be trained: the batch is dropped)
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from dartsim.observe.records import MISMATCH_ALARM, UNTRAINABLE
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS, MAX_RETRY_SECONDS = 10.0, 600.0
-"""Wait after a failed update, doubled with each further one in a row, and the longest one."""
+"""Wait after a failed update, doubled with each failure in a row, and its maximum."""
 
 
 class Trainer:
     """The training loop.
 
-    Invariant: a batch is trained at most once; when its update fails or is cancelled it is released, and dropped if
-    nothing in it can be trained: such an update has no version, and its trajectories do not count. A batch whose
-    outcome is unknown may have been trained, so the update is asked for again, by the same number, until the outcome is
-    known. Such a batch is released only if the run is canceled first.
+    Invariant: a batch is trained at most once. If its update fails or is cancelled, the batch is released, or dropped
+    if nothing in it can be trained; then there is no new version. A batch whose outcome is unknown may have been
+    trained, so the update is requested again, under the same number, until the outcome is known; the batch is released
+    only if the run is cancelled first.
 
     Args:
         learner: Turns batches into weights.
@@ -44,7 +44,7 @@ class Trainer:
             baseline. DART does not wait.
         publish_every: Updates between two publications (verl's T, slime's update interval).
         before_publication: Awaited before weights are published, for schedulers whose rollouts must end first.
-        held: The trainer's state while it awaits that.
+        wait_state: The trainer's state while it awaits that.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Trainer:
         wait_for_sync: bool = False,
         publish_every: int = 1,
         before_publication: Callable[[], Awaitable[None]] | None = None,
-        held: TrainerState = TrainerState.WAIT_PUBLISH,
+        wait_state: TrainerState = TrainerState.WAIT_PUBLISH,
     ) -> None:
         self.learner = learner
         self._source = source
@@ -66,7 +66,7 @@ class Trainer:
         self._wait_for_sync = wait_for_sync
         self._publish_every = publish_every
         self._before_publication = before_publication
-        self._held = held
+        self._wait_state = wait_state
         self._track = recorder.trainer.tracks[0]
         self.doing = ""
         self.failures = 0
@@ -105,7 +105,7 @@ class Trainer:
         if result.weights.version % self._publish_every:
             return
         if self._before_publication is not None:
-            self._track.enter(self._held)
+            self._track.enter(self._wait_state)
             await self._before_publication()
         self._publisher.publish(result.weights)
         if self._wait_for_sync:
@@ -114,7 +114,7 @@ class Trainer:
         self._source.published(result.weights.version)
 
     async def _update(self, batch: Batch) -> UpdateResult:
-        """Ask for an update until its outcome is known."""
+        """Request an update until its outcome is known."""
         while True:
             try:
                 return check_update(await self.learner.update(batch), batch.update)
@@ -138,11 +138,11 @@ class Trainer:
 
 
 class IdempotentUpdate:
-    """Remembers what an update made until everything that follows it is done too.
+    """Remembers an update's result until every step that follows it has succeeded.
 
     update --> done --> checkpointed, evaluated --> answered
                  ^                |
-                 +-- UpdateUncertain (asked again with the same batch: only what failed is repeated)
+                 +-- UpdateUncertain (requested again with the same batch: only the failed step is repeated)
     """
 
     def __init__(self, learner: Learner) -> None:
@@ -150,17 +150,17 @@ class IdempotentUpdate:
         self._done: UpdateResult | None = None
 
     async def update(self, batch: Batch) -> UpdateResult:
-        """Train on a batch, unless that was done and what follows it failed."""
+        """Train on a batch, unless that has succeeded and only a later step failed."""
         if self._done is None:
             self._done = await self._learner.update(batch)
         return self._done
 
     @contextmanager
     def then(self, batch: Batch, step: str) -> Iterator[None]:
-        """Run a step that follows an update; afterwards the update is forgotten.
+        """Run a step that follows an update, then forget the update.
 
         Raises:
-            UpdateUncertain: If the step failed: the weights have changed, so the batch must not go back.
+            UpdateUncertain: If the step failed: the weights have changed, so the batch must not be released.
         """
         try:
             yield

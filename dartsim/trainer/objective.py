@@ -1,10 +1,10 @@
 """The objective: step-wise GRPO, GSPO, divergence from a reference, truncated importance sampling.
 
-Three policies give each sampled token a probability: the one that is trained (new), the learner's before the
-update (old), and the one that the rollout worker sampled with (worker; mu in the paper).
+Three policies give each sampled token a probability: the trained one (new), the learner's before the update (old),
+and the one that the rollout worker sampled from (worker; mu in the paper).
 
-Shapes, as suffixes: B turns (one row each), T response tokens of the longest turn, padded. torch is imported only when
-a function needs it. Settings are in ``dartsim.config.sections.trainer``.
+Shapes, as suffixes: B turns (one row each), T response tokens of the longest turn, padded. torch is imported only in
+functions that need it. Settings are in ``dartsim.config.sections.trainer``.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class TurnBatch:
         mask_BT: [B, T] bool, true at response tokens. A row without any is padding.
         advantage_B: [B] advantages.
         old_BT: [B, T] log-probabilities under the policy before the update; None: the new ones, detached,
-            which is right for a single gradient step on a batch.
-        worker_BT: [B, T] log-probabilities that the worker reported, NaN where it gave none; None: none.
+            which is exact for a single gradient step on a batch.
+        worker_BT: [B, T] log-probabilities that the worker reported, NaN where missing; None: all are missing.
         reference_BT: [B, T] log-probabilities under the reference; needed where its coefficient is not 0.
         entropy_BT: [B, T] entropies of the trained policy, nats; needed, with gradient, for an entropy bonus.
         selected_B: [B] bool, turns that selection kept; None: all.
-        trajectory_B: [B] int, which trajectory; needed to aggregate by it.
-        group_B: [B] int, which group; needed to aggregate by it.
+        trajectory_B: [B] int, trajectory of each turn; needed to aggregate by trajectory.
+        group_B: [B] int, group of each turn; needed to aggregate by group.
     """
 
     new_BT: Tensor
@@ -64,7 +64,7 @@ class TurnBatch:
                 raise ValueError(f"{name} must be of shape {wanted} as mask_BT is, got {tuple(value.shape)}")
 
     def missing(self) -> Tensor:
-        """Return [B] bool, the turns of which some response token has no log-probability of its worker."""
+        """Return [B] bool, the turns in which some response token lacks its worker's log-probability."""
         if self.worker_BT is None:
             return self.mask_BT.any(1)
         return (self.mask_BT & ~self.worker_BT.isfinite()).any(1)
@@ -86,8 +86,8 @@ class Objective:
 def token_shares(batch: TurnBatch, config: ObjectiveConfig) -> Tensor:
     """Return [B, T] shares of tokens in the batch's averages; 0 where nothing is trained.
 
-    Unselected turns count in the denominator. Of log-probabilities, only missing ones matter.
-    Computed once over a whole batch, the shares make the losses of its micro-batches add up to the batch's loss.
+    Unselected turns count in the denominator. Log-probabilities matter only where they are missing. Computed once over
+    a whole batch, the shares make the losses of its micro-batches add up to the batch's loss.
 
     Raises:
         ValueError: If an aggregation's ids are absent.
@@ -105,7 +105,7 @@ def objective(batch: TurnBatch, config: ObjectiveConfig, *, shares_BT: Tensor | 
     Args:
         batch: Turns.
         config: Which objective.
-        shares_BT: Shares of these turns in the whole batch, if this is a micro-batch of it; None: it is all.
+        shares_BT: Shares of these turns in the whole batch, if this is a micro-batch; None: this is the whole batch.
 
     Raises:
         ValueError: If an input that the settings need is absent.
@@ -146,8 +146,8 @@ def k3(new_BT: Tensor, reference_BT: Tensor, *, limit: float = LOG_RATIO_LIMIT) 
 
     Args:
         new_BT: [B, T] log-probabilities of tokens that the new policy sampled, nats.
-        reference_BT: [B, T] log-probabilities of the same under the reference, nats.
-        limit: d is clamped to plus and minus this, nats.
+        reference_BT: [B, T] log-probabilities of the same tokens under the reference, nats.
+        limit: Bound of |d|, nats.
 
     Source: DART's formula sheet; J. Schulman, "Approximating KL divergence" (2020).
     """
@@ -160,7 +160,7 @@ def truncated_ratio(old_BT: Tensor, worker_BT: Tensor, *, cap: float) -> Tensor:
 
     Args:
         old_BT: [B, T] log-probabilities under the learner before the update, nats.
-        worker_BT: [B, T] log-probabilities under the worker that sampled, nats.
+        worker_BT: [B, T] log-probabilities under the worker's policy, nats.
         cap: Largest weight, > 0.
 
     Source: DART (arXiv 2509.23866), distribution alignment.
@@ -203,7 +203,7 @@ def _clean(value_BT: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def _widened(value_BT: Tensor) -> Tensor:
-    """Return values in float32 if they are in less, and as they are otherwise."""
+    """Return values of lower precision as float32, others unchanged."""
     import torch
 
     return value_BT.to(torch.promote_types(value_BT.dtype, torch.float32))
@@ -214,7 +214,7 @@ def _limit(log_ratio: Tensor) -> Tensor:
 
 
 def _log_ratio(difference_BT: Tensor, mask_BT: Tensor, ratio: str) -> Tensor:
-    """Return [B, T] log ratios, which by ``sequence`` are the same for all tokens of a turn."""
+    """Return [B, T] log ratios; with ``sequence``, the same for all tokens of a turn."""
     if ratio == "token":
         return difference_BT
     mean_B = difference_BT.sum(1) / mask_BT.sum(1).clamp(min=1)
@@ -228,7 +228,7 @@ def _surrogate(ratio_BT: Tensor, advantage_B1: Tensor, config: ObjectiveConfig) 
 
 
 def _importance_weights(batch: TurnBatch, old_BT: Tensor, config: ObjectiveConfig) -> tuple[Tensor, Tensor]:
-    """Return [B, T] weights, truncated and not, without gradient; 1 where log-probabilities are missing."""
+    """Return [B, T] weights, truncated and raw, without gradient; 1 where log-probabilities are missing."""
     if batch.worker_BT is None or config.importance == "off":
         ones_BT = old_BT.new_ones(old_BT.shape)
         return ones_BT, ones_BT
@@ -257,7 +257,7 @@ def _health(
     raw_BT: Tensor,
     kl_BT: Tensor | None,
 ) -> Health:
-    """Return the sums of ``Health``; one transfer from the device for all."""
+    """Return the sums of ``Health``, with a single transfer from the device."""
     import torch
 
     mask_BT, missing_B = batch.mask_BT, batch.missing()
@@ -297,7 +297,7 @@ def _health(
 
 
 def _weight_sums(weight_BT: Tensor, raw_BT: Tensor, counted_BT: Tensor, config: ObjectiveConfig) -> dict[str, Tensor]:
-    """Return the sums over importance weights: one a token, or by ``sequence`` one a turn."""
+    """Return the sums over importance weights: one per token, or with ``sequence`` one per turn."""
     if config.importance == "sequence":
         first_BT = counted_BT.cumsum(1) == 1
         counted_BT = counted_BT & first_BT

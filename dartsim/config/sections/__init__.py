@@ -1,1 +1,1 @@
-"""The sections of a configuration, an idea a file; ``dartsim.config.schema`` puts them together."""
+"""The sections of a configuration, one topic per file; ``dartsim.config.schema`` puts them together."""

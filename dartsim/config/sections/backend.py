@@ -1,4 +1,4 @@
-"""Which components are real, and what a configuration knows of each backend."""
+"""Which components are real, and what a configuration knows about each backend."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from dartsim.core.section import Section
 
 
 class Backend(NamedComponent):
-    """Provides one of a run's components; ``context`` is a ``dartsim.run.backends.BackendContext``."""
+    """Provides one of a run's components. ``context`` is a ``dartsim.run.backends.BackendContext``."""
 
     modeled: ClassVar[bool] = False
-    """Whether it is modeled, so that it can run in virtual time."""
+    """Whether it is modeled and so can run in virtual time."""
     packages: ClassVar[tuple[str, ...]] = ()
-    """Packages of the extra `real` that it imports on this machine."""
+    """Packages of the extra `real` that it needs on this machine."""
 
     def problems(self, config: Any) -> Iterator[str]:
         """Yield one sentence for each reason why it cannot work as configured."""
         return iter(())
 
     def plan(self, config: Any) -> dict[str, Any]:
-        """Return what would be started: a sentence as ``what``, and its particulars."""
+        """Return what would be started: a sentence as ``what``, and details."""
         return {"what": self.name}
 
 
@@ -34,23 +34,23 @@ class DesktopBackend(Backend):
     """Provides desktops, as ``backend.desktops`` names them."""
 
     task_sources: ClassVar[tuple[str, ...] | None] = None
-    """Values of ``tasks.source`` that its desktops can show; None: all."""
+    """Values of ``tasks.source`` that its desktops support; None: all."""
     boots: ClassVar[bool] = False
     """Whether desktops are booted, so that an attempt costs minutes rather than milliseconds."""
 
     no_states: ClassVar[str] = "a gymnasium environment cannot be copied"
-    """Why its desktops do not save their states, where they do not."""
+    """Why its desktops cannot save their states, if they cannot."""
 
     def saves_states(self, config: Any) -> bool:
-        """Return whether its desktops have ``dartsim.core.snapshots.Snapshots``."""
+        """Return whether its desktops provide ``dartsim.core.snapshots.Snapshots``."""
         return False
 
     def reverts(self, config: Any) -> bool:
-        """Return whether its desktops return to saved states between attempts, in place of a boot."""
+        """Return whether its desktops revert to saved states between attempts instead of booting."""
         return config.desktop.revert != "boot" and self.saves_states(config)
 
     def memory_gib(self, config: Any) -> tuple[Sequence[float], float] | None:
-        """Return the memory of each host that desktops run on, and of a desktop, GiB; None if it is not known."""
+        """Return the memory of each host of desktops and of one desktop, GiB; None if unknown."""
         return None
 
     def supported(self, config: Any, tasks: Sequence[Any]) -> Sequence[Any]:
@@ -61,8 +61,8 @@ class DesktopBackend(Backend):
         """Check that desktops can be started anywhere, before any work is done.
 
         Raises:
-            EnvStartFailed: If nothing answers that could start them.
-            ConfigError: If their image is missing.
+            EnvStartFailed: If no host answers.
+            ConfigError: If the image is missing.
         """
 
     async def open(self, context: Any) -> EnvProvider:
@@ -74,7 +74,7 @@ class DesktopBackend(Backend):
     def open_here(
         self, config: Any, tasks: Sequence[Any], on_call: Any = None, *, folder: Any = None
     ) -> AbstractAsyncContextManager[Any]:
-        """Provide the desktops of this machine; Ray calls it on others. ``folder`` is the run's; None keeps nothing."""
+        """Provide this machine's desktops, or a Ray node's; ``folder`` is the run's, None keeps nothing."""
         raise NotImplementedError
 
 
@@ -82,7 +82,7 @@ class EngineBackend(Backend):
     """Provides inference engines, as ``backend.workers`` names them."""
 
     loads_weights: ClassVar[bool] = True
-    """Whether they serve the weights that a run trains, or always the same model."""
+    """Whether engines load the weights that a run trains, rather than serve a fixed model."""
 
     async def open(self, context: Any) -> Sequence[PolicyWorker]:
         raise NotImplementedError
@@ -92,13 +92,13 @@ class LearnerBackend(Backend):
     """Provides what trains, as ``backend.learner`` names it."""
 
     starts_processes: ClassVar[bool] = False
-    """Whether it trains in other processes."""
+    """Whether it starts other processes for training."""
 
     def open(self, context: Any) -> Learner:
         raise NotImplementedError
 
     def train(self, config: Any, vlm: Any, **options: Any) -> Any:
-        """Return what trains a model."""
+        """Return the object that trains a model."""
         raise NotImplementedError
 
 

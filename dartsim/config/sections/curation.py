@@ -18,14 +18,14 @@ SELECTION = Choice("selection", "all")
 
 
 class AttemptsConfig(ComponentSection):
-    """What every rule for the attempts of a task has."""
+    """Settings of every rule for the number of attempts."""
 
     group_size: int = Field(8, ge=1, le=10_000, description="Attempts at a task, which form a group (DART: 8).")
     max_replacements: int = Field(2, ge=0, description="How many masked attempts of a group are repeated.")
 
     @property
     def smallest_group(self) -> int:
-        """Fewest attempts that a task can get."""
+        """Smallest number of attempts that a task can get."""
         return self.group_size
 
 
@@ -39,7 +39,7 @@ class GroupsConfig(Section):
 
 
 class BatchConfig(ComponentSection):
-    """What every batch rule has."""
+    """Settings of every batch rule."""
 
     min_groups: int = Field(6, ge=1, le=10_000, description="An update waits for this many groups (DART released: 6).")
     max_groups: int = Field(
@@ -51,7 +51,7 @@ class BatchConfig(ComponentSection):
 
 
 class AdmissionConfig(ComponentSection):
-    """What every admission rule has: bounds on groups, in batches of curation.batch.max_groups; none: no bound."""
+    """Settings of every admission rule: bounds on groups, in batches of curation.batch.max_groups; none: no bound."""
 
     ahead_batches: float | None = Field(
         None, gt=0.0, description="Most groups begun and in no published weights (AReaL: eta + 1; verl: (1 + theta) T)."
@@ -64,7 +64,7 @@ class AdmissionConfig(ComponentSection):
 
     @staticmethod
     def groups(batches: float | None, size: int) -> int | None:
-        """Return how many groups a bound in batches of ``size`` groups is, rounded to the nearest."""
+        """Return a bound in groups, rounded, from one in batches of ``size`` groups."""
         return None if batches is None else round(batches * size)
 
 
@@ -84,7 +84,7 @@ class StalenessConfig(Section):
 
 
 class PoolConfig(Section):
-    """Stored successes, for groups in which all failed."""
+    """Stored successes, for groups in which all attempts failed."""
 
     enabled: bool = Field(False, description="Add a stored success to a group in which all attempts failed.")
     file: str | None = Field(
@@ -99,7 +99,7 @@ class PoolConfig(Section):
 
 
 class TaskFilterConfig(Section):
-    """Tasks that are left out while they teach nothing; at 1 and 0 none is."""
+    """Tasks that are skipped because they are too easy or too hard; with bounds of 1 and 0, none are."""
 
     max_mean: Share = Field(1.0, description="Skip tasks whose mean reward is above this (too easy); 1: none.")
     min_mean: Share = Field(0.0, description="Skip tasks whose mean reward is below this (too hard); 0: none.")
@@ -108,7 +108,7 @@ class TaskFilterConfig(Section):
 
     @property
     def enabled(self) -> bool:
-        """Whether any task may be left out."""
+        """Whether any task may be skipped."""
         return self.max_mean < 1.0 or self.min_mean > 0.0
 
 

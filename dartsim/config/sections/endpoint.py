@@ -1,4 +1,4 @@
-"""An endpoint of somebody else's model."""
+"""An endpoint that serves someone else's model."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pydantic import Field, field_validator
 from dartsim.core.section import Section
 
 KEY_VARIABLE = "OPENAI_API_KEY"
-"""Variable of the environment with the endpoint's key, which is never written anywhere."""
+"""Environment variable with the endpoint's key, which is never written anywhere."""
 
 
 class EndpointConfig(Section):
-    """An OpenAI-compatible endpoint, which plays tasks and learns nothing (`dartsim eval --endpoint`)."""
+    """An OpenAI-compatible endpoint, which attempts tasks without learning (`dartsim eval --endpoint`)."""
 
     url: str | None = Field(None, description="Its address, such as https://api.example.com/v1.")
     model: str | None = Field(None, description="The model, by the name that the endpoint gives it.")
@@ -26,5 +26,5 @@ class EndpointConfig(Section):
     @classmethod
     def _check_port(cls, url: str | None) -> str | None:
         if url is not None:
-            _ = urlsplit(url).port  # raises for what is no number
+            _ = urlsplit(url).port  # raises unless it is a number
         return url

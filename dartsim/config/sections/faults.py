@@ -10,7 +10,7 @@ from dartsim.core.section import Positive, Seconds, Section, Share
 
 
 class FaultKindConfig(Section):
-    """Another rate or length of one kind of fault than its profile's."""
+    """Rate and length of one kind of fault, in place of its profile's."""
 
     share: Share | None = Field(None, description="Share of the calls that fail; none: as in the profile.")
     per_hour: float | None = Field(
@@ -24,7 +24,7 @@ class FaultKindConfig(Section):
 
 
 class FaultWindow(Section):
-    """Faults of one kind at a set time, in addition to those at a rate."""
+    """Faults of one kind at a scheduled time, in addition to random ones."""
 
     kind: str = Field(description="Kind of fault; see `dartsim config --list faults`.")
     at_seconds: Seconds = Field(description="When the window opens.")
@@ -46,11 +46,11 @@ class FaultWindow(Section):
 
     @property
     def end_seconds(self) -> float:
-        """When the window closes, if its length is set."""
+        """When the window closes; None unless its length is set."""
         return self.at_seconds + (self.lasts_seconds or 0.0)
 
     def includes(self, target: int, num_members: int) -> bool:
-        """Whether it affects a member of the kind's scope."""
+        """Return whether it affects a member of the kind's scope."""
         return self.target is None or self.target % num_members == target
 
 

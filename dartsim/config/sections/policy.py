@@ -128,18 +128,18 @@ class PolicyConfig(Section):
 
     @property
     def model_family(self) -> Literal["qwen2_5_vl", "qwen3_vl"]:
-        """The class of the checkpoint in ``model``, or ``family`` if none of these is there."""
+        """The class of the checkpoint in ``model``; ``family`` if there is none or its class is unknown."""
         found = None if self.model is None else checkpoint_family(Path(self.model))
         return "qwen2_5_vl" if found == "qwen2_5_vl" else "qwen3_vl" if found == "qwen3_vl" else self.family
 
     @property
     def action_grammar(self) -> tuple[str, dict[str, Any]]:
-        """Name and options of the grammar that a model's actions are written in.
+        """Name and options of the grammar of a model's actions.
 
-        Models on Qwen2.5-VL (UI-TARS-1.5) name pixels of the picture they see, those on Qwen3-VL thousandths of it.
+        Models based on Qwen2.5-VL (UI-TARS-1.5) use pixels of the resized screenshot, those on Qwen3-VL thousandths.
 
         Raises:
-            ConfigError: If the checkpoint does not say how it resizes pictures.
+            ConfigError: If the checkpoint lacks the settings of its image processor.
         """
         if self.grammar != "ui_tars":
             return "compact", {"columns": self.grid, "rows": self.grid}

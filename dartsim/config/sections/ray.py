@@ -10,7 +10,7 @@ from dartsim.core.section import Positive, Section
 
 
 class RayPart(Section):
-    """The actors of a kind."""
+    """The actors of one kind."""
 
     options: dict[str, Any] = Field(
         default_factory=dict,
@@ -20,13 +20,13 @@ class RayPart(Section):
 
 
 class RayDesktopsConfig(RayPart):
-    """Hosts of desktops: each drives those of the node it is placed on. Not with desktop.hosts."""
+    """Desktop hosts: each drives the desktops of its node. Excludes desktop.hosts."""
 
     hosts: Positive = Field(1, description="Number of actors, spread over nodes.")
 
 
 class RayEnginesConfig(RayPart):
-    """vLLM servers, an actor each. Not with vllm.addresses."""
+    """vLLM servers, one actor each. Excludes vllm.addresses."""
 
     listen: Literal["loopback", "node"] = Field(
         "loopback", description="Where vLLM servers listen; node is needed with more than one machine."

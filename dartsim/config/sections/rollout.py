@@ -14,7 +14,7 @@ ROUTER = Choice("router", "least_in_flight")
 
 
 class SyncConfig(Section):
-    """How workers come to new weights."""
+    """How workers load new weights."""
 
     mode: Literal["drain", "keep", "restart"] = Field(
         "drain",
@@ -82,5 +82,5 @@ class RolloutConfig(Section):
 
     @property
     def num_desktops(self) -> int:
-        """Desktops that are provisioned: one a slot, and the spares."""
+        """Number of desktops: one per slot, and the spares."""
         return self.num_envs + self.warm_envs

@@ -1,4 +1,4 @@
-"""The run itself: its length, its seed, its measurements."""
+"""The run itself: length, seed, measurements."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ class RunConfig(Section):
 
 
 class RecorderConfig(Section):
-    """Sizes of what is recorded."""
+    """How much is recorded."""
 
     max_segments: int = Field(60_000, ge=0, description="Newest state segments kept per population for timelines.")

@@ -1,4 +1,4 @@
-"""What a store that outlives the run keeps."""
+"""What a persistent store keeps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dartsim.core.section import Positive, Section
 
 
 class StorageConfig(Section):
-    """What a store that outlives the run keeps; see docs/operations.md."""
+    """What a persistent store keeps; see docs/operations.md."""
 
     checkpoint_every_updates: Positive | None = Field(
         1,

@@ -13,7 +13,7 @@ ADVANTAGE = Choice("advantage", "group")
 
 
 class AdvantageConfig(ComponentSection):
-    """Group statistics, which every rule for advantages has."""
+    """Group statistics: settings of every rule for advantages."""
 
     level: Literal["turn", "trajectory"] = Field("turn", description="Unit of the group's statistics (DART: turn).")
     spread: Literal["biased", "unbiased", "none"] = Field(
@@ -28,9 +28,9 @@ class AdvantageConfig(ComponentSection):
 
 
 class ObjectiveConfig(Section):
-    """What is maximized over a batch of turns; defaults are those of DART's paper.
+    """What is maximized over a batch of turns; defaults are DART's paper's.
 
-    What the paper does not say is chosen here: turns without log-probabilities are masked.
+    Chosen here, because the paper does not say: turns without log-probabilities are masked.
     """
 
     ratio: Literal["token", "sequence"] = Field(
@@ -54,7 +54,7 @@ class ObjectiveConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """How weights follow the gradient."""
+    """How gradients change the weights."""
 
     learning_rate: float = Field(1e-6, gt=0.0, description="Learning rate of AdamW (DART: 1e-6; tiny models: 1e-3).")
     weight_decay: float = Field(0.0, ge=0.0, description="AdamW: weight decay of matrices.")
@@ -75,7 +75,7 @@ class OptimizerConfig(Section):
 
 
 class LoraConfig(Section):
-    """Low-rank additions in place of the weights."""
+    """Low-rank adapters, trained in place of the weights."""
 
     rank: Positive | None = Field(None, description="Rank of LoRA; none: all weights are trained.")
     alpha: Positive = Field(16, description="LoRA is scaled by alpha / rank.")

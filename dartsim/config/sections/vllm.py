@@ -9,7 +9,7 @@ from pydantic import Field
 from dartsim.core.section import Deadline, Positive, Section
 
 VARIABLE = "DARTSIM_VLLM_PYTHON"
-"""Names the interpreter of the environment that has vLLM, where the configuration does not."""
+"""Environment variable with the interpreter that has vLLM, if the configuration names none."""
 
 
 class VllmConfig(Section):

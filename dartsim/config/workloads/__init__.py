@@ -1,1 +1,1 @@
-"""Named workloads, one TOML file each: cluster, tasks and latencies, laid over a preset by ``dartsim.config``."""
+"""Named workloads, one TOML file each: cluster, tasks and latencies, merged with a preset by ``dartsim.config``."""

@@ -1,8 +1,8 @@
 """Advantages: how much better an attempt did than its group (step-wise GRPO).
 
-Every turn of a trajectory is one sample with its trajectory's reward, so a long attempt counts more in the group's mean
-and standard deviation than a short one. ``level="trajectory"`` counts every attempt once, as GRPO on whole answers.
-Rules of the registry say what each turn gets: ``group`` the advantage of its attempt, ``states`` one of its own.
+Every turn is one sample with its trajectory's reward, so a long attempt counts more in the group's mean and standard
+deviation than a short one. ``level="trajectory"`` counts every attempt once, as GRPO on whole answers does. The rule
+``group`` gives every turn the advantage of its attempt, the rule ``states`` one of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class GroupAdvantages:
     Attributes:
         values_N: [N] float64, one per trajectory, shared by all its turns.
         mean: The group's mean reward over samples.
-        std: Standard deviation as configured, without ``epsilon``; 1 if nothing is divided by it.
+        std: Standard deviation as configured, without ``epsilon``; 1 if advantages are not divided by it.
         num_samples: Turns, or trajectories, behind the statistics.
     """
 
@@ -43,7 +43,7 @@ def group_advantages(rewards: Sequence[float], num_turns: Sequence[int], config:
     """Return the advantage of every trajectory of one group, (R - mean) / (std + epsilon).
 
     A group whose samples all have the same reward, within the tolerance, carries no signal: its advantages are exactly
-    0. Divided by their spread, differences of the last digit would be as large as those of success and failure.
+    0. Otherwise, dividing by the spread would turn rounding errors into advantages as large as real ones.
 
     Args:
         rewards: [N] rewards of the unmasked trajectories.
@@ -84,7 +84,7 @@ def group_advantages(rewards: Sequence[float], num_turns: Sequence[int], config:
 
 
 class AdvantageRule(ABC):
-    """Says how much better each turn of a group was than the group.
+    """Decides how much better each turn of a group was than the group.
 
     A group whose rewards are all equal has advantages of exactly 0, unless it is a single sample.
     """
@@ -96,7 +96,7 @@ class AdvantageRule(ABC):
 
     @abstractmethod
     def advantages(self, group: Group) -> list[NDArray[np.float64]]:
-        """Return for each trajectory, in their order, one advantage a turn.
+        """Return one advantage per turn, for each trajectory in order.
 
         Raises:
             ValueError: If a trajectory is masked.
@@ -114,7 +114,7 @@ class AttemptAdvantages(AdvantageRule):
 
 
 def advantages_of(group: Group, config: AdvantageConfig) -> GroupAdvantages:
-    """Return the advantages of a group's trajectories, in their order.
+    """Return the advantages of a group's trajectories, in order.
 
     Raises:
         ValueError: If one of them is masked.
@@ -126,7 +126,7 @@ def advantages_of(group: Group, config: AdvantageConfig) -> GroupAdvantages:
 
 
 def _spread(reward_N: NDArray[np.float64], samples_N: NDArray[np.int64], mean: float, spread: str) -> float:
-    """Return the standard deviation of rewards that differ, so that there are two samples at least."""
+    """Return the standard deviation of rewards that differ (so there are at least two samples)."""
     if spread == "none":
         return 1.0
     squares = float(samples_N @ (reward_N - mean) ** 2)

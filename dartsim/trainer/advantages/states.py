@@ -1,4 +1,4 @@
-"""Advantages by turn: a turn is compared with those turns of its group that were taken in the same state."""
+"""Advantages by turn: each turn is compared with the turns of its group in the same state."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from dartsim.core.types import Group, Trajectory
 from dartsim.trainer.advantages import AdvantageRule, advantages_of
 
 KEYS = ("screenshot", "history")
-"""What has to be the same for two turns to be in the same state, the wider first."""
+"""What two turns must share to be in the same state, the coarsest first."""
 
 PRIOR = 1.0
-"""Turns at the mean that count in every state's value."""
+"""Number of turns at the coarser state's value that count in each state's value."""
 
 
 @register("advantage", "states")
 class StateAdvantages(AdvantageRule):
-    """A turn's advantage is what the turns of the group in the same state say about it.
+    """A turn's advantage is relative to the turns of its group in the same state.
 
     The return of a turn is its attempt's reward, times ``discount`` for each turn after it. The value of a state is the
-    mean return of the turns in it, with ``PRIOR`` more turns at the mean of all. States are told apart by their
-    screenshots so far, as far as these are shared, then by the screenshot now (GiGPO). With ``decay`` 1 a turn gets its
-    return less the value, with 0 the change of value that its action causes, and in between their mix as in generalized
-    advantage estimation. So hopeless turns after a mistake get nothing, and with a discount a detour gets less than the
-    direct way. All is divided as ``spread`` says.
+    mean return of its turns, with ``PRIOR`` more turns at the value of the coarser state: equal screenshot histories
+    within equal current screenshots (GiGPO) within the whole group. With ``decay`` 1 a turn gets its return less the
+    value, with 0 the change of value that its action causes, and in between a mix as in generalized advantage
+    estimation. So useless turns after a mistake get no advantage, and with a discount a detour earns less than the
+    direct path. Advantages are divided as ``spread`` says.
 
     Invariants: with ``decay`` 0 and no discount the advantages of a trajectory add up to its reward less the value of
     its first state; with ``decay`` 1, no discount and an infinite ``prior``, they are those of the rule ``group``.
 
     Source: groups of equal states and the discount are GiGPO's (arXiv 2505.10978, where it is 0.95), groups of equal
         beginnings Tree-GRPO's (arXiv 2509.21240); the mix over later turns is that of arXiv 1506.02438. The prior is
-        ours: a state of a single turn has nothing to be compared with.
+        ours: a state with a single turn has nothing to be compared with.
     """
 
     class Parameters(AdvantageConfig):
@@ -67,7 +67,7 @@ class StateAdvantages(AdvantageRule):
             np.asarray(reward * rule.discount ** np.arange(len(t.turns))[::-1], dtype=np.float64)
             for t, reward in zip(group.trajectories, rewards, strict=True)
         ]
-        # Without a discount the mean is that of the group, over turns or attempts; with one, returns differ by turn.
+        # Without a discount this is the group's mean over turns or attempts; with one, returns differ by turn.
         mean = whole.mean if rule.discount == 1.0 else float(np.concatenate(returns).mean())
         values = [np.full_like(return_T, mean) for return_T in returns]
         for key in self._keys:
@@ -81,7 +81,7 @@ class StateAdvantages(AdvantageRule):
 
 
 def states_of(trajectory: Trajectory, number: int, same: str) -> Iterator[Hashable]:
-    """Yield the state of each turn; without a screenshot it is one that no turn but this reaches."""
+    """Yield the state of each turn; without a screenshot, a state of its own."""
     before: Hashable = None
     for index, (observation, _) in enumerate(trajectory.turns):
         seen = (number, index) if observation.screenshot is None else key_of(observation.screenshot)
@@ -101,10 +101,10 @@ def state_values(
     """Return the value of the state of every turn, by trajectory.
 
     Args:
-        states: Of each turn.
-        returns: Of each turn.
-        expected: Value of each turn's state if nothing were known of it; the same for the same state.
-        prior: Turns with that return that count beside those in the state.
+        states: The state of each turn.
+        returns: The return of each turn.
+        expected: Prior value of each turn's state, equal for equal states.
+        prior: Number of turns with that return to count besides those in the state.
     """
     found: dict[Hashable, list[float]] = {}
     for visited, return_T in zip(states, returns, strict=True):
@@ -120,7 +120,7 @@ def state_values(
 
 
 def changes(value_T: NDArray[np.float64], reward: float, *, discount: float, decay: float) -> NDArray[np.float64]:
-    """Return at each turn the sum of all later changes of value, the last one to the reward, decayed by turn."""
+    """Return for each turn the decayed sum of later changes of value, the last of them to the reward."""
     change_T = np.append(discount * value_T[1:], reward) - value_T if len(value_T) else value_T.copy()
     for turn in range(len(change_T) - 2, -1, -1):
         change_T[turn] += discount * decay * change_T[turn + 1]
