@@ -11,11 +11,11 @@ import pytest
 from dartsim.config import from_tree, load, merge, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.lab.verdict import run_figures
-from dartsim.lab.virtual import changed
+from dartsim.lab.virtual import with_settings
 from dartsim.observe import ticker
 from dartsim.observe.report import render_report
 from dartsim.observe.rundir import held, read_run
-from dartsim.run.execute import execute, stored
+from dartsim.run.execute import execute, open_store
 from dartsim.run.resume import resumable, resume
 from dartsim.run.resume_point import read_resume_point
 from tests.crashing import configured, trained_set
@@ -51,7 +51,7 @@ def twice_told(folder):
     """Return what is told of a resumption, the same whether or not it was killed before it went on."""
     found = []
     for _ in range(2):
-        with closing(store := stored(resumable(folder), folder)):
+        with closing(store := open_store(resumable(folder), folder)):
             found.append(read_resume_point(store, folder).as_json())
     assert found[0] == found[1]
     return found[0]
@@ -125,7 +125,7 @@ def test_a_crash_before_anything_happened_again_leaves_the_run_as_it_was(tmp_pat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dartsim.run.resume.learned", killed)
+        patch.setattr("dartsim.run.resume.configured_learning", killed)
         with pytest.raises(KeyboardInterrupt):
             resume(tmp_path)
     run, _ = resume(tmp_path)
@@ -222,7 +222,7 @@ def test_a_setting_that_the_stored_state_does_not_fit_is_refused_at_once(killed_
 
 
 def change(folder, settings):
-    (folder / "config.toml").write_text(to_toml(changed(load(folder / "config.toml"), settings)))
+    (folder / "config.toml").write_text(to_toml(with_settings(load(folder / "config.toml"), settings)))
 
 
 ALLOWED = [
@@ -278,7 +278,7 @@ def test_a_life_that_was_killed_before_it_went_on_is_told_of(tmp_path, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dartsim.run.resume.learned", killed)  # the model is being read
+        patch.setattr("dartsim.run.resume.configured_learning", killed)  # the model is being read
         with pytest.raises(KeyboardInterrupt):
             resume(tmp_path / "run")
     run, _ = resume(tmp_path / "run")
@@ -289,10 +289,10 @@ def test_a_life_that_was_killed_before_it_went_on_is_told_of(tmp_path, monkeypat
 def test_a_run_that_another_process_finished_meanwhile_is_left_alone(tmp_path, monkeypatch):
     def meanwhile(found, path, instruments):
         with monkeypatch.context() as patch:
-            patch.setattr("dartsim.run.execute.learned", lambda *_: None)
+            patch.setattr("dartsim.run.execute.configured_learning", lambda *_: None)
             execute(found.config, path)
 
-    monkeypatch.setattr("dartsim.run.execute.learned", meanwhile)
+    monkeypatch.setattr("dartsim.run.execute.configured_learning", meanwhile)
     with pytest.raises(ConfigError, match="holds a run already"):
         execute(small(), tmp_path / "run")
     assert trained_set(tmp_path / "run" / "run.db")
@@ -382,7 +382,7 @@ def test_only_what_booted_desktops_did_is_written_through_to_the_disk(tmp_path, 
     tasks = "mock" if desktops == "sim" else desktops
     wanted = [f"backend.desktops={desktops}", f"tasks.source={tasks}"]
     config = load(preset_name="tiny", overrides=[*wanted, "tasks.held_out=0", "run.target_success=none"])
-    with closing(store := stored(config, tmp_path)):
+    with closing(store := open_store(config, tmp_path)):
         assert store.database.execute("PRAGMA synchronous").fetchone() == (synchronous,)
 
 
@@ -459,7 +459,7 @@ def test_a_crash_while_it_goes_on_costs_nothing_more(stopped, tmp_path):
     tear(folder)
     returned = []
     for _ in range(2):
-        store = stored(resumable(folder), folder)
+        store = open_store(resumable(folder), folder)
         resume_point = read_resume_point(store, folder)
         store.close()
         returned.append(resume_point.as_json()["returned"])
