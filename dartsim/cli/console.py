@@ -79,9 +79,9 @@ state = CommandState()
 
 def print_error(kind: str, text: str, **options: Any) -> None:
     """Print an error without secrets and control characters, its long words shortened."""
-    from dartsim.config.secrets import hidden
+    from dartsim.config.secrets import redact
 
-    shown = LONG_WORD.sub(r"\1…", printable(hidden(text)))
+    shown = LONG_WORD.sub(r"\1…", printable(redact(text)))
     errors.print(Text.assemble((f"{kind}:", "bold red"), " ", shown), **options)
 
 
@@ -122,9 +122,9 @@ class _SecretHidingFormatter(logging.Formatter):
     """Formats log records without the secrets that they may quote."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from dartsim.config.secrets import hidden
+        from dartsim.config.secrets import redact
 
-        return hidden(super().format(record))
+        return redact(super().format(record))
 
 
 class _StderrHandler(logging.Handler):

@@ -70,9 +70,9 @@ def show(
 
 
 def _show(folder: Path, html: Path | None, json_file: str | None) -> None:
-    from dartsim.observe.rundir import SUMMARY, is_held, read_run
+    from dartsim.observe.rundir import SUMMARY, is_locked, read_run
 
-    run = read_run(folder) if (folder / SUMMARY).is_file() and not is_held(folder) else None
+    run = read_run(folder) if (folder / SUMMARY).is_file() and not is_locked(folder) else None
     if run is None:
         status = read_status(folder)
         shown: dict[str, Any] = {"state": status["state"], "status": status, "figures": None, "idle": None}
@@ -178,12 +178,12 @@ def read_status(folder: Path) -> dict[str, Any]:
         ConfigError: If there is none, or it cannot be read.
     """
     from dartsim.core.files import below
-    from dartsim.observe.rundir import CONFIG, SUMMARY, is_held
+    from dartsim.observe.rundir import CONFIG, SUMMARY, is_locked
     from dartsim.run.watch import STATUS
 
     if not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
-    running = is_held(folder)  # before reading the file, which a run that ends meanwhile has updated
+    running = is_locked(folder)  # before reading the file, which a run that ends meanwhile has updated
     path = below(folder, STATUS)
     try:
         if path.exists() and not path.is_file():
@@ -218,10 +218,10 @@ def _begun(folder: Path) -> dict[str, Any]:
     from dartsim.config.load import read_tree
     from dartsim.core.files import below
     from dartsim.core.section import NONE
-    from dartsim.observe.rundir import CONFIG, is_held
+    from dartsim.observe.rundir import CONFIG, is_locked
 
     # As text: its plug-ins are not imported.
-    config, held = read_tree(below(folder, CONFIG)), is_held(folder)
+    config, held = read_tree(below(folder, CONFIG)), is_locked(folder)
     run, backend = config["run"], config["backend"]
     simulated = not backend["real_time"] and {backend[part] for part in ("desktops", "workers", "learner")} == {"sim"}
     return {

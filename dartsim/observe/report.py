@@ -20,7 +20,7 @@ from markupsafe import Markup
 from dartsim.core.files import below
 from dartsim.observe import charts
 from dartsim.observe.alarm import hours
-from dartsim.observe.bias import BAND, JUDGED, ByClass, class_shares, judged, least, usable
+from dartsim.observe.bias import BAND, JUDGED, ByClass, class_shares, judged_shares, least_trained, usable
 from dartsim.observe.figures import FIGURES, figure_parts, figure_text
 from dartsim.observe.rundir import RunDir, write_text
 from dartsim.observe.states import POPULATIONS, StateInfo, state_info, state_infos
@@ -194,14 +194,14 @@ def _least_trained(name: str, table: ByClass) -> str:
     shares = class_shares(table) if name in JUDGED.values() else {}
     if not shares:
         return ""
-    labels = [label for label, share in shares.items() if share.starved] or [least(shares)]
+    labels = [label for label, share in shares.items() if share.starved] or [least_trained(shares)]
     least_trained = "; ".join(f"{label}, {shares[label]}" for label in labels)
     return f"Trained least, relative to what the filter leaves: {least_trained}; below {BAND:g} is starved."
 
 
 def _bias_rows(counts: Sequence[Mapping[str, ByClass]]) -> list[dict[str, Any]]:
     """Return a row for each judged class of tasks, with a cell for each run."""
-    runs = [judged(tables) for tables in counts]
+    runs = [judged_shares(tables) for tables in counts]
     return [
         {"name": name, "label": label, "cells": [own.get(name, {}).get(label) for own in runs]}
         for name in JUDGED

@@ -17,7 +17,7 @@ from dartsim.cli import compare, console
 from dartsim.cli.signals import sigterm_as_ctrl_c, undisturbed
 from dartsim.config import load, to_toml
 from dartsim.core.errors import ConfigError
-from dartsim.observe.rundir import CONFIG, held, read_run
+from dartsim.observe.rundir import CONFIG, lock_run, read_run
 from dartsim.run.execute import refuse_used
 from dartsim.run.resume import refuse_hours
 
@@ -144,7 +144,7 @@ def test_a_file_for_json_is_tried_before_anything_runs(dartsim, monkeypatch, cap
 def test_status_of_a_run_of_which_nothing_has_happened(dartsim, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(console.out, "width", 500)  # nothing is wrapped
     (tmp_path / CONFIG).write_text(to_toml(load(preset_name="dart")))
-    with held(tmp_path):
+    with lock_run(tmp_path):
         assert dartsim("show", str(tmp_path), "--json", "-") == 0
         assert json.loads(capsys.readouterr().out)["state"] == "starting"
         with pytest.raises(ConfigError, match="is held by a process that runs it now"):

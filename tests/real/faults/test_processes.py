@@ -49,7 +49,7 @@ class Life:
         return self.told[-1]["counts"]
 
     @contextlib.contextmanager
-    def guarded(self):
+    def guard(self):
         # It would live for ten minutes.
         timer = threading.Timer(400, self.process.kill)
         timer.start()
@@ -75,7 +75,7 @@ def test_a_process_killed_in_the_middle_leaves_its_records_and_its_containers_ar
     from dartsim.store.database import reading
     from dartsim.store.load import load_trajectories
 
-    with Life(desktop_image, "--folder", str(tmp_path)).guarded() as life:
+    with Life(desktop_image, "--folder", str(tmp_path)).guard() as life:
         life.until(lambda told: len(scored(told)) >= 2)
         life.process.kill()
     owner = life.told[0]["owner"]
@@ -171,7 +171,7 @@ def test_an_engine_that_restarts_costs_the_attempts_under_way(private_engine, ri
 
     asyncio.run(answers(private_engine.url))
     image = asyncio.run(build("skeleton", DockerHostConfig(url=private_engine.url)))
-    with Life(image, "--url", private_engine.url, before=private_engine.inside).guarded() as life:
+    with Life(image, "--url", private_engine.url, before=private_engine.inside).guard() as life:
         life.until(lambda told: {line["slot"] for line in scored(told)} == {0, 1})
         private_engine.stop()
         life.until(lambda told: told[-1]["reward"] is None)
