@@ -195,8 +195,8 @@ def _least_trained(name: str, table: ByClass) -> str:
     if not shares:
         return ""
     labels = [label for label, share in shares.items() if share.starved] or [least_trained(shares)]
-    least_trained = "; ".join(f"{label}, {shares[label]}" for label in labels)
-    return f"Trained least, relative to what the filter leaves: {least_trained}; below {BAND:g} is starved."
+    classes = "; ".join(f"{label}, {shares[label]}" for label in labels)
+    return f"Trained least, relative to what the filter leaves: {classes}; below {BAND:g} is starved."
 
 
 def _bias_rows(counts: Sequence[Mapping[str, ByClass]]) -> list[dict[str, Any]]:
