@@ -64,7 +64,7 @@ def _presets() -> dict[str, Tree]:
     """
     found: dict[str, Tree] = {}
     for name in _names("presets"):
-        shared = _packaged("presets", name)
+        shared = _read_packaged("presets", name)
         for variant, own in shared.pop("variants", {name: {}}).items():
             base = found[own.pop("preset")] if "preset" in own else shared
             tree = merge(base, own)
@@ -89,7 +89,7 @@ def scheduler(name: str) -> Tree:
 
 def workloads() -> dict[str, Tree]:
     """Return every workload as a tree, by name: cluster, tasks and latencies, with an ``[about]`` table."""
-    return {name: _packaged("workloads", name) for name in _names("workloads")}
+    return {name: _read_packaged("workloads", name) for name in _names("workloads")}
 
 
 CLUSTER = ("cluster", "rollout.num_envs", "rollout.num_workers")
@@ -129,7 +129,7 @@ def _workload(name: str) -> Tree:
     path = Path(name)
     is_preset, is_file = name in _presets(), path.is_file() or name.endswith(".toml")
     if name in _names("workloads"):
-        return {key: value for key, value in _packaged("workloads", name).items() if key != "about"}
+        return {key: value for key, value in _read_packaged("workloads", name).items() if key != "about"}
     if not (is_preset or is_file or path.is_dir()):
         known = _names("workloads")
         hint = did_you_mean(name, [*known, *_presets()])
@@ -166,7 +166,7 @@ def _names(folder: str) -> list[str]:
     return sorted(entry.name.removesuffix(".toml") for entry in entries if entry.name.endswith(".toml"))
 
 
-def _packaged(folder: str, name: str) -> Tree:
+def _read_packaged(folder: str, name: str) -> Tree:
     return tomllib.loads((resources.files("dartsim.config") / folder / f"{name}.toml").read_text("utf-8"))
 
 

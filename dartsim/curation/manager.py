@@ -147,7 +147,7 @@ class DataManager:
         except asyncio.CancelledError:
             granted = self._queue.leave(slot, waiter)
             if granted is not None:  # assigned concurrently with the cancellation
-                self.finish(_cancelled(granted, "run ended"))
+                self.finish(_cancelled_trajectory(granted, "run ended"))
             raise
 
     def _start_attempts(self) -> None:
@@ -351,7 +351,7 @@ class DataManager:
         self.ledger.running[attempt.id] = attempt
         if attempt.group in self.open_groups.groups:  # otherwise it was being withdrawn
             self.open_groups.groups[attempt.group].again.append((attempt.index, attempt.seed))
-        self._finish(_cancelled(attempt, INTERRUPTED))
+        self._finish(_cancelled_trajectory(attempt, INTERRUPTED))
 
     def suspend(self, *, failed: bool = False) -> None:
         """Let the store keep the current state and nothing later: the run is interrupted and may be resumed.
@@ -428,7 +428,7 @@ class _SuspendedOnFailure:
             self._data.failure = error
 
 
-def _cancelled(attempt: Attempt, cause: str) -> Trajectory:
+def _cancelled_trajectory(attempt: Attempt, cause: str) -> Trajectory:
     """Return the trajectory of an attempt that was not played."""
     now = asyncio.get_running_loop().time()
     return Trajectory(attempt, (), Ending.CANCELLED, None, cause, now, now)

@@ -106,7 +106,7 @@ class SuccessPool:
 
         The success replaces one failure and needs another to be compared with.
         """
-        return len(trajectories) >= 2 and all(map(_failed, trajectories))
+        return len(trajectories) >= 2 and all(map(_is_failure, trajectories))
 
     def rescue(self, trajectories: Sequence[Trajectory]) -> Rescue | None:
         """Replace the oldest failure of a group with a stored success.
@@ -117,7 +117,7 @@ class SuccessPool:
         Raises:
             ValueError: If some attempt did not fail.
         """
-        if not trajectories or not all(map(_failed, trajectories)):
+        if not trajectories or not all(map(_is_failure, trajectories)):
             raise ValueError(f"only a group of failures is rescued, got {[t.reward for t in trajectories]}")
         success = self._choose(trajectories[0].attempt)
         if success is None:
@@ -171,5 +171,5 @@ class SuccessPool:
         return entries[0] if self._parameters.choice == "newest" else min(entries, key=lambda entry: entry.uses)
 
 
-def _failed(trajectory: Trajectory) -> bool:
+def _is_failure(trajectory: Trajectory) -> bool:
     return trajectory.reward is not None and failed(trajectory.reward)

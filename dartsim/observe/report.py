@@ -175,7 +175,7 @@ def _write_page(
     path: Path, template: str, plots: Mapping[str, charts.Chart], timelines: Sequence[tuple[str, RunDir]], **values: Any
 ) -> Path:
     """Write a page with its charts and the timelines of runs, and return its path."""
-    write_text(path, _environment().get_template(template).render(_shared(plots, timelines), **values))
+    write_text(path, _environment().get_template(template).render(_page_values(plots, timelines), **values))
     return path
 
 
@@ -288,7 +288,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _shared(plots: Mapping[str, charts.Chart], runs: Sequence[tuple[str, RunDir]]) -> dict[str, Any]:
+def _page_values(plots: Mapping[str, charts.Chart], runs: Sequence[tuple[str, RunDir]]) -> dict[str, Any]:
     """Return the values that every page needs: plotly.js, the charts and the timelines."""
     timelines = [{"name": name, **run.timeline} for name, run in runs if run.timeline is not None]
     used = {

@@ -207,7 +207,7 @@ class RevertingDesktop:
         shown = await self._set_up(task, seed)
         if self._suspected is not None:
             (library, state), self._suspected = self._suspected, None
-            library.restored(state, good=False)
+            library.record_restore(state, good=False)
         return shown
 
     async def _set_up(self, task: Task, seed: int) -> Observation:
@@ -235,13 +235,13 @@ class RevertingDesktop:
             if sets_up:
                 self._suspected = library, state
             else:
-                library.restored(state, good=False)
+                library.record_restore(state, good=False)
             return None
         good = True
         if state.shown is not None:
             before, after = state.shown.screenshot, shown.screenshot
             good = await asyncio.to_thread(changed_share, before, after) <= MAX_CHANGED
-        library.restored(state, good=good)
+        library.record_restore(state, good=good)
         if not good:
             counts["revert/changed"] += 1
             return None

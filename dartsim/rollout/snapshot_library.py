@@ -134,7 +134,7 @@ class SnapshotLibrary:
         state.settled.set()
         await self._delete_discarded(snapshots)
 
-    def restored(self, state: SavedState, *, good: bool) -> None:
+    def record_restore(self, state: SavedState, *, good: bool) -> None:
         """Record whether a desktop returned to a state."""
         if good:
             self._faults.pop(state.key, None)

@@ -361,7 +361,7 @@ def from_spec(spec: float | Mapping[str, Any]) -> Latency:
     required = [name for name, parameter in parameters.items() if parameter.default is Parameter.empty]
     if missing := [name for name in required if name not in keys]:
         raise ConfigError(f"latency of kind {kind!r} needs {', '.join(required)}; missing: {', '.join(missing)}")
-    return form(**{name: _parsed(name, value) for name, value in keys.items()})
+    return form(**{name: _parse(name, value) for name, value in keys.items()})
 
 
 _FORMS: dict[str, list[Callable[..., Latency]]] = {
@@ -415,7 +415,7 @@ FIELDS: Mapping[str, str] = {
 """The meaning of the fields of all kinds."""
 
 
-def _parsed(name: str, value: Any) -> Any:
+def _parse(name: str, value: Any) -> Any:
     """Return the value of a key."""
     if name == "of":
         return from_spec(value)

@@ -131,7 +131,7 @@ class LoopServices(NoRealIO, TaskCounter):
         self._check_closed()
         seconds = 0.0
         if self._executor_cost is not None:
-            seconds = self._executor_cost(*_unwrapped(func, args))
+            seconds = self._executor_cost(*_unwrap(func, args))
             if not seconds >= 0:
                 raise ValueError(f"executor_cost must be at least 0 seconds, got {seconds} for {func}")
         future: asyncio.Future[Any] = asyncio.Future(loop=self)
@@ -213,7 +213,7 @@ def _set_exception_unless_done(future: asyncio.Future[Any], exc: Exception) -> N
         future.set_exception(exc)
 
 
-def _unwrapped(func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+def _unwrap(func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     """Return the function and arguments that were given to ``asyncio.to_thread``."""
     if isinstance(func, functools.partial) and isinstance(getattr(func.func, "__self__", None), Context):
         return func.args[0], func.args[1:]

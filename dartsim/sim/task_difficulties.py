@@ -160,13 +160,13 @@ def _with_mean(rates: Rates, mean: float) -> Rates:
     low, high = -60.0, 60.0  # logarithm of the factor on the odds
     for _ in range(100):
         middle = (low + high) / 2
-        if _shifted(rates, middle).mean() < mean:
+        if _shift_odds(rates, middle).mean() < mean:
             low = middle
         else:
             high = middle
-    return _shifted(rates, (low + high) / 2)
+    return _shift_odds(rates, (low + high) / 2)
 
 
-def _shifted(rates: Rates, log_factor: float) -> Rates:
+def _shift_odds(rates: Rates, log_factor: float) -> Rates:
     factor = exp(log_factor)
     return rates * factor / (1 - rates + rates * factor)

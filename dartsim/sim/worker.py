@@ -100,7 +100,7 @@ class SimWorker:
         self._retry_seconds = retry_seconds
         self._control = control
         self._prepare_seconds = prepare_seconds
-        self._done: Callable[[EngineJob], None] = _answered if control is None else partial(control.reply, _answered)
+        self._done: Callable[[EngineJob], None] = _answer if control is None else partial(control.reply, _answer)
         self._again: dict[asyncio.Future[None], EngineJob] = {}
         """Jobs that replace those aborted by a weight change, by the future that waits for them."""
         self._restarting = False
@@ -201,7 +201,7 @@ class SimWorker:
             self._again[future] = engine.submit(prompt, 0, job.images, left, self._done, future)
 
 
-def _answered(job: EngineJob) -> None:
+def _answer(job: EngineJob) -> None:
     future = job.payload
     if not future.done():
         future.set_result(None)
@@ -228,7 +228,7 @@ class DelayedSession:
         # A timer of the world costs half as much as asyncio.sleep, and a perturbed world may stretch it.
         env = self._env
         arrival = self._create_future()
-        timer = env.call_in(env.delay(self._seconds), _arrived, arrival)
+        timer = env.call_in(env.delay(self._seconds), _complete_arrival, arrival)
         try:
             await arrival
         except BaseException:
@@ -252,6 +252,6 @@ class DelayedService:
         return DelayedSession(self._inner.session(attempt, track), self._env, self._seconds)
 
 
-def _arrived(arrival: asyncio.Future[None]) -> None:
+def _complete_arrival(arrival: asyncio.Future[None]) -> None:
     if not arrival.done():
         arrival.set_result(None)

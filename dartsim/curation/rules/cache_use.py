@@ -60,7 +60,7 @@ class CacheUse(AdmissionRule):
             raise ValueError("cache_use needs the engines' caches, and these engines do not report them")
         self._group_size = group_size
         self._read = caches.read
-        self.max_running = self._goal = self._clamped(caches.first)
+        self.max_running = self._goal = self._clamp(caches.first)
         self._looked = self._rose = self._raised = float("-inf")
         self._ended = 0
         self._queued = 0
@@ -89,17 +89,17 @@ class CacheUse(AdmissionRule):
         return False
 
     def _cut(self, bound: float) -> None:
-        self.max_running = self._goal = self._clamped(bound)
+        self.max_running = self._goal = self._clamp(bound)
         self._rest, self._queued, self._ended = LOOKS, 0, 0
 
     def _grow(self, now: float, running: int) -> None:
         turned_over = self._ended >= self.max_running or now - self._raised >= GATE_SECONDS
         if self.max_running >= self._goal and turned_over and running >= BINDING * self.max_running:
-            self._goal = self._clamped(ceil(GROWTH * self.max_running))
+            self._goal = self._clamp(ceil(GROWTH * self.max_running))
             self._raised, self._ended = now, 0
         if self.max_running < self._goal and now - self._rose >= BURST_SECONDS:
             self.max_running = min(self._goal, self.max_running + max(self._group_size, self.max_running // 10))
             self._rose = now
 
-    def _clamped(self, bound: float) -> int:
+    def _clamp(self, bound: float) -> int:
         return int(min(max(bound, MIN_ATTEMPTS), MAX_ATTEMPTS))

@@ -85,9 +85,9 @@ class TurnLimitBySuccess(TurnLimitRule):
                 self.counts["cut_short"] += 1
             reward, turns = trajectory.reward, len(trajectory.turns)
             if reward is not None and reaches(reward, SUCCESS) and turns:
-                self._solved(trajectory.attempt.task.id, turns)
+                self._record_success(trajectory.attempt.task.id, turns)
 
-    def _solved(self, task_id: str, turns: int) -> None:
+    def _record_success(self, task_id: str, turns: int) -> None:
         known = self._successes.get(task_id)
         if known is None:
             self._successes[task_id] = _Successes(turns, turns)

@@ -99,7 +99,10 @@ class WindowFault:
         gaps, lengths = rng.spawn(2)
         draw = lasts.sampler(lengths)
         self._windows = _until_healed(
-            merge(_drawn(per_hour, gaps, draw, value, start), _scheduled(windows, draw, value, by_target=by_target)),
+            merge(
+                _random_windows(per_hour, gaps, draw, value, start),
+                _scheduled_windows(windows, draw, value, by_target=by_target),
+            ),
             heal_at,
         )
         self.last_end = -inf
@@ -118,7 +121,7 @@ class WindowFault:
         return self.is_open(now) or self.last_end > since
 
 
-def _drawn(
+def _random_windows(
     per_hour: float,
     rng: np.random.Generator,
     lasts: Callable[[], float],
@@ -132,7 +135,7 @@ def _drawn(
         yield begin, end, value()
 
 
-def _scheduled(
+def _scheduled_windows(
     windows: Sequence[FaultWindow], lasts: Callable[[], float], value: Callable[[], float], *, by_target: bool
 ) -> Iterator[Window]:
     for window in windows:
