@@ -60,12 +60,6 @@ def test_somebody_s_changed_figures_are_shown_or_refused_in_a_sentence(dartsim, 
         assert code == 0 or captured.err.startswith("error: run"), captured.err
 
 
-def test_a_run_without_segments_is_shown_without_causes(dartsim, capsys):
-    assert dartsim("run", *SMALL, "--set", "recorder.max_segments=0", "--out", "run") == 18
-    assert dartsim("show", "run") == 0
-    assert "recorder.max_segments" in capsys.readouterr().out
-
-
 def test_status_of_a_run_that_goes_on_and_of_one_whose_process_is_gone(dartsim, capsys, tmp_path):
     watch = Watch(load(preset_name="dart"), tmp_path)
     with lock_run(tmp_path), watch:
