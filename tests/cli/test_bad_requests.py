@@ -83,6 +83,12 @@ def test_names_and_errors_reach_the_terminal_as_text(capsys):
         assert "\x1b" not in shown
 
 
+def test_spaces_of_all_widths_are_shown(capsys):
+    console.out.print(figure_table([("dart\u00a0\u3000", {"env_utilization": 0.5})]))
+    assert "50.0\u202f%" in (shown := capsys.readouterr().out)
+    assert "dart\u00a0\u3000" in shown
+
+
 def test_a_name_that_looks_like_markup_is_shown_by_a_bar():
     """On a terminal, where the bar is drawn."""
     program = (
