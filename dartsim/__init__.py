@@ -10,23 +10,23 @@ One control plane, written once as plain asyncio, in real time or in virtual tim
                        |   v                 |publish (weight sync, worker by worker)
                   trajectories --> Trainer: update --> new version
 
-Backends implement the protocols of ``dartsim.core.ports``: a SimPy cluster model (``dartsim.sim``, ``envs``), and
-desktops, engines and optimizers that exist (``real``).
+Backends implement the protocols of ``dartsim.core.ports``: a SimPy model of a cluster (``dartsim.sim``, ``envs``), or
+real desktops, engines and optimizers (``real``).
 
-The public API is ``__all__`` here, in ``dartsim.envs`` and in ``dartsim.testing``; all else is internal::
+The public API is ``__all__`` here, in ``dartsim.envs`` and in ``dartsim.testing``; everything else is internal::
 
     run      simulate, compare, load, presets, run_virtual; Result, Comparison, Config
     extend   register, ComponentSection; Router (Routed), AdmissionRule, AdvantageRule, AttemptsRule, BatchRule,
              TaskOrder, TurnLimitRule, TurnSelection, SyncMode, Policy, Fault, Instrument; DesktopBackend,
              EngineBackend, LearnerBackend
-    given    Task, Observation, Request, Reply, Turn, Trajectory, Group, GroupCounts, RunningGroup, SelectedTurns,
+    data     Task, Observation, Request, Reply, Turn, Trajectory, Group, GroupCounts, RunningGroup, SelectedTurns,
              Recorder, Snapshot, UpdateRecord, FaultKind; EnvProvider, PolicyWorker, Learner (the ports);
              ConditionResult, SchedulerRank
     check    check_router, check_rule
     errors   DartsimError, ConfigError, NothingTrained, PlugInFailed
 
-A patch release removes none of these, no setting, no figure and no kind of plug-in; until 1.0 a minor release may, and
-the changelog then says what replaces it. Run directories are read by later releases of the same minor version.
+A patch release removes none of these, nor a setting, a figure or a kind of plug-in. Until 1.0 a minor release may, and
+the changelog then names the replacement. Later releases of the same minor version read older run directories.
 """
 
 import lazy_loader

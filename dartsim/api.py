@@ -21,10 +21,10 @@ from dartsim.config import Config, presets, to_toml
 from dartsim.core.errors import ConfigError, NothingTrained
 from dartsim.core.plugin_errors import plugin_errors
 from dartsim.core.registry import ComponentSection, name_of
-from dartsim.lab.compared_runs import ComparedRun, EndedRun, Scheduler, make_runs, named, new_run, resolved
+from dartsim.lab.compared_runs import ComparedRun, EndedRun, Scheduler, by_name, make_runs, new_run, scheduler_config
 from dartsim.lab.gate import Comparison, data_frame
 from dartsim.lab.verdict import run_figures
-from dartsim.lab.virtual import changed
+from dartsim.lab.virtual import with_settings
 from dartsim.observe.figures import FIGURES, figure_text, series
 from dartsim.observe.recorder import Recorder
 from dartsim.observe.report import render_report
@@ -83,15 +83,16 @@ def load(
 
     Args:
         config: A preset's name, a TOML file, or a configuration.
-        on: The cluster, with its tasks and latencies: a workload's or preset's name, or a TOML file; None: its own.
+        on: The cluster, with its tasks and latencies: a workload's or preset's name, or a TOML file; None: the
+            configuration's own.
         overrides: Settings by dotted key, such as ``{"rollout.num_envs": 8}``; see ``dartsim config --list settings``.
-        rules: Rules by kind: ``router="session_affine"``, or a class that is registered. The kinds: router, admission,
+        rules: Rules by kind: ``router="session_affine"``, or a registered class. The kinds: router, admission,
             task_order, attempts, turn_limit, batch, selection, advantage, sync_mode, and policy (who acts).
 
     Raises:
         ConfigError: On an unknown name or key (with the nearest valid one), or a value that cannot work.
     """
-    return changed(resolved(config, on), _settings(overrides, rules))
+    return with_settings(scheduler_config(config, on), _settings(overrides, rules))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,15 +101,15 @@ class Result:
 
     Attributes:
         trained_turns_per_minute: Training throughput: distinct turns in finished updates, per simulated minute.
-        signal_turns_per_minute: Those of groups whose rewards differ, per minute; others have advantages of 0.
+        signal_turns_per_minute: Trained turns of groups whose rewards differ, per minute; others have advantages of 0.
         admitted_turns_per_minute: Turns in batches given to the trainer, per minute.
         generated_turns_per_minute: Turns that engines answered, per minute.
         trajectories_per_minute: Attempts that ended, per minute; None before any has.
         env_utilization: Share of the desktops' time between first request and last observation of attempts, 0 to 1.
         gpu_utilization: Share of the engines' time with a live request, 0 to 1.
-        gpu_peak_share: Response tokens over the most that the engines could decode, 0 to 1; None if unknown.
-        rollout_share: Share of the time in which an attempt runs, 0 to 1.
-        trainer_utilization: Share of time in which the trainer updates, 0 to 1.
+        gpu_peak_share: Response tokens over the maximum that the engines could decode, 0 to 1; None if unknown.
+        rollout_share: Share of the time during which an attempt runs, 0 to 1.
+        trainer_utilization: Share of the time during which the trainer updates, 0 to 1.
         prefix_hit_share: Share of prompt tokens found in prefix caches, 0 to 1; None if unknown.
         minutes_per_version: Simulated minutes per update; None if none finished.
         staleness_mean: Mean staleness of trained turns, versions.
@@ -118,8 +119,8 @@ class Result:
         mean_reward: Mean reward of attempts, 0 to 1; None if none was scored.
         num_updates: Finished updates after the warm-up.
         bound_trained_turns_per_minute: Upper bound on the trained turns per minute; None without an update.
-        verdict: One line: what limited it, and what to try.
-        event_hash: Hash of all events: equal for equal runs.
+        verdict: One line: what limited the run, and what to try.
+        event_hash: Hash of all events; equal runs have equal hashes.
         config: The resolved configuration.
         summary: All figures, as in ``summary.json`` of a run directory.
     """
@@ -208,17 +209,17 @@ def simulate(
         config: A preset's name, a TOML file, or a configuration.
         on: As in ``load``.
         overrides: As in ``load``.
-        seed: Of everything that is drawn; default: the configuration's.
+        seed: Seed of all random draws; default: the configuration's.
         rules: As in ``load``.
 
     Raises:
         ConfigError: As ``load``, or if components are real or a model learns: ``dartsim run`` is for those.
-        PlugInFailed: If a rule of one's own raises an error.
-        NothingTrained: If it trained nothing; its ``result`` is what would have been returned.
+        PlugInFailed: If a rule of your own raises an error.
+        NothingTrained: If nothing was trained; its attribute ``result`` is the result of the run.
     """
     resolved_config = load(config, on=on, overrides=overrides, **rules)
     if seed is not None:
-        resolved_config = changed(resolved_config, {"run.seed": seed})
+        resolved_config = with_settings(resolved_config, {"run.seed": seed})
     with plugin_errors():
         prepared = prepare(_simulated(resolved_config))
         result = run_simulation(prepared)
@@ -242,7 +243,7 @@ def compare(
     overrides: Mapping[str, Any] | None = None,
     processes: int = 1,
 ) -> Comparison:
-    """Simulate schedulers on one cluster, each with the same seeds. ``failures`` of the result says which failed.
+    """Simulate schedulers on one cluster, each with the same seeds. The result's ``failures`` names those that failed.
 
     Args:
         schedulers: Presets' names, TOML files, configurations (such as ``load("dart", router=MyRouter)``); or a mapping
@@ -257,8 +258,8 @@ def compare(
     """
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     arms: dict[str, tuple[Scheduler, Config]] = {}
-    for name, scheduler in named(schedulers).items():
-        config = _simulated(changed(resolved(scheduler, on), overrides or {}))
+    for name, scheduler in by_name(schedulers).items():
+        config = _simulated(with_settings(scheduler_config(scheduler, on), overrides or {}))
         prepare(config)
         arms[name] = scheduler, config
     ended: dict[tuple[str, int], EndedRun] = {}
@@ -269,7 +270,7 @@ def compare(
         runs = [
             ComparedRun(name, seeded, _replay(name, scheduler, seeded, on, overrides or {}))
             for name, (scheduler, config) in arms.items()
-            for seeded in (changed(config, {"run.seed": seed}) for seed in numbers)
+            for seeded in (with_settings(config, {"run.seed": seed}) for seed in numbers)
         ]
         keys = [(run.scheduler, run.config.run.seed) for run in runs]
         left = [run for run, key in zip(runs, keys, strict=True) if key not in ended]
@@ -283,7 +284,7 @@ def compare(
 def _replay(
     name: str, scheduler: Scheduler, config: Config, on: str | Path | None, overrides: Mapping[str, Any]
 ) -> str:
-    """Return the command that repeats a run; for a configuration, which only the caller's Python has, the call."""
+    """Return the command that repeats a run, or the Python call if the scheduler is a configuration object."""
     seed = config.run.seed
     if isinstance(scheduler, Config):
         return f"dartsim.simulate({name}, {on=}, {overrides=}, {seed=})"
@@ -293,7 +294,7 @@ def _replay(
 
 
 def _set(tree: Mapping[str, Any], place: str = "") -> Iterator[str]:
-    """Yield the words that set settings on a command line."""
+    """Yield the command-line arguments that set these settings."""
     for key, value in tree.items():
         if isinstance(value, Mapping):
             yield from _set(value, f"{place}{key}.")
@@ -302,7 +303,7 @@ def _set(tree: Mapping[str, Any], place: str = "") -> Iterator[str]:
 
 
 def _plugin_modules(section: BaseModel) -> Iterator[str]:
-    """Yield the modules of plug-ins whose components a configuration chooses, without the program itself."""
+    """Yield the modules of the plug-ins whose components a configuration chooses, without ``dartsim`` itself."""
     for _, value in section:
         if isinstance(value, ComponentSection):
             module = type(value).component.__module__

@@ -1,6 +1,6 @@
-"""Desktops: the gymnasium GUI interface, task files, the simulated desktop, any of them in the loop's time.
+"""Desktops: the gymnasium GUI interface, task files, the simulated desktop, and adapters to the loop's time.
 
-Importing this package registers its environments with gymnasium; what they need is imported when one is made.
+Importing this package registers its environments with gymnasium; their dependencies are imported when one is made.
 """
 
 from gymnasium.envs.registration import register, registry

@@ -1,8 +1,8 @@
 """``GuiEnv``: a desktop as a gymnasium environment, with a screenshot, an instruction and actions as text.
 
-It is synchronous: it says *what* happens, never how long it takes. Besides gymnasium's ``reset`` and ``step`` it has
+It is synchronous: it defines *what* happens, not how long it takes. Besides gymnasium's ``reset`` and ``step`` it has
 the same steps as plain methods without dictionaries (``begin``, ``act``, ``observe``, ``evaluate``), for adapters that
-call it many thousand times a second.
+call it many thousand times per second.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FAIL = "FAIL"
 MAX_ACTION_CHARACTERS = 100_000
 MAX_INSTRUCTION_CHARACTERS = 100_000
 MAX_TREE_CHARACTERS = 100_000_000
-"""The accessibility tree of a LibreOffice Calc window alone has a million characters."""
+"""Longest accessibility tree; that of a LibreOffice Calc window alone has a million characters."""
 
 
 def is_infeasible(task: Task) -> bool:
@@ -52,7 +52,7 @@ class UnicodeText(spaces.Text):
         return isinstance(x, str) and self.min_length <= len(x) <= self.max_length
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """Return random printable ASCII of up to 64 characters, or what gymnasium's mask asks for."""
+        """Return random printable ASCII of up to 64 characters, or text that fits gymnasium's mask."""
         if mask is None and probability is None:
             length = self.np_random.integers(self.min_length, min(self.max_length, self.MAX_SAMPLE) + 1)
             mask = (int(length), None)
@@ -71,21 +71,21 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
 
     States: *fresh* until the first ``reset``, *running*, *over* after DONE or FAIL; actions need *running*.
 
-    Subclasses write ``_begin``, ``_act``, ``_observe`` and ``_score``. An array that a subclass keeps and
-    shows again should be read-only: gymnasium's callers get copies of those.
+    Subclasses implement ``_begin``, ``_act``, ``_observe`` and ``_score``. An array that a subclass returns
+    repeatedly should be read-only: gymnasium's callers get copies of such arrays.
 
     Args:
         width: Pixels.
         height: Pixels.
         accessibility: Observe the accessibility tree too.
-        task: What ``reset`` without ``options={"task": …}`` begins.
+        task: Task of ``reset`` without ``options={"task": …}``.
         score_on_end: Score in the ``step`` that ends the episode. Off for callers that call ``evaluate``.
-        turn_limit: ``truncated`` is set after that many turns; by default turn limits are the caller's.
+        turn_limit: ``truncated`` is set after that many turns; by default the caller limits turns.
         render_mode: ``rgb_array`` or None.
     """
 
     seeded: ClassVar[bool] = True
-    """Whether episodes use ``np_random``; if not, ``begin`` makes no generator."""
+    """Whether episodes use ``np_random``; if not, ``begin`` creates no generator."""
     metadata: dict[str, Any] = {  # noqa: RUF012 - gymnasium's attribute
         "render_modes": ["rgb_array"],
         "render_fps": 1,
@@ -118,10 +118,10 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
         self._default_task = task
         self._running = False
 
-    # Spaces are made on demand: a simulated cluster makes thousands of desktops whose spaces are never read.
+    # Spaces are created on demand, because a simulated cluster has thousands of desktops whose spaces are never read.
     @cached_property
     def observation_space(self) -> spaces.Dict:  # type: ignore[override]
-        """What ``reset`` and ``step`` return first."""
+        """The space of the observations that ``reset`` and ``step`` return."""
         shown: dict[str, spaces.Space[Any]] = {
             "screenshot": spaces.Box(0, 255, (self.height, self.width, 3), np.uint8),
             "instruction": UnicodeText(MAX_INSTRUCTION_CHARACTERS),
@@ -149,7 +149,7 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
 
     @abstractmethod
     def _score(self) -> float:
-        """Return how well a feasible task is done by now, in [0, 1]."""
+        """Return the current score of a feasible task, in [0, 1]."""
 
     def begin(self, task: Task, seed: int | None = None) -> None:
         """Begin an episode: ``reset`` without an observation."""
@@ -176,11 +176,11 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
         raise NotImplementedError(f"{type(self).__name__} does not copy its state")
 
     def _load(self, state: Any) -> None:
-        """Take over a copied state, without sharing anything with it that can change."""
+        """Load a copied state without sharing mutable parts with it."""
         raise NotImplementedError(f"{type(self).__name__} does not copy its state")
 
     def resume(self, state: Any, task: Task, seed: int | None = None) -> None:
-        """Begin an episode in a copied state, in place of ``begin``: nothing is set up."""
+        """Begin an episode in a copied state, in place of ``begin``, without a set-up."""
         if self.seeded:
             super().reset(seed=seed)
         self._note_start(task)
@@ -207,14 +207,14 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
         return self._observe()
 
     def evaluate(self) -> float:
-        """Return the score of the present state, in [0, 1]; may be called at any time, also twice.
+        """Return the score of the current state, in [0, 1]; may be called at any time and repeatedly.
 
         An infeasible task scores 1 if the last action was FAIL, and 0 otherwise; FAIL on a feasible task
-        scores 0 whatever the state (OSWorld's rules).
+        scores 0 in any state (OSWorld's rules).
 
         Raises:
-            ResetNeeded: If nothing has begun.
-            ScoreUnavailable: If the evaluator gave no number in [0, 1].
+            ResetNeeded: If no episode has begun.
+            ScoreUnavailable: If the evaluator returned no number in [0, 1].
         """
         if self.task is None:
             raise ResetNeeded("there is no task to score yet; call reset() first")
@@ -234,7 +234,7 @@ class GuiEnv(gymnasium.Env[dict[str, Any], str], ABC):
         """Begin an episode of ``options["task"]``, or of the constructor's task.
 
         Raises:
-            ValueError: If there is no task, or another option.
+            ValueError: If there is no task, or an unknown option.
         """
         options = dict(options or {})
         task = options.pop("task", self._default_task)

@@ -1,4 +1,4 @@
-"""Saved states of desktops that copy their own, by host: how gymnasium environments revert (``desktop.revert``)."""
+"""Saved states of gymnasium environments, which copy their own state, by host (``desktop.revert``)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class HostStates:
 
 
 class CopiedStates(Snapshots):
-    """The saved states of a desktop that copies its own."""
+    """The saved states of a desktop that copies its own state."""
 
     def __init__(self, desktop: Any, kept: HostStates) -> None:
         self._desktop = desktop
@@ -53,11 +53,11 @@ class CopiedStates(Snapshots):
 
     @property
     def set_up(self) -> bool:
-        """Whether the restored state is that of a task that was set up."""
+        """Whether the restored state includes a task's set-up."""
         return self._restored is not None
 
     def begin(self, task: Task, seed: int) -> None:
-        """Begin an attempt in the restored state; set it up if there is none."""
+        """Begin an attempt in the restored state, with a set-up if the state has none."""
         state, self._restored, self._begun = self._restored, None, True
         if state is None:
             self._desktop.begin(task, seed)

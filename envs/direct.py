@@ -1,8 +1,9 @@
 """``DirectEnv``: a gymnasium GUI environment called inline, on the event loop of the caller, for runs in real time.
 
-The mock desktop needs a tenth of a millisecond for a step, less than handing it to a thread.
+A step of the mock desktop takes a tenth of a millisecond, less than handing it to a thread.
 
-Compiled in wheels; classes that are used at every turn inherit from no class that is not, and decorate no method.
+This module is compiled in wheels: classes used at every turn inherit only from compiled classes and have no decorated
+methods.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ class DirectEnv:
     """One running desktop; implements ``dartsim.core.ports.AsyncEnv``.
 
     Args:
-        desktop: A ``GuiEnv``, or anything with its plain calls; or any other gymnasium environment whose action is a
-            string and whose observation is a screenshot or a dictionary with one, wrappers included. Of these, one
-            without ``evaluate`` is scored by the reward of its last step.
-        states: The saved states of its host, if it can save its own; only a ``GuiEnv`` with ``copy_state`` can.
+        desktop: A ``GuiEnv``, or anything with its plain methods; or any other gymnasium environment, wrapped or not,
+            whose action is a string and whose observation is a screenshot or a dictionary with one. Without
+            ``evaluate`` it is scored by the reward of its last step.
+        states: The saved states of its host, if it can save its state; only a ``GuiEnv`` with ``copy_state`` can.
 
     Attributes:
         snapshots: ``dartsim.core.snapshots.Snapshots``; None without ``states``.
@@ -52,7 +53,7 @@ class DirectEnv:
         return self.evaluate_now()
 
     def reset_now(self, task: Task, seed: int) -> Observation:
-        """Do as ``reset``, in the caller's thread."""
+        """``reset``, synchronously."""
         try:
             if self.snapshots is None:
                 self._desktop.begin(task, seed)
@@ -66,7 +67,7 @@ class DirectEnv:
             raise EnvBroken(f"the desktop failed in reset for task {task.id}: {described(exc)}") from exc
 
     def step_now(self, action: str) -> StepResult:
-        """Do as ``step``, in the caller's thread."""
+        """``step``, synchronously."""
         try:
             over = self._desktop.act(action)
             return new_step_result((self._desktop.observe(), over))
@@ -76,7 +77,7 @@ class DirectEnv:
             raise EnvBroken(f"the desktop failed in step {action!r:.200}: {described(exc)}") from exc
 
     def evaluate_now(self) -> float:
-        """Do as ``evaluate``, in the caller's thread."""
+        """``evaluate``, synchronously."""
         try:
             return score_of(self._desktop.evaluate())
         except (DartsimError, ResetNeeded):
@@ -90,7 +91,7 @@ class DirectEnv:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DirectProvider:
-    """Starts desktops at once, which save their states if ``forks``; implements ``dartsim.core.ports.EnvProvider``."""
+    """Starts desktops immediately; with ``forks`` they save their states. Implements ``core.ports.EnvProvider``."""
 
     def __init__(self, make_env: Callable[[], Any], *, forks: bool = False) -> None:
         self._make_env = make_env
@@ -113,7 +114,7 @@ class WrappedDesktop:
         self._reward: Any = 0.0
         self._evaluate: Callable[[], float] | None = getattr(env.unwrapped, "evaluate", None)
         if isinstance(env.unwrapped, GuiEnv):
-            env.unwrapped.score_on_end = False  # scoring takes time of its own
+            env.unwrapped.score_on_end = False  # scoring is a separate call that takes time
 
     def begin(self, task: Task, seed: int) -> None:
         observation, _ = self._env.reset(seed=seed, options={"task": task})
@@ -137,11 +138,11 @@ class WrappedDesktop:
 
 
 def _as_observation(shown: Any, instruction: str) -> Observation:
-    """Read a screenshot, or a dictionary with one; the task's instruction stands in for a missing one."""
+    """Read a screenshot, or a dictionary with one; a missing instruction is the task's."""
     shown = shown if isinstance(shown, dict) else {"screenshot": shown}
     screen = shown["screenshot"]
     if screen is None:
         raise EnvBroken("the environment shows no screenshot")
     if isinstance(screen, np.ndarray) and screen.flags.writeable:
-        screen = screen.copy()  # it may be painted over for the next turn
+        screen = screen.copy()  # the environment may reuse it for the next turn
     return Observation(screen, shown.get("instruction", instruction), shown.get("accessibility_tree"))

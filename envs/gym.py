@@ -1,4 +1,4 @@
-"""Any gymnasium environment with a screen as a desktop: made from its name, checked, and called plainly."""
+"""Any gymnasium environment with a screen as a desktop: created by name, checked, and wrapped with plain methods."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dartsim.envs.base import WAIT
 from dartsim.envs.direct import WrappedDesktop
 
 CLASS = re.compile(r"^[\w.]+:[A-Za-z_]\w*$")
-"""How a class is named; ids of gymnasium's registry have a version or no colon."""
+"""Pattern of a class's name; ids of gymnasium's registry have a version or no colon."""
 
 WANTED = (
     "wanted observations that are a screenshot (Box of uint8 [height, width, 3]), or a Dict with one as 'screenshot', "
@@ -37,14 +37,14 @@ WANTED = (
 )
 
 RESET_SEED = "reset_seed"
-"""Key in the specification of a numbered task: the seed that its environment is reset with."""
+"""Key in the specification of a numbered task: the seed of its environment's reset."""
 
 
 def make_env(config: GymConfig) -> gymnasium.Env[Any, Any]:
     """Return a new environment, in its adapter if it has one.
 
     Raises:
-        ConfigError: If there is none of that name, it cannot be made, or its spaces are not those of a desktop.
+        ConfigError: If the name is unknown, the environment cannot be created, or its spaces are not a desktop's.
     """
     name = str(config.env)
     try:
@@ -66,7 +66,7 @@ def check_spaces(env: gymnasium.Env[Any, Any], name: str) -> None:
     """Check that an environment has the spaces of a desktop.
 
     Raises:
-        ConfigError: If it does not; it says what is wanted.
+        ConfigError: If it does not; says what is expected.
     """
     if not isinstance(env, gymnasium.Env):
         raise ConfigError(f"gym.env = {name!r} makes {env!r}, which is no gymnasium.Env")
@@ -100,12 +100,12 @@ def _named(name: str, key: str) -> Any:
 def gym_tasks(config: GymConfig, count: int) -> Sequence[Task]:
     """Return the tasks of an environment.
 
-    They are its attribute ``tasks``: tasks, dictionaries of their fields or instructions, or a function that returns
-    these. ``reset`` gets one as ``options={"task": ...}``. An environment without ``tasks`` has ``count`` numbered
-    ones, each of which is what a reset with that seed begins.
+    They come from its attribute ``tasks``: tasks, dictionaries of their fields or instructions, or a function that
+    returns these. ``reset`` gets one as ``options={"task": ...}``. An environment without ``tasks`` has ``count``
+    numbered ones: task N is the episode after a reset with seed N.
 
     Raises:
-        ConfigError: As ``make_env``, or if the tasks are none.
+        ConfigError: As ``make_env``, or if ``tasks`` contains anything else.
     """
     return _tasks(config.model_dump_json(), count)
 
@@ -143,7 +143,7 @@ def _task(name: str, number: int, item: Any) -> Task:
 
 
 def gym_desktop_maker(config: GymConfig, policy: PolicyConfig) -> Callable[[], GymDesktop]:
-    """Return what makes one desktop, here or in another process."""
+    """Return a picklable factory of desktops."""
     return partial(make_desktop, config, policy)
 
 
@@ -155,7 +155,7 @@ def make_desktop(config: GymConfig, policy: PolicyConfig) -> GymDesktop:
 
 
 class GymDesktop(WrappedDesktop):
-    """An environment that reads actions as they are written."""
+    """An environment that gets actions unchanged."""
 
     def begin(self, task: Task, seed: int) -> None:
         super().begin(task, task.spec.get(RESET_SEED, seed))
@@ -164,7 +164,7 @@ class GymDesktop(WrappedDesktop):
 class TranslatedDesktop(GymDesktop):
     """An environment that reads pyautogui code, for a model that writes another grammar.
 
-    A model of our own size sees its screen as a square of ``policy.screen`` pixels; its positions are scaled.
+    A small model of our own sees the screen as a square of ``policy.screen`` pixels; its positions are scaled.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], policy: PolicyConfig) -> None:
@@ -187,7 +187,7 @@ class TranslatedDesktop(GymDesktop):
         if actions is None:  # malformed: nothing changes
             return super().act(WAIT)
         try:
-            return super().act(ending(actions) or self._code.format([self._placed(each) for each in actions]))
+            return super().act(ending(actions) or self._code.format([self._scale(each) for each in actions]))
         except Inexpressible:
             return super().act(WAIT)
 
@@ -200,8 +200,8 @@ class TranslatedDesktop(GymDesktop):
         )
         return observation._replace(screenshot=np.asarray(picture))
 
-    def _placed(self, action: Action) -> Action:
-        """Return an action with its pixels scaled from what the model sees to the screen."""
+    def _scale(self, action: Action) -> Action:
+        """Return an action with its position scaled from the model's picture to the screen."""
         sides = {"x": 0, "y": 1}
         found = {name: pixel for name in sides if (pixel := getattr(action, name, None)) is not None}
         scaled = {

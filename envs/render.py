@@ -1,4 +1,4 @@
-"""Pictures of an episode: a GIF, and a contact sheet as PNG, with each action drawn on the screen it was taken on.
+"""Pictures of an episode: a GIF, or a contact sheet as PNG, with each action drawn on its screen.
 
 Needs pillow, which is imported when a picture is written.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Frame = NDArray[np.uint8]
 
 RING, HALO = (255, 0, 90), (255, 255, 255)
-"""Color of marks, and of their edge, which sets them off from anything red on the screen."""
+"""Color of marks, and of their edge, which keeps them visible on red."""
 CAPTION_INK = (255, 255, 255)
 CAPTION_PAPER = (28, 28, 34)
 MIN_SHOWN = 224
@@ -65,7 +65,7 @@ def episode_gif(
     Raises:
         ValueError: If frames and actions do not fit together.
     """
-    pictures = [_picture(frame) for frame in _drawn(frames, actions, grammar, end)]
+    pictures = [_picture(frame) for frame in _draw_frames(frames, actions, grammar, end)]
     pictures[0].save(
         path,
         format="GIF",
@@ -92,7 +92,7 @@ def episode_png(
     """
     if columns < 1:
         raise ValueError(f"columns must be at least 1, got {columns}")
-    drawn = _drawn(frames, actions, grammar, end)
+    drawn = _draw_frames(frames, actions, grammar, end)
     high, wide = drawn[0].shape[:2]
     across = min(columns, len(drawn))
     down = -(-len(drawn) // across)
@@ -104,7 +104,9 @@ def episode_png(
     _picture(sheet).save(path, format="PNG")
 
 
-def _drawn(frames: Sequence[Frame], actions: Sequence[str], grammar: str | ActionGrammar, end: str) -> list[Frame]:
+def _draw_frames(
+    frames: Sequence[Frame], actions: Sequence[str], grammar: str | ActionGrammar, end: str
+) -> list[Frame]:
     if not frames or len(frames) - len(actions) not in (0, 1):
         raise ValueError(
             f"wanted a frame before each action and at most one after the last, got {len(frames)} frames and "

@@ -1,7 +1,7 @@
 """``SimDesktop``: a desktop without content, for load tests of schedulers.
 
-A task needs one decisive action, ``SOLVE_ACTION``; everything else has no effect. So a policy can decide beforehand
-whether and when an attempt succeeds, and the desktop scores it honestly.
+A task is solved by one action, ``SOLVE_ACTION``; everything else has no effect. So a policy can decide in advance
+whether and when an attempt succeeds, and the desktop scores the actual actions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dartsim.envs.base import GuiEnv
 SOLVE_ACTION = "pyautogui.hotkey('ctrl', 's')"
 """The one action that solves a task of ``SimDesktop``."""
 WORK_ACTION = "pyautogui.click(960, 540)"
-"""An action of the same kind without effect."""
+"""An action without effect."""
 
 BAR_TURNS = 30
 """Turns that fill the drawn bar."""
@@ -70,7 +70,7 @@ class SimDesktop(GuiEnv):
     @override
     def observe(self) -> Observation:
         shown = self._shown
-        return self._observe() if shown is None else shown  # one call at every turn, not two
+        return self._observe() if shown is None else shown  # saves a call at every turn
 
     def _observe(self) -> Observation:
         assert self.task is not None

@@ -1,8 +1,8 @@
 """OSWorld's task files: read, checked, and kept whole.
 
-A suite is a folder with list files, ``<list>.json`` = {domain: [task ids]}, and one file a task,
-``examples/<domain>/<task id>.json``, whose name is the task's id, whatever the file says. What a file must have is what
-OSWorld reads from it; every other field is kept unread. ``Task.spec`` is the file as it was read, equal to its JSON.
+A suite is a folder with list files, ``<list>.json`` = {domain: [task ids]}, and one file per task,
+``examples/<domain>/<task id>.json``; the task's id is the file's name, even if the content has another. Only the fields
+that OSWorld reads are required and checked. ``Task.spec`` is the complete file, equal to its JSON.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ _SHOWN = 3
 
 
 class _Open(BaseModel):
-    """A part of a task file: typed strictly where it is known, open to fields that are not."""
+    """A part of a task file: known fields are strictly typed, unknown fields are allowed."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
 
 class Step(_Open):
-    """One thing to do on the desktop before an attempt, or before its evaluation."""
+    """One operation on the desktop before an attempt, or before its evaluation."""
 
     type: NonEmpty
     parameters: dict[str, Any] = Field(default_factory=dict)
 
 
 class Getter(_Open):
-    """Where the evaluator finds a value: a file on the desktop, a rule, a download."""
+    """Source of a value for the evaluator: a file on the desktop, a rule, a download."""
 
     type: NonEmpty
 
 
 Options = dict[str, Any]
 EmptyIsNone = BeforeValidator(lambda value: None if value in ({}, []) else value)
-"""OSWorld takes an empty object or list for nothing."""
+"""OSWorld treats an empty object or list as missing."""
 
 
 OptionalGetter = Annotated[Getter | None, EmptyIsNone]
@@ -82,7 +82,7 @@ class Evaluator(_Open):
 
 
 class TaskFile(_Open):
-    """What OSWorld reads of a task."""
+    """The fields of a task file that OSWorld reads."""
 
     id: NonEmpty
     instruction: NonEmpty
@@ -107,7 +107,7 @@ class TaskSuite:
 
     @property
     def num_listed(self) -> int:
-        """Tasks that the list names, without those that were left out."""
+        """Number of tasks in the list, without excluded ones."""
         return len(self.tasks) + len(self.missing) + len(self.bad)
 
 
@@ -125,7 +125,7 @@ def load_task(path: Path | str, *, domain: str | None = None) -> Task:
     """Read one task file.
 
     Raises:
-        TaskFileError: If the file cannot be read, is not JSON, or breaks the schema; it names the fields.
+        TaskFileError: If the file cannot be read, is not JSON, or breaks the schema; names the fields.
     """
     path = Path(path)
     data = _read_json(path)
@@ -152,16 +152,15 @@ def load_suite(
     """Read the tasks of a list file.
 
     Args:
-        folder: Holds ``<list_name>.json`` and ``examples/``.
+        folder: Folder with ``<list_name>.json`` and ``examples/``.
         list_name: Name of the list, without ``.json``.
-        missing: What to do about a listed task that has no file: an error, or leave it out and report it.
-        bad: What to do about files that cannot be used: an error that names all of them, or leave them out and report
-            them.
+        missing: A listed task without a file is an error, or is skipped and reported.
+        bad: Unusable files are an error that names all of them, or are skipped and reported.
         exclude: Ids of tasks whose files are not read.
 
     Raises:
-        TaskFileError: If the list or a task file is bad, the list names no task or one twice, a name points out of the
-            folder, or a file is missing.
+        TaskFileError: If the list or a task file is invalid, the list is empty or names a task twice, a name points
+            out of the folder, or a file is missing.
     """
     folder = Path(folder)
     list_path = _list_file(folder, list_name)
@@ -169,7 +168,7 @@ def load_suite(
     absent: list[str] = []
     unusable: dict[str, str] = {}
     seen: dict[str, str] = {}
-    for domain, task_id in _listed(list_path):
+    for domain, task_id in _read_list(list_path):
         if task_id in seen:
             raise TaskFileError(
                 f"{list_path}: task {task_id} is listed under {seen[task_id]!r} and again under {domain!r}; "
@@ -203,7 +202,7 @@ def _list_file(folder: Path, list_name: str) -> Path:
     """Return the file of a list.
 
     Raises:
-        TaskFileError: If there is none; it names the lists that the folder has.
+        TaskFileError: If it is missing; names the lists in the folder.
     """
     path = _inside(folder, f"{_safe(list_name, folder)}.json")
     if not path.exists():
@@ -229,11 +228,11 @@ def _read_json(path: Path) -> Any:
         return json.loads(data.decode("utf-8"))
     except OSError as exc:
         raise TaskFileError(f"{path}: cannot be read: {exc.strerror or exc}") from None
-    except (ValueError, RecursionError) as exc:  # not UTF-8, not JSON, or nested beyond all reason
+    except (ValueError, RecursionError) as exc:  # not UTF-8, not JSON, or nested too deeply
         raise TaskFileError(f"{path}: is not JSON: {exc}") from None
 
 
-def _listed(path: Path) -> Iterator[tuple[str, str]]:
+def _read_list(path: Path) -> Iterator[tuple[str, str]]:
     """Yield (domain, task id) of a list file."""
     data = _read_json(path)
     if not isinstance(data, dict):
@@ -252,7 +251,7 @@ def _safe(name: str, where: Path) -> str:
 
 
 def _inside(folder: Path, *parts: str) -> Path:
-    """Return a path below ``folder``, wherever symbolic links on it lead."""
+    """Return a path that is below ``folder`` after symbolic links are resolved."""
     path = folder.joinpath(*parts)
     if not path.resolve().is_relative_to(folder.resolve()):
         raise TaskFileError(f"{path}: leads out of {folder}")
@@ -260,7 +259,7 @@ def _inside(folder: Path, *parts: str) -> Path:
 
 
 def _describe(error: ValidationError) -> str:
-    """Return for the first errors the field, what was found and what was wanted."""
+    """Return the field, the value and the expected type of the first errors."""
     errors = error.errors(include_url=False, include_context=False)
     messages = []
     for error_details in errors[:_SHOWN]:
@@ -296,7 +295,7 @@ _OBJECTS = (
 
 
 def generated_tasks(num_tasks: int) -> list[Task]:
-    """Return that many distinct tasks of the domain ``generated``; always the same ones.
+    """Return distinct tasks of the domain ``generated``, always the same ones.
 
     Raises:
         ConfigError: If ``num_tasks`` is not positive.

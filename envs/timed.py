@@ -1,9 +1,9 @@
 """``TimedEnv``: any gymnasium GUI environment on the loop's time.
 
-The gymnasium environment decides what happens; an ``EnvTiming`` how long it takes on a quiet host, and the host's
-shared cores, start slots and memory how much longer here. Content is computed when the latency has passed. A cancelled
-call gives back its cores and start slot; a cancelled start also its memory, which a running desktop keeps until
-``close``. Compiled in wheels.
+The gymnasium environment decides what happens. An ``EnvTiming`` decides how long it takes on an idle host, and the
+host's shared cores, start slots and memory how much longer under load. Content is computed when the latency has passed.
+A canceled call releases its cores and start slot; a canceled start also its memory, which a running desktop keeps until
+``close``. This module is compiled in wheels.
 """
 
 from __future__ import annotations
@@ -33,12 +33,10 @@ class TimedEnv(DirectEnv):
     States: *ready* (booted, unused), *used* (has begun an attempt), *closed*.
 
     Args:
-        env: A ``GuiEnv``, called directly, or any other gymnasium environment whose action is a string and
-            whose observation is a screenshot or a dictionary with one; wrappers are respected. One without
-            ``evaluate`` is scored by the reward of its last step.
-        host: Where it runs; its memory has been taken already.
-        pace: Draws how long its calls take there.
-        states: The host's saved states, if it saves its own.
+        env: As ``desktop`` of ``DirectEnv``.
+        host: Its host, on which its memory is already reserved.
+        pace: Draws the durations of its calls.
+        states: The host's saved states, if it saves its state.
     """
 
     def __init__(
@@ -66,10 +64,10 @@ class TimedEnv(DirectEnv):
         return self.reset_now(task, seed)
 
     async def revert(self) -> None:
-        """Take the time in which the desktop returns to a saved state.
+        """Wait as long as the desktop takes to return to a saved state.
 
         Raises:
-            EnvBroken: If it does not.
+            EnvBroken: If the restore fails.
         """
         await self.host.run(self._pace.restore(), self._pace.boot_cores)
         self._used = False
@@ -77,7 +75,7 @@ class TimedEnv(DirectEnv):
             raise EnvBroken(f"a desktop on {self.host.name} did not return to its saved state")
 
     async def save(self) -> int:
-        """Take the time in which the desktop's state is saved; return its size, bytes."""
+        """Wait as long as saving the desktop's state takes; return its size, bytes."""
         await self.host.run(self._pace.save(), self._pace.boot_cores)
         return int(self._pace.timing.snapshot_mib * 2**20)
 
@@ -110,7 +108,7 @@ class TimedEnv(DirectEnv):
 class Pace:
     """A timing profile with the samplers of one host's desktops, each with its own random stream.
 
-    Demands are whole 1/1024 of a core, which add up exactly.
+    Demands are multiples of 1/1024 of a core, so that they add up exactly.
     """
 
     def __init__(self, timing: EnvTiming, rng: np.random.Generator) -> None:
@@ -126,11 +124,11 @@ class Pace:
         self.memory_mib = mib(timing.memory_gib)
 
     def restore_fails(self) -> bool:
-        """Draw whether a desktop does not return to a saved state."""
+        """Draw whether a restore fails."""
         return bool(self._failing.random() < self.timing.restore_failures)
 
     async def boot_on(self, host: SimHost) -> None:
-        """Start and boot: the start while holding a start slot, the rest beside others."""
+        """Start and boot: the start takes a start slot; desktops boot concurrently."""
         await host.starts.take()
         try:
             await host.run(self.start(), self.boot_cores)
@@ -142,8 +140,8 @@ class Pace:
 class TimedProvider:
     """Starts desktops on hosts; implements ``dartsim.core.ports.EnvProvider``.
 
-    Latencies are drawn a host and a kind from streams of their own, in the order in which its desktops ask. With
-    ``forks`` the desktops of a host save their states there.
+    Each kind of latency on each host has its own random stream, drawn in the order of the calls. With ``forks`` the
+    desktops of a host save their states there.
 
     Raises:
         ConfigError: If the desktops do not fit on the hosts.

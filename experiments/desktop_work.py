@@ -545,7 +545,7 @@ def _count(lines: list[Figures], folder: Path, sums: dict[str, int], causes: Cou
 def lost_records(
     printed: Mapping[int, float | None], stored: Mapping[int, float | None], scheduler: Mapping[str, Any]
 ) -> set[int]:
-    """Return the attempts of which the database does not have what it should.
+    """Return the attempts whose database entries are incomplete.
 
     An admitted attempt is handed over, or the store knows that it runs: then ``dartsim run`` makes it again, and
     what is printed of it after the end is not kept.

@@ -4,10 +4,10 @@
     python -m experiments.driver --quick    the same keys in two minutes
 
 The driver is the real one: control plane, clients of OSWorld's server, prompts of UI-TARS-1.5 with five screenshots,
-clients of vLLM, the scorers' sandboxes, SQLite with screenshots. Desktops and engines are the stand-ins of the
-rehearsal, in processes of their own: they speak the real protocols, and share the machine's cores with it. Desktops
-answer at once, and engines in a time that would allow twice the target. Every screen is another PNG file of 1920 x 1080
-and 300 KB or more; an attempt has 30 turns.
+clients of vLLM, the scorers' sandboxes, SQLite with screenshots. Desktops and engines are the stand-ins of
+``dartsim check``, in their own processes: they speak the real protocols, and share the machine's cores with it.
+Desktops answer immediately, and engines in a time that would allow twice the target. Every screen is another PNG file
+of 1920 x 1080 and 300 KB or more; an attempt has 30 turns.
 
 *CPU* is that of the driver's process, threads included, a turn. *Loop* is what its event loop computes, which is one
 thread: the twin's ``cluster.engine.control_seconds``.
@@ -32,7 +32,7 @@ from typing_extensions import override
 
 from dartsim.config import Config, load
 from dartsim.core.errors import ConfigError
-from dartsim.lab.virtual import changed
+from dartsim.lab.virtual import with_settings
 from dartsim.observe import Instrument, Recorder
 from experiments.isolated import isolated, peak_rss_mb
 from experiments.study import Experiment, Figures, Options, short_commit
@@ -77,7 +77,7 @@ def configuration(case: DriverCase, folder: Path) -> Config:
     changes |= {"run.hours": sum(case.seconds) / 3_600.0 + 1.0, "run.seed": case.seed, "recorder.max_segments": 0}
     changes |= {"curation.batch.min_groups": 1_000, "curation.batch.max_groups": 1_000}
     changes |= {"desktop.hosts.vm-1.max_desktops": case.desktops, "cluster.hosts.memory_gib": 4.0 * case.desktops}
-    return changed(preset, {**changes, "policy.model": str(write_stand_in(preset, folder / "model"))})
+    return with_settings(preset, {**changes, "policy.model": str(write_stand_in(preset, folder / "model"))})
 
 
 @contextmanager
@@ -96,7 +96,9 @@ def with_engines(config: Config, folder: Path, reply_seconds: float) -> Iterator
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield changed(config, {"backend.workers": "vllm", "vllm.addresses": json.loads(process.stdout.readline())})
+            yield with_settings(
+                config, {"backend.workers": "vllm", "vllm.addresses": json.loads(process.stdout.readline())}
+            )
         finally:
             process.kill()
 

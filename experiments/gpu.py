@@ -120,7 +120,7 @@ def shown_model(device: Device, *, small: bool) -> VlmConfig:
 
 
 def drawn_batch(vlm: Vlm, *, update: int, groups: int, turns: int, screen: tuple[int, int], tokens: int) -> Batch:
-    """Return a batch of drawn screens and replies, two attempts a group, of which one succeeded."""
+    """Return a batch of random screens and replies, with two attempts per group, one of them successful."""
     rng = np.random.default_rng(update)
     allowed = np.flatnonzero(vlm.grammar.allowed & ~vlm.grammar.ends)
     number = iter(range(10_000 * update, 10_000 * (update + 1)))

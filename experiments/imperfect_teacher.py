@@ -18,7 +18,7 @@ from dartsim.run.sim_cluster import desktop_maker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistakes:
-    """How often a teacher errs; it goes on from where its mistakes lead.
+    """How often a teacher errs; it continues from the state after a mistake.
 
     Attributes:
         by_chance: Share of its decisions that are drawn by chance. A decision is a click that turns a page, or the end.

@@ -310,7 +310,7 @@ def workers(options: Options) -> list[Figures]:
     """Measure sampling, each reply exactly ``NEW_TOKENS`` long."""
     config = replace(tiny(), decoding=Decoding(max_new_tokens=NEW_TOKENS), prompts=PromptStyle(max_images=1))
     vlm = build(config)
-    # An end would shorten replies by chance; both sides go on to the last token.
+    # An end token would shorten replies at random, so both sides generate to the limit.
     vlm.allowed[vlm.vocabulary.end] = False
     rows: list[Figures] = []
     rng = np.random.default_rng(0)

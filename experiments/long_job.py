@@ -4,8 +4,8 @@ python -m experiments.long_job                  both suites, five seeds (ten on 
 python -m experiments.long_job --suite locks    one suite
 python -m experiments.long_job --quick          one seed, cut short: the same keys
 
-Every run of a seed starts from the same base model. Finished runs are kept in runs/experiments: a study that was ended
-goes on with the same command.
+Every run of a seed starts from the same base model. Finished runs are kept in runs/experiments: the same command
+resumes an interrupted study.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dartsim.lab.virtual import planned
+from dartsim.lab.virtual import modeled_twin
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from experiments.arms import Arm, arm_study, mean
@@ -21,7 +21,7 @@ HEADLINE_TURNS = 75_000
 
 def run_twin(arm: Arm, seed: int) -> Figures:
     """Run the virtual twin of a preset and return its figures."""
-    result = run_simulation(prepare(planned(arm.cluster(seed).config)))
+    result = run_simulation(prepare(modeled_twin(arm.cluster(seed).config)))
     return {**result.figures, "event_hash": result.event_hash}
 
 

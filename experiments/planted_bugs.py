@@ -79,14 +79,14 @@ def _planted(bug: str, owner: Any, name: str) -> Callable[[Callable[..., Any]], 
 
 @_planted("lost wake-up", DataManager, "_wake_trainer")
 def _(old: Any, self: DataManager) -> None:
-    """A group becomes eligible, and the trainer that waits is not told."""
+    """A group becomes eligible, and the waiting trainer is not notified."""
     if self._closed:
         old(self)
 
 
 @_planted("told one of many", RolloutService, "bring_up")
 def _(old: Any, self: RolloutService, worker: Any) -> None:
-    """Of the requests that wait for a stopped pool, one is told that it is up again."""
+    """Only one of the requests that wait for a stopped pool is notified that it is up again."""
     waiting = list(self._waiting)[1:]
     self._waiting = type(self._waiting)(list(self._waiting)[:1])
     old(self, worker)
@@ -150,7 +150,7 @@ async def _(old: Any, self: WeightSync, returns: asyncio.TaskGroup) -> None:
 
 @_planted("dropped exception", DataManager, "finish")
 def _(old: Any, self: DataManager, trajectory: Trajectory) -> None:
-    """The error of an attempt that broke is swallowed, and nobody hears of its end."""
+    """The error of a broken attempt is swallowed, and its end is never reported."""
     if trajectory.ending is not Ending.BROKEN:
         old(self, trajectory)
 
@@ -334,7 +334,7 @@ async def _(old: Any, self: RolloutService, worker: Any, back: Any) -> None:
 
 @_planted("settled by one", WeightSync, "_has_settled")
 def _(old: Any, self: WeightSync, version: int) -> bool:
-    """A trainer that waits for all workers goes on when the first of them has the weights."""
+    """A trainer that waits for all workers continues once the first of them has the weights."""
     return any(worker.version >= version for worker in self._service.workers)
 
 
@@ -348,7 +348,7 @@ async def _(old: Any, self: Trainer, batch: Any) -> UpdateResult:
 
 @_planted("each one published", Trainer, "__init__")
 def _(old: Any, self: Trainer, *args: Any, **options: Any) -> None:
-    """Every update is published, whatever the interval is."""
+    """Every update is published, regardless of the interval."""
     old(self, *args, **{**options, "publish_every": 1})
 
 
@@ -384,7 +384,7 @@ def _(old: Any, self: SuccessPool, groups: Any) -> None:
 
 @_planted("pool forgotten", GroupGrader, "successes")
 def _(old: Any, self: GroupGrader) -> Any:
-    """The success pool is not part of what a crash leaves, but for successes that were used."""
+    """The success pool is lost in a crash, except for successes that were used."""
     return [entry for entry in old(self) if entry.uses]
 
 
@@ -395,7 +395,7 @@ def _(old: Any, self: AttemptsBySuccess, state: Any) -> None:
 
 @_planted("limits forgotten", TurnLimitBySuccess, "state")
 def _(old: Any, self: TurnLimitBySuccess) -> Any:
-    """The turn limits that were learned are not part of what a crash leaves."""
+    """Learned turn limits are lost in a crash."""
     return {**old(self), "lengths": {}}
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from dartsim.lab.bounds import bounds
-from dartsim.lab.comparison import classes_over_seeds, compared
+from dartsim.lab.comparison import classes_over_seeds, comparison_figures
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from experiments.arms import Arm, Cluster, arm_study, mean, pick, select
@@ -47,7 +47,7 @@ def run_scheduler(arm: Arm, seed: int) -> Figures:
         "bias": result.bias,
         "config": {"rollout": prepared.config.rollout.model_dump()},
     }
-    return {**compared(summary), "event_hash": result.event_hash}
+    return {**comparison_figures(summary), "event_hash": result.event_hash}
 
 
 def without_spares(cluster: Cluster) -> Cluster:

@@ -26,7 +26,7 @@ from dartsim.lab.sweep import ArmRun
 from dartsim.observe.steady import HEADLINE
 from experiments.arms import Arm, arms_of, run_cluster, studies
 from experiments.speed import scaled
-from experiments.study import Experiment, Figures, Options, Rows, rows_of
+from experiments.study import Experiment, Figures, Options, short_commit
 
 DECLARED = studies()["steady"]
 NAMES = HEADLINE
@@ -100,27 +100,29 @@ def agreement(runs: Sequence[Figures], long_runs: Sequence[Figures]) -> Figures:
     }
 
 
-def table(figures: Figures) -> Rows:
-    """Return coverage by scheduler and figure, and the time saved."""
-    columns = {
-        "scheduler": "{name}",
-        "desktops": "{num_envs}",
-        "precision, %": "{precision:.0p}",
-        "steady": "{steady} of {runs}",
-        "still drifting": "{drifting}",
-        "time, %": "{time_share:.0p}",
-        "trained turns covered, %": "{figures[trained_turns_per_minute][coverage]:.0p}",
-        "environment utilization, %": "{figures[env_utilization][coverage]:.0p}",
-        "GPU utilization, %": "{figures[gpu_utilization][coverage]:.0p}",
-    }
-    return rows_of(columns, [{"name": f"`{name}`", **row} for name, row in figures["schedulers"].items()])
+def found(figures: Figures) -> str:
+    """Return how often figures and intervals of steady runs agree with those of long runs, and the time saved."""
+    rows = {name: row for name, row in figures["schedulers"].items() if row["steady"]}
+    names, others = (
+        ", ".join(f"`{name}`" for name in figures["schedulers"] if (name in rows) is steady) for steady in (True, False)
+    )
+    steady, runs = (sum(row[key] for row in rows.values()) for key in ("steady", "runs"))
+    coverages = [own["coverage"] for row in rows.values() for own in row["figures"].values()]
+    times = [row["time_share"] for row in rows.values()]
+    within = min(row["within"] for row in rows.values())
+    return (
+        f"{steady} of {runs} runs of {names} became steady, in {min(times):.0%} to {max(times):.0%} of their hours; "
+        f"none of {others or 'the others'} did. {within:.0%} of their figures were within the precision of the mean of "
+        f"long runs, and their intervals, nominally 95%, agreed with it in {min(coverages):.0%} to "
+        f"{max(coverages):.0%} of cases (`python -m experiments.steady`, commit {short_commit(figures)}).\n"
+    )
 
 
 STUDY = Experiment(
     name="steady",
     about=DECLARED["about"],
     measure=measure,
-    tables={"steady": table},
+    tables={"steady": found},
     seeds=64,
     quick_seeds=4,
 )

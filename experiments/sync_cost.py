@@ -137,7 +137,7 @@ async def mode_cost(engine: str, plan: SyncConfig, model: Model, publications: i
 
 
 async def desktop(pool: RolloutService, recorder: Recorder, number: int, stop: asyncio.Event) -> list[float | None]:
-    """Ask turn after turn; return the seconds of each, None for one that nobody answered."""
+    """Ask turn after turn; return the seconds of each, None for one without an answer."""
     loop, track = asyncio.get_running_loop(), recorder.desktops.tracks[number]
     rng = np.random.default_rng(number)
     found: list[float | None] = []

@@ -1,6 +1,6 @@
 """The picture of the README: how much of a coupled and of a decoupled cluster works, minute by minute.
 
-python -m experiments.timelines            eight simulated hours of both, of which two are shown: 20 seconds
+python -m experiments.timelines            eight simulated hours of both, two of them shown: 20 seconds
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from experiments.study import Experiment, Figures, Options, StudyPicture
 
 PRESETS = {"coupled": "Coupled", "dart-measured": "Decoupled (DART)"}
 HOURS, SHOWN_FROM, SHOWN_MINUTES = 8.0, 240, 120
-"""Of a run; minute and length of what is shown."""
+"""Length of a run, and the first minute and the length of the shown part."""
 
 SEED = 0
 

@@ -1,4 +1,4 @@
-"""What exists outside the simulation: desktops, inference engines, learners, and the models they serve and train.
+"""Everything real, not simulated: desktops, inference engines, learners, and the models they serve and train.
 
     containers, desktop, osworld   desktops: Docker containers, our own image, OSWorld's protocol and tasks
     engines, local                 inference: vLLM servers; a worker in threads of this process

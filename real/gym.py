@@ -1,4 +1,4 @@
-"""Desktops that are called in a thread or in a process of their own, so that none holds the event loop up."""
+"""Desktops that are called in their own thread or process, so that none blocks the event loop."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ThreadedEnv(DirectEnv):
             return
         self._closed = True
         if isinstance(self._desktop, ProcessDesktop):
-            self._desktop.close()  # at once: its thread may wait for a call that hangs
+            self._desktop.close()  # not in its thread, which may be stuck in a call that hangs
         else:
             closing = self._thread.submit(self._desktop.close)
             try:
@@ -130,7 +130,7 @@ def _discard(making: Future[Any]) -> None:
 
 
 class ProcessDesktop:
-    """A desktop in a process of its own; ``close`` ends the process, whatever it does.
+    """A desktop in its own process; ``close`` ends the process, even if a call hangs.
 
     Args:
         make: Makes the desktop; called in the process, so that it is picklable.

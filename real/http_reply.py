@@ -1,4 +1,4 @@
-"""``ReplyCheck``: finds what HTTP clients pass over in silence: a body that is longer than its reply says."""
+"""``ReplyCheck``: detects a body longer than its reply says, which HTTP clients silently ignore."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 2**16
 MAX_REPLY_BYTES = 128 * 2**20
-"""Of one reply of a desktop: a file, a screenshot, a tree."""
+"""Largest reply of a desktop: a file, a screenshot, a tree."""
 MAX_HEAD_BYTES = 2**20
 CLOSE_SECONDS = 0.25
 """How long a server that says so may take to hang up after its reply."""
@@ -69,7 +69,7 @@ class ReplyCheck:
 
 
 def watch(request: httpx.Request) -> ReplyCheck:
-    """Ask for a plain reply on a connection of its own, and return what watches it."""
+    """Request an uncompressed reply on its own connection, and return the check of its bytes."""
     check = ReplyCheck()
     request.headers.update({"Accept-Encoding": "identity", "Connection": "close"})
     outer = request.extensions.get("trace")
@@ -86,7 +86,7 @@ def watch(request: httpx.Request) -> ReplyCheck:
 
 
 def check_length(response: httpx.Response, check: ReplyCheck, size: int) -> None:
-    """Check that a body of ``size`` bytes is as long as its reply says; of a packed one the size is another.
+    """Check that a body of ``size`` bytes is as long as its reply says, unless it is compressed.
 
     Raises:
         RemoteProtocolError: If it is not.

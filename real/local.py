@@ -42,8 +42,8 @@ class _Pending:
 class LocalWorker:
     """An inference engine in this process; implements ``dartsim.core.ports.PolicyWorker``.
 
-    Waiting requests are computed as one batch; those that come meanwhile are the next one. Weights change between two
-    batches, so that every reply is computed by one version.
+    Waiting requests are computed as one batch; those that arrive in the meantime form the next one. Weights change
+    between two batches, so every reply is computed by one version.
 
     Attributes:
         on_call: Called with its number, ``batch`` or ``put`` (of new weights), the seconds in its thread, the seconds
@@ -144,7 +144,7 @@ class LocalLearner:
         return replace(result, metrics={"update_seconds": loop.time() - started, **result.metrics})
 
     def _train(self, batch: Batch) -> UpdateResult:
-        with self._lock:  # an abandoned update may still compute
+        with self._lock:  # an abandoned update may still be running
             return asyncio.run(self._inner.update(batch))
 
 

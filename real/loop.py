@@ -1,4 +1,4 @@
-"""``RunLoop``: the event loop of a run in real time, which measures how long it had nothing to do."""
+"""``RunLoop``: the event loop of a run in real time, which measures its idle time."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ class RunLoop(asyncio.SelectorEventLoop):
         return super().call_soon_threadsafe(callback, *args, context=context)
 
     def idle_seconds(self) -> float:
-        """Return how long it had nothing to do so far, seconds."""
+        """Return its total idle time, seconds."""
         return self._idle.idle_seconds

@@ -1,4 +1,4 @@
-"""Facts about this machine, its software and this commit, for recorded figures; None where a fact cannot be found."""
+"""Facts about this machine, its software and this commit, for recorded figures; None for unknown facts."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@
     POOL/tensors.safetensors  tokens, log-probabilities and entropies of all turns, concatenated
     POOL/screens/ab/ab….png   screenshots, each once, by the hash of its pixels (``BlobStore``)
 
-A pool has no code in it. It appears whole or not at all, and is refused if a byte of it changed, if it has another
-schema, or if its tokens have another meaning than the model's. A success without log-probabilities (an oracle's) is
-scored by the model that starts with it.
+A pool contains no code. It appears whole or not at all, and is refused if a byte changed, if it has another schema, or
+if its tokens have another meaning than the model's. A success without log-probabilities (an oracle's) is scored by the
+model that starts with it.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def write_pool(
         successes: Trajectories of a model, or of an agent whose actions were written as a model's tokens. They are
             taken one by one; if that raises, nothing is left of the new pool.
         writes: The meaning of the tokens (``token_meaning``).
-        source: What they were collected from, as plain values; read when all are written.
-        origins: Where single ones are from, by the number of their attempt.
+        source: Their source, JSON-serializable; read after all are written.
+        origins: Origin of individual successes, by the number of their attempt.
 
     Raises:
         ValueError: If a trajectory has no tokens, or a screenshot is not one.
@@ -222,7 +222,7 @@ def read_pool(
 
 
 def pool_source(folder: Path) -> dict[str, Any]:
-    """Return what the successes of a pool were collected from.
+    """Return the source of a pool's successes.
 
     Raises:
         ConfigError: If it is no pool, or damaged.
@@ -255,7 +255,7 @@ def check_meaning(where: Path, there: Mapping[str, Any], here: Mapping[str, Any]
     """Refuse the successes of ``where`` if their tokens (``there``) mean something else than the reader's (``here``).
 
     Raises:
-        ConfigError: Naming every difference.
+        ConfigError: Names every difference.
     """
     differ = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
     if differ:

@@ -1,4 +1,4 @@
-"""Processes of this machine: which one is which, pools that end with their parent, and sweeps that run in them."""
+"""Processes of this machine: their identity, pools that end with their parent, and sweeps that run in them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def end_with(parent: int, signal_number: int) -> None:
 
 
 class SpawnPool(ProcessPoolExecutor):
-    """A pool that, left by an error or by Ctrl-C, ends its running calls at once."""
+    """A pool that ends its running calls immediately when left by an error or Ctrl-C."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -112,7 +112,7 @@ class SpawnPool(ProcessPoolExecutor):
 def process_pool(
     processes: int, initializer: Callable[..., object] | None = None, initargs: tuple[Any, ...] = ()
 ) -> SpawnPool:
-    """Return a pool of spawned processes, which share nothing with this one but what they are given.
+    """Return a pool of spawned processes, which share only their arguments with this one.
 
     They ignore Ctrl-C and end when this process does. (Those of a plain pool would then wait forever: each holds the
     other end of the pipe it reads.)

@@ -1,8 +1,8 @@
-"""Temporary directories that are removed when their process is done, or by a later process if it was killed.
+"""Temporary directories that are removed by their process, or by a later process if it was killed.
 
 A directory is named ``dartsim-KIND-MACHINE-PID-START-NUMBER``. MACHINE is a hash of boot and pid namespace; with pid
-and start time it names one process, so that a later process can tell whether it has ended. Directories of another
-machine or an earlier boot are left alone, because nobody here can tell.
+and start time it identifies one process, so that a later process can check whether it has ended. Directories of another
+machine or an earlier boot are left alone, because that cannot be checked.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def scratch(kind: str, base: str | Path | None = None) -> Path:
         _swept.add((kind, place))
         sweep(kind, place)
     machine, start = _machine(), process_start(os.getpid())
-    if not machine or start is None:  # nobody will be able to tell whose it is, so it stays
+    if not machine or start is None:  # its owner cannot be identified, so it stays
         return Path(tempfile.mkdtemp(prefix=f"dartsim-{kind}-", dir=place))
     for number in count():  # short names: some contain sockets, whose paths have at most 107 characters
         folder = place / f"dartsim-{kind}-{machine}-{os.getpid():x}-{start:x}-{number}"

@@ -1,8 +1,8 @@
-"""Screenshots of real desktops, written to the run's folder while their attempt goes on, in threads.
+"""Screenshots of real desktops, written to the run's folder by threads during their attempt.
 
-Encoding one of 1920 × 1080 takes some 30 ms, and writing it through to a disk may take as long: too long for the one
-event loop of a run when an attempt ends and all of its screenshots are kept at once. They are begun as soon as they
-are there, and nobody waits for them; what is not done by the time its attempt is recorded, the store does itself.
+Encoding one of 1920 × 1080 takes some 30 ms, and writing it to a disk may take as long: too long for a run's event loop
+if all screenshots were written at the end of an attempt. So writing starts as soon as a screenshot exists, and nothing
+waits for it; the store writes any that are missing when the attempt is recorded.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ScreenshotSavingEnv:
     def _ended(self, future: asyncio.Future[None]) -> None:
         self._under_way.discard(future)
         if not future.cancelled():
-            future.exception()  # looked at, so that asyncio does not complain
+            future.exception()  # retrieved, so that asyncio does not complain
 
 
 class ScreenshotSavingProvider:

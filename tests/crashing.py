@@ -25,7 +25,7 @@ from dartsim.config import Config, from_tree, merge, preset
 from dartsim.core.ports import Store
 from dartsim.observe import Recorder, ticker
 from dartsim.observe.rundir import CONFIG, SUMMARY
-from dartsim.run.execute import execute, stored
+from dartsim.run.execute import execute, open_store
 from dartsim.run.prepare import prepare
 from dartsim.run.resume import resume
 from dartsim.run.resume_point import LIVES, read_resume_point
@@ -127,7 +127,7 @@ def crashing_run(config: Config, folder: Path, instants: list[float], ledger: Le
     prepared = prepare(config)
     folder.mkdir(parents=True, exist_ok=True)
     while True:
-        store = stored(config, folder)
+        store = open_store(config, folder)
         resume_point = read_resume_point(store, folder)
         if resume_point is not None:
             store.save({LIVES: [*resume_point.lives, resume_point.as_json()]})

@@ -1,9 +1,8 @@
 """``dartsim``: the command and its sub-commands.
 
-Exit codes: 0 done, 1 the run failed, 2 the request was wrong (configuration, arguments, task files),
-3 a gate is not decided, 10 to 20 an alarm ended the run (``run.fail_on_alarm``; ``docs/reference.md``) or it trained
-nothing (18), 130 interrupted and 143 terminated (of
-`run`, what ran so far is written).
+Exit codes: 0 done, 1 the run failed, 2 the request was wrong (configuration, arguments, task files), 3 a gate is
+undecided, 10 to 20 an alarm ended the run (``run.fail_on_alarm``; ``docs/reference.md``) or it trained nothing (18),
+130 interrupted and 143 terminated (`run` writes its results so far).
 """
 
 from __future__ import annotations
@@ -131,14 +130,14 @@ def _run() -> int:
 
 
 INPUT_ERRORS = (ArithmeticError, MemoryError, OSError, RecursionError, ValueError)
-"""What Python raises for input that is too large, too deep or no number."""
+"""Errors that Python raises for input that is too large, too deeply nested or not a number."""
 
 
 def _unexpected(error: Exception) -> int:
-    """Print an error that no code of ours raised on purpose, and return the exit code.
+    """Print an error that our code did not raise on purpose, and return the exit code.
 
-    Of a plug-in, its line; of input that Python refuses before any work began, one sentence; else, for a bug of ours,
-    the traceback of the first one.
+    For a plug-in's error, print its line; for input that Python refuses before any work began, one sentence; otherwise,
+    for a bug of ours, the traceback of the first error.
     """
     from dartsim.config.secrets import hidden
     from dartsim.core.plugin_errors import described, leaves, plugin_error
@@ -159,7 +158,7 @@ def _unexpected(error: Exception) -> int:
 
 
 def _failed(error: Exception, more: bool) -> int:
-    """Print the whole traceback with ``--debug``, or say that there is more; return the exit code."""
+    """Print the whole traceback with ``--debug``, or mention that option; return the exit code."""
     from dartsim.config.secrets import hidden
 
     if state.debug:

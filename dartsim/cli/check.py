@@ -1,4 +1,4 @@
-"""``dartsim check``: what works on this machine, and whether a run of a configuration would."""
+"""``dartsim check``: what works on this machine, and whether a configuration would run on it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ EVALUATION = (
     "run.target_success=none",
     "curation.pool.file=none",
 )
-"""What `dartsim eval` changes: nothing is trained."""
+"""Settings that `dartsim eval` changes, because nothing is trained."""
 
 
 class StandIn(StrEnum):
-    """Parts that a stand-in can take the place of."""
+    """Parts that a stand-in can replace."""
 
     DESKTOPS = "desktops"
     ENGINES = "engines"
@@ -40,13 +40,11 @@ class StandIn(StrEnum):
 
 def check(
     scheduler: SchedulerArgument = None,
-    evaluation: Annotated[bool, typer.Option("--eval", help="Check an evaluation of it, which trains nothing.")] = (
-        False
-    ),
+    evaluation: Annotated[bool, typer.Option("--eval", help="Check an evaluation of it, without training.")] = (False),
     stand_in: Annotated[
         list[StandIn] | None,
         typer.Option(
-            help="Run it here for some minutes, with a stand-in for this part: desktops, engines, learner, or all; "
+            help="Run it here for a few minutes, with a stand-in for this part: desktops, engines, learner, or all; "
             "repeatable."
         ),
     ] = None,
@@ -63,8 +61,8 @@ def check(
     Nothing is started. For a configuration it prints which processes and containers a run would start, the memory and
     disk space that they need, which tasks will run, and what is missing on this machine.
 
-    With --stand-in the configuration runs for some minutes, at full size, with servers in place of desktops and engines
-    that answer at once: it shows whether this machine keeps up with the rates of the modeled cluster.
+    With --stand-in the configuration runs at full size for a few minutes, with servers in place of desktops and engines
+    that answer immediately. This shows whether this machine keeps up with the rates of the modeled cluster.
 
     Exit code 1 if something is missing or too slow, 2 if the configuration cannot work anywhere.
 

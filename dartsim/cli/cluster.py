@@ -1,4 +1,4 @@
-"""``dartsim cluster``: a file with a modeled cluster, from questions, from a real run, or from a CSV file of times."""
+"""``dartsim cluster``: write a modeled cluster from questions, from a real run, or from a CSV file of times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dartsim.config import Config
-    from dartsim.lab.measure import Measured
+    from dartsim.lab.measure import Measurement
     from dartsim.lab.virtual import TwinCheck
 
 QUESTIONS = {
@@ -29,10 +29,10 @@ QUESTIONS = {
     "model_billions": "Parameters of the model, billions",
     "update_seconds": "Seconds of an update, as measured or as you expect it",
 }
-"""What is asked, by the number."""
+"""The question for each number."""
 
 TWIN = "twin.toml"
-"""File in a real run's folder: its whole configuration turned virtual, on the cluster that was measured."""
+"""File in a real run's folder with its twin: the whole configuration in virtual time on the measured cluster."""
 
 
 class TimeUnit(StrEnum):
@@ -50,7 +50,7 @@ def cluster(
         Path | None,
         typer.Argument(
             metavar="RUN|CSV",
-            help="Folder of a real run, or a CSV file of measured times; default: a cluster of your own.",
+            help="Folder of a real run, or a CSV file of measured times; default: describe your own cluster.",
         ),
     ] = None,
     out_file: Annotated[
@@ -74,14 +74,16 @@ def cluster(
     ] = None,
     model_billions: Annotated[
         float | None,
-        typer.Option(help="Parameters of the model, billions; default 7. An engine is one GPU.", rich_help_panel=NEW),
+        typer.Option(
+            help="Parameters of the model, billions; default 7. Each engine has one GPU.", rich_help_panel=NEW
+        ),
     ] = None,
     update_seconds: Annotated[
         float | None,
         typer.Option(min=0.001, help="Seconds of an update of a full batch; default 216.", rich_help_panel=NEW),
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Ask nothing; take the defaults.", rich_help_panel=NEW)
+        bool, typer.Option("--yes", "-y", help="Do not ask; use the defaults.", rich_help_panel=NEW)
     ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Run the twin and compare its figures with RUN's.", rich_help_panel=RUN)
@@ -90,23 +92,23 @@ def cluster(
         list[str] | None,
         typer.Option(
             metavar="STEP[=COLUMN]",
-            help="A latency of a desktop (start, boot, setup, step, evaluate, teardown), and its column if that has "
-            "another name; repeatable.",
+            help="A latency of desktops (start, boot, setup, step, evaluate, teardown), and its column if the column "
+            "has another name; repeatable.",
             rich_help_panel=CSV,
         ),
     ] = None,
     unit: Annotated[TimeUnit | None, typer.Option(help="Unit of the times: s or ms.", rich_help_panel=CSV)] = None,
     json_file: Json = None,
 ) -> None:
-    r"""Write a file with a cluster, for --on or --profile: your own, that of a real run, or measured latencies.
+    r"""Write a cluster file for --on or --profile: your own cluster, that of a real run, or measured latencies.
 
-    A cluster of your own is asked for on a terminal: the numbers that decide most answers. All other settings are in
-    the file too, with their meaning and source, ready to be edited; --on takes it.
+    Without an argument it asks, on a terminal, for the numbers that matter most. The file for --on also has all other
+    settings, with their meaning and source, ready to edit.
 
-    From a real run it makes a profile of the timings, which --on and --profile take, and RUN/twin.toml: the run's
-    configuration in virtual time on the measured cluster. --check runs that for as long as RUN.
+    From a real run it writes a profile of the timings, for --on or --profile, and RUN/twin.toml: the run's
+    configuration in virtual time on the measured cluster. --check runs this twin for as long as RUN.
 
-    From a CSV file it takes the latencies of desktops, for --profile.
+    From a CSV file it writes the latencies of desktops, for --profile.
 
     Examples:
         dartsim cluster
@@ -221,7 +223,7 @@ def _measured(run: Path, out_file: Path | None, console: Console, *, check: bool
     }
 
 
-def _about(run: Path, measured: Measured) -> dict[str, Any]:
+def _about(run: Path, measured: Measurement) -> dict[str, Any]:
     """Return the origin of a profile: run, machine, date."""
     import datetime
 

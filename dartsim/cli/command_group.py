@@ -20,8 +20,8 @@ from dartsim.core.registry import use_plugin, used_plugins
 class CommandGroup(TyperGroup):
     """Group of commands, each a typed function whose docstring is its help.
 
-    The docstring's first sentence is its line in the list of commands, and what stands below ``Examples:`` is shown
-    line by line. Every command also gets ``--plugin`` and ``--debug``.
+    The docstring's first sentence is its line in the list of commands; the lines below ``Examples:`` keep their breaks.
+    Every command also gets ``--plugin`` and ``--debug``.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -58,7 +58,7 @@ class RootCommandGroup(CommandGroup):
         try:
             return super().invoke(context)
         except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")  # pydantic's words, not the user's
+            error.message = error.message.removeprefix("Value error, ")  # added by pydantic
             raise
         except KeyboardInterrupt:
             errors.print("interrupted: nothing was written")
@@ -90,7 +90,7 @@ def _use(modules: list[str] | None) -> None:
 
 
 def plugin_words() -> list[str]:
-    """Return the options that give the plug-ins in use to another command."""
+    """Return the command-line arguments that load the same plug-ins in another command."""
     return [word for module in used_plugins() for word in ("--plugin", module)]
 
 
@@ -102,7 +102,7 @@ Plugins = Annotated[
         is_eager=True,  # before a configuration is read
         expose_value=False,
         callback=_use,
-        help="Module that registers components of your own; repeatable.",
+        help="Python module that registers your own components; repeatable.",
     ),
 ]
 
@@ -117,23 +117,23 @@ Debug = Annotated[
 
 @cache
 def _common_options() -> list[Any]:
-    """Return the options of every command, as typer makes them of a function's parameters."""
+    """Return the options of every command, which typer creates from a function's parameters."""
     app = typer.Typer(add_completion=False)
     app.command()(_with_common_options)
     return typer.main.get_command(app).params[:2]
 
 
 def _with_common_options(plugin: Plugins = None, debug: Debug = False) -> None:
-    """Have the options, for ``_common_options``."""
+    """Declare the options for ``_common_options``."""
 
 
 def _shorten_types(options: list[Any]) -> list[Any]:
-    """Show flags without a type and numbers as N, so that the help has room for words."""
+    """Show flags without a type and numbers as N, to leave room for the help texts."""
     for option in options:
         if option.metavar is not None:
             continue
         if getattr(option, "is_bool_flag", False):
             option.metavar = ""
         elif getattr(getattr(option, "type_descriptor", None), "annotation", None) in (int, float, list[int]):
-            option.metavar = "N"  # by what typer 0.29 keeps; other versions show the type's name
+            option.metavar = "N"  # an attribute of typer 0.29; other versions show the type's name
     return options

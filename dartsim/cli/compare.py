@@ -31,7 +31,7 @@ from dartsim.cli.signals import report_interrupt
 from dartsim.cli.tune import Processes, RayAddress
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
-from dartsim.lab.compared_runs import ComparedRun, EndedRun, make_runs, named, new_run
+from dartsim.lab.compared_runs import ComparedRun, EndedRun, by_name, make_runs, new_run
 from dartsim.lab.gate import cell_text
 from dartsim.observe.alarm import KINDS
 from dartsim.observe.bias import BAND, JUDGED, pooled
@@ -44,13 +44,13 @@ PUBLISHED = {
     "coupled": {"trained_turns_per_minute": 22.6, "env_utilization": 0.122, "gpu_utilization": 0.296},
     "dart-measured": {"trained_turns_per_minute": 43.6, "env_utilization": 0.677, "gpu_utilization": 0.467},
 }
-"""The efficiency table of DART (arXiv 2509.23866, project page), by the presets that have its run's settings."""
+"""The efficiency table of DART (arXiv 2509.23866, project page), by the presets with the settings of its runs."""
 
 UNDECIDED = 3
-"""Exit code where a condition is not decided."""
+"""Exit code if a condition is undecided."""
 
 BESIDE = 4
-"""Largest number of presets in one table."""
+"""Most schedulers side by side in one table."""
 
 PAGE = "comparison.html"
 
@@ -106,25 +106,24 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="CONDITION",
-            help="Exit with 1 if this holds of the first scheduler: 'FIGURE < FACTOR * SCHEDULER', 'FIGURE > NUMBER'. "
-            "Adds seeds until it is decided, wrongly with a chance of 5 % at most; exit with 3 if it stays undecided. "
+            help="Exit with 1 if this holds for the first scheduler: 'FIGURE < FACTOR * SCHEDULER', 'FIGURE > NUMBER'. "
+            "Adds seeds until it is decided with at most 5 % probability of error; exits with 3 if it stays undecided. "
             "Repeatable.",
         ),
     ] = None,
-    max_seeds: Annotated[
-        int, typer.Option(min=2, help="Seeds of each scheduler, at most, that --fail-if may take.")
-    ] = 20,
+    max_seeds: Annotated[int, typer.Option(min=2, help="Most seeds of each scheduler that --fail-if may use.")] = 20,
     junit: Annotated[
         Path | None, typer.Option(callback=file_target, help="JUnit file to write, with a test for each --fail-if.")
     ] = None,
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
-    r"""Run schedulers with the same seeds, and rank them by trained turns: one table, one page, and what is chance.
+    r"""Run schedulers with the same seeds, and rank them by trained turns, with confidence intervals.
 
-    With --on, a preset or a file is its scheduler alone: cluster, tasks and latencies are those of --on. The folder
-    of each run is inside the comparison's. The same command finishes an interrupted comparison, and with more --seeds
-    adds only the new runs. "Differs": the 95 % interval of the difference to the best, seed by seed, excludes 0.
+    It prints a table and writes a page. With --on, only the scheduler of each preset or file is used; cluster, tasks
+    and latencies are those of --on. Each run's folder is inside the comparison's. The same command finishes an
+    interrupted comparison; with more --seeds it adds only the new runs. "Differs" means that the 95 % interval of the
+    paired difference to the best scheduler excludes 0.
 
     Examples:
         dartsim compare coupled dart-measured
@@ -151,13 +150,13 @@ def compare(
             ended = make_runs(runs, errors, ray, processes)
         return Comparison.of(runs, ended, updates=updates or _common_updates(ended), with_seeds=with_seeds)
 
-    compared, results = with_seeds(seeds).decided(fail_if or (), max_seeds)
+    compared, results = with_seeds(seeds).decide(fail_if or (), max_seeds)
     columns, last = _columns(compared), updates or _common_updates(ended)
     page = render_comparison(
         [RunDir(run.path) for run in possible if run.path is not None and run.config.run.seed == 0],
         folder / PAGE,
         names=compared.schedulers,
-        # On another cluster a preset is not the run whose figures were published.
+        # Published figures only apply to a preset on its own cluster.
         published=PUBLISHED if on is None else None,
         means=[column.figures for column in columns],
         table=[*ranking_rows(compared), *scheduler_rows(columns, last)],
@@ -194,7 +193,7 @@ def _columns(compared: Comparison) -> list[SchedulerColumn]:
 
 
 def _show(compared: Comparison, columns: Sequence[SchedulerColumn], updates: int | None) -> None:
-    """Print figures, ranking, and what is unusual."""
+    """Print figures, ranking, and warnings."""
     for table in scheduler_tables(columns, updates):
         out.print(table)
     if len(columns) > 1:
@@ -215,7 +214,7 @@ def _show(compared: Comparison, columns: Sequence[SchedulerColumn], updates: int
 
 
 def _as_json(compared: Comparison, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a row for each run: what it is, the rank of its scheduler, and its figures."""
+    """Return a row for each run: scheduler, seed, rank of the scheduler, and figures."""
     ranks = {rank.scheduler: (place, rank) for place, rank in enumerate(compared.ranking(), 1)}
     return [
         {
@@ -234,10 +233,10 @@ def _as_json(compared: Comparison, facts: Mapping[str, Any]) -> list[dict[str, A
 
 
 def _end(compared: Comparison, results: Sequence[ConditionResult]) -> None:
-    """Report what failed, and end the command with its code."""
+    """Report failures, and end the command with its exit code."""
     lines = [f"failed: {failure}" for failure in compared.failures.values()]
     unmet = [result for result in results if not result.passed]
-    lines += [f"{'failed' if one.decided else 'undecided'}: {compared.explained(one)}" for one in unmet]
+    lines += [f"{'failed' if one.decided else 'undecided'}: {compared.explain(one)}" for one in unmet]
     for line in lines:
         errors.print(line, soft_wrap=True, highlight=False, markup=False)
     if any(result.decided for result in unmet):
@@ -260,7 +259,7 @@ def plan(
     from dartsim.run.prepare import prepare
 
     runs: list[ComparedRun] = []
-    for name, scheduler in named(list(dict.fromkeys(schedulers))).items():
+    for name, scheduler in by_name(list(dict.fromkeys(schedulers))).items():
         first = load_config(str(scheduler), on=on, profile=profile, overrides=[*overrides, "run.seed=0"])
         prepare(first)
         _refuse_without_engine(first)
@@ -301,12 +300,12 @@ def new_or_interrupted(runs: Sequence[ComparedRun], seeds: int) -> Path:
 
 
 def _is_part(folder: Path, runs: Sequence[ComparedRun], seeds: int) -> bool:
-    """Return whether a folder is new, or contains nothing but a part of this very comparison, such as fewer seeds.
+    """Return whether a folder is new, or contains only a part of this comparison, such as fewer seeds.
 
     Args:
         folder: The folder.
         runs: All runs that the comparison may need.
-        seeds: The seeds that it needs in any case.
+        seeds: The number of seeds that it always needs.
     """
     if not folder.exists():
         return True
@@ -322,7 +321,7 @@ def _progress_so_far(runs: Sequence[ComparedRun], folder: Path) -> str:
 
 
 def _refuse_without_engine(config: Config) -> None:
-    """Refuse a preset on real desktops where no engine of this machine answers."""
+    """Refuse a preset on real desktops if no container engine answers on this machine."""
     local = all(host.url is None for host in config.desktop.hosts.values())
     if not config.backend.boots or not local:
         return
@@ -334,7 +333,7 @@ def _refuse_without_engine(config: Config) -> None:
 
 
 def scheduler_rows(columns: Sequence[SchedulerColumn], updates: int | None) -> list[tuple[str, list[str]]]:
-    """Return rows of one cell a preset: means over seeds, then the classes of tasks that are trained least."""
+    """Return rows with a cell for each scheduler: means over seeds, then the least trained classes of tasks."""
     rows = [
         (label.format(updates or "–"), [cell_text(column.figures.get(figure), scale) for column in columns])
         for label, (figure, scale) in ROWS.items()
@@ -347,7 +346,7 @@ def scheduler_rows(columns: Sequence[SchedulerColumn], updates: int | None) -> l
 
 
 def scheduler_tables(columns: Sequence[SchedulerColumn], updates: int | None) -> Iterator[Table]:
-    """Yield ``scheduler_rows`` as tables of a few schedulers each; of two, with their ratio."""
+    """Yield ``scheduler_rows`` as tables of a few schedulers each; a table of two has their ratio."""
     rows, two = scheduler_rows(columns, updates), len(columns) == 2
     figures = [figure for figure, _ in ROWS.values()]
     ratios = [ratio(*(column.figures.get(name, {}).get("mean") for column in columns)) for name in figures if two]

@@ -48,8 +48,8 @@ def config(
 ) -> None:
     """Print the resolved configuration of a scheduler as TOML, ready to edit and run, or a list of names.
 
-    A preset's source, and where it departs from it, are comments at the top. With --json the list of settings is a JSON
-    schema.
+    Comments at the top name a preset's source, and where the preset departs from it. With --json the list of settings
+    is a JSON schema.
 
     Examples:
         dartsim config

@@ -1,4 +1,4 @@
-"""What the command line prints: results and tables to standard output, everything else to standard error."""
+"""Output of the command line: results and tables on standard output, everything else on standard error."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from dartsim.core.errors import ConfigError
 from dartsim.observe.figures import FIGURES, figure_text
 
 WIDE = 10_000
-"""Columns where output is not a terminal: nothing is wrapped, so that output can be searched."""
+"""Columns if output is not a terminal: nothing is wrapped, so the output can be searched."""
 
 LONG_WORD = re.compile(r"([^\s']{80})[^\s']{220,}")
-"""A word that nobody wants to read to its end."""
+"""A word too long to print in full."""
 
 OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of writing to standard output, other than a closed pipe."""
@@ -33,7 +33,7 @@ OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 class _Console(Console):
     """A console that wraps lines for terminals only, and drops its output when the reader has gone.
 
-    Text is shown as it is, without markup or control characters: names and errors quote what comes from outside.
+    Text is printed literally, without markup or control characters, because names and errors quote untrusted input.
     """
 
     def __init__(self, *, stderr: bool = False, file: IO[str] | None = None) -> None:
@@ -64,11 +64,11 @@ errors = _Console(stderr=True)
 
 
 class CommandState:
-    """State of the present command.
+    """State of the current command.
 
     Attributes:
         debug: Whether errors are shown with their whole traceback.
-        working: Whether it does what it was asked for; before, whatever fails is a fault of the request.
+        working: Whether its work has begun; any earlier failure is an error in the request.
     """
 
     debug = False
@@ -134,7 +134,7 @@ class _StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             errors.print(self.format(record), highlight=False, markup=False, soft_wrap=True)
-        except Exception:  # like every handler: a broken record stops nothing
+        except Exception:  # as in every handler, a broken record must not stop the program
             self.handleError(record)
 
 
@@ -147,7 +147,7 @@ def hide_secrets_in_logs() -> None:
 
 
 def printable(text: str) -> str:
-    """Return a text without terminal control characters: task names come from outside."""
+    """Return a text without terminal control characters, since task names are untrusted."""
     return "".join(char if _is_harmless(char) else "\ufffd" for char in text)
 
 
@@ -221,5 +221,5 @@ def figure_table(columns: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
 
 
 def ratio(base: float | None, value: float | None) -> str:
-    """Return how many times ``base`` a value is."""
+    """Return a value divided by ``base``, formatted."""
     return "–" if not base or value is None else f"{value / base:.2f}x"

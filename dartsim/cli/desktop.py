@@ -1,4 +1,4 @@
-"""``dartsim desktop``: real desktops in containers, their tasks, and what scores those."""
+"""``dartsim desktop``: real desktops in containers, their tasks, and the evaluators of those tasks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ desktop_app = typer.Typer(
 
 
 class ImageVariant(StrEnum):
-    """Kinds of our image."""
+    """Variants of our desktop image."""
 
     SKELETON = "skeleton"
     FULL = "full"
@@ -55,7 +55,7 @@ def build(
     again: Annotated[bool, typer.Option("--again", help="Rebuild it even if it exists.")] = False,
     host: Host = None,
 ) -> None:
-    """Build our desktop image on an engine, unless it exists.
+    """Build our desktop image on a container engine, unless it exists.
 
     Examples:
         dartsim desktop build
@@ -98,7 +98,7 @@ def start(
 ) -> None:
     """Start one desktop, print the address of its server (and viewer), and remove it on Ctrl-C.
 
-    Beyond the loopback (--bind), its server requires a token, which is printed.
+    With --bind to another address than loopback, its server requires a token, which is printed.
 
     Examples:
         dartsim desktop start --app mousepad --show desktop.png --seconds 0
@@ -163,7 +163,7 @@ def reap(
     host: Host = None,
     json_file: Json = None,
 ) -> None:
-    """Remove our containers that no run uses any more; never those of others.
+    """Remove our containers that no run uses any more, and never anyone else's.
 
     Examples:
         dartsim desktop reap
@@ -187,7 +187,7 @@ def engine_settings(url: str | None, bind: str | None = None) -> DockerHostConfi
     """Return the settings to connect to an engine.
 
     Raises:
-        ConfigError: If the packages of real desktops are missing, or the URL is of no engine.
+        ConfigError: If the packages for real desktops are missing, or the URL is not an engine's.
     """
     missing = [name for name in ("docker", "httpx") if find_spec(name) is None]
     if missing:

@@ -47,10 +47,10 @@ def tasks(
     ] = None,
     list_name: Annotated[str, typer.Option("--list", help="Name of the folder's list file.")] = "test_nogdrive",
     check: Annotated[
-        bool, typer.Option("--check", help="On real desktops, run each oracle, and an attempt without actions.")
+        bool, typer.Option("--check", help="Run each oracle, and an attempt without actions, on real desktops.")
     ] = False,
     gif: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Check, and write each oracle's episode as GIF.")
+        Path | None, typer.Option(metavar="FOLDER", help="Check, and write each oracle's episode as a GIF.")
     ] = None,
     at_once: Annotated[int, typer.Option(min=1, help="Desktops that run at the same time.")] = 2,
     variant: VariantOption = ImageVariant.SKELETON,
@@ -61,9 +61,9 @@ def tasks(
 ) -> None:
     """List the tasks of our desktop image, check them, or show who can score the tasks of a folder.
 
-    --check solves each of our tasks with its oracle, and checks that doing nothing does not solve it. Of a folder in
-    OSWorld's layout it shows which tasks the built-in metrics can score, which need desktop-env, and which cannot be
-    scored or read.
+    --check solves each of our tasks with its scripted solution (oracle), and checks that doing nothing does not solve
+    it. For a folder in OSWorld's layout the command shows which tasks the built-in metrics can score, which need
+    desktop-env, and which cannot be scored or read.
 
     Exit code 1 if a check fails, or no task of the folder can be read.
 
@@ -80,7 +80,7 @@ def tasks(
 
     if gif is not None and gif.exists() and not gif.is_dir():
         raise ConfigError(f"--gif {gif} is not a folder; name a new or existing folder")
-    chosen = _chosen(names or [])
+    chosen = _choose(names or [])
     if not check and gif is None:
         rows = [TaskCheckRow(task=task.id, apps=_apps(task), steps=len(ORACLES[task.id])) for task in chosen]
         if json_file is not None:
@@ -103,14 +103,14 @@ def tasks(
     if json_file is not None:
         write_json([asdict(row) for row in rows], json_file)
     if json_file != "-":
-        out.print(_checked(rows))
+        out.print(_results_table(rows))
     failed = [row.task for row in rows if not row.passed]
     if failed:
         errors.print(f"{len(failed)} of {len(rows)} tasks failed: {', '.join(failed)}")
         raise typer.Exit(1)
 
 
-def _chosen(names: Sequence[str]) -> list[Task]:
+def _choose(names: Sequence[str]) -> list[Task]:
     """Return the named tasks, all if none is named, in the order of the list."""
     from dartsim.real.desktop.tasks import desktop_tasks
 
@@ -154,7 +154,7 @@ async def _check(
 
 
 async def _row(provider: EnvProvider, task: Task, slot: int, gif: Path | None) -> TaskCheckRow:
-    """Check one task; its row records a fault."""
+    """Check one task; a fault is recorded in its row."""
     from dartsim.envs.render import episode_gif
     from dartsim.real.desktop.tasks.oracles import ORACLES
     from dartsim.real.desktop.tasks.playing import check_task
@@ -192,7 +192,7 @@ def _listing(rows: Sequence[TaskCheckRow], chosen: Sequence[Task]) -> Table:
     return table
 
 
-def _checked(rows: Sequence[TaskCheckRow]) -> Table:
+def _results_table(rows: Sequence[TaskCheckRow]) -> Table:
     table = plain_table("task", "app", numbers=("steps", "oracle", "nothing", "seconds"), after=("",))
     table.columns[0].no_wrap = True
     for row in rows:

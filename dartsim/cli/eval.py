@@ -38,11 +38,11 @@ class Split(StrEnum):
 def evaluate(
     target: Annotated[
         Path | None,
-        typer.Argument(metavar="RUN|CONFIG", help="A finished run's folder, whose model is taken; or a TOML file."),
+        typer.Argument(metavar="RUN|CONFIG", help="A finished run's folder, to evaluate its model; or a TOML file."),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim config`.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Preset to start from; see `dartsim config`.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="A model's folder; with --endpoint: the name that the endpoint gives it.")
+        str | None, typer.Option(help="A model's folder; with --endpoint: the model's name there.")
     ] = None,
     endpoint: Annotated[
         str | None,
@@ -51,7 +51,7 @@ def evaluate(
     task_list: Annotated[
         Path | None, typer.Option(metavar="FILE", help="An OSWorld list, beside its folder examples/.")
     ] = None,
-    tasks: Annotated[int | None, typer.Option(min=2, help="Number of held-out tasks; default: the configured.")] = None,
+    tasks: Annotated[int | None, typer.Option(min=2, help="Number of held-out tasks; default: tasks.held_out.")] = None,
     split: Annotated[
         Split | None,
         typer.Option(
@@ -64,20 +64,20 @@ def evaluate(
     ] = None,
     steps: Annotated[
         list[int] | None,
-        typer.Option(min=1, help="Step budget, repeatable: a pass for each; default: rollout.max_turns."),
+        typer.Option(min=1, help="Step budget, one pass for each; repeatable. Default: rollout.max_turns."),
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(min=0.0, help="Of sampling; 0 is greedy; default: policy.temperature.")
+        float | None, typer.Option(min=0.0, help="Sampling temperature; 0 is greedy; default: policy.temperature.")
     ] = None,
     desktops: Annotated[int | None, typer.Option(min=1, help="Desktops at once; default: rollout.num_envs.")] = None,
-    tries: Annotated[int, typer.Option(min=1, help="How often an attempt that is masked is made.")] = 2,
+    tries: Annotated[int, typer.Option(min=1, help="Tries of an attempt that is masked.")] = 2,
     backend: Backend = None,
     workers: Workers = None,
     overrides: Overrides = None,
     keep: Annotated[
         Path | None,
         typer.Option(
-            "--keep-successes", metavar="POOL", help="Also write the successes as a pool that a run starts with."
+            "--keep-successes", metavar="POOL", help="Also write the successes as a pool that a run can start with."
         ),
     ] = None,
     results: Annotated[
@@ -95,13 +95,13 @@ def evaluate(
 ) -> None:
     r"""Measure the success rate of a model.
 
-    The model is a run's, that of a folder, or one behind an endpoint. Attempts run as in training, on any backend. Each
-    step budget is a pass of its own. Results are in the layout that OSWorld's show_result.py reads: its result_dir is
-    OUT/steps-N/attempt-K. A masked attempt is reported with its cause, and counts neither as success nor as failure.
-    The same command with the same --out continues an interrupted evaluation, and makes masked attempts again. An
-    endpoint's key comes from OPENAI_API_KEY.
+    The model is that of a run, of a folder, or behind an endpoint (whose key comes from OPENAI_API_KEY). Attempts run
+    as in training, on any backend. Each step budget is a separate pass. Results are in the layout that OSWorld's
+    show_result.py reads: its result_dir is OUT/steps-N/attempt-K. A masked attempt is reported with its cause, and
+    counts neither as success nor as failure. The same command with the same --out continues an interrupted evaluation,
+    and repeats masked attempts.
 
-    A run starts with kept successes by `curation.pool.file = "POOL"`. Those of a model keep its log-probabilities;
+    A run starts with kept successes if `curation.pool.file = "POOL"`. A model's successes keep its log-probabilities;
     those of other agents get them from the initial weights of the run.
 
     Exit code 0: every attempt has a score (with --rescore: the same); 1: some are masked (differ); 2: the request was
@@ -131,7 +131,7 @@ def evaluate(
     if results:
         _import(_with_model(file, preset, overrides or ()), results, keep, json_file)
         return
-    # The preset's model is not the endpoint's; --set may name that one's folder.
+    # The preset's model is not the endpoint's; --set may name the folder of that one.
     unset = ["policy.model=none"] if endpoint is not None else []
     changes = [*unset, *backend_overrides(backend, workers, False), *(overrides or ()), *_neutral()]
     given = {
@@ -182,14 +182,14 @@ def _evaluate(
     out_folder: Path | None,
     keep: Path | None,
 ) -> dict[str, Any]:
-    """Make the attempts that have no score yet, and return the figures of all."""
+    """Run the attempts that have no score yet, and return the figures of all."""
     from dartsim.observe.rundir import held, is_held, refuse_held
     from dartsim.run.evaluation_results import EvaluationFolder
     from dartsim.run.policy_evaluation import EvaluationPlan, evaluate_policy, evaluation_figures
     from dartsim.run.prepare import prepare_run
 
     prepared = prepare_run(config, trains=False)
-    chosen = _chosen(prepared.tasks, prepared.held_out, split)
+    chosen = _choose(prepared.tasks, prepared.held_out, split)
     plan = EvaluationPlan(
         tasks=chosen,
         steps=sorted(set(steps or [config.rollout.max_turns])),
@@ -323,7 +323,7 @@ def _cells(row: Mapping[str, Any], ks: Sequence[str]) -> list[str]:
 
 
 class EvaluatedPolicy(NamedTuple):
-    """What is evaluated: a name for its results, what identifies its weights, and overrides that choose it."""
+    """A policy to evaluate: a name for its results, an identifier of its weights, and overrides that select it."""
 
     name: str
     weights: str
@@ -332,13 +332,13 @@ class EvaluatedPolicy(NamedTuple):
 
 
 def _load(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Config:
-    """Return the configuration, with a learner that starts nothing, and no modeled desktops before an endpoint."""
+    """Return the configuration, without a learner's processes, and for an endpoint without modeled desktops."""
     _with_model(file, preset, overrides)
     changes = [*overrides, "backend.learner=local"]
     config = _with_model(file, preset, changes)
     if config.backend.engine_backend.loads_weights or not config.backend.desktop_backend.modeled:
         return config
-    return _with_model(file, preset, [*changes, "backend.desktops=mock"])  # in real time, as it is
+    return _with_model(file, preset, [*changes, "backend.desktops=mock"])  # an endpoint answers in real time
 
 
 def _with_model(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Config:
@@ -356,7 +356,7 @@ def _with_model(file: Path | None, preset: str | None, overrides: Sequence[str])
 
 
 def _neutral() -> list[str]:
-    """Return overrides for what an evaluation does not do."""
+    """Return overrides that switch off what an evaluation does not do."""
     return ["run.target_success=none", "curation.pool.file=none"]
 
 
@@ -367,7 +367,7 @@ def _task_list(file: Path) -> list[str]:
 
 
 def _policy(run: RunDir | None, model: str | None, endpoint: str | None) -> EvaluatedPolicy | None:
-    """Return what the command line says is evaluated; None: what the configuration names."""
+    """Return the policy that the command line names; None: the configuration's own."""
     if endpoint is not None:
         if run is not None or model is None:
             raise ConfigError("--endpoint URL needs --model NAME, and no run: its model is not the run's")
@@ -380,7 +380,7 @@ def _policy(run: RunDir | None, model: str | None, endpoint: str | None) -> Eval
 
 
 def _endpoint(url: str, model: str) -> list[str]:
-    """Return overrides that ask an endpoint."""
+    """Return overrides that select an endpoint."""
     return [
         *("policy.kind=vlm", "policy.grammar=ui_tars", "backend.workers=endpoint", "rollout.num_workers=1"),
         *(f"endpoint.url={json.dumps(url)}", f"endpoint.model={json.dumps(model)}"),
@@ -407,10 +407,10 @@ def _configured(config: Config) -> EvaluatedPolicy:
 
 
 def _fingerprint(folder: Path) -> str:
-    """Return what identifies a model's weights without reading them: names, sizes and times of their files.
+    """Return an identifier of a model's weights without reading them: names, sizes and times of their files.
 
     Raises:
-        ConfigError: If it holds none.
+        ConfigError: If the folder has no weights.
     """
     files = sorted(folder.glob("*.safetensors"))
     if not files:
@@ -421,7 +421,7 @@ def _fingerprint(folder: Path) -> str:
     return sha256(repr(found).encode()).hexdigest()[:16]
 
 
-def _chosen(train: Sequence[Any], held_out: Sequence[Any], split: Split | None) -> Sequence[Any]:
+def _choose(train: Sequence[Any], held_out: Sequence[Any], split: Split | None) -> Sequence[Any]:
     if split is None:
         return held_out or train
     if split is Split.HELD_OUT and not held_out:

@@ -21,7 +21,7 @@ def evaluator(
         Path | None,
         typer.Option(
             "--from",
-            help="Checkout of OSWorld's repository: its evaluators in place of PyPI's; use that of your tasks.",
+            help="Checkout of OSWorld's repository, to use its evaluators in place of PyPI's; take that of your tasks.",
             metavar="CHECKOUT",
             show_default=False,
         ),
@@ -31,11 +31,11 @@ def evaluator(
     ] = False,
     ocr: Annotated[
         bool,
-        typer.Option("--ocr", help="Also easyocr with its weights (1 GB more), which compare_image_text reads with."),
+        typer.Option("--ocr", help="Also install easyocr with its weights (1 GB more), for compare_image_text."),
     ] = False,
     python: Annotated[str | None, typer.Option(help="Interpreter, 3.10 to 3.12; default: this one.")] = None,
 ) -> None:
-    """Install OSWorld's own metrics in a virtual environment of their own, replacing an existing one.
+    """Install OSWorld's own metrics in a separate virtual environment, replacing an existing one.
 
     Examples:
         dartsim desktop evaluator --from OSWorld

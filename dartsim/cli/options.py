@@ -1,4 +1,4 @@
-"""Options that several sub-commands share."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one setting, e.g. rollout.num_envs=80; repeatable."),
 ]
-Hours = Annotated[float | None, typer.Option("--hours", help="Hours of the run's time; default: the configuration's.")]
+Hours = Annotated[
+    float | None,
+    typer.Option("--hours", help="Length of the run, hours (virtual or real); default: the configuration's."),
+]
 
 
 def _share(text: str) -> float:
@@ -50,7 +53,7 @@ UntilSteady = Annotated[
     typer.Option(
         parser=_share,
         metavar="SHARE",
-        help="End a run before its hours once no headline figure drifts and the interval of each is at most ± this "
+        help="End a run early once no headline figure drifts and the confidence interval of each is at most ± this "
         "share of it: 1% or 0.01.",
     ),
 ]
@@ -103,7 +106,7 @@ def json_target(target: str | None) -> str | None:
         raise ConfigError(f"--json {target}: there is no folder {path.parent}; make it, or name another file")
     new = not path.exists()
     try:
-        path.open("ab").close()  # an existing file is kept until there is a result
+        path.open("ab").close()  # an existing file stays until there is a result
     except OSError as error:
         raise cannot_write(target, error) from None
     if new:
@@ -112,10 +115,10 @@ def json_target(target: str | None) -> str | None:
 
 
 def file_target(option: typer.CallbackParam, target: Path | None) -> Path | None:
-    """Check the file that an option writes.
+    """Check the target file of an option.
 
     Raises:
-        ConfigError: If it is a folder, or in a folder that is missing or read-only.
+        ConfigError: If it is a folder, or its folder is missing or read-only.
     """
     if target is None:
         return None
@@ -129,7 +132,7 @@ def file_target(option: typer.CallbackParam, target: Path | None) -> Path | None
 
 
 def folder_target(folder: Path | None) -> Path | None:
-    """Check the folder that ``--out`` writes.
+    """Check the target folder of ``--out``.
 
     Raises:
         ConfigError: If it, or its nearest existing parent, is not a folder or is read-only.
@@ -213,7 +216,7 @@ def backend_overrides(desktops: str | None, workers: str | None, real_time: bool
 
 
 def env_overrides(env: str | None) -> list[str]:
-    """Return the overrides for ``--env``: nothing that only tasks of our own have."""
+    """Return the overrides for ``--env``, without settings that only our own tasks have."""
     if env is None:
         return []
     without = ("tasks.held_out=0", "run.target_success=none")
@@ -221,7 +224,7 @@ def env_overrides(env: str | None) -> list[str]:
 
 
 def given(context: typer.Context, parameter: str) -> bool:
-    """Return whether a parameter stands on the command line."""
+    """Return whether a parameter was given on the command line."""
     source = context.get_parameter_source(parameter)
     return source is not None and source.name == "COMMANDLINE"
 
@@ -245,7 +248,7 @@ def settings(
 
 
 def new_folder(name: str, base: Path = Path("runs"), unless: Callable[[Path], bool] = lambda folder: False) -> Path:
-    """Return the first unused folder of runs/NAME, runs/NAME-2 and so on; or one of these that ``unless`` accepts.
+    """Return the first of runs/NAME, runs/NAME-2 and so on that is unused or that ``unless`` accepts.
 
     Raises:
         ConfigError: If it cannot be created.
@@ -269,12 +272,12 @@ def load_config(
     """Return the resolved configuration of a scheduler on a cluster, as every command reads it.
 
     Args:
-        scheduler: A preset, a TOML file, or a run's folder, whose configuration it is.
+        scheduler: A preset, a TOML file, or the folder of a run, for its configuration.
         preset_name: As in ``dartsim.config.load``.
-        default: The preset where neither a scheduler, a preset nor a run's folder is given.
-        on: As ``dartsim.config.load.workload``.
-        profile: A named profile of desktops, a file with measured settings, or a run's folder: its measured settings,
-            or without a file its configuration. It is laid over the rest, below the overrides.
+        default: The preset if neither a scheduler, a preset nor a run's folder is given.
+        on: As in ``dartsim.config.load.workload``.
+        profile: A named profile of desktops, a file with measured settings, or a run's folder (its measured settings
+            or, without these, its configuration). It overrides everything except the overrides.
         overrides: As in ``dartsim.config.load``.
 
     Raises:

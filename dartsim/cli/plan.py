@@ -43,7 +43,7 @@ def plan(
     on: OnOption = None,
     gpus: Annotated[
         int | None,
-        typer.Option(help="GPUs, for workers and trainer together, 2 or more; default: those of the configuration."),
+        typer.Option(help="GPUs, for engines and trainer together, 2 or more; default: those of the configuration."),
     ] = None,
     hosts: Annotated[
         str | None,
@@ -63,7 +63,8 @@ def plan(
 ) -> None:
     r"""Find the best number of desktops, split of GPUs and weight sync for given machines.
 
-    Simulates splits as `dartsim tune` does, and the best of them again with fresh seeds. Ends with a TOML file.
+    It simulates splits as `dartsim tune` does, simulates the best ones again with fresh seeds, and writes the best as a
+    TOML file.
 
     Examples:
         dartsim plan --on cluster.toml
@@ -121,9 +122,9 @@ def plan(
 
 
 def _write(spec: PlanSpec, best: Mapping[str, Any], rank: SchedulerRank, seeds: Sequence[int], folder: Path) -> Path:
-    """Write the planned configuration, with what it trained as a comment."""
+    """Write the planned configuration, with its simulated training rate as a comment."""
     from dartsim.config import to_toml
-    from dartsim.lab.virtual import changed
+    from dartsim.lab.virtual import with_settings
     from dartsim.observe.rundir import write_text
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -132,7 +133,9 @@ def _write(spec: PlanSpec, best: Mapping[str, Any], rank: SchedulerRank, seeds: 
         f"# Made by `dartsim plan` for {spec.machines}: {split}.\n"
         f"# Simulated: {rank.mean_text} trained turns/min (seeds {', '.join(map(str, seeds))}).\n\n"
     )
-    write_text(folder / FILE, comment + to_toml(changed(spec.base, {**spec.settings(best), "run.until_steady": None})))
+    write_text(
+        folder / FILE, comment + to_toml(with_settings(spec.base, {**spec.settings(best), "run.until_steady": None}))
+    )
     return folder / FILE
 
 

@@ -18,7 +18,7 @@ from dartsim.observe.figures import figures
 
 
 class TimeColumn(ProgressColumn):
-    """The run's time: simulated hours; for a real run hours, or minutes if it is short."""
+    """The run's time: hours, or minutes for a short real run."""
 
     def render(self, task: Task) -> Text:
         total = task.total or 0.0
@@ -48,12 +48,12 @@ def bars(console: Console = errors) -> Iterator[Progress]:
 
 
 class RunBar(Instrument):
-    """Shows a run of so many hours in a progress bar.
+    """Shows a run in a progress bar.
 
     Args:
         progress: Shows the bar.
         name: Name of the run.
-        hours: Its length.
+        hours: Length of the run.
         simulated: Whether its time is virtual.
     """
 

@@ -53,11 +53,11 @@ def run(
             help="A preset (`dartsim config`), a TOML file (`dartsim config --list settings`), or a run to resume.",
         ),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="What to build on; see `dartsim config`.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Preset to start from; see `dartsim config`.")] = None,
     on: OnOption = None,
     profile: ProfileOption = None,
     overrides: Overrides = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random draws.")] = None,
     hours: Hours = None,
     until_steady: UntilSteady = None,
     backend: Backend = None,
@@ -67,7 +67,8 @@ def run(
     faults: FaultsOption = None,
     ray: Ray = None,
     twin: Annotated[
-        bool, typer.Option("--twin", help="The virtual twin of a real configuration: its rules on a modeled cluster.")
+        bool,
+        typer.Option("--twin", help="Run the virtual twin of a real configuration: its rules on a modeled cluster."),
     ] = False,
     strict_alarms: Annotated[
         bool, typer.Option("--strict-alarms", help="Let an alarm end the run, with the alarm's exit code (10 to 20).")
@@ -77,15 +78,15 @@ def run(
 ) -> None:
     r"""Run one system, simulated or real, or resume a run.
 
-    A run writes its folder: figures, model, database, traces, report.html. Without a configuration or preset it is
-    the main job: a tiny vision-language model learns to click (preset `tiny`; with --backend desktop, the same on real
-    desktops, preset `desktop`). It needs the extra `train`; the presets with a surrogate policy need nothing.
+    A run writes a folder with its figures, model, database, traces and report.html. Without a configuration or preset,
+    a tiny vision-language model learns to click (preset `tiny`; with --backend desktop, on real desktops, preset
+    `desktop`). This needs the extra `train`; presets with a surrogate policy need no extra.
 
-    A run's folder resumes that run from its last transaction, after a crash, a kill or Ctrl-C; --hours or --set
-    run.updates=N extend a finished one. Interrupted attempts restart, no trajectory is trained twice, and no stored one
-    is lost.
+    Given a run's folder, it resumes that run from its last transaction, after a crash, a kill or Ctrl-C; --hours or
+    --set run.updates=N extends a finished run. Interrupted attempts restart, no trajectory is trained twice, and no
+    stored one is lost.
 
-    Ctrl-C ends the run and writes a report of what ran.
+    Ctrl-C ends the run and writes its report.
 
     Examples:
         dartsim run
@@ -124,21 +125,21 @@ def run(
         overrides=changes,
     )
     if twin:
-        from dartsim.lab.virtual import planned
+        from dartsim.lab.virtual import modeled_twin
 
-        resolved = planned(resolved)
+        resolved = modeled_twin(resolved)
     if until_steady is not None:
-        from dartsim.lab.virtual import changed
+        from dartsim.lab.virtual import with_settings
 
-        resolved = changed(
+        resolved = with_settings(
             resolved, {"run.until_steady": until_steady}
-        )  # at last: the configuration of a twin may be that of a real run
+        )  # only now, because a twin may come from a real configuration
     if not resolved.backend.virtual:
         from dartsim.lab.estimate import estimate
         from dartsim.run.prepare import refuse_missing_packages
 
         refuse_missing_packages(resolved)  # before torch is imported
-        estimate(resolved)  # refuses what cannot fit on its GPUs
+        estimate(resolved)  # fails if processes do not fit on their GPUs
     path = out_folder or new_folder(f"{resolved.name}-seed{resolved.run.seed}")
     if few := too_few_attempts(resolved):
         errors.print(few, soft_wrap=True, highlight=False, markup=False)
@@ -150,11 +151,11 @@ def run(
 
 
 RESUME_OPTIONS = ("scheduler", "overrides", "hours", "strict_alarms", "json_file", "plugin", "debug")
-"""Parameters that a run's folder may be given with."""
+"""Parameters that may be given together with a run's folder."""
 
 
 def _refuse_options(context: typer.Context, run: str) -> None:
-    """Refuse options that say how a new run begins."""
+    """Refuse options that only apply to a new run."""
     for option in context.command.params:
         if option.name not in RESUME_OPTIONS and given(context, option.name):
             raise ConfigError(f"{run} is a run to resume, with a configuration of its own; leave {option.opts[0]} out")
@@ -176,7 +177,7 @@ def _resume(folder: Path, changes: Sequence[str], json_file: str | None) -> None
 def execute_with_progress(
     config: Config, folder: Path, json_file: str | None, execute: Callable[[Instrument], tuple[RunDir, RunResult]]
 ) -> None:
-    """Execute or resume a run with a progress bar, show its figures, and end the command as the run ended."""
+    """Execute or resume a run with a progress bar, show its figures, and exit with the run's code."""
     from dartsim.observe.rundir import CONFIG
 
     cpu, wall = time.process_time(), time.perf_counter()
@@ -205,7 +206,7 @@ def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float
             from dartsim.observe.steady import steady_text  # imported here: it needs numpy
 
             out.print(steady_text(run_dir.summary["steady"]), soft_wrap=True, highlight=False)
-        out.print(_learned(run_dir.summary))
+        out.print(_learning_text(run_dir.summary))
         if result.event_hash is not None:
             out.print(f"event hash {result.event_hash}")
         out.print(f"report: {run_dir.report.resolve().as_uri()}", soft_wrap=True)
@@ -225,8 +226,8 @@ def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float
         raise typer.Exit(KINDS[result.alarm or "nothing_trained"].code)
 
 
-def _learned(summary: dict[str, Any]) -> str:
-    """Return what was learned, in words."""
+def _learning_text(summary: dict[str, Any]) -> str:
+    """Describe what the model learned."""
     if summary["surrogate"]:
         return "surrogate policy: outcomes are drawn, nothing was learned"
     if "learning" not in summary:

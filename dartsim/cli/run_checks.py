@@ -1,4 +1,4 @@
-"""What a run of a configuration would start, where, and what this machine lacks for it; nothing is started."""
+"""What a run of a configuration would start and where, and what this machine lacks for it; starts nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from dartsim.real.osworld.task_list import TaskListCheck
 
 SSH_SECONDS = 5.0
-"""Time limit for showing ssh's own configuration, for which it connects to nothing."""
+"""Time limit of ``ssh -G``, which prints ssh's configuration without connecting."""
 
 
 def check_run(config: Config) -> dict[str, Any]:
@@ -68,9 +68,9 @@ def check_run(config: Config) -> dict[str, Any]:
         "preset": config.preset,
         "clock": "virtual" if config.backend.virtual else "real",
         "hours": config.run.hours,
-        "engines": _placed(config, "workers", config.backend.engine_backend.plan(config)),
-        "desktops": _placed(config, "desktops", config.backend.desktop_backend.plan(config)),
-        "learner": _placed(config, "learner", config.backend.learner_backend.plan(config)),
+        "engines": _with_placement(config, "workers", config.backend.engine_backend.plan(config)),
+        "desktops": _with_placement(config, "desktops", config.backend.desktop_backend.plan(config)),
+        "learner": _with_placement(config, "learner", config.backend.learner_backend.plan(config)),
         "memory": None if needed is None else needed.as_json(),
         "tasks": None if checked is None else {"list": config.tasks.list_name, **asdict(checked)},
         "missing": [asdict(check) for check in lacking],
@@ -78,7 +78,7 @@ def check_run(config: Config) -> dict[str, Any]:
 
 
 def _checked_tasks(config: Config) -> TaskListCheck | None:
-    """Return which tasks of OSWorld's list would run; None without real desktops or without the list."""
+    """Return which tasks of OSWorld's list would run; None without real desktops or a list."""
     if not config.backend.boots or not _has_list(config):
         return None
     from dartsim.real.osworld.task_list import check_list
@@ -92,14 +92,14 @@ def _has_list(config: Config) -> bool:
 
 
 def _with_tasks(config: Config) -> Config:
-    """Return the configuration, with generated tasks if the list, a requirement, is missing or checked task by task."""
+    """Return the configuration, with generated tasks in place of a list that is missing or checked separately."""
     if config.tasks.source != "osworld" or (_has_list(config) and not config.backend.boots):
         return config
     return config.model_copy(update={"tasks": config.tasks.model_copy(update={"source": "generated", "exclude": []})})
 
 
-def _placed(config: Config, kind: Kind, entry: dict[str, Any]) -> dict[str, Any]:
-    """Return an entry, with its placement by Ray."""
+def _with_placement(config: Config, kind: Kind, entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry with its placement by Ray, if any."""
     if not placed(config, kind):
         return entry
     number, part = actors(config, kind)
@@ -141,7 +141,7 @@ def _model(config: Config) -> Iterator[Check]:
         absent += [] if any(folder.glob("*.safetensors")) else ["*.safetensors"]
         repository = f"ByteDance-Seed/{folder.name}" if "UI-TARS" in folder.name else f"Qwen/{folder.name}"
         download = f"hf download {repository} --local-dir {policy.model}"
-        if absent and is_hub_id(policy.model):  # which the run downloads, where it can
+        if absent and is_hub_id(policy.model):  # the run downloads it if it can
             absent, download = ["folder yet"], f"hf download {policy.model}"
         if absent:
             yield Check("model", MISSING, f"{policy.model} has no {', '.join(absent)}", download)
@@ -170,7 +170,7 @@ def _desktops(config: Config) -> Iterator[Check]:
         found = f"ssh waits forever for {', '.join(endless)} if that machine is lost: its ServerAliveInterval is 0"
         fix = "`ServerAliveInterval 5` and `ConnectTimeout 5` for these hosts in ~/.ssh/config"
         yield Check("ssh", MISSING, found, fix)
-    if all(host.url is None for host in desktop.hosts.values()):  # nothing more of another machine is looked at
+    if all(host.url is None for host in desktop.hosts.values()):  # other machines are not checked further
         yield check_engine()
         if kind == "desktop" and (problem := skeleton_problem(config)) is not None:
             yield Check("desktop image", MISSING, *problem)
@@ -191,7 +191,7 @@ def _desktops(config: Config) -> Iterator[Check]:
 
 
 def _endless(url: str) -> bool:
-    """Return whether a connection of the user's ssh outlives the machine at its other end."""
+    """Return whether the user's ssh keeps a connection open after the remote machine has died."""
     command = ["ssh", "-G", url.removeprefix("ssh://").partition(":")[0]]
     try:
         asked = subprocess.run(command, capture_output=True, text=True, timeout=SSH_SECONDS, check=True)

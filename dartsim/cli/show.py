@@ -1,4 +1,4 @@
-"""``dartsim show``: the state of a run, its figures, and why its desktops, engines and trainer were idle."""
+"""``dartsim show``: a run's state and figures, and why its desktops, engines and trainer were idle."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dartsim.observe.alarm import alarm_text, hours
 
 BETWEEN_SECONDS = 1.0
 SILENT_SECONDS = 60.0
-"""Time after which a run in real time, which writes its status every few seconds, is reported as silent."""
+"""Time after which a real-time run, which writes its status every few seconds, is reported as silent."""
 SLOTS_SHOWN = 6
 ENDED = ("finished", "interrupted", "failed", "crashed")
 
@@ -39,7 +39,7 @@ def show(
             "--film",
             metavar="FILE",
             callback=file_target,
-            help="Instead, let the run's last weights try a held-out task, and write the episode as a GIF.",
+            help="Let the run's last weights try a held-out task, and write the episode as a GIF; show nothing else.",
         ),
     ] = None,
     task: Annotated[int, typer.Option(min=0, metavar="N", help="With --film: the held-out task's number.")] = 0,
@@ -47,9 +47,9 @@ def show(
 ) -> None:
     """Show the state of a run, its figures, and why it was idle.
 
-    Of a run that goes on: what every component waits for, since when, what ends the wait, and the alarms. Of one that
-    has ended: its figures, what limited it, and a cause for every second in which desktops, engines or trainer were
-    idle. It only reads, and does not disturb the run.
+    While a run is going: what every component is waiting for, since when, what ends the wait, and the alarms. After its
+    end: its figures, what limited it, and a cause for every second in which desktops, engines or trainer were idle. It
+    only reads and does not disturb the run.
 
     Examples:
         dartsim show runs/dart-seed0
@@ -103,11 +103,11 @@ def _follow(folder: Path) -> None:
 
 def _film(folder: Path, task: int, target: Path, json_file: str | None) -> None:
     from dartsim.observe.rundir import read_run
-    from dartsim.run.resume import resumed
+    from dartsim.run.resume import load_finished
 
     if read_run(folder).summary.get("surrogate", True):
         raise ConfigError(f"{folder} was run with a surrogate policy: it has no model to film")
-    prepared, learning = resumed(folder, [f"tasks.held_out={task + 1}"])
+    prepared, learning = load_finished(folder, [f"tasks.held_out={task + 1}"])
     trajectory = learning.film(prepared.held_out[task], target)
     actions = [turn.reply.action for turn in trajectory.turns]
     instruction = trajectory.attempt.task.instruction
@@ -120,7 +120,7 @@ def _film(folder: Path, task: int, target: Path, json_file: str | None) -> None:
 
 
 def idle_shares(idle: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the share of each population's time at work, and the causes of the rest, the largest first."""
+    """Return the share of time that each population was working, and the causes of the rest, largest first."""
     from dartsim.observe.idle import ranking
     from dartsim.observe.states import AT_WORK
 
@@ -182,7 +182,7 @@ def read_status(folder: Path) -> dict[str, Any]:
 
     if not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
-    running = is_held(folder)  # before reading the file, which a run that ends meanwhile has updated
+    running = is_held(folder)  # checked before reading, because a run updates the file when it ends
     path = below(folder, STATUS)
     try:
         if path.exists() and not path.is_file():
@@ -205,7 +205,7 @@ def read_status(folder: Path) -> dict[str, Any]:
 
 
 def _silent_since(path: Path) -> str | None:
-    """Return when an overdue status was last written, by the machine's clock; None if it is not overdue."""
+    """Return when an overdue status was last written, in local time; None if it is not overdue."""
     written = path.stat().st_mtime
     if time.time() - written < SILENT_SECONDS:
         return None
@@ -213,13 +213,13 @@ def _silent_since(path: Path) -> str | None:
 
 
 def _begun(folder: Path) -> dict[str, Any]:
-    """Return the status of a run that has started and has no status file yet."""
+    """Return the status of a run that has started but has no status file yet."""
     from dartsim.config.load import read_tree
     from dartsim.core.files import below
     from dartsim.core.section import NONE
     from dartsim.observe.rundir import CONFIG, is_held
 
-    # As text: its plug-ins are not imported.
+    # Read as text, so that its plug-ins are not imported.
     config, held = read_tree(below(folder, CONFIG)), is_held(folder)
     run, backend = config["run"], config["backend"]
     simulated = not backend["real_time"] and {backend[part] for part in ("desktops", "workers", "learner")} == {"sim"}

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: end a command in order, or defer the signal until a short piece of work is done."""
+"""SIGINT and SIGTERM: end a command cleanly, or defer the signal until a short piece of work is done."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from dartsim.cli.console import errors, state
 INTERRUPTED, TERMINATED = 130, 143
 
 _terminated = False
-"""Whether the present command received SIGTERM."""
+"""Whether the current command received SIGTERM."""
 
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """Handle SIGTERM like Ctrl-C: write what ran, end workers and child processes.
+    """Handle SIGTERM like Ctrl-C: write results, end workers and child processes.
 
-    Cluster schedulers and ``timeout`` send SIGTERM. Where a shell ignores Ctrl-C for background jobs, Ctrl-C stays
-    ignored, and SIGTERM works.
+    Cluster schedulers and ``timeout`` send SIGTERM. If a shell makes background jobs ignore Ctrl-C, it stays ignored,
+    but SIGTERM works.
     """
     global _terminated  # a signal is the process's
-    if threading.current_thread() is not threading.main_thread():  # signals are not ours to take
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
         return
     _terminated = False
@@ -81,7 +81,7 @@ def undisturbed() -> Iterator[None]:
 
 @contextmanager
 def report_interrupt(message: str | Callable[[], str]) -> Iterator[None]:
-    """Begin the work of a command; on Ctrl-C, print what is left of it, and exit.
+    """Begin the work of a command; on Ctrl-C, print a message about its results, and exit.
 
     Raises:
         typer.Exit: With the exit code of an interrupted command.
@@ -95,5 +95,5 @@ def report_interrupt(message: str | Callable[[], str]) -> Iterator[None]:
 
 
 def exit_code(code: int) -> int:
-    """Return the exit code; for an interrupted command, the code of its signal."""
+    """Return the exit code, replaced by the signal's code if the command was interrupted."""
     return TERMINATED if code == INTERRUPTED and _terminated else code

@@ -29,16 +29,16 @@ def fetch(
     list_name: Annotated[str, typer.Option("--list", help="Name of the list file.")] = "test_nogdrive",
     cache: Annotated[
         Path | None,
-        typer.Option("--cache", help="Where files are kept; default: where runs look.", show_default=False),
+        typer.Option("--cache", help="Folder for the files; default: where runs look for them.", show_default=False),
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option("--allow-host", help="A host that may be private; repeat as needed.")
+        list[str] | None, typer.Option("--allow-host", help="A host that may have a private address; repeatable.")
     ] = None,
     json_file: Json = None,
 ) -> None:
-    r"""Download every file that a list's tasks name, and keep it by its hash.
+    r"""Download every file that a list's tasks name, and record its hash.
 
-    A file that changed on disk is fetched again. Runs find the files in DARTSIM_CACHE or the user's cache folder.
+    A file that changed on disk is downloaded again. Runs find the files in DARTSIM_CACHE or the user's cache folder.
 
     Examples:
         dartsim desktop fetch OSWorld/evaluation_examples --list test_nogdrive

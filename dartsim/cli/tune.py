@@ -1,4 +1,4 @@
-"""``dartsim tune``: better settings for a cluster, found by simulation."""
+"""``dartsim tune``: find better settings for a cluster by simulation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 DATABASE, BEST, FRONT, PAGE = "study.db", "best.toml", "front-{}.toml", "study.html"
 DEFAULT = "steady_turns_per_minute"
-"""Counts whole updates: over a window, one update more or less at its ends is worth more than most settings."""
+"""The default objective. It counts whole updates, because one update more or less at the ends of a window matters more
+than most settings.
+"""
 SHOWN = 10
 """Trials in the printed table; all are on the page."""
 
@@ -50,7 +52,9 @@ RayAddress = Annotated[
 
 def tune(
     scheduler: SchedulerArgument = None,
-    space: Annotated[str, typer.Option(help="What may change: a TOML file, or key=low..high,key=one|other.")] = "",
+    space: Annotated[
+        str, typer.Option(help="Settings that may change: a TOML file, or key=low..high,key=one|other.")
+    ] = "",
     on: OnOption = None,
     profile: ProfileOption = None,
     objective: Annotated[
@@ -68,7 +72,7 @@ def tune(
     price_gpu_hour: GpuPrice = 1.0,
     price_host_hour: HostPrice = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the proposals.")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="Simulations of a trial, seeds from 0; figures are means.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Simulations per trial, with seeds from 0; figures are means.")] = 1,
     fresh_seeds: FreshSeeds = 5,
     prune: Annotated[bool, typer.Option(help="Stop trials that fall below the median.")] = True,
     overrides: Overrides = None,
@@ -82,10 +86,10 @@ def tune(
     ] = None,
     json_file: Json = None,
 ) -> None:
-    r"""Find better settings by simulation; ends with a TOML file for the real run.
+    r"""Find better settings by simulation, and write them as a TOML file for the real run.
 
-    The study is kept in FOLDER/study.db: the same command with --out FOLDER resumes it after Ctrl-C, or with a
-    larger --budget.
+    The study is stored in FOLDER/study.db: the same command with --out FOLDER resumes it, after Ctrl-C or with a larger
+    --budget.
 
     Examples:
         dartsim tune --space "rollout.num_envs=20..80,rollout.sync.mode=drain|keep" \
@@ -152,7 +156,7 @@ def run_study(
     processes: int | None,
     ray: str | None,
 ) -> Comparison | None:
-    """Run a study with a progress bar; then compare its finalists, by name, with fresh seeds, if it found any."""
+    """Run a study with a progress bar; then compare its named finalists, if any, with fresh seeds."""
     from dartsim.lab.progress import progress_bar
     from dartsim.lab.study import fresh_comparison
     from dartsim.lab.sweep import WithProgress, executor_for
@@ -190,7 +194,7 @@ def _live(study: Study) -> str:
 
 
 def _write(study: Study, fresh: Comparison | None, folder: Path) -> dict[str, Any]:
-    """Write the best configurations and the page; return all results as plain values."""
+    """Write the best configurations and the page; return all results, JSON-serializable."""
     from dartsim.lab.space import setting_of
     from dartsim.observe.report import render_study
 
@@ -223,7 +227,7 @@ def _write(study: Study, fresh: Comparison | None, folder: Path) -> dict[str, An
 def _toml(path: Path, spec: StudySpec, trial: Trial, effects: Sequence[str] = ()) -> Path:
     """Write the complete tuned configuration, with its origin and its effect with fresh seeds as comments."""
     from dartsim.config import to_toml
-    from dartsim.lab.virtual import changed
+    from dartsim.lab.virtual import with_settings
     from dartsim.observe.rundir import write_text
 
     values = ", ".join(f"{one.figure} = {x:.4g}" for one, x in zip(spec.objectives, trial.values, strict=True))
@@ -232,13 +236,13 @@ def _toml(path: Path, spec: StudySpec, trial: Trial, effects: Sequence[str] = ()
         *(f"# With fresh seeds: {effect}." for effect in effects),
         *(f"# {key} = {value}" for key, value in trial.settings.items()),
     ]
-    config = changed(spec.base, {**trial.settings, "run.until_steady": None})
+    config = with_settings(spec.base, {**trial.settings, "run.until_steady": None})
     write_text(path, "\n".join(lines) + "\n\n" + to_toml(config))
     return path
 
 
 def _effects(spec: StudySpec, fresh: Comparison | None) -> Iterator[str]:
-    """Yield what the best settings change with fresh seeds, for each objective, and the bounds that they break."""
+    """Yield the effect of the best settings with fresh seeds on each objective, and the bounds that they break."""
     from dartsim.lab.comparison import over_seeds
     from dartsim.lab.gate import cell_text
 
@@ -276,7 +280,7 @@ def _show(study: Study, fresh: Comparison | None) -> None:
 
 
 def trial_table(spec: StudySpec, trials: Sequence[Trial], more: Mapping[str, str] = {}) -> Table:
-    """Return a table of trials: settings, objectives, further figures by their titles, state and reason."""
+    """Return a table of trials: settings, objectives, additional figures by their titles, state and reason."""
     table = plain_table(
         "trial", *spec.space, numbers=[*(one.label for one in spec.objectives), *more], after=("state",)
     )

@@ -1,7 +1,7 @@
-"""A search for failing schedules: whole clusters under drawn schedulers, latencies, faults and orders of events.
+"""A search for failing schedules: whole clusters with random schedulers, latencies, faults and orders of events.
 
 The production control plane runs unchanged; its ports are checked, and the components behind them have faults. A
-failure is shrunk and becomes one token that replays it to the byte.
+failure is shrunk to a token that replays it exactly.
 """
 
 from dartsim.fuzz.cases import Case, fault_window, from_token

@@ -30,12 +30,12 @@ class Case:
     """One run: a preset, differences from the simplest cluster, faults, and a seed.
 
     Attributes:
-        preset: Its scheduler, or ``dartsim.fuzz.space.DRAWN``: then the scheduler is among the choices.
-        seed: Of every latency, outcome and order.
-        choices: By dimension; missing dimensions have their simplest value.
+        preset: Its scheduler, or ``dartsim.fuzz.space.DRAWN`` if the choices contain the scheduler.
+        seed: Seed of every latency, outcome and order.
+        choices: Value of each dimension; missing dimensions have their simplest value.
         faults: Fault windows, in any order; see ``fault_window``.
-        profile: Fault rates until healed: a value of ``cluster.faults.profile``.
-        cluster: Whose latencies and speeds it has (``dartsim.config.load.workload``); None: those of its choices.
+        profile: Fault rates until all faults end: a value of ``cluster.faults.profile``.
+        cluster: Cluster with its latencies and speeds (``dartsim.config.load.workload``); None: those of its choices.
     """
 
     preset: str
@@ -46,7 +46,7 @@ class Case:
     cluster: str | None = None
 
     def token(self) -> str:
-        """Return it as one word for ``from_token``."""
+        """Return the case as one word for ``from_token``."""
         tree = {
             "format": FORMAT,
             "preset": self.preset,

@@ -1,6 +1,6 @@
-"""Checked ports of the control plane: every call of a desktop, worker or learner, and its result.
+"""Checked ports of the control plane: they check every call of a desktop, worker or learner, and its result.
 
-The rules I1 to I15 and R7 are in docs/contributing.md. During a call the task belongs to the node of its component, so
+The rules I1 to I15 and R7 are in docs/contributing.md. During a call its task belongs to the node of the component, so
 that the perturbed loop may reorder it with tasks of other nodes.
 """
 
@@ -34,7 +34,7 @@ from dartsim.sim.worker import SimWorker
 
 
 class CheckedEnv:
-    """A desktop: one attempt, one call at a time, no call after its end."""
+    """A desktop: serves one attempt, with one call at a time, and none after its end."""
 
     def __init__(self, monitor: PortMonitor, slot: int, inner: AsyncEnv, node: Node) -> None:
         self._monitor = monitor
@@ -44,7 +44,7 @@ class CheckedEnv:
         self._limits = monitor.config.limits
         self._seed: int | None = None
         self._state: str | None = None
-        """The saved state that it is in."""
+        """The saved state that the desktop is in."""
         self._closed = False
 
     def _call(self, name: str, limit: float) -> PortCall:
@@ -57,8 +57,8 @@ class CheckedEnv:
         inner = snapshots_of(self._inner)
         return None if inner is None else CheckedSnapshots(inner, self)
 
-    def restored(self, name: str) -> None:
-        """Allow another attempt: nothing of the last one is left."""
+    def note_restored(self, name: str) -> None:
+        """Note that a state was restored, which allows another attempt."""
         self._seed, self._state = None, name.rpartition("-")[0]
 
     def snapshot_call(self, name: str) -> PortCall:
@@ -97,7 +97,7 @@ class CheckedEnv:
 
 
 class CheckedSnapshots(WrappedSnapshots):
-    """Saved states of a desktop: only they allow it a second attempt."""
+    """Saved states of a desktop; only a restored state allows a second attempt."""
 
     def __init__(self, inner: Snapshots, env: CheckedEnv) -> None:
         super().__init__(inner)
@@ -112,7 +112,7 @@ class CheckedSnapshots(WrappedSnapshots):
     async def restore(self, key: str) -> None:
         with self._env.snapshot_call("restore"):
             await self._inner.restore(key)
-            self._env.restored(key)
+            self._env.note_restored(key)
 
     @override
     async def delete(self, key: str) -> None:
@@ -141,7 +141,7 @@ class CheckedProvider:
 
 
 class CheckedWorker:
-    """An engine: loads do not overlap and versions rise; requests only reach a serving engine."""
+    """An engine: loads do not overlap, versions increase, and requests only reach a serving engine."""
 
     def __init__(self, monitor: PortMonitor, inner: PolicyWorker, engine: SimWorker, version: Version = 0) -> None:
         self.engine = engine
@@ -159,7 +159,7 @@ class CheckedWorker:
         self._request_seconds = monitor.config.rollout.limits.request_seconds
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one turn, which no other worker computes at the same time."""
+        """Answer one turn, which no other worker may compute at the same time."""
         monitor, attempt = self._monitor, request.attempt.id
         if self._loading or not self.usable:
             what = "loads weights" if self._loading else "has no weights"
@@ -203,7 +203,7 @@ class CheckedWorker:
         turns.append(reply)
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
-        """Load newer, committed weights, one load at a time, without live requests if drained."""
+        """Load newer, committed weights: one load at a time, without live requests in mode drain."""
         monitor, version = self._monitor, weights.version
         monitor.note("load", worker=self.index, version=version)
         if self._loading:
@@ -263,9 +263,9 @@ class CheckedSession:
 
     Attributes:
         track: Its desktop.
-        opened: When it was opened.
-        asked: When its last request began; None: it has had none.
-        replied: When that one was answered; None: not yet.
+        opened: Time of its opening.
+        asked: Start of its last request; None: no request yet.
+        replied: Time of the reply to that request; None: no reply yet.
     """
 
     def __init__(self, monitor: PortMonitor, inner: Session, attempt: int, track: Track) -> None:
@@ -293,7 +293,7 @@ class CheckedSession:
 
 
 class CheckedService:
-    """The service below the lockstep turns: where attempts begin."""
+    """The service below the lockstep turns, where attempts begin."""
 
     def __init__(self, monitor: PortMonitor, inner: Service) -> None:
         self._monitor = monitor

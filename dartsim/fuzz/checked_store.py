@@ -15,7 +15,7 @@ from dartsim.store.wrapper import StoreWrapper
 
 MASKED = (Ending.BROKEN, Ending.TIMED_OUT, Ending.WORKER_FAULT, Ending.UNSCORED, Ending.CANCELLED)
 INTERRUPTED = "interrupted"
-"""Cause of attempts that ran when the process died; they are repeated with the same seed."""
+"""Cause of attempts that were running when the process died; they are repeated with the same seed."""
 _TRAINED, _DROPPED = TrajectoryState.TRAINED.value, TrajectoryState.DROPPED.value
 
 
@@ -37,7 +37,7 @@ class CheckedStore(StoreWrapper):
         return {**self.facts.ended, **self._inner.live}
 
     def record(self, trajectory: Trajectory) -> None:
-        """Store it, and compare it with the observations at its desktop and workers."""
+        """Store a trajectory, and compare it with the observations at its desktop and workers."""
         monitor, attempt, facts = self._monitor, trajectory.attempt, self.facts
         if monitor.dead:
             return
@@ -75,7 +75,7 @@ class CheckedStore(StoreWrapper):
         self.facts.groups[group] = usable, masked
 
     def eligible(self, group: Group) -> None:
-        """Mark as eligible: a whole group that carries a signal, with at most one stored success."""
+        """Mark a group as eligible, which must be complete, carry a signal and have at most one stored success."""
         monitor = self._monitor
         if monitor.dead:
             return
@@ -97,7 +97,7 @@ class CheckedStore(StoreWrapper):
         self.facts.uses.update(t.attempt.id for t in group.pooled)
 
     def lease(self, batch: Batch) -> None:
-        """Mark as leased; the batch must not be stale, too large or have duplicates."""
+        """Mark a batch as leased, which must not be stale or too large, nor have duplicates."""
         monitor, facts = self._monitor, self.facts
         if monitor.dead:
             return
@@ -126,7 +126,7 @@ class CheckedStore(StoreWrapper):
         self.facts.give_back(batch)
 
     def trained(self, batch: Batch, version: Version, *, checkpoint: Any = None) -> None:
-        """Mark as trained; the update must have happened, once, without stale trajectories."""
+        """Mark a batch as trained; its update must have happened, once, without stale trajectories."""
         monitor, facts = self._monitor, self.facts
         if monitor.dead:
             return
@@ -152,7 +152,7 @@ class CheckedStore(StoreWrapper):
         monitor.progress = monitor.time()
 
     def drop(self, trajectories: Sequence[Trajectory], reason: Drop) -> None:
-        """Mark as dropped, for a reason that they have."""
+        """Mark trajectories as dropped; the reason must be true."""
         monitor, facts = self._monitor, self.facts
         if monitor.dead:
             return
@@ -172,7 +172,7 @@ class CheckedStore(StoreWrapper):
             monitor.fail("I2", f"attempts {ids} with rewards {rewards} were dropped as {reason}")
 
     def give_up(self, attempts: Sequence[int], reason: Drop) -> None:
-        """Fail: no file is torn, so that every trajectory can be read back."""
+        """Fail, because no file is damaged here: every trajectory must be readable."""
         self._monitor.fail("I3", f"attempts {list(attempts)} were stored, and are given up as {reason} after a crash")
 
     def suspend(self) -> None:
@@ -184,14 +184,14 @@ class CheckedStore(StoreWrapper):
     def _check_reward(self, trajectory: Trajectory) -> None:
         monitor, attempt = self._monitor, trajectory.attempt
         score = monitor.scores.pop(attempt.seed, None)
-        too_late = trajectory.masked and trajectory.ending is Ending.TIMED_OUT  # at the very end of its time
+        too_late = trajectory.masked and trajectory.ending is Ending.TIMED_OUT  # at the very end of its time limit
         if trajectory.reward != score and not too_late:
             monitor.fail("R7", f"attempt {attempt.id} has reward {trajectory.reward}; its desktop was scored {score}")
         if not trajectory.masked == (trajectory.ending in MASKED) == (trajectory.cause is not None):
             monitor.fail("R7", f"attempt {attempt.id}: {trajectory.ending}, {trajectory.reward}, {trajectory.cause}")
 
     def _check_cause(self, trajectory: Trajectory) -> None:
-        """Check that something happened that may mask an attempt."""
+        """Check that something happened that justifies masking the attempt."""
         monitor, attempt, ending, cause = self._monitor, trajectory.attempt, trajectory.ending, trajectory.cause
         task = asyncio.current_task()
         struck = monitor.struck.pop(task.get_name() if task else "", ()) or ()
@@ -202,7 +202,7 @@ class CheckedStore(StoreWrapper):
         limit = getattr(monitor.config.limits, f"{cause.split()[0]}_seconds", 0.0)
         what = {Ending.BROKEN: "EnvFault", Ending.WORKER_FAULT: "WorkerFault", Ending.UNSCORED: "ScoreUnavailable"}
         wanted = what.get(ending)
-        if wanted is not None and wanted not in struck and cause != "EnvStartFailed":  # that may have had no place
+        if wanted is not None and wanted not in struck and cause != "EnvStartFailed":  # no place was free
             monitor.fail("R7", f"attempt {attempt.id} is masked by {cause}, and had no {wanted}")
         if ending is Ending.TIMED_OUT and seconds < limit - 1e-6:
             monitor.fail("R7", f"attempt {attempt.id}: {cause} after {seconds:g} s, the limit is {limit:g} s")
@@ -210,7 +210,7 @@ class CheckedStore(StoreWrapper):
             monitor.fail("R7", f"attempt {attempt.id} was canceled at the end of a run that goes on")
 
     def _check_seed(self, trajectory: Trajectory) -> None:
-        """Check that no other attempt of any life had the seed, except those that it repeats."""
+        """Check that no attempt of any life had this seed, except those that this one repeats."""
         attempt, seeds = trajectory.attempt, self.facts.seeds
         if attempt.seed in seeds:
             self._monitor.fail("I4", f"attempt {attempt.id} has the seed {attempt.seed} of an earlier attempt")
@@ -222,15 +222,15 @@ class CheckedStore(StoreWrapper):
         replies = monitor.replies.pop(attempt.id, [])
         turns = [turn.reply for turn in trajectory.turns]
         if trajectory.ending is Ending.CANCELLED:
-            return  # its turns are gone
-        # A reply may arrive at the very end of its attempt, and is then in no turn.
+            return  # its turns are lost
+        # A reply may arrive at the very end of its attempt, and then belongs to no turn.
         if turns != replies[: len(turns)] or len(replies) - len(turns) > (1 if trajectory.masked else 0):
             monitor.fail("I7", f"attempt {attempt.id} has {len(turns)} turns, not those of its {len(replies)} replies")
         if len(turns) > attempt.turn_limit:
             monitor.fail("I2", f"attempt {attempt.id} took {len(turns)} turns, {attempt.turn_limit} were allowed")
 
     def _check_members(self, groups: Sequence[Group]) -> None:
-        """Check that trajectories are those that were recorded, also after a crash; stored successes of the task."""
+        """Check that members are as recorded, also after a crash, and that stored successes belong to the task."""
         for group in groups:
             for t in group.trajectories:
                 if _facts_of(t) != self.facts.known[t.attempt.id] or t.attempt.task.id != group.task.id:

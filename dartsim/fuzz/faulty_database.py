@@ -1,4 +1,4 @@
-"""``FaultyDatabase``: a database that outlives killed processes and failing stores, and checks of what it holds."""
+"""``FaultyDatabase``: a database that survives killed processes and failing stores, and checks of its contents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ProcessKilled(BaseException):
 
 
 class FaultyDatabase(sqlite3.Connection):
-    """A database in memory, with faults of its transactions and of its process, each once in a run."""
+    """A database in memory with faults of its transactions and of its process, each of which occurs once."""
 
     def __init__(self, faults: Sequence[FaultWindow], counts: Counter[str]) -> None:
         super().__init__(":memory:", isolation_level=None)
@@ -40,14 +40,14 @@ class FaultyDatabase(sqlite3.Connection):
         self._pending = [fault for fault in faults if fault.kind in KINDS]
 
     def begin(self, now: float) -> None:
-        """Begin a life of the process, without what the last one did not commit."""
+        """Begin a life of the process, without the uncommitted changes of the previous one."""
         self.rollback()
         self.now = lambda: now
         self.failed = self.dead = False
         self.on_commit = self.on_death = lambda: None
 
     def kills(self) -> list[FaultWindow]:
-        """Return the pending kills at set times."""
+        """Return the pending kills at fixed times."""
         return [fault for fault in self._pending if fault.kind == "killed"]
 
     def kill(self, fault: FaultWindow) -> None:
@@ -93,8 +93,8 @@ class FaultyDatabase(sqlite3.Connection):
 RULE = "I3"
 
 
-class Told(NamedTuple):
-    """What a database was told until a transaction: states by attempt, other facts, what the scheduler has learned."""
+class DatabaseState(NamedTuple):
+    """Expected contents of a database after a transaction: states by attempt, other facts, the scheduler's memory."""
 
     states: Mapping[int, str]
     facts: StoreFacts
@@ -102,18 +102,18 @@ class Told(NamedTuple):
 
 
 class DatabaseChecks:
-    """Checks that a database contains exactly what the store was told until its last transaction."""
+    """Checks that a database contains exactly what the store had received at its last transaction."""
 
     def __init__(self) -> None:
         self.lives = 1
         self.recovering = False
-        self._told = Told({}, StoreFacts(), None)
-        self.read: Callable[[], Told] | None = None
+        self._expected = DatabaseState({}, StoreFacts(), None)
+        self.read: Callable[[], DatabaseState] | None = None
 
     def commit(self) -> None:
         """Note what a committed transaction contains: everything so far."""
         if self.read is not None:
-            self._told = self.read()
+            self._expected = self.read()
 
     def at_rest(self) -> None:
         """Check, when the process dies outside of any call, that every finished update is written.
@@ -121,12 +121,12 @@ class DatabaseChecks:
         Raises:
             RuleViolated: If one is not.
         """
-        told = self._told.facts.version
-        if self.read is not None and (done := self.read().facts.version) != told:
-            raise RuleViolated(RULE, f"{done} updates were done, and {told} are written")
+        expected = self._expected.facts.version
+        if self.read is not None and (done := self.read().facts.version) != expected:
+            raise RuleViolated(RULE, f"{done} updates were done, and {expected} are written")
 
     def check(self, database: sqlite3.Connection) -> None:
-        """Compare the database of an ended process with what it was told.
+        """Compare the database of an ended process with the expected contents.
 
         Raises:
             RuleViolated: If something was lost, doubled or reverted.
@@ -139,14 +139,14 @@ class DatabaseChecks:
         found = database.execute(f"SELECT {columns} FROM trajectories").fetchall()
         updates = dict(database.execute('SELECT "update", num_trajectories FROM updates ORDER BY "update"'))
         self._compare({attempt: state for attempt, state, *_ in found})
-        facts = self._told.facts
+        facts = self._expected.facts
         for attempt, _, _, _, *row in found:
             if facts.known[attempt] != tuple(row):
                 raise RuleViolated(RULE, f"attempt {attempt} was recorded as {facts.known[attempt]}, and is {row}")
         reasons = Counter(reason for _, _, reason, *_ in found if reason is not None)
         if reasons != {reason: n for reason in Drop if (n := facts.tally[f"dropped/{reason}"])}:
-            raise RuleViolated(RULE, f"dropped are {dict(reasons)}; told were other reasons: {facts.tally}")
-        version = self._told.facts.version
+            raise RuleViolated(RULE, f"dropped are {dict(reasons)}; expected: {facts.tally}")
+        version = self._expected.facts.version
         if list(updates) != list(range(1, version + 1)):
             raise RuleViolated(RULE, f"{version} updates were written, the database has {list(updates)}")
         trained = Counter(update for _, state, _, update, *_ in found if state == TrajectoryState.TRAINED)
@@ -154,28 +154,28 @@ class DatabaseChecks:
             raise RuleViolated(RULE, f"updates trained {updates} trajectories, and {dict(trained)} are marked")
 
     def _compare(self, rows: Mapping[int, str]) -> None:
-        told = self._told.states
-        if lost := sorted(told.keys() - rows.keys()):
+        expected = self._expected.states
+        if lost := sorted(expected.keys() - rows.keys()):
             raise RuleViolated(RULE, f"attempts {lost} were written, and are gone")
-        if more := sorted(rows.keys() - told.keys()):
+        if more := sorted(rows.keys() - expected.keys()):
             raise RuleViolated(RULE, f"attempts {more} are stored, of which nothing was written")
         for attempt, state in rows.items():
-            given_back = self.recovering and told[attempt] == TrajectoryState.LEASED.value and state in WAITING
-            if state != told[attempt] and not given_back:
-                raise RuleViolated(RULE, f"attempt {attempt} was written as {told[attempt]}, and is {state}")
+            given_back = self.recovering and expected[attempt] == TrajectoryState.LEASED.value and state in WAITING
+            if state != expected[attempt] and not given_back:
+                raise RuleViolated(RULE, f"attempt {attempt} was written as {expected[attempt]}, and is {state}")
 
-    def begin(self, database: sqlite3.Connection, version: Version) -> Told:
-        """Return what the next life finds after recovery.
+    def begin(self, database: sqlite3.Connection, version: Version) -> DatabaseState:
+        """Return the state that the next life finds after recovery.
 
         Raises:
             RuleViolated: If an update is lost, or a batch was not returned.
         """
         self.recovering = False
-        _, facts, learned = self._told
+        _, facts, learned = self._expected
         if version != facts.version:
             raise RuleViolated(RULE, f"{facts.version} updates were done, and life {self.lives} begins with {version}")
         found = dict(database.execute("SELECT attempt, state FROM trajectories"))
         if leased := [attempt for attempt, state in found.items() if state == TrajectoryState.LEASED.value]:
             raise RuleViolated(RULE, f"attempts {leased} are leased to an abandoned update")
-        self._told = Told(found, facts.crashed(), None)
-        return Told(found, facts.crashed(), learned)
+        self._expected = DatabaseState(found, facts.after_crash(), None)
+        return DatabaseState(found, facts.after_crash(), learned)

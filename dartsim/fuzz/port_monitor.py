@@ -1,4 +1,4 @@
-"""What the checks of all ports share: calls under way, what was observed, and the first broken rule."""
+"""State shared by the checks of all ports: running calls, observations, and the first broken rule."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class RuleViolated(InvariantViolated):
 class PortCall:
     """A call of a component, as a ``with`` block on the component's node; it has one call at a time.
 
-    No generator's context manager: those took a tenth of the fuzzer's time.
+    It is a class because generator-based context managers took a tenth of the fuzzer's time.
 
     Attributes:
-        name: Of the call.
-        limit: Its largest duration, seconds; None: any.
-        began: Its start.
+        name: Name of the call.
+        limit: Longest allowed duration, seconds; None: any.
+        began: Time of its start.
     """
 
     __slots__ = ("_key", "_monitor", "_node", "began", "limit", "name")
@@ -65,13 +65,13 @@ class PortCall:
         del self._monitor.calls[self._key]
         self._monitor.note("back", name=self.name)
         if isinstance(error, Exception) and not isinstance(error, (DartsimError, TimeoutError)):
-            # The control plane masks it as a fault; of components that are ours it is a bug.
+            # The control plane would mask it as a fault, but in our own components it is a bug.
             self._monitor.fail(type(error).__name__, f"{self.name} raised {error!r}")
 
 
 @dataclass
 class StoreFacts:
-    """What a store was told in all lives of a run."""
+    """Everything that a store has received in all lives of a run."""
 
     known: dict[int, tuple[float | None, int, Version, Version]] = field(default_factory=dict)
     """Reward, number of turns, oldest and newest version of every recorded attempt."""
@@ -81,9 +81,9 @@ class StoreFacts:
     groups: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Unmasked and masked attempts of groups that are not eligible yet, without canceled ones."""
     uses: Counter[int] = field(default_factory=Counter)
-    """Groups that each stored success was added to."""
+    """Number of groups that each stored success was added to."""
     tally: Counter[str] = field(default_factory=Counter)
-    """Counts that the recorder has, too, by its names."""
+    """Counts that must equal the recorder's counts of the same names."""
     leased: Batch | None = None
     version: Version = 0
     """Newest version that was committed."""
@@ -94,8 +94,8 @@ class StoreFacts:
             known, ended, seeds, groups, Counter(self.uses), Counter(self.tally), self.leased, self.version
         )
 
-    def crashed(self) -> StoreFacts:
-        """Return what the next life begins with: a leased batch is given back."""
+    def after_crash(self) -> StoreFacts:
+        """Return the facts with which the next life begins: a leased batch is given back."""
         facts = self.copy()
         if facts.leased is not None:
             facts.give_back(facts.leased)
@@ -116,7 +116,7 @@ class PortMonitor:
         self.failed: Callable[[], bool] = lambda: False
         self.admitted: Callable[[], int] = lambda: 0
         self.running_of: Callable[[int], Sequence[int]] = lambda group: ()
-        """Running attempts of a group, without those that are being withdrawn."""
+        """Running attempts of each group, without those that are being canceled."""
         self.tasks: frozenset[str] = frozenset()
         """Tasks to train on."""
         self.store: StoreFacts | None = None
@@ -136,20 +136,20 @@ class PortMonitor:
         self.pooled = 0
         """Stored successes in its last update."""
         self.struck: dict[object, list[str]] = {}
-        """Types of the errors that calls have raised, by the attempt of a worker's, by the task of others."""
+        """Types of the errors raised by calls: by attempt for workers, by task for others."""
         self.sessions: dict[int, Any] = {}
         """Open ``CheckedSession`` of lockstep attempts."""
         rollout, group_size = config.rollout, config.curation.attempts.group_size
         self._unit_size = {"rollout": 1, "task": group_size, "batch": rollout.num_envs}[rollout.unit]
         self._units: dict[int, dict[int, int | None]] = {}
-        """Slots of each sampling unit that began together; with how many attempts were admitted when they were back."""
+        """Slots of each sampling unit that began together, and the number of admitted attempts when they came back."""
         self.time = asyncio.get_running_loop().time
 
     def fail(self, rule: str, text: str) -> None:
-        """Report that a rule was broken; nothing is kept, nor checked, of a process that is about to end.
+        """Report a broken rule, unless the process is about to end.
 
         Raises:
-            RuleViolated: If it is not.
+            RuleViolated: Unless the process is about to end.
         """
         if self.dead:
             return
@@ -168,14 +168,14 @@ class PortMonitor:
         return reward is not None and reward >= SUCCESS and bool(trajectory.turns)
 
     def strike(self, key: object, name: str, kind: type[BaseException]) -> None:
-        """Note an error of a call; a start that is cut short has failed."""
+        """Note an error of a call; an interrupted start counts as failed."""
         task = asyncio.current_task()
         of = key[1] if isinstance(key, tuple) and name.startswith("generate") else task.get_name() if task else ""
         names = [base.__name__ for base in kind.__mro__]
         self.struck.setdefault(of, []).extend([*names, "EnvFault"] if name.startswith("start") else names)
 
     def slot_began(self, slot: int, attempt: Attempt) -> None:
-        """Check that no attempt of a sampling unit begins between the first return of a slot and the last one."""
+        """Check that no attempt of a sampling unit begins after its first slot has returned and before its last has."""
         if self._unit_size == 1 or attempt.id >= FIRST_ID:
             return
         members = self._units.setdefault(slot // self._unit_size, {})
@@ -192,5 +192,5 @@ class PortMonitor:
             members[slot] = self.admitted()
 
     def call(self, key: object, name: str, limit: float | None, node: Node) -> PortCall:
-        """Return the call of a component, for a ``with`` block."""
+        """Return a component's call as a ``with`` block."""
         return PortCall(self, key, name, limit, node)

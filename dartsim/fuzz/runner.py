@@ -26,7 +26,7 @@ from dartsim.fuzz.checked_ports import (
 )
 from dartsim.fuzz.checked_store import CheckedStore
 from dartsim.fuzz.faulty_database import KINDS as DATABASE_KINDS
-from dartsim.fuzz.faulty_database import DatabaseChecks, FaultyDatabase, ProcessKilled, Told
+from dartsim.fuzz.faulty_database import DatabaseChecks, DatabaseState, FaultyDatabase, ProcessKilled
 from dartsim.fuzz.port_monitor import PortMonitor, RuleViolated, StoreFacts
 from dartsim.fuzz.space import STORED, CaseSettings, config_of
 from dartsim.fuzz.system_checks import NEVER, SystemChecks
@@ -47,7 +47,7 @@ from dartsim.store.memory import MemoryStore
 from dartsim.store.sql import MAX_CHANGES, SqlStore
 
 CHECK_SECONDS, LONG_CHECK_SECONDS = 8.0, 60.0
-"""Virtual seconds between two complete checks; in a run of hours."""
+"""Virtual seconds between two complete checks, in a short run and in a run of hours."""
 
 LATE_KINDS = frozenset(("store_stall", "worker_slow"))
 """Kinds of faults that delay replies in transport."""
@@ -56,7 +56,7 @@ LONGEST_REST_SECONDS = 300.0
 """Longest backoff of a slot whose desktops do not start."""
 
 MAX_EVENTS = 60_000
-"""Largest number of events of a life; more means polling."""
+"""Most events of a life; more indicate polling."""
 
 LOAD_RETRY_SECONDS = RETRY_SECONDS * 2**4
 """Longest wait between two tries to load weights."""
@@ -115,7 +115,7 @@ class _CaseRun:
         """Start lives until the run has ended.
 
         Raises:
-            Exception: If it was not a fault that ended a life.
+            Exception: If a life ended by anything but a fault.
         """
         while not self._run_life():
             self.database_checks.lives += 1
@@ -144,7 +144,7 @@ class _CaseRun:
 
     def _simulate_life(self) -> None:
         self.monitor = self.checks = None
-        store, resume_point, past = self._opened()
+        store, resume_point, past = self._open()
         start = 0.0 if resume_point is None else resume_point.seconds
         if self.database is not None:
             self.database.begin(start)
@@ -160,11 +160,11 @@ class _CaseRun:
             on_end=self.reports.append,
         )
 
-    def _opened(self) -> tuple[Store, ResumePoint | None, Told]:
-        """Return the store, where the run goes on, and what it left there; as ``dartsim run`` does it."""
+    def _open(self) -> tuple[Store, ResumePoint | None, DatabaseState]:
+        """Return the store, the resume point, and the store's expected state, as ``dartsim run`` opens them."""
         database, checks = self.database, self.database_checks
         if database is None:
-            return MemoryStore(), None, Told({}, StoreFacts(), None)
+            return MemoryStore(), None, DatabaseState({}, StoreFacts(), None)
         database.begin(self.reports[-1].virtual_seconds if self.reports else 0.0)
         checks.recovering = True
         settings = self.settings
@@ -177,7 +177,7 @@ class _CaseRun:
             store.save({LIVES: [*resume_point.lives, resume_point.as_json()]})
         return store, resume_point, past
 
-    async def _main(self, store: Store, resume_point: ResumePoint | None, past: Told) -> None:
+    async def _main(self, store: Store, resume_point: ResumePoint | None, past: DatabaseState) -> None:
         """Build the system, run it, and check its end state."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, PerturbedLoop)
@@ -207,14 +207,16 @@ class _CaseRun:
             store.suspend()
 
         def kill(fault: FaultWindow) -> None:
-            if not database.failed:  # its last transaction may be refused: then the run is about to end
+            if not database.failed:  # otherwise its last transaction was refused and the run is about to end
                 checks.at_rest()
             with suppress(ProcessKilled):
                 database.kill(fault)
             raise SystemExit  # leaves the loop immediately, without cancelling tasks
 
-        def read() -> Told:
-            return Told(store.states(), store.facts.copy(), None if self.checks is None else self.checks.learned())
+        def read() -> DatabaseState:
+            return DatabaseState(
+                store.states(), store.facts.copy(), None if self.checks is None else self.checks.scheduler_memory()
+            )
 
         monitor.failed = lambda: database.failed
         checks.read = read
@@ -270,14 +272,14 @@ class _CaseRun:
         self.checks = SystemChecks(
             monitor, system, store, engines, machines, successes, healed=self.healed, patience=self.patience
         )
-        self.checks.resumed(learned)
+        self.checks.check_resumed(learned)
         for fault in windows:
             if fault.kind == "publication_repeated" and fault.at_seconds >= loop.time():
                 loop.call_at(fault.at_seconds, self._publish_again, system, store)
         return system, faults
 
     def _publish_again(self, system: System, store: CheckedStore) -> None:
-        """Deliver earlier publications once more, the older one last."""
+        """Repeat earlier publications, the oldest one last."""
         self.counts["fault/publication_repeated"] += 1
         for version in (store.facts.version, max(0, store.facts.version - 1)):
             system.pool.sync.publish(Weights(version))
@@ -296,8 +298,8 @@ def run_case(case: Case, *, mutation: Mutation | None = None, keep: bool = False
             run.run()
         except ConfigError:
             raise
-        except Exception as error:  # any error of production code is a failure
-            rule, text = _named(error)
+        except Exception as error:  # any error in production code is a failure
+            rule, text = _rule_and_text(error)
     first = run.monitor.violated if run.monitor is not None else None
     if first is not None:  # later errors are its consequences
         rule, text = first.rule, str(first)
@@ -316,8 +318,8 @@ def run_case(case: Case, *, mutation: Mutation | None = None, keep: bool = False
     )
 
 
-def _named(error: BaseException) -> tuple[str, str]:
-    """Return the rule of an error, or its name; and its text."""
+def _rule_and_text(error: BaseException) -> tuple[str, str]:
+    """Return the rule that an error names, or the name of its type, and its text."""
     error = plugin_error(error) or next(leaves(error))
     if isinstance(error, RuleViolated):
         return error.rule, str(error)
@@ -325,7 +327,7 @@ def _named(error: BaseException) -> tuple[str, str]:
 
 
 def _patience(prepared: PreparedRun, settings: CaseSettings) -> float:
-    """Return how long a healed cluster may take until every component has made progress, generously."""
+    """Return a generous limit for the time until every component of a healed cluster has made progress, seconds."""
     config, timing = prepared.config, prepared.timing
     envs, turns = config.rollout.num_desktops, config.rollout.max_turns
     engine, update = config.cluster.engine, config.cluster.learner
@@ -334,7 +336,7 @@ def _patience(prepared: PreparedRun, settings: CaseSettings) -> float:
     attempt = boots + timing.setup.mean + timing.evaluate.mean + turns * (timing.step.mean + reply)
     loads = config.rollout.num_workers * (engine.reload_seconds + reply)
     stretched = float(settings["delay_seconds"]) * (1 + envs) if settings["delay_share"] else 0.0
-    # The backoff of a slot doubles: the last one may take half of the time with faults.
+    # The backoff of a slot doubles, so the last one may take half of the time with faults.
     rest = min(settings.fault_seconds / 2.0, LONGEST_REST_SECONDS)
     limits = config.limits
     hung = config.rollout.start_tries * limits.start_seconds + limits.setup_seconds + limits.load_seconds
@@ -355,5 +357,5 @@ def _models(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str, 
 
 @lru_cache(maxsize=8)
 def _prompts(prompts: PromptModel) -> PromptModel:
-    """Return the first of equal prompt models, whose tables are already computed."""
+    """Return the first of equal prompt models, so that its tables are computed only once."""
     return prompts

@@ -1,4 +1,4 @@
-"""The search: draw and run cases until one fails, in chunks that processes can share; then shrink the failure."""
+"""The search: draw and run cases until one fails, in chunks for several processes; then shrink the failure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHUNK_RUNS = 50
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of a search, with the same cases in every process."""
+    """A part of a search; its cases do not depend on the process that runs it."""
 
     seed: int
     number: int
@@ -73,7 +73,7 @@ class ChunkResult:
 
 
 def search(chunk: Chunk, *, clock: Callable[[], float] | None = None, until: float | None = None) -> ChunkResult:
-    """Run a chunk's cases, at least one, until one fails or ``clock`` reaches ``until``; ``cpu_seconds`` are its."""
+    """Run a chunk's cases, at least one, until one fails or ``clock`` reaches ``until``."""
     rng = np.random.Generator(np.random.PCG64([chunk.seed, chunk.number]))
     tally = Tally()
     failure: CaseResult | None = None
@@ -87,7 +87,7 @@ def search(chunk: Chunk, *, clock: Callable[[], float] | None = None, until: flo
                 break
             if clock is not None and until is not None and clock() >= until:
                 break
-        gc.collect()  # the systems of cases that were cut short, before they count as old
+        gc.collect()  # systems of interrupted cases, before they move to an older generation
     if clock is not None:
         tally.cpu_seconds = clock() - began
     return ChunkResult(tally, failure)
@@ -116,8 +116,8 @@ def shrink(
 ) -> CaseResult:
     """Return the result of the simplest case found that breaks the same rule.
 
-    Faults are removed in halves, quarters and one by one; then choices become simpler, remaining faults shorter, and
-    the seed small; repeated until nothing helps.
+    Faults are removed in halves, quarters and one by one; then choices become simpler, the remaining faults shorter,
+    and the seed small. This is repeated until nothing helps.
     """
     best, runs, seen = result, 0, {result.case.token()}
     improved = True

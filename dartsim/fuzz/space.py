@@ -2,7 +2,7 @@
 
 Clusters are tiny and their latencies short, so that a run is minutes of virtual time and milliseconds of real time.
 Draws are swarms: each case varies only some dimensions and kinds of faults, which finds more failures than varying
-everything.
+all of them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ SCHEDULER: Mapping[str, Sequence[Choice]] = {
     "task_filter": (1.0, 0.7),
     "wait_for_sync": (False, True),
 }
-"""The scheduler, unless a preset has it."""
+"""The scheduler, unless a preset defines it."""
 
 SPARE: Mapping[str, Sequence[Choice]] = {"admission": (None, "open", "ready", "waiting", "ahead")}
 """A tight admission rule, which leaves slots idle."""
@@ -117,7 +117,7 @@ MAX_TARGET = 4
 """Targets of windows, modulo the number of components."""
 
 STORED = frozenset(name for name, kind in KINDS.items() if kind.place in (Place.STORE, Place.PROCESS))
-"""Kinds of faults that need a database and several lives."""
+"""Kinds of faults that require a database and several lives."""
 
 MAX_FAULTS: Mapping[str, int] = {"none": 0, "calm": 2, "osworld": 6, "hostile": 10}
 """Largest number of faults of a case, by fault profile."""
@@ -144,21 +144,21 @@ SHARES: Mapping[int, tuple[float, Mapping[str, Sequence[Choice]], int, bool]] = 
 }
 """By stream of a case's seed: share of the cases, dimensions, index of their first value, whether schedulers are drawn.
 
-Idle slots add attempts to groups in which all failed; rules of other systems; desktops that return to saved states;
-held-out tasks.
+The groups of dimensions: idle slots that add attempts to groups in which all failed; rules of other systems; desktops
+that return to saved states; held-out tasks.
 """
 
 ENGINES_SHARE = 0.25
 """Share of the hostile cases whose engines fail more than others."""
 
 ENGINE_KINDS = ("worker_crash", "worker_crash", "load_refused", "weights_torn", "request_failed", "reply_lost")
-"""Their faults; a crash is as likely as two others."""
+"""Their faults; a crash is twice as likely as each other kind."""
 
 ENGINES: Mapping[str, Choice] = {"request_tries": 1, "lockstep": True, "envs": 3, "limits": "short request"}
-"""What half of them have: requests are not tried again, and others wait for their replies, but not for long."""
+"""Choices of half of these cases: requests are not retried, and desktops in lockstep wait briefly for each other."""
 
 LEARNS: Mapping[str, Choice] = {"pool": True, "attempts_rule": "by_success", "turn_limit": "by_success"}
-"""What half of the cases with crashes have: rules that must not forget what they have learned."""
+"""Choices of half of the cases with crashes: rules that must not lose what they have learned."""
 
 RATES_SHARE = 0.15
 """Share of the cases with faults at the rates of a profile, instead of single faults at set times."""
@@ -170,7 +170,7 @@ SLOW, LOCKSTEP = 8.0, 4.0
 """Factors of deadlines for slow desktops, and for lockstep."""
 
 ROOMY_GIB = 1024.0
-"""Memory of a host that fits any desktops of a case."""
+"""Memory of a host that is enough for all desktops of any case."""
 
 EVEN = {"start": 1.0, "boot": 4.0, "setup": 3.0, "step": 2.0, "evaluate": 1.0, "teardown": 1.0}
 """Whole seconds, so that many events coincide and their order matters."""
@@ -279,9 +279,9 @@ def in_order(faults: Iterable[FaultWindow]) -> tuple[FaultWindow, ...]:
 
 
 def _draw_shares(case: Case) -> Case:
-    """Draw the dimensions of ``SHARES`` for some of the cases, each from a stream of the case's own seed.
+    """Draw the dimensions of ``SHARES`` for some of the cases.
 
-    So another one shifts no other draw.
+    Each group has its own stream of the case's seed, so adding one changes no other draw.
     """
     choices = dict(case.choices)
     for stream, (share, dimensions, first, drawn_only) in SHARES.items():
@@ -298,7 +298,7 @@ def _draw_shares(case: Case) -> Case:
 def _draw_engines(case: Case, horizon: int) -> Case:
     """Let the engines of a share of the cases fail while weights and lockstep turns depend on them.
 
-    They are drawn from the case's own seed, so that they shift no other draw.
+    The faults come from the case's own seed, so they change no other draw.
     """
     rng = np.random.Generator(np.random.PCG64([case.seed, 6]))
     if rng.random() >= ENGINES_SHARE:
@@ -313,14 +313,14 @@ def _draw_engines(case: Case, horizon: int) -> Case:
 
 
 def _some(rng: np.random.Generator, wanted: Mapping[str, Choice], preset: str) -> dict[str, Choice]:
-    """Return each of these choices with a chance of one half; a preset has its own scheduler."""
+    """Return each of these choices with probability 1/2, without those of the scheduler if a preset defines it."""
     return {n: value for n, value in wanted.items() if rng.random() < 0.5 and (preset == DRAWN or n not in SCHEDULER)}
 
 
 def _draw_stored(case: Case, horizon: int) -> Case:
     """Add faults of the process and its store to a share of the cases.
 
-    They are drawn from the case's own seed, so that they shift no other draw.
+    They come from the case's own seed, so they change no other draw.
     """
     rng = np.random.Generator(np.random.PCG64([case.seed, 1]))
     if rng.random() >= STORED_SHARE:
@@ -339,7 +339,7 @@ def _draw_stored(case: Case, horizon: int) -> Case:
 def _config(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str, cluster: str | None) -> Config:
     settings = CaseSettings(dict(choices))
     tree = merge(_preset(BASE if preset == DRAWN else preset), _cluster(settings))
-    tree = merge(tree, _scheduler(settings) if preset == DRAWN else _scaled(tree, settings))
+    tree = merge(tree, _scheduler(settings) if preset == DRAWN else _scale_down(tree, settings))
     if cluster is None:
         tree = merge(tree, _deadlines(settings, bool(tree["rollout"].get("lockstep"))))
     else:
@@ -364,7 +364,7 @@ def config_of(case: Case) -> Config:
 
 @lru_cache(maxsize=8)
 def _speeds(name: str) -> dict[str, Any]:
-    """Return the latencies and speeds of a cluster, for a tiny one: with its deadlines, and updates of few turns."""
+    """Return a cluster's latencies, speeds and deadlines for a tiny cluster, whose updates have few turns."""
     own = workload(name).get("cluster", {})
     hosts = {key: value for key, value in own.get("hosts", {}).items() if key == "cores"}
     learner = {key: value for key, value in own.get("learner", {}).items() if key == "fixed_seconds"}
@@ -450,7 +450,7 @@ def _scheduler(settings: CaseSettings) -> dict[str, Any]:
     filters = settings["filters"]
     bound, every = settings["bound"], settings["publish_every"]
     if bound is not None:
-        bound = max(bound, every - 1)  # the trainer is that far ahead of the workers
+        bound = max(bound, every - 1)  # the trainer gets that far ahead of the workers
     cancels = settings["cancel_stale"] and bound is not None
     age = settings["wait_age"]
     waits = settings["publish_wait"] != "nothing"
@@ -498,13 +498,13 @@ def _admission(settings: CaseSettings) -> dict[str, float]:
 
 
 def _rates(settings: CaseSettings, profile: str) -> dict[str, Any]:
-    """Return the fault rates of a profile, higher in a run of minutes, and the time when all faults end."""
+    """Return the fault rates of a profile, raised for a run of minutes, and the time when all faults end."""
     heals = settings.fault_seconds / 3600.0 if settings["healed"] else None
     return {"profile": profile, "scale": 1.0 if settings["hours"] else RATES_SCALE, "heal_after_hours": heals}
 
 
 def _deadlines(settings: CaseSettings, lockstep: bool) -> dict[str, Any]:
-    """Return the short deadline, if the case has one; attempts usually meet it."""
+    """Return the case's short deadline, if any; attempts usually meet it."""
     if settings["limits"] not in LIMITS:
         return {}
     name, seconds = LIMITS[settings["limits"]]
@@ -512,7 +512,7 @@ def _deadlines(settings: CaseSettings, lockstep: bool) -> dict[str, Any]:
     return {"rollout": {"limits": {name: seconds * factor}}}
 
 
-def _scaled(tree: Mapping[str, Any], settings: CaseSettings) -> dict[str, Any]:
+def _scale_down(tree: Mapping[str, Any], settings: CaseSettings) -> dict[str, Any]:
     """Return a preset's sizes, scaled down to the tiny cluster."""
     curation = tree["curation"]
     if curation.get("max_ahead") is None:

@@ -1,4 +1,4 @@
-"""Checks of the whole system: whenever the loop is at rest, after all faults have healed, and at the end of a run."""
+"""Checks of the whole system: when the loop is at rest, after all faults have ended, and at the end of a run."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ FREE = (DesktopState.WAIT_ADMISSION, DesktopState.WAIT_UNIT, DesktopState.OFF)
 """States of a free slot."""
 
 GONE = (EngineState.DRAINING, EngineState.LOADING)
-"""States of a worker that a weight sync has taken out."""
+"""States of a worker that a weight sync has taken out of service."""
 
 ASKING = (DesktopState.GENERATING, DesktopState.SYNC_WAIT, DesktopState.TURN_WAIT)
 PLAYING = (*ASKING, DesktopState.SETUP, DesktopState.ACTING, DesktopState.EVALUATING)
-"""States of a desktop whose attempt waits for a reply; whose attempt is played."""
+"""States of a desktop whose attempt waits for a reply, and of one whose attempt is running."""
 
 CLEANUP_SECONDS = 10.0
-"""How long a start that was given up may clean up."""
+"""Longest cleanup of an abandoned start, seconds."""
 
 TALLIED = (
     *("trajectories", "trajectory_turns", "rewarded", "admitted_turns", "failed_updates", "updates"),
@@ -44,7 +44,7 @@ TALLIED = (
     *(f"ending/{ending}" for ending in Ending),
     *(f"{kind}/{reason}" for kind in ("dropped", "dropped_turns") for reason in Drop),
 )
-"""Counts of the recorder that the store's transitions determine."""
+"""Counts of the recorder that follow from the store's transitions."""
 
 
 class SystemChecks:
@@ -83,15 +83,15 @@ class SystemChecks:
         self._patience = patience
         self._check_times: list[float] = []
         self._admitted: list[int] = []
-        """Attempts admitted until each check."""
+        """Attempts admitted before each check."""
         self._num_slots = system.cluster.num_envs
         self._targets: deque[tuple[float, Version]] = deque([(0.0, 0)])
         """When the workers' target changed, and to which version."""
         self._published_at = -inf
         self._counted: object = None
-        """What the store had been told when the counts were compared last."""
+        """Facts of the store when the counts were last compared."""
         self._since: dict[tuple[str, int], tuple[object, float]] = {}
-        """What each slot does, by kind, and since when."""
+        """What each slot is doing, by kind, and since when."""
         ledger = system.data.ledger
         monitor.ending = lambda: system.data.ending
         monitor.admitted = lambda: ledger.admitted
@@ -156,7 +156,7 @@ class SystemChecks:
         if ledger.admitted - len(ledger.running) != recorded:
             monitor.fail("I1", f"{ledger.admitted} admitted, {len(ledger.running)} running, {recorded} recorded")
         most = self._monitor.config.curation.max_ahead
-        # Counted by the store, from what published weights contain.
+        # Counted from the store: attempts beyond those in the published weights.
         ahead = ledger.admitted - dropped - trained
         if most is not None and ahead > most:
             monitor.fail("I9", f"{ahead} attempts are ahead of the trainer, {most} are allowed")
@@ -196,7 +196,7 @@ class SystemChecks:
                 monitor.fail("I9", f"places {sorted(warm._free)} of {len(places)} are free; {live}")
 
     def _counts(self) -> None:
-        """Check that the recorder and the success pool have counted what the store was told."""
+        """Check that the counts of the recorder and the success pool equal the store's."""
         monitor, facts, recorder = self._monitor, self._store.facts, self._system.recorder
         state = (len(facts.known), len(facts.ended), facts.version, facts.leased is None)
         if state == self._counted:
@@ -220,7 +220,7 @@ class SystemChecks:
             entries = pool.entries()
             if len({entry.trajectory.attempt.id for entry in entries}) < len(entries):
                 wrong["stored twice"] = (len(entries), 0)
-            if rescued == facts.uses.total():  # else a group was dropped after its rescue
+            if rescued == facts.uses.total():  # otherwise a group was dropped after its rescue
                 pairs |= {
                     f"uses of {number}": (entry.uses, facts.uses[number])
                     for entry in entries
@@ -231,10 +231,10 @@ class SystemChecks:
             monitor.fail("I1", f"counted, and true: {wrong}")
 
     def _waits(self, now: float) -> None:
-        """Check that no attempt is played, and none waits for a reply, for longer than it may."""
+        """Check that no attempt runs or waits for a reply for longer than its limit."""
         monitor, limits, leases = self._monitor, self._monitor.config.limits, self._system.cluster.leases
         asks = limits.request_seconds
-        if monitor.config.rollout.lockstep:  # it waits for the others' replies, acts, perhaps unseen, and asks again
+        if monitor.config.rollout.lockstep:  # it waits for the others' replies, acts, and asks again
             asks += limits.step_seconds + limits.request_seconds
         for track in self._system.recorder.desktops.tracks[: self._num_slots]:
             attempt = leases[track.index].id if track.index in leases and track.state in PLAYING else None
@@ -250,7 +250,7 @@ class SystemChecks:
                     monitor.fail("I14", f"{kind} of attempt {attempt} takes since t={since:g}, {limit:g} s are allowed")
 
     def _lockstep(self) -> None:
-        """Check that a turn goes on when all have asked or left, and that nobody takes a turn without the others."""
+        """Check that a turn proceeds once all members have asked or left, and that none proceeds without the others."""
         sessions = self._monitor.sessions.values()
         if not sessions:
             return
@@ -280,8 +280,8 @@ class SystemChecks:
         if version > pool.sync.target or (waits and (not serving or min(serving) < version)):
             self._monitor.fail("I6", f"version {version} counts as published, and the workers serve {serving}")
 
-    def learned(self) -> Any:
-        """Return what a crash must not change: counts, open groups, and what the rules have learned."""
+    def scheduler_memory(self) -> Any:
+        """Return what a crash must not change: counts, open groups, and the state that the rules have learned."""
         data, rules = self._system.data, self._system.data._rules
         groups = data.open_groups
         places = {
@@ -290,17 +290,17 @@ class SystemChecks:
             for group in groups.groups.values()
         }
         learned = (rules.order, rules.attempts, rules.turn_limits, rules.task_filter, rules.pool)
-        # Tasks of groups that are stale by then are offered again at once.
+        # Tasks of groups that are stale by then are offered again immediately.
         again = None if self._monitor.config.curation.staleness.requeue else groups._again
         return _plain([places, data.ledger.admitted, groups._drawn, groups._begun, again, *learned])
 
-    def resumed(self, learned: Any) -> None:
-        """Compare a resumed scheduler with what there was at its last transaction, if anything was.
+    def check_resumed(self, learned: Any) -> None:
+        """Compare a resumed scheduler with its state at the last transaction, if there was one.
 
         Raises:
-            RuleViolated: If something was forgotten.
+            RuleViolated: If something was lost.
         """
-        if learned is not None and (now := self.learned()) != learned:
+        if learned is not None and (now := self.scheduler_memory()) != learned:
             self._monitor.fail("I3", f"the scheduler resumes with {now}, and had {learned}")
 
     def _calls(self, now: float) -> None:

@@ -1,1 +1,1 @@
-"""The laboratory: many simulated runs of one system, to tune it, to plan its machines, to explain its idle time."""
+"""The laboratory: many simulated runs of one system, to compare schedulers, tune settings and plan machines."""

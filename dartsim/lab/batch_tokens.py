@@ -1,4 +1,4 @@
-"""The tokens that an update computes per turn, over groups of attempts as long as the surrogate policy's."""
+"""The tokens that an update computes per turn, for groups of attempts with the surrogate policy's lengths."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def tokens_per_turn(prepared: PreparedRun) -> float:
 
 
 def surrogate_lengths(config: SurrogateConfig, *, success_rate: float, max_turns: int, count: int = 500) -> list[int]:
-    """Return the turns of attempts whose lengths are distributed as the surrogate policy's, at evenly spaced quantiles.
+    """Return numbers of turns at evenly spaced quantiles of the surrogate policy's distribution of lengths.
 
-    The defaults of the section are DART's measured run.
+    The section's defaults are those of DART's measured run.
     """
     lengths = []
     for success, number in ((True, round(count * success_rate)), (False, count - round(count * success_rate))):
         mu, sigma = log_parameters(config, success=success)
-        # What the tasks' length factors (lognormal with mean 1) add to the spread of one attempt.
+        # The tasks' length factors (lognormal with mean 1) widen the spread of a single attempt.
         added = log1p(config.task_length_sd**2)
         spread = NormalDist(mu - added / 2.0, (sigma**2 + added) ** 0.5)
         drawn = (round(exp(spread.inv_cdf((place + 0.5) / number))) for place in range(number))

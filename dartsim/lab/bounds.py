@@ -1,8 +1,8 @@
 """Upper bounds on the trained turns of a run: of a trainer that never waits, and of engines that are always full.
 
-Each ignores all waiting; the engines' is of the turns whose group has a signal, in the share that the run had. A window
-that starts in the middle of an update counts all of its turns, so that in a short run the simulated figure may exceed
-the trainer's bound by up to one update.
+Both ignore all waiting. The engines' bound counts only turns whose group has a signal, in the share measured in the
+run. A window that starts in the middle of an update counts all of its turns, so in a short run the simulated figure may
+exceed the trainer's bound by up to one update.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO_SIGNAL = (Drop.ALL_FAILED, Drop.ALL_SOLVED, Drop.NO_SIGNAL)
 def bounds(prepared: PreparedRun, figures: Mapping[str, Any], snapshots: Sequence[Snapshot]) -> dict[str, Any]:
     """Return the bounds on trained turns per minute; None for a run with real components or without an update.
 
-    The turns and tokens of an update and the turns of a trajectory are those of the run.
+    Turns and tokens per update and turns per trajectory are measured in the run.
     """
     num_updates, turns, backend = figures["num_updates"], figures["turns_per_trajectory"], prepared.config.backend
     if {backend.desktops, backend.workers, backend.learner} != {"sim"} or not num_updates or not turns:
@@ -43,7 +43,7 @@ def bounds(prepared: PreparedRun, figures: Mapping[str, Any], snapshots: Sequenc
 
 
 def usable_share(first: Snapshot, last: Snapshot) -> float:
-    """Return the share of the turns generated between two snapshots that was not dropped for having no signal."""
+    """Return the share of the turns generated between two snapshots that was not dropped for lack of a signal."""
 
     def count(name: str) -> float:
         return last.counts.get(name, 0) - first.counts.get(name, 0)

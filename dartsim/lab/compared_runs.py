@@ -1,6 +1,6 @@
-"""The runs of a comparison, on all cores or on a Ray cluster: each writes a directory of its own, or nothing.
+"""The runs of a comparison, on all cores or on a Ray cluster: each writes its own directory, or nothing.
 
-From a cluster, directories come back as archives, so that nodes need share no disk.
+Directories come back from a cluster as archives, so nodes need no shared disk.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Scheduler = str | Path | Config
 """A preset's name, a TOML file, or a configuration."""
 
 
-def named(schedulers: Iterable[Scheduler] | Mapping[str, Scheduler]) -> dict[str, Scheduler]:
+def by_name(schedulers: Iterable[Scheduler] | Mapping[str, Scheduler]) -> dict[str, Scheduler]:
     """Return schedulers by name: a preset's, the stem of a file, or as given.
 
     Raises:
@@ -47,7 +47,7 @@ def named(schedulers: Iterable[Scheduler] | Mapping[str, Scheduler]) -> dict[str
     return by_name
 
 
-def resolved(scheduler: Scheduler, on: str | Path | None = None, overrides: Iterable[str] = ()) -> Config:
+def scheduler_config(scheduler: Scheduler, on: str | Path | None = None, overrides: Iterable[str] = ()) -> Config:
     """Return the configuration of a scheduler.
 
     Args:
@@ -70,7 +70,7 @@ def resolved(scheduler: Scheduler, on: str | Path | None = None, overrides: Iter
 def new_run(scheduler: str | Path) -> str:
     """Return the argument of ``dartsim run`` for a new run of a scheduler.
 
-    Of a run's folder it is the configuration in it, because the folder itself would resume that run.
+    For a run's folder it is the configuration file in it, because the folder itself would resume that run.
     """
     from dartsim.observe.rundir import CONFIG
 
@@ -80,7 +80,7 @@ def new_run(scheduler: str | Path) -> str:
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One run of a comparison; ``replay`` is the command that repeats it, ``path`` its directory, if it has one."""
+    """One run of a comparison: ``replay`` is the command that repeats it, ``path`` its directory, if it has one."""
 
     scheduler: str
     config: Config
@@ -93,14 +93,14 @@ class ComparedRun:
 
     @property
     def finished(self) -> bool:
-        """Whether its directory contains the finished run of this very configuration."""
+        """Whether its directory contains a finished run of exactly this configuration."""
         from dartsim.observe.rundir import SUMMARY
 
         return self.path is not None and (self.path / SUMMARY).is_file() and self.same_config
 
     @property
     def same_config(self) -> bool:
-        """Whether the run that has begun in its directory has this very configuration."""
+        """Whether the run in its directory has exactly this configuration."""
         from dartsim.observe.rundir import CONFIG
 
         return self.path is not None and (self.path / CONFIG).read_text(encoding="utf-8") == to_toml(self.config)
@@ -116,7 +116,7 @@ class EndedRun(NamedTuple):
 def make_runs(
     runs: Sequence[ComparedRun], console: Console, ray: str | None = None, processes: int | None = None
 ) -> list[EndedRun]:
-    """Make the runs that are not finished, with one progress bar, on this machine's cores or on a Ray cluster.
+    """Run what is not finished, with one progress bar, on this machine's cores or on a Ray cluster.
 
     Raises:
         ConfigError: If there is no such cluster.
@@ -124,7 +124,7 @@ def make_runs(
     left = [run for run in runs if not run.finished]
     for run in left:
         if run.path is not None:
-            shutil.rmtree(run.path, ignore_errors=True)  # of an interrupted run
+            shutil.rmtree(run.path, ignore_errors=True)  # files of an interrupted run
     simulated: dict[str, EndedRun] = {}
     if left:
         with executor_for(processes, ray) as executor, progress_bar(console) as progress:
@@ -139,13 +139,13 @@ def make_runs(
 
 
 def make_run(run: ComparedRun, report: Report) -> EndedRun | None:
-    """Make one run in a process of its own, whose warnings start with the run's name."""
+    """Execute a run in this process; its warnings start with the run's name."""
     logging.getLogger().handlers = [named_handler(run.name)]
     return _make_here(run, report)
 
 
 def _make_here(run: ComparedRun, report: Report) -> EndedRun | None:
-    """Make one run; return what ended, if it writes nothing."""
+    """Execute a run; return its result if it has no directory."""
     from dartsim.lab.verdict import run_figures
     from dartsim.observe import ticker
     from dartsim.run.execute import execute, run_summary
@@ -174,7 +174,7 @@ def _read(path: Path) -> EndedRun:
 
 
 def make_archive(run: ComparedRun, report: Report) -> bytes:
-    """Make a run on any node, and return its directory as an archive."""
+    """Execute a run on any node, and return its directory as an archive."""
     from dartsim.real.scratch import scratch_folder
 
     assert run.path is not None, "only `dartsim compare` uses Ray, and it writes directories"
@@ -195,7 +195,7 @@ def unpack(archive: bytes, path: Path) -> None:
 
 
 def named_handler(name: str) -> logging.Handler:
-    """Return a handler that writes warnings to standard error, each after the run's name."""
+    """Return a handler that writes warnings to standard error, each prefixed with the run's name."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(f"{name}: %(message)s"))
     return handler

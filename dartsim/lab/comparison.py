@@ -1,4 +1,4 @@
-"""What schedulers are compared by: the figures of one run, and means with confidence intervals over seeds."""
+"""Figures that schedulers are compared by: those of one run, and means with confidence intervals over seeds."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from dartsim.observe.bias import judged, least, pooled
 
 POWER_Z = 0.8416
-"""Normal quantile of 80 %: the chance with which ``seeds_to_tell`` seeds tell a difference."""
+"""Normal quantile of 80 %: the power of a test with ``seeds_to_tell`` seeds."""
 WORTH_SEEDS = 100
-"""A difference that takes more seeds is not worth telling."""
+"""Differences that need more seeds are not worth detecting."""
 
 FIGURES = (
     "trained_turns_per_minute",
@@ -33,10 +33,10 @@ FIGURES = (
     "desktop_hours_per_1000_turns",
     "gpu_hours_per_1000_turns",
 )
-"""Plain numbers, which have a mean over seeds."""
+"""Numeric figures, which have a mean over seeds."""
 
 
-def compared(
+def comparison_figures(
     summary: Mapping[str, Any], update_hours: Sequence[float] = (), *, updates: int | None = None
 ) -> dict[str, Any]:
     """Return the figures of one run for a comparison.
@@ -70,9 +70,9 @@ def compared(
 
 
 def classes_over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the least trained and the starved classes, by the counts of all runs together.
+    """Return the least trained and the starved classes, from the summed counts of all runs.
 
-    A lowest ratio has no useful mean over runs: even if all classes are treated alike, one is lowest by chance.
+    The lowest ratio has no useful mean over runs: even if all classes are treated alike, one is lowest by chance.
 
     Returns:
         ``least_classes``: the least trained class of each classification. ``starved_classes``: all starved classes,
@@ -90,9 +90,9 @@ def classes_over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 @cache
 def student_t(level: float, freedom: int) -> float:
-    """Return Student's t, two-sided: the t that is exceeded in size with a chance of ``level``, in (0, 1).
+    """Return Student's t, two-sided: the t whose absolute value is exceeded with probability ``level``, in (0, 1).
 
-    Source: the chance in closed form, Abramowitz & Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
+    Source: the probability in closed form, Abramowitz & Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
     """
     low, high = 0.0, pi / 2.0  # of atan(t / sqrt(freedom))
     for _ in range(60):
@@ -109,12 +109,12 @@ def student_t(level: float, freedom: int) -> float:
 
 
 def half_width(values: Sequence[float], level: float = 0.05) -> float | None:
-    """Return half the confidence interval of the mean, by default 95 %; None with fewer than two values."""
+    """Return half the width of the mean's confidence interval, by default 95 %; None with fewer than two values."""
     return None if len(values) < 2 else student_t(level, len(values) - 1) * stdev(values) / sqrt(len(values))
 
 
 def seeds_to_tell(differences: Sequence[float]) -> int | None:
-    """Return how many seeds would probably tell paired differences from 0; None: more than ``WORTH_SEEDS``.
+    """Return how many seeds would probably distinguish paired differences from 0; None: more than ``WORTH_SEEDS``.
 
     It is the smallest n with (t(n - 1) + 0.84) s / sqrt(n) <= abs(d), where d is the mean and s the standard deviation
     of the differences so far, and t Student's quantile for 95 %: with n seeds the 95 % interval excludes 0 in 80 % of

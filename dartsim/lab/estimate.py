@@ -1,6 +1,6 @@
 """``estimate``: the memory that a real run needs on each GPU and host, and whether it fits.
 
-It needs neither machines nor weights: shapes come from the checkpoint's ``config.json``, or are the published ones.
+It needs neither machines nor weights: shapes come from the checkpoint's ``config.json``, or from published models.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from dartsim.lab.model_shapes import OF_FAMILY, ModelShape, read_shape
 from dartsim.real.engines.options import HERE, engine_places
 
 TASK_TOKENS = 500
-"""About the system message and instruction of a prompt (DART's first prompts: 3,036 tokens, 2,691 of them image)."""
+"""Approximate system message and instruction of a prompt (DART's first prompts: 3,036 tokens, 2,691 of them image)."""
 MESSAGE_TOKENS = 8
-"""Marks around a screenshot or a reply: its role, its begin and end."""
+"""Markers around a screenshot or a reply: role, begin and end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +103,10 @@ class Estimate:
 
 
 def estimate(config: Config) -> Estimate | None:
-    """Estimate the memory of a run with a real model; None if it is modeled, or its model is the tiny one.
+    """Estimate the memory of a run with a real model; None if the model is modeled or the tiny one.
 
     Raises:
-        ConfigError: If processes do not fit on their GPUs, or a folder contains another kind of model.
+        ConfigError: If processes do not fit on their GPUs, or the folder contains an unsupported model.
     """
     policy = config.policy
     if policy.model is None or config.backend.virtual:
@@ -133,7 +133,7 @@ def estimate(config: Config) -> Estimate | None:
         gpu_bytes=int(config.cluster.gpu_memory_gib * GIB),
         engine=engine,
         learner=learner,
-        gpus=_placed(config, engine, learner),
+        gpus=_gpu_loads(config, engine, learner),
         host=host_needs(config, shape, learner, screen, tokens),
         notes=tuple(_notes(config, engine, tokens)),
     )
@@ -151,7 +151,7 @@ def _shape(config: Config, folder: Path) -> tuple[ModelShape, str]:
 
 
 def _learner(config: Config, shape: ModelShape, screen: tuple[int, int], longest: int) -> LearnerMemory:
-    """Return the memory of a rank, whichever takes more: the longest turn alone, or first turns packed together."""
+    """Return the memory of a rank for the larger of two cases: the longest turn alone, or first turns packed."""
     trainer = config.trainer
     packed = trainer.optimizer.max_tokens
     first_turns = packed // (shape.image_tokens(*screen) + TASK_TOKENS)
@@ -175,7 +175,7 @@ def _learner(config: Config, shape: ModelShape, screen: tuple[int, int], longest
     return max(memories, key=lambda memory: memory.total)
 
 
-def _placed(config: Config, engine: EngineMemory | None, learner: LearnerMemory | None) -> tuple[GpuLoad, ...]:
+def _gpu_loads(config: Config, engine: EngineMemory | None, learner: LearnerMemory | None) -> tuple[GpuLoad, ...]:
     holds_by_gpu: defaultdict[tuple[str, int], dict[str, int]] = defaultdict(dict)
     if engine is not None:
         for number, (host, gpus) in enumerate(engine_places(config)):

@@ -2,10 +2,10 @@
 
 A condition is a sentence such as ``trained_turns_per_minute < 0.95 * areal-eta4``. It is about the mean of the paired
 difference, seed by seed, and is decided by a sequential test: a two-sided t-test after each stage of seeds, until one
-decides or ``max_seeds`` are simulated. The stages share ``ERROR``, each by the seeds that it adds, so that a decision
-is wrong with a chance of at most ``ERROR``, on each side half of that, however often one looks (Bonferroni's
-inequality, with the linear spending function of Lan and DeMets, Biometrika 70 (1983), 659; exact for differences that
-are normal). A condition that is not decided then is no pass, nor is one about a run that failed.
+decides or ``max_seeds`` are simulated. The stages share ``ERROR`` in proportion to the seeds they add, so the
+probability of a wrong decision is at most ``ERROR``, half of it on each side, however many stages there are
+(Bonferroni's inequality, with the linear spending function of Lan and DeMets, Biometrika 70 (1983), 659; exact for
+normal differences). An undecided condition is no pass, nor is one about a run that failed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from xml.etree import ElementTree
 from dartsim.core.errors import ConfigError, NothingTrained, no_such
 from dartsim.core.words import plural, significant
 from dartsim.lab.compared_runs import ComparedRun, EndedRun
-from dartsim.lab.comparison import FIGURES, compared, half_width, over_seeds, seeds_to_tell
+from dartsim.lab.comparison import FIGURES, comparison_figures, half_width, over_seeds, seeds_to_tell
 
 ERROR = 0.05
-"""Chance of a wrong decision of a condition, at most."""
+"""Largest probability of a wrong decision about a condition."""
 MAX_SEEDS = 20
 """Seeds after which a condition stays undecided, by default."""
 GROWTH = 1.6
-"""How many times as many seeds the next stage has."""
+"""Factor between the seeds of a stage and of the next."""
 
 CONDITION = re.compile(
     r"^\s*(?P<figure>\w+)\s*(?P<sign>[<>])\s*(?:(?P<factor>[\d.eE+-]+)\s*\*\s*)?(?P<base>[^\s*]+)\s*$"
@@ -41,10 +41,10 @@ class Condition:
     """A condition on the first scheduler: ``figure < factor * base``, or ``>``.
 
     Attributes:
-        text: As it was written.
-        figure: The figure.
-        less: Whether it holds if the figure is less, and not more.
-        factor: Of the other scheduler's figure; or a number to compare with.
+        text: The condition as written.
+        figure: The figure's name.
+        less: Whether the operator is ``<``; otherwise ``>``.
+        factor: Factor of the other scheduler's figure, or a number to compare with.
         base: The other scheduler; None: ``factor`` is the number.
     """
 
@@ -59,7 +59,7 @@ def read_condition(text: str, schedulers: Sequence[str]) -> Condition:
     """Parse a condition.
 
     Raises:
-        ConfigError: If it is not one, or the figure or the scheduler is unknown.
+        ConfigError: If it has another form, or the figure or the scheduler is unknown.
     """
     found = CONDITION.match(text)
     if found is None:
@@ -89,10 +89,10 @@ class ConditionResult:
 
     Attributes:
         condition: The condition.
-        differences: By seed.
-        mean: Of these.
-        half_width: Half of the mean's interval of confidence 1 - ``level``.
-        level: Chance of a wrong decision at this stage.
+        differences: The paired difference of each seed.
+        mean: Mean of the differences.
+        half_width: Half of the mean's confidence interval, with confidence 1 - ``level``.
+        level: Probability of a wrong decision at this stage.
         failure: Why it cannot be judged: a run failed. None if none did.
     """
 
@@ -111,7 +111,7 @@ class ConditionResult:
 
     @property
     def decided(self) -> bool:
-        """Whether more seeds would change nothing."""
+        """Whether no more seeds are needed."""
         return self.failure is not None or not 0.0 < self.half_width >= abs(self.mean)
 
     @property
@@ -134,7 +134,7 @@ class ConditionResult:
 
 
 def stages(first: int, most: int) -> list[int]:
-    """Return the seeds of each look of the sequential test; the last are ``most``, or ``first`` if that is more."""
+    """Return the number of seeds at each stage of the sequential test; the last is ``most``, at least ``first``."""
     sizes = [first]
     while sizes[-1] < most:
         sizes.append(min(ceil(GROWTH * sizes[-1]), most))
@@ -150,12 +150,12 @@ class SchedulerRank(NamedTuple):
     half_width: float | None
     """Half of the mean's 95 % interval; None with one seed."""
     change: float | None
-    """Difference to the best one, relative to that; None if unknown."""
+    """Relative difference to the best one; None if unknown."""
     change_half_width: float | None
-    """Half of the 95 % interval of the differences, seed by seed."""
+    """Half of the 95 % interval of the paired differences, relative."""
     verdict: str
-    """Is "best", "failed" with the cause, "differs", "identical to" another, or "could be chance" with the least number
-    of seeds that would tell.
+    """"best", "failed" with the cause, "differs", "identical to" another, or "could be chance" with the least number
+    of seeds that would decide.
     """
 
     @property
@@ -164,7 +164,7 @@ class SchedulerRank(NamedTuple):
 
     @property
     def to_best(self) -> str:
-        """The difference to the best one as it is read."""
+        """The difference to the best one, formatted."""
         if self.change is None or self.verdict == "best":
             return "–"
         width = self.change_half_width
@@ -178,9 +178,9 @@ class Comparison:
     Attributes:
         schedulers: Their names, in the order given.
         seeds: The seeds.
-        figures: By scheduler, the figures of each seed (``dartsim.lab.comparison.compared``).
-        replay: What repeats the run of a scheduler and a seed.
-        with_seeds: Returns the comparison with so many seeds in all; None if there can be no more.
+        figures: By scheduler, the figures of each seed (``dartsim.lab.comparison.comparison_figures``).
+        replay: The command or call that repeats the run of a scheduler and a seed.
+        with_seeds: Returns the comparison with a total number of seeds; None if no more can be added.
     """
 
     schedulers: tuple[str, ...]
@@ -202,7 +202,7 @@ class Comparison:
         names = tuple(dict.fromkeys(run.scheduler for run in runs))
         figures: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
         for run, made in zip(runs, ended, strict=True):
-            figures[run.scheduler].append(compared(made.summary, made.update_hours, updates=updates))
+            figures[run.scheduler].append(comparison_figures(made.summary, made.update_hours, updates=updates))
         replay = {(run.scheduler, run.config.run.seed): run.replay for run in runs}
         return cls(names, tuple(dict.fromkeys(run.config.run.seed for run in runs)), figures, replay, with_seeds)
 
@@ -211,7 +211,7 @@ class Comparison:
 
     @property
     def failures(self) -> Mapping[str, str]:
-        """Why schedulers failed: with which seed a run trained nothing, and the cause. They have no figures."""
+        """The failed schedulers, which have no figures, each with the seed whose run trained nothing and the cause."""
         found: dict[str, str] = {}
         for name in self.schedulers:
             for seed, row in zip(self.seeds, self.figures[name], strict=True):
@@ -223,7 +223,7 @@ class Comparison:
         """Return the mean of a figure over seeds; None if a run has none.
 
         Raises:
-            ConfigError: If there is no such scheduler or figure; names the nearest one.
+            ConfigError: If the scheduler or figure is unknown; names the nearest one.
             NothingTrained: If a run of the scheduler failed.
         """
         for kind, name, known in (("scheduler", scheduler, self.schedulers), ("figure", figure, FIGURES)):
@@ -238,7 +238,7 @@ class Comparison:
         return found[figure]["mean"] if found else None
 
     def ranking(self, figure: str = "trained_turns_per_minute", *, lowest: bool = False) -> list[SchedulerRank]:
-        """Return the schedulers, the best first, each compared with the best, seed by seed.
+        """Return the schedulers, best first, each compared with the best one seed by seed.
 
         Args:
             figure: One of ``dartsim.lab.comparison.FIGURES``.
@@ -254,7 +254,7 @@ class Comparison:
         return ranks
 
     def _to_best(self, name: str, better: Sequence[str], figure: str) -> tuple[float | None, float | None, str]:
-        """Return the relative difference of a scheduler to the best one, its half-width, and what it says."""
+        """Return the relative difference of a scheduler to the best one, its half-width, and the verdict."""
         if name in self.failures:
             return None, None, f"failed: {self.failures[name]}"
         if not better:
@@ -283,13 +283,11 @@ class Comparison:
         return change, width, f"could be chance: at least {plural(more, 'more seed')} would tell"
 
     def _hashes(self, name: str) -> list[Any]:
-        """Return the event hashes of a scheduler's runs; of real runs, which have none, what equals no others."""
+        """Return the event hashes of a scheduler's runs; real runs have none and get values that equal no others."""
         return [row.get("event_hash") or (name, seed) for seed, row in enumerate(self.figures[name])]
 
-    def decided(
-        self, conditions: Iterable[str], max_seeds: int = MAX_SEEDS
-    ) -> tuple[Comparison, list[ConditionResult]]:
-        """Simulate more seeds until every condition is decided, at most ``max_seeds`` in all.
+    def decide(self, conditions: Iterable[str], max_seeds: int = MAX_SEEDS) -> tuple[Comparison, list[ConditionResult]]:
+        """Simulate more seeds until every condition is decided, at most ``max_seeds`` in total.
 
         Returns:
             The comparison with all seeds, and the result of each condition at the stage that decided it.
@@ -311,14 +309,14 @@ class Comparison:
         return now, list(found.values())
 
     def result(self, condition: str, level: float = ERROR) -> ConditionResult:
-        """Return whether a condition holds, by the seeds so far; ``decided`` simulates more.
+        """Return whether a condition holds with the seeds so far; ``decide`` simulates more.
 
         Args:
             condition: The condition.
-            level: Chance of a wrong decision, if there is no other look.
+            level: Probability of a wrong decision in a single test.
 
         Raises:
-            ConfigError: If it cannot be decided: it is wrong, there is one seed, or a run has no such figure.
+            ConfigError: If the condition is malformed, there is only one seed, or a run lacks the figure.
         """
         known = read_condition(condition, self.schedulers)
         if len(self.seeds) < 2:
@@ -342,26 +340,26 @@ class Comparison:
         return values
 
     def fail_if(self, *conditions: str, max_seeds: int = MAX_SEEDS) -> None:
-        """Fail a test unless it is decided that no condition holds of the first scheduler.
+        """Fail a test unless it is decided that no condition holds for the first scheduler.
 
-        Simulates more seeds until that is decided, at most ``max_seeds`` in all.
+        Simulates more seeds until that is decided, at most ``max_seeds`` in total.
 
         Raises:
-            AssertionError: Naming each that holds, or is not decided, with its difference by seed and the commands that
-                repeat the runs.
+            AssertionError: Names each condition that holds or is undecided, with its difference by seed and the
+                commands that repeat the runs.
             ConfigError: As ``result``.
         """
-        comparison, results = self.decided(conditions, max_seeds)
+        comparison, results = self.decide(conditions, max_seeds)
         if failed := [result for result in results if not result.passed]:
-            raise AssertionError("\n".join(comparison.explained(result) for result in failed))
+            raise AssertionError("\n".join(comparison.explain(result) for result in failed))
 
-    def explained(self, result: ConditionResult) -> str:
+    def explain(self, result: ConditionResult) -> str:
         """Return a result with the commands that repeat its runs."""
         names = [self.schedulers[0], *([result.condition.base] if result.condition.base else [])]
         return "\n".join([str(result), *(f"  {self.replay[name, seed]}" for seed in self.seeds for name in names)])
 
     def to_frame(self) -> Any:
-        """Return a pandas DataFrame with a row for each scheduler and seed; errors as ``data_frame``."""
+        """Return a pandas DataFrame with a row for each scheduler and seed; errors as for ``data_frame``."""
         return data_frame(
             [
                 {"scheduler": name, "seed": seed, **{figure: row[figure] for figure in FIGURES}}
@@ -371,7 +369,7 @@ class Comparison:
         )
 
     def _repr_html_(self) -> str:
-        """Return a table of means over seeds with half their 95 % interval, for notebooks."""
+        """Return a table of means over seeds, each ± half its 95 % interval, for notebooks."""
         columns = [over_seeds(self.figures[name]) for name in self.schedulers]
         head = "".join(f"<th>{name}</th>" for name in self.schedulers)
         rows = ""
@@ -395,7 +393,7 @@ def data_frame(data: Any) -> Any:
 
 
 def cell_text(figure: Mapping[str, float | None] | None, scale: float = 1.0) -> str:
-    """Return a mean over seeds and half its interval as they are read; a dash for an unknown one."""
+    """Format a mean over seeds and half its interval; a dash for an unknown one."""
     if figure is None or (mean := figure["mean"]) is None:
         return "–"
     if isinstance(mean, int):  # a maximum is a count, not a mean
@@ -405,9 +403,9 @@ def cell_text(figure: Mapping[str, float | None] | None, scale: float = 1.0) -> 
 
 
 def write_junit(comparison: Comparison, results: Sequence[ConditionResult], path: Path) -> None:
-    """Write a JUnit file: a test for each condition, which fails unless that is decided and does not hold.
+    """Write a JUnit file with a test for each condition, which passes if the condition is decided and does not hold.
 
-    There is another one for each scheduler that failed.
+    Each scheduler that failed adds a failing test.
     """
     failures = comparison.failures
     failed = sum(not result.passed for result in results) + len(failures)
@@ -419,7 +417,7 @@ def write_junit(comparison: Comparison, results: Sequence[ConditionResult], path
     for result in results:
         test = ElementTree.SubElement(suite, "testcase", classname=comparison.schedulers[0], name=result.condition.text)
         if not result.passed:
-            ElementTree.SubElement(test, "failure", message=str(result)).text = comparison.explained(result)
+            ElementTree.SubElement(test, "failure", message=str(result)).text = comparison.explain(result)
         else:
             ElementTree.SubElement(test, "system-out").text = str(result)
     ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)

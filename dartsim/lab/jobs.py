@@ -1,4 +1,4 @@
-"""``Job``: the simulations of one trial of a study, with what each is compared by and costs.
+"""``Job``: the simulations of one trial of a study, with their figures and costs.
 
 Optuna's median pruner may stop them early.
 """
@@ -16,10 +16,10 @@ from typing_extensions import override
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError, DartsimError, no_such
 from dartsim.core.plugin_errors import plugin_errors
-from dartsim.lab.comparison import FIGURES, compared, over_seeds
+from dartsim.lab.comparison import FIGURES, comparison_figures, over_seeds
 from dartsim.lab.sweep import Report
 from dartsim.lab.verdict import run_figures
-from dartsim.lab.virtual import changed
+from dartsim.lab.virtual import with_settings
 from dartsim.observe import Instrument, Recorder
 from dartsim.observe.figures import after_warmup, figures, steady_turns_per_minute
 from dartsim.run.execute import run_summary
@@ -27,13 +27,13 @@ from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 
 FEWEST = 8
-"""Finished trials before any is stopped early, or importances are estimated."""
+"""Finished trials required before any is stopped early, or importances are estimated."""
 LOOKS = 10
-"""Parts of a run after each of which it may be stopped early."""
+"""Number of times during a run at which it may be stopped early."""
 
 COSTS = ("cost_per_hour", "cost_per_1000_turns")
 LESS = (*COSTS, "staleness_mean", "staleness_max", "wasted_share", "minutes_per_version", "hours_to_updates")
-"""Figures that are better if they are less."""
+"""Figures of which less is better."""
 
 Figures = dict[str, Any]
 
@@ -42,7 +42,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices of an hour of a GPU and of a desktop host, in any currency; by default cost is counted in GPU hours."""
+    """Prices per hour of a GPU and of a desktop host, in any currency; by default cost is in GPU hours."""
 
     gpu_hour: float = 1.0
     host_hour: float = 0.0
@@ -81,7 +81,7 @@ def read_objective(text: str) -> StudyObjective:
     """Parse an objective: a figure's name, optionally followed by ``:max`` or ``:min``.
 
     Raises:
-        ConfigError: If there is no such figure; names the nearest one.
+        ConfigError: If the figure is unknown; names the nearest one.
     """
     name, _, direction = text.partition(":")
     known = (*FIGURES, "steady_turns_per_minute", *COSTS)
@@ -98,12 +98,12 @@ class Job:
     """The simulations of a trial. Picklable.
 
     Attributes:
-        name: What a progress bar shows.
+        name: Its name in a progress bar.
         config: The configuration.
-        seeds: Of the simulations.
+        seeds: One simulation for each.
         prices: Prices of the machines.
-        objective: What the pruner looks at.
-        earlier: The trials that it compares with; None: it is not asked.
+        objective: The figure that the pruner compares.
+        earlier: The trials that it compares with; None: no pruning.
     """
 
     name: str
@@ -116,7 +116,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The figures of a job by seed, and the values that the pruner saw by step; no figures if it stopped the job."""
+    """The figures of a job by seed, and the pruner's intermediate values by step; no figures if it stopped the job."""
 
     by_seed: Sequence[Figures] = ()
     seen: Mapping[int, float]
@@ -124,7 +124,7 @@ class Outcome:
 
     @property
     def figures(self) -> Figures:
-        """The mean of each number over seeds, and the maximum of ``staleness_max``; else the first one's."""
+        """Means over seeds; the maximum of ``staleness_max``; the first seed's value of figures without a mean."""
         numbers = [name for name, value in self.by_seed[0].items() if isinstance(value, int | float)]
         means = {name: mean["mean"] for name, mean in over_seeds(self.by_seed, numbers).items()}
         failure = next((row["failure"] for row in self.by_seed if row["failure"]), None)
@@ -139,7 +139,7 @@ def run_job(job: Job, report: Report | None = None) -> Outcome:
         for number, seed in enumerate(job.seeds):
             with plugin_errors():
                 watched = [early] if number == 0 and job.earlier is not None else []
-                by_seed.append(simulated(changed(job.config, {"run.seed": seed}), job.prices, watched))
+                by_seed.append(simulate_figures(with_settings(job.config, {"run.seed": seed}), job.prices, watched))
             if report is not None:
                 report((number + 1) / len(job.seeds))
     except optuna.TrialPruned:
@@ -149,17 +149,17 @@ def run_job(job: Job, report: Report | None = None) -> Outcome:
     return Outcome(by_seed=by_seed, seen=early.seen)
 
 
-def simulated(config: Config, prices: Prices, instruments: Sequence[Instrument] = ()) -> Figures:
-    """Return what one simulation is compared by, with its cost and its verdict."""
+def simulate_figures(config: Config, prices: Prices, instruments: Sequence[Instrument] = ()) -> Figures:
+    """Simulate a configuration once, and return its figures with cost and verdict."""
     prepared = prepare(config)
     summary = run_summary(prepared, run_simulation(prepared, instruments=instruments), run_figures)
-    return {**_priced(config, prices, summary), "verdict": summary["verdict"]}
+    return {**_with_cost(config, prices, summary), "verdict": summary["verdict"]}
 
 
-def _priced(config: Config, prices: Prices, summary: Mapping[str, Any]) -> Figures:
+def _with_cost(config: Config, prices: Prices, summary: Mapping[str, Any]) -> Figures:
     steady = None if summary.get("failure") else summary["steady_turns_per_minute"]
     cost = prices.figures(config, steady or summary["trained_turns_per_minute"])
-    return {**compared(summary), "steady_turns_per_minute": steady, **cost}
+    return {**comparison_figures(summary), "steady_turns_per_minute": steady, **cost}
 
 
 class EarlyStop(Instrument):
@@ -203,4 +203,4 @@ class EarlyStop(Instrument):
             "steady_turns_per_minute": steady_turns_per_minute(recorder.updates, first.time),
             "config": {"rollout": config.rollout.model_dump()},
         }
-        return _priced(config, self._job.prices, so_far).get(self._job.objective.figure)
+        return _with_cost(config, self._job.prices, so_far).get(self._job.objective.figure)

@@ -28,7 +28,7 @@ def latency_settings(file: Path, columns: Mapping[str, str], unit: str | None) -
         unit: ``s`` or ``ms``; None: seconds, unless a column looks like milliseconds.
 
     Raises:
-        ConfigError: If the file, a column or a value in it is not usable, or the unit is in doubt.
+        ConfigError: If the file, a column or a value is not usable, or the unit is ambiguous.
     """
     if unknown := [name for name in columns if name not in MAX_MEDIAN_SECONDS]:
         known = ", ".join(MAX_MEDIAN_SECONDS)
@@ -50,7 +50,7 @@ def latency_settings(file: Path, columns: Mapping[str, str], unit: str | None) -
 
 
 def _read_column(file: Path, column: str) -> list[float]:
-    """Return the numbers in a column; empty cells are left out."""
+    """Return the numbers in a column, without empty cells."""
     try:
         with file.open(newline="", encoding="utf-8-sig") as lines:
             rows = csv.DictReader(lines)

@@ -1,4 +1,4 @@
-"""Machines to plan for, as they are written on the command line."""
+"""Machines to plan for, as given on the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Machines:
     """Machines to plan for.
 
     Attributes:
-        gpus: GPUs, for workers and trainer.
+        gpus: GPUs of workers and trainer together.
         hosts: Machines for desktops.
         memory_gib: Memory of each host.
         cores: Cores of each host; None keeps the configuration's.

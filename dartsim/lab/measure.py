@@ -1,8 +1,8 @@
 """Turns the timings of a real run into a profile: settings of the modeled cluster that ``dartsim run`` loads.
 
-Times include the run's own load, such as waiting for an engine that starts few containers at a time, or for shared
-cores, which is not modeled again. So a profile describes one configuration on one machine, and is too optimistic for
-more desktops on the same machine.
+Times include the run's own load, such as waiting for shared cores or for a container engine that starts few containers
+at a time; this load is not modeled again. So a profile describes one configuration on one machine, and is too
+optimistic for more desktops on the same machine.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ LATENCIES = {
 """Latencies of the desktop model, and the call that measures each."""
 
 WORK = frozenset({*LATENCIES.values(), "worker/generate", "learner/update"})
-"""Calls that take place over the whole time of the control plane."""
+"""Calls that happen only while the control plane runs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """Result of a measurement: the profile as a tree of settings, remarks on it, and the number of calls by kind."""
+class Measurement:
+    """A profile as a tree of settings, notes about it, and the number of measured calls by kind."""
 
     settings: Tree
     notes: Sequence[str]
     counts: Mapping[str, int]
 
 
-def measure(config: Config, entries: Sequence[Entry]) -> Measured:
+def measure(config: Config, entries: Sequence[Entry]) -> Measurement:
     """Derive a profile of the cluster from a run's configuration and timings.
 
     Raises:
@@ -51,7 +51,7 @@ def measure(config: Config, entries: Sequence[Entry]) -> Measured:
     """
     if config.backend.desktops == config.backend.workers == config.backend.learner == "sim":
         raise ConfigError("every component of this run was modeled: there is nothing to measure; see backend.desktops")
-    # The control plane may have waited for engines to start.
+    # The control plane may have started late, after its engines.
     work = [entry for entry in entries if entry["what"] in WORK]
     times = [time for entry in work for time in (max(0.0, entry["at"] - entry["seconds"]), entry["at"])]
     first, last = min(times, default=0.0), max(times, default=0.0)
@@ -63,11 +63,11 @@ def measure(config: Config, entries: Sequence[Entry]) -> Measured:
         notes.append(f"Only the newest timings of this long run are kept, from second {since:,.0f} on.")
     for part in (_desktops, _workers, _learner, _faults):
         settings = {**settings, **part(config, table, notes)}
-    return Measured({"cluster": settings}, notes, table.counts())
+    return Measurement({"cluster": settings}, notes, table.counts())
 
 
-def profile_toml(measured: Measured, about: Tree) -> str:
-    """Return a profile, with its origin, as TOML: a configuration, or an overlay for ``dartsim.config.load``."""
+def profile_toml(measured: Measurement, about: Tree) -> str:
+    """Return a profile and its origin as TOML, an overlay for ``dartsim.config.load``."""
     return tomli_w.dumps({"about": about, **measured.settings})
 
 
@@ -105,12 +105,12 @@ class TimingTable:
         return sum(bool(entry.get("failed")) for entry in calls) / len(calls) if calls else 0.0
 
     def counts(self) -> dict[str, int]:
-        """Return the number of successful calls by kind; entries of the event loop are no calls."""
+        """Return the number of successful calls by kind, without the event loop's entries."""
         return {what: len(self.of(what)) for what in sorted(self._by_what) if what not in ("loop/busy", CUT)}
 
 
 def _desktops(config: Config, table: TimingTable, notes: list[str]) -> Tree:
-    """Return the desktops' latencies, on hosts that do not slow them down."""
+    """Return the desktops' latencies, for hosts that add no delay."""
     if config.backend.desktops == "sim":
         return {}
     hosts = {"count": 1, "cores": 1024.0, "memory_gib": 1024.0, "concurrent_starts": config.rollout.num_desktops}
@@ -137,7 +137,7 @@ def _desktops(config: Config, table: TimingTable, notes: list[str]) -> Tree:
 
 
 def _reverts(table: TimingTable) -> Tree:
-    """Return the latencies of saving a state, and of returning to one until the first observation."""
+    """Return the latencies of saving a state, and of restoring one up to the first observation."""
     after = [entry["seconds"] for entry in table.of("env/resume")]
     shown = float(np.mean(after)) if after else 0.0
     restores = [seconds + shown for seconds in table.seconds("env/restore")]
@@ -154,13 +154,13 @@ def _workers(config: Config, table: TimingTable, notes: list[str]) -> Tree:
         engine |= {"model": "batch", **_batches(table, notes, inline=inline)}
     else:
         engine |= {"model": "shared", **_replies(table, notes)}
-    # The times of a server's replies include waiting for the loop.
+    # Times of a server's replies already include waiting for the loop.
     engine["control_seconds"] = _control_seconds(table) if inline and config.backend.workers == "local" else 0.0
     return {"engine": engine}
 
 
 def _batches(table: TimingTable, notes: list[str], *, inline: bool) -> Tree:
-    """Return the batch times of workers in this process; if the event loop is modeled (``inline``), without it."""
+    """Return the batch times of workers in this process, without the event loop if that is modeled (``inline``)."""
     batches, puts = table.some("worker/batch"), table.some("worker/put")
     sizes = [float(entry["size"]) for entry in batches]
     seconds = [entry["seconds"] for entry in batches] if inline else seen_seconds(batches, puts, table)
@@ -176,9 +176,9 @@ def _batches(table: TimingTable, notes: list[str], *, inline: bool) -> Tree:
 def seen_seconds(batches: Sequence[Entry], puts: Sequence[Entry], table: TimingTable) -> list[float]:
     """Return how long each batch occupied its worker, seconds.
 
-    From when it could start (its first request was there, the previous batch or weights were done) to the mean arrival
-    of its replies at the control plane. This includes the transport to and from the event loop, which for small models
-    takes as long as the batch.
+    From when it could start (its first request had arrived and the previous batch or load was done) to the mean arrival
+    of its replies at the control plane. This includes the transport to and from the event loop, which takes as long as
+    the batch for small models.
     """
     answered = _answered_by(batches, table)
     taken: dict[int, float] = {}
@@ -198,7 +198,7 @@ def seen_seconds(batches: Sequence[Entry], puts: Sequence[Entry], table: TimingT
 
 
 def _answered_by(batches: Sequence[Entry], table: TimingTable) -> dict[int, list[Entry]]:
-    """Return the replies of each batch, by its ``id``: those between its end and the end of the next one."""
+    """Return the replies of each batch by its ``id``: those between its end and the end of the next batch."""
     answered: dict[int, list[Entry]] = {}
     by_worker: dict[int, list[Entry]] = {}
     for batch in batches:
@@ -212,7 +212,7 @@ def _answered_by(batches: Sequence[Entry], table: TimingTable) -> dict[int, list
 
 
 def _replies(table: TimingTable, notes: list[str]) -> Tree:
-    """Return how long a server's replies take, by the number of live requests; those delayed by a load do not count."""
+    """Return a server's reply times by the number of live requests, without replies delayed by a load."""
     replies, loads = table.some("worker/generate"), table.some("worker/load")
     undisturbed = [entry for entry in replies if not any(_held_up(entry, load) for load in loads)] or replies
     beside = mean_live(replies)
@@ -230,7 +230,7 @@ def _replies(table: TimingTable, notes: list[str]) -> Tree:
 
 
 def _law(line: FittedLine, entries: Sequence[Entry], counts: Sequence[float], seconds: Sequence[float]) -> Tree:
-    """Return a line, and the spread around it, as settings."""
+    """Return a fitted line and the spread around it as settings."""
     factors = np.array([each / line.seconds(count) for count, each in zip(counts, seconds, strict=True)])
     began = np.array([entry["at"] - entry["seconds"] for entry in entries])
     workers = np.array([entry["worker"] for entry in entries])
@@ -253,7 +253,7 @@ def _held_up(reply: Entry, load: Entry) -> bool:
 
 
 def _served(load: Entry, replies: Sequence[Entry]) -> float:
-    """Return how long a worker still answered after a load began, seconds: weights are copied while it serves."""
+    """Return how long a worker kept answering after a load began, seconds: weights are copied while it serves."""
     begun = load["at"] - load["seconds"]
     own = (reply["at"] for reply in replies if reply["worker"] == load["worker"])
     return max((at - begun for at in own if begun < at <= load["at"]), default=0.0)
@@ -292,7 +292,7 @@ def _control_seconds(table: TimingTable) -> float:
 def _between_attempts(table: TimingTable) -> float:
     """Return the event loop's busy time between two attempts of a slot.
 
-    The median, but at most the loop's work for a whole attempt: longer gaps include waiting for admission.
+    The median, capped at the loop's work for a whole attempt, because longer gaps include waiting for admission.
     """
     since: dict[int, float] = {}
     gaps = []
@@ -307,7 +307,7 @@ def _between_attempts(table: TimingTable) -> float:
 
 
 def _learner(config: Config, table: TimingTable, notes: list[str]) -> Tree:
-    """Return the trainer's speed, by the tokens of the prompt model: a twin counts them alike."""
+    """Return the trainer's speed in tokens of the prompt model, which its twin counts in the same way."""
     if config.backend.learner == "sim":
         return {}
     updates = table.some("learner/update")

@@ -1,13 +1,14 @@
-"""Memory of engines and ranks on a GPU, memory of the driver's machine, and disk space, by formulas; for plans.
+"""Formulas for the memory of engines and ranks on a GPU and of the driver's machine, and for disk space.
 
-All figures are bytes. The reserves, round numbers of ours, stand for what no formula counts (fragments, libraries).
+All figures are bytes. The reserves are round numbers for what the formulas do not count (fragments, libraries).
 
-Sources: keys and values, vLLM's paged cache: 2 x layers x kv heads x head x bytes a token; parts of FSDP2's
-``fully_shard``: parameters in their own type, and what is trained in float32: gradients, AdamW's two moments, and a
-master of each weight that is held in less, divided by ranks (16 bytes a trained float32 weight, 20 in bfloat16), and
-the units that are gathered; activations with checkpointing: one hidden state a layer, and one layer computed again.
-Disk space follows the folders of ``dartsim.real.learners.fsdp.learner``, ``dartsim.real.engines.weights`` and
-``dartsim.trainer.checkpointed``, at the moment when the next version is written and the oldest still exists.
+- Keys and values in vLLM's paged cache: 2 x layers x kv heads x head x bytes per token.
+- Ranks with FSDP2's ``fully_shard``: parameters in their own type; gradients, AdamW's two moments, and a master of each
+  weight of lower precision, all in float32 and divided by ranks (16 bytes per trained float32 weight, 20 in bfloat16);
+  and the gathered units.
+- Activations with checkpointing: one hidden state per layer, and one recomputed layer.
+- Disk space: the folders of ``dartsim.real.learners.fsdp.learner``, ``dartsim.real.engines.weights`` and
+  ``dartsim.trainer.checkpointed``, while the next version is being written and the oldest still exists.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dartsim.real.engines.options import serves_adapters, weights_dtype
 from dartsim.store.checkpoints import KEEP_CHECKPOINTS
 
 NODE_GPUS = 8
-"""Of a machine on which Ray places ranks."""
+"""GPUs of a machine on which Ray places ranks."""
 GIB = 2**30
 GPU_RESERVE_BYTES = 2 * GIB
 """CUDA context, workspaces and communication buffers of a process."""
@@ -37,19 +38,19 @@ CHUNK_TOKENS = 8_192
 REPLY_TOKENS = 104
 """Mean reply in DART's history, for the logits of a micro-batch."""
 MASTER_BYTES = 4
-"""Of each trained weight, its gradient and its moments."""
+"""Bytes of each trained weight's master, of its gradient, and of each moment."""
 BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2, "half": 2, "float": 4, "auto": 2}
-"""Bytes of a value; engines take these names too."""
+"""Bytes of a value, by the names that engines accept too."""
 PNG_SHARE = 0.2
-"""Size of a screenshot's PNG file, as which it is held, of its pixels' bytes: 1.2 MB at 1920 x 1080, a busy screen."""
+"""Size of a screenshot's PNG file relative to its pixels' bytes: 1.2 MB for a busy screen of 1920 x 1080."""
 DECODED_FRAMES = 3
-"""Screens of a desktop that are compared: the last two, and the one that is decoded."""
+"""Decoded screens of a desktop: two that are compared, and the one being decoded."""
 PROMPT_TOKEN_BYTES = 32
-"""A token of a turn's prompt and its three positions, for the ranks; twice in memory while they are written."""
+"""Bytes of a prompt token and its three positions for the ranks; in memory twice while they are written."""
 CUTTING_BYTES = 2**30
-"""Screenshots that are cut for the ranks at the same time, on a machine of up to 64 cores."""
+"""Memory of the screenshots that are cut into patches for the ranks at the same time, with up to 64 cores."""
 SPOOLED_VERSIONS = 4
-"""Versions of a learner in the driver's process that are kept on disk for engines (``Spool``)."""
+"""Versions of a learner in the driver's process that stay on disk for engines (``Spool``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +62,9 @@ class EngineMemory:
         working: Peak while computing: a chunk of tokens, all screenshots of one prompt, logits of all requests; with
             graphs and reserve.
         kv_bytes_per_token: Keys and values of one token.
-        kv: The rest, for keys and values.
+        kv: The rest, which is used for keys and values.
         wanted: Keys and values of ``max_num_seqs`` requests of ``max_model_len`` tokens.
-        budget: Its limit.
+        budget: Memory that the engine may use.
     """
 
     weights: int
@@ -115,13 +116,13 @@ class LearnerMemory:
     Attributes:
         parameters: Its shard of the weights.
         reference: Its shard of the initial weights, for the KL term of the objective.
-        gradients: Its shard, in float32, and as they are computed.
+        gradients: Its shard, in float32, and the gradients in the type in which they are computed.
         optimizer: Its shard of AdamW's two moments and of masters, in float32.
         gathered: Complete units: embeddings and output, and the vision tower or two layers; and the gradient of the
             largest while it is reduced.
-        activations: Of a micro-batch.
-        logits: Of its reply tokens, with probabilities and their gradients in float32.
-        reserve: See the constants.
+        activations: Activations of a micro-batch.
+        logits: Logits of its reply tokens, with probabilities and their gradients in float32.
+        reserve: ``GPU_RESERVE_BYTES`` and fragments.
         host: Host memory at the start, when the rank loads the complete model and the reference.
     """
 
@@ -164,8 +165,8 @@ def learner_memory(
         images: Screenshots in it.
         replies: Replies in it.
         screen: Width and height of a screenshot, pixels.
-        dtype: Of weights; LoRA, gradients and moments are in float32.
-        compute: Of gathered weights and computations.
+        dtype: Type of weights; LoRA, gradients and moments are in float32.
+        compute: Type of gathered weights and computations.
         checkpointing: Whether activations are recomputed.
         reference: Whether the initial weights are kept.
         lora_rank: Rank of LoRA; None trains all weights.
@@ -202,7 +203,7 @@ def _activations(
 ) -> int:
     text, vision = shape.text, shape.vision
     patches = images * shape.image_patches(*screen)
-    # A layer keeps for its backward pass: its input and both norms, also in float32; queries, keys, values and the
+    # For its backward pass a layer keeps its input and both norms, also in float32; queries, keys, values and the
     # attention's output; and the three projections of the MLP.
     heads = (2 * text.heads + 2 * text.kv_heads) * text.head_dim
     layer = tokens * ((4 * text.hidden + heads + 3 * text.intermediate) * small + 4 * text.hidden * 4)
@@ -220,14 +221,14 @@ class HostNeeds:
 
     Attributes:
         start: Memory while every rank loads the model.
-        later: Most memory after that: while the turns of the largest batch are written for the ranks and new weights
-            are gathered, or where there are no ranks, with the screenshots of live attempts alone.
+        later: Peak memory after that: while the turns of the largest batch are written for the ranks and new weights
+            are gathered; without ranks, only the screenshots of live attempts count.
         learner: Disk space in ``trainer.fsdp.folder``: the first model, published weights, checkpoints of the ranks,
             the turns of an update.
-        engines: Disk space beside it: the model that engines start with, versions written for them, and one that a
-            start still reads.
-        run: Disk space of the run directory: checkpoints, and at its end the model and the learner's state. Without the
-            stored turns.
+        engines: Additional disk space: the model that engines start with, versions written for them, and one that a
+            starting engine still reads.
+        run: Disk space of the run directory without stored turns: checkpoints, and at its end the model and the
+            learner's state.
     """
 
     start: int
@@ -237,7 +238,7 @@ class HostNeeds:
     run: int
 
     def by_disk(self, config: Config) -> list[tuple[Path, int, int]]:
-        """Return each disk of a run: a folder there, the space that is needed, and the space that is free."""
+        """Return each disk of a run: a folder on it, the space needed, and the space free."""
         weights = Path(config.trainer.fsdp.folder or tempfile.gettempdir())
         found: dict[int, tuple[Path, int]] = {}
         for folder, size in ((Path.cwd(), self.run), (weights, self.learner + self.engines)):
@@ -249,7 +250,7 @@ class HostNeeds:
 
 
 def ranks_per_node(config: Config) -> int:
-    """Return the ranks of a machine: all of them, or on Ray their share of machines of 8 GPUs."""
+    """Return the ranks on one machine: all of them, or on Ray at most one for each of 8 GPUs."""
     ranks = config.trainer.fsdp.ranks
     nodes = 1 if config.ray.address is None else -(-ranks // NODE_GPUS)
     return -(-ranks // nodes)
@@ -263,9 +264,9 @@ def host_needs(
     Args:
         config: The configuration.
         shape: The model.
-        learner: A rank on a GPU; None without.
+        learner: The memory of a rank on a GPU; None without ranks.
         screen: Width and height of a screenshot, pixels.
-        prompt_tokens: Of a full prompt.
+        prompt_tokens: Tokens of a full prompt.
     """
     lora = config.trainer.lora.rank
     trained = shape.text.lora_parameters(lora) if lora else shape.parameters
@@ -279,7 +280,7 @@ def host_needs(
         start += ranks_per_node(config) * learner.host
         later += CUTTING_BYTES + trained * (gathered + (served if served != gathered else 0))
         if config.trainer.optimizer.minibatches * config.trainer.optimizer.epochs > 1:
-            # A failed step is taken back, from a copy of weights and moments.
+            # A failed step is rolled back from a copy of weights and moments.
             later += 3 * trained * MASTER_BYTES * ranks_per_node(config) // config.trainer.fsdp.ranks
     state = 3 * trained * MASTER_BYTES  # weights and both moments
     ranks = engines = 0
@@ -296,7 +297,7 @@ def host_needs(
 
 
 def _turns_bytes(config: Config, batch: int, screen: tuple[int, int], prompt_tokens: int) -> int:
-    """Return the screenshots of desktops, of live attempts and of the batch, and its prompts."""
+    """Return the memory of the screenshots of desktops, live attempts and the batch, and of the batch's prompts."""
     pixels = 3 * screen[0] * screen[1]
     live = config.rollout.num_envs * config.rollout.max_turns
     decoded = DECODED_FRAMES * config.rollout.num_desktops * pixels

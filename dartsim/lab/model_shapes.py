@@ -1,7 +1,7 @@
 """``ModelShape``: the sizes of a Qwen-VL model, and its parameter and token counts; needs no weights.
 
-Sources: the models' published ``config.json`` (Qwen/Qwen2.5-VL-7B-Instruct, whose shape UI-TARS-1.5-7B has, and
-Qwen/Qwen3-VL-8B-Instruct) and the modules of the transformers classes, which the tests count.
+Sources: the published ``config.json`` of Qwen/Qwen2.5-VL-7B-Instruct (UI-TARS-1.5-7B has the same shape) and
+Qwen/Qwen3-VL-8B-Instruct; the tests compare the counts with the modules of transformers.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class VisionShape:
         patch: Side of a patch, pixels.
         merge: Side of the square of patches that become one token.
         gated: Whether MLPs are gated and norms have no bias (Qwen2.5).
-        positions: Rows of the learned table of positions; 0 without (Qwen2.5).
+        positions: Rows of the learned table of positions; 0 if there is none (Qwen2.5).
         deepstack: Number of layers with additional outputs to the language model (Qwen3).
-        window: Patches a side of the window that most layers attend in; 0: all attend over the whole picture (Qwen3).
-        whole_layers: Number of layers that attend over the whole picture where the others have windows.
+        window: Side of the attention window of most layers, patches; 0: all layers attend to the whole picture (Qwen3).
+        whole_layers: Number of layers that attend to the whole picture while the others have windows.
     """
 
     depth: int
@@ -113,7 +113,7 @@ class ModelShape:
         return 2 * self.text.layers * self.text.kv_heads * self.text.head_dim * value_bytes
 
     def image_patches(self, width: int, height: int) -> int:
-        """Return the patches of a screenshot, resized as by the model's image processor."""
+        """Return the patches of a screenshot after the model's image processor has resized it."""
         return self.image_tokens(width, height) * self.resizing.merge_size**2
 
     def image_tokens(self, width: int, height: int) -> int:
@@ -154,7 +154,7 @@ def read_shape(folder: Path) -> ModelShape:
     """Read the shape of a checkpoint from its ``config.json`` and the settings of its image processor.
 
     Raises:
-        ConfigError: If there is none, the family is unknown, or the two files contradict each other.
+        ConfigError: If ``config.json`` is missing, the family is unknown, or the two files contradict each other.
     """
     try:
         config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))

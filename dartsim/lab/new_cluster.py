@@ -1,4 +1,4 @@
-"""A cluster file from a few numbers: every setting of a cluster and its workload, with its meaning and source."""
+"""Writes a cluster file from a few numbers: every setting of a cluster and its workload, with meaning and source."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.section import NONE
 from dartsim.lab.batch_tokens import tokens_per_turn
 from dartsim.lab.machines import read_hosts
-from dartsim.lab.virtual import changed
+from dartsim.lab.virtual import with_settings
 from dartsim.run.prepare import prepare
 
 FIXED_SHARE = 0.2
-"""Share of an update that does not depend on its tokens: 270 of DART's 1,270 s (21.2 min a version)."""
+"""Share of an update that does not depend on its tokens: 270 of DART's 1,270 s (21.2 min per version)."""
 
 WRITTEN = ("run.hours", "tasks.source", "tasks.count", *WORKLOAD[2:], *CLUSTER)
 UNUSED = (
     *("cluster.faults.", "cluster.engine.batch_", "cluster.engine.request_seconds", "cluster.engine.max_batch"),
     *("cluster.engine.prompt", "cluster.engine.prefix_cache", "surrogate.outcomes"),
 )
-"""Keys that are written, and starts of keys that are not: faults are an option, others belong to measured engines."""
+"""Keys that are written, and prefixes of keys that are not: faults are an option, the rest is for measured engines."""
 
 OSWORLD = "osworld"
-"""The workload whose tasks and lengths of attempts are written, and the latency profile of the desktops."""
+"""The workload that provides tasks and lengths of attempts, and the desktops' latency profile."""
 
 HOURS = 8.0
 """Simulated hours: enough for some 50 updates of a few minutes."""
@@ -36,13 +36,13 @@ HOURS = 8.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterNumbers:
-    """The numbers that decide most answers.
+    """The numbers that matter most.
 
     Attributes:
-        gpus: For engines and trainer together, 2 or more; half of them are the trainer's.
+        gpus: GPUs of engines and trainer together, 2 or more; half of them are the trainer's.
         desktops: Number of desktops.
         hosts: Their machines: ``4x64GiB`` or ``4x64GiBx32cores``.
-        model_billions: Parameters of the model, billions; an engine is one GPU.
+        model_billions: Parameters of the model, billions; each engine has one GPU.
         update_seconds: Time of an update of a full batch, with one sequence per turn and DART's window of screenshots.
     """
 
@@ -91,13 +91,13 @@ class ClusterNumbers:
 
 
 def cluster_toml(numbers: ClusterNumbers) -> str:
-    """Return the text of a cluster file: the numbers' settings, and all others of a cluster with their defaults.
+    """Return the text of a cluster file: settings from the numbers, and all other settings with their defaults.
 
     Raises:
-        ConfigError: If they cannot work together.
+        ConfigError: If the numbers do not fit together.
     """
     given = numbers.settings
-    config = changed(
+    config = with_settings(
         load("dart", workload_name=OSWORLD), {**given, "run.hours": HOURS, "rollout.sync.workers_at_a_time": 1}
     )
     prepare(config)
@@ -110,7 +110,7 @@ def cluster_toml(numbers: ClusterNumbers) -> str:
     lines += [f"# {departure}" for departure in about["departures"]]
     section = ""
     for setting in describe():
-        if not _wanted(setting):
+        if not _is_written(setting):
             continue
         table, _, key = setting.key.rpartition(".")
         if table != section:
@@ -125,7 +125,7 @@ def cluster_toml(numbers: ClusterNumbers) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _wanted(setting: Setting) -> bool:
+def _is_written(setting: Setting) -> bool:
     if setting.key == "cluster.engine.model" or setting.key.startswith(UNUSED):
         return False
     return any(setting.key == part or setting.key.startswith(f"{part}.") for part in WRITTEN)

@@ -1,8 +1,7 @@
-"""The best plan for given machines: desktops, split of the GPUs, and weight sync, each split simulated.
+"""Finds the best use of given machines by simulation: number of desktops, split of the GPUs, and weight sync.
 
-A plan is a study (``dartsim.lab.study``) of the cluster's own keys. Assumption: the trainer's GPUs share the tokens of
-an update evenly, so that its time per token is inversely proportional to their number. Measure this first on real
-machines.
+A plan is a study (``dartsim.lab.study``) of the cluster's own keys. It assumes that the trainer's GPUs share the tokens
+of an update evenly, so that time per token is inversely proportional to their number. Verify this on real machines.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from dartsim.core.errors import ConfigError
 from dartsim.lab.jobs import Prices, read_objective
 from dartsim.lab.machines import Machines
 from dartsim.lab.study import StudySpec
-from dartsim.lab.virtual import as_virtual, changed
+from dartsim.lab.virtual import as_virtual, with_settings
 from dartsim.run.prepare import prepare, reserved_gib
 
 UNBOUND = 64
-"""Desktops per host where they take no memory."""
+"""Most desktops per host if they take no memory."""
 SIZES = 20
 """Numbers of desktops that are tried, evenly spaced."""
 
 DESKTOPS, WORKERS, SYNC = "rollout.num_envs", "rollout.num_workers", "weight sync"
-"""What a plan chooses."""
+"""Keys that a plan chooses."""
 
 SYNCS: Mapping[str, Mapping[str, Any]] = {
     "keep, one worker at a time": {"rollout.sync.mode": "keep", "rollout.sync.workers_at_a_time": 1},
@@ -36,7 +35,7 @@ SYNCS: Mapping[str, Mapping[str, Any]] = {
     "restart, one worker at a time": {"rollout.sync.mode": "restart", "rollout.sync.workers_at_a_time": 1},
     "keep, all at once": {"rollout.sync.mode": "keep", "rollout.sync.workers_at_a_time": "all"},
 }
-"""Weight syncs that are compared with the configuration's own."""
+"""Weight syncs to compare with the configuration's own."""
 OWN = "as configured"
 
 
@@ -47,7 +46,7 @@ class PlanSpec(StudySpec):
     machines: Machines
 
     def settings(self, point: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of a split of the machines; what it leaves open is as in the base."""
+        """Return the settings of a split of the machines; other settings stay as in the base."""
         machines, rollout, learner = self.machines, self.base.rollout, self.base.cluster.learner
         total = point.get(DESKTOPS, rollout.num_desktops)
         spares = min(rollout.warm_envs, total - 1)
@@ -75,11 +74,11 @@ class PlanSpec(StudySpec):
 
     @override
     def config(self, point: Mapping[str, Any]) -> Config:
-        return as_virtual(changed(self.base, self.settings(point)))
+        return as_virtual(with_settings(self.base, self.settings(point)))
 
 
 def plan_spec(base: Config, machines: Machines, prices: Prices, seeds: int = 1) -> PlanSpec:
-    """Return the study of all splits of machines, desktops booted ahead included.
+    """Return the study of all splits of machines, including spare desktops.
 
     Raises:
         ConfigError: If the machines are too few or too small.
@@ -111,12 +110,12 @@ def plan_spec(base: Config, machines: Machines, prices: Prices, seeds: int = 1) 
 
 
 def _allowed(base: Config, settings: Mapping[str, Any]) -> bool:
-    """Whether a weight sync is another one than a configuration's own, and its other rules allow it."""
+    """Whether a weight sync differs from a configuration's own and is compatible with its other rules."""
     sync = base.rollout.sync
     if (sync.mode, sync.workers_at_a_time) == tuple(settings.values()):
         return False
     try:
-        changed(base, settings)
+        with_settings(base, settings)
     except ConfigError:
         return False
     return True

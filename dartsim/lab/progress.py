@@ -23,17 +23,17 @@ from typing_extensions import override
 LINE_SECONDS = 30.0
 """Real time between two lines of text."""
 SPEED_SECONDS = 600.0
-"""Time over which a bar measures its speed: several simulations, which may take a minute each."""
+"""Time over which a bar measures its speed, long enough for several simulations of a minute."""
 
 LABELS: dict[type, str] = {TimeElapsedColumn: " elapsed", TimeRemainingColumn: " left"}
-"""What times are, where no bar shows it."""
+"""Labels of the times in lines of text."""
 
 
 class PrintedProgress(Progress):
-    """Shows bars on a terminal, and elsewhere prints how far the work is, at most every half minute.
+    """Shows bars on a terminal; elsewhere prints the progress at most every half minute.
 
     Args:
-        amount: Columns that say how much is done.
+        amount: Columns for the amount of work done.
         console: Shows them.
     """
 
@@ -70,6 +70,6 @@ class PrintedProgress(Progress):
 
 @contextmanager
 def progress_bar(console: Console) -> Iterator[Progress]:
-    """Show how many runs are done, and the time that the others will take."""
+    """Show how many runs are done, and the time remaining."""
     with PrintedProgress(MofNCompleteColumn(), console=console) as progress:
         yield progress

@@ -1,7 +1,7 @@
 """The space of a study: settings of a configuration, each with a range or choices, as Optuna's distributions.
 
 As text, ``key=RANGE`` entries separated by commas: ``20..80``, ``20..80/10`` (a step), ``1e-3..10:log``,
-``drain|keep``. As a TOML file, the same keys as a configuration, with such a text, or a list of choices.
+``drain|keep``. As a TOML file, the same keys as in a configuration, each with such a text or a list of choices.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Space = Mapping[str, BaseDistribution]
 
 RANGE = re.compile(r"^(?P<low>[^.:/|]+(?:\.\d+)?)\.\.(?P<high>[^:/|]+?)(?:/(?P<step>[^:|]+))?(?P<log>:log)?$")
 MEASURING = ("run.hours", "run.seed", "run.warmup_share", "run.updates")
-"""Settings of the measurement, which do not change the system."""
+"""Settings that change the measurement, not the system."""
 
 
 def read_space(given: str) -> Space:
@@ -48,7 +48,7 @@ def read_space(given: str) -> Space:
 
 
 def base_point(config: Config, space: Space) -> dict[str, Any]:
-    """Return a configuration's own settings, as far as they are in the space."""
+    """Return the values that a configuration has for the keys of a space, where the space contains them."""
     own = {key: setting_of(config, key) for key in space}
     return {key: value for key, value in own.items() if _holds(space[key], value)}
 
@@ -126,7 +126,7 @@ def _dimension(key: str, value: Any) -> BaseDistribution:
 
 
 def _range(key: str, low: float, high: float, step: float | None, log: bool) -> BaseDistribution:
-    """Return a range, both ends included: of whole numbers if both are and the setting wants no others."""
+    """Return a range with both ends included; of integers if both ends are and the setting takes no fractions."""
     if not low < high:
         raise ConfigError(f"{key} = {low}..{high}: the first has to be the smaller one")
     if step is not None and (log or not 0 < step <= high - low):

@@ -1,7 +1,7 @@
-"""A real configuration for a few minutes with stand-ins: do the driver and its updates keep up with its twin?
+"""Runs a real configuration with stand-ins for a few minutes: do driver and updates keep up with the modeled cluster?
 
-The run is a real one. Stand-ins take the place of what is not up, and answer at once: what is delivered beside them is
-what this machine can do.
+The run is real. Stand-ins answer immediately in place of components that are not up, so the rates that are reached are
+those that this machine can sustain.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
-from dartsim.lab.virtual import as_virtual, changed, planned
+from dartsim.lab.virtual import as_virtual, modeled_twin, with_settings
 from dartsim.observe.timings import read_timings
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
@@ -25,12 +25,12 @@ KEYS: Mapping[Part, str] = {
     "learner": "backend.learner",
 }
 TWIN_HOURS = 12.0
-"""Most simulated hours of the twin."""
+"""Longest simulation of the twin, hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What a part must deliver, by the twin, and what it delivered here, in turns a minute; None: not measured."""
+    """The rate that a part must deliver according to the twin, and its rate here, turns/min; None: not measured."""
 
     name: str
     needed: float
@@ -42,10 +42,10 @@ class Rate:
 
 
 def twin_figures(config: Config) -> Mapping[str, Any]:
-    """Return the figures of the configuration on its modeled cluster, however slow the driver is.
+    """Return the figures of the configuration on its modeled cluster, with a driver that takes no time.
 
     Raises:
-        ConfigError: If something of the configuration is modeled, or its model is the tiny one.
+        ConfigError: If a component of the configuration is modeled, or its model is the tiny one.
     """
     if any(part.modeled for part in config.backend.parts) or config.policy.model is None:
         raise ConfigError(
@@ -55,14 +55,14 @@ def twin_figures(config: Config) -> Mapping[str, Any]:
         )
     hours = min(config.run.hours, TWIN_HOURS)
     changes = {"run.hours": hours, "run.updates": None, "cluster.engine.control_seconds": 0.0}
-    return run_simulation(prepare(changed(as_virtual(planned(config)), changes))).figures
+    return run_simulation(prepare(with_settings(as_virtual(modeled_twin(config)), changes))).figures
 
 
 def with_stand_ins(config: Config, parts: Collection[Part], place: Path, minutes: float) -> Config:
-    """Return the configuration for so many minutes with stand-ins; their model is written to ``place``."""
+    """Return the configuration with stand-ins, for some minutes; their model is written to ``place``."""
     changes: dict[str, Any] = {"run.hours": minutes / 60.0, "run.updates": None, "run.target_success": None}
     changes |= {KEYS[part]: "stand_in" for part in parts}
-    changes["ray.address"] = None  # they run on this machine
+    changes["ray.address"] = None  # stand-ins run on this machine
     if "desktops" in parts:
         changes |= {
             "tasks.source": "generated",
@@ -74,11 +74,11 @@ def with_stand_ins(config: Config, parts: Collection[Part], place: Path, minutes
         from dartsim.real.stand_ins.model import write_stand_in
 
         changes |= {"policy.model": str(write_stand_in(config, place / "model")), "curation.pool.file": None}
-    return changed(config, changes)
+    return with_settings(config, changes)
 
 
 def rates(twin: Mapping[str, Any], figures: Mapping[str, Any], folder: Path) -> list[Rate]:
-    """Return what driver and updates must deliver, by the twin, and what they delivered in a run."""
+    """Return the rates that driver and updates must reach according to the twin, and those of a run."""
     updates = [entry for entry in read_timings(folder) if entry["what"] == "learner/update" and "failed" not in entry]
     seconds = sum(entry["seconds"] for entry in updates)
     trained = 60.0 * sum(entry["turns"] for entry in updates) / seconds if updates else None

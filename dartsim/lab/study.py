@@ -1,11 +1,11 @@
 """``Study``: Optuna proposes settings, simulations evaluate them, and a database stores the trials.
 
-Trials come in batches: all settings of a batch are proposed before any is simulated, and its results are told in
-order, so that with one seed and one size of a batch a study has the same trials again. No point is tried twice.
-A trial is stopped early by Optuna's median pruner, which compares it with the trials of earlier batches.
+Trials come in batches: all settings of a batch are proposed before any is simulated, and Optuna gets its results in
+order, so a study with the same seed and batch size repeats its trials. No point is tried twice. Optuna's median pruner
+may stop a trial early, by comparing it with the trials of earlier batches.
 
-States of a trial: proposed > finished, failed (a run trained nothing), stopped early (pruned), or refused (an invalid
-or too expensive configuration; nothing is simulated).
+States of a trial: proposed, then finished, failed (a run trained nothing), stopped early (pruned), or refused (the
+configuration is invalid or too expensive; nothing is simulated).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from dartsim.lab.gate import Comparison
 from dartsim.lab.jobs import FEWEST, Figures, Job, Outcome, Prices, StudyObjective, run_job
 from dartsim.lab.space import Space, base_point, points
 from dartsim.lab.sweep import Executor
-from dartsim.lab.virtual import as_virtual, changed
+from dartsim.lab.virtual import as_virtual, with_settings
 from dartsim.run.prepare import prepare
 
 NAME = "dartsim"
 MANY_POINTS = 10_000
-"""In a larger space, a proposal that was tried is replaced by another proposal and not by one of those left."""
+"""In a larger space, a repeated proposal is replaced by a new proposal, not by one of the remaining points."""
 TOO_FEW_UPDATES = "fewer than two updates after the warm-up of its simulated hours; raise --hours"
-"""Why a run that trained something has no value for an objective."""
+"""The reason why a run that trained something has no value for an objective."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +45,13 @@ class StudySpec:
     """What a study searches for.
 
     Attributes:
-        base: The configuration that is tuned; its components are modeled.
-        space: What may change.
+        base: The configuration to tune; all of its components are modeled.
+        space: The settings that may change.
         objectives: The most important one first.
         seeds: Number of simulations of every trial, with seeds from 0.
-        seed: Of the proposals.
+        seed: Seed of the proposals.
         prune: Whether trials below the median are stopped early; only with one objective.
-        max_staleness: Largest allowed staleness; None for no bound.
+        max_staleness: Largest allowed staleness, versions; None for no bound.
         max_cost: Largest allowed cost per hour; None for no bound.
         prices: Prices of the machines.
     """
@@ -68,14 +68,14 @@ class StudySpec:
 
     def config(self, point: Mapping[str, Any]) -> Config:
         """Return the virtual configuration of a point of the space."""
-        return as_virtual(changed(self.base, point))
+        return as_virtual(with_settings(self.base, point))
 
     def first_point(self) -> dict[str, Any]:
-        """Return the first trial: the base's own settings, as far as they are in the space."""
+        """Return the point of the first trial: the base's own settings, where the space contains them."""
         return base_point(self.base, self.space)
 
     def options(self) -> dict[str, str]:
-        """Return what must stay the same when a study is resumed, each as a user gives it."""
+        """Return the options that must not change when a study is resumed, in the user's notation."""
         return {
             "configuration": to_toml(self.base),
             "--space": ", ".join(f"{key}={dimension}" for key, dimension in self.space.items()),
@@ -107,11 +107,11 @@ class Study:
     """A new or resumed study.
 
     Args:
-        spec: What it searches for.
+        spec: The space, the objectives and the limits.
         database: Its file; None keeps it in memory.
 
     Raises:
-        ConfigError: If components are real, or the database is unusable or contains a study of another spec.
+        ConfigError: If a component is real, or the database is unusable or contains a study of another spec.
     """
 
     def __init__(self, spec: StudySpec, database: Path | None = None) -> None:
@@ -140,7 +140,7 @@ class Study:
                     f"{database} contains another study ({_difference(name, str(known.get(name)), text)}); name "
                     "another folder with --out, or use the same settings"
                 )
-        for trial in self._study.get_trials(states=(TrialState.RUNNING,)):  # of an interrupted batch
+        for trial in self._study.get_trials(states=(TrialState.RUNNING,)):  # left by an interrupted batch
             self._study.tell(trial.number, state=TrialState.FAIL)
             self._study.enqueue_trial(trial.params)
 
@@ -153,7 +153,7 @@ class Study:
         on_trial: Callable[[Trial], None] = lambda trial: None,
         undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """Simulate until the study has ``budget`` trials, earlier and refused ones included, or its space is used up.
+        """Simulate until the study has ``budget`` trials, including earlier and refused ones, or no point is left.
 
         Raises:
             DartsimError: If a simulation failed.
@@ -185,7 +185,7 @@ class Study:
                     on_trial(self._ended(jobs[number][0]))
 
     def _ask(self, rng: np.random.Generator) -> optuna.Trial | None:
-        """Return a trial of a point that was never tried; None if there is none."""
+        """Return a trial of an untried point; None if all have been tried."""
         while True:
             with _quiet():
                 trial = self._study.ask(dict(self.spec.space))
@@ -204,7 +204,7 @@ class Study:
                 self._study.enqueue_trial(left[rng.integers(len(left))])
 
     def _earlier(self) -> list[FrozenTrial] | None:
-        """Return what the pruner compares new trials with; None if it is not asked."""
+        """Return the trials that the pruner compares new ones with; None without pruning."""
         if not (self.spec.prune and self._single):
             return None
         finished = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
@@ -262,12 +262,12 @@ class Study:
         self._study.tell(trial, values)
 
     def trials(self) -> list[Trial]:
-        """Return the ended trials, without proposals that had been tried before."""
+        """Return the ended trials, without repeated proposals."""
         ended = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
-        return list(map(_converted, ended))
+        return list(map(_to_trial, ended))
 
     def _ended(self, trial: optuna.Trial) -> Trial:
-        return _converted(self._study.get_trials(deepcopy=False)[trial.number])
+        return _to_trial(self._study.get_trials(deepcopy=False)[trial.number])
 
     def best(self) -> Trial | None:
         """Return the best feasible trial by the first objective; None if there is none."""
@@ -277,7 +277,7 @@ class Study:
         """Return the Pareto front of the feasible trials, the best by the first objective first."""
         sign = self.spec.objectives[0].sign
         return sorted(
-            map(_converted, self._study.best_trials), key=lambda trial: (-sign * trial.values[0], trial.number)
+            map(_to_trial, self._study.best_trials), key=lambda trial: (-sign * trial.values[0], trial.number)
         )
 
     def importances(self) -> dict[str, float]:
@@ -302,9 +302,9 @@ class Study:
 def fresh_comparison(
     spec: StudySpec, points: Mapping[str, Mapping[str, Any]], seeds: int, executor: Executor
 ) -> Comparison:
-    """Simulate points of a space, by name, with seeds that no trial had, and compare them.
+    """Simulate named points of a space with seeds that no trial has used, and compare them.
 
-    The best of many trials is partly the luckiest: fresh seeds show the real effect.
+    The best of many trials is partly the luckiest; fresh seeds show the real effect.
 
     Raises:
         DartsimError: If a simulation failed.
@@ -324,7 +324,7 @@ def fresh_comparison(
     return Comparison(tuple(points), numbers, {name: [next(ordered) for _ in numbers] for name in points}, {})
 
 
-def _converted(trial: FrozenTrial) -> Trial:
+def _to_trial(trial: FrozenTrial) -> Trial:
     refused, failed = (str(trial.user_attrs.get(name, "")) for name in ("refused", "failed"))
     finished = trial.state is TrialState.COMPLETE
     return Trial(
@@ -351,8 +351,8 @@ def _difference(name: str, old: str, new: str) -> str:
 def _storage(database: Path) -> optuna.storages.RDBStorage:
     """Return Optuna's storage in a SQLite file that is not flushed after every transaction.
 
-    A trial has some twenty transactions, whose flushes took longer than its simulation. A power cut may lose the newest
-    of them, but never corrupts the database.
+    A trial has about twenty transactions, whose flushes took longer than its simulation. A power cut may lose the
+    newest ones, but never corrupts the database.
     """
     from sqlalchemy import event
 

@@ -20,11 +20,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Report = Callable[[float], None]
-"""Called by a run with the share of its work that is done, from 0 to 1."""
+"""A run calls it with the share of its work that is done, from 0 to 1."""
 
 
 class Executor(Protocol):
-    """Calls a function with many items, somewhere."""
+    """Calls a function on many items: in this process, in others, or on a cluster."""
 
     def run(
         self,
@@ -81,9 +81,9 @@ class WithProgress:
     """An executor that shows the runs of another one in a progress bar.
 
     Args:
-        inner: Runs them.
+        inner: The executor.
         progress: Shows the bar.
-        name: Of the bar.
+        name: Name of the bar.
     """
 
     def __init__(self, inner: Executor, progress: Progress, name: str) -> None:
@@ -139,16 +139,16 @@ def sweep(
     ray: str | None = None,
     reports: bool = False,
 ) -> list[R]:
-    """Make all runs with one progress bar, and return their results in the order of the runs.
+    """Execute all runs with one progress bar, and return their results in the order of the runs.
 
     Args:
-        function: Importable; makes one run from its ``spec``.
+        function: An importable function that executes one run from its ``spec``.
         runs: The runs.
         console: Shows the bar.
-        name: Of the bar.
-        results: A file with one line of JSON for each finished run, which an interrupted sweep resumes from; None keeps
-            nothing.
-        executor: Runs them; default: all cores.
+        name: Name of the bar.
+        results: A file with one line of JSON for each finished run, from which an interrupted sweep resumes; None
+            keeps nothing.
+        executor: Executes the runs; default: all cores.
         ray: Address of a Ray cluster to use instead.
         reports: Whether ``function`` takes a second argument, a ``Report``, which moves the bar while it runs.
     """
@@ -168,7 +168,7 @@ def sweep(
 
 
 def finished(results: Path) -> dict[tuple[str, int, str], Any]:
-    """Return the results in a file by the keys of their runs, without a truncated last line."""
+    """Return the results in a file by the keys of their runs, ignoring a truncated last line."""
     if not results.exists():
         return {}
     by_key: dict[tuple[str, int, str], Any] = {}

@@ -1,4 +1,4 @@
-"""One line after a run: what limited it, read from the time that components spent in each state, and what to try."""
+"""A one-line verdict after a run: what limited it, from the time components spent in each state, and what to try."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dartsim.observe.records import Snapshot
 from dartsim.run.prepare import PreparedRun
 
 FULL = 0.9
-"""Share of its time from which trainer or engines are the limit."""
+"""Trainer or engines are the limit if they are busy for at least this share of the time."""
 WAITING = 0.1
-"""Share of the desktops' time without an attempt from which admission is the limit."""
+"""Admission is the limit if desktops have no attempt for at least this share of their time."""
 SYNCING = 0.2
-"""Share of the trainer's time spent waiting for weight syncs and publications that makes these the limit."""
+"""Weight sync is the limit if the trainer waits for syncs and publications for at least this share of its time."""
 
 REMEDIES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "start too slowly": (
@@ -26,7 +26,7 @@ REMEDIES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "close too slowly": (("closing",), "spares (rollout.warm_envs), which close and boot beside an attempt"),
     "act too slowly, or are too few": (("acting",), "more desktops (rollout.num_envs)"),
 }
-"""What desktops do that limits a run: the states that show it, and what to try."""
+"""Activities of desktops that may limit a run: the states that show each, and what to try."""
 
 
 def run_figures(prepared: PreparedRun, figures: Mapping[str, Any], snapshots: Sequence[Snapshot]) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def verdict(config: Config, figures: Mapping[str, Any]) -> str:
 
 
 def _of_supply(desktops: Mapping[str, float], engines: Mapping[str, float]) -> str:
-    """Return whether desktops, engines or what is between them limit a run whose trainer has time."""
+    """Return whether desktops, engines or the transport between them limit a run whose trainer is not busy."""
     replying, idle = desktops["generating"], engines["idle"]
     busy = 1.0 - idle - engines["loading"]
     by_part = {part: sum(desktops[name] for name in states) for part, (states, _) in REMEDIES.items()}
@@ -92,7 +92,7 @@ def _of_supply(desktops: Mapping[str, float], engines: Mapping[str, float]) -> s
 
 
 def too_few_attempts(config: Config) -> str | None:
-    """Return why a scheduler cannot feed all desktops: it admits fewer attempts at a time; None if it can."""
+    """Return why a scheduler cannot keep all desktops busy, if it admits too few attempts at a time; None if it can."""
     curation, desktops = config.curation, config.rollout.num_envs
     batch, rule = curation.batch.max_groups * curation.attempts.group_size, curation.admission
     ahead = [count * batch for count in (rule.ahead_batches, rule.open_batches) if count is not None]

@@ -1,4 +1,4 @@
-"""Virtual configurations: for the laboratory, and as the twin of a real run on the cluster that was measured."""
+"""Virtual configurations: for the laboratory, and as twins of real runs on their measured clusters."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from dartsim.config import Config
 from dartsim.config.load import from_tree, lay_profile, merge
 from dartsim.core.errors import ConfigError
-from dartsim.lab.measure import Measured, Tree
+from dartsim.lab.measure import Measurement, Tree
 from dartsim.run.prepare import prepare
 
 
-def changed(config: Config, settings: Mapping[str, Any]) -> Config:
+def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
     """Return a configuration with changed settings, by dotted key.
 
     Raises:
@@ -32,7 +32,7 @@ def changed(config: Config, settings: Mapping[str, Any]) -> Config:
 def as_virtual(config: Config) -> Config:
     """Return the configuration for the laboratory: in memory, without segments, with a surrogate policy.
 
-    A model is replaced by a surrogate: outcomes are drawn, and only times and schedules count.
+    The surrogate replaces a model: outcomes are drawn, because only times and schedules matter.
 
     Raises:
         ConfigError: If a component is real.
@@ -56,7 +56,7 @@ def as_virtual(config: Config) -> Config:
             "tasks.held_out": 0,
             "curation.pool.file": None,
         }
-    return changed(config, changes)
+    return with_settings(config, changes)
 
 
 COMPARED = (
@@ -90,7 +90,7 @@ _VIRTUAL: Tree = {
 
 @dataclass(frozen=True, slots=True)
 class TwinCheck:
-    """A figure, measured in the real run and predicted by the twin; None if it has none."""
+    """A figure measured in the real run and predicted by the twin; None if unknown."""
 
     figure: str
     measured: float | None
@@ -104,13 +104,13 @@ class TwinCheck:
         return self.predicted / self.measured - 1.0
 
 
-def twin(config: Config, measured: Measured, summary: Mapping[str, Any], timings: Path) -> Config:
+def twin(config: Config, measured: Measurement, summary: Mapping[str, Any], timings: Path) -> Config:
     """Return the virtual twin of a real run: its configuration on the measured cluster, for the same time.
 
-    Its attempts have the recorded outcomes and lengths, group by group: learning is given, the system is predicted.
+    Its attempts have the recorded outcomes and lengths, group by group: learning is replayed, the system is predicted.
 
     Raises:
-        ConfigError: If something that the configuration names is missing.
+        ConfigError: If something named by the configuration is missing.
     """
     changes: Tree = {
         "run": {"hours": float(summary["simulated_hours"]), "updates": None},
@@ -121,10 +121,10 @@ def twin(config: Config, measured: Measured, summary: Mapping[str, Any], timings
     return from_tree(lay_profile(merge(config.model_dump(), merge(_VIRTUAL, changes)), measured.settings))
 
 
-def planned(config: Config) -> Config:
-    """Return a real configuration, turned virtual before anything was measured.
+def modeled_twin(config: Config) -> Config:
+    """Return the virtual twin of a real configuration before anything is measured.
 
-    It keeps scheduler, curation and hyper-parameters; desktops, engines and trainer are modeled as in its section
+    It keeps scheduler, curation and hyper-parameters. Desktops, engines and trainer are modeled by its section
     ``cluster``, and a surrogate policy draws the outcomes of generated tasks.
     """
     return from_tree(merge(config.model_dump(), _VIRTUAL))

@@ -1,4 +1,4 @@
-"""Successes from before a run: the oracle's, and those of a file; the model scores them if they lack probabilities."""
+"""Successes from before a run: the oracle's, and those of a file. The model adds missing log-probabilities."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dartsim.run.sim_cluster import desktop_maker
 logger = logging.getLogger(__name__)
 
 ORACLE_TURNS = 200
-"""Longest demonstration."""
+"""Longest demonstration, turns."""
 
 
 def oracle_turns(config: Config, task: Task, seed: int) -> list[Demonstration] | None:
@@ -43,7 +43,7 @@ def oracle_turns(config: Config, task: Task, seed: int) -> list[Demonstration] |
 
 
 def history_of(turns: Sequence[Demonstration]) -> list[Turn]:
-    """Return demonstrated turns as those of an attempt."""
+    """Return demonstrated turns as turns of an attempt."""
     return [Turn(turn.observation, Reply(turn.action, 0, 0, -1, 0, 0)) for turn in turns]
 
 
@@ -81,7 +81,7 @@ def read_successes(folder: Path, prepared: PreparedRun, vlm: Vlm) -> PoolFile:
     """Read the successes of a configuration's tasks, for a model.
 
     Raises:
-        ConfigError: If the folder cannot be used, or holds none of these tasks.
+        ConfigError: If the folder cannot be used, or has no success at these tasks.
     """
     meaning = token_meaning(vlm, prepared.config.policy.screen)
     file = read_pool(folder, prepared.tasks, writes=meaning, vocabulary=vlm.vocabulary.size)
@@ -103,7 +103,7 @@ def read_successes(folder: Path, prepared: PreparedRun, vlm: Vlm) -> PoolFile:
 
 
 def pool_figures(successes: SuccessPool, file: PoolFile | None) -> dict[str, Any]:
-    """Return what a run's summary says about its pool and the file it started with."""
+    """Return the figures of a run's summary about its pool and the file that it started with."""
     figures: dict[str, Any] = {"stored": len(successes), **dict(sorted(successes.counts.items()))}
     if file is not None:
         figures["file"] = {"successes": len(file.successes), "unknown_tasks": list(file.unknown)}

@@ -21,7 +21,7 @@ MODEL, CHECKPOINT = "model", "checkpoint"
 
 
 class Trials:
-    """Evaluates weights on the held-out tasks, without a cluster, with desktops and a model of its own.
+    """Evaluates weights on the held-out tasks, without a cluster, with its own desktops and model.
 
     It runs in a thread while another model serves the run. Every version plays the same attempts with the same seeds.
     """
@@ -53,7 +53,7 @@ class HeldOut:
 
     def __init__(self, prepared: PreparedRun, vlm: Vlm) -> None:
         attempts = prepared.config.trainer.evaluation.attempts_per_task
-        # On real desktops, attempts go among those of the run (``HeldOutAttempts``).
+        # On real desktops, held-out attempts run among those of the run (``HeldOutAttempts``).
         trials = prepared.held_out and not prepared.config.backend.boots
         self._trials = Trials(prepared, vlm, attempts) if trials else None
         self.evaluations: list[HeldOutRewards] = []
@@ -81,7 +81,7 @@ class EvaluatedLearner:
         with self._idempotent.then(batch, "its evaluation"):
             if self._every is None or batch.update % self._every:
                 return result
-            # In a thread: in real time, desktops and engines continue meanwhile.
+            # In a thread, so that in real time desktops and engines continue.
             evaluation = await asyncio.to_thread(self._held_out.evaluate, result.weights)
             if evaluation is None:
                 return result

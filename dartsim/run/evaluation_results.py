@@ -1,14 +1,14 @@
-"""``EvaluationFolder``: the results of an evaluation, one folder an attempt, as OSWorld's own runner leaves them.
+"""``EvaluationFolder``: the results of an evaluation, one folder per attempt, in the layout of OSWorld's own runner.
 
     OUT/evaluation.json, config.toml                      what is evaluated; another evaluation is refused
     OUT/steps-50/attempt-1/                               what OSWorld's show_result.py takes as its result_dir
         pyautogui/screenshot/MODEL/DOMAIN/TASK/
-            result.txt                                    the score; not there if the attempt was masked
-            traj.jsonl, step_0.png, step_1.png, …         step_0: what the agent saw first; step_n: what action n left
+            result.txt                                    the score; absent if the attempt was masked
+            traj.jsonl, step_0.png, step_1.png, …         step_0: the first screen; step_n: the screen after action n
             attempt.json                                  how the attempt ended, and why it was masked
-            success/                                      a pool of one, if it is a success that is kept
+            success/                                      a pool of one, if it is a success and successes are kept
 
-Invariant: a folder appears whole or not at all, so that an interrupted evaluation goes on where it stopped.
+Invariant: a folder appears whole or not at all, so that an interrupted evaluation continues where it stopped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SCHEMA = 1
 IDENTITY, RESULT, TRAJECTORY, ATTEMPT = "evaluation.json", "result.txt", "traj.jsonl", "attempt.json"
 KEPT = "success"
 LAYOUT = ("pyautogui", "screenshot")
-"""Action space and observation type, which OSWorld's layout has as folders."""
+"""Action space and observation type: folders of OSWorld's layout."""
 MEASURED = {
     "backend": ("desktops",),
     "rollout": ("fail_at_limit",),
@@ -48,7 +48,7 @@ MEASURED = {
         *("max_ready_seconds", "evaluate_wait_seconds", "typing"),
     ),
 }
-"""Settings that change what is measured; the others say where it runs. Tasks and weights are compared by themselves."""
+"""Settings that change what is measured; the others say where it runs. Tasks and weights are compared separately."""
 
 
 class AttemptKey(NamedTuple):
@@ -77,8 +77,8 @@ class EvaluationFolder:
 
     Args:
         path: The folder.
-        model: Name of what is evaluated.
-        token_meaning: If successes are kept: what the model's tokens mean (``pool_files.token_meaning``).
+        model: Name of the evaluated model.
+        token_meaning: What the model's tokens mean (``pool_files.token_meaning``), if successes are kept.
     """
 
     def __init__(self, path: Path, model: str, token_meaning: Mapping[str, Any] | None = None) -> None:
@@ -87,10 +87,10 @@ class EvaluationFolder:
         self._token_meaning = token_meaning
 
     def check(self, config: Config, tasks: Sequence[Task], weights: str) -> None:
-        """Refuse a folder that holds anything but the same evaluation; nothing is written.
+        """Refuse a folder with anything but this evaluation; write nothing.
 
         Raises:
-            ConfigError: If the folder holds something else.
+            ConfigError: If the folder contains something else.
         """
         ours = identity(config, tasks, self.model, weights)
         file = self.path / IDENTITY
@@ -111,7 +111,7 @@ class EvaluationFolder:
             )
 
     def claim(self, config: Config, tasks: Sequence[Task], weights: str) -> None:
-        """Begin an evaluation here, or go on with the same one; arguments and errors as of ``check``."""
+        """Begin this evaluation here, or continue it; arguments and errors as for ``check``."""
         self.check(config, tasks, weights)
         if not (self.path / IDENTITY).is_file():
             self.path.mkdir(parents=True, exist_ok=True)
@@ -124,10 +124,10 @@ class EvaluationFolder:
         return result_dir.joinpath(*LAYOUT, self.model, file_name(key.domain), file_name(key.task))
 
     def read(self, key: AttemptKey) -> AttemptResult | None:
-        """Return how an attempt ended; None if it is still to be made.
+        """Return how an attempt ended; None if it has no result yet.
 
         Raises:
-            ConfigError: If its files are not as this program writes them.
+            ConfigError: If its files do not have the expected form.
         """
         folder = self.folder(key)
         if not folder.is_dir():
@@ -155,13 +155,13 @@ class EvaluationFolder:
     def write(
         self, key: AttemptKey, trajectory: Trajectory, screens: Sequence[Any], code_of: Callable[[str], str]
     ) -> AttemptResult:
-        """Write an attempt's folder, in place of that of an earlier masked attempt; it may run in a thread.
+        """Write an attempt's folder, replacing that of an earlier masked attempt; may run in a thread.
 
         Args:
             key: The attempt.
-            trajectory: How it went.
-            screens: Screenshots: the first, and that after each action.
-            code_of: Returns the code of a turn's text, as OSWorld has it in traj.jsonl.
+            trajectory: Its trajectory.
+            screens: Screenshots: the first one, and the one after each action.
+            code_of: Returns the code of a turn's text in the form of OSWorld's traj.jsonl.
         """
         target = self.folder(key)
         part = target.with_name(f".{target.name}.part")
@@ -209,7 +209,7 @@ class EvaluationFolder:
 
 
 def identity(config: Config, tasks: Sequence[Task], model: str, weights: str) -> dict[str, Any]:
-    """Return what makes two evaluations the same, JSON-serializable."""
+    """Return what two equal evaluations have in common, JSON-serializable."""
     settings = {
         f"{section}.{name}": getattr(getattr(config, section), name)
         for section, names in MEASURED.items()
@@ -234,7 +234,7 @@ def read_object(file: Path, what: str) -> dict[str, Any]:
     """Return the JSON object in a file.
 
     Raises:
-        ConfigError: If it holds something else.
+        ConfigError: If the file contains something else.
     """
     try:
         found: Any = json.loads(file.read_text(encoding="utf-8"))
@@ -246,7 +246,7 @@ def read_object(file: Path, what: str) -> dict[str, Any]:
 
 
 def _refuse_other(path: Path, found: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    """Refuse results of another evaluation; it names what differs."""
+    """Refuse results of another evaluation; the error names what differs."""
     before, now = found.get("settings"), ours["settings"]
     before = before if isinstance(before, dict) else {}
     changed = [f"with {key} = {before.get(key)!r}, now {now[key]!r}" for key in now if before.get(key) != now[key]]

@@ -1,4 +1,4 @@
-"""Executes a configuration from start to end, and writes everything it leaves into one run directory."""
+"""Executes a configuration from start to end, and writes all results into one run directory."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 TENSORBOARD = "tensorboard"
 SUCCESSES = "successes"
-"""Folder of the successes that a run whose model learned keeps."""
+"""Folder of a run's newest successes, if its model learned."""
 
 OWN = (DATABASE_FILE, METRICS, SNAPSHOTS, SEGMENTS, SUCCESSES, CHECKPOINTS_FOLDER, SCREENS_FOLDER)
-"""What a run needs to find missing where it begins."""
+"""Files and folders that must not exist where a run begins."""
 
 MoreFigures = Callable[[PreparedRun, Mapping[str, Any], Sequence[Snapshot]], Mapping[str, Any]]
-"""Returns further figures of a run, given its configuration, its figures and its snapshots."""
+"""Returns additional figures of a run from its configuration, figures and snapshots."""
 
 
 def execute(
@@ -54,15 +54,15 @@ def execute(
 
     Raises:
         ConfigError: If the configuration names something that does not exist, or the directory holds a run already.
-        EnvStartFailed: If nothing answers that could start desktops.
+        EnvStartFailed: If no container engine answers.
     """
     with session(config):
         prepared = prepare_run(config)
         refuse_used(path)
         config.backend.desktop_backend.check_hosts(config)
-        trained = learned(prepared, path, instruments)  # before the directory exists: it may be refused
+        trained = configured_learning(prepared, path, instruments)  # may fail, so before the directory exists
         with held(path):
-            refuse_used(path, ours=True)  # again: another process may have used it meanwhile
+            refuse_used(path, ours=True)  # again: another process may have used it in the meantime
             return begin(prepared, path, trained, instruments, more_figures)
 
 
@@ -73,12 +73,12 @@ def begin(
     instruments: Sequence[Instrument] = (),
     more_figures: MoreFigures | None = None,
 ) -> tuple[RunDir, RunResult]:
-    """Start a run in a run directory that this process has locked and that holds none; otherwise as ``execute``."""
+    """Start a run in an empty run directory that this process has locked; otherwise as ``execute``."""
     write_text(path / CONFIG, to_toml(prepared.config))
-    store = stored(prepared.config, path)
+    store = open_store(prepared.config, path)
     with closing(store):
         first = trained.evaluate(Weights(0, trained.newest.source)) if trained else None
-        # First of all: what the run writes from now on belongs to a database that has begun.
+        # Before anything else is written, so that all files belong to a database that has begun.
         store.save({FIRST: first, SETTINGS: prepared.config.model_dump(mode="json")})
         parts = Parts(prepared, path, store, trained, first=first)
         return run_parts(parts, instruments, more_figures)
@@ -86,7 +86,7 @@ def begin(
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a run starts with."""
+    """The components that a run starts with."""
 
     prepared: PreparedRun
     path: Path
@@ -157,7 +157,7 @@ def write_results(
 
 
 def run_summary(prepared: PreparedRun, result: RunResult, more_figures: MoreFigures | None = None) -> dict[str, Any]:
-    """Return everything that is known of a run that has ended, as in its ``summary.json``."""
+    """Return all figures of a finished run, as in its ``summary.json``."""
     more = more_figures(prepared, result.figures, result.recorder.snapshots) if more_figures else {}
     config = prepared.config
     return {
@@ -170,7 +170,7 @@ def run_summary(prepared: PreparedRun, result: RunResult, more_figures: MoreFigu
 
 
 def _writers(stack: ExitStack, path: Path, resume_point: ResumePoint | None) -> list[UpdateWriter]:
-    """Return what writes updates, after those of earlier lives."""
+    """Return the writers of updates, which append to those of earlier lives."""
     life = 1 if resume_point is None else resume_point.life
     after = None if resume_point is None else resume_point.recovered.update
     return [
@@ -179,7 +179,7 @@ def _writers(stack: ExitStack, path: Path, resume_point: ResumePoint | None) -> 
     ]
 
 
-def stored(config: Config, path: Path) -> Store:
+def open_store(config: Config, path: Path) -> Store:
     """Return the configured store of a run.
 
     Raises:
@@ -188,7 +188,7 @@ def stored(config: Config, path: Path) -> Store:
     if config.curation.store == "memory":
         return MemoryStore()
     learns = config.policy.kind == "vlm"
-    # An attempt on a booted desktop takes minutes: it is written at once.
+    # An attempt on a booted desktop takes minutes, so it is written immediately.
     return SqlStore.open(path, durable=config.backend.boots, screenshots=learns, checkpoints=learns)
 
 
@@ -198,7 +198,7 @@ def success_rates(first: float | None, last: float | None) -> dict[str, float]:
     return {name: rate for name, rate in rates.items() if rate is not None}
 
 
-def learned(
+def configured_learning(
     prepared: PreparedRun, path: Path, instruments: Sequence[Instrument] = (), *, restore: Path | None = None
 ) -> Learning | None:
     """Return the configured model; None for the surrogate policy."""
@@ -212,7 +212,7 @@ def learned(
 
 
 def refuse_used(path: Path, *, ours: bool = False) -> None:
-    """Refuse a directory that holds a run; ``ours``: this process has locked it."""
+    """Refuse a directory with a run in it; ``ours``: this process has locked it."""
     if not ours and is_held(path):
         refuse_held(path)
     if (path / SUMMARY).exists():
@@ -227,7 +227,7 @@ def refuse_used(path: Path, *, ours: bool = False) -> None:
 
 
 def meta(config: Config, result: RunResult) -> dict[str, Any]:
-    """Return what identifies a run."""
+    """Return the facts that identify a run: names, seed, hashes, versions, and how it ended."""
     return {
         "name": config.name,
         "preset": config.preset,

@@ -1,4 +1,4 @@
-"""Python's memory as simulated runs use it best: many objects that live for long, and hardly any cyclic garbage."""
+"""Memory settings for simulated runs, which have many long-lived objects and hardly any cyclic garbage."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ GARBAGE_THRESHOLD = 2_000_000
 
 @contextmanager
 def fast_memory() -> Iterator[None]:
-    """Collect cyclic garbage rarely, and not among objects that existed before; have new objects in huge pages.
+    """Collect cyclic garbage rarely, and not among existing objects; allocate new objects in huge pages.
 
-    A run creates no cycles, and keeps many objects for long (trajectories that wait for their update), which the
-    default thresholds visit again and again: 10 % of the time with 80 desktops, 30 % with 5,000.
+    A run creates no cycles, and keeps many objects for long (trajectories that wait for their update). With the default
+    thresholds the collector visits them again and again: 10 % of the time with 80 desktops, 30 % with 5,000.
     """
     use_huge_pages()
     threshold, frozen = gc.get_threshold(), gc.get_freeze_count()
@@ -27,5 +27,5 @@ def fast_memory() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*threshold)
-        if not frozen:  # else a caller had frozen them
+        if not frozen:  # otherwise a caller has frozen them
             gc.unfreeze()

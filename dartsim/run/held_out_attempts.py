@@ -1,10 +1,10 @@
 """``HeldOutAttempts``: evaluation in a run on real desktops, among the attempts that it trains on.
 
-    update u --(every so many)--> its weights are being loaded --> free slots attempt the held-out tasks first
-    all of them ended --> the success rate is a metric of the next update, which may end the run (run.target_success)
+    every few updates: new weights are being loaded --> free slots attempt the held-out tasks first
+    all of these ended --> the success rate is a metric of the next update, which may end the run (run.target_success)
 
-Attempts cost minutes there, so that nothing waits for them. The weights may change meanwhile: ``held_out/version`` and
-``held_out/newest_version`` say which ones were measured. `dartsim eval` measures one version alone.
+An attempt takes minutes there, so nothing waits for it. The weights may change in the meantime: ``held_out/version``
+and ``held_out/newest_version`` are the range of versions measured. `dartsim eval` measures a single version.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dartsim.observe.records import HELD_OUT
 from dartsim.run.prepare import PreparedRun
 
 FIRST_ID = 10**12
-"""Ids of these attempts; those of a run are smaller."""
+"""First id of these attempts; those of a run are smaller."""
 
 
 def held_out_attempts(prepared: PreparedRun, learner: Learner) -> HeldOutAttempts | None:
@@ -36,9 +36,9 @@ def held_out_attempts(prepared: PreparedRun, learner: Learner) -> HeldOutAttempt
 
 
 class HeldOutAttempts:
-    """A source that puts held-out attempts before those of ``source``, and a learner that reports how they ended.
+    """A source that puts held-out attempts before those of ``source``, and a learner that reports their results.
 
-    Invariant: an attempt at a held-out task is never handed to ``source``, so that nothing trains on it.
+    Invariant: an attempt at a held-out task never reaches ``source``, so nothing trains on it.
     """
 
     def __init__(self, config: Config, tasks: Sequence[Task], learner: Learner) -> None:
@@ -71,11 +71,11 @@ class HeldOutAttempts:
             self.source.finish(trajectory)
 
     def close(self) -> None:
-        """Begin no more attempts: the run ends."""
+        """Begin no more attempts, because the run ends."""
         self._closed = True
 
     async def update(self, batch: Batch) -> UpdateResult:
-        """Train; begin an evaluation of the weights before it if it is time, and report the last one once it ended."""
+        """Train; begin an evaluation of the previous weights when one is due, and report one that has ended."""
         ended = self._report()
         before = batch.update - 1
         if self._every is not None and before % self._every == 0 and not self._waiting and not self._running:

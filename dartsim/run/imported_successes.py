@@ -17,19 +17,19 @@ from dartsim.real.vlm.plan import vlm_config
 from dartsim.run.prepare import prepare
 
 IMPORTED = "osworld_results"
-"""Kind of source of a pool that was imported."""
+"""Kind of source of an imported pool."""
 
 
 def import_successes(
     config: Config, results: Sequence[Path], pool: Path, on_step: Callable[[int, int], None] | None = None
 ) -> tuple[dict[str, Any], ImportCounts]:
-    """Write other agents' successes at a configuration's tasks as a pool; return figures, and what was left out.
+    """Write other agents' successes at a configuration's tasks as a pool; return its figures, and what was left out.
 
-    They have no log-probabilities: those are computed by the first weights of the run that starts with them. A pool
-    that was imported before is replaced once the new one is complete.
+    They have no log-probabilities; the initial weights of the run that starts with them compute these. An earlier
+    imported pool is replaced once the new one is complete.
 
     Raises:
-        ConfigError: If a task file cannot be used, or the pool's folder holds something else.
+        ConfigError: If a task file cannot be used, or the pool's folder contains something else.
         NothingCollected: If no attempt could be imported.
     """
     if pool.exists() and pool_source(pool).get("kind") != IMPORTED:

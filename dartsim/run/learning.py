@@ -1,6 +1,6 @@
 """``Learning``: a vision-language model that sees screenshots, writes actions, and is trained in a run.
 
-It is imported only if a configuration has a model: it needs torch and transformers.
+It needs torch and transformers, so it is imported only if a configuration has a model.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Learning(ServedModel):
         return make_grammar(name, screen, screen, **options)
 
     def close(self) -> None:
-        """End the processes that train, if there are any; weights and state can still be written."""
+        """End the training processes, if any; weights and state can still be written."""
         if isinstance(self.trainer, FsdpLearner):
             self.trainer.close()
 
@@ -78,7 +78,7 @@ class Learning(ServedModel):
         write_state(folder, self.trainer)
 
     def save_successes(self, folder: Path) -> None:
-        """Write the newest successes of the run's own attempts, if it has a pool and there are any."""
+        """Write the newest successes of the run's own attempts, if any are in a pool."""
         config = self.prepared.config
         kept = self.successes.learned() if self.successes is not None else []
         if kept:
@@ -86,7 +86,7 @@ class Learning(ServedModel):
             write_pool(folder, kept, writes=token_meaning(self.vlm, config.policy.screen), source=source)
 
     def figures(self) -> dict[str, Any]:
-        """Return what a run's summary says about it, beside its success rates."""
+        """Return its figures for the run's summary, other than success rates."""
         figures: dict[str, Any] = {}
         if self.successes is not None:
             figures["pool"] = pool_figures(self.successes, self.collected)
@@ -115,7 +115,7 @@ class Learning(ServedModel):
     def fill(self, successes: SuccessPool, *, begun: bool = False) -> None:
         """Store the configured successes: those of the file, and the oracle's, scored by the first weights.
 
-        Actions of the oracle that the model's grammar cannot write are left out: nothing could be trained on them.
+        Successes of the oracle with actions that the model's grammar cannot write are left out: they cannot be trained.
         """
         self.successes = successes
         if begun:
@@ -134,7 +134,7 @@ class Learning(ServedModel):
     def _scored(self, successes: Sequence[Trajectory]) -> Sequence[Trajectory]:
         """Return successes with log-probabilities: their own, or those of the first weights.
 
-        Ranks compute them where there are some: one reply of a 7B model takes minutes on a processor.
+        The ranks compute them if there are any, because one reply of a 7B model takes minutes on a CPU.
         """
         lack = any(turn.reply.logprobs is None for success in successes for turn in success.turns)
         if lack and isinstance(self.trainer, FsdpLearner):
@@ -150,7 +150,7 @@ def learning(
     checkpoints: Path | None = None,
     restore: Path | None = None,
 ) -> Learning:
-    """Build the configured model, and what trains and evaluates it."""
+    """Build the configured model, its trainer and its evaluation."""
     config = prepared.config
     seed = config.run.seed
     one_thread()
@@ -167,7 +167,7 @@ def learning(
     if restore is not None:
         trainer.load(restore / CHECKPOINT)
         model.add(trainer.weights())
-        if isinstance(trainer, FsdpLearner):  # engines are started with them
+        if isinstance(trainer, FsdpLearner):  # engines start with its weights
             vlm = _with(vlm, trainer.weights())
     inner: Learner = trainer
     every_checkpoint = config.storage.checkpoint_every_updates

@@ -1,4 +1,4 @@
-"""``policy.model``: a folder, or an id of the Hugging Face hub, whose files are then downloaded once."""
+"""``policy.model``: a folder, or an id of the Hugging Face hub, whose files are downloaded once."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dartsim.core.install import install_command
 HUB_ID = re.compile(r"^(?!models/)[A-Za-z0-9][\w.-]*/[\w.-]+$")
 """An id of the hub; ``models/NAME`` is where our presets look for a folder."""
 FILES = ("*.json", "*.jinja", "*.safetensors", "*.txt")
-"""Files of a model that are read: configuration, chat template, weights, tokenizer."""
+"""Files of a model that are downloaded: configuration, chat template, weights, tokenizer."""
 
 
 def is_hub_id(name: str) -> bool:
-    """Return whether a name can only be an id of the hub, not a folder: such as ``Qwen/Qwen3-VL-2B-Instruct``."""
+    """Return whether a name can only be an id of the hub, not a folder, such as ``Qwen/Qwen3-VL-2B-Instruct``."""
     return HUB_ID.match(name) is not None and not Path(name).exists()
 
 
@@ -29,7 +29,7 @@ def with_model_folder(config: Config) -> Config:
 
 
 def model_folder(name: str) -> Path:
-    """Return the folder of a model; that of an id of the hub is in the hub's cache, downloaded if it is not yet there.
+    """Return the folder of a model; for an id of the hub, its folder in the hub's cache, downloaded if missing.
 
     Raises:
         ConfigError: If the hub cannot be reached, has no such model, or its client is not installed.
@@ -43,7 +43,7 @@ def model_folder(name: str) -> Path:
         raise ConfigError(f"policy.model = {name!r} is no folder, and the hub's client is missing: {needed}") from None
     try:
         return Path(snapshot_download(name, allow_patterns=list(FILES)))
-    except Exception as error:  # of the network, of HTTP, of the disk: the client has no common class
+    except Exception as error:  # network, HTTP or disk: the client's errors have no common base class
         reason = str(error).partition("\n")[0]
         raise ConfigError(
             f"policy.model = {name!r} is no folder here, and is not available from the Hugging Face hub ({reason}). "

@@ -2,8 +2,8 @@
 
     planned attempts --EvaluationSource--> Rollout (as in a run) --finish--> EvaluationFolder --> figures
 
-A step budget is a pass of its own: an attempt that still runs at the end of a smaller budget would have to be scored
-there, and scoring changes the desktop (postconfig saves files, closes windows).
+Each step budget is a separate pass: an attempt that still runs at the end of a smaller budget would have to be scored
+there, and scoring changes the desktop (postconfig saves files and closes windows).
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from dartsim.sim.worker import SimWorker
 
 MASKED_IN_A_ROW = 8
-"""An evaluation ends after so many masked attempts one after the other, and twice as many as there are desktops."""
+"""An evaluation stops after this many consecutive masked attempts, and at least twice the number of desktops."""
 
 Progress = Callable[[int, int, int], None]
-"""Told how many attempts are scored, how many are masked, and how many there are."""
+"""Called with the numbers of scored, masked and planned attempts."""
 
 
 class EvaluationStopped(DartsimError):
@@ -55,7 +55,7 @@ class EvaluationStopped(DartsimError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationPlan:
-    """What is attempted."""
+    """The tasks, step budgets and attempts of an evaluation."""
 
     tasks: Sequence[Task]
     steps: Sequence[int]
@@ -63,19 +63,19 @@ class EvaluationPlan:
     tries: int = 2
 
     def planned(self) -> Iterator[tuple[AttemptKey, Task, int]]:
-        """Yield all attempts with their seeds: every task once before any of them again."""
+        """Yield all attempts with their seeds: every task once before any task again."""
         for budget, steps in enumerate(self.steps):
             for index in range(self.attempts):
                 for number, task in enumerate(self.tasks):
-                    seed = budget * 10**12 + number * self.attempts + index  # as of an evaluation in a run
+                    seed = budget * 10**12 + number * self.attempts + index  # as in an evaluation during a run
                     yield AttemptKey(steps, index + 1, task.domain, task.id), task, seed
 
 
 class EvaluationSource:
     """Gives the planned attempts to a rollout; implements ``dartsim.core.ports.AttemptSource``.
 
-    Invariant: every planned attempt is scored, or masked as often as ``plan.tries`` says, or still to be made when the
-    evaluation was interrupted.
+    Invariant: in the end every planned attempt is scored, or was masked ``plan.tries`` times, or is still open because
+    the evaluation was interrupted.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class EvaluationSource:
         self._writing: set[asyncio.Task[None]] = set()
         self._tries: Counter[AttemptKey] = Counter()
         self._causes: list[str] = []
-        """Causes of the last attempts that were made for the first time, as long as all were masked."""
+        """Causes of the latest first tries, while all of them were masked."""
         self._limit = max(MASKED_IN_A_ROW, 2 * num_envs)
         self._number = 0
         self._changed = asyncio.Event()
@@ -119,7 +119,7 @@ class EvaluationSource:
         return not self._waiting and not self._running
 
     async def admit(self, slot: int) -> Attempt | None:
-        """Return the next attempt; None once none is left, and none can be masked any more."""
+        """Return the next attempt; None once none is left and no running one can still be masked."""
         while True:
             if self._failure is not None:
                 raise self._failure
@@ -131,7 +131,7 @@ class EvaluationSource:
             await self._changed.wait()
 
     def finish(self, trajectory: Trajectory) -> None:
-        """Keep a result; a masked attempt is made again, one that was cancelled is still to be made."""
+        """Store a result. A masked attempt is repeated; a canceled one stays open."""
         planned = self._running.pop(trajectory.attempt.id)
         self._changed.set()
         first_screens = [turn.observation.screenshot for turn in trajectory.turns]
@@ -163,7 +163,7 @@ class EvaluationSource:
     def _masked(self, planned: tuple[AttemptKey, Task, int], cause: str) -> None:
         if self._tries[planned[0]] < self._plan.tries:
             self._waiting.append(planned)
-        if self._tries[planned[0]] > 1:  # what is left in the end may well be masked forever
+        if self._tries[planned[0]] > 1:  # tasks that remain at the end may always be masked
             return
         self._causes.append(cause)
         if len(self._causes) >= self._limit and self._failure is None:
@@ -178,7 +178,7 @@ class EvaluationSource:
             self.results[key] = await asyncio.to_thread(self._folder.write, key, trajectory, screens, self._code_of)
         except OSError as error:
             self._failure = StoreFault(f"results cannot be written to {self._folder.path}: {error.strerror or error}")
-        except Exception as error:  # a task's own would be lost
+        except Exception as error:  # a background task's error would otherwise be lost
             self._failure = error
         self._changed.set()
         self._report()
@@ -191,9 +191,9 @@ class EvaluationSource:
 
 
 class LastScreens:
-    """Desktops whose last screenshot of an attempt is kept; implements ``dartsim.core.ports.EnvProvider``.
+    """Desktops that keep the last screenshot of each attempt; implements ``dartsim.core.ports.EnvProvider``.
 
-    A trajectory has what the agent saw before each action; this is what the last action left.
+    A trajectory has the screen before each action; this adds the one after the last action.
     """
 
     def __init__(self) -> None:
@@ -205,12 +205,12 @@ class LastScreens:
         return _LastScreen(await self.provider.start(slot), self._last)
 
     def take(self, seed: int) -> Any:
-        """Return the last screenshot of the attempt of a seed, and forget it; None without one."""
+        """Return and remove the last screenshot of the attempt with a seed; None if there is none."""
         return self._last.pop(seed, None)
 
 
 class _LastScreen:
-    """A desktop that writes down its last screenshot under the seed of its attempt."""
+    """A desktop that stores its last screenshot under the seed of its attempt."""
 
     def __init__(self, inner: AsyncEnv, last: dict[int, Any]) -> None:
         self._inner = inner
@@ -238,7 +238,7 @@ def evaluate_policy(
     on_step: Progress | None = None,
     on_start: Callable[[str, int, int], None] | None = None,
 ) -> dict[AttemptKey, AttemptResult]:
-    """Make the attempts of a plan that have no score yet, and return how all of them ended.
+    """Run the attempts of a plan that have no score yet, and return how all of them ended.
 
     Raises:
         ConfigError: If desktops or engines cannot be started as configured, or the folder's results cannot be read.
@@ -277,7 +277,7 @@ def evaluate_policy(
                     optional_model=served,
                     on_step=on_start,
                 )
-                # Engines first: an endpoint that does not answer is refused before any desktop boots.
+                # Engines first, so that an endpoint that does not answer is reported before any desktop boots.
                 engines = await config.backend.engine_backend.open(context)
                 provider = await open_desktops(context)
                 recorder = new_recorder(config, loop.time, first_spacing_seconds=60.0)
@@ -288,7 +288,7 @@ def evaluate_policy(
                     config,
                     source=source,
                     provider=screens,
-                    # They have faults if all is modeled.
+                    # Only a fully modeled cluster has faults.
                     engines=guarded(faults.workers(cast("Sequence[SimWorker]", engines)), weights.version),
                     recorder=recorder,
                     transport=lambda pool: faults.transport(transport(context, pool)),
@@ -306,7 +306,7 @@ def evaluate_policy(
 
 
 def osworld_code(config: Config, text: str) -> str:
-    """Return a reply as traj.jsonl has actions: pyautogui code, WAIT, DONE or FAIL; the reply if it cannot be read."""
+    """Return a reply as an action of traj.jsonl: pyautogui code, WAIT, DONE or FAIL; unreadable replies unchanged."""
     name, options = config.policy.action_grammar
     size = (config.desktop.width, config.desktop.height) if config.backend.boots else (config.policy.screen,) * 2
     actions = read(make_grammar(name, *size, **options), text)

@@ -1,4 +1,4 @@
-"""``PreparedRun``: a configuration with everything it names, looked up and checked before anything starts."""
+"""``PreparedRun``: a configuration whose names are resolved and checked before anything starts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A configuration with everything it names: tasks, latencies, prompt sizes."""
+    """A configuration with the objects it names: tasks, latencies, prompt sizes."""
 
     config: Config
     tasks: Sequence[Task]
@@ -54,7 +54,7 @@ class PreparedRun:
 
     @cached_property
     def update_tokens(self) -> UpdateTokens:
-        """Counts the tokens that the modeled trainer computes."""
+        """Counter of the tokens that the modeled trainer computes."""
         return UpdateTokens(self.prompts, packed=self.config.trainer.optimizer.pack == "trajectories")
 
     @property
@@ -65,7 +65,7 @@ class PreparedRun:
 
 
 def prepare(config: Config) -> PreparedRun:
-    """Look up everything that a configuration names.
+    """Resolve everything that a configuration names.
 
     Raises:
         ConfigError: If a name is unknown, or the desktops do not fit on the hosts.
@@ -93,7 +93,7 @@ def prepare(config: Config) -> PreparedRun:
 
 
 def prepare_run(config: Config, *, trains: bool = True) -> PreparedRun:
-    """Look up everything as ``prepare`` does, for a run: only tasks that the configured desktops can run are offered.
+    """Prepare a configuration for a run: as ``prepare``, with only the tasks that its desktops can run.
 
     Raises:
         ConfigError: As ``prepare``, or if the evaluator that tasks need is missing.
@@ -109,7 +109,7 @@ def prepare_run(config: Config, *, trains: bool = True) -> PreparedRun:
 
 
 def _refuse_training(config: Config) -> None:
-    """Refuse to train what cannot learn."""
+    """Refuse a policy that cannot be trained."""
     if not config.backend.engine_backend.loads_weights:
         raise ConfigError(
             f'backend.workers = "{config.backend.workers}" always serves the same model, which no run can train; '
@@ -123,7 +123,7 @@ def _refuse_training(config: Config) -> None:
 
 
 def with_fitting_spares(config: Config) -> Config:
-    """Return a configuration with as many spare desktops as its hosts have memory for; warn if these are fewer."""
+    """Return a configuration with as many of its spare desktops as fit in its hosts' memory; warn if fewer."""
     rollout = config.rollout
     memory = config.backend.desktop_backend.memory_gib(config) if rollout.warm_envs else None
     fitting = rollout.warm_envs if memory is None else fitting_spares(rollout, *memory)
@@ -139,7 +139,7 @@ def with_fitting_spares(config: Config) -> Config:
 
 
 def refuse_missing_packages(config: Config) -> None:
-    """Refuse backends whose packages are not installed, before anything that takes long.
+    """Refuse backends whose packages are not installed, before any slow step.
 
     Raises:
         ConfigError: With the command that installs them.
@@ -179,7 +179,7 @@ def _prompts(config: Config) -> PromptModel:
 
 
 def env_timing(config: Config) -> EnvTiming:
-    """Return the desktops' latency profile with the configuration's replacements.
+    """Return the desktops' latency profile with the latencies that the configuration overrides.
 
     Raises:
         ConfigError: If the profile or a latency is unknown.
@@ -202,13 +202,13 @@ def env_timing(config: Config) -> EnvTiming:
 
 
 def reserved_gib(config: Config) -> float:
-    """Return the memory of each modeled host that is set aside for saved states of desktops, GiB."""
+    """Return the memory of each modeled host that is reserved for saved states of desktops, GiB."""
     backend = config.backend.desktop_backend
     return config.desktop.snapshots.max_gib if backend.modeled and backend.reverts(config) else 0.0
 
 
 def hosts(config: Config, env: SimEnvironment) -> list[SimHost]:
-    """Return the machines that desktops run on, without the memory that is set aside for saved states."""
+    """Return the hosts of the desktops, without the memory that is reserved for saved states."""
     settings = config.cluster.hosts
     memory_gib = settings.memory_gib - reserved_gib(config)
     return [
@@ -224,7 +224,7 @@ def hosts(config: Config, env: SimEnvironment) -> list[SimHost]:
 
 
 def _tasks(config: Config) -> Sequence[Task]:
-    """Return the tasks that are offered: of the configured source, less those that are left out."""
+    """Return the tasks of the configured source, without excluded ones."""
     offered, excluded_before = _of_source(config)
     excluded = set(config.tasks.exclude)
     if unknown := sorted(excluded - {task.id for task in offered} - set(excluded_before)):
@@ -241,7 +241,7 @@ def _tasks(config: Config) -> Sequence[Task]:
 
 
 def _of_source(config: Config) -> tuple[Sequence[Task], Collection[str]]:
-    """Return the tasks of the configured source, and the ids that are left out of them already."""
+    """Return the tasks of the configured source, and the ids that it has already excluded."""
     tasks = config.tasks
     if tasks.source == "generated":
         return generated_tasks(tasks.count), ()
@@ -331,7 +331,7 @@ def _difficulties(config: Config, tasks: Sequence[Task]) -> Mapping[str, TaskDif
     if config.policy.kind != "surrogate":
         return {}
     surrogate = config.surrogate
-    if config.tasks.source in SEEN:  # attempts are played; closed forms take the mean
+    if config.tasks.source in SEEN:  # the desktops decide success; only the mean is known
         return {task.id: TaskDifficulty(surrogate.mean_success or MEAN_SUCCESS) for task in tasks}
     generated = config.tasks.source == "generated"
     return difficulties(
@@ -344,7 +344,7 @@ def _difficulties(config: Config, tasks: Sequence[Task]) -> Mapping[str, TaskDif
 
 
 def recorded_outcomes(entries: Iterable[Entry]) -> RecordedOutcomes:
-    """Return the outcomes of a run's attempts; those that were not scored are left out.
+    """Return the outcomes of a run's scored attempts.
 
     Raises:
         ConfigError: If none was scored.

@@ -1,6 +1,6 @@
-"""Runs in real time: the same control plane over real components, or some that are modeled.
+"""Runs in real time: the same control plane over components that are real or partly modeled.
 
-Modeled components run in a SimPy environment at the pace of the loop's clock, beside real sockets and threads.
+Modeled components run in a SimPy environment paced by the loop's clock, beside real sockets and threads.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def run_realtime(
     folder: Path | None = None,
     instruments: Sequence[Instrument] = (),
 ) -> RunResult:
-    """Run a configuration by the machine's clock."""
+    """Run a configuration in real time."""
     systems: list[System] = []
     interrupted = False
     start = 0.0 if resume_point is None else resume_point.seconds
@@ -117,7 +117,7 @@ async def build(context: BackendContext, store: Store, resume_point: ResumePoint
     do_nothing = config.tasks.do_nothing
     if do_nothing == "auto":
         do_nothing = "report" if config.tasks.source == "osworld" else "ignore"
-    # Whoever resumes a run was told when it began.
+    # A resumed run reported this when it began.
     if config.backend.boots and (do_nothing == "exclude" or (do_nothing == "report" and resume_point is None)):
         from dartsim.real.desktop.tasks.playing import trainable_tasks
 
@@ -136,7 +136,7 @@ async def build(context: BackendContext, store: Store, resume_point: ResumePoint
         engines=guarded(engines, context.version),
         learner=learner,
         store=store,
-        # Only now: engines may have taken a minute to start, in which nothing was idle.
+        # Created only now, because the minute that engines take to start must not count as idle time.
         recorder=new_recorder(config, asyncio.get_running_loop().time, first_spacing_seconds=5.0),
         streams=context.streams,
         transport=partial(transport, context),
@@ -148,7 +148,7 @@ async def build(context: BackendContext, store: Store, resume_point: ResumePoint
 
 
 async def open_desktops(context: BackendContext) -> EnvProvider:
-    """Return what starts the configured desktops, on this machine or on a Ray cluster."""
+    """Return the provider of the configured desktops, on this machine or on a Ray cluster."""
     prepared, config = context.prepared, context.prepared.config
     if placed(config, "desktops"):
         return await context.stack.enter_async_context(ray_desktops(config, prepared.tasks))
@@ -156,12 +156,12 @@ async def open_desktops(context: BackendContext) -> EnvProvider:
 
 
 def with_screenshots(provider: EnvProvider, store: Store, *, boots: bool) -> EnvProvider:
-    """Return desktops whose screenshots the store keeps, in threads if desktops are booted: those are large."""
+    """Return desktops whose screenshots the store keeps, written in threads if desktops boot: those are large."""
     prepare_files = store.prepare_files
     return ScreenshotSavingProvider(provider, prepare_files) if boots and prepare_files is not None else provider
 
 
 def transport(context: BackendContext, pool: Service) -> Service:
-    """Put the modeled transport in front of modeled engines; real ones take their own time."""
+    """Put the modeled transport in front of modeled engines; real engines have real latencies."""
     config = context.prepared.config
     return modeled_transport(config, context.world, pool) if config.backend.engine_backend.modeled else pool

@@ -1,4 +1,4 @@
-"""Scores the stored attempts of a run again, from what their metrics were given, and compares."""
+"""Scores the stored attempts of a run again, from the recorded inputs of their metrics, and compares."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from dartsim.store.sql import DATABASE_FILE
 
 
 @dataclass(frozen=True, slots=True)
-class Rescored:
-    """One metric of one attempt, scored again."""
+class RescoredMetric:
+    """The stored and the new score of one metric of one attempt."""
 
     attempt: int
     task: str
@@ -35,11 +35,11 @@ class Rescored:
         return self.score is not None and all_equal((self.score, self.stored))
 
 
-def rescore(folder: Path) -> list[Rescored]:
-    """Score a run's stored attempts again, in sandboxes as it had them.
+def rescore(folder: Path) -> list[RescoredMetric]:
+    """Score a run's stored attempts again, in sandboxes like the run's own.
 
     Raises:
-        ConfigError: If it is no run's folder, nothing is left of its store, or it has no scores of real desktops.
+        ConfigError: If the folder is not a run's, its store is gone, or it has no scores of real desktops.
         StoreFault: If its database is damaged.
     """
     stored_config(folder)
@@ -52,14 +52,16 @@ def rescore(folder: Path) -> list[Rescored]:
     return asyncio.run(_rescore(stored, ScoreArchive(folder / SCORES)))
 
 
-async def _rescore(stored: list[StoredScore], archive: ScoreArchive) -> list[Rescored]:
+async def _rescore(stored: list[StoredScore], archive: ScoreArchive) -> list[RescoredMetric]:
     home = default_home() if any("desktop-env" in each.record.scorer for each in stored) else None
     metrics = [(each.attempt, each.task, metric) for each in stored for metric in each.record.metrics]
     async with open_pool(home) as pool:
         return await asyncio.gather(*(_again(pool, archive, *metric) for metric in metrics))
 
 
-async def _again(pool: SandboxPool, archive: ScoreArchive, attempt: int, task: str, record: MetricRecord) -> Rescored:
+async def _again(
+    pool: SandboxPool, archive: ScoreArchive, attempt: int, task: str, record: MetricRecord
+) -> RescoredMetric:
     score: float | None = None
     why = ""
     try:
@@ -71,4 +73,4 @@ async def _again(pool: SandboxPool, archive: ScoreArchive, attempt: int, task: s
         why = "its inputs were not kept"
     except ScoreUnavailable as fault:
         why = cause_of(fault)
-    return Rescored(attempt, task, record.metric, record.score, score, why)
+    return RescoredMetric(attempt, task, record.metric, record.score, score, why)

@@ -1,4 +1,4 @@
-"""``RunResult``: measurements of a run that has ended; its learning curve, and samples of its attempts."""
+"""``RunResult``: measurements of a finished run; its learning curve, and samples of its attempts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dartsim.run.prepare import PreparedRun
 from dartsim.run.system import System
 
 MAX_POINTS = 60
-"""Points of the learning curve: each then stands for enough attempts to be read."""
+"""Most points of the learning curve, so that each averages enough attempts."""
 MAX_SAMPLES = 8
 """Sampled attempts from the start of a run, and from its end."""
 
@@ -40,11 +40,11 @@ class RunResult:
         recorder: Its measurements, closed.
         figures: ``dartsim.observe.figures.summary`` of it.
         bias: Attempts offered, judged, kept and trained, by class of task.
-        interrupted: Whether it was stopped before its time.
+        interrupted: Whether it was stopped early.
         event_hash: Hash of all events, in order; None in real time.
         num_events: Number of events; None in real time.
         alarm: Name of the alarm that ended it (``run.fail_on_alarm``); None if none did.
-        failure: Why it counts as failed: it trained nothing, or an alarm ended it. None if it did not fail.
+        failure: Why it failed: it trained nothing, or an alarm ended it. None if it did not fail.
     """
 
     recorder: Recorder
@@ -68,7 +68,7 @@ class RunResult:
 def run_result(
     prepared: PreparedRun, system: System, *, interrupted: bool, event_hash: str | None, num_events: int | None
 ) -> RunResult:
-    """Return the figures of a run that has ended."""
+    """Return the result of a run that has ended."""
     recorder = system.recorder
     share = prepared.config.run.warmup_share
     figures = summary(recorder, warmup_share=share, peak_tokens_per_second=prepared.peak_tokens_per_second)
@@ -88,7 +88,7 @@ def run_result(
 
 
 def _failure(prepared: PreparedRun, system: System, figures: dict[str, Any]) -> str | None:
-    """Return why a run counts as failed, and raise the alarm; None if its figures are those of a run that trains."""
+    """Return why a run failed, and raise its alarm; None if it did not fail."""
     ended_by = next((alarm for alarm in system.recorder.alarms if alarm.name == system.end.alarm), None)
     if ended_by is not None:
         return f"The alarm {ended_by.name} ended it: {ended_by.found}."
@@ -143,7 +143,7 @@ def difficulty(rate: float) -> str:
 
 
 def _rates_known(prepared: PreparedRun) -> bool:
-    """Whether attempts are drawn by success rates and length factors: not those of a model or a recorded run."""
+    """Whether outcomes are drawn from success rates and length factors, not by a model or from a recorded run."""
     return bool(prepared.difficulties) and prepared.outcomes is None
 
 
@@ -153,7 +153,7 @@ def _tenth(rate: float) -> str:
 
 
 def _thirds(prepared: PreparedRun) -> dict[str, str]:
-    """Return which third by length each task belongs to."""
+    """Return the third of the lengths that each task belongs to."""
     order = sorted(prepared.tasks, key=lambda task: (prepared.difficulties[task.id].length_factor, task.id))
     names = ("short", "middle", "long")
     return {task.id: names[3 * place // len(order)] for place, task in enumerate(order)}
@@ -168,7 +168,7 @@ def _expected(prepared: PreparedRun, offered: Mapping[str, int]) -> dict[str, fl
 
 
 def kept_chance(prepared: PreparedRun, rate: float) -> float:
-    """Return the chance that the group filter keeps a group of a task with this success rate, by closed form."""
+    """Return the probability that the group filter keeps a group of a task with this success rate, exactly."""
     curation, size = prepared.config.curation, group_size(prepared, rate)
     groups = curation.groups
     failed = (1.0 - rate) ** size if groups.drop_all_failed and not curation.pool.enabled else 0.0
@@ -177,13 +177,13 @@ def kept_chance(prepared: PreparedRun, rate: float) -> float:
 
 
 def group_size(prepared: PreparedRun, rate: float) -> int:
-    """Return the attempts of a group of a task with this success rate."""
+    """Return the number of attempts in a group of a task with this success rate."""
     attempts: AttemptsRule = prepared.config.curation.attempts.build()
     return attempts.size_at(rate)
 
 
 def chance(rate: float, number: int, holds: Callable[[float], bool]) -> float:
-    """Return the chance that something holds of the mean of ``number`` rewards of 0 or 1."""
+    """Return the probability that a condition holds for the mean of ``number`` rewards of 0 or 1."""
     wanted = (k for k in range(number + 1) if holds(k / number))
     return min(1.0, sum(comb(number, k) * rate**k * (1.0 - rate) ** (number - k) for k in wanted))
 

@@ -39,9 +39,9 @@ from dartsim.run.execute import (
     MoreFigures,
     Parts,
     begin,
-    learned,
+    configured_learning,
+    open_store,
     run_parts,
-    stored,
 )
 from dartsim.run.prepare import PreparedRun, prepare, prepare_run
 from dartsim.run.results import RunResult
@@ -63,18 +63,18 @@ def resume(
     instruments: Sequence[Instrument] = (),
     more_figures: MoreFigures | None = None,
 ) -> tuple[RunDir, RunResult]:
-    """Resume a run with its own configuration, from its last transaction.
+    """Resume a run with its own configuration from its last transaction.
 
     Args:
         path: The run directory.
-        overrides: Changes of its settings (``CHANGEABLE``), such as ``run.hours=48``: its hours in all.
-        on_resume: Given the configuration and where the run continues, before it does; None: it had not started.
+        overrides: Changes of its settings (``CHANGEABLE``), such as ``run.hours=48``, its total hours.
+        on_resume: Called before the run continues, with its configuration and its resume point (None: not started).
         instruments: Listen to the run.
         more_figures: As for ``execute``.
 
     Raises:
-        ConfigError: If there is no run, it has finished, its store was in memory or is not whole, a setting changed
-            that must not (``CHANGEABLE``), its configuration names code (``--plugin``), or another process runs it.
+        ConfigError: If there is no run, it has finished, its store was in memory or is incomplete, a setting changed
+            that must not (``CHANGEABLE``), it needs a plug-in (``--plugin``), or another process runs it.
         StoreFault: If its database does not answer.
     """
     config = resumable(path, overrides)
@@ -82,9 +82,9 @@ def resume(
         prepared = prepare_run(config)
         with held(path):
             before = stored_config(path)
-            # Again: another process may have run it meanwhile.
+            # Again: another process may have run it in the meantime.
             config = _resumable(path, overrides)
-            store = stored(config, path)
+            store = open_store(config, path)
             with closing(store):
                 with reading(path):
                     resume_point = read_resume_point(store, path)
@@ -93,19 +93,21 @@ def resume(
                 if resume_point is not None:
                     resume_point = replace(resume_point, longer=_longer(config, before))
                     write_text(path / CONFIG, to_toml(config))
-                    # Before the model is read, which takes minutes: a process killed meanwhile counts as a life.
+                    # Before the model is read, which takes minutes: a process killed in that time counts as a life.
                     lives = [*resume_point.lives, resume_point.as_json()]
                     store.save({LIVES: lives, SETTINGS: config.model_dump(mode="json")})
-                    trained = learned(prepared, path, instruments, restore=resume_point.recovered.checkpoint)
+                    trained = configured_learning(
+                        prepared, path, instruments, restore=resume_point.recovered.checkpoint
+                    )
                     parts = Parts(prepared, path, store, trained, first=resume_point.first, resume_point=resume_point)
                     return run_parts(parts, instruments, more_figures)
-                store.clear()  # of the documents of a run in which nothing happened
-            # The configuration stays: a model's warm start takes minutes, and the process may be killed.
-            trained = learned(prepared, path, instruments)
+                store.clear()  # documents of a run in which nothing happened
+            # The configuration stays, because the process may be killed in the minutes of a model's warm start.
+            trained = configured_learning(prepared, path, instruments)
             return begin(prepared, path, trained, instruments, more_figures)
 
 
-def resumed(folder: Path, changes: Sequence[str] = ()) -> tuple[PreparedRun, Learning]:
+def load_finished(folder: Path, changes: Sequence[str] = ()) -> tuple[PreparedRun, Learning]:
     """Return a finished run's configuration and its model.
 
     Raises:
@@ -113,7 +115,7 @@ def resumed(folder: Path, changes: Sequence[str] = ()) -> tuple[PreparedRun, Lea
     """
     read_run(folder)
     config = load(folder / CONFIG, overrides=changes)
-    if config.backend.learner_backend.starts_processes:  # nothing is trained
+    if config.backend.learner_backend.starts_processes:  # not needed, because nothing is trained
         config = load(folder / CONFIG, overrides=[*changes, "backend.learner=local"])
     if config.policy.kind != "vlm":
         raise ConfigError(f"{folder} was run with a surrogate policy: it has no model to evaluate")
@@ -128,7 +130,7 @@ def stored_config(path: Path, changes: Sequence[str] = ()) -> Config:
     """Return the configuration of a run, with overrides.
 
     Raises:
-        ConfigError: If the folder is no run's.
+        ConfigError: If the folder is not a run's.
     """
     if not (path / CONFIG).is_file():
         raise ConfigError(f"{path} is no run's folder: it has no {CONFIG}; name a folder that `dartsim run` made")
@@ -137,12 +139,12 @@ def stored_config(path: Path, changes: Sequence[str] = ()) -> Config:
 
 
 def is_run(path: Path) -> bool:
-    """Return whether a folder is that of a run, which may have ended or not."""
+    """Return whether a folder contains a run, finished or not."""
     return (path / CONFIG).is_file()
 
 
 def resumable(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """Return the configuration of a run, or refuse one that cannot be resumed."""
+    """Return the configuration of a run; refuse a run that cannot be resumed."""
     if is_held(path):
         refuse_held(path)
     with reading(path):
@@ -150,7 +152,7 @@ def resumable(path: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def _longer(config: Config, before: Config) -> bool:
-    """Return whether a run got another length, so that what ended it before does not end it at once."""
+    """Return whether a run's length was changed, so that its earlier end condition no longer applies."""
     return (config.run.hours, config.run.updates) != (before.run.hours, before.run.updates)
 
 
@@ -206,19 +208,19 @@ CHANGEABLE = (
     *("trainer.evaluation.every_updates", "storage.checkpoint_every_updates"),
     *("plugin_modules", "desktop.hosts", "vllm.addresses", "ray.address"),
 )
-"""Settings and sections that may change between a run and its resume: length, addresses."""
+"""Settings and sections that may change when a run is resumed: length, addresses."""
 
 
 def refuse_changes(config: Config, path: Path, before: Mapping[str, Any] | None) -> None:
-    """Refuse settings that the stored state of a run does not fit.
+    """Refuse settings that do not fit the stored state of a run.
 
     Args:
         config: The configuration to resume with.
         path: The run directory.
-        before: The configuration that it ran with last; None: unknown.
+        before: Its last configuration; None: unknown.
 
     Raises:
-        ConfigError: With the key, the old and the new value.
+        ConfigError: Names the key, the old and the new value.
     """
     if before is None:
         return
@@ -252,14 +254,14 @@ UNWRITTEN = (
     f"{DATABASE_FILE}-journal",
     TENSORBOARD,
 )
-"""What a run directory may have before anything has happened."""
+"""Files that a run directory may contain before anything has happened."""
 
 
 def _documents(path: Path) -> Mapping[str, Any]:
     """Return the documents of a run's database; empty if it never began.
 
     Raises:
-        ConfigError: If the database is not there, is damaged or lacks the newest transactions.
+        ConfigError: If the database is missing, damaged or lacks the newest transactions.
     """
     name = f"{DATABASE_FILE} (with {DATABASE_FILE}-wal)"
     remedy = f"put {name} back as the run left it; nothing was changed"
@@ -280,7 +282,7 @@ def _documents(path: Path) -> Mapping[str, Any]:
 
 
 def _refuse_older(path: Path, stored: int, remedy: str) -> None:
-    """Refuse a database that is older than the files: a crash costs the update that was under way, at most."""
+    """Refuse a database that is older than the files: a crash costs at most the current update."""
     updates = {"metrics": max((record.update for record in read_updates(path / METRICS)), default=0)}
     folders = checkpoint_folders(path / CHECKPOINTS_FOLDER)
     updates["checkpoints"] = max((int(folder.name.split("-")[1].partition(".")[0]) for folder in folders), default=0)
@@ -300,13 +302,13 @@ def _has_content(path: Path) -> bool:
 
 
 def _last_rate(path: Path, finished: int) -> float:
-    """Return the success rate on held-out tasks after the last update; 0 if that was not evaluated."""
+    """Return the success rate on held-out tasks after the last update; 0 if not evaluated."""
     records = read_updates(path / METRICS, last=finished)
     return records[-1].metrics.get(HELD_OUT, 0.0) if records else 0.0
 
 
 def refuse_hours(path: Path, hours: float, done: float, planned: float) -> None:
-    """Refuse a total of hours that the run has already had; ``planned``: those that it was configured with."""
+    """Refuse total hours that the run has already reached; ``planned``: its configured hours."""
     if hours > done * (1.0 + 1e-9):
         return
     if done < planned * (1.0 - 1e-9):

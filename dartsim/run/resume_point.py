@@ -54,7 +54,7 @@ class ResumePoint:
             members = [number for number, last in untrained.items() if last == update]
             again = [trajectories[number] for number in members if number in trajectories]
             undo_update(recorder, again, update - 1)
-            recorder.counts["trained_trajectories"] -= len(members) - len(again)  # counted as lost
+            recorder.counts["trained_trajectories"] -= len(members) - len(again)  # they are counted as lost
         if self.scheduler["leased"]:
             recorder.counts["failed_updates"] += 1
         recorder.counts["admitted_turns"] -= sum(
@@ -66,7 +66,7 @@ class ResumePoint:
         data.restore(self.scheduler, self.restored, {task.id: task for task in tasks})
 
     def as_json(self) -> dict[str, Any]:
-        """Return what a run's summary says about this life."""
+        """Return the facts about this life for the run's summary."""
         return {
             "from_hours": self.seconds / 3600.0,
             "from_update": self.recovered.update,
@@ -77,10 +77,10 @@ class ResumePoint:
         }
 
     def _returned(self) -> set[int]:
-        """Return the attempts whose lease ended.
+        """Return the attempts whose lease ended with the crash.
 
-        The documents say which were leased: the store released them at once, perhaps for a life that was killed before
-        it continued.
+        The documents, not the store, say which were leased: the store may already have released them for a life that
+        was killed before it continued.
         """
         trajectories, live = self.restored.trajectories, self.restored.live
         leased = {
@@ -105,8 +105,8 @@ def read_resume_point(store: Store, folder: Path | None) -> ResumePoint | None:
     if SCHEDULER not in documents:
         return None
     recorder = documents[RECORDER]
-    # The store undoes updates at once, but the documents are only written when the run continues, minutes later, and it
-    # may be killed in between. So the updates to undo are those that the documents have and the weights lack.
+    # The store undoes updates immediately, but the documents are written only when the run continues, minutes later,
+    # and it may be killed in between. So the updates to undo are those that the documents have and the weights lack.
     done = documents[SCHEDULER]["update"]
     recovered = replace(recovered, undone=tuple(range(recovered.update + 1, done + 1)))
     return ResumePoint(

@@ -1,4 +1,4 @@
-"""``ServedModel``: a model that acts. ``Learning`` is one that is trained as well."""
+"""``ServedModel``: a model that acts. ``Learning`` is one that is also trained."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class ServedModel:
         return Weights(newest, self.vlm.snapshot())
 
     def token_meaning(self, config: Config) -> dict[str, Any]:
-        """Return what its tokens mean, for a pool of its successes."""
+        """Return the meaning of its tokens, for a pool of its successes."""
         return token_meaning(self.vlm, config.policy.screen)
 
 
 def served_model(config: Config, version: Version = 0) -> ServedModel:
-    """Return the configured model, from its folder, as weights of a version.
+    """Return the configured model, read from its folder, whose weights have a given version.
 
     Raises:
-        ConfigError: If the folder holds no model.
+        ConfigError: If the folder contains no model.
     """
     one_thread()
     try:

@@ -37,7 +37,7 @@ from dartsim.sim.worker import DelayedService, SimWorker
 
 
 def desktop_maker(config: Config) -> Callable[[], Any]:
-    """Return what creates a desktop: the mock desktop or a gymnasium environment, else one without content."""
+    """Return a factory of desktops: the mock desktop, a gymnasium environment, or a desktop without content."""
     if config.tasks.source == "gym":
         from dartsim.envs.gym import gym_desktop_maker
 
@@ -50,7 +50,7 @@ def desktop_maker(config: Config) -> Callable[[], Any]:
 
 
 def provider(prepared: PreparedRun, env: SimEnvironment, streams: Streams) -> TimedProvider:
-    """Return what starts the modeled desktops."""
+    """Return the provider of the modeled desktops."""
     config = prepared.config
     return TimedProvider(
         desktop_maker(config),
@@ -69,7 +69,7 @@ def faulty_cluster(
     counts: Counter[str],
     more_windows: Sequence[FaultWindow] = (),
 ) -> FaultFreeCluster:
-    """Return what injects the configured faults into modeled components.
+    """Return the injector of the configured faults into modeled components.
 
     Raises:
         ConfigError: If the configuration names a kind of fault that does not exist.
@@ -94,7 +94,7 @@ def faulty_cluster(
 
 
 def control_loop(config: Config, env: SimEnvironment) -> ControlLoop | None:
-    """Return the event loop that everything waits for; None where it takes no time."""
+    """Return the modeled event loop of the driver; None if it takes no time."""
     seconds = config.cluster.engine.control_seconds
     return ControlLoop(env, seconds) if seconds else None
 
@@ -108,10 +108,10 @@ def workers(
     version: Version = 0,
     control: ControlLoop | None = None,
 ) -> list[SimWorker]:
-    """Return the modeled engines, which serve ``version`` at first.
+    """Return the modeled engines, which initially serve ``version``.
 
-    ``model`` decides what they reply, or ``policy.agent`` if there is none. Without ``control`` they have an event loop
-    of their own, if it takes time.
+    ``model`` writes their replies, or ``policy.agent`` if there is none. Without ``control`` they get their own event
+    loop, if it takes time.
     """
     config = prepared.config
     engine = config.cluster.engine
@@ -143,7 +143,7 @@ def workers(
 
 
 def caches(prepared: PreparedRun, engines: Sequence[SimWorker]) -> EngineCaches:
-    """Return the caches of modeled engines; those of measured engines are always empty."""
+    """Return the caches of modeled engines; measured engines report theirs as empty."""
     gpu, longest = prepared.gpu, prepared.prompts.cold[prepared.config.rollout.max_turns - 1].tokens
     engine = prepared.config.cluster.engine
     longest += ReplyLengths().max_tokens if engine.reply_tokens is None else engine.longest_reply_tokens
@@ -164,7 +164,7 @@ def _always(seconds: float) -> Callable[[], float]:
 
 
 def _reply_tokens(config: Config, rng: np.random.Generator) -> Callable[[], int]:
-    """Return what draws the number of tokens of a reply."""
+    """Return a function that draws the number of tokens of a reply."""
     engine = config.cluster.engine
     if engine.reply_tokens is None:
         return ReplyLengths().sampler(rng)
@@ -197,7 +197,7 @@ def modeled_transport(config: Config, env: SimEnvironment, pool: Service) -> Ser
 
 
 def learner(prepared: PreparedRun, inner: Learner | None, control: ControlLoop | None = None) -> SimLearner:
-    """Return the modeled trainer, around one that learns if there is one."""
+    """Return the modeled trainer, which wraps a learner that trains, if there is one."""
     speed = prepared.config.cluster.learner
     return SimLearner(
         inner or VersionCounter(),
@@ -209,7 +209,7 @@ def learner(prepared: PreparedRun, inner: Learner | None, control: ControlLoop |
 
 
 class _PlugInPolicy:
-    """A policy whose actions are checked: what it writes may be malformed, but is a text."""
+    """Checks that a plug-in's policy returns text; the action itself may be malformed."""
 
     def __init__(self, inner: Policy) -> None:
         self._inner = inner

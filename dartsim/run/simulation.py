@@ -100,7 +100,7 @@ def build(
         config,
         tasks=prepared.tasks,
         provider=faults.provider(provider(prepared, loop.env, streams)),
-        # Where no model writes the replies, they are those of our own engine model.
+        # Replies are checked only if a model writes them; otherwise they come from our own engine model.
         engines=faults.workers(engines) if model is None else guarded(faults.workers(engines), version),
         caches=caches(prepared, engines),
         learner=trains,

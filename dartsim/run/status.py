@@ -1,4 +1,4 @@
-"""The details of what each component waits for: which group is incomplete, which engine loads which version."""
+"""Detailed status of each component: which group is incomplete, which engine loads which version."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEASED = frozenset(
 
 @dataclass(eq=False, kw_only=True)
 class SystemStatus(StatusSource):
-    """Says what the components of a system wait for; it is computed on request, and changes nothing."""
+    """Says what the components of a system wait for; computed on request, without side effects."""
 
     recorder: Recorder
     cluster: EnvCluster
@@ -88,7 +88,7 @@ class SystemStatus(StatusSource):
         return text + ("; comes back by itself, nothing waits for it" if worker.apart else "")
 
     def _trainer_detail(self) -> str:
-        """Return what the trainer does, or what its next batch lacks."""
+        """Return what the trainer is doing, or what its next batch lacks."""
         state = self.recorder.trainer.tracks[0].state
         if state in (TrainerState.WAIT_DATA, TrainerState.WAIT_PUBLISH):
             waits = self.data.status()

@@ -50,7 +50,7 @@ from dartsim.trainer import Trainer
 
 
 class ActingSystem:
-    """Desktops, engines, and the attempts that a source gives to them; it evaluates, and ``System`` trains."""
+    """Desktops and engines that play the attempts of a source. It evaluates; its subclass ``System`` trains."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class ActingSystem:
         self.recorder.start(())
         try:
             async with self._kept_desktops(), asyncio.TaskGroup() as group:
-                sync = group.create_task(self.pool.run(), name="weight-sync")  # it brings engines back, too
+                sync = group.create_task(self.pool.run(), name="weight-sync")  # it also brings engines back up
                 await self.rollout.run()
                 sync.cancel()
         except BaseExceptionGroup as errors:
@@ -102,7 +102,7 @@ class ActingSystem:
 
     @asynccontextmanager
     async def _kept_desktops(self) -> AsyncIterator[None]:
-        """Keep desktops beyond their attempts; close them in the end."""
+        """Keep desktops beyond their attempts; close them at the end."""
         if self.warm is None:
             try:
                 yield
@@ -140,7 +140,7 @@ class System(ActingSystem):
         self.end = RunEnd(config.run)
         self.data = _data_manager(config, tasks, store, recorder, streams, successes, caches)
         self.last_status: CurationStatus | None = None
-        """What admission and the next batch waited for when the run ended by itself."""
+        """What admission and the next batch waited for when the run ended."""
         super().__init__(
             config,
             source=held_out or self.data,
@@ -164,7 +164,7 @@ class System(ActingSystem):
             wait_for_sync=config.trainer.wait_for_sync,
             publish_every=config.trainer.publish_every,
             before_publication=None if config.trainer.publish_wait == "nothing" else self.data.before_publication,
-            # A batch that weights wait for is the one that the trainer needs next, published or not.
+            # With publish_wait "batch", publication waits for the batch that the trainer needs next anyway.
             wait_state=TrainerState.WAIT_DATA if config.trainer.publish_wait == "batch" else TrainerState.WAIT_PUBLISH,
         )
         recorder.status_source = SystemStatus(
@@ -178,10 +178,10 @@ class System(ActingSystem):
         """Run until the configured end; then account for every attempt.
 
         Raises:
-            InvariantViolated: If an attempt is unaccounted for in the end.
-            LearnerFault: If updates failed too often in a row.
+            InvariantViolated: If an attempt is unaccounted for at the end.
+            LearnerFault: If too many updates failed in a row.
         """
-        self.recorder.start([*instruments, self.end])  # last: it reads alarms that instruments raise
+        self.recorder.start([*instruments, self.end])  # last, because it reads the alarms that instruments raise
         try:
             async with self._kept_desktops():
                 await self._run_control(seconds)
@@ -190,7 +190,7 @@ class System(ActingSystem):
         finally:
             self.data.close()
             self.recorder.close()
-        if self.data.failure is not None:  # of a slot that ended while it closed its desktop
+        if self.data.failure is not None:  # in a slot that was closing its desktop
             raise self.data.failure
         self.data.check()
 
@@ -208,7 +208,7 @@ class System(ActingSystem):
                 self.data.suspend(failed=any(map(_failed, tasks)))
                 raise
             finally:
-                # Before anything is cancelled: a slot that ends must not admit another attempt.
+                # Before anything is canceled: a slot that ends must not admit another attempt.
                 self.data.end_admission()
                 if self._held_out is not None:
                     self._held_out.close()
@@ -221,7 +221,7 @@ class System(ActingSystem):
 
 
 class RunEnd(Instrument):
-    """Ends a run before its time: after its updates, at its success rate, once it is steady, or on an alarm."""
+    """Ends a run early: after its updates, at its target success rate, once it is steady, or on an alarm."""
 
     def __init__(self, config: RunConfig) -> None:
         self._num_updates = config.updates
@@ -279,7 +279,7 @@ class RunEnd(Instrument):
 
 
 def new_recorder(config: Config, clock: Clock, *, first_spacing_seconds: float) -> Recorder:
-    """Return the configured recorder; snapshots are at first ``first_spacing_seconds`` apart, less in a short run."""
+    """Return the configured recorder; its first snapshots are ``first_spacing_seconds`` apart, less in a short run."""
     return Recorder(
         clock,
         num_envs=config.rollout.num_desktops,

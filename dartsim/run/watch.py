@@ -1,8 +1,8 @@
 """``Watch``: watches a run, raises its alarms, and writes ``status.json`` into its directory.
 
-It checks when a snapshot was taken or time has passed, so it neither wakes the loop nor changes what the run does (with
-``run.fail_on_alarm`` an alarm makes the run end itself). The lock on the run directory tells a reader whether the run
-is still going or its process crashed.
+It runs after snapshots and when time has advanced, so it neither wakes the loop nor changes the run (except that with
+``run.fail_on_alarm`` an alarm ends it). The lock on the run directory tells a reader whether the run is still going or
+its process has crashed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STATUS = "status.json"
 VIRTUAL_SPACING, REAL_SPACING = 60.0, 2.0
 """Shortest time between two checks, seconds of the run's time."""
 WRITES = 200
-"""Most status files that a run in virtual time writes for snapshots alone."""
+"""Most status files that a run in virtual time writes because of snapshots."""
 
 
 class Watch(Instrument):
@@ -49,7 +49,7 @@ class Watch(Instrument):
         self._checked = self._written = float("-inf")
         self._components: dict[str, Any] = {"as_of_seconds": 0.0, "components": []}
         self.interrupted = False
-        """Whether the run was stopped by hand."""
+        """Whether the user stopped the run."""
         self.ended_by_alarm: str | None = None
         """The alarm that ended the run."""
 

@@ -1,4 +1,4 @@
-"""For tests of your own: a cluster to simulate on, as a fixture of pytest, and checks of components.
+"""For your own tests: a simulated cluster as a pytest fixture, and conformance checks of components.
 
 ``pytest_plugins = ["dartsim.testing"]`` in a top-level ``conftest.py`` provides the fixture ``cluster``. The setting
 ``dartsim_cluster`` says which one: a workload's name or a TOML file (default: ``laptop``). The checks need no pytest.

@@ -1,4 +1,4 @@
-"""The fixture ``cluster`` of pytest, and its setting."""
+"""The pytest fixture ``cluster`` and its setting."""
 
 from __future__ import annotations
 
@@ -57,6 +57,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def cluster(pytestconfig: pytest.Config) -> SimulatedCluster:
-    """The cluster that the setting ``dartsim_cluster`` names; files relative to that of pytest's settings."""
+    """The cluster that the setting ``dartsim_cluster`` names; a file is relative to pytest's configuration file."""
     on = pytestconfig.getini("dartsim_cluster")
     return SimulatedCluster(pytestconfig.rootpath / on if on.endswith(".toml") else on)

@@ -42,7 +42,7 @@ TASK = Task("check", "Save the document.")
 OTHER_TASK = Task("other-check", "Open the document.")
 
 NONSENSE = "this is no action"
-"""A malformed action; no fault of a desktop."""
+"""A malformed action, which is not a fault of the desktop."""
 
 
 def sample_attempt(number: int = 0, task: Task = TASK) -> Attempt:
@@ -121,7 +121,7 @@ def check_store(make_store: Callable[[], Store]) -> None:
 
 
 def _check_resuming(make_store: Callable[[], Store], store: Store) -> None:
-    """Check that a store that has finished update 1 keeps documents, and releases what is leased."""
+    """Check that a store that has finished update 1 keeps its documents, and releases leased trajectories."""
     store.save({"kept": [1, 2.5, None], "replaced": "old"})
     store.save({"replaced": "new"})
     _require(
@@ -178,12 +178,12 @@ async def check_env(env: AsyncEnv, task: Task = TASK) -> None:
 async def check_env_provider(
     provider: EnvProvider, *, slots: Sequence[int] = (0, 1), cancel_after: Sequence[float] = (0.0, 1.0)
 ) -> None:
-    """Check that desktops start side by side, again after each other, and after cancelled starts.
+    """Check that desktops start concurrently, again one after another, and after canceled starts.
 
     Args:
         provider: Starts them.
-        slots: Slots that they are started for, all at once.
-        cancel_after: Seconds after which a start of the first slot is cancelled, each in turn.
+        slots: Slots to start them for, all at once.
+        cancel_after: Seconds after which a start of the first slot is canceled; each is tried.
     """
     for _ in range(2):
         desktops = await asyncio.gather(*(provider.start(slot) for slot in slots))
@@ -208,7 +208,7 @@ async def check_snapshots(
     slots: tuple[int, int] = (0, 1),
     same: Callable[[Any, Any], bool] = np.array_equal,
 ) -> None:
-    """Check that desktops return to saved states, their own and each other's, and that nothing else is left in them.
+    """Check that desktops return to saved states, their own and each other's, with nothing else left over.
 
     Args:
         provider: Starts desktops that save their states.
@@ -264,10 +264,10 @@ async def check_policy_worker(
     *,
     source: object = None,
 ) -> None:
-    """Check that a worker answers, forgets cancelled requests, and loads weights in each of its sync modes.
+    """Check that a worker answers, forgets canceled requests, and loads weights in each of its sync modes.
 
     Args:
-        worker: Up, without a request, with version 0.
+        worker: A worker that is up, has no request, and serves version 0.
         observation: The observation of its requests.
         source: Source of the weights of every version.
     """

@@ -1,4 +1,4 @@
-"""``check_router``: a conformance check of routers, also of plug-ins'."""
+"""``check_router``: a conformance check of routers, including those of plug-ins."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ def check_router(
 ) -> None:
     """Check a router with random requests, and workers that go down and come back.
 
-    It must return a worker that is up, change nothing by looking, and choose the same way again after the same calls.
+    It must return a worker that is up, must not change the workers, and must repeat its choices after the same calls.
     It runs in virtual time, as in a simulated run: ``asyncio.get_running_loop().rng(name)`` draws random numbers.
 
     Args:
         router: The class.
-        seed: Draws the calls, and what the router draws.
+        seed: Seed of the calls and of the router's own draws.
         num_workers: Workers to choose from.
-        num_calls: How many calls.
-        parameters: The router's parameters, where not its defaults.
+        num_calls: Number of calls.
+        parameters: The router's parameters that differ from its defaults.
 
     Raises:
-        AssertionError: Saying after which call it did what it must not.
+        AssertionError: If it breaks a rule; names the rule and the call.
         ValueError: If a parameter is wrong.
     """
     section = router.Parameters(**parameters)
-    choices = [run_virtual(_driven(router, section, seed, num_workers, num_calls), seed=seed) for _ in range(2)]
+    choices = [run_virtual(_drive(router, section, seed, num_workers, num_calls), seed=seed) for _ in range(2)]
     for number, (first, second) in enumerate(zip(*choices, strict=True)):
         if first != second:
             raise AssertionError(
@@ -40,7 +40,7 @@ def check_router(
             )
 
 
-async def _driven(
+async def _drive(
     router_class: type[Router], parameters: ComponentSection, seed: int, num_workers: int, num_calls: int
 ) -> list[int]:
     """Return the numbers of the workers that a router chose."""

@@ -1,4 +1,4 @@
-"""``check_rule``: a conformance check of any rule of a scheduler, also of plug-ins'."""
+"""``check_rule``: a conformance check of any rule of a scheduler, including those of plug-ins."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ BATCH_GROUPS, GROUP_SIZE = 4, 8
 def check_rule(rule: type, *, seed: int = 0, num_calls: int = 500, **parameters: Any) -> None:
     """Check a rule of a scheduler with random groups, rewards and counts.
 
-    It must keep what the docstring of its base class promises, never stop a run in which nothing runs, choose the same
-    way again after the same calls, and resume from its saved state.
+    It must keep what the docstring of its base class promises, never stall an idle run, repeat its choices after the
+    same calls, and resume from its saved state.
 
     Args:
         rule: A registered class: a router, a rule of admission, advantages, attempts, batches, selection, task order or
             turn limits.
-        seed: Draws the calls.
-        num_calls: How many.
-        parameters: Its parameters, where not its defaults.
+        seed: Seed of the calls.
+        num_calls: Number of calls.
+        parameters: Its parameters that differ from its defaults.
 
     Raises:
-        AssertionError: Saying what it did, what was wanted, and after which call.
+        AssertionError: If it breaks a rule; says what it did, what was expected, and after which call.
         TypeError: If the class is none of these.
         ValueError: If a parameter is wrong.
     """
@@ -61,9 +61,11 @@ def check_rule(rule: type, *, seed: int = 0, num_calls: int = 500, **parameters:
     section = getattr(rule, "Parameters", None)
     if section is None:
         raise AssertionError(f"{rule.__name__} has no parameters: write @dartsim.register(KIND, NAME) above it")
-    chosen = [list(drive(_Made(rule, section(**parameters)), np.random.default_rng(seed), num_calls)) for _ in range(2)]
+    chosen = [
+        list(drive(_RuleFactory(rule, section(**parameters)), np.random.default_rng(seed), num_calls)) for _ in range(2)
+    ]
     for number, (first, second) in enumerate(zip(*chosen, strict=True)):
-        _wanted(
+        _require(
             first == second,
             f"{rule.__name__} chose {first} at call {number}, and {second} after the same calls: a rule is "
             "deterministic; take a numpy.random.Generator with a fixed seed instead of global chance",
@@ -71,8 +73,8 @@ def check_rule(rule: type, *, seed: int = 0, num_calls: int = 500, **parameters:
     return None
 
 
-class _Made:
-    """Makes rules of a class with the same parameters, for messages under its name."""
+class _RuleFactory:
+    """Creates rules of one class with the same parameters; errors name the class."""
 
     def __init__(self, rule: Any, parameters: Any) -> None:
         self._rule = rule
@@ -83,12 +85,12 @@ class _Made:
         return self._rule(self._parameters, **context)
 
 
-def _wanted(holds: bool, message: str) -> None:
+def _require(holds: bool, message: str) -> None:
     if not holds:
         raise AssertionError(message)
 
 
-def _admission(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
+def _admission(make: _RuleFactory, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
     pressure = [CachePressure(0.0)]
     caches = EngineCaches(4 * GROUP_SIZE, lambda: pressure[0])
     rule = make(batch_groups=BATCH_GROUPS, group_size=GROUP_SIZE, caches=caches)
@@ -100,18 +102,18 @@ def _admission(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterato
         where = f"{make.name}.blocked_by({counts}), call {number},"
         blocked, most = rule.blocked_by(counts), rule.max_running
         known = blocked is None or (isinstance(blocked, str) and blocked)
-        _wanted(bool(known), f"{where} returned {blocked!r}, wanted a sentence or None")
+        _require(bool(known), f"{where} returned {blocked!r}, wanted a sentence or None")
         stuck = blocked and sum(counts) == 0
-        _wanted(not stuck, f"{where} says {blocked!r} while no group has begun: none ever would")
+        _require(not stuck, f"{where} says {blocked!r} while no group has begun: none ever would")
         adjusted = f"{make.name}.adjust, call {number},"
-        _wanted(isinstance(withdraws, bool), f"{adjusted} returned {withdraws!r}, wanted a bool")
-        _wanted(most is None or most >= 1, f"{adjusted} left max_running at {most}, wanted at least 1, or None")
+        _require(isinstance(withdraws, bool), f"{adjusted} returned {withdraws!r}, wanted a bool")
+        _require(most is None or most >= 1, f"{adjusted} left max_running at {most}, wanted at least 1, or None")
         if rng.random() < 0.5:
             rule.attempt_ended()
         yield blocked, withdraws, most
 
 
-def _batches(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
+def _batches(make: _RuleFactory, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
     rule = make()
     smallest, largest = rule.parameters.min_groups, rule.parameters.max_groups
     for number in range(num_calls):
@@ -123,16 +125,16 @@ def _batches(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterator[
         taken = list(rule.select(eligible, running, 4))
         found = [group.id for group in taken]
         where = f"{make.name}.select of groups {[group.id for group in before]}, call {number}, returned {found}"
-        _wanted(eligible == before, f"{make.name}.select, call {number}, changed the list of eligible groups")
-        _wanted(all(group in before for group in taken), f"{where}: not all of them are eligible")
-        _wanted(len(set(found)) == len(found), f"{where}: a group twice")
-        _wanted(not taken or smallest <= len(taken) <= largest, f"{where}: wanted none, or {smallest} to {largest}")
+        _require(eligible == before, f"{make.name}.select, call {number}, changed the list of eligible groups")
+        _require(all(group in before for group in taken), f"{where}: not all of them are eligible")
+        _require(len(set(found)) == len(found), f"{where}: a group twice")
+        _require(not taken or smallest <= len(taken) <= largest, f"{where}: wanted none, or {smallest} to {largest}")
         stuck = not taken and len(before) >= largest and not running
-        _wanted(not stuck, f"{where} while nothing runs: the trainer would wait forever")
+        _require(not stuck, f"{where} while nothing runs: the trainer would wait forever")
         yield found
 
 
-def _selection(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
+def _selection(make: _RuleFactory, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
     rule = make()
     for number in range(num_calls):
         group = _group(rng, number)
@@ -140,16 +142,16 @@ def _selection(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterato
         lengths = [len(trajectory.turns) for trajectory in group.trajectories]
         where = f"{make.name}.select of trajectories with {lengths} turns, call {number},"
         found = [len(kept) for kept in selected.kept]
-        _wanted(found == lengths, f"{where} says of {found} turns whether they are kept")
+        _require(found == lengths, f"{where} says of {found} turns whether they are kept")
         count = sum(map(sum, selected.kept))
-        _wanted(count == selected.num_kept, f"{where} keeps {count} turns and has num_kept = {selected.num_kept}")
+        _require(count == selected.num_kept, f"{where} keeps {count} turns and has num_kept = {selected.num_kept}")
         cut = sum(lengths) - count
-        _wanted(cut == selected.num_cut, f"{where} leaves out {cut} turns and has num_cut = {selected.num_cut}")
-        _wanted(count >= 1, f"{where} keeps no turn: nothing would be trained on")
+        _require(cut == selected.num_cut, f"{where} leaves out {cut} turns and has num_cut = {selected.num_cut}")
+        _require(count >= 1, f"{where} keeps no turn: nothing would be trained on")
         yield selected.kept
 
 
-def _advantages(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
+def _advantages(make: _RuleFactory, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
     rule = make()
     for number in range(num_calls):
         group = _group(rng, number)
@@ -157,53 +159,53 @@ def _advantages(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterat
         rewards = [trajectory.reward for trajectory in group.trajectories]
         where = f"{make.name}.advantages of a group with rewards {rewards}, call {number}, returned {found}:"
         lengths = [len(trajectory.turns) for trajectory in group.trajectories]
-        _wanted(
+        _require(
             [len(values) for values in found] == lengths, f"{where} wanted one a turn, of which there are {lengths}"
         )
         every = [value for values in found for value in values]
-        _wanted(bool(np.isfinite(every).all()), f"{where} not all are finite")
-        _wanted(len(set(rewards)) > 1 or not any(every), f"{where} wanted zeros, for equal rewards teach nothing")
+        _require(bool(np.isfinite(every).all()), f"{where} not all are finite")
+        _require(len(set(rewards)) > 1 or not any(every), f"{where} wanted zeros, for equal rewards teach nothing")
         yield found
 
 
-def _attempts(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
+def _attempts(make: _RuleFactory, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
     rule = make()
     for number in range(num_calls):
         task, rate = TASKS[int(rng.integers(len(TASKS)))].id, float(rng.random())
         sizes = (rule.attempts(task), rule.size_at(rate))
         wanted = all(isinstance(size, int) and size >= 1 for size in sizes)
-        _wanted(wanted, f"{make.name}, call {number}: attempts and size_at are {sizes}, wanted integers of at least 1")
+        _require(wanted, f"{make.name}, call {number}: attempts and size_at are {sizes}, wanted integers of at least 1")
         rewards = [float(reward) for reward in rng.random(sizes[0]) < rate]
         rule.learn(task, rewards)
         yield sizes
-    again = _resumed(make, rule, make())
+    again = _resume(make, rule, make())
     _same(make, "attempts", [(rule.attempts(task.id), again.attempts(task.id)) for task in TASKS])
 
 
-def _turn_limits(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
+def _turn_limits(make: _RuleFactory, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
     rule = make(max_turns=MAX_TURNS)
     for number in range(num_calls):
         limit = rule.limit(TASK.id)
         wanted = isinstance(limit, int) and 1 <= limit <= MAX_TURNS
-        _wanted(wanted, f"{make.name}.limit, call {number}, is {limit!r}, wanted 1 to max_turns = {MAX_TURNS}")
+        _require(wanted, f"{make.name}.limit, call {number}, is {limit!r}, wanted 1 to max_turns = {MAX_TURNS}")
         rule.learn(_group(rng, number, most_turns=limit).trajectories)
         yield limit
-    again = _resumed(make, rule, make(max_turns=MAX_TURNS))
+    again = _resume(make, rule, make(max_turns=MAX_TURNS))
     _same(make, "limit", [(rule.limit(TASK.id), again.limit(TASK.id))])
 
 
-def _task_order(make: _Made, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
+def _task_order(make: _RuleFactory, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
     order = make(tasks=TASKS, rng=np.random.default_rng(0))
     seen = set()
     for number in range(max(num_calls, 100 * len(TASKS))):
         task = order.next()
-        _wanted(task in TASKS, f"{make.name}.next, call {number}, returned {task!r}, which is none of the tasks")
+        _require(task in TASKS, f"{make.name}.next, call {number}, returned {task!r}, which is none of the tasks")
         seen.add(task.id)
         order.learn(task.id, [float(reward) for reward in rng.integers(2, size=GROUP_SIZE)])
         yield task.id
     never = [task.id for task in TASKS if task.id not in seen]
-    _wanted(not never, f"{make.name}.next never returned {', '.join(never)} in {number + 1} calls")
-    again = _resumed(make, order, make(tasks=TASKS, rng=np.random.default_rng(1)))
+    _require(not never, f"{make.name}.next never returned {', '.join(never)} in {number + 1} calls")
+    again = _resume(make, order, make(tasks=TASKS, rng=np.random.default_rng(1)))
     _same(make, "next", [(order.next().id, again.next().id) for _ in range(20)])
 
 
@@ -220,7 +222,7 @@ def _group(rng: np.random.Generator, number: int, most_turns: int = 4) -> Group:
     return Group(number, TASK, trajectories, ready=float(number))
 
 
-def _resumed(make: _Made, rule: Any, fresh: Any) -> Any:
+def _resume(make: _RuleFactory, rule: Any, fresh: Any) -> Any:
     """Return a rule that continues from the saved state of another."""
     try:
         state = json.loads(json.dumps(rule.state()))
@@ -230,9 +232,9 @@ def _resumed(make: _Made, rule: Any, fresh: Any) -> Any:
     return fresh
 
 
-def _same(make: _Made, what: str, pairs: list[tuple[Any, Any]]) -> None:
+def _same(make: _RuleFactory, what: str, pairs: list[tuple[Any, Any]]) -> None:
     for before, after in pairs:
-        _wanted(
+        _require(
             before == after,
             f"{make.name}.{what} is {after} after it was restored from its state, and {before} without: a resumed run "
             "would go on another way",

@@ -1,8 +1,8 @@
 """Action grammars: three ways to write the same mouse and keyboard actions, each with a parser and a formatter.
 
-``model`` has the actions; ``pyautogui``, ``ui_tars`` and ``compact`` the grammars, which ``make_grammar`` makes by
-name; ``computer_13`` reads OSWorld's dictionaries. Coordinates of an action are always whole pixels of the screen, from
-the upper left corner; each grammar documents what it writes instead (shares of 1000, pixels of a resized picture, cells
+``model`` defines the actions; ``pyautogui``, ``ui_tars`` and ``compact`` are the grammars, which ``make_grammar``
+creates by name; ``computer_13`` reads OSWorld's dictionaries. Coordinates of an action are always whole pixels of the
+screen, from the upper left corner. Each grammar documents its own unit (thousandths, pixels of a resized picture, cells
 of a grid).
 """
 
@@ -55,13 +55,13 @@ def read(
 ) -> tuple[Action, ...] | None:
     """Return the actions of a turn's text, or None if it is malformed.
 
-    ``WAIT``, ``DONE``, ``FAIL`` and computer_13's dictionaries are understood whatever the grammar.
+    ``WAIT``, ``DONE``, ``FAIL`` and computer_13's dictionaries are understood in every grammar.
 
     Args:
-        grammar: What the text is written in.
+        grammar: The grammar of the text.
         action: The text.
-        calls: Counts ``call_user`` of one attempt: such a turn only waits while ``grammar.call_user_waits`` allows.
-            None: it fails at once.
+        calls: Counter of ``call_user`` in one attempt: such a turn waits as often as ``grammar.call_user_waits`` says,
+            then fails. None: it fails immediately.
     """
     if isinstance(action, str) and action in _ENDINGS:
         return _ENDINGS[action]

@@ -1,12 +1,12 @@
-r"""A short grammar for small models: one line an action, positions as cells of a coarse grid.
+r"""A short grammar for small models: one line per action, positions as cells of a coarse grid.
 
     click 12 34        double 12 34       right 12 34       move 12 34
     drag 1 2 3 4       scroll down        scroll up 12 34
     type hello         key enter          key ctrl+a        wait    done    fail
 
 A position is column and row of a cell, counted from 0, and means the cell's center. By default cells are half
-as high and wide as the mock desktop's smallest widget, so that each widget holds a cell's center. In what is
-typed, ``\n`` is the enter key and ``\\`` a backslash.
+as high and wide as the mock desktop's smallest widget, so that each widget contains a cell's center. In typed
+text, ``\n`` is the enter key and ``\\`` a backslash.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from dartsim.envs.actions.grammar import (
     MalformedAction,
     as_text,
     can_type,
+    check_limits,
     hotkey_names,
     key_name,
-    limited,
     with_starts,
 )
 
@@ -60,28 +60,28 @@ class Compact(ActionGrammar):
             )
 
     def parse(self, text: str) -> tuple[act.Action, ...]:
-        """Read one action a line."""
+        """Read one action per line."""
         lines = as_text(text, self.name).strip("\n").split("\n")
         actions: list[act.Action] = []
         for line in lines:
             actions += self._line(line)
-        return limited(actions)
+        return check_limits(actions)
 
     def format(self, actions: Sequence[act.Action]) -> str:
-        """Write one action a line; a ``Move`` before a ``Drag`` or a ``Scroll`` becomes its start."""
-        lines = [self._written(action, start) for action, start in with_starts(actions)]
+        """Write one action per line; a ``Move`` before a ``Drag`` or a ``Scroll`` becomes its start."""
+        lines = [self._format(action, start) for action, start in with_starts(actions)]
         if not lines:
             raise Inexpressible("compact cannot write an empty list of actions")
         return "\n".join(lines)
 
     def snap(self, x: int, y: int) -> tuple[int, int]:
-        """Return the center of the cell of a pixel."""
+        """Return the center of the cell that contains a pixel."""
         return self._pixel(*self._cell_of(x, y))
 
     def _line(self, line: str) -> list[act.Action]:
         word, _, rest = line.partition(" ")
         if word == "type" and rest:
-            return [act.TypeText(_unescaped(rest))]
+            return [act.TypeText(_unescape(rest))]
         if line.strip().lower() in _WORDS:
             return [_WORDS[line.strip().lower()]]
         if word == "key":
@@ -116,7 +116,7 @@ class Compact(ActionGrammar):
     def _cell(self, x: int, y: int) -> str:
         return "{} {}".format(*self._cell_of(x, y))
 
-    def _written(self, action: act.Action, start: act.Move | None) -> str:
+    def _format(self, action: act.Action, start: act.Move | None) -> str:
         match action:
             case act.Move(x, y):
                 return f"move {self._cell(x, y)}"
@@ -144,7 +144,7 @@ def _key(text: str) -> act.Action:
     return act.Press(key_name(text))
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     def meant(escape: re.Match[str]) -> str:
         if escape[1] not in ("n", "\\"):
             raise MalformedAction(f"found {escape[0]!r} in what is typed; a backslash is written twice")

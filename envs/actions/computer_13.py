@@ -1,6 +1,6 @@
 """computer_13, OSWorld's dictionaries: ``{"action_type": "CLICK", "parameters": {"x": 12, "y": 34}}``; only read.
 
-Positions are pixels of the screen. Parameters may also stand beside the type.
+Positions are pixels of the screen. Parameters may also be at the top level, beside the type.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dartsim.envs.actions import model as act
 from dartsim.envs.actions.grammar import (
     MalformedAction,
     button,
+    check_limits,
     clicks,
     hotkey_names,
     key_name,
-    limited,
     position,
     whole,
 )
@@ -76,14 +76,14 @@ _KINDS: dict[str, tuple[frozenset[str], Callable[[Values], act.Action]]] = {
         ("FAIL", "", lambda values: act.Fail()),
     )
 }
-"""Type -> (its parameters, what it means)."""
+"""Type -> (its parameters, a function that returns the action)."""
 
 
 def read_dictionary(value: Mapping[str, Any]) -> tuple[act.Action, ...]:
-    """Return the one action of a dictionary.
+    """Return the single action of a dictionary.
 
     Raises:
-        MalformedAction: If it is none.
+        MalformedAction: If it is not an action.
     """
     kind = value.get("action_type")
     if not isinstance(kind, str) or kind not in _KINDS:
@@ -96,4 +96,4 @@ def read_dictionary(value: Mapping[str, Any]) -> tuple[act.Action, ...]:
     values = {**beside, **nested}
     if not values.keys() <= known:
         raise MalformedAction(f"{kind}: found the parameters {sorted(map(str, values))}")
-    return limited([read(values)])
+    return check_limits([read(values)])

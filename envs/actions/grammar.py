@@ -1,4 +1,4 @@
-"""What all grammars share: their interface, the names of keys, and Python calls that are read but never run.
+"""Shared by all grammars: their interface, the names of keys, and a reader of Python calls, which are never run.
 
 Every function that reads raises ``MalformedAction`` if the text breaks the grammar.
 """
@@ -30,11 +30,11 @@ from dartsim.envs.actions.model import (
 
 
 class MalformedAction(ValueError):
-    """A text that is no action of the grammar; none of it is carried out."""
+    """A text that is not an action of the grammar; none of it is carried out."""
 
 
 class UnknownName(MalformedAction):
-    """A text of the right form that names no action, key or direction."""
+    """A text of the right form with an unknown action, key or direction."""
 
 
 class Inexpressible(ValueError):
@@ -46,7 +46,7 @@ class ActionGrammar(ABC):
     """A way to write actions, for a screen of a given size.
 
     For all actions that the grammar can write, ``parse(format(actions)) == snapped(actions)``, where snapping moves
-    positions to the nearest ones that can be written (which only ``compact`` has to do).
+    positions to the nearest ones that can be written (needed only by ``compact``).
     """
 
     width: int
@@ -73,7 +73,7 @@ class ActionGrammar(ABC):
         """
 
     def snap(self, x: int, y: int) -> tuple[int, int]:
-        """Return the position nearest to a pixel that can be written."""
+        """Return the writable position nearest to a pixel."""
         return x, y
 
 
@@ -93,14 +93,14 @@ def with_starts(actions: Sequence[Action]) -> Iterator[tuple[Action, Move | None
         yield start, None
 
 
-def limited(actions: Sequence[Action]) -> tuple[Action, ...]:
-    """Return the actions of one text as a tuple, unless a desktop cannot carry them out.
+def check_limits(actions: Sequence[Action]) -> tuple[Action, ...]:
+    """Return the actions of one text as a tuple; refuse those that a desktop cannot carry out.
 
-    There may be too many, or texts that are too long or that no keyboard or clipboard can produce.
+    These are too many actions, and texts that are too long or that no keyboard or clipboard can produce.
     """
     if len(actions) > MAX_ACTIONS:
         raise MalformedAction(f"found {len(actions)} actions in one text, wanted at most {MAX_ACTIONS}")
-    actions = [TypeText(joined(each.text)) if isinstance(each, TypeText) else each for each in actions]
+    actions = [TypeText(join_surrogates(each.text)) if isinstance(each, TypeText) else each for each in actions]
     texts = [each.text for each in actions if isinstance(each, TypeText)]
     if sum(map(len, texts)) > MAX_TYPED:
         raise MalformedAction(f"found {sum(map(len, texts))} characters to type, wanted at most {MAX_TYPED}")
@@ -109,17 +109,17 @@ def limited(actions: Sequence[Action]) -> tuple[Action, ...]:
     return tuple(actions)
 
 
-def joined(text: str) -> str:
-    """Return a text with each surrogate pair as the one character that it means; unpaired halves stay."""
+def join_surrogates(text: str) -> str:
+    """Return a text with each surrogate pair joined into its character; unpaired halves stay."""
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 TYPED_CONTROLS = "\n\r\t\b"
-"""Control characters that a keyboard has: enter (twice), tab and backspace."""
+"""Control characters on a keyboard: enter (two forms), tab and backspace."""
 
 
 def can_type(text: str) -> bool:
-    """Whether a desktop can type each character: no other control character, and nothing in place of half of one."""
+    """Whether a desktop can type each character: no other control character, and no unpaired surrogate."""
     if text.isascii() and text.isprintable():
         return True
     return "\ufffd" not in text and all(
@@ -131,7 +131,7 @@ def as_text(text: Any, name: str) -> str:
     """Return a text, its surrogate pairs joined; anything else is malformed."""
     if not isinstance(text, str):
         raise MalformedAction(f"{name} wants a text, found {type(text).__name__}")
-    return joined(text)
+    return join_surrogates(text)
 
 
 _NAMED = [
@@ -146,7 +146,7 @@ _CHARACTERS = set(string.ascii_letters + string.digits + string.punctuation)
 
 MODIFIERS = frozenset({"shift", "ctrl", "alt", "win"})
 KEYS = tuple(sorted({*_NAMED, *_CHARACTERS}))
-"""Every key by its normal name; a character stands for its key, pressed with shift if it needs that: ``A``, ``!``."""
+"""Every key by its normal name; a character is its key, pressed with shift if needed: ``A``, ``!``."""
 
 _ALIASES = {
     alias: name
@@ -212,13 +212,13 @@ def _parse(code: str) -> list[ast.stmt]:
     if "\\" not in code and not any(char.isdigit() for char in code):
         return ast.parse(code).body
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SyntaxWarning)  # of the text's "\d" and "1if"
+        warnings.simplefilter("ignore", SyntaxWarning)  # the text may contain "\d" or "1if"
         warnings.simplefilter("ignore", DeprecationWarning)
         return ast.parse(code).body
 
 
 def dotted(node: ast.expr) -> str:
-    """Return ``a.b`` for an expression of names; empty for any other."""
+    """Return ``a.b`` for an expression of names; empty for any other expression."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -256,13 +256,13 @@ def number(value: Any, what: str) -> float:
     """Return a finite number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise MalformedAction(f"{what}: found {type(value).__name__}, wanted a number")
-    if not abs(value) <= MAX_PIXEL:  # also not a number
+    if not abs(value) <= MAX_PIXEL:  # also refuses NaN
         raise MalformedAction(f"{what}: found a number beyond ±{MAX_PIXEL}")
     return float(value)
 
 
 def whole(value: Any, what: str) -> int:
-    """Return a number cut to a whole one."""
+    """Return a number truncated to an integer."""
     return math.trunc(number(value, what))
 
 

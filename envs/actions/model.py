@@ -1,4 +1,4 @@
-"""The actions of all grammars: what a hand does with a mouse and a keyboard.
+"""The actions of all grammars: operations of a mouse and a keyboard.
 
 Positions are whole pixels from the upper left corner. ``Drag`` and ``Scroll`` start where the pointer is, so a
 drag from one place to another is a ``Move`` and a ``Drag``.
@@ -13,9 +13,9 @@ BUTTONS = ("left", "right", "middle")
 MAX_CLICKS = 3
 """Clicks of one ``Click``: single, double, triple."""
 MAX_ACTIONS = 256
-"""Actions that one text may hold."""
+"""Most actions in one text."""
 MAX_TYPED = 20_000
-"""Characters that one text may have typed."""
+"""Most characters typed by one text."""
 MAX_PIXEL = 1_000_000
 """Largest coordinate and scroll distance, either sign."""
 
@@ -63,7 +63,7 @@ class Up:
 
 @dataclass(frozen=True, slots=True)
 class Scroll:
-    """Turn the wheel where the pointer is, in notches; positive is up, and right."""
+    """Turn the wheel where the pointer is, in notches; positive is up or right."""
 
     dx: int
     dy: int
@@ -121,7 +121,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class CallUser:
-    """Ask the user, who never answers: the first times in an attempt it waits, then it is ``Fail``."""
+    """Ask the user, who never answers: it waits the first few times in an attempt, then it is ``Fail``."""
 
 
 Action: TypeAlias = (

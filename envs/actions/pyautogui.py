@@ -1,9 +1,8 @@
 """pyautogui code, as OSWorld's agents write it: ``pyautogui.click(12, 34); pyautogui.write('hello')``.
 
-Positions are pixels of the screen, cut to whole ones. The code is read, never run: statements are calls with
-constants. ``import``, ``time.sleep``, assignments to pyautogui's settings and bare strings are passed over. A text that
-``pyperclip.copy`` takes and Ctrl+V pastes is typed.
-``WAIT``, ``DONE`` and ``FAIL`` stand for themselves.
+Positions are pixels of the screen, truncated to integers. The code is read, never run: statements are calls with
+constants. ``import``, ``time.sleep``, assignments to pyautogui's settings and bare strings are ignored. A text copied
+by ``pyperclip.copy`` and pasted by Ctrl+V is typed. ``WAIT``, ``DONE`` and ``FAIL`` are accepted as they are.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from dartsim.envs.actions.grammar import (
     as_text,
     button,
     can_type,
+    check_limits,
     clicks,
     dotted,
     hotkey_names,
     key_name,
-    limited,
     literal,
     position,
     statements,
@@ -125,7 +124,7 @@ _CALLS: dict[str, tuple[tuple[str, ...], Callable[[Values], list[act.Action]]]] 
     "keyDown": (("key", *_EXTRA), lambda values: [act.KeyDown(key_name(values.get("key")))]),
     "keyUp": (("key", *_EXTRA), lambda values: [act.KeyUp(key_name(values.get("key")))]),
 }
-"""Name of a function -> (its parameters in pyautogui's order, what it means)."""
+"""Name of a function -> (its parameters in pyautogui's order, a function that returns the actions)."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ class PyAutoGui(ActionGrammar):
         actions: list[act.Action] = []
         copied: str | None = None
         for statement in statements(code):
-            new = _copied(statement)
+            new = _copied_text(statement)
             if new is not None:
                 copied = new
                 continue
@@ -151,17 +150,17 @@ class PyAutoGui(ActionGrammar):
                 copied = None if pasted else copied
         if copied is not None:
             raise MalformedAction("found pyperclip.copy without pyautogui.hotkey('ctrl', 'v') after it")
-        return limited(actions)
+        return check_limits(actions)
 
     def format(self, actions: Sequence[act.Action]) -> str:
-        """Write one statement an action, parted by ``; ``."""
-        return "; ".join(_written(action) for action in actions)
+        """Write one statement per action, separated by ``; ``."""
+        return "; ".join(_format(action) for action in actions)
 
 
 _PASTE = act.Hotkey(("ctrl", "v"))
 
 
-def _copied(statement: ast.stmt) -> str | None:
+def _copied_text(statement: ast.stmt) -> str | None:
     """Return the text of ``pyperclip.copy``; None for other statements."""
     match statement:
         case ast.Expr(value=ast.Call(func=func, args=[ast.Constant(value=str() as text)], keywords=[])):
@@ -212,7 +211,7 @@ _CLICK_NAMES = {
 }
 
 
-def _written(action: act.Action) -> str:
+def _format(action: act.Action) -> str:
     match action:
         case act.Wait() | act.Done() | act.Fail():
             return next(word for word, meant in _WORDS.items() if meant == action)

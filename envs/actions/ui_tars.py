@@ -1,22 +1,22 @@
 """UI-TARS: ``Thought: … Action: click(start_box='(120,340)')``.
 
-Coordinates are of one of two kinds. *Relative*: thousandths of the screen's sides, as models on Qwen2-VL write
-them. *Absolute*: pixels of the picture as the model's image processor resizes it, as models on Qwen2.5-VL
-(UI-TARS-1.5) write them; 1920 × 1080 is seen as 1932 × 1092 by most. Either way they are scaled to the screen and cut
-to pixels.
+Coordinates have one of two units. *Relative*: thousandths of the screen's sides, as in models based on Qwen2-VL.
+*Absolute*: pixels of the picture as resized by the model's image processor, as in models based on Qwen2.5-VL
+(UI-TARS-1.5); most see 1920 × 1080 as 1932 × 1092. Either way they are scaled to the screen and truncated to pixels.
 
-A reply holds several calls where an empty line parts them. ``finished`` is DONE and ``call_user`` FAIL, at once, as
-DART and ARPO have it, or after it was WAIT ``call_user_waits`` times. ``scroll`` turns the wheel by 5 notches.
+A reply may contain several calls, separated by empty lines. ``finished`` is DONE. ``call_user`` is FAIL, immediately as
+in DART and ARPO, or after it was WAIT ``call_user_waits`` times. ``scroll`` turns the wheel by 5 notches.
 
-OSWorld's agent of UI-TARS-1.5 (``mm_agents/uitars15_v1.py``) reads the same replies, and what it carries out is
-carried out here. As there, arguments that an action does not have are ignored, a direction may have any case, and line
-ends at the end of a text, escaped twice or not, are one Enter. The differences:
+OSWorld's agent for UI-TARS-1.5 (``mm_agents/uitars15_v1.py``) reads the same replies; whatever it carries out is
+carried out here. Like that agent, this grammar ignores arguments that an action does not have, accepts directions in
+any case, and reads line ends at the end of a text, escaped twice or not, as one Enter. The differences in that agent:
 
-- The first three ``call_user`` are WAIT there (``call_user_waits = 3``); before ``finished`` and ``wait`` it drops the
-  other calls of a reply; a reply that it cannot read three times ends the attempt as DONE.
-- It does not scroll sideways, holds the key of ``press`` down, and takes leading blanks from a text.
-- Of an unknown key, action or direction it makes code without effect; here the reply is malformed, with no more effect.
-- Boxes without quotes or in brackets, arguments without names, and quotes that are not escaped are read here only.
+- The first three ``call_user`` are WAIT (``call_user_waits = 3``); before ``finished`` and ``wait`` it drops the other
+  calls of a reply; a reply that it fails to read three times ends the attempt as DONE.
+- It does not scroll sideways, holds the key of ``press`` down, and strips leading blanks from a text.
+- For an unknown key, action or direction it generates code without effect; here the reply is malformed, which has no
+  effect either.
+- It does not read boxes without quotes or in brackets, arguments without names, and unescaped quotes.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from dartsim.envs.actions.grammar import (
     arguments,
     as_text,
     can_type,
+    check_limits,
     dotted,
     hotkey_names,
     key_name,
-    limited,
     literal,
     number,
     statements,
@@ -72,8 +72,8 @@ class UiTars(ActionGrammar):
 
     Attributes:
         absolute: Coordinates are pixels of the resized picture, not thousandths.
-        malformed: What a reply that cannot be read means: it is malformed (``skip``), DONE or FAIL. One that can be
-            read and names an unknown action, key or direction is always malformed.
+        malformed: Meaning of an unreadable reply: malformed (``skip``), DONE or FAIL. A readable reply with an unknown
+            action, key or direction is always malformed.
         factor: Sides of a resized picture are multiples of it, pixels; only absolute coordinates need this and the
             bounds. A model's own are ``PolicyConfig.action_grammar``; the defaults are those of UI-TARS's own parser.
         min_pixels: Smallest area of a resized picture.
@@ -123,8 +123,8 @@ class UiTars(ActionGrammar):
         return True
 
     def format(self, actions: Sequence[act.Action], thought: str = "") -> str:
-        """Write a reply; a ``Move`` before a ``Drag`` or a ``Scroll`` becomes its start."""
-        calls = [self._written(action, start) for action, start in with_starts(actions)]
+        """Write a reply with an optional thought; a ``Move`` before a ``Drag`` or a ``Scroll`` becomes its start."""
+        calls = [self._format(action, start) for action, start in with_starts(actions)]
         if not calls:
             raise Inexpressible("ui_tars cannot write an empty list of actions")
         lead = f"Thought: {thought}\n" if thought else ""
@@ -137,7 +137,7 @@ class UiTars(ActionGrammar):
         actions: list[act.Action] = []
         for call in _split(calls.strip()):
             actions += self._call(call)
-            limited(actions)  # now: a reply of many megabytes would take a minute to read
+            check_limits(actions)  # inside the loop, because a reply of many megabytes would take a minute to read
         return tuple(actions)
 
     def _call(self, text: str) -> list[act.Action]:
@@ -155,11 +155,11 @@ class UiTars(ActionGrammar):
             if name == "call_user" and self.call_user_waits:
                 return [act.CallUser()]
             parameters, meaning = _PLAIN[name]
-            return [meaning({key: literal(node) for key, node in _given(call, parameters).items()})]
+            return [meaning({key: literal(node) for key, node in _arguments(call, parameters).items()})]
         raise UnknownName(f"found the action {name[:40]!r}")
 
     def _scroll(self, call: ast.Call) -> list[act.Action]:
-        given = _given(call, ("direction", *_START))
+        given = _arguments(call, ("direction", *_START))
         said = literal(given["direction"]) if "direction" in given else None
         direction = next((word for word in _DIRECTIONS if word in str(said).lower()), None)
         if direction is None:
@@ -169,10 +169,10 @@ class UiTars(ActionGrammar):
         return [act.Move(*self._place(call, _START, ("direction",))), _DIRECTIONS[direction]]
 
     def _place(self, call: ast.Call, names: tuple[str, ...], others: tuple[str, ...] = ()) -> tuple[int, int]:
-        """Return the pixel in one of the arguments ``names``; ``others`` are allowed besides."""
+        """Return the pixel in one of the arguments ``names``; ``others`` are also allowed."""
         if call.args and others:
             raise MalformedAction("wanted arguments by name")
-        given = _given(call, names + others)
+        given = _arguments(call, names + others)
         boxes = [literal(node) for key, node in given.items() if key in names]
         if len(boxes) != 1 or len(given) > 1 + len(others):
             raise MalformedAction(f"wanted one of {', '.join(names)}")
@@ -183,7 +183,7 @@ class UiTars(ActionGrammar):
         across, down = self.extent
         return f"({_coordinate(x, self.width, across)},{_coordinate(y, self.height, down)})"
 
-    def _written(self, action: act.Action, start: act.Move | None) -> str:
+    def _format(self, action: act.Action, start: act.Move | None) -> str:
         match action:
             case act.Move(x, y):
                 return f"hover(start_box='{self._box(x, y)}')"
@@ -195,14 +195,14 @@ class UiTars(ActionGrammar):
                 direction = next(word for word, meant in _DIRECTIONS.items() if meant == action)
                 box = "" if start is None else f"start_box='{self._box(start.x, start.y)}', "
                 return f"scroll({box}direction='{direction}')"
-            case act.TypeText(text) if can_type(text) and _ended(text) == text:
-                return f"type(content={_quoted(text)})"
+            case act.TypeText(text) if can_type(text) and _one_final_enter(text) == text:
+                return f"type(content={_quote(text)})"
             case act.Press(key) | act.Hotkey((key,)):
-                return f"{'press' if isinstance(action, act.Press) else 'hotkey'}(key={_quoted(key)})"
+                return f"{'press' if isinstance(action, act.Press) else 'hotkey'}(key={_quote(key)})"
             case act.Hotkey(keys):
-                return f"hotkey(key={_quoted(' '.join(keys))})"
+                return f"hotkey(key={_quote(' '.join(keys))})"
             case act.KeyDown(key) | act.KeyUp(key):
-                return f"{'keydown' if isinstance(action, act.KeyDown) else 'keyup'}(key={_quoted(key)})"
+                return f"{'keydown' if isinstance(action, act.KeyDown) else 'keyup'}(key={_quote(key)})"
             case act.Wait():
                 return "wait()"
             case act.Done():
@@ -219,10 +219,10 @@ def _type(values: dict[str, Any]) -> act.Action:
     content = values.get("content")
     if not isinstance(content, str):
         raise MalformedAction("type: wanted a text as content")
-    return act.TypeText(_ended(content))
+    return act.TypeText(_one_final_enter(content))
 
 
-def _ended(text: str) -> str:
+def _one_final_enter(text: str) -> str:
     """Return a text with one Enter in place of the line ends at its end."""
     return _LINE_ENDS.sub("\n", text)
 
@@ -250,10 +250,10 @@ _PLAIN: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], act.Action]]
     "call_user": (("content",), lambda values: act.Fail()),
     "error_env": ((), lambda values: act.Fail()),
 }
-"""Actions without a position: name -> (parameters, what it means)."""
+"""Actions without a position: name -> (parameters, a function that returns the action)."""
 
 
-def _given(call: ast.Call, names: tuple[str, ...]) -> dict[str, ast.expr]:
+def _arguments(call: ast.Call, names: tuple[str, ...]) -> dict[str, ast.expr]:
     """Return the arguments with these names; others are ignored."""
     read = [keyword for keyword in call.keywords if keyword.arg is None or keyword.arg in names]
     return arguments(ast.Call(call.func, call.args, read), names)
@@ -297,13 +297,13 @@ def _center(box: Any) -> tuple[float, float]:
 
 
 def _pixel(value: float, side: int, extent: int) -> int:
-    """Scale to the screen and cut; the far edge belongs to the last pixel."""
+    """Scale to the screen and truncate; the far edge belongs to the last pixel."""
     scaled = int(value * side / extent)
     return side - 1 if value == extent else scaled
 
 
 def _coordinate(pixel: int, side: int, extent: int) -> str:
-    """Return a pixel's center with as few digits as parse back to it."""
+    """Return a pixel's center with the fewest digits that parse back to the pixel."""
     center = (pixel + 0.5) * extent / side
     for digits in range(7):
         text = f"{center:.{digits}f}"
@@ -312,6 +312,6 @@ def _coordinate(pixel: int, side: int, extent: int) -> str:
     raise Inexpressible(f"no coordinate leads to pixel {pixel} of {side}")
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Return a text as a Python string without ``Action:`` and empty lines."""
     return repr(text).replace("Action:", r"Action\x3a")

@@ -1,4 +1,4 @@
-"""Colors: those with names, which instructions use, and those of the desktop itself."""
+"""Colors: named ones, which instructions use, and those of the desktop itself."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ def color_of(name: str) -> Color:
 
 
 def ink_on(color: Color) -> Color:
-    """Return the color, dark or light, in which a text is readable on another."""
+    """Return the color, dark or light, of readable text on a background."""
     red, green, blue = color
     return INK if 299 * red + 587 * green + 114 * blue > 140_000 else PAPER

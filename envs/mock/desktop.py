@@ -16,7 +16,7 @@ from dartsim.core.errors import TaskFileError
 from dartsim.core.types import Task
 from dartsim.envs.mock.geometry import Box
 from dartsim.envs.mock.layout import ScreenLayout
-from dartsim.envs.mock.widgets import MockWindow, Placed, make_window
+from dartsim.envs.mock.widgets import MockWindow, PlacedWidget, make_window
 
 
 class Target(NamedTuple):
@@ -32,7 +32,7 @@ class Target(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Grip:
-    """What the pressed left button holds."""
+    """What the pressed left button is holding."""
 
     target: Target
     x: int
@@ -62,15 +62,15 @@ class VirtualDesktop:
     actions: int = 0
     pressed: list[str] = field(default_factory=list)
 
-    def copied(self, layout: ScreenLayout) -> VirtualDesktop:
-        """Return a copy on another screen of the same size, which shares nothing that can change."""
+    def copy(self, layout: ScreenLayout) -> VirtualDesktop:
+        """Return a copy on another screen of the same size, without shared mutable parts."""
         return deepcopy(self, {id(self.layout): layout})
 
     def open(self, spec: Mapping[str, Any]) -> MockWindow:
         """Open a window on top of the others.
 
         Raises:
-            TaskFileError: If the spec is bad, or a window of that id is open.
+            TaskFileError: If the spec is invalid, or a window with that id is open.
         """
         window = make_window(spec)
         if self.window(window.id) is not None:
@@ -111,7 +111,7 @@ class VirtualDesktop:
         window.box = box.moved(dx, dy)
         layout.place_page(window)
 
-    def shown_widgets(self, window: MockWindow) -> Iterator[tuple[int, Placed, Box]]:
+    def shown_widgets(self, window: MockWindow) -> Iterator[tuple[int, PlacedWidget, Box]]:
         """Yield each widget of the page with its number and the part of its box that is on the screen."""
         view_left, view_top, view_right, view_bottom = self.layout.viewport(window)
         for index, placed in enumerate(window.placed):
@@ -147,7 +147,7 @@ def set_up(layout: ScreenLayout, task: Task) -> VirtualDesktop:
     """Return the desktop on which a task begins.
 
     Raises:
-        TaskFileError: If a step is unknown, or bad.
+        TaskFileError: If a step is unknown or invalid.
     """
     desktop = VirtualDesktop(layout)
     # The pointer rests in the lower right corner, where it hides little.

@@ -24,7 +24,7 @@ from dartsim.envs.mock.tree import accessibility_tree
 
 
 class MockDesktop(GuiEnv):
-    """A deterministic little desktop.
+    """A small deterministic desktop.
 
     An action is a text in the environment's grammar; every grammar also accepts ``WAIT``, ``DONE``, ``FAIL`` and
     computer_13's dictionaries. The grammar's own words for the end (``finished()``, ``fail``) end the episode as DONE
@@ -36,7 +36,7 @@ class MockDesktop(GuiEnv):
         grammar: Name of an action grammar, see ``dartsim.envs.actions``.
         grammar_options: Its options, such as ``columns`` and ``rows`` of ``compact``.
         auto_done: Whether the first click ends the episode; by default as the task says.
-        task: What ``reset`` begins by default; a first task of the family ``click_button`` if not given.
+        task: Task of ``reset`` by default; if not given, a task of the family ``click_button``.
         kwargs: As for ``GuiEnv``.
     """
 
@@ -69,7 +69,7 @@ class MockDesktop(GuiEnv):
         self._shown: Observation | None = None
 
     def tasks(self) -> list[Task]:
-        """Return tasks for a run on it as a gymnasium environment (``tasks.source = "gym"``)."""
+        """Return tasks for a run that uses this class as a gymnasium environment (``tasks.source = "gym"``)."""
         from dartsim.envs.mock.suites import mock_tasks
 
         return mock_tasks("click_button", 64)
@@ -85,10 +85,10 @@ class MockDesktop(GuiEnv):
         self._shown = None
 
     def copy_state(self) -> VirtualDesktop:
-        return self.desktop.copied(self.desktop.layout)
+        return self.desktop.copy(self.desktop.layout)
 
     def _load(self, state: VirtualDesktop) -> None:
-        self._show(state.copied(self.desktop.layout))
+        self._show(state.copy(self.desktop.layout))
 
     def act(self, action: str | Mapping[str, Any]) -> bool:
         if not self._running:
@@ -108,7 +108,7 @@ class MockDesktop(GuiEnv):
         return not self._running
 
     def read(self, action: str | Mapping[str, Any]) -> tuple[Action, ...] | None:
-        """Return what an action means, or None if it is malformed."""
+        """Return the actions of a text, or None if it is malformed."""
         return read(self.grammar, action)
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
@@ -137,7 +137,7 @@ class MockDesktop(GuiEnv):
 
 
 def mock_desktop_maker(policy: PolicyConfig) -> Callable[[], MockDesktop]:
-    """Return what makes one desktop for a model that sees."""
+    """Return a factory of desktops for a model that sees screenshots."""
     grammar, options = policy.action_grammar
     return lambda: MockDesktop(width=policy.screen, height=policy.screen, grammar=grammar, grammar_options=options)
 

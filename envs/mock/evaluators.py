@@ -1,8 +1,8 @@
-"""Scores: pure functions of the desktop's state, chosen by the names in a task's evaluator.
+"""Scores: pure functions of the desktop's state, selected by the names in a task's evaluator.
 
-As in OSWorld: a *getter* (``result.type``) reads a value from the state, ``expected`` gives a rule, and a
-*metric* (``func``) compares. With several metrics, ``conj`` "and" is 0 as soon as one is 0 and else their mean;
-"or" is 1 as soon as one is 1 and else their maximum.
+As in OSWorld, a *getter* (``result.type``) reads a value from the state, ``expected`` gives a rule, and a
+*metric* (``func``) compares. With several metrics, ``conj`` "and" is 0 if any is 0, otherwise their mean;
+"or" is 1 if any is 1, otherwise their maximum.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def evaluate(evaluator: Mapping[str, Any] | None, desktop: VirtualDesktop) -> fl
     """Return the score of a desktop's state, in [0, 1].
 
     Raises:
-        ScoreUnavailable: If there is no evaluator, or it names what is not registered, or breaks on the state.
+        ScoreUnavailable: If there is no evaluator, it names an unknown function, or it fails on the state.
     """
     if evaluator is None:
         raise ScoreUnavailable("the task has no evaluator; the mock desktop cannot score it")

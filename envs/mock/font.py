@@ -1,7 +1,7 @@
-"""A bitmap font of our own, and texts as masks of pixels: printable ASCII and a few signs, 5 pixels wide and 8 high.
+"""Our own bitmap font, and texts as masks of pixels: printable ASCII and a few signs, 5 pixels wide and 8 high.
 
-Drawn as it looks: one block holds up to 12 characters, its first line names them, and 8 lines draw them, the last for
-descenders.
+The source shows the shapes: a block has up to 12 characters; its first line names them, and 8 lines draw them, the last
+one for descenders.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ _DRAWN = r"""
 """
 
 CROSS = "\x03"
-"""Stands for the cross of a close box."""
+"""Character of the cross in a close box."""
 
 WIDTH = 5
 HEIGHT = 8
@@ -138,7 +138,7 @@ Mask = NDArray[np.bool_]
 
 POINTER_DARK = "\x01"
 POINTER_LIGHT = "\x02"
-"""Texts that stand for the two parts of the pointer."""
+"""Characters of the two parts of the pointer."""
 
 
 def _bitmap(rows: list[str], marks: str = "#") -> Mask:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dartsim.envs.mock.geometry import Box, text_scale, unit_of
-from dartsim.envs.mock.widgets import MockWindow, Placed
+from dartsim.envs.mock.widgets import MockWindow, PlacedWidget
 
 
 class ScreenLayout:
@@ -43,7 +43,7 @@ class ScreenLayout:
         return Box(bar.right - bar.height, bar.top, bar.right, bar.bottom)
 
     def viewport(self, window: MockWindow) -> Box:
-        """Return where the content shows."""
+        """Return the area of the content."""
         if window.bare:
             return window.box
         edge, box = 1, window.box
@@ -61,7 +61,7 @@ class ScreenLayout:
                 left = view.left + view.width * c // len(row)
                 right = view.left + view.width * (c + 1) // len(row)
                 cell = Box(left, top, right, bottom)
-                window.placed.append(Placed(widget, _inset(cell, widget.inset) if any(widget.inset) else cell))
+                window.placed.append(PlacedWidget(widget, _inset(cell, widget.inset) if any(widget.inset) else cell))
 
 
 def _inset(cell: Box, inset: tuple[float, float, float, float]) -> Box:

@@ -1,9 +1,8 @@
 """The oracle, which knows the state and solves every task of every family.
 
-It reads the goals in the task's file, and takes the next step towards the first one that is not reached; a goal whose
-window is closed counts as reached. A dialog that no goal is about is dismissed first. It has no memory, so it can
-continue from any state. Where something that it needs is missing (a window was closed, a page turned too far), it
-declares the task done.
+It reads the goals in the task's file and takes the next step towards the first unreached one; a goal whose window is
+closed counts as reached. It first dismisses any dialog without a goal. It has no memory, so it can continue from any
+state. If something that it needs is missing (a window was closed, a page turned too far), it declares the task done.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Steps = tuple[act.Action, ...]
 
 
 def oracle_actions(desktop: VirtualDesktop, task: Task) -> Steps:
-    """Return the next turn's actions: one that matters, perhaps after a move of the pointer."""
+    """Return the next turn's actions: one effective action, perhaps after a move of the pointer."""
     goals: list[Goal] = task.spec["goals"]
     top = desktop.top
     windows_of_goals = {str(goal[1]).partition(".")[0] for goal in goals if len(goal) > 1}
@@ -35,7 +34,7 @@ def oracle_actions(desktop: VirtualDesktop, task: Task) -> Steps:
         if not reached(goal):
             try:
                 return _towards(desktop, goal)
-            except _Lost:
+            except _Unreachable:
                 break
     return (act.Done(),)
 
@@ -51,7 +50,7 @@ def oracle_text(env: MockDesktop) -> str:
 
 
 MAX_TURNS = 200
-"""An oracle that needs more is broken."""
+"""Turn limit; an oracle that needs more is broken."""
 
 
 def play_oracle(env: MockDesktop, task: Task, *, frames: list[Any] | None = None) -> tuple[float, list[str]]:
@@ -69,12 +68,12 @@ def play_oracle(env: MockDesktop, task: Task, *, frames: list[Any] | None = None
     return env.evaluate(), texts
 
 
-class _Lost(Exception):
+class _Unreachable(Exception):
     """Something that a goal needs is missing."""
 
 
 class Progress:
-    """Checks which goals are reached; to be called once for each, in order."""
+    """Checks which goals are reached; call it once for each, in order."""
 
     def __init__(self, desktop: VirtualDesktop) -> None:
         self.desktop = desktop
@@ -105,22 +104,22 @@ def _towards(desktop: VirtualDesktop, goal: Goal) -> Steps:
 
 
 def _dismiss(desktop: VirtualDesktop, dialog: MockWindow) -> Steps:
-    """Return the step that closes a dialog by its default button, or leads back to that."""
+    """Return the step that closes a dialog by its default button, or leads back to that button."""
     if any(placed.widget.id == dialog.default for placed in dialog.placed):
         return _press(desktop, dialog.id, dialog.default)
     return _press_command(desktop, "back")
 
 
 def _press_command(desktop: VirtualDesktop, *commands: str) -> Steps:
-    """Return the press of the top window's button with the first of these commands that one has."""
+    """Return a press of the top window's button that has the first available of these commands."""
     window = desktop.top
     if window is None:
-        raise _Lost
+        raise _Unreachable
     for command in commands:
         for placed in window.placed:
             if placed.widget.command.startswith(command):
                 return _press(desktop, window.id, placed.widget.id)
-    raise _Lost
+    raise _Unreachable
 
 
 def _press(desktop: VirtualDesktop, window_id: str, widget_id: str) -> Steps:
@@ -133,4 +132,4 @@ def _press(desktop: VirtualDesktop, window_id: str, widget_id: str) -> Steps:
                 assert window is not None
                 center = desktop.layout.title(window).center
             return (act.Click(*center),)
-    raise _Lost
+    raise _Unreachable

@@ -1,7 +1,7 @@
 """Pixels: a scene drawn into an array, and redrawn only where it changed.
 
-A returned frame is never written to again: a change makes a copy, in which the boxes of all marks that appeared,
-vanished or changed are redrawn. A frame always equals a full drawing.
+A returned frame is never modified: a change creates a copy, in which the boxes of all marks that appeared, vanished or
+changed are redrawn. Invariant: a frame equals a full drawing.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def changed_areas(before: list[DrawOp], after: list[DrawOp]) -> list[Area]:
         start, end = _common_ends(before, after)
         middle = before[start : len(before) - end], after[start : len(after) - end]
         kept = set(middle[0]) & set(middle[1])
-        # A mark in both may have changed its place in the order; where that matters, it is over or under one that
-        # appeared or vanished, or its order among the others changed: redraw it, too.
+        # A mark in both may have changed its place in the order. That matters only if it overlaps one that appeared or
+        # vanished, or if its order among the others changed; then redraw it too.
         differing = [*middle[0], *middle[1]]
         if [mark for mark in middle[0] if mark in kept] == [mark for mark in middle[1] if mark in kept]:
             differing = [mark for part in middle for mark in part if mark not in kept]
@@ -79,7 +79,7 @@ def changed_areas(before: list[DrawOp], after: list[DrawOp]) -> list[Area]:
 
 
 def _outermost(areas: set[Area]) -> list[Area]:
-    """Return those of the areas that lie in no other, the largest first."""
+    """Return the areas that lie in no other, the largest first."""
     kept: list[Area] = []
     for area in sorted(areas, key=lambda each: ((each[0] - each[2]) * (each[3] - each[1]), each)):
         if not any(_lies_in(area, other) for other in kept):
@@ -92,7 +92,7 @@ def _lies_in(inner: Area, outer: Area) -> bool:
 
 
 def _common_ends(before: list[DrawOp], after: list[DrawOp]) -> tuple[int, int]:
-    """Return how many marks are the same at the start, and how many of the others at the end."""
+    """Return how many marks are equal at the start, and how many of the rest at the end."""
     shorter = min(len(before), len(after))
     start = 0
     while start < shorter and before[start] == after[start]:

@@ -1,7 +1,7 @@
 """The scene: the desktop's state as a list of rectangles and texts, back to front.
 
-The list is a pure function of the state. A *mark* is one entry; its box is already clipped, so that nothing of a widget
-lies outside the box in the accessibility tree.
+The list is a pure function of the state. A *mark* is one entry. Its box is already clipped, so no part of a widget lies
+outside its box in the accessibility tree.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Canvas:
     def fill(self, box: Box, color: colors.Color) -> None:
         left, top, right, bottom = box
         clip_left, clip_top, clip_right, clip_bottom = self.clip
-        # Not min and max: this runs a hundred times a frame.
+        # Faster than min and max; this runs a hundred times per frame.
         left = left if left > clip_left else clip_left
         top = top if top > clip_top else clip_top
         right = right if right < clip_right else clip_right
@@ -123,7 +123,7 @@ def _button(canvas: Canvas, button: Button, box: Box, edge: colors.Color) -> Non
     face = colors.color_of(button.color) if button.color else colors.FACE
     thick = canvas.layout.scale
     corner = min(thick, box.width // 4, box.height // 4)
-    # Rounded corners: an upright and a lying box, each short of the corners.
+    # Rounded corners: a tall and a wide box, neither of which covers the corners.
     canvas.fill(Box(box.left + corner, box.top, box.right - corner, box.bottom), edge)
     canvas.fill(Box(box.left, box.top + corner, box.right, box.bottom - corner), edge)
     canvas.fill(box.shrunk(thick), face)

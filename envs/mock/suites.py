@@ -1,7 +1,7 @@
 """Tasks of a family, and suites of several families.
 
-Tasks are drawn from (seed, family, difficulty, number) and whether they are held out, so that held-out tasks come
-from other seeds than those to train on, whatever the numbers.
+A task is drawn from (seed, family, difficulty, number, held out or not), so held-out tasks never share a random stream
+with training tasks.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ SUITES: dict[str, tuple[tuple[str, int], ...]] = {
 
 
 def mock_tasks(family: str, n: int, seed: int = 0, difficulty: int = 1, *, held_out: bool = False) -> list[Task]:
-    """Return tasks of one family; the same ones for the same arguments, and the first of more.
+    """Return tasks of one family; equal arguments give equal tasks, and a smaller ``n`` the first of them.
 
     Args:
         family: One of ``FAMILIES``, which is also the tasks' domain.
-        n: How many.
-        seed: Draws them.
-        difficulty: 1 to 10; what it means is the family's ``about``.
-        held_out: Draw tasks that are never drawn without it.
+        n: Number of tasks.
+        seed: Seed of the draws.
+        difficulty: 1 to 10; the family's ``about`` says what it means.
+        held_out: Draw held-out tasks, which differ from all training tasks.
 
     Raises:
         ConfigError: If there is no such family or difficulty, or ``n`` or ``seed`` is negative.

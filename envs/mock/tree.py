@@ -1,7 +1,7 @@
 """The accessibility tree: what the screen shows, as XML in the form that OSWorld's agents read.
 
-Boxes are ``cp:screencoord`` and ``cp:size``, states ``st:…``, as in OSWorld's trees for Ubuntu. Only
-what is at least partly visible is listed. ``st:showing`` is ``false`` if a window covers the center of its box;
+Boxes are ``cp:screencoord`` and ``cp:size``, states ``st:…``, as in OSWorld's trees for Ubuntu. Only elements
+that are at least partly visible are listed. ``st:showing`` is ``false`` if a window covers the center of the box;
 ``st:enabled`` is ``false`` for everything that waits for a modal dialog.
 """
 
@@ -11,12 +11,12 @@ from xml.sax.saxutils import escape
 
 from dartsim.envs.mock.desktop import Target, VirtualDesktop
 from dartsim.envs.mock.geometry import Box
-from dartsim.envs.mock.widgets import Button, Label, MockWindow, Placed
+from dartsim.envs.mock.widgets import Button, Label, MockWindow, PlacedWidget
 
 _NS = "https://accessibility.ubuntu.example.org/ns"
 _HEAD = f'<desktop-frame name="main" xmlns:st="{_NS}/state" xmlns:cp="{_NS}/component">'
 
-# What XML 1.0 cannot hold, not even escaped.
+# Characters that XML 1.0 cannot contain, not even escaped.
 _UNFIT = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF], "\ufffd")
 
 
@@ -73,7 +73,7 @@ def _leaf(role: str, node_id: str, name: str, box: Box, showing: bool, *, enable
     return _node(role, node_id, name, box, st_visible=True, st_showing=showing, st_enabled=enabled) + "/>"
 
 
-def _widget(window: MockWindow, placed: Placed, shown: Box, showing: bool, reachable: bool, focused: bool) -> str:
+def _widget(window: MockWindow, placed: PlacedWidget, shown: Box, showing: bool, reachable: bool, focused: bool) -> str:
     widget = placed.widget
     states: dict[str, object] = {
         "st_visible": True,

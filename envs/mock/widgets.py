@@ -31,7 +31,7 @@ class Widget:
 
 @dataclass(slots=True, eq=False)
 class Label(Widget):
-    """Words."""
+    """Text."""
 
     kind: ClassVar[str] = "label"
     role: ClassVar[str] = "label"
@@ -59,7 +59,7 @@ def make_widget(spec: Mapping[str, Any]) -> Widget:
     """Return a widget from its spec.
 
     Raises:
-        TaskFileError: If the kind is unknown, or a field is.
+        TaskFileError: If the kind or a field is unknown.
     """
     values = dict(spec)
     kind = values.pop("kind", None)
@@ -80,8 +80,8 @@ Page = list[Row]
 
 
 @dataclass(slots=True, eq=False)
-class Placed:
-    """A widget and where it lies on the screen."""
+class PlacedWidget:
+    """A widget and its box on the screen."""
 
     widget: Widget
     box: Box
@@ -102,7 +102,7 @@ class MockWindow:
     box: Box = NOWHERE
     page: int = 0
     focus: int = -1
-    placed: list[Placed] = field(default_factory=list)
+    placed: list[PlacedWidget] = field(default_factory=list)
 
     def widgets(self) -> Iterator[Widget]:
         for page in self.pages:
@@ -114,7 +114,7 @@ def make_window(spec: Mapping[str, Any]) -> MockWindow:
     """Return a window from its spec: a JSON object with the first attributes of ``MockWindow``.
 
     Raises:
-        TaskFileError: If the spec is bad, or two widgets have the same id.
+        TaskFileError: If the spec is invalid, or two widgets have the same id.
     """
     values = dict(spec)
     try:

@@ -1,8 +1,8 @@
 """Containers on one or several Docker engines: started, limited, reaped, removed.
 
-``ContainerSpec`` says what runs, ``DockerHost`` is one engine, ``DesktopFleet`` several. Labels on everything that is
-created let a later process find and remove what a killed one left, and nothing else. The ``docker`` package is loaded
-only when an engine is used.
+``ContainerSpec`` describes a container, ``DockerHost`` is one engine, ``DesktopFleet`` several. Labels let a later
+process find and remove what a killed one left, and nothing else. The ``docker`` package is loaded only when an engine
+is used.
 """
 
 from dartsim.real.containers.container import Container

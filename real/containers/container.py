@@ -16,7 +16,7 @@ class ContainerHost(Protocol):
 
     @property
     def identity(self) -> str:
-        """What tells it from other hosts."""
+        """Distinguishes it from other hosts."""
 
     async def call(self, identity: str, function: Callable[[Any], T]) -> T:
         """Call ``function`` with one container of the ``docker`` package, in a thread."""
@@ -27,7 +27,7 @@ class ContainerHost(Protocol):
 
 @dataclass(eq=False, repr=False)
 class Container:
-    """One running container, made by ``DockerHost.start``.
+    """One running container, created by ``DockerHost.start``.
 
     Every call goes to the engine in a thread; if canceled, the thread still finishes it or times out. A call that the
     engine cannot or will not carry out raises a ``ContainerFault`` with its cause.
@@ -74,7 +74,7 @@ class Container:
     async def state(self) -> dict[str, Any]:
         """Return the engine's ``State``: ``Status``, ``Running``, ``Paused``, ``OOMKilled``, ``ExitCode`` and more.
 
-        A desktop may be dead while this says ``running``; only a good screenshot proves that it lives.
+        A desktop may be dead while this says ``running``; only a good screenshot proves that it works.
         """
         return await self._call(lambda container: dict(container.attrs["State"]))
 

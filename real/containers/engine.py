@@ -27,7 +27,7 @@ from dartsim.real.containers.errors import (
 CONNECT_SECONDS, CALL_SECONDS = 5.0, 60.0
 """Time limits for reaching an engine, and of one call."""
 CONCURRENT_CALLS = 8
-"""Calls of an engine at the same time, beside starts."""
+"""Concurrent calls of an engine, in addition to starts."""
 
 Connect = Callable[[DockerHostConfig], Any]
 """Opens a client of the ``docker`` package, or a fake."""
@@ -59,7 +59,7 @@ def connect(settings: DockerHostConfig) -> Any:
         )
     except docker.errors.TLSParameterError as error:
         raise ConfigError(f"TLS for {settings.target}: {error}") from error
-    # The package takes it for granted that what answers is an engine.
+    # The package assumes that whatever answers is an engine.
     except (docker.errors.DockerException, requests.RequestException, OSError, TypeError, AttributeError) as error:
         raise EngineMissing(*missing(settings.target, error)) from error
 
@@ -96,16 +96,16 @@ def _problem(image: str, settings: DockerHostConfig) -> ContainerStartFailed | N
 
 
 def check_reachable(settings: DockerHostConfig) -> None:
-    """Check that something listens at the engine's address; what ``ssh://`` reaches is left to ssh.
+    """Check that something listens at the engine's address; addresses by ``ssh://`` are left to ssh.
 
-    Takes some 50 µs on this machine; the ``docker`` package leaks a socket each time nothing answers. It also waits
-    ``CALL_SECONDS`` for a machine that is out of reach.
+    Takes about 50 µs for a local engine. Without this check the ``docker`` package leaks a socket each time nothing
+    answers, and waits ``CALL_SECONDS`` for an unreachable machine.
 
     Raises:
         OSError: If nothing listens.
     """
     url = settings.url or os.environ.get("DOCKER_HOST")
-    if not url and not (Path.home() / ".docker/config.json").exists():  # which may name another engine
+    if not url and not (Path.home() / ".docker/config.json").exists():  # that file may name another engine
         url = DEFAULT_URL
     if url and url.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as connection:

@@ -10,7 +10,7 @@ EnvStartFailed
     ├── OutOfResources       disk, memory, addresses, processes or places ran out
     ├── DeviceMissing        a device of the spec does not exist on the engine's machine
     ├── ContainerExited      the container ended while it was starting
-    ├── PortsUnknown         the engine never told which ports it published
+    ├── PortsUnknown         the engine never reported its published ports
     ├── HostClosed           the host was closed before or during the start
     └── DockerRefused        the engine refused for another reason
 EnvBroken
@@ -99,7 +99,7 @@ class CallRefused(ContainerFault):
 
 
 OWN_REPOSITORY = "dartsim/desktop"
-"""Of the images that ``dartsim desktop build`` makes."""
+"""Repository of the images that ``dartsim desktop build`` makes."""
 
 REASONS: tuple[tuple[type[ContainerStartFailed], tuple[str, ...], str], ...] = (
     (
@@ -127,7 +127,7 @@ REASONS: tuple[tuple[type[ContainerStartFailed], tuple[str, ...], str], ...] = (
         "run fewer desktops on this machine or free what is named",
     ),
 )
-"""The error for some words of an engine's answer, and what to do about it."""
+"""Parts of an engine's message, with the error and advice for each."""
 
 
 def start_fault(error: BaseException, *, engine: str, image: str) -> ContainerStartFailed | None:
@@ -167,7 +167,7 @@ def call_fault(error: BaseException, *, engine: str, container: str) -> Containe
 
 
 def missing(engine: str, error: Any) -> tuple[str, str]:
-    """Return that no engine answers, and advice for the system's reason."""
+    """Return the message that no engine answers, and advice for the system's error."""
     text = str(error)
     if "permission denied" in text.lower():
         advice = "this user may not open the socket: join the group `docker` (`sudo usermod -aG docker $USER`)"

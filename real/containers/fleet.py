@@ -44,7 +44,7 @@ class DesktopFleet:
         """Remove what earlier runs left on every host, and return the number of containers removed.
 
         Raises:
-            EngineMissing: If no engine answers; one that does not, while another does, is only avoided.
+            EngineMissing: If no engine answers. If only some do not, they are avoided.
         """
         results = await asyncio.gather(*(host.reap() for host in self.hosts), return_exceptions=True)
         faults = [result for result in results if isinstance(result, BaseException)]
@@ -71,7 +71,7 @@ class DesktopFleet:
         """
         async with self._queue:
             host = self._choose() or await self._wait_for_place()
-        # Nothing is awaited between the choice and the first step of `host.start`, which counts the container.
+        # There is no await between the choice and the first step of `host.start`, which counts the container.
         try:
             return await host.start(spec, slot=slot)
         except (EngineMissing, EngineTimedOut) as fault:

@@ -36,18 +36,18 @@ SWEEP_SECONDS = 30.0
 CANCEL_SECONDS = 10.0
 """How long a canceled start waits for its clean-up, which then continues in the background."""
 CLOSE_TRIES = 3
-"""Sweeps at the end; the next reaper removes what is then left."""
+"""Sweeps at the end; the next reaper removes anything left after them."""
 
 
 class DockerHost:
     """One engine: starts containers and removes them.
 
-    The ``docker`` package blocks, so that its calls run in threads of this host: ``concurrent_starts`` for starts,
+    The ``docker`` package blocks, so its calls run in threads of this host: ``concurrent_starts`` for starts,
     ``CONCURRENT_CALLS`` for everything else. Further starts wait.
 
-    Every container counts against the capacity from before it is made until it is known to be gone (``num_held``).
-    Invariant: every container with this host's owner label is held, or the next sweep removes it; after ``close``
-    nothing is left, unless the engine did not answer, and then any later reaper finds it.
+    Every container counts against the capacity from before its creation until it is known to be gone (``num_held``).
+    Invariant: every container with this host's owner label is held, or the next sweep removes it. After ``close``
+    nothing is left, unless the engine did not answer; then any later reaper finds it.
 
     Args:
         settings: The engine and its limits.
@@ -161,7 +161,7 @@ class DockerHost:
         await asyncio.shield(removal)
 
     async def reap(self, *, everybody: bool = False) -> int:
-        """Remove our containers that nobody wants any more, of any owner, and return their number.
+        """Remove our unwanted containers, of any owner, and return their number.
 
         Raises:
             ContainerStartFailed: If the engine does not answer.
@@ -171,7 +171,7 @@ class DockerHost:
             return reap(
                 client,
                 self.owner,
-                # Lost ones are included: this is another try.
+                # Lost containers are not excluded, so this retries their removal.
                 mine=lambda: self._held - self._lost,
                 seconds=CALL_SECONDS,
                 everybody=everybody,
@@ -182,13 +182,13 @@ class DockerHost:
         return removed
 
     async def retry_lost(self) -> None:
-        """Try again to remove what could not be removed; those that are gone by now free their places."""
+        """Retry failed removals; containers that are gone by now free their places."""
         for name in sorted(self._lost):
             try:
                 await self.remove(name)
             except (DockerLost, DockerHung) as fault:
                 logger.warning("%s", fault)
-                return  # so would the others
+                return  # the others would fail too
             except Exception as error:
                 logger.warning("%s", error)
 
@@ -227,7 +227,7 @@ class DockerHost:
         return self._client
 
     def _volume(self, client: Any, short: str) -> str:
-        """Return the name of a volume that our containers share, and make it if it is not there."""
+        """Return the name of a volume that our containers share; create it if missing."""
         name = f"dartsim-{short}-{self.owner.token}"
         client.volumes.create(name=name, labels=owner_labels(self.owner, run=self.run))
         return name
@@ -304,7 +304,7 @@ class DockerHost:
         self.freed.set()
 
     async def _sweep_often(self) -> None:
-        """Remove what was lost, periodically."""
+        """Remove lost containers periodically."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             try:
@@ -315,7 +315,7 @@ class DockerHost:
     async def _quietly(self, removing: Coroutine[Any, Any, None]) -> None:
         try:
             await removing
-        except Exception as error:  # the container stays among the lost ones and is tried again
+        except Exception as error:  # the container stays among the lost ones, whose removal is retried
             logger.warning("%s", error)
 
     async def _close(self) -> None:
@@ -366,6 +366,6 @@ def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:
-    """Retrieve a result that nobody may wait for any more, so that asyncio does not complain."""
+    """Retrieve a result that no one may be waiting for, so that asyncio does not complain."""
     if not future.cancelled():
         future.exception()

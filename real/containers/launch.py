@@ -66,7 +66,7 @@ class Launch:
         self._delivered = False
 
     def abandon(self) -> bool:
-        """Have it cleaned up; return whether the caller must do that, because it was delivered before."""
+        """Have it cleaned up; return whether the caller must do that itself, because it was already delivered."""
         with self._lock:
             self._abandoned = True
             return self._delivered
@@ -116,7 +116,7 @@ class Launch:
         if client is None:
             return
         try:
-            # By name: the engine may have made it even if its answer was lost.
+            # By name: the engine may have created it even if its answer was lost.
             remove_container(client, self.name, seconds=CALL_SECONDS)
         except Exception as error:
             self.left = True

@@ -1,8 +1,8 @@
 """OSWorld's official desktop: a virtual machine in the image ``happysixd/osworld-docker``.
 
 The image runs QEMU on a read-only disk, so that every new container is a fresh machine.
-Source: OSWorld's docker provider (xlang-ai/OSWorld, ``desktop_env/providers/docker/provider.py``): image, environment,
-capability, device, volume and ports are its; names, labels, loopback and free ports are ours.
+Source: OSWorld's docker provider (xlang-ai/OSWorld, ``desktop_env/providers/docker/provider.py``) for image,
+environment, capability, device, volume and ports; names, labels, loopback and free ports are ours.
 
 To use it: fetch the image (``docker pull happysixd/osworld-docker``, 7.3 GB) and the disk ``Ubuntu.qcow2`` (24.5 GB, as
 OSWorld's README says) on the engine's machine, load ``kvm_intel`` or ``kvm_amd``, and give the disk's path. A machine
@@ -31,7 +31,7 @@ VENDOR_MODULES = ("kvm_intel", "kvm_amd")
 """Modules that run an unchanged x86 guest on the processor's own virtualization."""
 
 SCREEN = (1920, 1080)
-"""Of the official disk, pixels."""
+"""Screen size of the official disk, pixels."""
 
 _GET_API_VERSION = 0xAE00
 """ioctl KVM_GET_API_VERSION (Linux, Documentation/virt/kvm/api.rst)."""
@@ -50,7 +50,7 @@ class Kvm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KvmState:
-    """A decision, and why."""
+    """Whether to use KVM, and why."""
 
     use: bool
     why: str
@@ -62,8 +62,8 @@ def kvm_state(
     """Decide whether to use KVM.
 
     Args:
-        setting: What the user wants.
-        modules: Where the kernel lists its modules, one folder each, built-in ones included.
+        setting: The setting ``desktop.kvm``.
+        modules: Folder in which the kernel lists its modules, including built-in ones, one folder each.
         device: The device.
         local: Whether the engine runs on this machine; if not, ``auto`` is off.
     """
@@ -133,7 +133,7 @@ def official_spec(
     Args:
         disk: The disk ``Ubuntu.qcow2``, a path on the engine's machine.
         kvm: Whether to give the machine /dev/kvm; ``kvm_state`` decides.
-        image: The image, if it has another name or is pinned to a digest.
+        image: The image, if renamed or pinned to a digest.
         cores: Virtual cores.
         ram_gib: Memory of the machine, GiB.
         disk_gib: Size of the machine's disk, GiB.
@@ -141,7 +141,7 @@ def official_spec(
         local: Whether the engine is on this machine, so that the disk can be checked.
 
     Raises:
-        ConfigError: If the disk is not there. (The engine would put an empty folder in its place.)
+        ConfigError: If the disk is missing. (The engine would create an empty folder in its place.)
     """
     if local and not Path(disk).is_file():
         raise ConfigError(f"OSWorld's disk is not at {disk}: fetch Ubuntu.qcow2 as its README says and give its path")

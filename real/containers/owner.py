@@ -1,10 +1,11 @@
 """Who a container or volume belongs to, and whether it is still wanted.
 
 An owner is one open ``DockerHost`` of one process, written as
-``boot id : pid namespace : pid : start time of the process : token``. The first four name exactly one process, and any
-process of the same machine (same boot, same pid namespace) can tell whether it lives: a living one keeps what it owns,
-however long it was stopped; a dead one has lost it. The token distinguishes several hosts of one process. An owner that
-cannot be checked (another machine, another boot) keeps it for ``LEASE_SECONDS`` after it was made.
+``boot id : pid namespace : pid : start time of the process : token``. The first four identify one process, and any
+process on the same machine (same boot, same pid namespace) can check whether it is alive. A live process keeps its
+containers, even if it was stopped for long; those of a dead one are unwanted. The token distinguishes several hosts of
+one process. If an owner cannot be checked (another machine, another boot), its containers stay wanted for
+``LEASE_SECONDS`` after their creation.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ LEASE_SECONDS = 24 * 3600.0
 
 
 class Life(StrEnum):
-    """What this process knows about an owner."""
+    """The state of an owner, as far as this process can tell."""
 
     ALIVE = "alive"
     """Its process runs and its host is open."""
     GONE = "gone"
     """Its process ended, or its host was closed."""
     UNKNOWN = "unknown"
-    """It is, or was, where we cannot look."""
+    """It is or was on another machine, in another boot or pid namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Owner:
 
     @classmethod
     def parse(cls, text: str) -> Owner | None:
-        """Return the owner that a label names, or None if it names none."""
+        """Parse a label; None if it names no owner."""
         try:
             boot, namespace, pid, start, token = text.split(":")
             return cls(boot, namespace, int(pid), int(start), token)
@@ -86,7 +87,7 @@ def new_owner(proc: Path = PROC) -> Owner:
 
 
 def retire(owner: Owner) -> None:
-    """Mark an owner of this process as gone: nobody wants what it left behind."""
+    """Mark an owner of this process as gone, which makes its containers unwanted."""
     with _lock:
         _open.discard(owner.token)
 

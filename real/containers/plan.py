@@ -14,10 +14,10 @@ from dartsim.real.containers.official import IMAGE, configured_kvm
 from dartsim.real.containers.spec import container_limits
 
 VM_GIB = 4.2
-"""Memory that one of OSWorld's virtual machines takes (measured by others, see ``official``)."""
+"""Memory of one of OSWorld's virtual machines, GiB (measured by others, see ``official``)."""
 
 UNKNOWN_IMAGE = "IMAGE"
-"""Placeholder for an image that cannot be built on this machine: its name has a hash of the machine's files."""
+"""Placeholder for an image that cannot be built on this machine, since its name has a hash of the machine's files."""
 
 
 def docker_hosts(desktop: DesktopConfig) -> dict[str, DockerHostConfig]:
@@ -29,7 +29,7 @@ def container_spec(config: Config, *, look: bool = True) -> ContainerSpec:
     """Return the container of a desktop; ``look`` checks its needs on this machine, if the engines are local.
 
     Raises:
-        ConfigError: If the disk is not there, or packages of a skeleton are missing.
+        ConfigError: If the disk is missing, or packages for a skeleton are.
     """
     desktop = config.desktop
     if config.backend.desktops == "osworld":
@@ -85,7 +85,7 @@ def desktop_plan(config: Config) -> dict[str, Any]:
 
 
 def desktop_gib(config: Config) -> float:
-    """Return the memory that a desktop takes, GiB."""
+    """Return the memory of a desktop, GiB."""
     return VM_GIB if config.backend.desktops == "osworld" else config.desktop.memory_mib / 1024
 
 

@@ -1,7 +1,7 @@
-"""Remove containers that nobody wants any more. Blocking.
+"""Remove unwanted containers. Blocking.
 
 Only containers with our labels are considered. One stays if its owner wants it (``owner.wanted``). Of
-the caller's own containers, those it knows stay: the others were made by a call whose answer was lost.
+the caller's own containers, those it knows stay; the others were created by a call whose answer was lost.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def reap(
         client: Client of the ``docker`` package.
         me: The caller.
         mine: Returns the names of the containers that the caller holds or is starting. A name must be in it before
-            its container is made; it is called after the engine, so that a starting one never counts as lost.
+            its container is created. It is called after the engine, so a starting container never counts as lost.
         seconds: Longest wait for one removal.
         everybody: Also remove wanted containers, except the caller's own.
     """
-    now = datetime.fromisoformat(client.info()["SystemTime"]).timestamp()  # by the engine's clock, as all ages
+    now = datetime.fromisoformat(client.info()["SystemTime"]).timestamp()  # the engine's clock, as for all ages
     containers = _containers(client)
     held = mine()
     removed = 0
@@ -96,7 +96,7 @@ def _volumes(client: Any) -> list[dict[str, Any]]:
 def _remove(client: Any, identity: str, name: str, seconds: float) -> bool:
     try:
         removed = remove_container(client, identity, seconds=seconds)
-    except Exception as error:  # one failure must not keep the others
+    except Exception as error:  # one failure must not prevent other removals
         logger.warning("could not reap container %s: %s", name, error)
         return False
     if removed:
@@ -107,5 +107,5 @@ def _remove(client: Any, identity: str, name: str, seconds: float) -> bool:
 def _remove_volume(client: Any, name: str) -> None:
     try:
         client.api.remove_volume(name, force=True)
-    except Exception as error:  # another client may have been faster; if not, the next reap tries again
+    except Exception as error:  # another client may have removed it; otherwise the next reap retries
         logger.debug("could not remove volume %s: %s", name, error)

@@ -1,8 +1,8 @@
 """Our own small desktop: its image, the server inside it, and how it is started.
 
-    recipe.py      what an image is made of, as data
+    recipe.py      the contents of an image, as data
     skeleton.py    the part that comes from this machine
-    images.py      makes the image, with pinned Python packages, and says how a container of it is started
+    images.py      makes the image, with pinned Python packages, and specifies its containers
     server/        the server inside, on OSWorld's protocol; files/ the start script, the panel, settings
 
 Inside the container the ``server`` folder is imported under the same name, by another interpreter, without this file.

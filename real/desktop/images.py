@@ -1,4 +1,4 @@
-"""Makes the desktop's image, unless it exists: a skeleton in a second, a full one (a Debian of its own) in minutes."""
+"""Makes the desktop's image, unless it exists: a skeleton in a second, a full one (with its own Debian) in minutes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ DEFAULT_MIRROR = "http://deb.debian.org/debian"
 
 
 def image_name(variant: Variant) -> str:
-    """Return the name of the image that today's recipe makes, with a hash of all that goes into it.
+    """Return the name of the image that the current recipe makes, with a hash of its contents.
 
     Raises:
         ConfigError: For a skeleton, if packages are missing on this machine.
@@ -78,11 +78,11 @@ async def build(
         variant: ``skeleton`` (this machine's ``/usr``, mounted), ``full`` (a Debian of its own) or ``vm`` (a virtual
             machine with one).
         settings: The engine; None is the one of DOCKER_HOST, or this machine's.
-        again: Whether to make it even if it is there.
+        again: Whether to rebuild it if it exists.
         on_line: Called with each line about the progress; in another thread unless it is a skeleton.
 
     Raises:
-        ConfigError: If something is missing that the message names.
+        ConfigError: If something is missing; the message names it.
         EngineMissing: If no engine answers.
     """
     return await asyncio.to_thread(_build, variant, settings or DockerHostConfig(), again, on_line)
@@ -132,7 +132,7 @@ def _import(client: Any, name: str, settings: list[str], archive: Path) -> None:
 def compiled(entries: Sequence[Entry]) -> list[Entry]:
     """Return entries with the bytecode of their Python files, made by this machine's own interpreter.
 
-    The files of an image never change, so bytecode is not checked against them; a desktop's user may not write it.
+    The files of an image never change, so bytecode is not checked against them; a desktop's user must not write it.
     """
     with tempfile.TemporaryDirectory() as scratch:
         for entry in entries:
@@ -141,7 +141,7 @@ def compiled(entries: Sequence[Entry]) -> list[Entry]:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(entry.data)
         command = ["/usr/bin/python3", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
-        # Some packages carry files of other Python versions, which do not compile.
+        # Some packages contain files for other Python versions, which do not compile.
         subprocess.run(
             [*command, "-s", scratch, "-p", "/", scratch], capture_output=True, timeout=_COMPILE_SECONDS, check=False
         )
@@ -169,7 +169,7 @@ def to_tar(entries: Iterable[Entry]) -> bytes:
 
 
 def with_parents(entries: Iterable[Entry]) -> Sequence[Entry]:
-    """Return entries by path, each folder above them added where it is missing; of two with one path the last wins."""
+    """Return entries by path, with missing parent folders; of two with the same path the last wins."""
     by_path = {entry.path: entry for entry in entries}
     for path in list(by_path):
         parts = path.split("/")
@@ -203,7 +203,7 @@ def _installed(on_line: Callable[[str], None]) -> Path:
         return folder
     on_line("installing pyautogui for the desktops")
     cache.mkdir(parents=True, exist_ok=True)
-    # Beside its place, and renamed when whole: an interrupted build leaves nothing that looks finished.
+    # Made beside its place and renamed when complete, so an interrupted build leaves nothing that looks finished.
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-compile", "--quiet"]
         command += ["--disable-pip-version-check", "--target", f"{scratch}/site", *PYTHON_PACKAGES]
@@ -219,7 +219,7 @@ def _installed(on_line: Callable[[str], None]) -> Path:
         try:
             Path(scratch, "site").rename(folder)
         except OSError:
-            if not folder.is_dir():  # otherwise another process was quicker
+            if not folder.is_dir():  # otherwise another process was faster
                 raise
             shutil.rmtree(Path(scratch, "site"))
     return folder
@@ -249,12 +249,12 @@ def make_debian(
         'test -s "$1/etc/machine-id" || echo 0123456789abcdef0123456789abcdef > "$1/etc/machine-id"',
         *hooks,
     ]
-    # The manuals and translations are half of it.
+    # Manuals and translations are half of the size.
     left_out = ["/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/help/*"]
     command = [
         *("mmdebstrap", "--variant=minbase", f"--include={','.join(packages)}"),
         *(f"--dpkgopt=path-exclude={path}" for path in left_out),
-        "--dpkgopt=force-unsafe-io",  # if it is interrupted, it is made again
+        "--dpkgopt=force-unsafe-io",  # safe, because an interrupted image is made again
         *(f"--customize-hook={hook}" for hook in all_hooks),
         *(SUITE, str(archive), f"deb {mirror()} {SUITE} main"),
     ]

@@ -1,6 +1,6 @@
 """The recipe of a desktop's image, as data: Debian packages, pinned Python packages, our own files, and its name.
 
-The name has a hash of everything, so that an image of another recipe is never mistaken for this one.
+The name has a hash of everything, so an image of another recipe is never mistaken for this one.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ PACKAGES = (
 """Debian packages of every desktop; on the machine itself for ``skeleton``, in the image for ``full``."""
 
 VIEWER_PACKAGES = ("novnc", "websockify", "x11vnc")
-"""What ``vnc=True`` needs besides."""
+"""Additional packages for ``vnc=True``."""
 
 VM_PACKAGES = ("busybox-static", "linux-image-cloud-amd64", "qemu-system-x86", "qemu-utils")
-"""What ``vm`` needs besides: one Debian serves as the guest's and as the container's."""
+"""Additional packages for ``vm``; the guest and the container share one Debian."""
 
 PYTHON_PACKAGES = (
     "mss==10.2.0",
@@ -79,7 +79,7 @@ class Entry:
 def own_entries(variant: Variant = "full") -> list[Entry]:
     """Return our part of an image: the server, the start script, the settings, a user and its home.
 
-    A virtual machine's has what makes and runs the machine, too.
+    An image of a virtual machine also contains the programs that make and run the machine.
     """
     machine = {"agent.py": 0o644, "disk": 0o755, "init": 0o755, "initrd": 0o755, "run.py": 0o644}
     server = sorted((_HERE / "server").glob("*.py"))
@@ -115,7 +115,7 @@ def all_packages(variant: Variant = "full") -> tuple[str, ...]:
 
 
 def digest_of(entries: Iterable[Entry], **facts: object) -> str:
-    """Return 12 hexadecimal digits that change with anything that goes into an image."""
+    """Return 12 hexadecimal digits that change with the contents of an image."""
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=list).encode())
     for entry in sorted(entries, key=lambda entry: entry.path):
         digest.update(repr((entry.path, entry.link, entry.mode, entry.owner, entry.data)).encode())

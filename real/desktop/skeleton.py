@@ -1,7 +1,7 @@
 """The skeleton: our files and the machine's settings; the machine's ``/usr`` is mounted into it, read-only.
 
-It takes a second and some megabytes to make and needs neither a registry nor a download. It needs the packages on the
-engine's machine, which has to be this one.
+It takes a second and some megabytes to make and needs neither a registry nor a download. The engine must run on this
+machine, which must have the packages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COPIED = (
     "/etc/mime.types",
     "/etc/nsswitch.conf",
     "/etc/xdg",
-    # Without it the first application spends a second on looking at every font.
+    # Without it the first application spends a second on scanning all fonts.
     "/var/cache/fontconfig",
 )
 _NEEDED = {
@@ -89,7 +89,7 @@ def machine_entries() -> list[Entry]:
 
 
 def _copies(top: Path) -> Iterator[Entry]:
-    """Yield a path and all in it that everybody may read."""
+    """Yield a path and everything in it that is world-readable."""
     try:
         mode = top.lstat().st_mode
         if stat.S_ISLNK(mode):
@@ -101,7 +101,7 @@ def _copies(top: Path) -> Iterator[Entry]:
         elif stat.S_ISREG(mode) and mode & stat.S_IROTH:
             yield Entry(str(top), top.read_bytes(), mode=stat.S_IMODE(mode) & 0o755)
     except FileNotFoundError:
-        return  # not on this machine, or gone meanwhile
+        return  # not on this machine, or just removed
 
 
 def _identity() -> list[Entry]:
@@ -115,7 +115,7 @@ def _identity() -> list[Entry]:
     return [
         Entry("/etc/passwd", passwd.encode(), mode=0o644),
         Entry("/etc/group", group.encode(), mode=0o644),
-        # D-Bus needs one; it need not be unique.
+        # D-Bus requires one, which need not be unique.
         Entry("/etc/machine-id", b"0123456789abcdef0123456789abcdef\n", mode=0o644),
         Entry("/tmp", mode=0o1777),
         Entry("/var/tmp", mode=0o1777),

@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 CONCURRENT_STARTS = 4
 """Engines that start at the same time; the others wait."""
 ENTROPY_TOKENS = 20
-"""Likeliest tokens that high-entropy selection asks for: exact for grammars with up to that many choices."""
+"""Likeliest tokens requested for high-entropy selection; exact for grammars with up to this many choices."""
 
 
 @asynccontextmanager
@@ -87,7 +87,7 @@ async def vllm_workers(
                     index,
                     engine,
                     codec,
-                    # The weights of an attached engine are unknown until it was loaded.
+                    # The weights of an attached engine are unknown until they are loaded.
                     weights=Weights(version) if isinstance(engine, AttachedEngine) else weights,
                     ledger=ledger,
                     spool=spool,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PauseMode = Literal["abort", "wait", "keep"]
 
 REQUEST_PREFIX = "generate-tokens-"
-"""The server puts this before a request's id; a request is aborted by the whole of it."""
+"""The server prefixes a request's id with this; an abort needs the full id."""
 
 UNAVAILABLE = 503
 """Status of an engine that is paused."""
@@ -43,12 +43,12 @@ _JSON = {"Content-Type": "application/json"}
 
 # TCP alone never notices a crashed host or a cut cable: a request that waits for its answer sends nothing.
 SILENT_SECONDS = 10
-"""Silence after which the other side is asked whether it is there."""
+"""Silence after which TCP probes the other side."""
 PROBE_SECONDS = 5
 PROBES = 5
-"""Unanswered ones that end a connection: a host may be out of reach for 25 s."""
+"""Unanswered probes that end a connection, so a host may be unreachable for 25 s."""
 LOST_SECONDS = SILENT_SECONDS + PROBE_SECONDS * PROBES
-"""Longest time until a connection to a host that is gone ends."""
+"""Longest time until a connection to a lost host ends."""
 
 SocketOption = tuple[int, int, int]
 
@@ -56,14 +56,14 @@ _TCP = {
     "TCP_KEEPIDLE": SILENT_SECONDS,
     "TCP_KEEPINTVL": PROBE_SECONDS,
     "TCP_KEEPCNT": PROBES,
-    "TCP_USER_TIMEOUT": 1000 * LOST_SECONDS,  # for what was sent and is not acknowledged
+    "TCP_USER_TIMEOUT": 1000 * LOST_SECONDS,  # limit for unacknowledged data
 }
 SOCKET_OPTIONS: list[SocketOption] = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    # Some systems lack some of them.
+    # Some systems lack some of these options.
     *((socket.IPPROTO_TCP, int(getattr(socket, name)), value) for name, value in _TCP.items() if hasattr(socket, name)),
 ]
-"""As ``httpx`` takes them."""
+"""The options in the form of ``httpx``."""
 
 _IDLE_SECONDS = 3.0
 """How long a turn's connection is kept for the next one; uvicorn closes it after 5 s and loses what was sent then."""
@@ -117,7 +117,7 @@ class EngineClient:
             base_url=self.url,
             timeout=httpx.Timeout(None, connect=connect_seconds),  # the rest is limited by `_faults`
             transport=httpx.AsyncHTTPTransport(
-                # A connection a request: the server closes it after an error, and the next request would find it dead.
+                # One connection per request: the server closes it after an error, and a reused one would be dead.
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
                 verify=self._ssl,
                 trust_env=False,
@@ -157,7 +157,7 @@ class EngineClient:
         except EngineBadReply as fault:
             if fault.status == UNAVAILABLE or not sent:
                 raise
-            # Most likely its cache has dropped an image; if it was something else, it says so again.
+            # Most likely its cache has dropped an image; any other error will occur again.
             self._images.remove(picture.key for picture in pictures)
             answer = await self._post_turn(body, pictures, set(), seconds)
         self._images.add(picture.key for picture in pictures)
@@ -185,7 +185,7 @@ class EngineClient:
         return json_object(url, text)
 
     def _session(self) -> aiohttp.ClientSession:
-        """Return the session of turns, made at the first turn: it belongs to the loop that runs then."""
+        """Return the session for turns, created at the first turn because it belongs to the running loop."""
         if self._turns is None:
             self._turns = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
@@ -233,8 +233,8 @@ class EngineClient:
     async def reset_caches(self) -> bool:
         """Forget keys, values and image embeddings; return whether the prefix cache could be reset.
 
-        It cannot be while requests hold blocks of it. The cache of preprocessed images is kept: pixels do not depend
-        on weights, and resetting it under live requests would make its two halves disagree.
+        This is impossible while requests hold blocks of it. The cache of preprocessed images stays: pixels do not
+        depend on weights, and a reset under live requests would make its two halves inconsistent.
         """
         await self._ask("POST", "/reset_encoder_cache", empty=True)
         answer = await self._ask("POST", "/reset_prefix_cache", empty=True)
@@ -246,7 +246,7 @@ class EngineClient:
         return await self._ask("POST", "/collective_rpc", seconds=self.load_seconds, json=body)
 
     async def label(self, version: int) -> None:
-        """Name the present weights; the name comes back with every token."""
+        """Name the current weights; the name is returned with every token."""
         await self._ask("POST", "/update_weight_version", json={"new_version": str(version)})
 
     async def labelled(self) -> str:
@@ -296,7 +296,7 @@ async def connection_faults(url: str, seconds: float) -> AsyncIterator[None]:
 
 
 async def _consumed(parts: deque[bytes]) -> AsyncIterator[bytes]:
-    """Yield the parts of a body, each of which is forgotten then: a reply takes much longer than sending."""
+    """Yield the parts of a body and free each one, because waiting for the reply takes much longer than sending."""
     while parts:
         yield parts.popleft()
 

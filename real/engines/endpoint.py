@@ -2,8 +2,8 @@
 
     request --conversation--> messages --POST /chat/completions--> text --> reply
 
-It sees the prompts of ``PromptStyle`` as messages, with screenshots as PNG in data URLs, and its replies are read like
-those of a model of ours. It has no tokens and no log-probabilities that anybody could train on, and loads no weights.
+It gets the prompts of ``PromptStyle`` as messages, with screenshots as PNG in data URLs, and its replies are read like
+those of our own models. It provides no tokens or log-probabilities to train on, and loads no weights.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from dartsim.real.vlm.vocabulary import Parts
 TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """Statuses after which the same request may succeed later."""
 REFUSALS = frozenset({401, 402, 403, 404})
-"""Statuses that every further request would get too: no key, no money, no right, no such model."""
+"""Statuses that all later requests would get too: no key, no credit, no permission, unknown model."""
 OWN_ENDINGS = frozenset({"stop", "length", "tool_calls", "function_call"})
-"""Reasons for the end of a reply that are the model's: an empty text is then its own failure."""
+"""Finish reasons caused by the model; an empty text is then the model's own failure."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Between two tries of a request, seconds; an endpoint may say how long to wait instead."""
 REQUEST_SECONDS = 300.0
@@ -50,11 +50,11 @@ REQUEST_SECONDS = 300.0
 DOWN_SECONDS = 300.0
 """How long a request is repeated while the endpoint is unreachable, overloaded or failing."""
 MAX_CACHED_BYTES = 512 * 2**20
-"""Of screenshots as data URLs."""
+"""Largest cache of screenshots as data URLs, bytes."""
 
 
 class EndpointRefused(DartsimError):
-    """The endpoint will answer no request of ours: a wrong key, address or model. It ends the evaluation."""
+    """The endpoint will refuse all requests: wrong key, address or model. It ends the evaluation."""
 
 
 class EndpointWorker:
@@ -91,7 +91,7 @@ class EndpointWorker:
         """Ask one question about a blank screen.
 
         Raises:
-            ConfigError: If the answer is none of a chat model that sees.
+            ConfigError: If the answer is not one of a chat model with vision.
         """
         screen = np.full((112, 112, 3), 255, dtype=np.uint8)
         attempt = Attempt(-1, Task("check", "Wait."), 0, 0, 0, 1, 0)
@@ -102,10 +102,10 @@ class EndpointWorker:
             raise ConfigError(f"the endpoint cannot be used: {fault}") from None
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one request; one that cannot be read is asked again, as often as ``policy.malformed_tries`` says.
+        """Answer one request; repeat it if the reply is unreadable, as often as ``policy.malformed_tries`` says.
 
         Raises:
-            WorkerFault: If there was no answer, or none of the model's.
+            WorkerFault: If there was no answer from the model.
             EndpointRefused: If there will never be one.
         """
         body = {**self._body, "messages": await asyncio.to_thread(self._messages, request)}
@@ -184,7 +184,7 @@ class EndpointWorker:
         url = "data:image/png;base64," + base64.b64encode(png_of(screenshot)).decode("ascii")
         with self._lock:
             if key not in self._urls:
-                self._urls[key] = (screenshot, url)  # with it: its id is not given to another one meanwhile
+                self._urls[key] = (screenshot, url)  # keeping the screenshot keeps its id unique
                 self._cached_bytes += len(url)
             while self._cached_bytes > MAX_CACHED_BYTES and len(self._urls) > 1:
                 _, (_, dropped) = self._urls.popitem(last=False)
@@ -198,14 +198,14 @@ _CONTROL = re.compile(
     r"|image|video|audio|IMG_CONTEXT)>)"
     r"|\[(?=/?(?:INST|SYSTEM_PROMPT|IMG|IMG_BREAK|IMG_END|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])"
 )
-"""The beginning of what common chat templates have for control tokens."""
+"""Beginnings of the control tokens of common chat templates."""
 
 
 def as_text(parts: Parts) -> str:
-    """Return parts as one text, in which no server reads another control token than these parts have.
+    """Return parts as one text in which servers find no control tokens but those of the parts.
 
-    Servers put messages into a chat template and read control tokens in the whole. So a zero-width space goes into
-    what spells one.
+    Servers put messages into a chat template and read control tokens in the result. So a zero-width space goes into
+    text that spells one.
     """
     return "".join(part if place % 2 else _CONTROL.sub("\\g<0>\u200b", part) for place, part in enumerate(parts))
 

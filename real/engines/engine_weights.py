@@ -45,7 +45,7 @@ class EngineWeights:
         self._spool = spool
         self._settings = settings or WorkerSettings()
         self._parameters: EngineParameters | None = None
-        """Of the engine; None if they are unknown."""
+        """Checksums of the engine's weights; None if unknown."""
 
     async def read(self, weights: Weights) -> FolderFacts:
         """Inspect the folder of weights; tensors are written to one first.
@@ -85,7 +85,7 @@ class EngineWeights:
     async def restart(self, version: Version, facts: FolderFacts) -> None:
         """Restart the process, from the folder of the weights if it is a whole model's; it may be left paused.
 
-        An engine that somebody else runs is only asked again, and loaded if it has other weights by now.
+        An attached engine is only checked again, and loaded if it has other weights by now.
         """
         await self.stop()
         if not self.engine.can_restart:
@@ -154,8 +154,8 @@ class EngineWeights:
         vLLM ignores missing tensors; ``WeightsLedger.inspect`` finds them before.
         """
         if is_adapter_folder(folder):
-            # Not by vLLM's route for adapters: requests under way would go on with the old one, and each step after it
-            # would read the new one from the disk again (0.32). Removed, it is read at the next step, for all requests.
+            # Not by vLLM's route for adapters: running requests would keep the old one, and each later step would read
+            # the new one from the disk again (0.32). After its removal it is read at the next step, for all requests.
             await self.engine.place_adapter(folder)
             await client.rpc("remove_lora", lora_id=_ADAPTER)
         else:
@@ -163,7 +163,7 @@ class EngineWeights:
             await client.rpc("reload_weights", weights_path=str(root.absolute()))
 
     async def _before_load(self, client: EngineClient, facts: FolderFacts) -> EngineParameters | None:
-        """Return what the engine holds; nothing that a load could keep, if that is unknown."""
+        """Return the parameters that the engine holds; empty if unknown."""
         before, self._parameters = self._parameters, None
         if before is None and self._settings.confirm:
             await client.reset_weights()

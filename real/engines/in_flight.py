@@ -1,4 +1,4 @@
-"""``InFlight``: requests under way to one engine; each is ended in the engine when nobody waits for it any more."""
+"""``InFlight``: running requests of one engine; each is aborted in the engine once no one waits for it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class InFlight:
     async def send(self, body: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> dict[str, Any]:
         """Return the answer to a body and its pictures.
 
-        It is asked for again while the engine is paused, and once more if the connection broke.
+        It is sent again while the engine is paused, and once more if the connection broke.
 
         Raises:
             WorkerFault: If there was none.
@@ -66,7 +66,7 @@ class InFlight:
                 continue
             except EngineRefused:
                 self._refused()
-                # Time for the supervisor to notice; and a pool of one engine must not use up its tries at once.
+                # Gives the supervisor time to notice, and keeps a pool of one engine from using up its tries.
                 await asyncio.sleep(settings.retry_seconds)
                 raise
             waited += settings.retry_seconds
@@ -106,7 +106,7 @@ class InFlight:
                 self._killed[sending] = fault
 
     async def settle(self) -> None:
-        """Wait until the engine was told about all requests that were given up."""
+        """Wait until all abandoned requests have been aborted in the engine."""
         if self._aborts:
             await asyncio.wait(self._aborts)
 

@@ -1,4 +1,4 @@
-"""Engines as processes: start, watch, stop, restart; or attach to one that somebody else runs."""
+"""Engines as processes: start, watch, stop, restart; or attach to a server that runs already."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Engine(Protocol):
 
     @property
     def can_restart(self) -> bool:
-        """Whether ``start`` and ``stop`` do something."""
+        """Whether ``start`` and ``stop`` have an effect."""
 
     @property
     def running(self) -> bool:
@@ -69,14 +69,14 @@ class Engine(Protocol):
         """Wait until its process has ended by itself and return the exit status; None: its server did not answer."""
 
     async def place_adapter(self, folder: Path) -> None:
-        """Put an adapter in the place of the one that the server was started with, which it reads when it needs it."""
+        """Replace the adapter that the server was started with; the server reads it when needed."""
 
     def mark_unreachable(self) -> None:
         """Record that the server did not answer. No effect if we watch its process."""
 
 
 class AttachedEngine:
-    """A server that somebody else runs, such as ``http://node7:8000``."""
+    """A server that was started outside of this run, such as ``http://node7:8000``."""
 
     can_restart = False
     running = True
@@ -200,7 +200,7 @@ class LocalEngine:
     async def place_adapter(self, folder: Path) -> None:
         try:
             await asyncio.to_thread(link_files, folder, self._adapter)
-        except OSError as error:  # newer weights took its place, or a full disk
+        except OSError as error:  # replaced by newer weights, or the disk is full
             raise WeightsRefused(f"{self.name}: {str(folder)!r} is not available: {error}") from error
 
     def mark_unreachable(self) -> None:
@@ -265,9 +265,9 @@ class LocalEngine:
 
 
 def free_port(host: str) -> int:
-    """Return a port that was free a moment ago and that no other engine of this process was just given.
+    """Return a free port that no other engine of this process was just given.
 
-    The kernel may name one twice before it is listened on; the second engine would then be taken for the first.
+    The kernel may return a port twice before anyone listens on it; the second engine would be mistaken for the first.
     """
     while True:
         with socket.socket() as probe:

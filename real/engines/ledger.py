@@ -1,4 +1,4 @@
-"""What the engines of a pool must hold: complete folders of weights, and checksums that belong to a version.
+"""What the engines of a pool must contain: complete folders of weights, and checksums that belong to a version.
 
 folder --headers, sizes--> complete? --engine loads it--> its checksums --folder, other engines--> confirmed?
 """
@@ -21,7 +21,7 @@ from dartsim.real.engines.errors import WeightsTorn, WeightsUnconfirmed
 logger = logging.getLogger(__name__)
 
 ADAPTER_FILE = "adapter_model.safetensors"
-"""What an adapter's folder holds in place of a model's files."""
+"""The file of an adapter's folder, in place of a model's files."""
 
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 """Dtype and shape of each tensor, by name."""
@@ -34,7 +34,7 @@ _BLANK = hashlib.sha256(b"").hexdigest()
 
 
 class FileState(NamedTuple):
-    """Distinguishes a file from one that replaced it or that was written since: ``changed_ns`` is its last write."""
+    """Identifies a version of a file, which a replacement or a write changes; ``changed_ns`` is the last write."""
 
     file: Path
     inode: int
@@ -63,7 +63,7 @@ class FolderFacts:
 
 
 class EngineParameters(NamedTuple):
-    """What an engine held before a load.
+    """The parameters of an engine before a load.
 
     ``sources`` are digests of tensors that its parameters were made of; ``reset`` says that all were set to zero.
     """
@@ -106,7 +106,7 @@ def _torn(file: Path, error: Exception) -> WeightsTorn:
     return WeightsTorn(f"{str(file)!r} is not a whole safetensors file: {error}")
 
 
-@lru_cache(maxsize=8)  # each engine of a pool asks for the same folder, of which gigabytes are hashed
+@lru_cache(maxsize=8)  # all engines of a pool read the same folder, and gigabytes are hashed
 def _read_files(path: Path, files: tuple[FileState, ...]) -> FolderFacts:
     shapes: dict[str, tuple[str, tuple[int, ...]]] = {}
     digests: dict[str, str] = {}
@@ -151,8 +151,8 @@ class WeightsLedger:
     embeddings), others are fused from several or repacked. So they are confirmed in four ways: a parameter that did
     not change in a load must be a tensor of the folder, or be made of tensors that did not change either; the
     checkpoint's tensors that the first engine held verbatim must be there after every load; the checksums change if
-    the folder's did; and engines with equal weights have equal checksums. An engine that somebody else runs has to hold
-    its first weights tensor by tensor, as far as it holds them under the checkpoint's names.
+    the folder's did; and engines with equal weights have equal checksums. An attached engine must hold its first
+    weights tensor by tensor, where it has them under the checkpoint's names.
 
     Limits: vLLM's CPU build repacks the matrices of linear layers and reports the checksum of an empty tensor for
     them. There, norms, biases, embeddings and the output matrix are compared.
@@ -160,7 +160,7 @@ class WeightsLedger:
 
     def __init__(self) -> None:
         self._shapes: dict[bool, Shapes] = {}
-        """Of the model's folders and, with key true, of its adapters'."""
+        """Shapes in the model's folders (key false) and in its adapters' (key true)."""
         self._verbatim: frozenset[str] | None = None
         self._digests: dict[Version, Mapping[str, str]] = {}
         self._checksums: dict[Version, Mapping[str, str]] = {}
@@ -191,17 +191,17 @@ class WeightsLedger:
         before: EngineParameters | None = None,
         foreign: bool = False,
     ) -> None:
-        """Check what an engine holds after it loaded a version, and remember it.
+        """Check the weights of an engine after it loaded a version, and remember them.
 
         Args:
             version: The version.
             facts: The folder of its weights.
             checksums: The engine's.
-            before: What the engine held before the load; None if it was started with the weights.
-            foreign: Somebody else runs the engine, so that its weights may be any.
+            before: Its parameters before the load; None if it was started with the weights.
+            foreign: The engine is attached, so its weights are arbitrary.
 
         Raises:
-            WeightsUnconfirmed: If it holds something else.
+            WeightsUnconfirmed: If it has other weights.
         """
         in_engine = set(checksums.values())
         found = frozenset(name for name, digest in facts.digests.items() if digest in in_engine)
@@ -248,7 +248,7 @@ class WeightsLedger:
                 f"version {version}: {len(differing)} parameters differ from an engine with version {other} and the "
                 f"very same weights, first {differing[0]}"
             )
-        # Repacked matrices show no change, so that no visible change proves nothing where there are some.
+        # Repacked matrices never show a change, so with them an unchanged checksum proves nothing.
         if not same_folder and not differing and _BLANK not in checksums.values():
             raise WeightsUnconfirmed(
                 f"version {version}: the engine's checksums are those of version {other}, whose weights were others; "
@@ -305,7 +305,7 @@ def _refuse_unloaded(
 
 
 def _refuse_others(version: Version, facts: FolderFacts, checksums: Mapping[str, str], found: frozenset[str]) -> None:
-    """Check the first weights of an engine that may hold any.
+    """Check the first weights of an attached engine.
 
     Raises:
         WeightsUnconfirmed: If a tensor is missing that it has a parameter for, or no tensor is there.

@@ -1,4 +1,4 @@
-"""How a vLLM process is started and how patient its worker is, as data; shown without any extra."""
+"""How a vLLM process is started, and the time limits of its worker, as data; needs no extra."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from dartsim.core.errors import ConfigError
 from dartsim.real.machine import is_loopback
 
 ADAPTER = "adapter"
-"""Its name, as which requests ask for it."""
+"""Name of the adapter in requests."""
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""Room for an adapter's rank that vLLM offers (0.32)."""
+"""Maximum ranks of an adapter that vLLM supports (0.32)."""
 HERE = "this machine"
 TUNNELLED = "the engines' machine"
-"""Where an engine is that is reached through a tunnel, so by the loopback."""
+"""Host of engines that are reached through a tunnel, by a loopback address."""
 
 CPU_SITE = Path(__file__).parent / "cpu_site"
 """On the path of engines on CPU: lets them import torchvision."""
 
 SERVER = ("-m", "vllm.entrypoints.openai.api_server")
-"""Not ``vllm serve``: the CPU distribution has another name, and the command cannot find itself."""
+"""Not ``vllm serve``, which fails in the CPU distribution because that has another name."""
 
 OWN_FLAGS = frozenset(
     {
@@ -146,7 +146,7 @@ class EngineOptions:
             command += ["--kv-cache-dtype", vllm.kv_cache_dtype]
         if vllm.quantization != "none":
             command += ["--quantization", vllm.quantization]
-        # One line a request would be hundreds of megabytes a day and hide what matters.
+        # One line per request would be hundreds of megabytes a day and hide important lines.
         command += ["--enable-scale-out", "--enable-prompt-tokens-details", "--disable-uvicorn-access-log"]
         command += ["--limit-mm-per-prompt", json.dumps({"image": self.max_images, "video": 0})]
         if vllm.device == "cpu":
@@ -181,7 +181,7 @@ class EngineOptions:
 
 
 def one_engine_a_gpu(options: EngineOptions, devices: Sequence[int]) -> list[EngineOptions]:
-    """Return the options of an engine on each of these GPUs, or on each group of ``tensor_parallel`` of them."""
+    """Return the options of one engine for each GPU, or for each group of ``tensor_parallel`` GPUs."""
     size = options.vllm.tensor_parallel
     if len(devices) % size:
         raise ConfigError(f"{len(devices)} GPUs cannot be dealt to engines of {size}")
@@ -199,7 +199,7 @@ def serves_adapters(config: Config) -> bool:
 
 
 def engine_options(config: Config, model: Path, adapter: Path | None = None) -> list[EngineOptions]:
-    """Return how each engine of a configuration is started.
+    """Return the options of each engine of a configuration.
 
     Args:
         config: The configuration.

@@ -86,9 +86,9 @@ class DecodedReply(NamedTuple):
 class RequestCodec:
     """Turns requests into bodies of ``POST /inference/v1/generate``, and answers into content.
 
-    The grammar's mask is exactly the learner's: vLLM is sent the allowed tokens (actions) or the refused ones (free
-    text), whichever are fewer. Its structured outputs cannot express it: they constrain characters, and allow every
-    spelling of a word in tokens.
+    The grammar's mask is exactly the learner's: vLLM gets the allowed tokens (actions) or the refused ones (free text),
+    whichever are fewer. Its structured outputs cannot express the mask: they constrain characters, and allow every
+    tokenization of a word.
 
     Args:
         vlm: The model, for its vocabulary, prompts, images and grammar.

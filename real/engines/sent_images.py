@@ -1,7 +1,7 @@
-"""Screenshots in requests: each is sent to an engine once, and then named by its hash.
+"""Screenshots in requests: each is sent to an engine once, and later referred to by its hash.
 
-vLLM keeps preprocessed images by the ``uuid`` that comes with them, and takes a missing ``url`` for one it has. A
-screenshot is in up to five prompts, so four fifths of the bytes need not be sent, read and decoded again.
+vLLM caches preprocessed images by their ``uuid``, and reads a missing ``url`` as a cached one. A screenshot is in up to
+five prompts, so four fifths of the bytes need not be sent, read and decoded again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SentImages:
         return len(self._keys)
 
     def add(self, keys: Iterable[bytes]) -> None:
-        """Note that the engine used these images just now."""
+        """Note that the engine has just used these images."""
         for key in keys:
             self._keys[key] = None
             self._keys.move_to_end(key)

@@ -1,6 +1,6 @@
 """``EngineSupervisor``: the states of one engine, and its restarts after its process has ended by itself.
 
-An engine that somebody else runs is waited for instead of restarted; what it then serves is confirmed or loaded again.
+It waits for an attached engine instead of restarting it; then it confirms its weights or loads them again.
 
     start ──► up ──load──► loading ──► up
               │                 └────► unloaded ──load──► loading
@@ -46,7 +46,7 @@ from dartsim.real.engines.options import WorkerSettings
 logger = logging.getLogger(__name__)
 
 _DOWN = (EngineRefused, EngineLost, EngineHung, EngineStartFailed)
-"""Faults of a load that mean that the engine is not there, rather than that it does not accept these weights."""
+"""Faults of a load that mean that the engine is unavailable, not that it rejects these weights."""
 _WEIGHTS_GONE = (WeightsTorn, WeightsRefused, WeightsUnconfirmed, EngineUnloaded)
 """Faults of a restart that mean that the last weights are not available, so that other weights may help."""
 
@@ -65,7 +65,7 @@ class EngineHealth(StrEnum):
 
 
 class EngineSupervisor:
-    """One engine between its start and its end. One load or start at a time; the lock is free between two tries."""
+    """One engine from its start to its end. One load or start at a time; the lock is free between two tries."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class EngineSupervisor:
         await self._serve(weights)
 
     async def _serve(self, weights: Weights) -> None:
-        """Let the engine answer under weights that were confirmed."""
+        """Let the engine answer with confirmed weights."""
         self._weights, self.version = weights, weights.version
         await self._engine_weights.connected().resume()
         self._enter(EngineHealth.UP)
@@ -169,7 +169,7 @@ class EngineSupervisor:
     async def _bring_up(self) -> None:
         """Start the engine with the weights it should serve now."""
         weights = self._weights
-        # Whether an engine of somebody else's still has its first weights has to be asked.
+        # An attached engine must be asked whether it still has its first weights.
         if weights is self._first and (self._engine.can_restart or self._watch is None):
             await self._engine_weights.start(weights)
             if self._settings.warm_up:
@@ -216,7 +216,7 @@ class EngineSupervisor:
                     return
                 if isinstance(fault, _WEIGHTS_GONE):
                     self._enter(EngineHealth.UNLOADED)
-            if str(fault) != logged:  # a missing folder is looked for every few seconds
+            if str(fault) != logged:  # a missing folder would be logged every few seconds
                 logged = str(fault)
                 logger.warning("%s: %s", self._engine.name, logged)
             failures += 1
@@ -234,7 +234,7 @@ class EngineSupervisor:
                 raise
         except WorkerFault as worker_fault:
             fault = worker_fault
-        except Exception as error:  # a full disk, say: waiting requests must not wait forever
+        except Exception as error:  # such as a full disk; requests must not wait forever
             logger.exception("%s could not be started", self._engine.name)
             fault = EngineStartFailed(f"{self._engine.name} could not be started: {error!r}")
         else:

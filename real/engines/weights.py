@@ -63,7 +63,7 @@ class Spool:
             if weights.version not in self._written:
                 try:
                     await asyncio.to_thread(self._write, weights.version, source)
-                except OSError as error:  # a full disk, say: that may pass
+                except OSError as error:  # such as a full disk, which may be temporary
                     raise WeightsRefused(f"version {weights.version} cannot be written: {error}") from error
             folder = self._written.pop(weights.version)
             self._written[weights.version] = folder  # asked for last
@@ -74,9 +74,9 @@ class Spool:
 
     @asynccontextmanager
     async def stable_copy(self, folder: Path) -> AsyncIterator[Path]:
-        """Provide a copy of a folder (hard links) that stays when newer versions replace the folder.
+        """Provide a copy of a folder (hard links) that remains when newer versions replace the folder.
 
-        A starting engine reads its folder only after half a minute or more.
+        A starting engine does not read its folder until half a minute later.
 
         Raises:
             WeightsTorn: If the folder is gone.

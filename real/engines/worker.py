@@ -173,7 +173,7 @@ class VllmWorker:
     async def _until_up(self) -> None:
         loading = self.state is EngineHealth.LOADING
         if loading and self._engine_weights.client is not None:
-            return  # the engine itself lets it wait, or refuses it for a while
+            return  # the engine itself queues it, or refuses it for a while
         try:
             async with asyncio.timeout(self._settings.patience_seconds):
                 await self._supervisor.wait_until_up()
@@ -195,13 +195,13 @@ class VllmWorker:
         return self._engine_weights.connected(), str(self.version) if self.state is EngineHealth.UP else None
 
     async def _check_name(self) -> None:
-        """Have the weights of an engine confirmed or loaded again that names them otherwise: it was started anew."""
+        """Confirm or reload the weights of an engine that was restarted, as the names of its weights show."""
         if self.state is EngineHealth.UP and await self._engine_weights.connected().labelled() != str(self.version):
             self._refused()
             await asyncio.sleep(self._settings.retry_seconds)  # the supervisor notices
 
     def _refused(self) -> None:
-        if self.state is EngineHealth.UP:  # else a load or a start finds out
+        if self.state is EngineHealth.UP:  # otherwise a load or a start will notice
             self.engine.mark_unreachable()
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
@@ -224,8 +224,8 @@ async def started(
 ) -> AsyncIterator[None]:
     """Start workers, and close them all at the end.
 
-    An engine's start is minutes of reading and compiling, so that starts one after the other add up. More at once than
-    the machine's cores and disk can take makes each of them slow, and too late.
+    An engine takes minutes to read and compile, so sequential starts add up. More concurrent starts than the machine's
+    cores and disk can handle make each of them slow, up to its time limit.
 
     Invariant: on exit, however it happens, each worker was closed, so that no engine of ours runs.
 
@@ -237,7 +237,7 @@ async def started(
     async def start_one(worker: VllmWorker) -> None:
         nonlocal failed
         async with places:
-            if failed:  # a failure freed its place, and its cancellation is on the way
+            if failed:  # a failure freed this place, and cancellation is about to arrive
                 return
             try:
                 await start(worker)

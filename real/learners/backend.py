@@ -1,4 +1,4 @@
-"""What trains a model as a configuration describes it: in this process, or in several."""
+"""The configured learner of a model: in this process, or in several."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RealLearner = TorchLearner | FsdpLearner
 
 
 def configured_learner(config: Config, vlm: Vlm) -> RealLearner:
-    """Return what trains the model."""
+    """Return the configured learner."""
     backend = config.backend.learner_backend
     learner: RealLearner = backend.train(config, vlm, seed=config.run.seed, select=_selector(config))
     return learner

@@ -1,4 +1,4 @@
-"""Checkpoints of a learner: each of its processes writes its part (torch's DCP), and any number of them can read it.
+"""Checkpoints of a learner: each process writes its part (torch's DCP), and any number of processes can read them.
 
 FOLDER/learner.json    updates, seed, number of ranks, whether there is optimizer state
 FOLDER/parts/          a safetensors file of each rank, by ``torch.distributed.checkpoint``
@@ -71,7 +71,7 @@ def load(steps: GradientSteps, folder: Path) -> None:
     """Resume from a checkpoint of any number of processes. All processes call it.
 
     Raises:
-        ValueError: If it is of another model, or no checkpoint.
+        ValueError: If it is not a checkpoint of this model.
     """
     numbers = read_about(folder)
     tensors = {f"weight/{name}": torch.empty_like(p) for name, p in steps.parameters.items()}

@@ -1,11 +1,11 @@
-"""``GradientSteps``: from a batch's tensors to new weights, in one process or as one of several that compute together.
+"""``GradientSteps``: from a batch's tensors to new weights, in one process or as one of several.
 
-The shares of tokens, turns and groups are those of the whole batch, however it is split into processes and
-micro-batches, so that the parts of a loss add up to the loss of one process with everything at once.
+Weights of tokens, turns and groups in the loss refer to the whole batch, however it is split into processes and
+micro-batches, so the parts of a loss add up to the loss of a single process with the whole batch.
 
-Weights that the model holds in less than float32 are trained as float32 copies, their masters: bfloat16 rounds a step
-of 1e-6 to nothing. Gradients are added up in float32, and after each step the masters are rounded into the model, which
-is what is computed with and served.
+Weights with less precision than float32 are trained as float32 copies, their masters, because bfloat16 rounds a step of
+1e-6 to nothing. Gradients are added up in float32, and after each step the masters are rounded into the model, which is
+used for computing and serving.
 """
 
 from __future__ import annotations
@@ -88,11 +88,11 @@ class Alone:
         return mismatch
 
     def barrier(self) -> None:
-        """There is nobody to wait for."""
+        """Return immediately."""
 
 
 class GradientStep(NamedTuple):
-    """What one gradient step reports."""
+    """Report of one gradient step."""
 
     health: Health
     mismatch: Mismatch
@@ -125,7 +125,7 @@ class GradientSteps:
         )
         trained = {n: p for n, p in vlm.model.named_parameters() if p.requires_grad}
         self.parameters: dict[str, Tensor] = {n: _master(p) for n, p in trained.items()}
-        """What the optimizer changes, by name: the model's parameters, or masters of those in less than float32."""
+        """The optimizer's parameters by name: the model's own, or their masters where these are not float32."""
         self._rounded = [(trained[n], master) for n, master in self.parameters.items() if master is not trained[n]]
         self.optimizer = _optimizer(list(self.parameters.values()), config.optimizer)
 
@@ -216,7 +216,7 @@ class GradientSteps:
         self.updates = int(numbers["updates"])
 
     def _snapshot(self) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
-        """Return this process's parts of weights and moments, copied to the host: a GPU may lack the room."""
+        """Return this process's parts of weights and moments, copied to the host, because a GPU may lack the memory."""
         weights = [_on_host(parameter) for parameter in self.parameters.values()]
         moments = [self.optimizer.state.get(parameter, {}) for parameter in self.parameters.values()]
         return weights, [{key: _on_host(value) for key, value in state.items()} for state in moments]
@@ -247,8 +247,8 @@ class GradientSteps:
     def _micro_batches(self, rows: Sequence[PackedRow]) -> Iterator[tuple[list[PackedRow], bool]]:
         """Yield this process's micro-batches, and whether they count.
 
-        All processes have equally many, and at a time those of like size, because each takes part in gathering every
-        layer's weights; one with too few computes the shortest row without counting it.
+        All processes have the same number, and compute micro-batches of similar size at the same time, because each
+        takes part in gathering every layer's weights. A process with too few repeats the shortest row, uncounted.
         """
         peers = self._peers
         batches = split(rows, max_tokens=self.config.optimizer.max_tokens, ranks=peers.size)
@@ -366,7 +366,7 @@ def _scorer(vlm: Vlm) -> Scorer:
 
 
 def _master(parameter: Tensor) -> Tensor:
-    """Return a parameter, or a float32 copy of one in less."""
+    """Return a parameter, or a float32 copy if it has less precision."""
     return parameter if parameter.dtype == torch.float32 else parameter.detach().to(torch.float32)
 
 

@@ -1,8 +1,8 @@
 """How much the log-probabilities of worker and learner differ at equal weights.
 
-Only turns that were sampled by the weights about to be trained are compared: for older turns the difference is mostly
-what was learned since, which ``importance/mismatch_mean`` shows over all turns. An update with only older turns
-measures nothing.
+Only turns sampled by the weights about to be trained are compared. For older turns the difference is mostly due to
+learning since then, which ``importance/mismatch_mean`` shows for all turns. An update with only older turns measures
+nothing.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     Batch --examples--> rows --micro-batches--> log-probabilities --objective--> gradient --AdamW--> Weights
 
-Every turn is one example. A turn's prompt is built from what the worker saw, by the worker's own code. What several
-turns or attempts have in common is computed once (``dartsim.real.vlm.packing``), with the very gradient that computing
-each turn alone would give. The same steps by several processes: ``dartsim.real.learners.fsdp``.
+Every turn is one example. Its prompt is built from the worker's observations by the worker's own code. Common parts of
+turns and attempts are computed once (``dartsim.real.vlm.packing``), with exactly the gradient of computing each turn
+alone. ``dartsim.real.learners.fsdp`` takes the same steps in several processes.
 """
 
 from __future__ import annotations
@@ -75,16 +75,16 @@ class TorchLearner:
         self.vlm.save(folder)
 
     def save(self, folder: Path) -> None:
-        """Write weights, optimizer and progress, so that ``load`` goes on exactly; a folder appears whole or not."""
+        """Write weights, optimizer and progress, from which ``load`` continues exactly; atomic."""
         checkpoint.save(self._steps, folder, Alone(), seed=self.seed)
 
     def load(self, folder: Path) -> None:
-        """Go on from a checkpoint, also one that several ranks wrote.
+        """Continue from a checkpoint, including one written by several ranks.
 
-        One from before the first update holds the first weights, which the KL divergence is to.
+        A checkpoint from before the first update also provides the reference of the KL divergence.
 
         Raises:
-            ValueError: If it is another model's, or another seed's.
+            ValueError: If it belongs to another model or seed.
         """
         checkpoint.refuse_other_seed(folder, self.seed)
         checkpoint.load(self._steps, folder)

@@ -1,4 +1,4 @@
-"""Batches of trajectories as a learner computes with them: one example a turn, and tensors."""
+"""Batches of trajectories in a learner's form: one example per turn, and tensors."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def read_turns(batch: Batch, vlm: Vlm, advantage: AdvantageConfig) -> TurnData:
                 turns += 1
                 if example is None:
                     continue
-                # A screenshot is in several prompts, and the cache of pictures is too small for those of a batch. It
-                # is cut when it is first computed with.
+                # A screenshot is in several prompts, and the picture cache is too small for a batch. It is cut into
+                # patches at its first use.
                 pictures = tuple(shared.setdefault((p.grid, p.key), p) for p in example.prompt.pictures)
                 examples.append(example._replace(prompt=example.prompt._replace(pictures=pictures)))
                 workers.append(turn.reply.logprobs if turn.reply.tokens is not None else None)

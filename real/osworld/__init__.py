@@ -1,4 +1,4 @@
-"""Desktops that speak OSWorld's protocol: the client of the server inside them, and what stands on it.
+"""Desktops that speak OSWorld's protocol: the client of the server inside them, and everything built on it.
 
 The client, from below: ``errors``, ``png`` (whether a screenshot is whole), ``frames`` (screenshots as pictures),
 ``transport`` (one request at a time, each with a time-out), ``replies``, ``client`` (the routes), ``ready`` (when a

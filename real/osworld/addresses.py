@@ -1,4 +1,4 @@
-"""Which hosts task files may make this machine ask: those of the public internet."""
+"""Restricts the hosts that task files may make this machine contact to the public internet."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def check_public(host: str, look_up: Resolve = resolve) -> None:
 
     Raises:
         FetchFailed: If so.
-        ConnectError: If it has no address. Behind a proxy, which looks names up itself, that is no fault.
+        ConnectError: If it has no address. Behind a proxy, which resolves names itself, that is not an error.
     """
     import httpx
 

@@ -1,4 +1,4 @@
-"""Real desktops as a configuration describes them: engines, image, how they are used, for the length of a run."""
+"""The configured real desktops of a run: container engines, image, and options."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def open_scorer_pool(config: Config, tasks: Sequence[Task]) -> AsyncIterat
 def desktop_options(
     config: Config, cache: Path, scorer: Scorer, on_call: Callable[[int, str, float], None] | None, token: str = ""
 ) -> DesktopOptions:
-    """Return how the configured desktops are used; ``token`` is what their servers require."""
+    """Return the options of the configured desktops; ``token`` is required by their servers."""
     desktop, own = config.desktop, config.backend.desktops == "desktop"
     settle = desktop.settle
     grammar, options = config.policy.action_grammar
@@ -127,17 +127,17 @@ def desktop_options(
         grammar=grammar,
         grammar_options=options,
         screen=(desktop.width, desktop.height),
-        # A model of the field sees the whole screen and speaks of its pixels; the tiny one sees a small square.
+        # UI-TARS sees the whole screen and uses its pixels; the tiny model sees a small square.
         shown=None if grammar == "ui_tars" else (config.policy.screen, config.policy.screen),
         settle=SettlingRules(cap_seconds=desktop.max_settle_seconds) if settle == "stable" else settle,
         ready=Readiness(change_seconds=desktop.max_ready_seconds) if desktop.ready == "stable" else desktop.ready,
         wait_seconds=desktop.wait_seconds,
         paste=desktop.typing == "paste",
         evaluate_wait_seconds=desktop.evaluate_wait_seconds,
-        # Ours paints nothing more once its window manager is up, which the server waits for.
+        # Our desktop is painted once its window manager is up, which the server waits for.
         booted=Readiness(quiet_seconds=0.0, poll_seconds=0.1) if own else Readiness(),
     )
-    # Task files may name files that lie beside them.
+    # Task files may refer to files beside them.
     sources = (Path(config.tasks.folder),) if config.tasks.folder is not None else ()
     return DesktopOptions(
         settings=settings,

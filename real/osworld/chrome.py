@@ -1,6 +1,6 @@
-"""The desktop's Chrome: its tabs, opened and closed over its debugging port, and its history, written for a task.
+"""The desktop's Chrome: opens and closes tabs over its debugging port, and writes its history for a task.
 
-Chrome's own HTTP endpoints (``/json/…``) are enough for this, so that no browser driver has to be installed.
+Chrome's own HTTP endpoints (``/json/…``) are enough for this, so no browser driver has to be installed.
 Source: Chrome DevTools Protocol, HTTP endpoints.
 """
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from dartsim.real.osworld.fetch import TaskFolder
 
 CONNECT_TRIES = 15
-"""As OSWorld: Chrome is often launched by the step before."""
+"""As in OSWorld, because Chrome is often launched by the previous step."""
 BETWEEN_SECONDS = 5.0
 LOAD_SECONDS = 60.0
-"""How long a page may load, as OSWorld; one that still loads then is left to it."""
+"""Time limit for loading a page, as in OSWorld; a page that is still loading then is left alone."""
 LOOK_SECONDS = 0.5
 CALL_SECONDS = 10.0
 ERROR_PAGE = "chrome-error://"
@@ -60,7 +60,7 @@ class Tabs:
                 await self._call("GET", f"/json/close/{before[0]['id']}")
 
     async def close(self, urls: Sequence[str]) -> None:
-        """Close the first tab that shows each URL; one that none shows is passed over, as in OSWorld."""
+        """Close the first tab that shows each URL; URLs without a tab are ignored, as in OSWorld."""
         await self._ready()
         for url in urls:
             for tab in await self.pages():
@@ -69,7 +69,7 @@ class Tabs:
                     break
 
     async def pages(self) -> list[dict[str, Any]]:
-        """Return the tabs: ``id``, ``url``, ``title`` and what else Chrome says of them."""
+        """Return the tabs: ``id``, ``url``, ``title`` and Chrome's other fields."""
         found = await self._call("GET", "/json/list")
         return [tab for tab in found if tab.get("type") == "page"]
 
@@ -108,7 +108,7 @@ class Tabs:
         from dartsim.real.osworld.transport import Bounded
 
         try:
-            # What listens at this port may be the agent's: it is asked directly, and its answer has a limit.
+            # The agent may listen at this port, so it is asked without a proxy and its answer is limited.
             sending = Bounded(self._transport or httpx.AsyncHTTPTransport(), max_bytes=MAX_TREE_BYTES)
             async with httpx.AsyncClient(timeout=CALL_SECONDS, transport=sending) as client:
                 reply = await client.request(method, self.url + path)
@@ -150,7 +150,7 @@ async def add_visits(visits: Sequence[Mapping[str, Any]], client: VmClient, wher
     """Put a history with these visits into the desktop.
 
     Raises:
-        FetchFailed: If the empty history could not be had.
+        FetchFailed: If the empty history could not be downloaded.
         SetupFailed: If a visit lacks a field, or the desktop has no home.
     """
     empty = await where.downloads.fetch(EMPTY_URL)
@@ -165,7 +165,7 @@ async def add_visits(visits: Sequence[Mapping[str, Any]], client: VmClient, wher
     if not lines or not lines[-1].startswith("/"):
         raise SetupFailed(f"found {found.output!r} for the home of the desktop's user, wanted a path")
     await client.upload(lines[-1], await asyncio.to_thread(path.read_bytes))
-    # Where the server runs as root, the file would be root's and Chrome could not open it.
+    # If the server runs as root, the file would belong to root and Chrome could not open it.
     await client.execute(
         f"sudo -n chown --reference={shlex.quote(str(Path(lines[-1]).parent))} {shlex.quote(lines[-1])}", shell=True
     )

@@ -1,8 +1,8 @@
 """``VmClient``: every route of the server inside one desktop.
 
-Reads (screenshot, files, sizes, …) are tried again when their answer is lost or broken; what may change the desktop
-is sent once, see ``transport``. Each call may raise ``VmRefused``, ``VmHung``, ``VmBadReply``, and each that changes
-the desktop ``ActionUncertain``: all of them are ``EnvBroken``.
+Reads (screenshot, files, sizes, …) are retried if their answer is lost or broken; requests that may change the desktop
+are sent once, see ``transport``. All calls may raise ``VmRefused``, ``VmHung`` and ``VmBadReply``, and those that
+change the desktop ``ActionUncertain``; all of these are ``EnvBroken``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import httpx
 
 BUDGET_SHARE = 0.95
-"""Of a server's screenshots: what is left is for one step."""
+"""Share of a server's screenshots to use; the rest is a reserve for one step."""
 FREE_SCREENSHOTS = 40
 """As many of OSWorld's 200 as leave one for each of 150 steps."""
 SAFE_SCREENSHOTS = 120
@@ -80,11 +80,11 @@ class VmClient:
         return self.server.screenshot_budget is not None and self.screenshots >= free
 
     def forget_requests(self) -> None:
-        """Say that no earlier request can be under way, for instance because the desktop was only booting."""
+        """Declare that no earlier request can still be running, for example because the desktop was only booting."""
         self._wire.forget()
 
     def server_restarted(self) -> None:
-        """Say that the server was started afresh: the budget is whole again, and no old request can be under way."""
+        """Declare that the server was restarted: its budget is full, and no old request can still be running."""
         self.screenshots = 0
         self.server_starts += 1
         self._wire.forget()
@@ -152,10 +152,10 @@ class VmClient:
         max_wait_seconds: float = 10.0,
         check_seconds: float = 1.0,
     ) -> Executed:
-        """Run a command and wait until what it should lead to is seen.
+        """Run a command and wait until its expected result is seen.
 
         Raises:
-            VmBadReply: If it was not seen in time.
+            VmBadReply: If the result was not seen in time.
         """
         return await self._act(
             "/execute_with_verification",
@@ -193,7 +193,7 @@ class VmClient:
         return await self._read("POST", "/file", replies.content, seconds=self.timeouts.file, data={"file_path": path})
 
     async def upload(self, path: str, data: bytes) -> None:
-        """Put a file onto the desktop. Twice does no harm, so a lost answer is tried again."""
+        """Put a file onto the desktop. Repeating this is harmless, so it is retried if the answer is lost."""
         name = PurePosixPath(path).name or "file"
         await self._read(
             "POST",

@@ -1,7 +1,7 @@
 """``connect``: an ``OsworldDesktop`` over the server at an address, with OSWorld's set-up steps and our scorer.
 
-What starts desktops hands over how to remove and revert them; without that, a desktop that somebody else started is
-used as it is, and left running.
+Whoever starts a desktop passes functions that remove and revert it; without these the desktop is used as it is, and
+left running.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class AttemptFolders:
     def __init__(self, address: DesktopAddress, *, downloads: Downloads | None = None) -> None:
         self.address = address
         self.root = scratch("desktop")
-        # A desktop whose closing is cancelled leaves nothing either.
+        # Removes the folders even if closing the desktop is canceled.
         self.remove = weakref.finalize(self, shutil.rmtree, self.root, ignore_errors=True)
         self.downloads = downloads or Downloads(self.root / "downloads")
         self._count = 0
@@ -47,12 +47,12 @@ class DesktopOptions:
     """Settings of a desktop after its server has started.
 
     Attributes:
-        settings: How it is shown; its screen is also its ``DesktopAddress``'s.
-        server: What is known of the server inside.
-        timeouts: Of calls.
-        downloads: Of task files, shared by desktops; by default a temporary folder.
+        settings: Its screen, the picture shown to the policy, and waits; the ``DesktopAddress`` has the same screen.
+        server: Properties of the server inside.
+        timeouts: Time limits of calls.
+        downloads: Downloads of task files, shared by desktops; by default a temporary folder.
         scorer: Scores states; by default with our own metrics only.
-        on_call: Told the slot, what was done and how many seconds it took.
+        on_call: Called with the slot, the kind of call and its duration in seconds.
     """
 
     settings: DesktopSettings = field(default_factory=DesktopSettings)

@@ -1,4 +1,4 @@
-"""Which tasks can be set up and scored here, and what stands in the way of the others."""
+"""Which tasks can be set up and scored here, and why the others cannot."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ScoredBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorPart:
-    """A getter or a metric of a task that is ``desktop-env``'s."""
+    """A getter or a metric of a task that needs ``desktop-env``."""
 
     kind: str
     name: str
@@ -50,7 +50,7 @@ class EvaluatorPart:
 
 @dataclass(frozen=True, slots=True)
 class CoverageVerdict:
-    """What is known of one task."""
+    """Whether and by what one task can be scored."""
 
     task: Task
     by: ScoredBy
@@ -82,17 +82,17 @@ class Coverage:
         return {verdict.name: "; ".join(verdict.why) for verdict in self.verdicts if verdict.by is ScoredBy.UNSUPPORTED}
 
     def notes(self) -> dict[str, str]:
-        """Return what is ignored of tasks, by ``domain/id``."""
+        """Return the ignored parts of tasks, by ``domain/id``."""
         return {verdict.name: "; ".join(verdict.notes) for verdict in self.verdicts if verdict.notes}
 
     def reasons(self, by: ScoredBy) -> dict[str, int]:
-        """Return what stands in the way, the most frequent first, with the number of tasks."""
+        """Return the obstacles, the most frequent first, with the number of tasks."""
         reasons = (why for verdict in self.verdicts if verdict.by is by for why in verdict.why)
         return dict(Counter(reasons).most_common())
 
 
 def coverage(tasks: Iterable[Task], facts: ScorerFacts | None = None, *, folder: Path | None = None) -> Coverage:
-    """Return who can score which task; in ``folder`` the files lie that tasks upload."""
+    """Return who can score which task; ``folder`` contains the files that tasks upload."""
     return Coverage(tuple(_verdict(task, facts, folder) for task in tasks))
 
 
@@ -100,8 +100,8 @@ def check_task(task: Task, facts: ScorerFacts | None = None) -> None:
     """Refuse a task that cannot be set up or scored, before any work starts.
 
     Raises:
-        TaskFileError: If the task names what nobody knows or we do not support, or a file outside its folder.
-        ConfigError: If it needs ``desktop-env``, and our own metrics score.
+        TaskFileError: If the task names something unknown or unsupported, or a file outside its folder.
+        ConfigError: If it needs ``desktop-env``, but only our own metrics are available.
     """
     verdict = _verdict(task, facts)
     if verdict.by is ScoredBy.UNSUPPORTED:
@@ -138,7 +138,7 @@ def _verdict(task: Task, facts: ScorerFacts | None, folder: Path | None = None) 
 
 
 def _check(task: Task) -> list[EvaluatorPart]:
-    """Return what of a task is ``desktop-env``'s; raise if something is unsupported."""
+    """Return the parts of a task that need ``desktop-env``; raise if something is unsupported."""
     if "evaluator" not in task.spec:
         raise TaskFileError("it has no evaluator")
     evaluator: Mapping[str, Any] = task.spec["evaluator"]
@@ -169,7 +169,7 @@ def _metrics(evaluator: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, A
 
 
 def _lacks(part: EvaluatorPart, facts: ScorerFacts) -> str:
-    """Say why ``desktop-env`` cannot do it; nothing if it can."""
+    """Return why ``desktop-env`` cannot do it; empty if it can."""
     if part.kind == "getter":
         return facts.why_no_getter(part.name)
     return facts.why_no_metric(part.name, part.options - IGNORED_OPTIONS.get(part.name, frozenset()))

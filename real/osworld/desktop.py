@@ -49,13 +49,13 @@ CHANGES_SCREEN = frozenset({"launch", "open", "chrome_open_tabs"})
 """Set-up steps after which the screen is expected to change."""
 
 OnCall = Callable[[str, float], None]
-"""Told what took how many seconds: boot, revert, setup, ready, step, act, settle, screenshot, evaluate, recycle,
-teardown, save, restore. ``step`` contains ``act`` and ``settle``; calls that failed are told as well."""
+"""Called with the kind and the seconds of each call: boot, revert, setup, ready, step, act, settle, screenshot,
+evaluate, recycle, teardown, save, restore. ``step`` includes ``act`` and ``settle``; failed calls are included."""
 RunSteps = Callable[[Sequence[Mapping[str, Any]], "VmClient", Any], Awaitable[None]]
 
 
 class Scores(Protocol):
-    """What scores a desktop's present state."""
+    """Scores a desktop's current state."""
 
     async def score(self, task: Task, client: VmClient, where: Any, *, last_action: str | None) -> float:
         """Return a score in [0, 1]; ``where`` is what the set-up had."""
@@ -69,7 +69,7 @@ class OsworldDesktop:
     it takes no more calls than ``close``, or ``reset`` if it can be reverted; *closed*.
 
     Args:
-        client: Of its server.
+        client: Client of its server.
         run_steps: Carries out a task's set-up steps.
         scorer: Scores a task's state.
         where: Makes the folder of an attempt's files, which set-up and scorer share.
@@ -79,7 +79,7 @@ class OsworldDesktop:
             it a second task begins on the desktop as the first left it.
         reconnect: Returns a new client of the same address, for a machine that returns to a saved state.
         recycle: Restarts the server inside, and returns once it answers; by default through the server itself.
-        on_call: Is told how long things took.
+        on_call: Called with the kind and the duration of each call.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class OsworldDesktop:
         self._shown: Screenshot | None = None
 
     async def boot(self) -> None:
-        """Wait until the desktop shows a good screen; ``reset`` does it if nobody did.
+        """Wait until the desktop shows a good screen; ``reset`` does this if it was not called before.
 
         Raises:
             NotReady: If it does not in time.
@@ -194,7 +194,7 @@ class OsworldDesktop:
         with self._timed("teardown"):
             try:
                 await _let_go(self.client.aclose)
-            finally:  # also if cancelled: its container would keep a place of its host until the end of the run
+            finally:  # also if canceled, or its container would occupy a place of its host until the end of the run
                 if self._close is not None:
                     await _let_go(self._close)
 
@@ -297,7 +297,7 @@ class OsworldDesktop:
         return self.client.refusals, self.client.server_starts
 
     def _same_server(self) -> None:
-        """Refuse to go on with a server that was restarted: what it had launched may have died with it."""
+        """Refuse to continue with a restarted server, because programs that it had launched may have died with it."""
         if self._server != self._seen:
             raise ServerRestarted(f"the server at {self.client.base_url} restarted while an attempt used it")
 
@@ -312,7 +312,7 @@ class OsworldDesktop:
             await self._recycle(self.client)
 
     async def _recycle_under_way(self, episode: Episode) -> None:
-        """Restart the server within an episode, and make sure that no window was lost by it.
+        """Restart the server within an episode, and check that no window was lost.
 
         The screens before and after are compared too, unless the screen changed by itself before.
         """
@@ -340,7 +340,7 @@ class OsworldDesktop:
 
     @contextmanager
     def _guarded(self, what: str) -> Iterator[None]:
-        """Refuse a desktop that is lost; lose it by a fault; let no foreign error pass as anything else."""
+        """Refuse calls of a lost desktop; lose it after a fault; turn an unexpected error into a fault."""
         if self._closed or self._lost is not None:
             raise DesktopLost(f"{what}: the desktop {'is closed' if self._closed else f'broke before ({self._lost})'}")
         try:

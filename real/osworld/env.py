@@ -42,7 +42,7 @@ LOOK_AROUND = Task(
     domain="none",
     spec={"config": [], "evaluator": {"func": "infeasible"}},
 )
-"""What ``reset`` begins if nobody names a task."""
+"""Task of ``reset`` by default."""
 
 Start = Callable[[DesktopSettings], Awaitable[OsworldDesktop]]
 
@@ -57,8 +57,8 @@ class OSWorldEnv(GuiEnv):
     Args:
         base_url: Address of the server in a desktop that is up; it is used as it is, and left running. Each episode
             begins where the one before left the desktop.
-        container: In place of ``base_url``: what is started for it, for instance ``desktop_spec()``. Each episode
-            begins in a fresh container.
+        container: In place of ``base_url``: the container to start, such as ``desktop_spec()``. Each episode begins in
+            a fresh container.
         engine: With ``container``: the engine; by default the one of DOCKER_HOST, or this machine's.
         start: In place of both: starts a desktop that is shown by these settings, and returns it. Each episode begins
             on a fresh one, if the desktop can revert itself.
@@ -69,11 +69,11 @@ class OSWorldEnv(GuiEnv):
         auto_done: Whether the first click ends the episode; by default as the task says.
         accessibility: Observe the accessibility tree too.
         settings: All else of how the desktop is shown and waited for, its screen's size first.
-        server: What is known of the desktop's server, but with ``start``; by default OSWorld's with ``base_url``, our
-            own with ``container``.
-        timeouts: Of calls, but with ``start``.
-        scorer: Scores states, but with ``start``; by default with our own metrics only.
-        task: What ``reset`` begins by default.
+        server: Properties of the desktop's server, not with ``start``; by default OSWorld's with ``base_url``, our own
+            with ``container``.
+        timeouts: Time limits of calls, not with ``start``.
+        scorer: Scores states, not with ``start``; by default with our own metrics only.
+        task: Task of ``reset`` by default.
         kwargs: As for ``GuiEnv``.
     """
 
@@ -127,7 +127,7 @@ class OSWorldEnv(GuiEnv):
             ended = starter.close
         assert start is not None
         self._life = _DesktopThread(start, self.settings, ended)
-        # An environment that nobody closes still gives its desktop back when it goes.
+        # An environment that is never closed still gives its desktop back when it is collected.
         self._finalizer = weakref.finalize(self, self._life.end)
 
     @property
@@ -193,7 +193,7 @@ class OSWorldEnv(GuiEnv):
 class _DesktopThread:
     """A desktop on a loop in a thread: started when first called, and afresh after a fault.
 
-    It knows nothing of the environment, which can so be collected, and ends its desktop then.
+    It has no reference to the environment, so that this can be garbage-collected, which ends the desktop.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What goes wrong with a real desktop, as errors that are counted by their ``cause``.
+"""Faults of real desktops, counted by their ``cause``.
 
 EnvStartFailed
 └── NotReady             the desktop never showed a good screen
@@ -22,7 +22,7 @@ EnvBroken
 └── SetupFailed          a set-up step of the task failed
 ScoreUnavailable
 └── Unscored             the state could not be turned into a score
-FetchFailed              a file that a task names could not be had
+FetchFailed              a file that a task names could not be fetched
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import ClassVar
 from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
 
 TOO_LARGE = 413
-"""Status of a reply that is larger than is read: what it says may be an agent's."""
+"""Status of a reply that exceeds the size limit, possibly because of the agent."""
 
 
 class NotReady(EnvStartFailed):
@@ -167,7 +167,7 @@ class DesktopLost(EnvBroken):
 
 
 class FetchFailed(DartsimError):
-    """A file that a task names could not be had on this host."""
+    """A file that a task names could not be fetched to this host."""
 
 
 class SetupFailed(EnvBroken):

@@ -1,8 +1,7 @@
 """The files of tasks on this host: ``Downloads``, fetched once by URL, and ``TaskFolder``, those of one attempt.
 
-A file is complete or it is not there: it is written under another name and renamed to the hash of its content, which a
-link named ``Downloads.name(url)`` points to. Files that were put into the folder beforehand under that name are not
-fetched.
+A file is complete or absent: it is written under another name and renamed to the hash of its content, to which a link
+named ``Downloads.name(url)`` points. Files placed in the folder beforehand under that name are not fetched.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ HASHED = "sha256"
 """Folder of downloads by their hashes."""
 SCHEMES = ("https", "http", "file")
 START_BYTES = 200
-"""Of a file, by which ``check_content`` judges it."""
+"""Bytes at the start of a file that ``check_content`` looks at."""
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 PAGES = ("", ".html", ".htm", ".xhtml", ".php", ".asp", ".aspx", ".jsp")
-"""Ends of the names of files that may be pages."""
+"""Suffixes of files that may be HTML pages."""
 
 
 class Downloads:
@@ -355,7 +354,7 @@ class TaskFolder:
         """Put what is behind a URL into the folder, in place of what lies there, and return its path.
 
         Raises:
-            FetchFailed: If it could not be had.
+            FetchFailed: If it could not be fetched.
         """
         path = self.inside(name)
         found = await self.downloads.fetch(url)

@@ -1,6 +1,6 @@
-"""Screenshots: whether their bytes are one whole PNG, whether two are the same, whether one shows anything.
+"""Screenshots: whether their bytes are one complete PNG, whether two are equal, whether one shows anything.
 
-OSWorld's server overlaps and cuts PNGs when requests meet.
+OSWorld's server mixes and truncates PNGs when requests overlap.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def _refusing(read: Callable[[bytes], T], data: bytes) -> T:
 
 
 LIT = 24
-"""A pixel shows something if one of its colours is brighter than that, of 255."""
+"""A pixel shows something if one of its colors is brighter than this, out of 255."""
 POINTER_SIDE = 32
-"""A pointer fits into a square of so many pixels a side; it is drawn on a screen that shows nothing, too."""
+"""Side of a square that contains a pointer, pixels; a pointer is drawn even on a screen that shows nothing."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -64,7 +64,7 @@ class Frame:
 
 
 def same(one: Frame, other: Frame, *, still_pixels: int = 0) -> bool:
-    """Whether at most so many pixels differ: a clock or a blinking caret moves on a screen that is still."""
+    """Whether at most ``still_pixels`` differ: a clock or a blinking caret may change on a still screen."""
     if one.png == other.png:
         return True
     if one.pixels.shape != other.pixels.shape:
@@ -78,9 +78,9 @@ def same(one: Frame, other: Frame, *, still_pixels: int = 0) -> bool:
 
 
 def is_black(frame: Frame, *, lit_share: float) -> bool:
-    """Whether less than this share of the pixels shows anything, or nothing does but a pointer.
+    """Whether less than this share of the pixels shows anything, or only a pointer is visible.
 
-    On a small screen, a pointer alone is more than the share that a large one has to show.
+    On a small screen, a pointer alone exceeds the share that is required on a large one.
     """
     if not lit_share:
         return False

@@ -1,8 +1,8 @@
-"""Getters that need no more than the desktop's server: they run in the driver. All others are ``desktop-env``'s.
+"""Getters that need only the desktop's server; they run in the driver. All others are those of ``desktop-env``.
 
-A getter is called with the desktop's client, the attempt's folder and its part of the task file. What it returns
-goes to a metric: a file, a text, or JSON. A file that is missing on the desktop is None, as in OSWorld: that is the
-agent's doing. A desktop that fails raises.
+A getter is called with the desktop's client, the attempt's folder and its part of the task file. Its result goes to a
+metric: a file, a text, or JSON. A file that is missing on the desktop is None, as in OSWorld, because the agent caused
+that. A desktop that fails raises.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ REFUSED_GETTERS = {"googledrive_file": "it reads the files of a Google account"}
 
 
 async def rule(client: VmClient, where: TaskFolder, config: Config) -> Any:
-    """Return what the task file says."""
+    """Return the rule in the task file."""
     return config["rules"]
 
 
 async def vm_command_line(client: VmClient, where: TaskFolder, config: Config) -> str | None:
-    """Run a command on the desktop and return what it writes; None if there is no such program."""
+    """Run a command on the desktop and return its output; None if there is no such program."""
     done = await _command(client, config)
     return None if done is None else done.output
 
@@ -56,7 +56,7 @@ async def _command(client: VmClient, config: Config) -> Executed | None:
     try:
         return await client.execute(config["command"], shell=config.get("shell", False))
     except VmBadReply as exc:
-        # The server tells Python's error; all others are the desktop's own, such as its time limit.
+        # The server reports Python's error; other failures are the desktop's own, such as its time limit.
         if exc.status == 500 and "No such file or directory" in exc.body:
             return None
         raise
@@ -86,14 +86,14 @@ async def vm_file(client: VmClient, where: TaskFolder, config: Config) -> Files:
 
 
 async def cloud_file(client: VmClient, where: TaskFolder, config: Config) -> Files:
-    """Fetch what is behind one URL, or several."""
+    """Download one URL, or several."""
     return _given(
         config, [FileInput(await where.fetch(url, place), dest) for url, dest, place in _places(_pairs(config))]
     )
 
 
 async def cache_file(client: VmClient, where: TaskFolder, config: Config) -> FileInput:
-    """Return a file that a step before has put into the task's folder."""
+    """Return a file that an earlier step has put into the task's folder."""
     path = where.inside(config["path"])
     if not await asyncio.to_thread(path.is_file):
         raise Unscored(f"the task's folder has no file {config['path']!r}; no step has made it", cause="getter_failed")
@@ -132,13 +132,13 @@ async def _from_vm(client: VmClient, where: TaskFolder, path: str, dest: str, pl
     try:
         data = await client.file(path)
     except VmMissing:
-        # What an earlier call has fetched is not what is there now.
+        # A file fetched by an earlier call is out of date.
         where.inside(place).unlink(missing_ok=True)
         return None
     except VmLost:
         raise
     except VmBadReply as fault:
-        # A folder in its place, or what nobody could take, is the agent's doing, whatever the server says of it.
+        # A folder in its place, or a file that is unreadable or too large, is caused by the agent.
         done = await client.execute(["python3", "-c", CAN_BE_SENT, path, str(MAX_REPLY_BYTES)])
         if done.output.split()[-1:] == ["False"]:
             return None

@@ -1,8 +1,8 @@
 # mypy: disable-error-code="import-not-found,import-untyped"
-"""Runs on the desktop, sent with each action that pastes: types a text through the clipboard.
+"""Runs on the desktop, sent with each action that pastes: enters a text through the clipboard.
 
-A program fetches what it pastes from the clipboard's owner, whenever it comes to that. So this process owns the
-clipboard itself until it has answered: no key is pressed before, and nobody replaces the text while it is awaited.
+A program fetches pasted text from the clipboard's owner at some later time. So this process owns the clipboard until
+the program has the text: no further key is pressed before, and nothing replaces the text in the meantime.
 """
 
 import contextlib
@@ -16,9 +16,9 @@ import pyautogui
 import pyperclip
 
 FETCH_SECONDS = 5.0
-"""Longest wait for a program to fetch the text; one that pastes nothing never does."""
+"""Longest wait for a program to fetch the text; a program that does not paste never does."""
 OTHER_SECONDS = 1.0
-"""How long the text is kept once only others have fetched it: some programs use two connections, some only watch."""
+"""How long the text is kept after only others have fetched it: some programs use two connections, some only watch."""
 QUIET_SECONDS = 0.2
 """A program may ask for the text more than once."""
 READ_SECONDS = 2.0
@@ -109,7 +109,7 @@ class _Owner:
         return int(getattr(window, "id", 0) & ~self.display.display.info.resource_id_mask)
 
     def serve(self, enough: Callable[[], bool], seconds: float) -> None:
-        """Answer until it is enough."""
+        """Answer requests until ``enough()``, or until the time limit."""
         from Xlib import X
 
         ends = time.time() + seconds

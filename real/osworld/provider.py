@@ -1,6 +1,6 @@
-"""One desktop in a container of its own: ``start_desktop`` starts it, ``Starter`` also looks after the engine.
+"""Desktops in containers: ``start_desktop`` starts one, ``Starter`` also opens the engine.
 
-``DesktopProvider`` does so for a cluster of desktops.
+``DesktopProvider`` starts those of a run.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
-"""How often the container of a desktop that boots is looked at."""
+"""Interval between checks of a booting desktop's container, seconds."""
 GIVE_UP_SECONDS = 10.0
-"""How long a start that failed or was cancelled waits for its clean-up, which otherwise goes on behind it: an engine
-that hangs must not keep a slot past its deadline. As long as ``DockerHost`` waits."""
+"""How long a failed or canceled start waits for its clean-up, which then continues in the background, because an engine
+that hangs must not keep a slot past its deadline. Equal to ``DockerHost``'s limit."""
 
 _closing: set[asyncio.Task[None]] = set()
-"""Clean-ups that go on; asyncio itself does not hold on to its tasks."""
+"""Running clean-ups, because asyncio itself keeps only weak references to tasks."""
 
 
 def address_of(container: Container) -> DesktopAddress:
@@ -61,10 +61,10 @@ async def start_desktop(
     on_call: OnCall | None = None,
     saved: SavedStates | None = None,
 ) -> OsworldDesktop:
-    """Start a container and return its desktop, ready. If cancelled or failed, nothing of it is left in the end.
+    """Start a container and return its desktop, ready. If canceled or failed, nothing of it is left in the end.
 
     Reverting the desktop removes the container and starts another from the same image. A virtual machine whose states
-    can be saved gets ``snapshots``, if it is told where its siblings' are.
+    can be saved gets ``snapshots`` if ``saved``, the states of the run's desktops, is given.
 
     Raises:
         EnvStartFailed: If it did not become ready.

@@ -1,7 +1,7 @@
 """Actions as pyautogui code that the desktop runs, one new interpreter a turn, as OSWorld does it; ``Episode``.
 
-The code is written from actions that a grammar has read, never passed on as a model wrote it, so that the same text
-means the same here and on the mock desktop.
+The code is generated from the actions that a grammar has read, never copied from a model's text, so that a text has the
+same effect here and on the mock desktop.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dartsim.envs.actions.grammar import TYPED_CONTROLS
 from dartsim.real.osworld.settings import DesktopSettings
 
 PREFIX = "import pyautogui; import time; pyautogui.FAILSAFE = False; "
-"""What OSWorld puts before each action."""
+"""OSWorld's prefix of each action."""
 DRAG_SECONDS = 1.0
-"""A drag that jumps is not seen as one by many programs."""
+"""Duration of a drag; many programs do not recognize an instantaneous one."""
 KEY_SECONDS = 0.005
 CALL_SECONDS = 0.2
 PASTE_SECONDS = 1.0
-"""What a typed character, another call of pyautogui, and a paste take; on an idle desktop half of it."""
+"""Durations of a typed character, another call of pyautogui, and a paste; half as long on an idle desktop."""
 MAX_KEYS_SECONDS = 10.0
 """A text that would take longer by keys is pasted."""
 MAX_PART_SECONDS = 15.0
@@ -34,20 +34,20 @@ MAX_PART_SECONDS = 15.0
 MAX_TURN_SECONDS = 120.0
 """A turn that takes longer is malformed: an agent could run into the limit of a step with it, and be masked."""
 MAX_NOTCHES = 1_000
-"""The wheel is turned no further at once; each notch is an event of its own."""
+"""Most notches of one scroll; each notch is a separate event."""
 PASTE = Path(__file__).with_name("paste.py").read_text(encoding="utf-8")
 """Defines ``paste`` on the desktop."""
 NO_REPEAT = "from Xlib.display import Display; d = Display(); d.change_keyboard_control(auto_repeat_mode=0); d.sync()"
 """Run once on a desktop: a key that a busy process releases late would type its character again and again."""
 
 _KEY_NAMES = {"menu": "apps"}
-"""Where pyautogui's name is another."""
+"""Keys with another name in pyautogui."""
 
 Place = Callable[[int, int], tuple[int, int]]
 
 
 def placing(shown: tuple[int, int], screen: tuple[int, int]) -> Place:
-    """Return what turns a pixel of the shown picture into one of the screen: the one in the middle of it."""
+    """Return a function that maps a pixel of the shown picture to the screen's pixel at its center."""
 
     def place(x: int, y: int) -> tuple[int, int]:
         return _along(x, shown[0], screen[0]), _along(y, shown[1], screen[1])
@@ -66,9 +66,9 @@ def snippets(
     """Return the code of one turn, in parts between which to wait (None); DONE and FAIL end it.
 
     Args:
-        actions: What a grammar has read.
-        place: Turns their positions into the screen's.
-        key_seconds: Between two typed characters.
+        actions: Actions that a grammar has read.
+        place: Maps their positions to the screen.
+        key_seconds: Pause between two typed characters.
         paste: Whether texts come from the clipboard, as with ``input_swap`` of OSWorld's agent of UI-TARS.
     """
     parts: list[str | None] = []
@@ -92,7 +92,7 @@ def snippets(
 
 
 def duration(action: act.Action, *, key_seconds: float = 0.0, paste: bool = False, wait_seconds: float = 0.0) -> float:
-    """Return about how many seconds an action takes at most."""
+    """Return an approximate upper bound on an action's duration, seconds."""
     match action:
         case act.TypeText(text):
             return PASTE_SECONDS + CALL_SECONDS if paste else min(_typing_seconds(text, key_seconds), MAX_KEYS_SECONDS)
@@ -197,7 +197,7 @@ def _literal(text: str) -> str:
 
 
 def _runs(text: str) -> Iterator[tuple[str, str]]:
-    """Split a text where it has to be typed in another way."""
+    """Split a text into runs that are typed in the same way."""
     for line in [text] if text.isascii() else re.split(f"([{TYPED_CONTROLS}]+)", text):
         if not line.isascii():
             yield "paste", line
@@ -216,7 +216,7 @@ def _call(name: str, *values: Any, **named: Any) -> str:
 
 
 class Episode:
-    """The book-keeping of one attempt, the same as the mock desktop's."""
+    """The bookkeeping of one attempt, the same as the mock desktop's."""
 
     def __init__(self, task: Task, settings: DesktopSettings) -> None:
         self.task = task
@@ -231,9 +231,9 @@ class Episode:
         self._place = placing(settings.size, settings.screen)
 
     def note(self, action: str | Mapping[str, Any]) -> list[str | None] | None:
-        """Write an action down and return its code, in parts between which to wait (None).
+        """Record an action and return its code, in parts between which to wait (None).
 
-        Returns None if there is nothing to do: the action makes no sense, or only says that the episode is over.
+        Returns None if there is nothing to do: the action is malformed, or only ends the episode.
         """
         settings = self._settings
         typing: dict[str, Any] = {"key_seconds": settings.key_seconds, "paste": settings.paste}

@@ -1,9 +1,9 @@
-"""When a screen is ready and when it has settled, told by screenshots instead of fixed sleeps.
+"""Detects from screenshots, instead of fixed sleeps, when a screen is ready and when it has settled.
 
-OSWorld's runners take the first HTTP 200 for ready, and sleep 60 s after a set-up and 0 to 10 s after an action. A
-200 may come with a black screen, or before an application has painted; most sleeps are too long. Here a screen
-counts once it shows something and stays the same. Fixed sleeps are available for comparison: a number of seconds
-in place of the rules.
+OSWorld's runners consider the first HTTP 200 as ready, and sleep 60 s after a set-up and 0 to 10 s after an action. A
+200 may come with a black screen, or before an application has painted, and most sleeps are too long. Here a screen is
+ready once it shows something and stays the same. Fixed sleeps are available for comparison: a number of seconds in
+place of the rules.
 
 A screen that keeps moving is polled less and less, because OSWorld's server survives only so many screenshots.
 """
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 BLACK_POLL_SECONDS = 5.0
-"""Of a desktop that starts with a black screen for long: each look is one of the few that OSWorld's server survives."""
+"""Poll interval while a starting desktop is black, because OSWorld's server survives only so many screenshots."""
 CHANGE_SECONDS = 10.0
 WINDOW_QUIET_SECONDS = 2.0
-"""A program's first window may rest empty before it is painted: for as long as the window took, this at most."""
+"""Longest extra wait for a program's first window, which may stay empty as long as it took to appear."""
 QUICK_POLLS = 4
-"""So many changes in a row leave the polls as they are: most screens rest by then."""
+"""Consecutive changes before polls slow down; most screens are still by then."""
 
 
 @dataclass(slots=True)
@@ -49,10 +49,10 @@ class SettlingRules:
     """When the screen has settled after an action.
 
     Attributes:
-        poll_seconds: Between two polls.
-        max_poll_seconds: Between two polls of a screen that keeps moving.
+        poll_seconds: Interval between two polls.
+        max_poll_seconds: Longest interval between polls of a screen that keeps moving.
         quiet_seconds: How long the screen has to stay the same; 0: two equal screenshots in a row.
-        cap_seconds: Longest wait for that; then the newest screenshot is taken as it is.
+        cap_seconds: Longest wait; then the newest screenshot is used.
         still_pixels: Pixels that may differ on a screen that is still: a clock, a caret.
         lit_share: Share of the pixels that must show something, or the screen is black; 0 lets black pass.
     """
@@ -93,7 +93,7 @@ async def settle(client: VmClient, rules: SettlingRules | float, motion: ScreenM
         await asyncio.sleep(rules)
         return await client.frame()
     if client.is_leaking:
-        await asyncio.sleep(rules.cap_seconds)  # and one screenshot, instead of two and more
+        await asyncio.sleep(rules.cap_seconds)  # then a single screenshot, to save the server's budget
         frame = await client.frame()
         if not is_black(frame, lit_share=rules.lit_share):
             return frame
@@ -120,7 +120,7 @@ async def wait_booted(client: VmClient, rules: Readiness) -> Frame:
         except EnvBroken as fault:
             found = str(fault)
             if isinstance(fault, VmHung):
-                client.forget_requests()  # a port may take connections long before there is a server behind it
+                client.forget_requests()  # a port may accept connections long before its server runs
         left = until - loop.time() - rules.poll_seconds
         if left < 0:
             raise NotReady(
@@ -133,8 +133,8 @@ async def wait_opened(client: VmClient, rules: Readiness, *, before: frozenset[s
     """Wait until so many programs have a window of their own, and return for how long; splash screens do not count.
 
     Args:
-        client: Of the desktop.
-        rules: How long to wait at most, which is also the wait on a desktop that cannot list its windows.
+        client: Client of the desktop.
+        rules: Its longest wait, which is also the wait on a desktop that cannot list its windows.
         before: The windows before the set-up; None if they could not be listed.
         count: How many programs were started.
     """
@@ -161,13 +161,13 @@ async def wait_opened(client: VmClient, rules: Readiness, *, before: frozenset[s
 async def wait_set_up(
     client: VmClient, rules: Readiness, *, before: Frame | None, motion: ScreenMotion | None = None
 ) -> Frame:
-    """Wait until what a set-up has opened is painted, and return the screen.
+    """Wait until the windows that a set-up has opened are painted, and return the screen.
 
     Args:
-        client: Of the desktop.
-        rules: How that is told.
+        client: Client of the desktop.
+        rules: When the screen is ready.
         before: The screen before the set-up, if that opens a window: the screen has to change first.
-        motion: Of the screen so far; it is updated.
+        motion: Motion of the screen so far; it is updated.
 
     Raises:
         BlackScreen: If the screen shows nothing.

@@ -5,8 +5,8 @@ clients and nothing else (``reload_server``). One without that mode is killed (`
 another about 5 s later, and the programs it has launched may be killed with it. So that is best done between two
 attempts. Within one, the windows that were open before must be open afterwards.
 
-When a container runs out of memory it lives on, an application may be gone, and what is left looks like a desktop on
-which nothing was done. A score of that state would say nothing about the policy.
+A container that runs out of memory keeps running, but an application may be gone, so the desktop looks as if nothing
+was done. A score of that state would say nothing about the policy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ setsid bash -c 'sleep 0.3; touch "$1"' touch "$file" >/dev/null 2>&1 </dev/null 
 
 
 async def reload_server(client: VmClient, *, limit_seconds: float = 30.0) -> bool:
-    """Let the server's debug mode replace it, and return whether it has one; programs live on.
+    """Let the server's debug mode replace it, and return whether it has one; programs keep running.
 
     Raises:
         VmHung: If no other server answers in time.
@@ -112,7 +112,7 @@ async def open_windows(client: VmClient) -> frozenset[str] | None:
 
 
 async def is_application(client: VmClient, window: str) -> bool:
-    """Whether a window is a program's own, not a splash screen; one that cannot be asked is."""
+    """Whether a window is a program's main window, not a splash screen; assume so if it cannot be queried."""
     words = ["xprop", "-id", window, "_NET_WM_WINDOW_TYPE"]
     try:
         done = await client.execute(words, seconds=client.timeouts.other, action=False)
@@ -123,7 +123,7 @@ async def is_application(client: VmClient, window: str) -> bool:
 
 
 COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
-"""Where a container sees the counts of its own control group, versions 2 and 1."""
+"""Files with the counts of the container's own control group, versions 2 and 1."""
 
 
 async def check_memory(client: VmClient) -> None:
@@ -133,7 +133,7 @@ async def check_memory(client: VmClient) -> None:
         OutOfMemory: If there were any.
         EnvBroken: If the desktop cannot be asked.
     """
-    # One of the two files is not there, so that the exit code says nothing.
+    # One of the two files is always missing, so the exit code is meaningless.
     done = await client.execute(["cat", *COUNTERS], seconds=client.timeouts.other, action=False)
     killed = sum(int(number) for number in re.findall(r"^oom_kill (\d+)$", done.output, re.MULTILINE))
     if killed:

@@ -1,4 +1,4 @@
-"""What the server's answers mean: JSON, text, bytes, and the outcome of a command."""
+"""Parses the server's answers: JSON, text, bytes, and the outcome of a command."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 MAX_JSON_BYTES = 8 * 2**20
-"""Of an answer that is an object of texts: an accessibility tree, the output of a command."""
+"""Largest answer that is an object of texts: an accessibility tree, the output of a command."""
 MAX_TREE_BYTES = 2**18
-"""Of an answer with lists and objects in one another. Reading 8 MiB of those would stop the event loop for a second."""
+"""Largest answer with nested lists and objects. Parsing 8 MiB of these would block the event loop for a second."""
 MAX_FIELDS = 32
 
 
@@ -83,7 +83,7 @@ def executed(response: httpx.Response) -> Executed:
 
 
 def field(name: str, *kinds: type) -> Callable[[httpx.Response], Any]:
-    """Return what reads one field of a JSON object; one that is missing or of another type is a ``VmBadReply``."""
+    """Return a reader of one field of a JSON object; a missing field or another type is a ``VmBadReply``."""
 
     def read(response: httpx.Response) -> Any:
         found = json_object(response)
@@ -95,7 +95,7 @@ def field(name: str, *kinds: type) -> Callable[[httpx.Response], Any]:
 
 
 def as_object(response: httpx.Response, found: Any) -> dict[str, Any]:
-    """Return what is a JSON object."""
+    """Return a JSON value that must be an object."""
     if not isinstance(found, dict):
         raise bad_reply(response, found, "an object")
     return found
@@ -165,7 +165,7 @@ _VALUE = re.compile(r'\s{0,99}:\s{0,99}("|null|true|false|-?[0-9.eE+-]{1,40})')
 
 
 def _is_page(response: httpx.Response) -> bool:
-    """Whether it is an error page: a missing file is told in JSON or in a few words, an unknown route by a page."""
+    """Whether it is an error page: a missing file is reported in JSON or a few words, an unknown route by a page."""
     start = response.content[:100].lstrip().lower()
     return start.startswith((b"<!doctype", b"<html"))
 

@@ -1,4 +1,4 @@
-"""Attempts that other agents left in OSWorld's result directories, as trajectories in our model's words.
+"""Attempts of other agents in OSWorld's result directories, as trajectories in our model's grammar.
 
     RESULTS/ACTION_SPACE/OBSERVATION_TYPE/MODEL/DOMAIN/TASK/
         traj.jsonl     an object for each executed action: step_num, action, response, screenshot_file
@@ -6,9 +6,9 @@
         result.txt     the score
 
 OSWorld's runner writes no ``step_0``: attempts without one are refused, because their first turn cannot be shown.
-Actions with the same ``step_num`` are one reply. The executed action counts, not what was said: the reply itself is
-kept if our grammar reads the same actions in it, and otherwise written anew from them, with its thought. The files are
-not trusted: names stay inside the attempt's folder, sizes are limited, and code is read, never run.
+Actions with the same ``step_num`` are one reply. The executed action counts, not the reply's text: the reply is kept if
+our grammar reads the same actions in it, and is otherwise rewritten from them, with its thought. The files are not
+trusted: names must stay inside the attempt's folder, sizes are limited, and code is read, never run.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ MAX_TRAJECTORY_BYTES = 64 * 2**20
 MAX_PICTURE_BYTES = 64 * 2**20
 MAX_RESULT_BYTES = 256
 MAX_THOUGHT = 1_000
-"""Characters of a thought that are kept when a reply is written anew."""
+"""Characters of a thought that are kept when a reply is rewritten."""
 TOLERANCE = 3
-"""Pixels between a position that was said and the one that was executed: agents round differently."""
+"""Largest distance between a written and the executed position, pixels, because agents round differently."""
 MIN_DEPTH, MAX_DEPTH = 2, 7
-"""Folders between the named one and an attempt's files: of a model's folder, and of all that ``dartsim eval`` wrote."""
+"""Folder levels from the given one to an attempt's files: for a model's folder, and for all of ``dartsim eval``."""
 _NAME = re.compile(r"[\w@.:+-]{1,200}")
 _FIRST = re.compile(r"step_0([_.].*)?\.png")
 _THOUGHT = re.compile(r"Thought:\s*(.*?)\s*(?:\n\s*Action:|\Z)", re.DOTALL)
@@ -63,7 +63,7 @@ class Refused(Exception):
 
 @dataclass
 class ImportCounts:
-    """What became of the attempts that were found."""
+    """Counts of imported and refused attempts."""
 
     found: int = 0
     refused: Counter[str] = field(default_factory=Counter)
@@ -141,7 +141,7 @@ def import_attempts(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What was executed for one reply, what was said, and the file of the screen after it."""
+    """The executed actions of one reply, its text, and the file of the screen after it."""
 
     actions: tuple[act.Action, ...]
     response: str | None
@@ -189,7 +189,7 @@ class _AttemptReader:
         return Trajectory(attempt, tuple(turns), end, score, None, 0.0, 0.0), identity
 
     def _steps(self, rows: Sequence[Mapping[str, Any]]) -> list[_Step]:
-        """Return the replies of the last attempt in the file: a runner that is started again appends to it."""
+        """Return the replies of the last attempt in the file, because a restarted runner appends to it."""
         numbers = [number for row in rows if type(number := row.get("step_num")) is int]
         if len(numbers) < len(rows):
             raise Refused("bad_trajectory", f"a line of {TRAJECTORY} has no step_num; is it of another runner?")
@@ -253,7 +253,7 @@ class _AttemptReader:
             if not isinstance(self._grammar, UiTars):
                 return self._grammar.format(step.actions)
             found = _THOUGHT.search(step.response or "")
-            # "Action:" would part a thought from its action.
+            # "Action:" would separate a thought from its action.
             thought = found[1][:MAX_THOUGHT].replace("Action:", "Action -") if found else ""
             return self._grammar.format(actions, thought)
         except Inexpressible as error:

@@ -1,15 +1,15 @@
-"""``Scorer``: the score of what an agent has left on a desktop, by the rules of OSWorld's evaluator.
+"""``Scorer``: the score of the state in which an agent has left a desktop, by the rules of OSWorld's evaluator.
 
-The order of things: ``postconfig``; the rule for infeasible tasks, which only FAIL solves, and FAIL solves no other;
-then each metric over its result and its expected value, joined by ``conj``.
+First ``postconfig``; then the rule for infeasible tasks, which only FAIL solves, while FAIL solves no other; then each
+metric over its result and its expected value, joined by ``conj``.
 
-What an agent can cause scores 0: a file that is gone, broken, too large or a folder; an application that is closed; a
-metric that raises on such a state, or exceeds its limits. What it cannot cause raises, and masks the attempt. So when
-something fails on a result of the desktop, what else could have failed is tried:
+A failure that the agent can cause scores 0: a file that is missing, broken, too large or a folder; a closed
+application; a metric that raises on such a state, or exceeds its limits. Any other failure raises and masks the
+attempt. So if something fails on a result of the desktop, the other possible causes are checked:
 
-- the desktop, which has to run a command. Its server's broken replies and lost connections are never an agent's doing.
-- the task and the evaluator. The metric has to work on the expected files in place of the result, if there are any.
-  What the task file lacks, what is not installed and a download that failed are never an agent's doing.
+- The desktop, which must run a command. Broken replies and lost connections of its server are never the agent's fault.
+- The task and the evaluator. The metric must work on the expected files in place of the result, if there are any.
+  Missing parts of the task file, missing packages and failed downloads are never the agent's fault.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ Config = Mapping[str, Any]
 
 FROM_WEB = ("gotoRecreationPage_and_get_html_content", "info_from_website", "pdf_from_url")
 OF_TASK = frozenset([*FROM_WEB, "cloud_file", "rule", "rule_relativeTime", "time_diff_range"])
-"""Getters of the task file's values and of the web's: not of what an agent leaves."""
+"""Getters of values from the task file or the web, which do not depend on the agent."""
 ON_DESKTOP = (frozenset(GETTERS) - OF_TASK) | {"vm_screen_size", "vm_wallpaper", "vm_window_size"}
 """Getters whose expected value an agent can remove."""
 UNBLAMED = frozenset(["getter_unavailable", "metric_unavailable", "sandbox_start_failed", "vm_unreachable"])
-"""Causes that no answer has."""
+"""Causes that no state of the desktop can have."""
 SLOW = frozenset(["sandbox_died", "score_killed", "score_timeout"])
-"""Causes that a machine without time or memory has, too."""
+"""Causes that a machine short of time or memory can have, too."""
 WORKS_SECONDS = 20.0
 
 
@@ -58,7 +58,7 @@ class Scorer:
     Args:
         pool: Where metrics run; by default a sandbox of its own, with our own metrics only, which starts with the first
             score that needs it; ``aclose`` ends it.
-        archive: Keeps what was scored; by default only hashes are taken.
+        archive: Stores the inputs of metrics; by default only their hashes are taken.
     """
 
     def __init__(self, pool: SandboxPool | None = None, archive: ScoreArchive | None = None) -> None:
@@ -71,7 +71,7 @@ class Scorer:
         """Return the score of a desktop's present state, in [0, 1].
 
         Raises:
-            ScoreUnavailable: If there is none, with its cause.
+            ScoreUnavailable: If it cannot be scored; has the cause.
             EnvBroken: If the desktop failed.
         """
         loop = asyncio.get_running_loop()
@@ -156,7 +156,7 @@ class Scorer:
         ours = result is not None and result["type"] not in OF_TASK
         if result is not None:
             found = await (self._left(result, client, where) if ours else self._get(result, client, where))
-            # Not every metric gives 0 for a file that is not there: compare_videos gives 1.
+            # Not every metric returns 0 for a missing file: compare_videos returns 1.
             if _is_missing(found):
                 return 0.0
             arguments.append(found)
@@ -191,7 +191,7 @@ class Scorer:
     async def _is_the_answers(
         self, fault: ScoreFault | Unscored, name: str, arguments: Sequence[Any], options: Config
     ) -> bool:
-        """Whether a metric failed by its result: whether it does not by what is expected, or others do not."""
+        """Whether a metric failed because of its result: it works on the expected value, or other metrics work."""
         if fault.cause in UNBLAMED or (isinstance(fault, ScoreFault) and fault.of_task):
             return False
         gold = arguments[1] if len(arguments) == 2 else None
@@ -207,7 +207,7 @@ class Scorer:
         return True
 
     async def _left(self, config: Config, client: VmClient, where: TaskFolder) -> Any:
-        """Return what a getter finds of what an agent has left; None if it finds nothing, or what makes it fail."""
+        """Return a getter's value of the agent's state; None if it finds nothing, or fails because of that state."""
         try:
             return await self._get(config, client, where)
         except (ScoreFault, Unscored) as fault:
@@ -223,7 +223,7 @@ class Scorer:
             return None
 
     async def _get(self, config: Config, client: VmClient, where: TaskFolder) -> Any:
-        """Return what a getter finds; its files are in a folder of their own, so that none becomes another's."""
+        """Return a getter's value; its files are in a separate folder, so that none replaces another's."""
         kind = config["type"]
         if kind not in GETTERS:
             return await self._get_inside(kind, config, where)
@@ -248,7 +248,7 @@ class Scorer:
         return await (await self._sandboxes()).run(call)
 
     async def _postconfig(self, evaluator: Config, client: VmClient, where: TaskFolder) -> bool:
-        """Carry out the steps before scoring; return whether the agent has left nothing to do them with."""
+        """Carry out the steps before scoring; return whether they failed because of the agent's state."""
         import httpx
 
         try:

@@ -20,11 +20,11 @@ class DesktopSettings:
         shown: Width and height of the picture the policy gets and speaks of; by default the screen's.
         accessibility: Observe the accessibility tree too.
         auto_done: Whether the first click ends the episode; by default as the task says.
-        settle: When the screen has settled after an action; a number of seconds is slept instead (OSWorld's
+        settle: When the screen has settled after an action; a number means a fixed sleep in seconds (OSWorld's
             runners: 0 to 10).
-        ready: When the desktop is ready after a set-up; a number of seconds is slept instead (OSWorld: 60).
+        ready: When the desktop is ready after a set-up; a number means a fixed sleep in seconds (OSWorld: 60).
         booted: When the desktop is ready after its start.
-        wait_seconds: What the action WAIT waits.
+        wait_seconds: Duration of the action WAIT.
         evaluate_wait_seconds: Sleep before scoring (OSWorld's runners: 20).
         action_seconds: Longest time the code of one turn may run.
         key_seconds: Between two typed characters.
@@ -50,5 +50,5 @@ class DesktopSettings:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height of what the policy sees, pixels."""
+        """Width and height of the policy's picture, pixels."""
         return self.shown or self.screen

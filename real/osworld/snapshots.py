@@ -1,8 +1,8 @@
 """Saved states of desktops that are virtual machines; implements ``dartsim.core.snapshots.Snapshots``.
 
-A state is the machine's memory and disk, which a program in the container keeps on the engine's machine, where every
-container of the run finds it (``dartsim/real/desktop/files/vm-run.py``). What the task's set-up left on our side, files
-of the attempt, is kept here.
+A state is the machine's memory and disk. A program in the container (``dartsim/real/desktop/files/vm-run.py``) stores
+it on the engine's machine, where every container of the run finds it. The files that the task's set-up created on the
+driver's side are stored here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SavedStates:
     """The states that the desktops of one run have saved.
 
     Args:
-        root: Folder for the files of set-ups; whoever made it removes it.
+        root: Folder for the files of set-ups; the caller removes it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -39,7 +39,7 @@ class DesktopSnapshots:
     Args:
         desktop: The desktop.
         container: Returns its present container.
-        saved: What it and its siblings have saved.
+        saved: States that the run's desktops have saved.
     """
 
     def __init__(self, desktop: OsworldDesktop, container: Callable[[], Container], saved: SavedStates) -> None:
@@ -52,7 +52,7 @@ class DesktopSnapshots:
         return self._container().engine.identity
 
     async def save(self, key: str) -> int:
-        """Save the present state; the machine stands still meanwhile, 1 to 3 s."""
+        """Save the current state; the machine is paused for 1 to 3 s."""
         place = self.host, key
         self._saved.files.pop(place, None)
         with self._desktop.saving() as files:
@@ -72,7 +72,7 @@ class DesktopSnapshots:
             await self._call("restore", key)
 
     async def delete(self, key: str) -> None:
-        # Also if none is known: a save that was cancelled, or lost its machine, may have left something.
+        # Also if none is known: a save that was canceled or lost its machine may have left files.
         await self._call("delete", key)
         place = self.host, key
         self._saved.files.pop(place, None)

@@ -1,8 +1,8 @@
-"""Set-up steps: what a task file has done to a desktop before an attempt (``config``) or its scoring (``postconfig``).
+"""Set-up steps of a task file, which run on a desktop before an attempt (``config``) or its scoring (``postconfig``).
 
-A step that fails raises; nothing goes on from a desktop that is not as the task says. That departs from OSWorld,
-which only logs when a window, a wallpaper, a launch or a command could not be had. A command that ran and returned
-something else than 0 has not failed: many tasks rely on that.
+A step that fails raises, so no attempt starts in a wrong state. This departs from OSWorld, which only logs a failed
+window, wallpaper, launch or command. A command that ran and returned something other than 0 has not failed; many tasks
+rely on that.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BETWEEN_SECONDS = 0.3
 MAX_FAILURES = 5
 MAX_SLEEP_SECONDS = 600.0
 CHROME_SECONDS = 5.0
-"""OSWorld waits so long before it closes tabs."""
+"""Wait before closing tabs, as in OSWorld."""
 
 Command = str | list[str]
 Files = list[dict[str, str]]
@@ -55,7 +55,7 @@ async def run_steps(steps: Sequence[Mapping[str, Any]], client: VmClient, where:
 
     Raises:
         SetupFailed: If one failed.
-        EnvBroken: If the desktop failed meanwhile; a note says in which step.
+        EnvBroken: If the desktop failed; a note names the step.
         TaskFileError: If a step is not one that ``check_steps`` accepts; nothing was done then.
     """
     check_steps(steps)
@@ -83,7 +83,7 @@ def check_steps(steps: Sequence[Mapping[str, Any]]) -> None:
     """Refuse steps that cannot be carried out, before anything is done.
 
     Raises:
-        TaskFileError: If a step is unknown or refused, or its parameters are not what it takes.
+        TaskFileError: If a step is unknown or refused, or its parameters are invalid.
     """
     for number, step in enumerate(steps, 1):
         kind = step["type"]
@@ -162,7 +162,7 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "until": (_is_until, "returncode, stdout or stderr"),
     "verification": (lambda value: not value or isinstance(value, dict), "window_exists or command_success"),
 }
-"""Which values a parameter may have, and that in words."""
+"""Checks of parameters, and a description of the valid values."""
 
 
 async def _download(client: VmClient, where: TaskFolder, files: Files) -> None:
@@ -192,7 +192,7 @@ WINDOWLESS = frozenset({"socat", "sh", "bash"})
 
 
 def launched_programs(steps: Sequence[Mapping[str, Any]]) -> set[str]:
-    """Return the programs that set-up steps launch, but for those without a window."""
+    """Return the programs that set-up steps launch, except those without a window."""
     programs = set()
     for step in steps:
         if step.get("type") == "launch":

@@ -1,4 +1,4 @@
-"""Which tasks of a list will run here, and why the others will not: found out before anything starts."""
+"""Checks before a run which tasks of a list will run here, and why the others will not."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class TaskListCheck:
         num_listed: Tasks that the list names, without excluded ones.
         num_run: Tasks that will run.
         problems: Why the others will not, by ``domain/id``.
-        refused: Those of them for which the run ends with an error, rather than leave them out.
-        notes: What is ignored of those that run, by ``domain/id``.
-        scorer: What scores; None if the evaluator could not be asked and is taken to be complete.
-        scorer_problem: Why it could not be asked.
-        scorer_differs: How it differs from the evaluators that lie beside the tasks.
+        refused: Problems that end the run with an error instead of excluding the task.
+        notes: Ignored parts of tasks that will run, by ``domain/id``.
+        scorer: The evaluator; None if it could not be queried and is assumed to be complete.
+        scorer_problem: Why it could not be queried.
+        scorer_differs: How it differs from the evaluators beside the tasks.
     """
 
     num_listed: int
@@ -90,7 +90,7 @@ def supported_tasks(config: Config, tasks: Sequence[Task], facts: ScorerFacts | 
     """Return the tasks that can be set up and scored.
 
     Raises:
-        TaskFileError: If others are to be refused; it names each with its reason.
+        TaskFileError: If others must be refused; names each with its reason.
         ConfigError: If none is left.
     """
     found = coverage(tasks, facts, folder=None if config.tasks.folder is None else Path(config.tasks.folder))

@@ -1,9 +1,9 @@
 """HTTP to the server of one desktop: one request at a time, a time-out on each, and no action sent twice.
 
-What may happen to a request decides how its error is called. Refused: nothing listens, so nothing was sent.
-Unreachable: no connection in time, so nothing was sent. Hung: sent, and no whole answer in time. Lost: sent, and the
-connection broke. Only requests whose answers change nothing (reads) are tried again, and never behind one that hangs:
-the server may still be at work on it, and two screenshots at once spoil each other.
+Errors are named by what may have happened to the request. Refused: nothing listens, so nothing was sent. Unreachable:
+no connection in time, so nothing was sent. Hung: sent, but no complete answer in time. Lost: sent, but the connection
+broke. Only requests without side effects (reads) are retried, and never after one that hangs: the server may still be
+working on it, and two concurrent screenshots corrupt each other.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from dartsim.real.osworld.errors import (
 
 
 class Bounded(httpx.AsyncBaseTransport):
-    """A transport that gives replies up as soon as they are too long, or come packed.
+    """A transport that aborts replies that are too long or compressed.
 
-    Its replies are as long as they say: a body that is cut off by a wrong length is an error, too.
+    A body whose length differs from its header is an error, too.
     """
 
     def __init__(self, inner: httpx.AsyncBaseTransport, *, max_bytes: int = MAX_REPLY_BYTES) -> None:
@@ -39,10 +39,10 @@ class Bounded(httpx.AsyncBaseTransport):
         self._max_bytes = max_bytes
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request and return its reply, of which nothing is read yet.
+        """Send a request and return its reply, with the body still unread.
 
         Raises:
-            VmBadReply: If it is packed: nobody asked for that, and it may unpack to anything.
+            VmBadReply: If it is compressed, which was not requested and may expand to any size.
         """
         check = watch(request)
         response = await self._inner.handle_async_request(request)
@@ -83,7 +83,7 @@ class _Stream(httpx.AsyncByteStream):
 T = TypeVar("T")
 
 POLL_SECONDS = 0.25
-"""Between two looks whether a server that refuses is up again."""
+"""Interval between checks whether a server that refuses connections is up again, seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,13 +111,13 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTraits:
-    """What is known of the server inside a desktop.
+    """Properties of the server inside a desktop.
 
     Attributes:
         screenshot_budget: Screenshots after which it has to be restarted, None for any number. OSWorld's leaks an X
-            client with each and dies after 200 to 250, as many as the desktop's programs leave it.
-        restart_seconds: How long a read waits for a server that refuses. 0: a server that is gone is a fault at once.
-        tries: How often a read is tried in all, when its answer is lost or makes no sense.
+            client with each and dies after 200 to 250, depending on the X clients of the desktop's programs.
+        restart_seconds: How long a read waits for a server that refuses. 0: a missing server is an immediate fault.
+        tries: Total tries of a read whose answer is lost or invalid.
         retry_seconds: Wait between two tries.
         in_container: Whether it runs right in a container, not in a virtual machine there; then the container's limits
             are the desktop's.
@@ -141,8 +141,8 @@ OWN_SERVER = ServerTraits(screenshot_budget=None, in_container=True)
 class Transport:
     """Sends requests to one server.
 
-    Invariant: at most one request is under way; after one that hangs or was cancelled there is none at all, until
-    ``forget`` says that the server is another.
+    Invariant: at most one request is running; after one that hangs or was canceled no other is sent until ``forget``
+    declares that the server was restarted.
     """
 
     def __init__(
@@ -160,8 +160,8 @@ class Transport:
         self._connect = timeouts.connect
         self._lock = asyncio.Lock()
         self._abandoned: str | None = None
-        # A connection serves one request: a kept one that the server has closed meanwhile cannot be told from one
-        # that was lost after the request had arrived.
+        # A connection serves one request: on a reused one, "closed before the request" and "lost after the request had
+        # arrived" look the same.
         limits = httpx.Limits(max_connections=1, max_keepalive_connections=0)
         self._http = httpx.AsyncClient(
             base_url=self.base_url,
@@ -179,7 +179,7 @@ class Transport:
         await self._http.aclose()
 
     def forget(self) -> None:
-        """Say that the server was started afresh, so that no earlier request can be under way in it."""
+        """Declare that the server was restarted, so that no earlier request can still be running in it."""
         self._abandoned = None
 
     async def read(
@@ -192,9 +192,9 @@ class Transport:
         patient: bool = True,
         **content: Any,
     ) -> T:
-        """Ask for something, again if need be; ``accept`` returns what the answer means or raises ``VmBadReply``.
+        """Send a read, with retries; ``accept`` parses the answer or raises ``VmBadReply``.
 
-        Without ``patient`` it is asked for once.
+        Without ``patient`` there is only one try.
 
         Raises:
             VmRefused: If nothing listens.
@@ -218,7 +218,7 @@ class Transport:
     async def act(
         self, method: str, path: str, *, seconds: float, accept: Callable[[httpx.Response], T], **content: Any
     ) -> T:
-        """Ask for something that changes the desktop, once.
+        """Send a request that changes the desktop, once.
 
         Raises:
             VmRefused: If nothing listens; nothing was done.
@@ -259,7 +259,7 @@ class Transport:
         what = f"{method} {path}"
         timeout = httpx.Timeout(seconds, connect=min(self._connect, seconds))
         try:
-            async with asyncio.timeout(seconds):  # httpx's limits are for each read: a trickle would outlast them
+            async with asyncio.timeout(seconds):  # httpx limits each read, not the whole of a slow reply
                 return await self._http.request(
                     method, path, timeout=timeout, extensions={"trace": stage.trace}, **content
                 )
@@ -285,7 +285,7 @@ class Transport:
 
 
 class _Stage:
-    """How far a request has come, as httpcore tells; a transport that tells nothing may have sent it."""
+    """The stage of a request, as traced by httpcore; without a trace it may have been sent."""
 
     may_be_sent = True
 

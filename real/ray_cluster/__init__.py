@@ -9,5 +9,5 @@
 
 Ray places the actors by the resources they ask for, restarts them, and carries the calls. The state of an actor is lost
 with it: the desktops of a host, the requests of an engine, the update of the ranks. Each becomes a fault of its port,
-with a cause, and everything else goes on.
+with a cause, and everything else continues.
 """

@@ -1,4 +1,4 @@
-"""The real components of a run on a Ray cluster: which are placed, with which options, and how they are made."""
+"""The real components of a run on a Ray cluster: which are placed there, with which options, and their creation."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 Listen = Literal["loopback", "node"]
 
 LOST = -9
-"""Exit status of a server whose actor ended: it is killed too."""
+"""Exit status of a server whose actor ended, which kills the server."""
 
 
 class EngineHost:

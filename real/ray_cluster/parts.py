@@ -1,7 +1,7 @@
 """``Part``: one actor of a run, placed and restarted by Ray, with its calls as coroutines.
 
-A function makes the actor's object where it is placed; its methods may be coroutines. Our errors come back as they were
-raised; the end of the actor or its node comes back as ``ActorLost``.
+A function creates the actor's object on its node; its methods may be coroutines. Our errors are re-raised unchanged;
+the end of the actor or its node is raised as ``ActorLost``.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Part:
 
 
 def translated(error: Exception, name: str) -> Exception:
-    """Return the error that a method raised, or one of ours that says that the actor was lost."""
+    """Return the error that a method raised, or ``ActorLost`` if the actor was lost."""
     from ray import exceptions
 
     cause = getattr(error, "cause", None)
@@ -164,7 +164,7 @@ def translated(error: Exception, name: str) -> Exception:
 
 
 def unplaced(options: dict[str, Any]) -> str:
-    """Return what an actor asks for, beside what the cluster has."""
+    """Return the resources that an actor requests, and those of the cluster."""
     import ray
 
     untyped: Any = ray

@@ -1,6 +1,6 @@
 """``RayRanks``: the ranks of a learner as actors, on as many nodes as Ray places them on.
 
-They are started anew together when one of them ends: the others would wait for it forever.
+If one of them ends, all are restarted together, because the others would wait for it forever.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``ScoreArchive``: what each metric was given, by hash, so that stored attempts can be scored again.
+"""``ScoreArchive``: the inputs of each metric, by hash, so that stored attempts can be scored again.
 
-A call is a JSON file that names its files by their SHA-256; each is kept once. What is large, or comes after the
-archive is full, is hashed only: an agent must not fill the disk.
+A call is a JSON file that refers to its files by SHA-256; each file is stored once. Large inputs, and all inputs once
+the archive is full, are only hashed, because an agent must not fill the disk.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class ScoreArchive:
 
     def _path(self, digest: str) -> Path:
         assert self._folder is not None, "nothing is kept without a folder"
-        if not _DIGEST.fullmatch(digest):  # a database that somebody else made may name another file
+        if not _DIGEST.fullmatch(digest):  # an untrusted database may name another file
             raise FileNotFoundError(f"{self._folder} has no file {digest!r}: files are named by hashes")
         return self._folder / digest
 

@@ -127,7 +127,7 @@ class ContainerLauncher:
         return LaunchedSupervisor(INSIDE, container.remove, last_words)
 
     def _spec(self, image: str, link: Path) -> ContainerSpec:
-        # Who runs this may read the environment; root's files are readable to all, or the sandbox does not start.
+        # The current user can read the environment; root's files must be world-readable, or the sandbox fails to start.
         user = os.getuid() or NOBODY
         scratch = f"size={self.limits.scratch_mib}m,nr_inodes={MAX_INODES},mode=0700,uid={user},gid={user}"
         return ContainerSpec(

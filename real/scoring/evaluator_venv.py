@@ -1,11 +1,10 @@
-"""The virtual environment of the evaluator process: how it is made and where it lies.
+"""The virtual environment of the evaluator process: its installation and location.
 
-``desktop-env`` asks for 68 packages (7 GB, torch among them), most of which no metric uses; its pins conflict with
-ours. The light form has what its metrics and getters import, at the versions it asks for where they differ by more
-than a name.
+``desktop-env`` requires 68 packages (7 GB, including torch), most of which no metric uses; its pins conflict with ours.
+The light form has only the packages that its metrics and getters import, at the required versions where these matter.
 
-OSWorld's tasks and evaluators change together, so that tasks of a checkout of its repository want the evaluators of the
-same checkout. These are copied, and nothing of the checkout is run. Their version names its commit, and is stored with
+OSWorld's tasks and evaluators change together, so tasks from a checkout of its repository need the evaluators of the
+same checkout. These are copied; nothing in the checkout is run. Their version names its commit, and is stored with
 every score.
 """
 

@@ -1,8 +1,8 @@
 """``SandboxPool``: as many sandboxes as cores, lent to one call at a time.
 
-Who finds none free waits, in order, for as long as it takes: waiting is no fault, and the attempt's deadline stands
-still meanwhile (``dartsim.core.waiting``). A sandbox that broke, or has run its share of calls, is replaced. A call
-that failed with its sandbox is tried once more in another.
+If none is free, calls wait in order without a limit: waiting is not a fault, and the attempt's deadline is paused
+(``dartsim.core.waiting``). A sandbox that broke, or has run its share of calls, is replaced. A call that failed with
+its sandbox is retried once in another.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CALLS_PER_SANDBOX = 500
-"""Then a sandbox is replaced, whatever it looks like."""
+"""Calls after which a sandbox is replaced."""
 TRIES = 2
 
 

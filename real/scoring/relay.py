@@ -1,6 +1,6 @@
 """``DesktopRelay``: the ports of one desktop, as sockets that one sandbox can use while a getter runs.
 
-It leads to the ports of that desktop and nowhere else, and ends when more passes than a getter may move.
+It leads only to the ports of that desktop, and ends if a getter transfers too much.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def desktop_relay(
             yield sockets
         except ScoreFault as fault:
             failed = fault
-    # An agent may have closed Chrome; what is wrong with the desktop's own server is never its doing.
+    # An agent may have closed Chrome, but faults of the desktop's own server are never its doing.
     if relay.server_fault:
         raise ScoreFault(f"the desktop's server {relay.server_fault}", cause="vm_unreachable") from failed
     if relay.exceeded:

@@ -40,7 +40,7 @@ CODE = Path(wire.__file__).parent
 
 
 def encoded_parts(data: bytes | str) -> Iterator[bytes]:
-    """Yield a value's bytes in chunks, so that no long text is encoded at once: that would hold the GIL."""
+    """Yield a value's bytes in chunks, because encoding a long text in one call would hold the GIL."""
     for start in range(0, len(data), CHUNK_BYTES):
         part = data[start : start + CHUNK_BYTES]
         yield part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
@@ -381,8 +381,8 @@ class SupervisedSandbox:
 class _Payload:
     """The files and values of one request.
 
-    The files of an argument are in a folder of its own, whose name nobody can guess: an agent's archive, link or file
-    name that leads to the expected file would score 1.
+    Each argument's files are in a separate folder with an unguessable name, because an agent's archive, link or file
+    name that led to the expected file would score 1.
     """
 
     def __init__(self, *, one_folder: bool = False) -> None:
@@ -433,7 +433,7 @@ class _Payload:
             return [self._describe(item, depth - 1) for item in value]
         if isinstance(value, Mapping):
             described = {key: self._describe(item, depth - 1) for key, item in value.items()}
-            # What looks like one of ours is the task's own.
+            # A value of the task that looks like one of our special objects is escaped.
             special = len(described) == 1 and next(iter(described)).startswith("$")
             return {"$dict": [[key, item] for key, item in described.items()]} if special else described
         return value

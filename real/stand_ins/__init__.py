@@ -1,1 +1,1 @@
-"""Stand-ins for engines, desktops and ranks that are not up yet; they speak the same protocols, and answer at once."""
+"""Stand-ins for engines, desktops and ranks that are not up; they speak the same protocols and answer immediately."""

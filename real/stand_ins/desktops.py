@@ -23,7 +23,7 @@ from dartsim.real.stand_ins.serving import serve
 SCORE = "dartsim-stand-in-score"
 """The command whose output is the score of an attempt."""
 NUMBERS = 2**24
-"""Different screenshots that there are."""
+"""Number of distinct screenshots."""
 
 
 class StandInDesktop:

@@ -45,19 +45,19 @@ _SIZE_CHARACTERS = 44
 
 @dataclass
 class Faults:
-    """What goes wrong from now on.
+    """Faults from now on; a number counts the affected requests or loads.
 
     Attributes:
         hang: Requests are never answered.
-        status: Generation answers this status instead.
-        drop: So many requests lose their connection before an answer.
-        refuse_loads: So many loads fail with 500.
-        silent_loads: So many loads say that they worked, and change nothing.
-        partial_loads: So many loads say that they worked, and change about half of the tensors.
-        wrong_loads: So many loads read ``elsewhere`` instead.
-        elsewhere: A folder.
-        lie: Tokens are not those that were allowed.
-        forgetful: So many images are kept at most.
+        status: Generation answers with this status.
+        drop: Requests that lose their connection before an answer.
+        refuse_loads: Loads that fail with 500.
+        silent_loads: Loads that report success and change nothing.
+        partial_loads: Loads that report success and change about half of the tensors.
+        wrong_loads: Loads that read ``elsewhere`` instead.
+        elsewhere: A folder of other weights.
+        lie: Tokens that were not allowed are returned.
+        forgetful: Largest number of cached images.
     """
 
     hang: bool = False

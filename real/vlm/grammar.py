@@ -1,4 +1,4 @@
-"""``TokenGrammar``: the tokens that a reply may hold, for worker and learner alike.
+"""``TokenGrammar``: the tokens that a reply may contain, for worker and learner alike.
 
 Sampling only allowed tokens, and computing the learner's log-probabilities under the same mask, keeps the special
 tokens of the chat template and of images out of replies (a sampled image token breaks the next forward pass) and
@@ -18,7 +18,7 @@ from dartsim.real.vlm.vocabulary import Vocabulary
 
 
 class TokenGrammar:
-    """The same tokens are allowed at every place of a reply.
+    """Allows the same tokens at every position of a reply.
 
     Attributes:
         allowed: bool [vocabulary].

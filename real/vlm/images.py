@@ -1,4 +1,4 @@
-"""Screenshots as patches: resized as by Qwen's image processors in engines, kept as bytes.
+"""Screenshots as patches: resized like in Qwen's image processors in engines, stored as bytes.
 
 The model's device normalizes them, so that a picture stays at three bytes a pixel.
 """
@@ -39,11 +39,11 @@ class Picture:
 
     @cached_property
     def patches(self) -> Patches:
-        """Its patches, which stay with it."""
+        """Its patches, which are cached."""
         return self.cut()
 
     def cut(self) -> Patches:
-        """Return its patches without keeping them."""
+        """Return its patches without caching them."""
         return self._cut()
 
 

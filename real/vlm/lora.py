@@ -1,8 +1,8 @@
-"""LoRA by peft, added in place. What it adds to the weights, an adapter, is published and served as it is.
+"""LoRA by peft, added in place. The adapter is published and served separately from the weights.
 
-An adapter has the names of peft's files, in which vLLM reads it too: ``base_model.model.MODULE.lora_A.weight``, and
-``lora_B``, which includes the scale. Merged into bfloat16 weights it would be rounded away: at a learning rate of 1e-5,
-3 % of the first update's change of outputs are left and 16 % of that of five.
+It has the names of peft's files, which vLLM reads too: ``base_model.model.MODULE.lora_A.weight``, and ``lora_B``, which
+includes the scale. Merged into bfloat16 weights it would be rounded away: at a learning rate of 1e-5, 3 % of the change
+of outputs remains after the first update, and 16 % after five.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PREFIX = "base_model.model."
 """What names in an adapter begin with."""
 ADAPTER_FILE = "adapter_model.safetensors"
 LEAST_MERGED = 0.99
-"""Share of a change that should be left when it is merged."""
+"""Share of a change that should remain after a merge."""
 
 
 def add_lora(model: Any, settings: LoraConfig, *, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Turns as rows of tokens, in which several turns are scored at once; what they have in common is computed once.
+"""Packs turns into rows of tokens, so that common parts of several turns are computed once.
 
 While a conversation only grows, a turn's prompt and reply begin the prompt of the next turn. Then one row holds both,
 and every reply is scored in place:
@@ -35,7 +35,7 @@ class Example(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Tokens that are computed: nothing follows from the reply's last one."""
+        """Number of computed tokens, without the reply's last one, which predicts nothing."""
         return len(self.prompt.tokens) + max(0, len(self.tokens) - 1)
 
 

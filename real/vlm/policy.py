@@ -1,7 +1,7 @@
 """``VlmPolicy``: the replies of a model, by the version of the weights.
 
-During a rolling weight sync several versions are served at once. One model holds them in turn: the tensors of a version
-are put in place, not copied.
+During a rolling weight sync several versions are served at the same time by one model: the tensors of a version are put
+in place, not copied.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""Prompts of models that write in UI-TARS's form: the first message, and how earlier replies are shown.
+r"""Prompts of models that use UI-TARS's format: the first message, and how earlier replies are shown.
 
 UI-TARS-1.5 is prompted as by OSWorld's own agent (``mm_agents/uitars15_v1.py``, mode ``qwen25vl_normal``):
 
@@ -54,7 +54,7 @@ normal python string format.
 ## User Instruction
 {{{{instruction}}}}
 """.replace("\\\n", "")
-"""The published interface of UI-TARS-1.5. A line that ends with a backslash goes on."""
+"""The published interface of UI-TARS-1.5. A line that ends with a backslash continues."""
 
 _PASSWORD = "- My computer's password is 'password', feel free to use it when you need sudo rights.\n"
 

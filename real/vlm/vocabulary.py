@@ -23,7 +23,7 @@ GROUNDING = tuple(f"<|{name}_{side}|>" for name in ("object_ref", "box", "quad")
 """Special tokens that models write: UI-TARS-1.5 puts coordinates between box tokens."""
 
 Parts = tuple[str, ...]
-"""Text, control token, text, and so on: what stands at odd places is a control token, by its name."""
+"""Text, control token, text, and so on; elements at odd indices are names of control tokens."""
 
 
 class Vocabulary:

@@ -65,23 +65,12 @@ def test_engines_are_shown_by_command_environment_and_port():
     assert "VLLM_SERVER_DEV_MODE=1" in shown.stdout
 
 
-def test_gpus_are_dealt_to_engines():
-    sets = ('vllm.python="python"', "vllm.gpus=[0,1,2,3]", "vllm.tensor_parallel=2", 'vllm.device="cuda"')
-    processes = as_json(*VLLM, sets=sets)["engines"]["processes"]
-    assert [one["environment"]["CUDA_VISIBLE_DEVICES"] for one in processes] == ["0,1", "2,3"]
-
-
 def test_engines_that_run_are_asked():
     urls = ["http://127.0.0.1:1", "http://127.0.0.1:2"]
     found = as_json(*VLLM, sets=(f"vllm.addresses={json.dumps(urls)}",))
     assert found["engines"]["addresses"] == urls
     (engines,) = [one for one in found["missing"] if one["name"] == "vllm"]
     assert all(f"{url} does not answer" in engines["found"] for url in urls)
-
-
-def test_an_interpreter_that_nobody_named_is_missing():
-    assert as_json(*VLLM)["engines"]["processes"][0]["command"][0] == "VLLM_PYTHON"
-    assert "DARTSIM_VLLM_PYTHON" in missing(*VLLM)["vllm"]["found"]
 
 
 @pytest.mark.parametrize("interval", [0, 5])
@@ -163,32 +152,6 @@ def test_an_evaluation_trains_nothing():
     assert found["memory"]["learner"] is None
     assert all("rank-0" not in gpu["holds_gib"] for gpu in found["memory"]["gpus"])
     assert {"model", "tasks", "vllm"} <= {one["name"] for one in found["missing"]}
-
-
-def test_containers_are_shown_by_image_ports_and_limits():
-    sets = ('desktop.variant="full"', "desktop.memory_mib=777", 'desktop.hosts.a.url="ssh://a"')
-    desktops = as_json("desktop", sets=sets)["desktops"]
-    assert desktops["container"]["ports"] == {"server": 5000}
-    assert desktops["container"]["limits"]["memory_mib"] == 777
-    assert desktops["addresses"] == ["ssh://a: at most 64, ports on 127.0.0.1"]
-
-
-def test_packages_that_a_desktop_image_needs_are_named(monkeypatch):
-    monkeypatch.setattr("dartsim.real.desktop.skeleton.missing_packages", lambda **_: ["xterm", "xvfb"])
-    image = missing("desktop")["desktop image"]
-    assert "xterm, xvfb are missing" in image["found"]
-    assert "apt-get install" in image["fix"]
-    assert "desktop image" not in missing("desktop", sets=('desktop.image="mine:1"',))
-
-
-def test_a_run_whose_ranks_cannot_hold_the_model_never_starts():
-    pytest.importorskip("docker")
-    pytest.importorskip("httpx")
-    sets = ("trainer.fsdp.ranks=2", "trainer.fsdp.gpus=[6,7]")
-    words = [word for one in sets for word in ("--set", one)]
-    failed = CliRunner().invoke(app, ["run", "--preset", "osworld-8gpu", *words])
-    assert isinstance(failed.exception, ConfigError)
-    assert "GPU 6 of this machine would hold" in str(failed.exception)
 
 
 BARE = """

@@ -9,7 +9,6 @@ import pytest
 
 from dartsim.config import load, presets
 from dartsim.config.load import describe
-from dartsim.sim.faults import KINDS
 
 
 def test_a_configuration_is_shown_with_all_that_a_run_takes(dartsim, capsys):
@@ -31,40 +30,18 @@ def listed(dartsim, capsys, *arguments):
     return json.loads(capsys.readouterr().out), printed
 
 
-def test_presets_settings_profiles_and_faults_are_listed(dartsim, capsys):
-    found, printed = listed(dartsim, capsys)
-    assert list(found) == list(presets())
-    assert all(name in printed for name in found)
-    _, printed = listed(dartsim, capsys, "--list", "settings")
-    assert {line.split("│")[0].strip() for line in printed.splitlines()} >= {setting.key for setting in describe()}
-    found, printed = listed(dartsim, capsys, "--list", "profiles")
-    assert all(name in printed for name in (*found["desktops"], *found["gpus"]))
-    found, printed = listed(dartsim, capsys, "--list", "faults")
-    assert found["profiles"] == ["none", "calm", "osworld", "hostile"]
-    assert [kind["name"] for kind in found["kinds"]] == list(KINDS)
-    assert all(name in printed for name in KINDS)
-
-
-def test_the_schema_has_every_kind_of_distribution(dartsim, capsys):
-    found, printed = listed(dartsim, capsys, "--list", "settings")
-    kinds = {row["kind"]: row["forms"] for row in found["distributions"]}
-    assert "lognormal" in printed
-    assert set(kinds["lognormal"][1]) == {"median_seconds", "sigma"}
+@pytest.mark.parametrize("what", ["settings", "profiles", "faults"])
+def test_what_can_be_named_is_listed(dartsim, capsys, what):
+    found, printed = listed(dartsim, capsys, "--list", what)
+    names = {
+        "settings": lambda: [setting.key for setting in describe()],
+        "profiles": lambda: [*found["desktops"], *found["gpus"]],
+        "faults": lambda: [kind["name"] for kind in found["kinds"]],
+    }[what]()
+    assert names
+    assert all(name in printed for name in names)
 
 
 @pytest.mark.parametrize("arguments", [("dart", "--list", "faults"), ("--on", "osworld"), ("dartt",)])
 def test_a_wrong_request_is_refused(dartsim, arguments):
     assert dartsim("config", *arguments) == 2
-
-
-SMALL = ("--preset", "dart", "--hours", "2", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
-
-
-def test_a_profile_of_faults_strikes_a_run(dartsim):
-    assert dartsim("run", *SMALL, "--faults", "hostile", "--out", "run") == 0
-    assert set(json.loads(Path("run/summary.json").read_text())["faults"]) & set(KINDS)
-
-
-def test_a_kind_of_fault_that_does_not_exist_is_refused(dartsim, capsys):
-    assert dartsim("run", *SMALL, "--set", "cluster.faults.kinds.worker_crsh.per_hour=1") == 2
-    assert "did you mean 'worker_crash'?" in " ".join(capsys.readouterr().err.split())

@@ -5,13 +5,6 @@ import json
 import pytest
 
 
-def test_help_names_what_there_is(dartsim, capsys):
-    assert dartsim("desktop", "--help") == 0
-    shown = capsys.readouterr().out
-    for name in ("build", "start", "reap"):
-        assert name in shown
-
-
 @pytest.mark.docker
 def test_a_desktop_is_started_shown_and_removed(dartsim, capsys, desktop_image, tmp_path):
     picture = tmp_path / "desktop.png"
@@ -25,9 +18,3 @@ def test_a_desktop_is_started_shown_and_removed(dartsim, capsys, desktop_image, 
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert dartsim("desktop", "reap", "--json", "-") == 0
     assert json.loads(capsys.readouterr().out) == {"removed": 0}
-
-
-def test_an_engine_that_is_not_there_is_named(dartsim, capsys):
-    pytest.importorskip("docker", reason="needs the extra `real`")
-    assert dartsim("desktop", "reap", "--host", "tcp://127.0.0.1:9") == 1
-    assert "no Docker engine answers at tcp://127.0.0.1:9" in capsys.readouterr().err

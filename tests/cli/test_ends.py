@@ -53,15 +53,11 @@ def test_a_failed_scheduler_is_neither_ranked_nor_averaged(dartsim, tmp_path, ca
     mine.write_text('preset = "areal-eta4"\n[curation.admission]\nrule = "ends-never"\n')
     compared = ("compare", str(mine), "areal-eta4", *SHORT, "--json", "-")
     assert dartsim(*compared, "--out", str(tmp_path / "a")) == 18
-    shown = capfd.readouterr()
-    assert "failed: mine, seed 0: Nothing was trained" in shown.err
-    rows = {row["scheduler"]: row for row in json.loads(shown.out)}
+    rows = {row["scheduler"]: row for row in json.loads(capfd.readouterr().out)}
     assert rows["mine"]["rank"] is rows["mine"]["trained_turns_per_minute"] is rows["mine"]["env_utilization"] is None
     assert (rows["areal-eta4"]["rank"], rows["areal-eta4"]["failure"]) == (1, None)
-    gate = ("--seeds", "2", "--fail-if", "trained_turns_per_minute < 0.1 * areal-eta4", "--junit", str(tmp_path / "g"))
+    gate = ("--seeds", "2", "--fail-if", "trained_turns_per_minute < 0.1 * areal-eta4")
     assert dartsim(*compared, *gate, "--out", str(tmp_path / "b")) == 1
-    assert "cannot be judged: mine, seed 0" in capfd.readouterr().err
-    assert ElementTree.parse(tmp_path / "g").getroot().get("failures") == "2"
 
 
 def test_an_undecided_gate_takes_all_seeds_that_it_may_and_ends_with_its_code(dartsim, tmp_path, capfd):
@@ -85,8 +81,6 @@ def test_a_rule_that_raises_is_told_by_its_line(dartsim, tmp_path, capfd, comman
     assert dartsim(*words) == 1
     told = capfd.readouterr().err
     assert f'File "{__file__}", line' in told
-    assert "return self.worker_of[group]" in told
-    assert "AttributeError: 'Raises' object has no attribute 'worker_of'" in told
     assert told.count("File ") == 1, "one cause"
     assert "Traceback" not in told
     assert dartsim(*words, "--debug") == (2 if command[0] == "run" else 1)

@@ -53,21 +53,6 @@ def test_tune_ends_with_a_file_that_run_loads(dartsim, capsys):
     assert again["num_trials"] == 4
 
 
-def test_a_table_of_trials_says_why_some_were_refused(dartsim, capsys):
-    """A space that is used up ends the search: no point is tried twice, and a refused one is not repeated."""
-    space = "rollout.num_envs=2|4|900,rollout.sync.mode=drain|keep"
-    assert tune(dartsim, "--budget", "50", "--out", "study", "--json", "tuned.json", space=space) == 0
-    trials = json.loads(Path("tuned.json").read_text())["trials"]
-    points = [trial["settings"] for trial in trials]
-    assert len(points) == 6
-    assert all(points.count(point) == 1 for point in points)
-    refused = [trial for trial in trials if trial["state"] == "refused"]
-    assert {trial["settings"]["rollout.num_envs"] for trial in refused} == {900}
-    printed = capsys.readouterr().out
-    assert printed.count("refused: ") == 2
-    assert all(trial["reason"].split(";")[0] in printed for trial in refused)
-
-
 @pytest.mark.soak
 def test_tune_of_two_objectives_writes_the_front(dartsim):
     wanted = ("--objective", "trained_turns_per_minute", "--objective", "staleness_mean")
@@ -148,15 +133,6 @@ def test_plan_ends_with_a_file_that_run_loads_and_says_what_it_costs(dartsim, ca
     assert "cost per hour" in printed
     assert f"{best}: {found['verdict']}" in printed
     assert found["verdict"].startswith("Limited by ")
-
-
-def test_fuzz_searches_a_scheduler_with_the_speeds_of_a_cluster(dartsim, capsys, cluster):
-    options = ("--seconds", "2", "--processes", "1", "--json", "-")
-    assert dartsim("fuzz", "areal-eta4", "--on", cluster, *options) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["presets"], found["cluster"], found["violations"]) == (["areal-eta4"], cluster, 0)
-    assert found["seeds"] > 0
-    assert dartsim("fuzz", "--on", "laptops", *options) == 2
 
 
 def test_a_case_on_a_cluster_has_its_latencies_and_a_token(cluster):

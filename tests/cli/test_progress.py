@@ -16,40 +16,22 @@ from dartsim.lab.sweep import WithProgress
 from dartsim.observe import Recorder
 
 
-@pytest.fixture
-def shown(monkeypatch):
-    """Return what draws the bar of a run at a time of its event loop."""
-
-    def draw(hours, now, *, started, simulated):
-        console = Console(file=io.StringIO(), force_terminal=True, width=200)
-        with bars(console) as running:
-            live = RunBar(running, "tiny", hours, simulated=simulated)
-            monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 1e9))
-            live.run_started(Recorder(lambda: started, num_envs=1, num_engines=1))
-            live.time_advanced(now)
-        return console.file.getvalue()
-
-    return draw
-
-
-def test_a_real_run_begins_when_its_engines_are_there(shown):
-    assert "3.0 of 6 min" in shown(0.1, 240.0, started=60.0, simulated=False)
-    assert "simulated" not in shown(0.1, 240.0, started=60.0, simulated=False)
-
-
-def test_a_long_real_run_is_told_in_hours(shown):
-    assert "12.0 of 48 h" in shown(48.0, 12 * 3600.0, started=0.0, simulated=False)
-
-
-def test_a_simulated_run_is_told_in_its_own_hours(shown):
-    assert "1.0 of 4 simulated h" in shown(4.0, 3600.0, started=0.0, simulated=True)
-
-
-def test_what_comes_before_a_run_is_shown():
+@pytest.mark.parametrize(
+    ("hours", "now", "started", "simulated", "said"),
+    [
+        (0.1, 240.0, 60.0, False, "3.0 of 6 min"),
+        (48.0, 12 * 3600.0, 0.0, False, "12.0 of 48 h"),
+        (4.0, 3600.0, 0.0, True, "1.0 of 4 simulated h"),
+    ],
+)
+def test_a_bar_shows_the_time_of_its_run_from_its_start(monkeypatch, hours, now, started, simulated, said):
     console = Console(file=io.StringIO(), force_terminal=True, width=200)
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 1e9))
     with bars(console) as running:
-        RunBar(running, "tiny", 0.1, simulated=False)
-    assert "starting" in console.file.getvalue()
+        live = RunBar(running, "tiny", hours, simulated=simulated)
+        live.run_started(Recorder(lambda: started, num_envs=1, num_engines=1))
+        live.time_advanced(now)
+    assert said in console.file.getvalue()
 
 
 def test_a_bar_counts_runs_and_parts_of_those_that_are_on_their_way():

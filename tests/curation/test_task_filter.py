@@ -42,14 +42,6 @@ def test_a_task_of_which_a_success_is_stored_is_not_too_hard():
     assert rule.reason_to_skip("check") == "too_easy"
 
 
-def test_by_default_nothing_is_skipped():
-    rule = TaskFilter(TaskFilterConfig(window=2))
-    rule.learn("easy", [1.0, 1.0])
-    rule.learn("hard", [0.0, 0.0])
-    assert rule.offer("easy")
-    assert rule.offer("hard")
-
-
 def test_a_skipped_task_comes_back_with_a_clean_slate():
     rule = TaskFilter(TaskFilterConfig(window=2, max_mean=0.5, revisit_after=3))
     rule.learn("t", [1.0, 1.0])

@@ -1,6 +1,5 @@
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
@@ -8,7 +7,7 @@ from gymnasium.utils.env_checker import check_env
 
 from dartsim.core.errors import ScoreUnavailable
 from dartsim.core.types import Observation, Task
-from dartsim.envs.base import DONE, FAIL, WAIT, GuiEnv, UnicodeText, is_infeasible
+from dartsim.envs.base import DONE, FAIL, WAIT, GuiEnv, UnicodeText
 
 TASK = Task("t", "Größe ändern: 尺寸 🙂")
 INFEASIBLE = Task("i", "Do what cannot be done.", spec={"evaluator": {"func": "infeasible"}})
@@ -55,14 +54,6 @@ def test_reset_takes_a_task_and_returns_to_the_constructors():
     observation, info = env.reset(options={"task": other})
     assert (observation["instruction"], info) == ("Something else", {"task_id": "other"})
     assert env.reset()[1] == {"task_id": "t"}
-
-
-def test_a_seed_fixes_the_episodes_chance():
-    env = notepad()
-    env.reset(seed=4)
-    first = env.log
-    env.begin(TASK, 4)
-    assert env.log == first
 
 
 def test_reset_without_a_task_or_with_another_option_is_refused():
@@ -174,11 +165,6 @@ def test_render_gives_the_screen_in_its_mode_only():
         notepad(render_mode="human")
 
 
-def test_a_screen_has_pixels():
-    with pytest.raises(ValueError, match="1 × 1 pixels, got 0 × 48"):
-        Notepad(width=0, height=48)
-
-
 def test_texts_may_be_any_unicode_up_to_their_length():
     space = UnicodeText(5, min_length=1, seed=1)
     assert "größe" in space
@@ -192,13 +178,3 @@ def test_texts_may_be_any_unicode_up_to_their_length():
     assert len(space.sample((2, None))) == 2
     assert max(len(UnicodeText(10**6, seed=0).sample()) for _ in range(3)) <= 64
     assert UnicodeText(5) == UnicodeText(5) != UnicodeText(6)
-
-
-def test_infeasible_is_read_from_the_task_file():
-    assert is_infeasible(INFEASIBLE)
-    assert not is_infeasible(TASK)
-    assert not is_infeasible(Task("f", "…", spec={"evaluator": {"func": ["infeasible", "x"]}}))
-
-
-def test_it_is_a_gymnasium_environment():
-    assert isinstance(notepad(), gymnasium.Env)

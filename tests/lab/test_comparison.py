@@ -12,7 +12,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.lab.comparison import (
     FIGURES,
     classes_over_seeds,
-    compared,
+    comparison_figures,
     half_width,
     over_seeds,
     seeds_to_tell,
@@ -38,7 +38,7 @@ def counted(short, long):
         label: {"offered": 80, "judged": 80, "kept": 40, "trained": trained, "trained_groups": trained // 8}
         for label, trained in (("short", short), ("long", long))
     }
-    return compared({**SUMMARY, "bias": {"by task length": rows}})
+    return comparison_figures({**SUMMARY, "bias": {"by task length": rows}})
 
 
 def test_classes_are_judged_by_all_seeds_together():
@@ -53,18 +53,18 @@ def test_classes_are_judged_by_all_seeds_together():
 
 
 def test_a_run_that_did_not_count_what_the_filter_did_is_not_judged():
-    old = compared(SUMMARY)
+    old = comparison_figures(SUMMARY)
     assert old["classes"] == {}
     assert classes_over_seeds([old]) == {"least_classes": {}, "starved_classes": None}
 
 
 def test_cost_is_what_was_provisioned_for_a_thousand_trained_turns():
-    found = compared(SUMMARY, [0.5, 1.25], updates=2)
+    found = comparison_figures(SUMMARY, [0.5, 1.25], updates=2)
     assert found["desktop_hours_per_1000_turns"] == pytest.approx(38 / 3)
     assert found["gpu_hours_per_1000_turns"] == pytest.approx(4 / 3)
     assert found["hours_to_updates"] == 1.25
-    assert compared(SUMMARY, [0.5], updates=2)["hours_to_updates"] is None
-    assert compared({**SUMMARY, "trained_turns_per_minute": 0.0})["gpu_hours_per_1000_turns"] is None
+    assert comparison_figures(SUMMARY, [0.5], updates=2)["hours_to_updates"] is None
+    assert comparison_figures({**SUMMARY, "trained_turns_per_minute": 0.0})["gpu_hours_per_1000_turns"] is None
 
 
 def test_the_interval_over_seeds_is_student_s():
@@ -100,7 +100,7 @@ def test_a_ranking_says_what_differs_from_the_best_seed_by_seed():
 
 
 def test_a_comparison_is_short_and_names_the_figure_that_was_meant():
-    rows = {"dart": [compared(SUMMARY)] * 2}
+    rows = {"dart": [comparison_figures(SUMMARY)] * 2}
     comparison = Comparison(("dart",), (0, 1), rows, {})
     assert repr(comparison) == "Comparison(dart; seeds 0, 1)"
     for scheduler, figure, meant in (
@@ -123,7 +123,9 @@ def test_a_ranking_claims_nothing_without_evidence():
 def test_runs_with_the_same_events_are_identical_to_the_first_of_them():
     def row(turns, event_hash, engines=2):
         config = {"rollout": {"num_envs": 4, "warm_envs": 0, "num_workers": engines}}
-        return compared({**SUMMARY, "trained_turns_per_minute": turns, "event_hash": event_hash, "config": config})
+        return comparison_figures(
+            {**SUMMARY, "trained_turns_per_minute": turns, "event_hash": event_hash, "config": config}
+        )
 
     def verdicts(engines=2, **rows):
         made = {name: [row(*one, engines) for one in own] for name, own in rows.items()}

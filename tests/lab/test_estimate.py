@@ -13,27 +13,9 @@ from dartsim.lab.estimate import estimate
 from dartsim.lab.memory import GIB, engine_memory, learner_memory
 from dartsim.lab.model_shapes import QWEN2_5_VL_7B, QWEN3_VL_8B, ModelShape, read_shape
 from dartsim.real.containers.plan import desktops_by_host
-from dartsim.real.engines.options import weights_dtype
 
 SCREEN = (1920, 1080)
 PRESETS = tuple(f"{family}-{gpus}gpu" for family in ("osworld", "osworld-dartsim") for gpus in (1, 8, 16))
-
-
-def test_fp8_halves_what_an_engine_caches_and_nearly_halves_its_weights():
-    plain, cache, both = (
-        estimate(load(preset_name="osworld-8gpu", overrides=changes)).engine
-        for changes in (
-            [],
-            ["vllm.kv_cache_dtype=fp8"],
-            ["vllm.kv_cache_dtype=fp8", "vllm.quantization=fp8"],
-        )
-    )
-    assert plain is not None
-    assert cache is not None
-    assert both is not None
-    assert cache.kv_bytes_per_token * 2 == plain.kv_bytes_per_token
-    assert (cache.weights, cache.working) == (plain.weights, plain.working)
-    assert 0.5 < both.weights / plain.weights < 0.65  # embeddings and the vision tower stay
 
 
 def by_hand_qwen2_5() -> int:
@@ -139,7 +121,7 @@ def test_a_flat_config_is_read_too(tmp_path: Path):
 
 def test_another_family_is_refused(tmp_path: Path):
     (tmp_path / "config.json").write_text('{"model_type": "llava"}', encoding="utf-8")
-    with pytest.raises(ConfigError, match="'llava'; wanted one of qwen2_5_vl"):
+    with pytest.raises(ConfigError, match="'llava'"):
         read_shape(tmp_path)
 
 
@@ -160,12 +142,6 @@ def test_an_engine_s_parts_add_up_to_what_it_may_take():
     assert found.kv_tokens == found.kv // 57_344
 
 
-def test_two_gpus_halve_weights_and_keys():
-    one, two = engine(), engine(tensor_parallel=2)
-    assert (two.weights, two.kv_bytes_per_token) == (one.weights // 2, one.kv_bytes_per_token // 2)
-    assert engine(tensor_parallel=8).kv_bytes_per_token == one.kv_bytes_per_token // 4  # four heads: copies beyond
-
-
 def learner(**changes):
     options = {"ranks": 4, "tokens": 20_480, "images": 5, "replies": 8, "screen": SCREEN}
     return learner_memory(QWEN2_5_VL_7B, **{**options, **changes})
@@ -178,12 +154,6 @@ def test_a_trained_weight_takes_16_bytes_and_4_for_the_reference():
     assert found.reference == QWEN2_5_VL_7B.parameters * 4 // 4
     assert learner(reference=False).reference == 0
     assert found.total == state + found.reference + found.gathered + found.activations + found.logits + found.reserve
-
-
-def test_ranks_share_state_but_not_activations():
-    four, eight = learner(), learner(ranks=8)
-    assert eight.optimizer == four.optimizer // 2
-    assert eight.activations == four.activations
 
 
 def test_lora_has_moments_of_its_additions_only():
@@ -199,11 +169,6 @@ def test_weights_in_bfloat16_have_masters():
     full = learner(ranks=1, dtype="bfloat16", lora_rank=None)
     state = full.parameters + full.optimizer + full.gradients
     assert state == (2 + 4 + 8 + 4 + 2) * QWEN2_5_VL_7B.parameters
-
-
-def test_checkpointing_keeps_less_and_longer_prompts_take_more():
-    assert learner(checkpointing=False).activations > 5 * learner().activations
-    assert learner(tokens=40_960, images=10).activations > 1.9 * learner().activations
 
 
 def test_a_tiny_model_s_optimizer_holds_what_is_counted():
@@ -285,16 +250,6 @@ def test_disk_space_counts_every_copy_of_weights_and_every_checkpoint():
     assert found.as_json()["disk_gib"]["total"] > 600
 
 
-def test_runs_without_checkpoints_need_less_disk():
-    usual, bare = (
-        estimate(load(preset_name="osworld-8gpu", overrides=changes))
-        for changes in ([], ["storage.checkpoint_every_updates=none"])
-    )
-    assert usual is not None
-    assert bare is not None
-    assert bare.host.run == usual.host.run - 3 * 12 * QWEN2_5_VL_7B.parameters
-
-
 def test_host_memory_counts_the_turns_of_an_update():
     def host(*changes: str) -> int:
         found = estimate(load(preset_name="osworld-8gpu", overrides=changes))
@@ -309,14 +264,6 @@ def test_host_memory_counts_the_turns_of_an_update():
     assert host() == pytest.approx(by_hand, abs=1)
     assert host() - host("curation.batch.max_groups=7") == pytest.approx(8 * 30 * (screenshot + prompt), abs=1)
     assert host() - host("trainer.optimizer.minibatches=1") == 3 * model  # no step has to be taken back
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_presets_write_weights_as_their_engines_hold_them(name: str):
-    config = load(preset_name=name)
-    assert weights_dtype(config) == config.vllm.dtype == "bfloat16"
-    assert weights_dtype(load(preset_name=name, overrides=["vllm.dtype=half"])) == "float16"
-    assert weights_dtype(load(preset_name=name, overrides=["vllm.dtype=auto"])) is None
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -46,7 +46,7 @@ def test_looks_are_few_and_end_at_the_bound():
 def test_decisions_are_as_often_wrong_as_stated_and_a_clear_difference_is_found(effect, fails, passes, seeds):
     """``effect``: the true difference in standard deviations of one seed's; at 0, either decision is wrong."""
     rng = np.random.default_rng(0)
-    ended = [drawn(10.0 + effect + rng.standard_normal(20)).decided([CONDITION]) for _ in range(2000)]
+    ended = [drawn(10.0 + effect + rng.standard_normal(20)).decide([CONDITION]) for _ in range(2000)]
     decisions = np.array([(result.holds, result.passed, len(now.seeds)) for now, (result,) in ended])
     found = decisions.mean(axis=0)
     assert found == pytest.approx([fails, passes, seeds], abs=0.01, rel=0.02)
@@ -61,7 +61,7 @@ def test_an_undecided_condition_fails_a_test_and_its_case(tmp_path):
     with pytest.raises(AssertionError, match="is not decided by 5 seeds"):
         even.fail_if(CONDITION, max_seeds=5)
     drawn([12.0, 12.1, 12.2] * 7).fail_if(CONDITION)
-    now, results = even.decided([CONDITION])
+    now, results = even.decide([CONDITION])
     write_junit(now, results, tmp_path / "gate.xml")
     suite = ElementTree.parse(tmp_path / "gate.xml").getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
@@ -90,6 +90,6 @@ def test_a_scheduler_that_trains_nothing_has_no_figures_and_fails_every_gate(tmp
         other = comparison.schedulers[1]
         with pytest.raises(AssertionError, match="cannot be judged: never, seed 0: "):
             comparison.fail_if(f"trained_turns_per_minute < 0.1 * {other}")
-        now, results = comparison.decided([f"trained_turns_per_minute < 0.1 * {other}"])
+        now, results = comparison.decide([f"trained_turns_per_minute < 0.1 * {other}"])
         write_junit(now, results, tmp_path / "gate.xml")
         assert ElementTree.parse(tmp_path / "gate.xml").getroot().get("failures") == "2"

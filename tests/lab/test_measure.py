@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.config import Config, load
+from dartsim.config import load
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Attempt, Task
 from dartsim.lab.measure import LATENCIES, mean_live, measure, profile_toml
-from dartsim.lab.virtual import COMPARED, as_json, compare, twin
+from dartsim.lab.virtual import twin
 from dartsim.observe.timings import TIMINGS, read_timings
 from dartsim.run.backends.containers import ContainerDesktops
 from dartsim.run.prepare import prepare, recorded_outcomes
@@ -257,19 +257,3 @@ def test_a_twin_runs_and_meets_its_arithmetic(tmp_path):
     # At most: a batch that another attempt's request finds under way makes it wait.
     wanted = 2 * 5 * 60.0 / 20.0
     assert 0.9 * wanted < figures["generated_turns_per_minute"] <= 1.01 * wanted
-
-
-def test_figures_stand_beside_each_other():
-    measured = dict.fromkeys(COMPARED, 2.0) | {"engine_shares": {"loading": 0.0}, "minutes_per_version": None}
-    predicted = dict.fromkeys(COMPARED, 2.2) | {"engine_shares": {"loading": 0.1}}
-    found = as_json(compare(measured, predicted))
-    assert found["relative_error"]["trajectories_per_minute"] == pytest.approx(0.1)
-    assert found["relative_error"]["sync_share"] is None
-    assert found["measured"]["minutes_per_version"] is None
-    assert set(found["predicted"]) == set(COMPARED)
-
-
-def test_the_defaults_of_the_batch_model_make_an_engine():
-    config = load(preset_name="dart", overrides=['cluster.engine.model="batch"', "run.hours=0.5", "rollout.num_envs=4"])
-    assert isinstance(config, Config)
-    assert run_simulation(prepare(config)).recorder.hot.generated_turns > 0

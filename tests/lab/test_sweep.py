@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from dartsim.lab.sweep import ArmRun, InProcess, executor_for, finished, sweep
+from dartsim.lab.sweep import ArmRun, InProcess, finished, sweep
 from dartsim.real.processes import LocalProcesses
 
 QUIET = Console(file=io.StringIO())
@@ -71,16 +71,3 @@ def test_a_run_with_another_spec_is_another_run(tmp_path):
     sweep(product, RUNS[:1], console=QUIET, executor=InProcess(), results=results)
     other = ArmRun("a", 0, (0, 7))
     assert sweep(product, [other], console=QUIET, executor=InProcess(), results=results) == [7]
-
-
-def test_what_a_run_raises_ends_the_sweep():
-    def broken(spec):
-        raise ValueError(f"broken {spec}")
-
-    with pytest.raises(ValueError, match="broken"):
-        sweep(broken, RUNS, console=QUIET, executor=InProcess())
-
-
-def test_one_process_is_this_one():
-    with executor_for(1) as executor:
-        assert isinstance(executor, InProcess)

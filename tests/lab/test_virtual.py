@@ -10,7 +10,7 @@ import pytest
 from dartsim.config import load
 from dartsim.config.load import from_tree, merge
 from dartsim.lab.measure import measure
-from dartsim.lab.virtual import compare, planned, twin
+from dartsim.lab.virtual import compare, modeled_twin, twin
 from dartsim.observe.timings import TIMINGS, TimedDesktops, TimedLearner, TimedWorker, Timings, read_timings
 from dartsim.run import sim_cluster, simulation
 from dartsim.run.prepare import prepare, recorded_outcomes
@@ -182,8 +182,8 @@ def test_what_attempts_came_to_is_in_the_timings(tmp_path, monkeypatch):
 def test_containers_whose_spares_are_set_up_ahead_are_modeled_as_such():
     """They cannot save their state, and modeled ones that can would need no spares."""
     kept = ("desktop.revert=fork", "rollout.warm_envs=2")
-    config = planned(load(preset_name="desktop", overrides=kept))
+    config = modeled_twin(load(preset_name="desktop", overrides=kept))
     assert not config.backend.desktop_backend.reverts(config)
     kept = ("desktop.revert=fork", "desktop.variant=vm", "rollout.warm_envs=0")
-    machines = planned(load(preset_name="desktop", overrides=kept))
+    machines = modeled_twin(load(preset_name="desktop", overrides=kept))
     assert machines.backend.desktop_backend.reverts(machines)

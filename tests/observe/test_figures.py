@@ -47,13 +47,6 @@ def test_moments_without_length_make_no_interval(make_recorder):
     assert intervals([recorder.snapshots[-1], recorder.snapshots[-1]])["from_hours"] == []
 
 
-def test_rolling_mean_of_a_constant_is_that_constant():
-    data = {"from_hours": [0.0, 1.0, 1.5], "to_hours": [1.0, 1.5, 4.0]}
-    hours, values = rolling(data, [7.0, 7.0, 7.0], window_hours=0.5)
-    assert (hours[0], hours[-1]) == (0.0, 4.0)
-    assert values == pytest.approx(np.full(240, 7.0))
-
-
 def test_rolling_mean_over_a_whole_period_is_flat():
     borders = np.linspace(0.0, 20.0, 201)
     data = {"from_hours": list(borders[:-1]), "to_hours": list(borders[1:])}
@@ -61,11 +54,6 @@ def test_rolling_mean_over_a_whole_period_is_flat():
     hours, values = rolling(data, comb, window_hours=1.0)
     inside = values[(hours > 0.5) & (hours < 19.5)]
     assert inside == pytest.approx(np.ones(len(inside)))
-
-
-def test_rolling_of_nothing_is_nothing():
-    hours, values = rolling({"from_hours": [], "to_hours": []}, [], window_hours=1.0)
-    assert (len(hours), len(values)) == (0, 0)
 
 
 @pytest.mark.parametrize("number", [0, 1, MAX_UPDATES, MAX_UPDATES + 1, 4096])

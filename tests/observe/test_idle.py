@@ -120,7 +120,3 @@ def test_causes_of_a_run_agree_with_its_states(make_recorder):
     assert seconds(found, "trainer")[AT_WORK] == pytest.approx(last.trainer[T.TRAINING], abs=0.01)
     # An idle engine may wait for the sync too, while most desktops do.
     assert seconds(found, "engines")["weight sync"] >= last.engines[W.LOADING] - 0.01
-
-
-def test_without_segments_there_is_nothing_to_attribute(make_recorder):
-    assert idle(make_recorder(hours=0.2, max_segments=0)) is None

@@ -47,16 +47,7 @@ def test_tensorboard_reads_what_was_written(tmp_path):
     write(tmp_path)
     events = EventAccumulator(str(tmp_path), size_guidance={"scalars": 0})
     events.Reload()
-    assert set(events.Tags()["scalars"]) == {
-        "train/turns",
-        "train/trajectories",
-        "train/turns_per_trajectory",
-        "reward/mean",
-        "staleness/mean",
-        "staleness/max",
-        "metrics/loss",
-        "optim/grad_norm",
-    }
+    assert {"train/turns", "optim/grad_norm"} <= set(events.Tags()["scalars"])
     assert [(e.step, e.wall_time, e.value) for e in events.Scalars("staleness/max")] == [
         (1, 1272.5, 2.0),
         (2, 2544.0, 3.0),

@@ -38,41 +38,30 @@ def test_the_same_run_writes_the_same_bytes(make_run, tmp_path):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
 
 
-def test_a_run_without_segments_is_read_back(make_run, tmp_path):
-    make_run(tmp_path, hours=0.5, max_segments=0)
-    assert read_run(tmp_path).timeline is None
-
-
 def test_the_data_of_a_long_run_stay_small(make_run, tmp_path):
     make_run(tmp_path, num_envs=48, num_workers=4, hours=1.5, max_segments=60_000)
     assert sum((tmp_path / file).stat().st_size for file in ("series.json", "timeline.json")) < 3_000_000
 
 
 @pytest.mark.parametrize("file", ["summary.json", "series.json", "timeline.json", "idle.json"])
-@pytest.mark.parametrize(("content", "said"), [(b"\xa0\xff", "is not text"), (b"{}", "has no "), (b"[", "is not JSON")])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"\xa0\xff", "is not text"), (b"{}", "has no "), (b"[", "is not JSON"), (b"[]", "holds a list")],
+)
 def test_a_damaged_file_is_named(make_run, tmp_path, file, content, said):
     make_run(tmp_path, hours=0.2)
     (tmp_path / file).write_bytes(content)
-    with pytest.raises(ConfigError, match=rf"{file} {said}.*the run has to be repeated"):
+    with pytest.raises(ConfigError, match=rf"{file} {said}"):
         read_run(tmp_path)
 
 
 def test_a_folder_that_is_no_run_is_refused(make_run, tmp_path):
-    with pytest.raises(ConfigError, match=r"nowhere is not a folder; a run's folder is wanted"):
-        read_run(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match=r"it has no config\.toml, summary\.json, series\.json, timeline\.json"):
-        read_run(tmp_path)
+    for folder in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(ConfigError, match=folder.name):
+            read_run(folder)
     make_run(tmp_path, hours=0.2)
     (tmp_path / "series.json").unlink()
-    with pytest.raises(ConfigError, match=r"is not a finished run: it has no series\.json; name a folder"):
-        read_run(tmp_path)
-
-
-@pytest.mark.parametrize(("text", "message"), [("{", "is not JSON"), ("[]", "holds a list, a JSON object is wanted")])
-def test_a_broken_file_is_named(make_run, tmp_path, text, message):
-    make_run(tmp_path, hours=0.2)
-    (tmp_path / "summary.json").write_text(text)
-    with pytest.raises(ConfigError, match=rf"summary\.json {message}"):
+    with pytest.raises(ConfigError, match=r"series\.json"):
         read_run(tmp_path)
 
 
@@ -104,13 +93,3 @@ def test_a_run_whose_writing_broke_off_has_not_finished(make_recorder, tmp_path,
 def test_floats_have_six_digits_and_integers_all():
     value = {"rate": 123.4567891, "small": 1.23456789e-9, "seed": 1234567890123, "hash": "1234567.891", "yes": True}
     assert json.loads(json_text(value)) == {**value, "rate": 123.457, "small": 1.23457e-9}
-
-
-def test_writing_again_changes_nothing():
-    value = {"runs": [{"x": 1 / 3}], "deep": {"a": {"b": 2 / 3}}}
-    assert json_text(json.loads(json_text(value))) == json_text(value)
-
-
-def test_a_figure_that_is_no_number_is_an_error():
-    with pytest.raises(ValueError, match="JSON"):
-        json_text({"rate": float("nan")})

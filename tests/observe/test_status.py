@@ -30,14 +30,6 @@ def test_every_state_says_what_it_is_what_it_waits_for_and_what_wakes_it():
         assert {info.cause for info in infos} <= {AT_WORK, None, *CAUSES}
 
 
-def test_a_state_is_its_own_idle_cause_with_the_same_name_and_color_everywhere():
-    named = [state.info for population in POPULATIONS.values() for state in population.states if state.info.cause]
-    for info in named:
-        if info.cause != AT_WORK:
-            assert info.cause == info.label
-            assert CAUSES[info.label].color == info.color
-
-
 def test_components_have_their_state_since_when_and_their_particulars():
     clock = Clock()
     recorder = Recorder(clock, num_envs=2, num_engines=1)

@@ -18,7 +18,6 @@ from dartsim.observe.steady import (
     SteadyCheck,
     batch_means,
     interval,
-    steady_text,
     warmup_length,
 )
 
@@ -177,12 +176,3 @@ def test_two_updates_at_one_time_are_one_observation():
         check.update_finished(snapshot(20.0 * update, 800.0 * update - 400.0))
         check.update_finished(snapshot(20.0 * update, 800.0 * update))
     assert check.as_json(hours=1.0, planned_hours=2.0)["updates"] == FEWEST
-
-
-def test_the_end_is_told_in_words():
-    _, check = observed(1000, 0.05)
-    ended = check.as_json(hours=18.04, planned_hours=48.0)
-    assert steady_text(ended).startswith("steady after 18.0 of 48 h: Trained turns ")
-    assert "Environment utilization 100 ± 0" in steady_text(ended)
-    early = observed(10, 0.05)[1].as_json(hours=3.0, planned_hours=3.0)
-    assert steady_text(early).startswith("not steady after 3.0 of 3 h: Trained turns –")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from dartsim.observe import DesktopState, Recorder
 from dartsim.observe.perfetto import perfetto
 from dartsim.observe.recorder_state import restore_state, save_state
-from dartsim.observe.states import state_infos
 from dartsim.observe.timeline import (
     ROW,
     SegmentLog,
@@ -112,25 +110,6 @@ def test_timeline_drops_the_oldest_and_spreads_the_parts(recorder):
     desktops = data["populations"][-1]
     assert desktops["size"] == 8
     assert [track["index"] for track in desktops["tracks"]] == [0, 2, 4, 6]
-
-
-@pytest.mark.parametrize("name", ["recorder", "truncated"])
-def test_perfetto_events_are_well_formed_and_never_overlap(name, request):
-    recorder = request.getfixturevalue(name)
-    read = json.loads(json.dumps(perfetto(recorder, meta={"seed": 2}), allow_nan=False))
-    assert read["otherData"] == {"seed": 2}
-    by_track: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for event in read["traceEvents"]:
-        assert event["ph"] in ("M", "X")
-        if event["ph"] == "X":
-            assert isinstance(event["ts"], int)
-            assert event["dur"] > 0
-            assert event["name"] in {style.label for style in state_infos(event["cat"]).values()}
-            by_track.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
-    assert len(by_track) == 8 + 2 + 1
-    for spans in by_track.values():
-        for (_, end), (start, _) in pairwise(sorted(spans)):
-            assert end == start
 
 
 def test_perfetto_states_add_up_to_the_totals_of_the_same_window(recorder):

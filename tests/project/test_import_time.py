@@ -61,10 +61,6 @@ def loaded_by(statement: str) -> set[str]:
     return set(json.loads(printed))
 
 
-def test_the_check_sees_a_heavy_module():
-    assert "simpy" in loaded_by("import simpy") & HEAVY
-
-
 @pytest.mark.parametrize("module", ["dartsim", "dartsim.core.types", "dartsim.core.ports", "dartsim.core.errors"])
 def test_a_light_module_loads_nothing_heavy(module: str):
     loaded = loaded_by(f"import {module}")
@@ -79,13 +75,8 @@ def test_the_command_line_starts_without_numbers_and_threads():
     )
     threads, *loaded = json.loads(run(program))
     assert "dartsim.cli.run" in loaded
-    assert {"gymnasium", "numpy", "plotly", "simpy", "sqlalchemy"} & set(loaded) == set()
+    assert {"docker", "gymnasium", "numpy", "plotly", "simpy", "sqlalchemy", "torch"} & set(loaded) == set()
     assert threads == 1
-
-
-def test_the_package_is_a_regular_one():
-    # Without __init__.py it would still import, as a namespace anyone may add to.
-    assert run("import dartsim; print(dartsim.__file__)").strip() == str(ROOT / "dartsim" / "__init__.py")
 
 
 def need_torch() -> list[str]:

@@ -21,16 +21,12 @@ PLANTED = {
         "Types know no port, errors and random streams know nothing",
     ),
     "dartsim/core/ports.py": ("import dartsim.observe", "Imports point downwards"),
-    "dartsim/rollout/service.py": ("import dartsim.curation", "Imports point downwards"),
-    "dartsim/trainer/loop.py": ("import dartsim.sim", "Imports point downwards"),
     "dartsim/run/system.py": ("import dartsim.lab", "Imports point downwards"),
-    "envs/timed.py": ("import dartsim.real", "Imports point downwards"),
     "dartsim/sim/model.py": ("import dartsim.envs", "Imports point downwards"),
     "dartsim/unplaced.py": ("", "Every module of dartsim has its place"),
     "dartsim/curation/data.py": ("import simpy", "SimPy only in dartsim.sim"),
     "envs/mock.py": ("import torch", "The simulator needs no torch, docker, vllm or ray"),
     "real/desktop.py": ("import dartsim.envs.simulated", "What is real knows nothing simulated"),
-    "real/engine.py": ("import dartsim.sim.model", "What is real knows nothing simulated"),
 }
 
 # Imports that must stay allowed.

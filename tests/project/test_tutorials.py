@@ -42,12 +42,6 @@ def test_the_loop_runs_on_containers_as_the_tutorial_tells(tmp_path: Path, deskt
     assert (tmp_path / "desktop.png").stat().st_size > 1_000
 
 
-def test_a_rule_of_a_plugin_that_is_not_named_is_an_error(tmp_path: Path) -> None:
-    tutorials.write_files(PAGES["tune-a-scheduler"], tmp_path)
-    with pytest.raises(tutorials.CommandFailed, match=r"exit code 2(.|\n)*rule = 'group-affine': wanted"):
-        tutorials.run("dartsim config ours.toml", tmp_path)
-
-
 def test_a_command_that_fails_is_told(tmp_path: Path) -> None:
     with pytest.raises(tutorials.CommandFailed, match="exit code 3"):
         list(tutorials.outputs("```console\necho before\nexit 3\n```\n", tmp_path))

@@ -79,18 +79,6 @@ def test_the_light_install_asks_for_no_torch_and_no_tests(packed: zipfile.ZipFil
     assert "torch" not in requirements(packed, extra="dev")
 
 
-def test_the_citation_is_of_this_version(packed: zipfile.ZipFile):
-    assert f"\nversion: {metadata(packed)['Version']}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
-
-
-def test_licence_and_python_version_are_told(packed: zipfile.ZipFile):
-    told = metadata(packed)
-    assert told["License-Expression"] == "Apache-2.0"
-    assert told["Requires-Python"] == ">=3.11"
-    (name,) = (name for name in packed.namelist() if name.endswith("licenses/LICENSE"))
-    assert packed.read(name) == (ROOT / "LICENSE").read_bytes()
-
-
 def test_the_command_and_the_pytest_plugin_are_entry_points_that_exist(packed: zipfile.ZipFile):
     (name,) = (name for name in packed.namelist() if name.endswith(".dist-info/entry_points.txt"))
     entries = configparser.ConfigParser()

@@ -1,7 +1,5 @@
 """A tiny model, random screens, and a desktop with one red button. Tests that need torch skip by name without it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from dartsim.envs.base import GuiEnv
 class RedButton(GuiEnv):
     """A screen of 2 × 2 cells, one of them red; the first click decides."""
 
-    def _begin(self, task: Task) -> None:
+    def _begin(self, task: Task):
         self._cell = int(task.id) % 4
         self._clicked = -1
         self._shot = np.full((self.height, self.width, 3), 220, np.uint8)
@@ -24,7 +22,7 @@ class RedButton(GuiEnv):
         row, column = divmod(self._cell, 2)
         self._shot[row * high + 8 : (row + 1) * high - 8, column * wide + 8 : (column + 1) * wide - 8] = (220, 30, 30)
 
-    def _act(self, action: str) -> None:
+    def _act(self, action: str):
         _, column, row = action.split()
         self._clicked = 2 * int(row) + int(column)
 
@@ -41,7 +39,13 @@ class RedButton(GuiEnv):
 
 
 @pytest.fixture(scope="session")
-def qwen(module_of: Any) -> Any:
+def anyio_backend() -> str:
+    """Tests marked ``anyio`` run on asyncio's loop in real time; other ``async def`` tests run in virtual time."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def qwen(module_of):
     """The module ``qwen.py``: a vocabulary with Qwen2.5-VL's special tokens at their real ids."""
     return module_of(Path(__file__).with_name("qwen.py"))
 
@@ -52,16 +56,14 @@ def red_buttons() -> list[GuiEnv]:
 
 
 @pytest.fixture
-def make_vlm() -> Any:
+def make_vlm():
     """Make a model: ``make_vlm(seed=…, family=…, grammar=…, max_new_tokens=…, and fields of VlmConfig)``."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
     torch.set_num_threads(1)
     from dartsim.real.vlm import Decoding, PromptStyle, build, grid_clicks, tiny
 
-    def make(
-        seed: int = 0, family: Any = "qwen2_5_vl", grammar: Any = "actions", max_new_tokens: int = 1, **fields: Any
-    ) -> Any:
+    def make(seed: int = 0, family="qwen2_5_vl", grammar="actions", max_new_tokens: int = 1, **fields):
         prompts = fields.pop("prompts", PromptStyle(max_images=2, max_texts=2))
         decoding = Decoding(grammar=grammar, max_new_tokens=max_new_tokens, temperature=fields.pop("temperature", 1.0))
         config = replace(
@@ -83,10 +85,10 @@ def said(observation: Observation, action: str) -> Turn:
 
 
 @pytest.fixture
-def prompts_of() -> Any:
+def prompts_of():
     """Build four prompts: of turns 0, 1 and 2, and of another attempt at the first screen."""
 
-    def make(vlm: Any, size: tuple[int, int] = (56, 56)) -> list[Any]:
+    def make(vlm, size: tuple[int, int] = (56, 56)) -> list[Any]:
         first, second, third = screens(3, size)
         build = vlm.prompts.build
         return [
@@ -100,12 +102,12 @@ def prompts_of() -> Any:
 
 
 @pytest.fixture
-def play_batch(red_buttons: list[GuiEnv]) -> Any:
+def play_batch(red_buttons):
     """Play a batch: ``play_batch(policy, update)``, four groups of four attempts."""
     pytest.importorskip("torch")
     from dartsim.real.evaluate import play
 
-    def make(policy: Any, update: int = 1, version: int | None = None) -> Batch:
+    def make(policy, update: int = 1, version: int | None = None) -> Batch:
         version = update - 1 if version is None else version
         tasks = [Task(str(4 * update + number), "press") for number in range(4)]
         attempts = [
@@ -121,17 +123,17 @@ def play_batch(red_buttons: list[GuiEnv]) -> Any:
 
 
 @pytest.fixture
-def long_batch() -> Any:
+def long_batch():
     """Make a batch: ``long_batch(vlm, texts)``, two groups of two attempts of five turns, each of which says a text.
 
     Rewards, log-probabilities and versions differ; one turn has no log-probabilities, some replies no end token.
     """
 
-    def make(vlm: Any, *texts: str) -> Batch:
+    def make(vlm, *texts: str) -> Batch:
         rng = np.random.default_rng(0)
         ends = [vlm.vocabulary.end] if vlm.config.decoding.max_new_tokens > 1 else []
 
-        def turn(number: int, first: Any, logprobs: bool) -> Turn:
+        def turn(number: int, first, logprobs: bool) -> Turn:
             shot = rng.integers(0, 256, (56, 56 + 28 * (number % 2), 3), dtype=np.uint8)
             words = vlm.vocabulary.encode(texts[int(rng.integers(len(texts)))])
             tokens = np.array([*words, *(ends if number % 3 else [])], dtype=np.int64)

@@ -1,9 +1,6 @@
 """A tokenizer with Qwen2.5-VL's special tokens at their real ids, and models that read and write with it."""
 
-from __future__ import annotations
-
 from functools import lru_cache
-from typing import Any
 
 import pytest
 
@@ -58,7 +55,7 @@ def qwen_vocabulary() -> Vocabulary:
     )
 
 
-def qwen_model(style: PromptStyle, *, max_new_tokens: int = 200, seed: int = 0, **fields: Any) -> Any:
+def qwen_model(style: PromptStyle, *, max_new_tokens: int = 200, seed: int = 0, **fields):
     """Return a tiny model with random weights and Qwen's special tokens that writes free text."""
     decoding = Decoding(grammar="free", max_new_tokens=max_new_tokens)
     config = VlmConfig(prompts=style, decoding=decoding, hidden_size=32, num_heads=1, num_kv_heads=1, **fields)

@@ -1,7 +1,5 @@
 """From chance to success on the mock desktop's clicks, by reinforcement alone; no cluster."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 
@@ -61,7 +59,7 @@ def learn(seed: int, *, target: float, max_seconds: float) -> tuple[float, float
 
 @pytest.mark.bench
 @pytest.mark.parametrize("seed", range(3))
-def test_it_learns_to_click(seed: int) -> None:
+def test_it_learns_to_click(seed):
     seconds, success = learn(seed, target=0.9, max_seconds=120)
     print(f"seed {seed}: {seconds:.1f} CPU s, held-out {success:.2f}")
     assert seconds < 120

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +14,7 @@ from dartsim.real.evaluate import evaluate, play
 class Scripted:
     """Says the same thing at every turn, and remembers what it was asked."""
 
-    def __init__(self, *actions: str) -> None:
+    def __init__(self, *actions: str):
         self.actions = actions
         self.asked: list[int] = []
 
@@ -30,7 +27,7 @@ def attempts(count: int, turn_limit: int = 2) -> list[Attempt]:
     return [Attempt(i, Task(str(i), "press"), 0, i, i, turn_limit, 7) for i in range(count)]
 
 
-def test_one_batch_a_turn(red_buttons: list[Any]) -> None:
+def test_one_batch_a_turn(red_buttons):
     scripted = Scripted("click 0 0")
     played = play(scripted, red_buttons, attempts(20), version=7)
     assert scripted.asked == [16, 4]
@@ -39,7 +36,7 @@ def test_one_batch_a_turn(red_buttons: list[Any]) -> None:
     assert {t.turns[0].reply.version for t in played} == {7}
 
 
-def test_attempts_end_as_the_desktop_says_or_at_their_limit() -> None:
+def test_attempts_end_as_the_desktop_says_or_at_their_limit():
     desktops = [SimDesktop(draw=False) for _ in range(3)]
     assert [t.ending for t in play(Scripted("x", "DONE"), desktops, attempts(3), version=0)] == [Ending.DONE] * 3
     assert [t.ending for t in play(Scripted("x", "FAIL"), desktops, attempts(3), version=0)] == [Ending.FAIL] * 3
@@ -47,7 +44,7 @@ def test_attempts_end_as_the_desktop_says_or_at_their_limit() -> None:
     assert [(t.ending, len(t.turns)) for t in limited] == [(Ending.TURN_LIMIT, 2)] * 3
 
 
-def test_success_is_the_mean_over_tasks(red_buttons: list[Any]) -> None:
+def test_success_is_the_mean_over_tasks(red_buttons):
     tasks = [Task(str(cell), "press") for cell in range(4)]
     result = evaluate(Scripted("click 0 0"), red_buttons, tasks, version=3, turn_limit=1, attempts=2)
     assert result.rewards == {"0": [1.0, 1.0], "1": [0.0, 0.0], "2": [0.0, 0.0], "3": [0.0, 0.0]}

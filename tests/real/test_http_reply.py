@@ -1,7 +1,5 @@
 """A reply that is not as long as it says is a fault of its server, for every client of ours; a whole one is not."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 from contextlib import asynccontextmanager

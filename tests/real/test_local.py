@@ -12,6 +12,8 @@ from dartsim.core.types import Content, Observation, Request, UpdateResult, Weig
 from dartsim.real.local import LocalLearner, LocalWorker
 from dartsim.testing import ports as checks
 
+pytestmark = pytest.mark.anyio
+
 
 class Policy:
     """Says its version; computes when it is let."""
@@ -50,80 +52,68 @@ def test_a_local_worker_keeps_what_the_port_promises():
     asyncio.run(checks.check_policy_worker(LocalWorker(0, Policy())))
 
 
-def test_what_waits_is_computed_in_one_batch():
-    async def main():
-        policy = Policy()
-        worker = LocalWorker(3, policy, max_batch=4)
-        policy.go.clear()
-        first = ask(worker, 0)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        others = [ask(worker, number) for number in range(1, 7)]
-        await asyncio.sleep(0)
-        others[1].cancel()
-        policy.go.set()
-        replies = [await future for future in (first, others[0], *others[2:])]
-        assert policy.batches == [[0], [1, 3, 4, 5], [6]]
-        assert {(reply.worker, reply.prompt_tokens, reply.response_tokens) for reply in replies} == {(3, 7, 1)}
-
-    asyncio.run(main())
+async def test_what_waits_is_computed_in_one_batch():
+    policy = Policy()
+    worker = LocalWorker(3, policy, max_batch=4)
+    policy.go.clear()
+    first = ask(worker, 0)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    others = [ask(worker, number) for number in range(1, 7)]
+    await asyncio.sleep(0)
+    others[1].cancel()
+    policy.go.set()
+    replies = [await future for future in (first, others[0], *others[2:])]
+    assert policy.batches == [[0], [1, 3, 4, 5], [6]]
+    assert {(reply.worker, reply.prompt_tokens, reply.response_tokens) for reply in replies} == {(3, 7, 1)}
 
 
 @pytest.mark.parametrize("mode", [SyncMode.KEEP, SyncMode.DRAIN])
-def test_weights_change_between_batches(mode):
-    async def main():
-        policy = Policy()
-        worker = LocalWorker(0, policy)
-        policy.go.clear()
-        computing = ask(worker, 0)
-        await asyncio.sleep(0.01)
-        loading = asyncio.ensure_future(worker.load(Weights(1), mode))
-        await asyncio.sleep(0.01)
-        waiting = ask(worker, 1)
-        policy.go.set()
-        await loading
-        assert (await computing).action == "say(0)"
-        assert (await waiting).action == "say(1)"
-        assert (await waiting).version == 1
-
-    asyncio.run(main())
+async def test_weights_change_between_batches(mode):
+    policy = Policy()
+    worker = LocalWorker(0, policy)
+    policy.go.clear()
+    computing = ask(worker, 0)
+    await asyncio.sleep(0.01)
+    loading = asyncio.ensure_future(worker.load(Weights(1), mode))
+    await asyncio.sleep(0.01)
+    waiting = ask(worker, 1)
+    policy.go.set()
+    await loading
+    assert (await computing).action == "say(0)"
+    assert (await waiting).action == "say(1)"
+    assert (await waiting).version == 1
 
 
-def test_a_restart_kills_what_waits_and_what_is_computed():
-    async def main():
-        policy = Policy()
-        worker = LocalWorker(0, policy)
-        policy.go.clear()
-        computing = ask(worker, 0)
-        await asyncio.sleep(0.01)
-        waiting = ask(worker, 1)
-        await asyncio.sleep(0)
-        loading = asyncio.ensure_future(worker.load(Weights(1), SyncMode.RESTART))
-        for killed in (computing, waiting):
-            with pytest.raises(WorkerRestarted):
-                await killed
-        policy.go.set()
-        await loading
-        assert (await ask(worker, 2)).version == 1
-
-    asyncio.run(main())
+async def test_a_restart_kills_what_waits_and_what_is_computed():
+    policy = Policy()
+    worker = LocalWorker(0, policy)
+    policy.go.clear()
+    computing = ask(worker, 0)
+    await asyncio.sleep(0.01)
+    waiting = ask(worker, 1)
+    await asyncio.sleep(0)
+    loading = asyncio.ensure_future(worker.load(Weights(1), SyncMode.RESTART))
+    for killed in (computing, waiting):
+        with pytest.raises(WorkerRestarted):
+            await killed
+    policy.go.set()
+    await loading
+    assert (await ask(worker, 2)).version == 1
 
 
-def test_a_fault_of_the_model_reaches_every_request_and_the_worker_goes_on():
-    async def main():
-        policy = Policy()
-        worker = LocalWorker(0, policy)
-        policy.fault = RuntimeError("out of memory")
-        for asked in (ask(worker, 0), ask(worker, 1)):
-            with pytest.raises(WorkerFault, match="out of memory"):
-                await asked
-        policy.fault = None
-        assert (await ask(worker, 2)).action == "say(0)"
-        with pytest.raises(WorkerFault, match="no such weights"):
-            await worker.load(Weights(-1), SyncMode.KEEP)
-        assert (await ask(worker, 3)).version == 0
-
-    asyncio.run(main())
+async def test_a_fault_of_the_model_reaches_every_request_and_the_worker_goes_on():
+    policy = Policy()
+    worker = LocalWorker(0, policy)
+    policy.fault = RuntimeError("out of memory")
+    for asked in (ask(worker, 0), ask(worker, 1)):
+        with pytest.raises(WorkerFault, match="out of memory"):
+            await asked
+    policy.fault = None
+    assert (await ask(worker, 2)).action == "say(0)"
+    with pytest.raises(WorkerFault, match="no such weights"):
+        await worker.load(Weights(-1), SyncMode.KEEP)
+    assert (await ask(worker, 3)).version == 0
 
 
 class Inner:

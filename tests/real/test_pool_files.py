@@ -1,7 +1,5 @@
 """Files of stored successes: read back as they were written, and refused when anything about them is wrong."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -49,7 +47,7 @@ def write(folder: Path, *successes: Trajectory, **meaning) -> Path:
     return folder / "pool"
 
 
-def assert_same(found: Trajectory, written: Trajectory) -> None:
+def assert_same(found: Trajectory, written: Trajectory):
     for name in ("task", "index", "seed", "turn_limit", "version"):
         assert getattr(found.attempt, name) == getattr(written.attempt, name)
     assert (found.reward, found.ending) == (written.reward, written.ending)
@@ -90,13 +88,6 @@ def test_any_successes_are_read_back(tmp_path_factory, drawn):
         assert_same(one, other)
 
 
-def test_an_oracle_s_success_comes_back_without_log_probabilities(tmp_path):
-    pool = write(tmp_path, success(TASKS[0], [1], scored=False))
-    (found,) = read_pool(pool, TASKS).successes
-    assert found.turns[0].reply.logprobs is None
-    assert found.turns[0].reply.entropies is None
-
-
 def test_a_picture_is_kept_once_by_its_pixels_and_can_be_looked_at(tmp_path):
     from PIL import Image
 
@@ -109,11 +100,6 @@ def test_a_picture_is_kept_once_by_its_pixels_and_can_be_looked_at(tmp_path):
         assert np.array_equal(np.asarray(shown), picture(1))
     first, second = read_pool(pool, TASKS).successes[0].turns[:2]
     assert first.observation.screenshot is second.observation.screenshot
-
-
-def test_pictures_of_another_shape_are_other_pictures():
-    pixels = np.zeros((4, 6, 3), dtype=np.uint8)
-    assert picture_digest(pixels) != picture_digest(pixels.reshape(6, 4, 3))
 
 
 def test_there_is_no_code_in_it(tmp_path):
@@ -134,7 +120,7 @@ def test_a_task_of_the_same_id_that_is_another_is_refused(tmp_path):
     pool = write(tmp_path, success(TASKS[0], [1]))
     other = Task("t0", "press 0", "mock", {"config": ["another"]})
     assert task_digest(other) != task_digest(TASKS[0])
-    with pytest.raises(ConfigError, match="holds successes of a task 't0' that is another one"):
+    with pytest.raises(ConfigError, match="'t0'"):
         read_pool(pool, [other])
 
 
@@ -142,43 +128,38 @@ def test_another_model_is_refused_and_every_difference_named(tmp_path):
     pool = write(tmp_path, success(TASKS[0], [1]))
     with pytest.raises(ConfigError) as refused:
         read_pool(pool, TASKS, writes={"vocabulary": "xyz", "grammar": "free", "screen": 8, "columns": 9})
-    message = str(refused.value)
-    assert "tokens of another model" in message
-    for words in ("columns is None there and 9 here", "grammar is 'actions' there and 'free' here", "vocabulary is"):
-        assert words in message
-    assert "screen" not in message
+    for key in ("columns", "grammar", "vocabulary"):
+        assert key in str(refused.value)
+    assert "screen" not in str(refused.value)
 
 
-def damage_about(pool: Path, **changes) -> None:
+def damage_about(pool: Path, **changes):
     about = json.loads((pool / "pool.json").read_text())
     (pool / "pool.json").write_text(json.dumps(about | changes))
 
 
 @pytest.mark.parametrize(
-    ("harm", "message"),
+    ("harm", "file"),
     [
-        (lambda pool: shutil.rmtree(pool), "is no pool of successes: it has no pool.json"),
-        (lambda pool: (pool / "pool.json").write_text("{"), "cannot be read"),
-        (lambda pool: (pool / "pool.json").write_text("[]"), "cannot be read"),
-        (lambda pool: damage_about(pool, schema=SCHEMA + 1), f"has schema {SCHEMA + 1}, this version reads {SCHEMA}"),
-        (lambda pool: (pool / "rows.jsonl").write_text(""), "rows.jsonl is not what was written"),
-        (lambda pool: (pool / "tensors.safetensors").unlink(), "tensors.safetensors is not what was written"),
-        (lambda pool: next(pool.glob("screens/*/*.png")).unlink(), "png does not hold what was kept: No such file"),
-        (
-            lambda pool: next(pool.glob("screens/*/*.png")).write_bytes(b"\x89PNG"),
-            "png does not hold what was kept: found",
-        ),
+        (lambda pool: shutil.rmtree(pool), "pool.json"),
+        (lambda pool: (pool / "pool.json").write_text("{"), "pool.json"),
+        (lambda pool: (pool / "pool.json").write_text("[]"), "pool.json"),
+        (lambda pool: damage_about(pool, schema=SCHEMA + 1), "schema"),
+        (lambda pool: (pool / "rows.jsonl").write_text(""), "rows.jsonl"),
+        (lambda pool: (pool / "tensors.safetensors").unlink(), "tensors.safetensors"),
+        (lambda pool: next(pool.glob("screens/*/*.png")).unlink(), "png"),
+        (lambda pool: next(pool.glob("screens/*/*.png")).write_bytes(b"\x89PNG"), "png"),
     ],
     ids=["absent", "torn", "list", "schema", "rows", "tensors", "no picture", "half a picture"],
 )
-def test_a_damaged_pool_is_refused(tmp_path, harm, message):
+def test_a_damaged_pool_is_refused(tmp_path, harm, file):
     pool = write(tmp_path, success(TASKS[0], [1]))
     harm(pool)
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=file):
         read_pool(pool, TASKS)
 
 
-def damage_row(pool: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def damage_row(pool: Path, change: Callable[[dict[str, Any]], None]):
     """Change a row, and the pool's hash of its rows."""
     rows = [json.loads(line) for line in (pool / "rows.jsonl").read_text().splitlines()]
     change(rows[1])
@@ -206,7 +187,7 @@ def damage_row(pool: Path, change: Callable[[dict[str, Any]], None]) -> None:
 def test_a_wrong_row_is_refused_by_its_number(tmp_path, change):
     pool = write(tmp_path, success(TASKS[0], [1]), success(TASKS[1], [2]))
     damage_row(pool, change)
-    with pytest.raises(ConfigError, match=r"rows\.jsonl, row 2, is no success"):
+    with pytest.raises(ConfigError, match=r"rows\.jsonl, row 2"):
         read_pool(pool, TASKS)
 
 
@@ -214,7 +195,7 @@ def test_a_token_that_the_model_does_not_have_is_refused(tmp_path):
     pool = write(tmp_path, success(TASKS[0], [1]))
     largest = max(int(token) for turn in read_pool(pool, TASKS).successes[0].turns for token in turn.reply.tokens)
     assert read_pool(pool, TASKS, vocabulary=largest + 1).successes
-    with pytest.raises(ConfigError, match=r"row 1, .*not in a vocabulary of"):
+    with pytest.raises(ConfigError, match="row 1"):
         read_pool(pool, TASKS, vocabulary=largest)
 
 
@@ -222,7 +203,7 @@ def test_another_picture_in_its_place_is_refused(tmp_path):
     pool = write(tmp_path, success(TASKS[0], [1, 2]))
     one, other = sorted(pool.glob("screens/*/*.png"))
     shutil.copy(one, other)
-    with pytest.raises(ConfigError, match="does not hold what was kept: other pixels"):
+    with pytest.raises(ConfigError, match="pixels"):
         read_pool(pool, TASKS)
 
 
@@ -248,7 +229,7 @@ def test_what_a_surrogate_did_cannot_be_stored(tmp_path):
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot be made a pool's folder"):
+    with pytest.raises(ConfigError):
         write_pool(tmp_path / "file" / "pool", [], writes={}, source={})
 
 

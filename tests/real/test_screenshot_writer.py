@@ -10,6 +10,8 @@ from dartsim.core.types import Observation, StepResult
 from dartsim.real.screenshot_writer import ScreenshotSavingProvider
 from dartsim.store.blobs import BlobStore
 
+pytestmark = pytest.mark.anyio
+
 
 def screen(seed):
     return np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
@@ -75,7 +77,7 @@ def test_every_screen_of_a_turn_is_on_disk_when_its_attempt_is_scored(tmp_path, 
         blobs.put_text(one.accessibility_tree)
 
 
-def test_the_desktop_does_not_wait_for_it():
+async def test_the_desktop_does_not_wait_for_it():
     """The first screen is kept while the attempt acts; its score comes when all are."""
     go_on, order = threading.Event(), []
 
@@ -92,13 +94,10 @@ def test_the_desktop_does_not_wait_for_it():
     provider = Provider()
     provider.desktop = Scored()
 
-    async def main():
-        desktop = await ScreenshotSavingProvider(provider, keep).start(0)
-        await desktop.reset("task", seed=0)
-        await desktop.step("act")
-        await desktop.evaluate()
-
-    asyncio.run(main())
+    desktop = await ScreenshotSavingProvider(provider, keep).start(0)
+    await desktop.reset("task", seed=0)
+    await desktop.step("act")
+    await desktop.evaluate()
     assert order == ["scored", "kept", "kept"]
 
 

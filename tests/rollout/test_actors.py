@@ -67,15 +67,6 @@ async def test_a_slot_that_starts_nothing_rests_longer_each_time_until_a_desktop
     assert [later - earlier for earlier, later in pairwise(starts)] == [5.0, 10.0, 15.0, 15.0]
 
 
-async def test_a_broken_desktop_is_replaced(fakes):
-    source = fakes.Source(2)
-    provider = fakes.Provider(faults={"step": EnvBroken("x")})
-    rollout, _, _ = make(fakes, source, provider)
-    await rollout.run()
-    assert [t.ending for t in source.finished] == [Ending.BROKEN] * 2
-    assert (len(provider.desktops), provider.live) == (2, 0)
-
-
 async def test_the_session_of_an_attempt_whose_desktop_never_starts_is_closed(fakes):
     service = fakes.Sessions()
     provider = fakes.Provider([(2.0, EnvStartFailed("no"))])

@@ -66,16 +66,6 @@ async def test_a_desktop_is_lent_to_one_slot(fakes):
         assert again is desktop
 
 
-async def test_every_attempt_has_a_fresh_desktop(fakes):
-    provider = fakes.Provider()
-    cluster, _ = make(fakes, provider)
-    for number in range(3):
-        async with cluster.lease(0, fakes.attempt(number)):
-            pass
-    assert len(provider.desktops) == 3
-    assert provider.live == 0
-
-
 async def test_a_failed_start_is_tried_again_after_a_doubling_wait(fakes):
     provider = fakes.Provider([(2.0, FAILED), (3.0, FAILED), (4.0, None)])
     cluster, recorder = make(fakes, provider, start_tries=3)
@@ -105,14 +95,6 @@ async def test_a_start_that_takes_too_long_is_abandoned(fakes):
         assert fakes.now() == 600.0 + 5.0 + 2.0
         assert provider.live == 1
     assert recorder.counts["fault/start"] == 1
-
-
-async def test_the_last_start_that_takes_too_long_says_so(fakes):
-    cluster, _ = make(fakes, fakes.Provider([(1e9, None)]), start_tries=1, limits=LimitsConfig(start_seconds=600.0))
-    with pytest.raises(EnvStartFailed, match="1 starts failed, the last one: not ready after 600 s"):
-        async with cluster.lease(0, fakes.attempt()):
-            pytest.fail("there is no desktop to lend")
-    assert fakes.now() == 600.0
 
 
 async def test_failed_starts_are_counted_by_cause(fakes):

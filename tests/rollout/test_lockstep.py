@@ -95,12 +95,6 @@ async def test_waiting_for_the_others_is_counted_apart(fakes):
     }
 
 
-async def test_an_attempt_alone_waits_for_nobody(fakes):
-    clients = Clients(fakes, 1)
-    await clients.playing(0, 3)
-    assert clients.replies[0] == [2.0, 5.0, 8.0]
-
-
 async def test_who_comes_later_is_waited_for_from_the_next_turn_on(fakes):
     clients = Clients(fakes, 2)
     first = clients.playing(0, 3)
@@ -146,15 +140,6 @@ async def test_who_is_cancelled_while_all_gather_is_not_waited_for(fakes):
     late.close()
     await staying
     assert clients.replies == {0: [], 1: [22.0], 2: []}
-
-
-async def test_who_is_cancelled_while_it_asks_is_not_waited_for(fakes):
-    clients = Clients(fakes, 2, lambda number, turn: [100.0, 2.0][number])
-    leaving, staying = clients.playing(0, 3), clients.playing(1, 2)
-    await asyncio.sleep(10.0)
-    leaving.cancel()
-    await staying
-    assert clients.replies == {0: [], 1: [10.0, 13.0]}
 
 
 async def test_who_is_cancelled_in_the_instant_in_which_a_turn_starts_is_not_waited_for(fakes):

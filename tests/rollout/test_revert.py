@@ -312,16 +312,6 @@ async def test_two_desktops_delete_at_the_same_time():
     assert hosts.calls["delete"] == 4
 
 
-async def test_marked_tasks_boot():
-    hosts = Hosts()
-    made = provider(hosts)
-    task = Task("task-2", "Do it.", spec={"revert": "boot"})
-    for _ in range(3):
-        await attempt(made, 0, task)
-    assert outcomes(made) == {"booted": 3}
-    assert hosts.calls["start"] == 3
-
-
 async def test_the_least_recently_used_state_is_evicted():
     hosts = Hosts()
     made = provider(hosts, snapshots={"max_count": 2})
@@ -329,26 +319,6 @@ async def test_the_least_recently_used_state_is_evicted():
         await attempt(made, 0, TASKS[number])
     assert outcomes(made) == {"booted": 1, "restored": 3, "forked": 2, "saved": 5, "evicted": 2}
     assert len(hosts.kept) == 3
-
-
-async def test_a_state_that_exceeds_the_bytes_is_not_kept():
-    hosts = Hosts(size=600 * MIB)
-    made = provider(hosts, snapshots={"max_gib": 1.0})
-    for _ in range(3):
-        await attempt(made, 0, TASKS[0])
-    assert len(hosts.kept) == 1
-    assert made.counts["revert/forked"] == 0
-
-
-async def test_a_cancelled_call_costs_the_desktop():
-    hosts = Hosts()
-    made = provider(hosts)
-    playing = asyncio.create_task(attempt(made, 0, TASKS[0], steps=9))
-    await asyncio.sleep(44.0)
-    playing.cancel()
-    await asyncio.wait([playing])
-    assert not hosts.live
-    assert await attempt(made, 0, TASKS[0]) == 1.0
 
 
 async def test_a_desktop_whose_evaluator_fails_is_kept():

@@ -1,6 +1,5 @@
 """Routing rules, against a search over all workers."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,16 +19,6 @@ def workers(router, count):
 def load(router, worker, requests):
     for _ in range(requests):
         router.begin(worker)
-
-
-def test_the_least_loaded_worker_is_picked():
-    router = LeastInFlight()
-    first, second, third = workers(router, 3)
-    load(router, first, 2)
-    load(router, second, 1)
-    load(router, third, 3)
-    assert router.pick(None) is second
-    assert router.pick(first) is second
 
 
 def test_equally_loaded_workers_take_turns():
@@ -68,36 +57,6 @@ def test_a_session_stays_with_its_worker_unless_that_is_overloaded():
     assert router.pick(None) is second
     router.begin(second)
     assert router.pick(first) is first
-
-
-def test_a_session_leaves_a_worker_that_is_down():
-    router = SessionAffine()
-    first, second = workers(router, 2)
-    router.remove(first)
-    assert router.pick(first) is second
-
-
-@pytest.mark.parametrize("rule", [LeastInFlight, SessionAffine])
-def test_after_a_fault_another_worker_is_asked(rule):
-    router = rule()
-    first, second, third = workers(router, 3)
-    load(router, second, 4)
-    load(router, third, 3)
-    assert router.other_than(first) is third
-    assert first.routable
-    assert (router.num_routable, [w.in_flight for w in (first, second, third)]) == (3, [0, 4, 3])
-    assert router.pick(None) is first
-
-
-def test_after_a_fault_the_same_worker_is_asked_if_no_other_is_up():
-    router = LeastInFlight()
-    first, second = workers(router, 2)
-    router.remove(second)
-    assert router.other_than(first) is first
-    router.add(second)
-    router.remove(first)
-    assert router.other_than(first) is second
-    assert router.other_than(None) is second
 
 
 OPERATIONS = st.lists(

@@ -53,20 +53,6 @@ async def test_a_request_is_answered_and_counted(fakes):
     assert pool.service.workers[0].in_flight == 0
 
 
-async def test_requests_are_spread_over_the_workers(fakes):
-    pool = Pool(fakes, fakes.engines(3), clients=6)
-    replies = await asyncio.gather(*(pool.ask(client) for client in range(6)))
-    assert [reply.worker for reply, _ in replies] == [0, 1, 2, 0, 1, 2]
-
-
-async def test_a_session_stays_with_its_worker_if_that_is_the_rule(fakes):
-    pool = Pool(fakes, fakes.engines(3), clients=3, router=SessionAffine())
-    first = await asyncio.gather(*(pool.ask(client) for client in range(3)))
-    again = [(await pool.ask(client))[0].worker for client in (2, 0, 1, 2)]
-    assert [reply.worker for reply, _ in first] == [0, 1, 2]
-    assert again == [2, 0, 1, 2]
-
-
 async def test_a_worker_is_busy_while_it_has_a_request(fakes):
     pool = Pool(fakes, fakes.engines(1), clients=2)
     first = pool.asking(0)

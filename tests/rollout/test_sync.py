@@ -59,16 +59,6 @@ async def test_a_rolling_change_visits_slices_in_turn(fakes):
     assert service.recorder.counts["syncs"] == 1
 
 
-async def test_all_workers_can_change_at_once(fakes):
-    engines = fakes.engines(3)
-    service, _ = service_of(fakes, engines, workers_at_a_time="all")
-    service.publish(Weights(1))
-    await service.settled(1)
-    assert fakes.now() == 10.0
-    assert loads(engines) == [[(0.0, 10.0, 1)]] * 3
-    assert fakes.spent(service.recorder.engines) == {"LOADING": 30.0}
-
-
 async def test_a_newer_publication_supersedes_a_change_under_way(fakes):
     """Two updates a second apart: what had not begun loads the newer one, the other worker is visited again."""
     engines = fakes.engines(3)
@@ -91,23 +81,6 @@ async def test_an_older_publication_is_ignored(fakes):
     service.publish(Weights(3))
     await asyncio.sleep(100.0)
     assert loads(engines) == [[(0.0, 10.0, 5)]]
-
-
-async def test_a_later_publication_is_served_after_the_first(fakes):
-    engines = fakes.engines(2)
-    service, _ = service_of(fakes, engines)
-    service.publish(Weights(1))
-    await asyncio.sleep(100.0)
-    service.publish(Weights(2))
-    await service.settled(2)
-    assert fakes.now() == 120.0
-    assert service.recorder.counts["syncs"] == 2
-
-
-async def test_settled_returns_at_once_if_all_serve_the_version(fakes):
-    service, _ = service_of(fakes, fakes.engines(2))
-    await service.settled(0)
-    assert fakes.now() == 0.0
 
 
 async def test_settled_returns_when_the_last_worker_has_it_though_a_newer_one_is_on_its_way(fakes):
@@ -153,16 +126,6 @@ async def test_a_load_that_hangs_is_given_up_and_tried_again(fakes):
     assert (service.recorder.counts["fault/load"], service.recorder.counts["load_cause/load_timeout"]) == (1, 1)
 
 
-async def test_the_wait_after_a_failed_load_stops_growing(fakes):
-    engines = fakes.engines(1, load_seconds=0.0, load_faults=[True] * 8)
-    service, _ = service_of(fakes, engines)
-    service.publish(Weights(1))
-    await service.settled(1)
-    starts = [begin for begin, _, _ in engines[0].loads]
-    waits = [b - a for a, b in pairwise(starts)]
-    assert waits == [5.0, 10.0, 20.0, 40.0, 80.0, 80.0, 80.0, 80.0]
-
-
 async def test_another_try_takes_what_is_newest_then(fakes):
     engines = fakes.engines(1, load_faults=[True])
     service, _ = service_of(fakes, engines)
@@ -171,19 +134,6 @@ async def test_another_try_takes_what_is_newest_then(fakes):
     service.publish(Weights(2))
     await service.settled(2)
     assert [version for _, _, version in engines[0].loads] == [1, 2]
-
-
-async def test_a_drained_worker_waits_for_its_last_request(fakes):
-    engines = fakes.engines(1, seconds=25.0)
-    service, _ = service_of(fakes, engines, clients=1)
-    request = Request(fakes.attempt(), 0, fakes.SEEN, [])
-    session = service.session(fakes.attempt(), service.recorder.desktops.tracks[0])
-    asking = asyncio.get_running_loop().create_task(session.generate(request))
-    await asyncio.sleep(1.0)
-    service.publish(Weights(1))
-    await service.settled(1)
-    assert engines[0].loads == [(25.0, 35.0, 1)]
-    assert (await asking).version == 0
 
 
 async def test_a_drained_worker_does_not_wait_for_a_request_that_was_cancelled(fakes):

@@ -195,14 +195,6 @@ def test_engines_of_the_run_s_own_need_an_interpreter(monkeypatch, tmp_path):
     assert given[0].vllm.python == "/given"
 
 
-@pytest.mark.parametrize(
-    "changes", [('vllm.addresses=["http://127.0.0.1:1"]',), ("vllm.python=python", "vllm.gpus=[0,1,2]")]
-)
-def test_engines_and_workers_are_equally_many(changes):
-    with pytest.raises(ConfigError, match=r"rollout\.num_workers = 2, but .* make (1|3) engines; make them equal"):
-        play(configured("rollout.num_workers=2", *changes))
-
-
 def test_a_real_engine_serves_a_run():
     if not os.environ.get(VARIABLE):
         pytest.skip(f"no vLLM: {VARIABLE} names no interpreter that has it (tox run -e vllm)")

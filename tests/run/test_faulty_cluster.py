@@ -280,14 +280,6 @@ def test_whatever_the_scheduler_and_the_faults_all_adds_up_and_it_goes_on(config
 
 
 @pytest.mark.soak
-@settings(max_examples=500)
-@given(clusters())
-def test_the_same_for_long(config):
-    _, store, _ = live(config)
-    goes_on(store)
-
-
-@pytest.mark.soak
 @pytest.mark.parametrize("name", presets())
 def test_every_preset_makes_progress_in_a_hostile_world(name):
     changes = ["cluster.faults.profile=hostile", "run.hours=8.0", 'curation.store="memory"', "recorder.max_segments=0"]

@@ -240,11 +240,6 @@ def test_numbered_tasks_are_seeds_of_reset():
     assert desktop.observe().screenshot.max() == 7
 
 
-def test_an_id_of_the_registry_names_an_environment_too():
-    tasks = gym_tasks(GymConfig(env="dartsim/MockDesktop-v0"), 3)
-    assert len(tasks) == 64
-
-
 def test_a_models_clicks_become_code_for_the_environments_own_pixels():
     import buttons
 

@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("torch", reason="needs the extra `train`")
 
 from dartsim.config import load
-from dartsim.config.sections.trainer import ObjectiveConfig
 from dartsim.core.errors import UpdateUncertain
 from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.curation import SuccessPool
@@ -100,7 +99,3 @@ async def test_an_evaluation_that_failed_is_made_again_without_another_update():
     result = await learner.update(Batch(1, 0, ()))
     assert result.metrics == {HELD_OUT: 0.5}
     assert inner.trained == 1
-
-
-def test_the_default_objective_is_the_paper_s():
-    assert load(preset_name="dart").trainer.objective == ObjectiveConfig()

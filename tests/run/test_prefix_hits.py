@@ -1,4 +1,4 @@
-"""The share of prompt tokens found in a prefix cache: by hand, for any schedule, and in whole runs."""
+"""The share of prompt tokens found in a prefix cache: by hand, and for any schedule."""
 
 import asyncio
 
@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dartsim.config import from_tree, merge, preset
 from dartsim.config.schema import RolloutConfig
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Attempt, Observation, Request, Task, Weights
@@ -14,8 +13,6 @@ from dartsim.observe import Recorder
 from dartsim.observe.figures import figures
 from dartsim.rollout import RolloutService
 from dartsim.rollout.routers.least_in_flight import LeastInFlight
-from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
 from dartsim.sim import run_virtual
 from dartsim.sim.engine import FluidEngine
 from dartsim.sim.gpu import H100
@@ -126,39 +123,3 @@ def test_hits_are_whole_blocks_of_prompts_that_were_looked_up(prompts, steps):
         assert share is None if not hot.looked_up_tokens else 0.0 <= share < 1.0
 
     run_virtual(main())
-
-
-def run(cut=2, **engine):
-    small = {
-        "tasks": {"count": 5},
-        "rollout": {"num_envs": 4, "num_workers": 2, "max_turns": 15},
-        "curation": {
-            "attempts": {"group_size": 2},
-            "groups": {"min_size": 1},
-            "batch": {"min_groups": 1, "max_groups": 2},
-        },
-        "cluster": {"learner": {"fixed_seconds": 60.0}, "engine": {"reload_seconds": 30.0, **engine}},
-        "policy": {"images_after_cut": cut},
-        "run": {"hours": 1.0},
-    }
-    prepared = prepare(from_tree(merge(preset("dartsim"), small)))
-    return prepared, run_simulation(prepared).figures
-
-
-def test_whole_runs_show_what_the_window_is_worth_and_stay_below_the_longest_attempts_share():
-    shares = {}
-    for window, cut in (("slide", None), ("block", 2)):
-        found, measured = run(cut)
-        shares[window] = measured["prefix_hit_share"]
-        prompts = [found.prompts.prompt(turn, warm=True) for turn in range(15)]
-        most = max(
-            sum(prompt.cached_tokens for prompt in prompts[:turns]) / sum(prompt.tokens for prompt in prompts[:turns])
-            for turns in range(1, 16)
-        )
-        assert 0.0 < shares[window] < most
-    assert shares["block"] > 1.5 * shares["slide"]
-
-
-def test_an_engine_without_a_cache_hits_nothing_and_one_that_was_measured_does_not_say():
-    assert run(prefix_cache=False)[1]["prefix_hit_share"] == 0.0
-    assert run(model="batch")[1]["prefix_hit_share"] is None

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from dartsim.config import from_tree, load, merge, preset, presets
-from dartsim.lab.virtual import planned
+from dartsim.lab.virtual import modeled_twin
 from dartsim.observe import DesktopState
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build, run_simulation
@@ -272,7 +272,7 @@ def test_ours_passes_over_tasks_that_taught_nothing():
 def test_our_presets_of_osworld_train_as_fast_as_dart_s_and_generate_less_in_vain(gpus):
     """On the same GPUs, for eight hours of virtual time; `experiments.osworld_twins` makes longer runs."""
     dart, ours = (
-        run_simulation(prepare(planned(load(preset_name=name, overrides=["run.hours=8.0"])))).figures
+        run_simulation(prepare(modeled_twin(load(preset_name=name, overrides=["run.hours=8.0"])))).figures
         for name in (f"osworld-{gpus}", f"osworld-dartsim-{gpus}")
     )
     assert ours["trained_turns_per_minute"] > 0.9 * dart["trained_turns_per_minute"]

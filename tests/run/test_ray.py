@@ -47,14 +47,6 @@ def test_only_what_is_real_and_wanted_is_placed():
     assert parts('backend.workers="vllm"', *elsewhere) == [False, False, True]
 
 
-def test_a_host_is_told_its_share_of_the_desktops():
-    from dartsim.real.ray_cluster.backend import share
-
-    prepared = prepare(load(preset_name="tiny", overrides=[*PARTS, "rollout.num_envs=7", "rollout.warm_envs=1"]))
-    assert share(prepared.config, 3).rollout.num_desktops == 3
-    assert prepared.config.rollout.num_desktops == 8
-
-
 def train(*overrides, kill=None):
     """Run a configuration on Ray; ``kill`` is called with every update, the pids of all actors are at hand."""
     pytest.importorskip("torch")

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from dartsim.config import load
-from dartsim.config.sections.backend import BackendConfig
 from dartsim.config.sections.policy import PolicyConfig
 from dartsim.core.errors import ConfigError
 from dartsim.envs.direct import DirectProvider
@@ -115,18 +114,3 @@ async def test_screens_of_booted_desktops_are_kept_in_threads(tmp_path):
     await desktop.evaluate()
     assert [path for path in screens.rglob("*") if path.is_file()]
     store.close()
-
-
-def test_screens_are_otherwise_kept_as_an_attempt_is_recorded(tmp_path):
-    desktops = DirectProvider(mock_desktop_maker(PolicyConfig()))
-    store = SqlStore.open(tmp_path)
-    assert with_screenshots(desktops, store, boots=False) is desktops
-    store.close()
-    bare = SqlStore.open(tmp_path, screenshots=False)
-    assert with_screenshots(desktops, bare, boots=True) is desktops
-    bare.close()
-
-
-def test_desktops_in_containers_are_booted():
-    boots = {name: BackendConfig(desktops=name).boots for name in ("sim", "mock", "desktop", "osworld")}
-    assert boots == {"sim": False, "mock": False, "desktop": True, "osworld": True}

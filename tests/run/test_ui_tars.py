@@ -128,7 +128,7 @@ def test_dart_s_prompt_holds_the_first_screenshot(folder: Path):
 def test_a_run_does_not_train_on_the_likeliest_tokens(folder: Path, tmp_path: Path):
     from dartsim.run.execute import execute
 
-    with pytest.raises(ConfigError, match="dartsim eval --temperature 0"):
+    with pytest.raises(ConfigError, match="--temperature"):
         execute(config(folder, "policy.temperature=0"), tmp_path / "run")
 
 

@@ -15,15 +15,6 @@ from dartsim.core.errors import ConfigError
 BEYOND = ["0.0.0.0", "10.0.0.7", "::", "desktops.example.org"]
 
 
-def real_desktops(**tables):
-    base = {
-        "backend": {"desktops": "desktop", "workers": "sim", "learner": "sim"},
-        "policy": {"kind": "vlm"},
-        "tasks": {"source": "desktop"},
-    }
-    return from_tree(merge(merge(preset("desktop"), base), tables))
-
-
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
 def test_loopback_is_known(address):
     from dartsim.real.machine import is_loopback
@@ -182,34 +173,6 @@ def test_the_client_sends_the_token_and_the_desks_text_hides_it(desktop_server):
     assert asyncio.run(go("")) == 401
     assert len(asked) == 1
     assert "s3cret" not in repr(DesktopAddress(server_url=url, token="s3cret-token"))
-
-
-def test_few_files_name_an_address_beyond_loopback():
-    """The desktop's server listens inside its container; the others say where ports are reached, or publish none."""
-    from pathlib import Path
-
-    root = Path(__file__).parents[2]
-    named = {
-        str(path.relative_to(root))
-        for part in ("dartsim", "envs", "real")
-        for path in (root / part).rglob("*.py")
-        for line in path.read_text(encoding="utf-8").splitlines()
-        if '"0.0.0.0"' in line or "'0.0.0.0'" in line or '"::"' in line
-    }
-    telling = {"dartsim/cli/desktop.py", "dartsim/cli/machine_checks.py", "dartsim/config/sections/desktop.py"}
-    assert named == {"real/desktop/server/__main__.py", *telling}
-
-
-def test_the_check_of_a_machine_only_asks_and_publishes_nothing():
-    """It makes settings of an engine to see what it would say of binding everywhere; no container is started."""
-    from pathlib import Path
-
-    from dartsim.cli import machine_checks
-
-    text = Path(machine_checks.__file__).read_text(encoding="utf-8")
-    inside = text.partition('"0.0.0.0"')[2].partition("\ndef ")[0]
-    assert ".start(" not in inside
-    assert ".run(" not in inside.replace("asyncio.run(", "")
 
 
 def test_an_engine_on_a_nodes_address_was_asked_for(monkeypatch, tmp_path):

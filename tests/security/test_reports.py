@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from html.parser import HTMLParser
 
@@ -73,37 +72,3 @@ def test_a_page_asks_nothing_of_a_network(page):
         for name in ("src", "href", "action", "data"):
             target = attributes.get(name) or ""
             assert not re.match(r"(?i)(https?:)?//", target), (tag, target)
-
-
-def test_the_terminal_shows_hostile_names_as_they_are():
-    from rich.console import Console
-
-    from dartsim.cli.show import _status_page
-
-    found = {
-        "name": HOSTILE,
-        "preset": HOSTILE,
-        "seed": 0,
-        "state": "running",
-        "clock": "real",
-        "run_seconds": 1.0,
-        "of_seconds": 2.0,
-        "as_of_seconds": 1.0,
-        "error": HOSTILE,
-        "alarms": [],
-        "counts": {},
-        "components": [
-            {
-                "component": "slot 0",
-                "state": "acting",
-                "since_seconds": 0.0,
-                "waits_for": "x",
-                "woken_by": "y",
-                "detail": f"task {HOSTILE} \x1b[2J",
-            }
-        ],
-    }
-    told = io.StringIO()
-    Console(file=told, width=400).print(_status_page(found))
-    assert HOSTILE in told.getvalue()
-    assert "\x1b[2J" not in told.getvalue()

@@ -141,11 +141,3 @@ def test_a_closed_world_does_nothing_more():
         return log
 
     assert run(main) == []
-
-
-def test_speed_must_be_positive():
-    async def main():
-        with pytest.raises(ValueError, match="speed must be positive"):
-            BridgeEnvironment(asyncio.get_running_loop(), speed=0)
-
-    asyncio.run(main())

@@ -50,24 +50,6 @@ def test_uncontended_jobs_take_exactly_their_seconds():
     assert (shared.demand, shared.num_jobs, shared.rate) == (0.0, 0, 1.0)
 
 
-def test_twice_the_demand_is_half_the_speed():
-    marks, shared = run_jobs(2, [(0, 3, 1, None)] * 4)
-    assert [mark.at for mark in marks] == [6.0] * 4
-    assert shared.core_seconds == 12.0
-
-
-def test_speed_changes_with_every_arrival_and_end():
-    # One core: the first alone until 1, then both at half speed until it ends at 3, then the second alone.
-    marks, _ = run_jobs(1, [(0, 2, 1, None), (1, 4, 1, None)])
-    assert [mark.at for mark in marks] == [3.0, 6.0]
-
-
-def test_a_job_that_leaves_frees_its_share_and_is_not_completed():
-    marks, shared = run_jobs(1, [(0, 4, 1, None), (0, 4, 1, 2.0)])
-    assert [mark.at for mark in marks] == [5.0, None]  # 2 s at half speed, then 3 s alone
-    assert shared.core_seconds == 5.0
-
-
 def test_leaving_twice_or_after_the_end_is_harmless():
     env = SimEnvironment()
     shared = SharedCores(env, 1)

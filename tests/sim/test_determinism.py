@@ -131,12 +131,6 @@ def test_the_hash_tells_times_counts_and_notes_apart():
     assert hash_of(one_sleep(1, note=(1, 2))) == hashes[4]
 
 
-def test_the_report_counts():
-    _, report = run_virtual_reported(one_sleep(1, 2), seed=6)
-    assert (report.seed, report.virtual_seconds) == (6, 3.0)
-    assert 5 <= report.num_events <= 20
-
-
 def test_tasks_are_ordered_by_their_making_not_by_their_address():
     async def main():
         order = []

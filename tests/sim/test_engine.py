@@ -46,14 +46,6 @@ def decode_seconds(contexts, steps, profile=H100):
     )
 
 
-def test_an_idle_engine_holds_nothing_and_sets_no_timer():
-    bench = Bench()
-    engine = bench.engine
-    assert (engine.num_running, engine.num_waiting, engine.kv_tokens) == (0, 0, 0)
-    assert (engine.num_jobs, engine.busy_seconds, engine.tokens_generated) == (0, 0.0, 0.0)
-    assert bench.env.peek() == float("inf")
-
-
 def test_one_request_takes_its_prefill_and_its_decoding():
     bench = Bench()
     job = bench.submit(3_000, 0, 1, 104, "mine")
@@ -62,42 +54,6 @@ def test_one_request_takes_its_prefill_and_its_decoding():
     assert (job.state, job.payload, bench.engine.tokens_generated) == (DONE, "mine", 104.0)
     assert bench.engine.busy_seconds == bench.env.now
     assert bench.env.peek() == float("inf")
-
-
-def test_a_reply_of_one_token_ends_with_the_prefill():
-    bench = Bench()
-    bench.submit(500, 0, 0, 1)
-    bench.env.run()
-    assert bench.times() == pytest.approx([prefill_seconds(500)])
-
-
-def test_cached_tokens_are_not_prefilled():
-    bench = Bench()
-    bench.submit(3_000, 2_900, 0, 1)
-    bench.env.run()
-    pairs = 100 * 2_900 + 100 * 101 / 2
-    assert bench.times() == pytest.approx([H100.iteration_seconds(0, 100, prefill_pairs=pairs)])
-
-
-def test_requests_of_one_instant_share_their_iterations():
-    bench = Bench()
-    for _ in range(3):
-        bench.submit(100, 0, 0, 10)
-    bench.env.run()
-    first = H100.iteration_seconds(0, 300, prefill_pairs=3 * 100 * 101 / 2, num_seqs=3)
-    assert bench.times() == pytest.approx([first + decode_seconds([101] * 3, 9)] * 3)
-
-
-def test_an_arrival_waits_for_the_iteration_that_runs():
-    bench = Bench()
-    bench.submit(100, 0, 0, 50)
-    first = prefill_seconds(100)
-    begun = first + decode_seconds([101], 10)
-    bench.submit_at(begun - 1e-3, 200, 0, 0, 1)
-    bench.env.run()
-    together = H100.iteration_seconds(1, 200, kv_tokens=111, prefill_pairs=200 * 201 / 2)
-    rest = decode_seconds([112], 49 - 11)
-    assert bench.times() == pytest.approx([begun + together, begun + together + rest])
 
 
 def test_admission_is_first_in_first_out():

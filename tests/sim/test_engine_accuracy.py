@@ -23,19 +23,7 @@ BLOCK_TOKENS = 16
 
 @dataclass(eq=False, slots=True)
 class ReferenceJob:
-    """One request.
-
-    Attributes:
-        prompt_tokens: Tokens of the prompt.
-        cached_tokens: How many of them are in the prefix cache at its first admission.
-        images: Images that are not in the prefix cache.
-        output_tokens: Tokens of the reply.
-        done: Called when the last one is sampled.
-        payload: Whatever the caller wants to find again.
-        computed: Tokens whose keys and values are in the cache.
-        generated: Tokens sampled.
-        blocks: Blocks of the cache it holds.
-    """
+    """One request."""
 
     prompt_tokens: int
     cached_tokens: int
@@ -68,12 +56,7 @@ class ReferenceJob:
 
 
 class ReferenceEngine:
-    """Continuous batching, one iteration an event.
-
-    Args:
-        env: The environment whose clock and timers it uses.
-        profile: The GPU.
-    """
+    """Continuous batching, one iteration an event."""
 
     def __init__(self, env: SimEnvironment, profile: GpuProfile) -> None:
         self.env = env

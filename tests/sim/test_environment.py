@@ -47,14 +47,6 @@ async def test_an_event_can_be_awaited_by_many():
     assert await asyncio.gather(*(wait(event) for _ in range(3))) == ["all"] * 3
 
 
-async def test_any_of_and_all_of():
-    a, b = world().timeout(1, "a"), world().timeout(2, "b")
-    assert list((await wait(a | b)).values()) == ["a"]
-    assert now() == 1.0
-    assert list((await wait(a & b)).values()) == ["a", "b"]
-    assert now() == 2.0
-
-
 async def test_a_failing_process_raises_where_it_is_awaited():
     def process():
         yield world().timeout(1)
@@ -158,16 +150,6 @@ async def test_a_failure_in_the_instant_of_a_cancellation_harms_nobody():
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-
-
-async def test_store_and_container():
-    store, tank = simpy.Store(world()), simpy.Container(world(), capacity=10)
-    world().call_in(3, store.put, "item")
-    assert await wait(store.get()) == "item"
-    assert now() == 3.0
-    world().call_in(2, tank.put, 5)
-    await wait(tank.get(4))
-    assert (now(), tank.level) == (5.0, 1)
 
 
 async def test_a_process_yields_a_coroutine_for_its_result():

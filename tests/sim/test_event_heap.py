@@ -165,28 +165,6 @@ def test_simpy_processes_run_alike(forms):
     assert "done" in logs[0]
 
 
-def test_handles_look_alike(forms):
-    looks = []
-    for heap, _, loops in forms:
-        loop = loops.SimLoop()
-        soon, later = loop.call_soon(print, 1), loop.call_later(2, print, 2)
-        looks.append([repr(soon), repr(later), type(soon.get_context()), isinstance(later, heap.SoonHandle)])
-        soon.cancel()
-        later.cancel()
-        looks[-1] += [repr(soon), repr(later), soon.cancelled(), later.cancelled()]
-        loop.close()
-    assert looks[0] == looks[1]
-
-
-@pytest.mark.parametrize("name", ["call_soon", "call_later", "call_at"])
-def test_a_misspelled_keyword_is_refused(forms, name):
-    for _, _, loops in forms:
-        loop = loops.SimLoop()
-        with pytest.raises(TypeError, match="contxt"):
-            getattr(loop, name)(1.0, print, contxt=None)
-        loop.close()
-
-
 def test_a_loop_in_c_leaves_no_reference_behind(forms):
     """A loop with timers that point back at it is freed with all it holds."""
     for _, _, loops in forms:

@@ -1,9 +1,8 @@
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from dartsim.sim.gpu import A100_80, H100, H100_FP8, KV_BYTES_PER_TOKEN, PROFILES
+from dartsim.sim.gpu import A100_80, H100, KV_BYTES_PER_TOKEN, PROFILES
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
@@ -46,14 +45,6 @@ def test_cache_capacity_follows_from_the_memory():
         assert profile.kv_capacity_tokens == pytest.approx(free_bytes / KV_BYTES_PER_TOKEN, rel=1e-3)
 
 
-def test_fp8_is_derived_from_h100():
-    assert H100_FP8.linear_seconds(700) == pytest.approx(H100.linear_seconds(700) / 2)
-    assert H100_FP8.linear_seconds(8000) == pytest.approx(H100.linear_seconds(8000) / 2)
-    assert H100_FP8.image_seconds == H100.image_seconds
-    assert H100_FP8.kv_capacity_tokens > H100.kv_capacity_tokens
-    assert "not measured" in H100_FP8.source
-
-
 def test_peak_rate_is_the_best_batch_that_fits():
     crowded = H100.peak_tokens_per_second(14_800)
     largest = H100.kv_capacity_tokens // 14_800
@@ -61,10 +52,3 @@ def test_peak_rate_is_the_best_batch_that_fits():
     assert crowded < H100.peak_tokens_per_second(1_000)
     with pytest.raises(ValueError, match="context_tokens"):
         H100.peak_tokens_per_second(0)
-
-
-def test_impossible_profiles_are_refused():
-    with pytest.raises(ValueError, match="rising"):
-        replace(H100, linear=((1, 1.0), (1, 2.0)))
-    with pytest.raises(ValueError, match="room to prefill"):
-        replace(H100, max_num_seqs=8_192)

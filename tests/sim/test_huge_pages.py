@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-from dartsim.sim.huge_pages import use_huge_pages
-
 SCRIPT = """
 from huge_pages import use_huge_pages
 
@@ -34,7 +32,3 @@ def test_memory_is_taken_given_back_and_taken_again(compiled_source):
     command = [sys.executable, "-c", SCRIPT]
     shown = subprocess.run(command, cwd=folder, env={"PYTHONPATH": "."}, capture_output=True, text=True, check=False)
     assert (shown.stderr, shown.stdout.strip()) == ("", str(sys.platform == "linux"))
-
-
-def test_it_says_the_same_twice():
-    assert use_huge_pages() is use_huge_pages()

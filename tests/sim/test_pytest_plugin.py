@@ -28,24 +28,9 @@ async def test_an_async_test_runs_in_virtual_time_with_its_fixtures(seconds):
     assert asyncio.get_running_loop().time() == 86400.0
 
 
-@pytest.mark.parametrize("delay", [1, 2])
-async def test_parameters_work(delay):
-    await asyncio.sleep(delay)
-    assert asyncio.get_running_loop().time() == delay
-
-
 @pytest.mark.sim(seed=7)
 async def test_the_marker_sets_the_seed():
     assert asyncio.get_running_loop().rng("a").random() == Streams(7).rng("a").random()
-
-
-async def test_the_seed_is_0_without_a_marker():
-    assert asyncio.get_running_loop().rng("a").random() == Streams(0).rng("a").random()
-
-
-class TestMethods:
-    async def test_methods_work(self, seconds):
-        await asyncio.sleep(seconds)
 
 
 @given(st.integers(0, 5))

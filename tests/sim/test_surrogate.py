@@ -10,7 +10,7 @@ from dartsim.config import load
 from dartsim.config.sections.policy import SurrogateConfig
 from dartsim.core.errors import ConfigError
 from dartsim.core.types import Attempt, Request, Task
-from dartsim.sim.surrogate import SurrogateActions, SurrogatePolicy, _uniform, log_parameters
+from dartsim.sim.surrogate import SurrogateActions, SurrogatePolicy, _uniform
 from dartsim.sim.task_difficulties import TaskDifficulty
 
 ACTIONS = SurrogateActions("work", "solve", "done")
@@ -79,16 +79,6 @@ def test_a_plan_that_was_forgotten_is_drawn_again_to_the_same_result():
         assert [forgetful.act(r) for r in asked] == [remembering.act(r) for r in asked]
 
 
-def test_plans_are_kept_for_live_attempts_only():
-    surrogate = policy(max_plans=5)
-    for number in range(100):
-        acted(surrogate, attempt(number))
-    assert len(surrogate._plans) <= 5
-    ended = policy()
-    acted(ended, attempt(0, turn_limit=1000))
-    assert ended._plans == {}
-
-
 def test_outcomes_and_lengths_have_the_distribution_they_are_given():
     turns = {"success_turns_mean": 12.0, "success_turns_sd": 5.0, "failure_turns_mean": 20.0, "failure_turns_sd": 9.0}
     config = SurrogateConfig(**turns, task_length_sd=0.0)
@@ -111,14 +101,8 @@ def test_a_task_s_length_factor_scales_its_attempts():
     assert ratio == pytest.approx(3.0, rel=0.01)
 
 
-def test_what_tasks_explain_is_taken_out_of_what_an_attempt_draws():
-    alone = log_parameters(SurrogateConfig(task_length_sd=0.0), success=True)[1]
-    beside = log_parameters(SurrogateConfig(task_length_sd=0.35), success=True)[1]
-    assert beside < alone
-
-
 def test_attempts_cannot_vary_less_than_their_tasks():
-    with pytest.raises(ConfigError, match=r"lower surrogate\.task_length_sd"):
+    with pytest.raises(ConfigError, match=r"surrogate\.task_length_sd"):
         load(overrides=["surrogate.success_turns_mean=10.0", "surrogate.success_turns_sd=2.0"])
 
 

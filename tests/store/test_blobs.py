@@ -114,7 +114,6 @@ def test_what_was_prepared_in_vain_is_removed(blobs):
     del shown
     kept = blobs.put(other)
     assert list(blobs.names()) == [kept]
-    assert (blobs._prepared, list(blobs._given_up)) == ({}, [])
 
 
 def test_what_rows_name_outlives_another_picture_of_the_same_content(blobs):
@@ -162,4 +161,3 @@ def test_threads_may_prepare_what_others_put_and_forget(blobs):
             for number, one in enumerate(kept):
                 assert np.array_equal(blobs.get(one), picture(number))
     blobs.put_text("the last one")
-    assert blobs._prepared == {}

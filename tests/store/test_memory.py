@@ -89,25 +89,6 @@ def test_a_refused_batch_leaves_even_its_legal_members_alone():
     store.lease(sample_batch([good]))
 
 
-def test_the_memory_store_counts_states_and_reasons():
-    store = MemoryStore()
-    trajectories = [sample_trajectory(number) for number in range(6)]
-    for trajectory in trajectories:
-        store.record(trajectory)
-    store.drop(trajectories[:2], Drop.MASKED)
-    store.drop(trajectories[2:3], Drop.STALE)
-    batch = sample_batch(trajectories[3:5])
-    store.lease(batch)
-    store.trained(batch, 1)
-    assert {state.value: count for state, count in store.counts.items() if count} == {
-        "recorded": 1,
-        "trained": 2,
-        "dropped": 3,
-    }
-    assert store.reasons == {Drop.MASKED: 2, Drop.STALE: 1}
-    assert set(store.live) == {5}
-
-
 def test_a_row_keeps_how_a_reward_was_computed():
     record = ScoreRecord("desktop-env 1", 2.0, (MetricRecord("exact_match", 0.5, 1.0, ("ab",), "cd"),))
     trajectory = replace(sample_trajectory(0), reward=Score(0.5, record))

@@ -57,17 +57,6 @@ def test_a_long_trajectory_weighs_as_many_times_as_it_has_turns():
     assert found.num_samples == 4
 
 
-def test_at_trajectory_level_turns_do_not_count():
-    found = group_advantages([1.0, 0.0], [3, 1], AdvantageConfig(level="trajectory"))
-    assert found.values_N.tolist() == [1.0, -1.0]
-
-
-def test_the_released_code_divides_by_n_minus_one_and_adds_a_millionth():
-    found = group_advantages([1.0, 0.0], [1, 1], RELEASED)
-    expected = 0.5 / (math.sqrt(0.5) + 1e-6)
-    assert found.values_N.tolist() == pytest.approx([expected, -expected], rel=1e-12)
-
-
 @pytest.mark.parametrize(("config", "expected"), [(PAPER, 0.0), (RELEASED, 0.7)])
 def test_a_group_of_one_sample(config: AdvantageConfig, expected: float):
     assert group_advantages([0.7], [1], config).values_N.tolist() == [expected]
@@ -78,11 +67,6 @@ def test_a_group_of_one_sample(config: AdvantageConfig, expected: float):
 def test_equal_rewards_have_advantages_of_exactly_zero(config: AdvantageConfig, reward: float):
     found = group_advantages([reward] * 7, [1, 2, 3, 4, 5, 6, 7], config)
     assert found.values_N.tolist() == [0.0] * 7
-
-
-def test_a_group_without_turns_has_no_samples():
-    found = group_advantages([1.0, 0.0], [0, 0], PAPER)
-    assert (found.values_N.tolist(), found.num_samples) == ([0.0, 0.0], 0)
 
 
 @given(groups)

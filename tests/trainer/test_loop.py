@@ -1,7 +1,6 @@
 """The training loop: its order, its waits, and what happens to a batch whose update fails."""
 
 import asyncio
-from itertools import pairwise
 from math import inf
 
 from hypothesis import given
@@ -169,14 +168,6 @@ async def test_a_success_makes_the_next_wait_short_again():
     world = World(2, failing=[True, True, False, True], seconds=0.0)
     await world.trainer.run()
     assert [time for time, what, _ in world.events if what == "batch"] == [0.0, 10.0, 30.0, 30.0, 40.0]
-
-
-async def test_waits_have_a_longest():
-    world = World(1, failing=[True] * 8, seconds=0.0)
-    await world.trainer.run()
-    begun = [time for time, what, _ in world.events if what == "batch"]
-    waits = [later - earlier for earlier, later in pairwise(begun)]
-    assert waits == [10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0]
 
 
 async def test_after_a_bug_in_the_learner_nobody_knows_whether_the_batch_was_trained():

@@ -19,7 +19,7 @@ import torch
 
 from dartsim.config.sections.trainer import ObjectiveConfig
 from dartsim.trainer.health import Health
-from dartsim.trainer.objective import TurnBatch, k3, objective, token_shares, truncated_ratio
+from dartsim.trainer.objective import TurnBatch, objective, token_shares, truncated_ratio
 
 PLAIN = ObjectiveConfig(kl_coefficient=0.0)
 
@@ -52,18 +52,6 @@ def test_a_weight_is_exactly_one_where_worker_and_learner_agree(importance: Any)
     assert health.mismatch_max == 0.0
 
 
-def test_a_weight_by_sequence_is_the_product_of_its_tokens():
-    batch = small([[-1.0, -1.0]], worker_BT=[[-1.0 - math.log(2), -1.0 + math.log(8)]])
-    assert objective(batch, PLAIN.replace(importance="sequence")).health.metrics()[
-        "importance/mean_weight"
-    ] == pytest.approx(0.25)
-    assert objective(batch, PLAIN).health.metrics()["importance/mean_weight"] == pytest.approx((1 + 1 / 8) / 2)
-
-
-def test_with_equal_policies_the_loss_is_minus_the_mean_advantage():
-    assert objective(small([[-1.0], [-2.0]], advantage_B=[3.0, -1.0]), PLAIN).loss.item() == -1.0
-
-
 def test_an_old_policy_that_carries_a_graph_gets_no_gradient():
     batch = small([[-1.0, -2.0]], advantage_B=[2.0])
     batch.new_BT.requires_grad_()
@@ -77,14 +65,6 @@ def test_half_precision_is_summed_in_single(turns: Callable[..., list[Any]], bat
     found.loss.backward()
     assert found.loss.dtype == torch.float32
     assert padded.new_BT.grad.dtype == torch.bfloat16
-
-
-def test_k3_is_zero_at_equality_and_positive_elsewhere():
-    same = torch.tensor([[-1.0, -2.0]])
-    assert k3(same, same).tolist() == [[0.0, 0.0]]
-    d = torch.linspace(-5, 5, 41)[None]
-    assert (k3(torch.zeros_like(d), d) >= 0).all()
-    assert k3(torch.zeros(1, 1), torch.ones(1, 1)).item() == pytest.approx(math.e - 2)
 
 
 # -- missing log-probabilities -----------------------------------------------------------------------
@@ -167,43 +147,6 @@ def rows_of(batch: TurnBatch, rows: slice) -> TurnBatch:
     """Return some turns of a batch."""
     names = TurnBatch.__dataclass_fields__
     return TurnBatch(**{name: None if (x := getattr(batch, name)) is None else x[rows] for name in names})
-
-
-@pytest.mark.parametrize(
-    ("aggregation", "expected"),
-    [
-        ("token", (1 + 2 * 2 + 3 * 3 + 4) / 7),
-        ("turn", (1 + 2 + 3 + 4) / 4),
-        ("trajectory", ((1 + 2 * 2) / 3 + 3 + 4) / 3),
-        ("group", ((1 + 2 + 3) / 3 + 4) / 2),
-    ],
-)
-def test_each_aggregation_by_hand(aggregation: Any, expected: float):
-    lengths = torch.tensor([1, 2, 3, 1])
-    mask_BT = torch.arange(3)[None] < lengths[:, None]
-    zeros_BT = torch.zeros(mask_BT.shape, dtype=torch.float64)
-    batch = TurnBatch(
-        new_BT=zeros_BT,
-        mask_BT=mask_BT,
-        advantage_B=torch.tensor([1.0, 2.0, 3.0, 4.0]),
-        worker_BT=zeros_BT,
-        trajectory_B=torch.tensor([7, 7, 2, 9]),
-        group_B=torch.tensor([1, 1, 1, 0]),
-    )
-    assert objective(batch, PLAIN.replace(aggregation=aggregation)).loss.item() == pytest.approx(-expected)
-
-
-def test_unselected_turns_count_in_the_papers_mean():
-    batch = small([[-1.0], [-1.0]], advantage_B=[3.0, 100.0], selected_B=[True, False])
-    found = objective(batch, PLAIN)
-    assert found.loss.item() == -1.5
-    assert found.health.metrics()["objective/masked_share"] == 0.5
-
-
-def test_selection_takes_the_divergence_away():
-    batch = small([[-1.0], [-1.0]], advantage_B=[0.0, 0.0], selected_B=[True, False], reference_BT=[[-1.0], [0.0]])
-    config = ObjectiveConfig(kl_coefficient=1.0)
-    assert objective(batch, config).loss.item() == 0.0
 
 
 # -- health --------------------------------------------------------------------------------------------

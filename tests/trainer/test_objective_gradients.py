@@ -100,14 +100,6 @@ def test_no_gradient_passes_through_the_importance_weight(turns: Callable[..., l
             assert padded.new_BT.grad[row, k].item() == pytest.approx(-weight * turn.advantage / tokens, rel=1e-6)
 
 
-def test_clipped_tokens_have_no_gradient(turns: Callable[..., list[Any]], batch: Callable[..., Any]):
-    toy = [replace(turns(4)[0], new=[-0.5, -0.5], old=[-1.5, -0.5], worker=[-1.0, -1.0], advantage=2.0, selected=True)]
-    toy = [replace(toy[0], reference=[0.0, 0.0], entropy=[1.0, 1.0])]
-    padded = batch(toy)
-    objective(padded, ObjectiveConfig(kl_coefficient=0.0, importance="off")).loss.backward()
-    assert padded.new_BT.grad.tolist() == [[0.0, -1.0, 0.0]]
-
-
 def test_ratios_beyond_all_bounds_leave_finite_gradients(turns: Callable[..., list[Any]], batch: Callable[..., Any]):
     toy = [replace(turn, old=[-2000.0] * len(turn.old)) for turn in turns(5)]
     for config in (DART_PAPER, DART_RELEASED, DART_RELEASED_PPO):

@@ -1,6 +1,6 @@
-"""Backends: what provides a run's desktops, engines and learner. Another one is another module here.
+"""Backends, which provide a run's desktops, engines and learner. To add one, add a module here.
 
-Modules here import what they start only when it is started: their names are looked up wherever a configuration is read.
+A module imports heavy libraries only when it starts a component, because it is loaded whenever a configuration is read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendContext:
-    """What a backend is given."""
+    """The arguments of a backend's ``open``."""
 
     prepared: PreparedRun
     world: SimEnvironment
@@ -54,5 +54,5 @@ class BackendContext:
 
     @property
     def on_call(self) -> Callable[[int, str, float], None] | None:
-        """Told the slot, what a desktop did, and how many seconds it took."""
+        """Called with the slot, the call on its desktop, and its duration in seconds."""
         return self.timings.desktop if self.timings else None

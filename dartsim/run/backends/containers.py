@@ -41,7 +41,7 @@ class ContainerDesktops(DesktopBackend):
         from dartsim.real.osworld.backend import memory_of_hosts
         from dartsim.real.ray_cluster.backend import placed
 
-        # Engines of other nodes are asked by nobody here.
+        # The driver cannot query container engines of other nodes.
         return None if placed(config, "desktops") else memory_of_hosts(config)
 
     @override
@@ -49,7 +49,7 @@ class ContainerDesktops(DesktopBackend):
         from dartsim.real.osworld.task_list import evaluator_facts, supported_tasks
         from dartsim.real.ray_cluster.backend import placed
 
-        # Evaluators of other machines are asked there.
+        # Each node checks its own evaluator.
         facts = None if placed(config, "desktops") else evaluator_facts(config, tasks)
         return supported_tasks(config, tasks, facts)
 

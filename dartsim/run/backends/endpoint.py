@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint, whose model plays and is not trained."""
+"""An OpenAI-compatible endpoint, whose model acts and is not trained."""
 
 from __future__ import annotations
 

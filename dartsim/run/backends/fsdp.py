@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from dartsim.config import Config
 
 FOLDER = "FOLDER"
-"""Stands for the learner's folder, which is made at the start."""
+"""Placeholder for the learner's folder, which is created at the start."""
 
 
 @register("learner", "fsdp")
 class FsdpLearnerBackend(LocalLearnerBackend):
-    """The model is trained by several processes, from a copy on disk."""
+    """Several processes train the model, from a copy on disk."""
 
     starts_processes = True
 

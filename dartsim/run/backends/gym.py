@@ -1,6 +1,6 @@
 """Any gymnasium environment with a screen as the desktops of a run in real time.
 
-In virtual time, modeled desktops show the same: ``tasks.source = "gym"`` with ``backend.desktops = "sim"``.
+In virtual time, modeled desktops show the same environment: ``tasks.source = "gym"`` with ``backend.desktops = "sim"``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Mock desktops, engines and a learner that compute in this process, as fast as it is."""
+"""Mock desktops, engines and a learner that compute in this process, in real time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @register("desktops", "mock")
 class MockDesktops(DesktopBackend):
-    """Mock desktops, which the event loop computes."""
+    """Mock desktops, computed on the event loop."""
 
     task_sources = ("mock",)
 
@@ -71,7 +71,7 @@ class LocalEngines(EngineBackend):
 
 @register("learner", "local")
 class LocalLearnerBackend(LearnerBackend):
-    """The model is trained in a thread of this process."""
+    """A thread of this process trains the model."""
 
     @override
     def plan(self, config: Config) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Modeled desktops, engines and trainer: a cluster that does not exist."""
+"""Modeled desktops, engines and trainer: a simulated cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SimDesktops(DesktopBackend):
 
     @override
     def saves_states(self, config: Config) -> bool:
-        # With spares, forks are those of desktops like containers: set up ahead.
+        # With spare desktops, forks are set up ahead, as for containers.
         ahead = config.desktop.revert == "fork" and config.rollout.warm_envs
         return config.tasks.source != "gym" and not ahead
 
@@ -60,7 +60,7 @@ class SimDesktops(DesktopBackend):
 
 @register("engine", "sim")
 class SimEngines(EngineBackend):
-    """Engines whose latencies are modeled; a model may say what they reply."""
+    """Engines whose latencies are modeled; a model may write their replies."""
 
     modeled = True
 
@@ -79,7 +79,7 @@ class SimEngines(EngineBackend):
 
 @register("learner", "sim")
 class SimLearnerBackend(LocalLearnerBackend):
-    """Updates whose time is modeled; a model may learn in them."""
+    """Updates whose duration is modeled; a model may be trained in them."""
 
     modeled = True
 

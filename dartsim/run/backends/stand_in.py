@@ -67,7 +67,7 @@ class StandInEngineBackend(EngineBackend):
 
 @register("learner", "stand_in")
 class StandInLearnerBackend(FsdpLearnerBackend):
-    """The driver of a learner with ranks, without ranks behind it."""
+    """The driver's side of a learner with ranks, with stand-ins for the ranks."""
 
     starts_processes = False
 

@@ -1,4 +1,4 @@
-"""vLLM servers, started here, by Ray, or by somebody else."""
+"""vLLM servers, started here, by Ray, or outside of the run."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from dartsim.run.backends import BackendContext
 
 PORT = "PORT"
-"""Stands for a free port that is taken at the start."""
+"""Placeholder for a free port, chosen at the start."""
 MODEL = "MODEL"
-"""Stands for the folder that the model is exported to at the start."""
+"""Placeholder for the folder to which the model is exported at the start."""
 ADAPTER = "ADAPTER"
-"""Stands for the folder that the first adapter is written to, with LoRA."""
+"""Placeholder for the folder of the first adapter, with LoRA."""
 PYTHON = "VLLM_PYTHON"
-"""Stands for the interpreter with vLLM where none is named."""
+"""Placeholder for the interpreter with vLLM if none is configured."""
 
 
 @register("engine", "vllm")
@@ -87,7 +87,7 @@ class VllmEngines(EngineBackend):
 
 
 def _attached_plan(config: Config) -> list[dict[str, Any]]:
-    """Return what has to be started elsewhere before the run attaches to it."""
+    """Return the servers that must be started elsewhere before the run attaches to them."""
     from dartsim.real.engines.options import engine_options, engine_places
 
     alone = config.replace(vllm={"addresses": [], "gpus": []})

@@ -1,4 +1,4 @@
-"""Policies: what modeled engines reply where no model acts. Another one is another module here, or a plug-in's."""
+"""Policies write the replies of modeled engines if no model acts. To add one, add a module here or a plug-in."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 class Policy:
     """Decides each action of an attempt; ``@register("policy", NAME)``, chosen by ``policy.agent.rule = NAME``.
 
-    One policy serves all engines of a run. It learns nothing: weights have versions, and no content.
+    One policy serves all engines of a run. It does not learn: weights have versions but no content.
 
     Args:
         parameters: Its parameters.
         prepared: The run's configuration, with everything it names.
-        rng: Its chance: a stream of the run's seed.
+        rng: Its random numbers: a stream of the run's seed.
 
     Attributes:
-        tasks: The tasks that are offered.
+        tasks: The tasks of the run.
     """
 
     Parameters: ClassVar[type[ComponentSection]] = ComponentSection
@@ -36,7 +36,7 @@ class Policy:
         self.rng = rng
 
     def act(self, request: Request) -> str:
-        """Return the action of a turn: what the desktop's grammar reads, or ``WAIT``, ``DONE`` or ``FAIL``.
+        """Return the action of a turn: text in the desktop's grammar, or ``WAIT``, ``DONE`` or ``FAIL``.
 
         Args:
             request: The attempt with its task, the turn (from 0), the observation, and the turns before.

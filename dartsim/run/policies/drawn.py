@@ -10,11 +10,11 @@ from dartsim.run.policies import Policy
 
 @register("policy", "drawn")
 class DrawnOutcomes(Policy):
-    """Outcomes and lengths of attempts are drawn, as the section surrogate says; it sees nothing."""
+    """Draws outcomes and lengths of attempts from the distributions of ``surrogate``; it ignores observations."""
 
     def __init__(self, parameters: Any, *, prepared: Any, rng: Any) -> None:
         super().__init__(parameters, prepared=prepared, rng=rng)
-        # Imported here: names of policies are looked up wherever a configuration is read.
+        # Imported here, because this module is loaded whenever a configuration is read.
         from dartsim.envs.base import DONE
         from dartsim.envs.simulated import SOLVE_ACTION, WORK_ACTION
         from dartsim.sim.surrogate import SurrogateActions, SurrogatePolicy

@@ -34,7 +34,7 @@ def _inset_button(rng: np.random.Generator, name: str, color: str, **values: Any
 
 
 def click_button(rng: np.random.Generator, difficulty: int) -> TaskDraft:
-    """Draw one colored button on a grid of 3 × 3 cells, with others of other colors."""
+    """Draw a target button on a grid of 3 × 3 cells, with others of other colors."""
     num_others = min(difficulty - 1, _CELLS - 1)
     colors = pick(rng, COLORS, 1 + num_others) if num_others else ["red"]
     places = rng.permutation(_CELLS)[: len(colors)].tolist()
@@ -59,7 +59,7 @@ def pages(rng: np.random.Generator, difficulty: int) -> TaskDraft:
         cells[place] = widget("button", f"page{number}", color="red", command="next")
         steps.append(rows_of(cells, 3))
         names.append(f"screen.page{number}")
-        place = (place + 1 + int(rng.integers(_CELLS - 1))) % _CELLS  # another one, so that a turn shows
+        place = (place + 1 + int(rng.integers(_CELLS - 1))) % _CELLS  # another cell, so that a turn is visible
     return TaskDraft(
         "Press the red button of each page.",
         expect("exact_match", {"type": "mock_pressed", "window": "screen"}, names),
@@ -70,7 +70,7 @@ def pages(rng: np.random.Generator, difficulty: int) -> TaskDraft:
 
 # Locks: pages full of buttons of one color, on each of which one button is right. Which one follows from the color
 # alone, is the same in all tasks, and is stated nowhere: it has to be known or discovered. A wrong press counts, cannot
-# be undone and does not show, so the rest of the attempt is in vain; it ends when the agent declares the task done, or
+# be undone and is not visible, so the attempt can no longer succeed; it ends when the agent declares the task done, or
 # at the turn limit.
 
 RIGHT_CELL = {

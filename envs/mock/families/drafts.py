@@ -59,7 +59,7 @@ def expect(func: str, getter: Spec, expected: Any) -> Spec:
 
 
 def pick(rng: np.random.Generator, items: Sequence[str], count: int) -> list[str]:
-    """Return random different items."""
+    """Return distinct random items."""
     return [items[i] for i in rng.permutation(len(items))[:count]]
 
 

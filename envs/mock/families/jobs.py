@@ -2,14 +2,14 @@
 
 The screen is a grid of 3 x 3 cells. Its lowest row is the taskbar: an icon for each application, large for those to
 the right of the open one. The other six cells show a page of the open application. A task is done when every
-application shows its OK page, and is declared done then. What a page wants follows from its colors and is stated
-nowhere:
+application shows its OK page and the agent declares it done. The right button of a page follows from its colors and is
+stated nowhere:
 
 - A *rule page* has buttons of one color, which says which cell is right (``RIGHT_CELL``); other cells may be empty.
 - A *note* is a single colored button, which turns the page. Soon after, a *question* shows buttons of several colors:
-  the note's is right. By then the note is only in the history.
-- A wrong button leads to a *dead end*, with a black button somewhere that leads back: to the page before it, or at
-  difficulties below 4 to the page itself.
+  the note's color is right. By then the note is only in the history.
+- A wrong button leads to a *dead end*, with a black button somewhere that leads back: to the page before the wrong
+  press, or at difficulties below 4 to the same page.
 - In an infeasible task the right button of one page is missing.
 
 Dialogs appear after some turns and hide part of the page until they are closed.
@@ -147,7 +147,7 @@ def _inset(rng: np.random.Generator) -> list[float]:
 
 
 class _Plan(NamedTuple):
-    """Which pages a task has: the applications in order, each a list of what its pages are, and the dialogs."""
+    """The pages of a task: for each application in order the kinds of its pages, and the dialogs."""
 
     apps: list[list[str]]
     dialogs: int
@@ -181,7 +181,7 @@ def jobs(
 ) -> TaskDraft:
     """Draw jobs in 2 or 3 applications: 6 to 15 turns."""
     plan = _plan(rng, difficulty, questions, 3 + difficulty // 2 + infeasible)
-    last = (len(plan.apps) - 1, len(plan.apps[-1]) - 1)  # never a note: its question follows
+    last = (len(plan.apps) - 1, len(plan.apps[-1]) - 1)  # never a note, because its question follows
     apps, goals = [], []
     for a, kinds in enumerate(plan.apps):
         app = _App(rng, f"app{a}", sets_back=difficulty >= _SETS_BACK)
@@ -214,7 +214,7 @@ def _all_ok(apps: Sequence[_App]) -> Spec:
 
 
 def _windows(apps: Sequence[_App], icons: Sequence[str]) -> list[Spec]:
-    """Return the steps that open the empty desktop and keep the applications for its taskbar."""
+    """Return the steps that open the empty desktop and stash the applications for its taskbar."""
     home = [widget("space", f"space{cell}") for cell in range(_CELLS)]
     steps = [window(id="home", bare=True, pages=[[*rows_of(home, _ACROSS), _taskbar(icons, -1)]])]
     for opened, app in enumerate(apps):
@@ -238,7 +238,7 @@ def _taskbar(icons: Sequence[str], opened: int) -> list[Spec]:
 
 
 def _dialogs(rng: np.random.Generator, plan: _Plan) -> list[Spec]:
-    """Return dialogs that open during the shortest solution, the first ones early."""
+    """Return dialogs that open at various turns of the shortest solution."""
     latest = plan.turns - plan.dialogs - 2
     times = sorted(rng.permutation(np.arange(1, latest + 1))[: plan.dialogs].tolist())
     return [

@@ -31,11 +31,11 @@ KINDS = ("label", "button", "check", "entry", "space")
 
 
 class PanelState:
-    """What the user did, kept in a file that is replaced whole."""
+    """The user's actions, stored in a file that is replaced atomically."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        # What the user did, by the ids of the items.
+        # The user's actions, by the ids of the items.
         self.clicked: list[str] = []
         self.checked: dict[str, bool] = {}
         self.entries: dict[str, str] = {}

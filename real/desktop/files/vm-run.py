@@ -1,16 +1,16 @@
 """Runs QEMU in a container, and saves and restores the virtual machine's state.
 
     run           start the machine, and end when it ends: the container's main program
-    save KEY      keep the machine's present state as KEY, and print its bytes
+    save KEY      save the machine's current state as KEY, and print its bytes
     restore KEY   return to that state
-    delete KEY    forget it
+    delete KEY    delete it
 
-A state is a folder of ``/snapshots``, which containers of one engine share: ``memory`` is what QEMU migrates to a file,
-``disk`` a copy of the small overlay over the read-only disk. To restore, QEMU is started again on another copy of the
-overlay and reads the memory, in the same container or another one: they hold the same machine.
+A state is a folder of ``/snapshots``, which containers of one engine share: ``memory`` is QEMU's migration to a file,
+``disk`` a copy of the small overlay over the read-only disk. To restore, QEMU is restarted on another copy of the
+overlay and reads the memory, in the same container or another one, because all contain the same machine.
 
-Environment: RAM_SIZE (as 4G), CPU_CORES, KVM (Y or N), STATES_MIB (what all states may take), and the desktop's own
-settings, which the guest gets.
+Environment: RAM_SIZE (such as 4G), CPU_CORES, KVM (Y or N), STATES_MIB (limit of all states together), and the
+desktop's own settings, which are passed to the guest.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ GUEST_SETTINGS = ("DESKTOP_APP", "DESKTOP_TOKEN", "HEIGHT", "VNC", "WARM_ACTIONS
 IMAGE_SETTINGS = ("HOME", "LANG", "PATH", "PYTHONPATH")
 CALL_SECONDS = 60.0
 RESERVE = 2**30
-"""Bytes of the disk that states leave free: it is the engine's."""
+"""Bytes of the engine's disk that states leave free."""
 NOT_THERE = 4
 """Exit code: there is no state of this key."""
 
 
 class Failed(Exception):
-    """What was asked for could not be done."""
+    """A command of this program failed."""
 
 
 class Qemu:
@@ -67,7 +67,7 @@ class Qemu:
                 return answer["return"]
 
     def wait_for(self, event: str, *statuses: str) -> str:
-        """Return the status of the next such event that has one of these."""
+        """Wait for an event with one of these statuses, and return the status."""
         while True:
             message = self._read()
             status = str(message.get("data", {}).get("status", ""))
@@ -86,7 +86,7 @@ class Qemu:
 
 @contextmanager
 def qemu() -> Iterator[Qemu]:
-    """Provide a connection, of which QEMU serves one at a time."""
+    """Provide a connection; QEMU serves one at a time."""
     machine = Qemu()
     try:
         yield machine
@@ -95,7 +95,7 @@ def qemu() -> Iterator[Qemu]:
 
 
 def connect(path: Path, seconds: float) -> socket.socket:
-    """Connect to a Unix socket of QEMU's; one that starts has none for a moment."""
+    """Connect to a Unix socket of QEMU, which does not exist until QEMU has started."""
     deadline = time.monotonic() + seconds
     while True:
         connection = socket.socket(socket.AF_UNIX)
@@ -112,7 +112,7 @@ def connect(path: Path, seconds: float) -> socket.socket:
 
 
 def guest_environment() -> str:
-    """Return what the guest's first program reads, as commands of a shell."""
+    """Return the environment of the guest's first program, as shell commands."""
     settings = {name: os.environ[name] for name in (*IMAGE_SETTINGS, *GUEST_SETTINGS) if name in os.environ}
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in settings.items())
 
@@ -146,7 +146,7 @@ def command(*, incoming: str | None) -> list[str]:
 
 
 def run() -> int:
-    """Start QEMU again and again, as long as it ends because another state was asked for; return its exit code."""
+    """Run QEMU, restart it whenever another state was requested, and return its last exit code."""
     RUNTIME.mkdir(mode=0o700, parents=True, exist_ok=True)
     overlay, guest, wanted = RUNTIME / "overlay", RUNTIME / "guest", RUNTIME / "wanted"
     guest.touch(mode=0o600)
@@ -170,7 +170,7 @@ def run() -> int:
 
 
 def save(key: str) -> None:
-    """Keep the present state; the machine stands still meanwhile."""
+    """Save the current state; the machine is paused while this runs."""
     SNAPSHOTS.mkdir(exist_ok=True)
     delete(key)
     left = room()
@@ -183,7 +183,7 @@ def save(key: str) -> None:
         new.mkdir()
         machine("stop")
         try:
-            # The limit is in units of 512 bytes. Whoever writes more is killed.
+            # The limit is in units of 512 bytes; a process that writes more is killed.
             machine("migrate", uri=f"exec:ulimit -f {left // 512}; cat >{shlex.quote(str(new / 'memory'))}")
             if machine.wait_for("MIGRATION", "completed", "failed", "cancelled") != "completed":
                 raise Failed(f"the machine's memory was not saved: {machine('query-migrate').get('error-desc')}")
@@ -205,7 +205,7 @@ def room() -> int:
 
 
 def bytes_of(folder: Path) -> int:
-    """Return what the files of a folder take; one that another container deletes meanwhile does not count."""
+    """Return the size of a folder's files; those that another container deletes concurrently do not count."""
     total = 0
     for file in folder.rglob("*"):
         with suppress(FileNotFoundError):
@@ -214,13 +214,13 @@ def bytes_of(folder: Path) -> int:
 
 
 def restore(key: str) -> None:
-    """Return to a state: what runs on the desktop is gone."""
+    """Return to a state; everything running on the desktop is lost."""
     if not (SNAPSHOTS / key / "memory").is_file():
         print(f"there is no state {key}", file=sys.stderr)  # noqa: T201
         sys.exit(NOT_THERE)
     (RUNTIME / "wanted").write_text(key)
     with qemu() as machine:
-        (RUNTIME / "qmp").unlink()  # the next one to connect reaches the next QEMU
+        (RUNTIME / "qmp").unlink()  # the next connection must reach the next QEMU
         machine("quit")
     with qemu() as machine:
         go_on(machine)
@@ -235,7 +235,7 @@ def go_on(machine: Qemu) -> None:
 
 
 def refresh_guest() -> None:
-    """Correct the guest's clock, which stood still, and give it random numbers of its own."""
+    """Correct the guest's clock, which was stopped, and reseed its random numbers."""
     order = {"time": time.time(), "seed": secrets.token_hex(32)}
     with connect(RUNTIME / "agent", CALL_SECONDS) as port:
         port.sendall(json.dumps(order).encode() + b"\n")
@@ -245,13 +245,13 @@ def refresh_guest() -> None:
 
 
 def delete(key: str) -> None:
-    """Forget a state, if there is one, and what a save that was cut short has left."""
+    """Delete a state, if there is one, and the remains of an interrupted save."""
     for folder in (SNAPSHOTS / key, *SNAPSHOTS.glob(f"{key}.*.new")):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def main() -> None:
-    """Do what the command line asks for."""
+    """Run the command."""
     what, *key = sys.argv[1:]
     try:
         if what == "run":

@@ -15,15 +15,15 @@ from there. ``app``, ``commands``, ``files`` and ``warm`` need Flask at most.
 Departures from OSWorld's server, all of them on purpose:
 - Recordings, ``/run_python``, ``/run_bash_script`` and ``/setup/download_file`` are missing: nothing here calls them,
   nor does an evaluator of desktop-env.
-- The cursor is drawn with its hot spot at the pointer; the original draws the picture's corner there.
-- A screenshot is never written to a file, so concurrent callers get whole PNGs; no X client is left behind.
-- A command has ended when its program has: one that left something running in the background (an application, a
-  clipboard owner) answers at once; the original waits for the pipe, up to 120 s, and then fails. On the time limit
-  the program's whole process group is killed, not only its leader.
-- ``~/`` is expanded in the words of a command; the original also does it, but fails for a string with ``shell``.
-- ``/window_size`` of an unknown class is 404 with a JSON error (500 with an HTML page there).
+- The cursor's hot spot is at the pointer; in the original the picture's corner is.
+- A screenshot is never written to a file, so concurrent callers get complete PNGs; no X client is left behind.
+- A command ends with its program. If it left something running in the background (an application, a clipboard owner),
+  the answer comes immediately; the original waits for the pipe, up to 120 s, and then fails. At the time limit the
+  program's whole process group is killed, not only its leader.
+- ``~/`` is expanded in the words of a command; the original does this too, but fails for a string with ``shell``.
+- ``/window_size`` of an unknown class is 404 with a JSON error (in the original 500 with an HTML page).
 - ``/accessibility`` needs no LibreOffice; ``/terminal`` reads any focused terminal that AT-SPI shows.
 - The wallpaper is the root window's; its path is kept in ``~/.config/dartsim-wallpaper`` and not in GNOME's settings.
 - ``/setup/open_file`` looks for the window ten times a second, the original once.
-- Containers on the same network are refused (403); the original answers everybody.
+- Containers on the same network are refused (403); the original answers anyone.
 """

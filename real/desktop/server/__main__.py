@@ -2,7 +2,7 @@
 
 Environment: ``DISPLAY``; ``PORT`` (5000); ``WARM_ACTIONS`` (1), whether actions run in forked warm interpreters,
 without pyautogui's pause after each call; ``SIBLINGS`` (0), whether other containers of the same network may connect;
-``DESKTOP_TOKEN``, which every request has to bring, and which no program that is started here gets to see.
+``DESKTOP_TOKEN``, which every request must contain, and which is hidden from all programs started here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dartsim.real.desktop.server.x11 import Screen, Windows, XConnection
 
 
 def routes(desktop: DesktopRoutes, commands: CommandRoutes) -> dict[tuple[str, str], View]:
-    """Return the function of every (method, path): those of OSWorld's that a client calls."""
+    """Return the function of every (method, path): the routes of OSWorld's server that a client calls."""
     return {
         ("GET", "/screenshot"): desktop.screenshot,
         ("POST", "/execute"): commands.execute,

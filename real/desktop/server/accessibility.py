@@ -2,7 +2,7 @@
 """The AT-SPI tree as XML in OSWorld's form, and a terminal's text.
 
 Run as ``python -m dartsim.real.desktop.server.accessibility``; ``--terminal`` prints a focused terminal's text as JSON.
-An interpreter of its own for every tree: AT-SPI keeps a cache per process that goes stale between two trees, and an
+Every tree gets its own interpreter, because AT-SPI's cache in a process goes stale between two trees, and because an
 application that hangs must not hang the server.
 """
 
@@ -36,12 +36,12 @@ _NAMESPACES = {
 }
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NOT_IN_NAMES = re.compile(r"[^\w.-]")
-# Placeholders of AT-SPI for what is no text.
+# AT-SPI's placeholders for anything but text.
 _PLACEHOLDERS = str.maketrans("", "", "￼�")
 
 
 def uri(prefix: str) -> str:
-    """Return the namespace that OSWorld's agents look attributes up in."""
+    """Return the namespace in which OSWorld's agents look up attributes."""
     return f"https://accessibility.ubuntu.example.org/ns/{_NAMESPACES[prefix]}"
 
 
@@ -59,7 +59,7 @@ def tree() -> Element:
 
 
 def terminal_text() -> str | None:
-    """Return what the focused terminal of an active window shows, or None."""
+    """Return the text of the focused terminal of an active window, or None."""
     for application in _children(Atspi.get_desktop(0)):
         for frame in _children(application):
             if _has(frame, Atspi.StateType.ACTIVE):
@@ -164,7 +164,7 @@ def _text(node: Any) -> str:
 
 
 def _shown_cells(table: Any) -> Iterator[Any]:
-    """Yield the cells of a spreadsheet that are on the screen, row by row; the sheet itself has billions."""
+    """Yield a spreadsheet's visible cells, row by row; the sheet itself has billions."""
     grid, component = table.get_table_iface(), table.get_component_iface()
     if grid is None or component is None:
         return

@@ -29,18 +29,18 @@ class WarmPythons:
                     self.parent.stdin.close()
                 command = [sys.executable, "-m", "dartsim.real.desktop.server.warm", str(self._path)]
                 self._path.unlink(missing_ok=True)
-                # The pipe stays open as long as this server lives; its end ends the parent.
+                # The pipe stays open while this server runs; when it closes, the parent ends.
                 self.parent = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
     def run(self, code: str, seconds: float) -> CommandResult | None:
         """Run an action.
 
         Returns:
-            What it left; None if no warm interpreter took it (too long, or none is up yet): it has not been run.
+            Its result; None if no warm interpreter ran it (the code is too long, or none is up yet).
 
         Raises:
             subprocess.TimeoutExpired: At the limit; the action was killed.
-            ConnectionError: If the parent process ended meanwhile: it is not known what the action did.
+            ConnectionError: If the parent process ended during the action, whose effect is unknown.
         """
         data = code.encode()
         if not data or len(data) > MAX_CODE_BYTES:
@@ -63,7 +63,7 @@ class WarmPythons:
             if status == NOT_RUN:
                 return None
             if not status:
-                # Perhaps it ran and perhaps not: an action must not be run twice.
+                # It may have run, and an action must not run twice.
                 raise ConnectionError("the parent of the warm interpreters ended during the action")
             return CommandResult(read_back(output), read_back(errors), int(status))
 

@@ -1,4 +1,4 @@
-"""The Flask application: who may call its routes, and what an error looks like."""
+"""The Flask application: access control and error pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ View = Callable[[], "ResponseReturnValue"]
 
 MAX_BODY_BYTES = 2**30
 NUM_THREADS = 16
-"""Requests answered at a time; one client sends one after another, and some take minutes."""
+"""Concurrent requests; one client sends them one after another, but some take minutes."""
 
 
 def make_app(views: Mapping[tuple[str, str], View], *, siblings: bool = False, token: str = "") -> Flask:

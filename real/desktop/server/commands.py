@@ -39,7 +39,7 @@ class WarmPython(Protocol):
     """Runs ``python -c code`` without starting Python; ``actions.WarmPythons`` does."""
 
     def run(self, code: str, seconds: float) -> CommandResult | None:
-        """Return what the code left, or None if it was not run at all; raises ``subprocess.TimeoutExpired``."""
+        """Return the code's result, or None if it was not run; raises ``subprocess.TimeoutExpired``."""
         ...
 
 
@@ -76,12 +76,12 @@ def run(
 
 
 def memory_file(name: str) -> Any:
-    """Open a file that lives in memory and has no path; a program can write to it as to any file."""
+    """Open a file in memory without a path; a program can write to it like to any file."""
     return os.fdopen(os.memfd_create(name), "w+b", buffering=0)
 
 
 def read_back(file: Any) -> str:
-    """Return all that was written to a memory file, as text."""
+    """Return the contents of a memory file as text."""
     file.seek(0)
     text: str = file.read().decode(errors="replace")
     return text.replace("\r\n", "\n")  # as Python's text mode reads
@@ -163,7 +163,7 @@ class CommandRoutes:
             raise IndexError("list index out of range")  # what the original answers to an empty command
         process = subprocess.Popen(command, shell=shell, stdin=subprocess.DEVNULL, start_new_session=True)
         self._launched = [child for child in self._launched if child.poll() is None] + [process]
-        # Without this its entry would stay in the process table until the next launch.
+        # Otherwise it would stay a zombie until the next launch.
         threading.Thread(target=process.wait, daemon=True).start()
 
     def _run(self, data: Mapping[str, Any]) -> CommandResult:

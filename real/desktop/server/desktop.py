@@ -1,5 +1,5 @@
 # mypy: disable-error-code="import-not-found,import-untyped"
-"""The routes about what is on the screen: pixels, sizes, cursor, windows, wallpaper, accessibility."""
+"""The routes about the screen: pixels, sizes, cursor, windows, wallpaper, accessibility."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class DesktopRoutes:
         return "Wallpaper changed successfully"
 
     def show_background(self) -> None:
-        """Paint the empty desktop, unless a picture was set before this server was started again."""
+        """Paint the empty desktop, unless a picture was set before this server restarted."""
         if not _wallpaper_note().exists():
             self.screen.paint_background()
 
@@ -167,7 +167,7 @@ class DesktopRoutes:
             screen.root.change_attributes(background_pixmap=pixmap)
             screen.root.clear_area(0, 0, 0, 0)
             context.free()
-            pixmap.free()  # the root window keeps its own hold of it
+            pixmap.free()  # the root window keeps its own reference
             display.sync()
 
 
@@ -176,7 +176,7 @@ def _wallpaper_note() -> Path:
 
 
 def _accessibility(*flags: str) -> Any:
-    """Return what ``accessibility.py`` prints.
+    """Return the output of ``accessibility.py``.
 
     Raises:
         RuntimeError: If it failed.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def expand(path: str) -> Path:
-    """Return a path with ``~`` and ``$VARIABLES`` replaced by the desktop's."""
+    """Return a path with ``~`` and the desktop's ``$VARIABLES`` expanded."""
     return Path(os.path.expandvars(Path(path).expanduser()))
 
 
@@ -36,7 +36,7 @@ def _tree(folder: Path) -> dict[str, Any]:
         entries = sorted(folder.iterdir())
     except OSError as exc:
         return {"error": str(exc)}
-    # A link to a folder above would lead round in circles.
+    # A link to a parent folder would lead to an endless recursion.
     children = [
         _tree(entry) if entry.is_dir() and not entry.is_symlink() else {"type": "file", "name": entry.name}
         for entry in entries
@@ -58,14 +58,14 @@ def read() -> ResponseReturnValue:
 
 
 def attachment(path: Path) -> Response:
-    """Return a file's bytes as something to be saved under its name."""
-    # Read at once, not streamed: files of /proc do not tell their size.
+    """Return a file's bytes as a download with its name."""
+    # Read completely, not streamed, because files of /proc do not report their size.
     data = io.BytesIO(path.read_bytes())
     return send_file(data, "application/octet-stream", as_attachment=True, download_name=path.name)
 
 
 def upload() -> ResponseReturnValue:
-    """``/setup/upload``: write a file, whole or not at all."""
+    """``/setup/upload``: write a file atomically."""
     if "file_path" not in request.form or "file_data" not in request.files:
         return {"error": "file_path and file_data are required"}, 400
     path = expand(request.form["file_path"])
@@ -80,7 +80,7 @@ def upload() -> ResponseReturnValue:
 
 
 def _remove(path: Path) -> None:
-    """Remove what a failed write has left."""
+    """Remove the remains of a failed write."""
     try:
         if path.is_file():
             path.unlink()

@@ -2,14 +2,14 @@
 """A process that has loaded pyautogui and keeps one forked child waiting for an action.
 
 It is run as ``python -m dartsim.real.desktop.server.warm SOCKET``.
-A new interpreter spends most of an action's time on imports. Here every action still gets a process of its own,
-forked from a parent that has imported and touched nothing else, with an X connection of its own, so that it
-can neither leave something behind for the next action nor hang the server:
+A new interpreter spends most of an action's time on imports. Here every action still gets its own process, forked from
+a parent that has only done the imports, and its own X connection, so that it can neither affect the next action nor
+hang the server:
 
     server --(code; stdout, stderr)--> parent --> waiting child: runs it as ``python -c`` would, and ends
     server <--(return code)----------- parent <-- its exit status;   meanwhile the next child gets ready
 
-The server closing its side kills the child and its process group.
+When the server closes its side, the child and its process group are killed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 MAX_CODE_BYTES = 2**17
-"""Longest code taken: one message of the kernel's default size, with room for its envelope."""
+"""Longest accepted code: one message of the kernel's default size, with room for its header."""
 NOT_RUN = b"not run"
-"""The answer to an action that no child took: the server runs it in another way."""
+"""The answer to an action that no child ran; the server then runs it without a warm interpreter."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Parent:
             if self._waiting is None:
                 self._waiting = self._fork()
             for key, _ in self._selector.select():
-                # A handler may have unregistered what became ready together with it.
+                # A handler may have unregistered another descriptor that became ready at the same time.
                 if key.fd in self._selector.get_map():
                     key.data()
 
@@ -83,7 +83,7 @@ class Parent:
         return child
 
     def _end(self) -> NoReturn:
-        """End, as the server has; the waiting child ends when its orders do."""
+        """End together with the server; the waiting child ends when its socket closes."""
         sys.exit()
 
     def _forget(self) -> None:
@@ -117,7 +117,7 @@ class Parent:
         self._selector.register(client, selectors.EVENT_READ, lambda: self._give_up(child))
 
     def _give_up(self, child: Child) -> None:
-        """Kill a child whose action the server has given up."""
+        """Kill a child whose action the server has abandoned."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
 
@@ -143,14 +143,14 @@ def _wait_and_run(orders: socket.socket, prepare: Callable[[], None]) -> NoRetur
         try:
             prepare()
         except Exception:
-            # Reported to the sender of an action, as by a new interpreter; ending now would only start the next child.
+            # Reported for the next action, as a new interpreter would; exiting now would only start the next child.
             problem = traceback.format_exc()
         code, files, _, _ = socket.recv_fds(orders, MAX_CODE_BYTES, 2)
         if code:
             os.dup2(files[0], 1)
             os.dup2(files[1], 2)
             sys.stderr.write(problem)
-            random.seed()  # as in a new interpreter: machines restored from one state would otherwise draw alike
+            random.seed()  # as in a new interpreter; machines restored from one state must not draw alike
             returncode = 1 if problem else run_as_main(code.decode())
     except BaseException:
         traceback.print_exc()
@@ -172,7 +172,7 @@ def run_as_main(code: str) -> int:
         returncode = _exit_code(exc.code)
     except BaseException as exc:
         returncode = 1
-        # Without this frame, which ``python -c`` does not have.
+        # Without this function's frame, which ``python -c`` does not have.
         own = exc.__traceback__
         sys.excepthook(type(exc), exc.with_traceback(own and own.tb_next), None)
     threading._shutdown()  # type: ignore[attr-defined]  # waits for the code's threads, as the interpreter's end does
@@ -201,7 +201,7 @@ def _own_display() -> None:
 
 
 def main() -> None:
-    """Load what actions use, then serve."""
+    """Import the modules that actions use, then serve."""
     import time  # noqa: F401  loaded for the actions
 
     import pyautogui

@@ -1,7 +1,7 @@
 # mypy: disable-error-code="import-not-found,import-untyped"
 """The X server: one shared connection, screenshots (mss), and the windows as the window manager reports them (EWMH).
 
-An X client per request is what kills OSWorld's server after some 250 screenshots; here there is one for all.
+OSWorld's server dies after some 250 screenshots because it opens an X client per request; here one client serves all.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from Xlib.display import Display
 from Xlib.protocol import event
 
 _BACKGROUND = 0x38566E
-_FROM_A_PAGER = 2  # EWMH: who asks; window managers obey a pager where they would only flash for an application
+_FROM_A_PAGER = 2  # EWMH source: window managers obey a pager, but may only highlight the window for an application
 
 
 class XConnection:
-    """Lends the connection to one caller at a time; connects at first use, and again after the server went away."""
+    """Lends the connection to one caller at a time; connects at first use, and again after the server was lost."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -61,15 +61,16 @@ class Screen:
 
     def __init__(self, connection: XConnection) -> None:
         self._connection = connection
-        # One thread for all: a new one would take twice as long, having no used memory at hand.
+        # One thread for all: a new thread takes twice as long, because its memory is not mapped yet.
         self._thread = ThreadPoolExecutor(1)
         self._camera: Any = None
         self._last: tuple[bytearray, bytes] | None = None
 
     def png(self) -> bytes:
-        """Return what the screen shows now, with the cursor, as a PNG.
+        """Return the current screen, with the cursor, as a PNG.
 
-        A frame equal to the last one is answered with the last PNG: encoding takes ten times as long as looking.
+        If the screen equals the last one, the last PNG is returned, because encoding takes ten times as long as the
+        screenshot.
 
         Raises:
             mss.ScreenShotError: If the X server died; the next call connects again.
@@ -87,14 +88,14 @@ class Screen:
                 camera.close()
             raise
         if self._last is None or self._last[0] != shot.raw:
-            self._last = None  # its memory is the next frame's
+            self._last = None  # its memory is reused for the next frame
             rgb = Image.frombytes("RGB", shot.size, bytes(shot.raw), "raw", "BGRX").tobytes()
             # No line filter, zlib's level 1: half of the time of Pillow's encoder for the same size.
             self._last = (shot.raw, to_png(rgb, shot.size, level=1))
         return self._last[1]
 
     def paint_background(self) -> None:
-        """Give the empty desktop a color: a black screen is what a broken one shows."""
+        """Give the empty desktop a color, because a black screen indicates a broken one."""
         with self._connection.use() as display:
             root = display.screen().root
             root.change_attributes(background_pixel=_BACKGROUND)
@@ -121,7 +122,7 @@ class XWindow:
     classes: tuple[str, ...]
 
     def matches(self, name: str, *, strict: bool, by_class: bool) -> bool:
-        """Return whether ``name`` is part of this window's title, in any case; or, if strict, the whole title."""
+        """Return whether this window's title contains ``name``, ignoring case; or, if strict, equals it."""
         own = ".".join(self.classes) if by_class else self.title
         return own == name if strict else name.lower() in own.lower()
 
@@ -138,7 +139,7 @@ class Windows:
             return [window for window in (_describe(display, number) for number in numbers or ()) if window is not None]
 
     def find(self, name: str, *, strict: bool = False, by_class: bool = False) -> XWindow | None:
-        """Return the oldest window that ``name`` means, or None."""
+        """Return the oldest window that matches ``name``, or None."""
         return next((window for window in self.all() if window.matches(name, strict=strict, by_class=by_class)), None)
 
     def activate(self, window: XWindow) -> None:

@@ -1,7 +1,7 @@
 """Tasks for our desktop image, in OSWorld's schema: real applications, no network.
 
 apps/        task files in OSWorld's layout, which ``desktop_tasks`` reads
-oracles.py   what solves each of them; playing.py tries it out on real desktops
+oracles.py   a solution of each task; playing.py checks them on real desktops
 panel.py     generated tasks of one click, for a small model
 """
 

@@ -1,10 +1,10 @@
 """Oracles of the tasks in ``apps``: for each task the turns that solve it, in the grammar ``pyautogui``.
 
-The keyboard is used where it can be: positions of widgets vary with fonts and screens. Menus and dialogs get a turn of
-their own, as keys that arrive before they are there go elsewhere. A button of GTK that a key has pressed acts a quarter
-of a second later: hence WAIT after the Enter that ends a dialog, and hence no number with a digit twice is typed
-into the calculator. Windows are chosen by a click where the set-up has put them: openbox waits for more keys when
-Alt+Tab is released faster than it can grab the keyboard, and then swallows the next one.
+They use the keyboard where possible, because positions of widgets vary with fonts and screens. Menus and dialogs get
+their own turn, because keys that arrive earlier go elsewhere. A GTK button pressed by a key acts a quarter of a second
+later: hence WAIT after the Enter that closes a dialog, and no number with a repeated digit in the calculator. Windows
+are chosen by a click at the place given by the set-up: if Alt+Tab is released before openbox can grab the keyboard, it
+waits for more keys and swallows the next one.
 """
 
 from __future__ import annotations
@@ -114,4 +114,4 @@ ORACLES: Mapping[str, tuple[str, ...]] = {
     "close-calculator": ("pyautogui.click(250, 110)", "pyautogui.hotkey('alt', 'f4')", "DONE"),
     "move-window": ("pyautogui.moveTo(700, 310)", "pyautogui.dragTo(110, 10, button='left')", "DONE"),
 }
-"""Task id -> its turns, DONE or FAIL included."""
+"""Task id -> its turns, including DONE or FAIL."""

@@ -1,8 +1,8 @@
 """Tasks of clicks for a small model: a full-screen panel with red buttons on a grid.
 
-The twins of the mock desktop's families ``click_button`` (``panel_tasks``) and ``pages`` (``page_tasks``), so that what
-was learned there can be tried on a real desktop. Written in OSWorld's task schema, with one key more: ``auto_done``,
-the first click ends the episode.
+They correspond to the mock desktop's families ``click_button`` (``panel_tasks``) and ``pages`` (``page_tasks``), so
+that a model trained there can be tried on a real desktop. They use OSWorld's task schema with an additional key:
+``auto_done``, the first click ends the episode.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dartsim.core.types import Task
 
 DOMAIN = "panel"
 COLUMNS = 3
-"""Cells a side."""
+"""Cells per side."""
 RED = "#dc3232"
 SPACE: dict[str, Any] = {"kind": "space"}
 STATE = "state.json"
-"""File in the desktop's home that holds what was clicked."""
+"""File in the desktop's home that records the clicks."""
 
 
 CELLS = COLUMNS * COLUMNS
@@ -30,7 +30,7 @@ PAGES = (5, 7)
 
 
 def panel_tasks(count: int, seed: int = 0, *, held_out: bool = False) -> list[Task]:
-    """Return tasks of one click; the same for the same arguments, and the first of more. Held-out ones are others."""
+    """Return tasks of one click. Equal arguments give equal tasks; held-out tasks differ from all others."""
     tasks = []
     for number in range(count):
         drawn = _description(np.random.default_rng((seed, number, int(held_out))), 1, paper=(140, 256))
@@ -40,7 +40,7 @@ def panel_tasks(count: int, seed: int = 0, *, held_out: bool = False) -> list[Ta
 
 
 def page_tasks(count: int, seed: int = 0, *, held_out: bool = False) -> list[Task]:
-    """Return tasks of several pages: the red button of each turns it, and the end has to be declared. As above."""
+    """Return tasks of several pages, each turned by its red button; the end must be declared. As ``panel_tasks``."""
     tasks = []
     for number in range(count):
         rng = np.random.default_rng((seed, number, int(held_out), max(PAGES)))
@@ -53,7 +53,7 @@ def page_tasks(count: int, seed: int = 0, *, held_out: bool = False) -> list[Tas
 def _description(
     rng: np.random.Generator, num_pages: int, *, paper: tuple[int, int]
 ) -> tuple[dict[str, Any], list[int]]:
-    """Return a panel, and the cell of each page's button; neighbors differ, so that a turn shows."""
+    """Return a panel, and the cell of each page's button; consecutive cells differ, so that a turn is visible."""
     targets = [int(rng.integers(CELLS))]
     background = "#" + "".join(f"{int(part):02x}" for part in rng.integers(*paper, size=3))
     for _ in range(num_pages - 1):

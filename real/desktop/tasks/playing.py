@@ -1,4 +1,4 @@
-"""Tests tasks on real desktops: their oracle has to solve them, and doing nothing must not (it would be learned)."""
+"""Checks tasks on real desktops: the oracle must solve them, and doing nothing must not (it would be learned)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def check_task(provider: EnvProvider, task: Task, *, slot: int = 0) -> Tas
 
 
 async def play(provider: EnvProvider, task: Task, actions: Sequence[str], *, slot: int = 0) -> ScriptedAttempt:
-    """Start a desktop, set the task up on it, carry the actions out, and score what they led to.
+    """Start a desktop, set up the task, carry out the actions, and score the result.
 
     Like a person, it waits a moment if an action has not changed the screen: a busy machine is slow to open a window.
     These WAITs are among the returned actions.
@@ -114,7 +114,7 @@ def _changed(before: Any, after: Any) -> bool:
 
 
 async def do_nothing(provider: EnvProvider, task: Task, *, slot: int = 0) -> float:
-    """Return the higher score of no action at all and of DONE at once."""
+    """Return the higher of two scores: without any action, and with DONE as the first action."""
     desktop = await provider.start(slot)
     try:
         await desktop.reset(task, seed=0)
@@ -128,7 +128,7 @@ async def do_nothing(provider: EnvProvider, task: Task, *, slot: int = 0) -> flo
 async def trainable_tasks(provider: EnvProvider, tasks: Sequence[Task], *, exclude: bool, slots: int) -> Sequence[Task]:
     """Report the tasks that score above 0 if nothing is done, and return those to train on.
 
-    Each task is set up once. One that cannot be set up or scored is kept: the run itself will show that.
+    Each task is set up once. A task that cannot be set up or scored stays, because the run itself reports that.
 
     Raises:
         ConfigError: If none is left.

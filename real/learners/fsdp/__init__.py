@@ -1,1 +1,1 @@
-"""``FsdpLearner``: what ``TorchLearner`` does, by several processes with a part of the weights each (torch FSDP2)."""
+"""``FsdpLearner``: ``TorchLearner``'s updates by several processes, each with a part of the weights (torch FSDP2)."""

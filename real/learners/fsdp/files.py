@@ -1,12 +1,12 @@
-"""What a learner's driver and its ranks exchange as files: safetensors and JSON, no code.
+"""Files that a learner's driver and its ranks exchange: safetensors and JSON, no code.
 
-    setup.json           what the ranks are, read at their start
+    setup.json           description of the ranks, read at their start
     turns.json           pictures (rows, columns, bytes a patch), prompts (length, pictures, …), examples
     turns.patches        the patches of all pictures, one after the other
     turns.safetensors    the data of prompts and examples, and the tensors of ``TurnData``
 
-Every picture and every prompt is stored once. Pictures are cut in threads, a few at a time, and written; ranks map
-their file and read a picture where it is needed. So nobody holds those of a whole update, 6 MB each at 1920 × 1080.
+Every picture and every prompt is stored once. Threads cut and write the pictures, a few at a time; ranks map the file
+and read a picture when needed. So no process holds all pictures of an update, 6 MB each at 1920 × 1080.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TENSORS = tuple(item.name for item in fields(TurnData) if item.name not in ("ex
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What a rank reads at its start."""
+    """Description of the ranks, which each reads at its start."""
 
     model: VlmConfig
     trainer: TrainerConfig

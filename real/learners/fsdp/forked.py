@@ -1,7 +1,7 @@
 """torchrun whose ranks are forks: ``python -m dartsim.real.learners.fsdp.forked OPTIONS FOLDER``.
 
-torch and transformers are imported once a machine, not once a rank (4 s of a core), and the ranks share that memory.
-Not for GPUs: a fork of a process that has used CUDA cannot use it.
+torch and transformers are imported once per machine, not once per rank (4 s of a core), and the ranks share that
+memory. Not for GPUs, because a fork of a process that has used CUDA cannot use it.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ class RankGroup:
     They end with this process, however it ends: the kernel signals torchrun, and the ranks end with torchrun.
 
     Args:
-        folder: Holds what the ranks read at their start, and the log.
-        settings: How many ranks, on which GPUs, and the time limit of a start.
+        folder: Folder of the ranks' setup and their log.
+        settings: Number of ranks, their GPUs, and the time limit of a start.
         prepare: Called with the address that the first rank must connect to, before they are started.
     """
 
@@ -78,7 +78,7 @@ class RankGroup:
         """Give an order and return the answer.
 
         Raises:
-            LearnerFault: If they died or did not answer in time; they have ended then.
+            LearnerFault: If they died or did not answer in time; by then all have ended.
         """
         text = self._text
         try:
@@ -107,7 +107,7 @@ class RankGroup:
         """End them at once. May be called twice, and while they compute."""
         process = self._process
         if process is not None:
-            process.kill()  # the ranks end with it: each has asked the kernel for that
+            process.kill()  # the kernel ends the ranks with it, as each has requested
             process.wait()
         self._disconnect()
 

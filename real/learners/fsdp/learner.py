@@ -50,12 +50,12 @@ class FsdpLearner:
         vlm: The model, which writes the prompts; its weights are not used.
         model: Folder of the model's first weights, as ``dartsim.real.vlm.export`` or transformers writes it.
         folder: Holds batches, checkpoints and weights; created if missing.
-        config: How weights are updated, and by which processes (``fsdp``).
+        config: Settings of updates, and of the processes (``fsdp``).
         seed: As in ``TorchLearner``.
         select: As in ``TorchLearner``.
-        export_dtype: Type of the weights in published folders, by torch's name: that of the engines, so that what they
-            loaded can be compared; None: the model's. Checkpoints keep the model's.
-        group: What starts the processes: ``RankGroup`` here, ``RayRanks`` on a cluster.
+        export_dtype: Type of the weights in published folders, by torch's name: that of the engines, so that loaded
+            weights can be compared; None: the model's. Checkpoints keep the model's type.
+        group: Class that starts the processes: ``RankGroup`` here, ``RayRanks`` on a cluster.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from dartsim.trainer.health import Health
 
 
 class Ranks:
-    """Adds up what each process has a part of. Sums of one process are what it has, to the last bit."""
+    """Adds up the parts of all processes. With one process, sums are exactly its own values."""
 
     def __init__(self, device: torch.device) -> None:
         self.rank = dist.get_rank()

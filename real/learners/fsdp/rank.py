@@ -42,11 +42,11 @@ from dartsim.real.vlm.lora import add_lora, has_lora
 from dartsim.real.vlm.model import Vlm, build, one_thread
 
 _FOREVER = timedelta(days=365)
-"""Ranks wait for batches without limit; the driver gives up on them, not the other way round."""
+"""Ranks wait for batches without limit; only the driver has time limits."""
 
 
 class Rank:
-    """One rank's part of the learner that ``setup`` describes; all ranks together are ``mesh`` and ``peers``."""
+    """One rank of the learner that ``setup`` describes; ``mesh`` and ``peers`` are all of its ranks."""
 
     def __init__(self, setup: Setup, mesh: DeviceMesh, peers: Ranks) -> None:
         self._peers = peers
@@ -68,7 +68,7 @@ class Rank:
         self._steps = GradientSteps(self._vlm, config, seed=setup.seed, peers=peers, scorers=scorers)
 
     def do(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Carry out an order; all ranks are given the same."""
+        """Carry out an order; all ranks get the same one."""
         kind, paths = order["do"], {name: Path(value) for name, value in order.items() if isinstance(value, str)}
         if kind == "train":
             return self._train(order["update"], paths)
@@ -103,12 +103,12 @@ class Rank:
         return {"metrics": metrics, "updates": self._steps.updates}
 
     def _use_as_reference(self, reference: Vlm) -> None:
-        """Give the KL divergence's model the present weights, those of a checkpoint from before the first update.
+        """Copy the current weights to the KL term's reference model, from a checkpoint before the first update.
 
-        Beside LoRA, which begins at 0, they are the model's own already.
+        With LoRA, which starts at 0, the reference is already the model itself.
         """
         whole: dict[str, Any] = gathered(self._vlm.model, keep=self._peers.rank == 0)
-        # Not strict: tied weights are a name more in the model's state than in its parameters.
+        # Not strict: tied weights have one more name in the model's state than among its parameters.
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
         set_model_state_dict(reference.model, whole, options=options)
 

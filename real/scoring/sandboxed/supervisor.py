@@ -1,10 +1,10 @@
 """The first process of a sandbox: loads the functions once, then runs each call in a fork of its own.
 
-It is out of reach of what it runs: as process 1 it takes no signal from inside, its memory and descriptors are closed
-to other processes (``PR_SET_DUMPABLE``), and the connection to the driver is closed in every fork. The engine's seccomp
-filter refuses system calls that no metric needs. After each call it kills every other process of the sandbox, empties
-the scratch folder, and checks that nothing else has changed; if something has, it says so and ends, and the driver
-starts another sandbox.
+It is protected from the code that it runs: as process 1 it gets no signal from inside, its memory and descriptors are
+closed to other processes (``PR_SET_DUMPABLE``), and every fork closes the connection to the driver. The engine's
+seccomp filter refuses system calls that no metric needs. After each call it kills every other process of the sandbox,
+empties the scratch folder, and checks that nothing else has changed; if something has, it says so and ends, and the
+driver starts another sandbox.
 
 ``main`` takes ``CONTROL SCRATCH FUNCTIONS``: the driver's socket, the scratch folder, ``desktop-env`` or ``own``.
 """

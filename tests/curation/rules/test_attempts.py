@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.curation.rules.attempts import AttemptsBySuccess, FixedAttempts
+from dartsim.curation.rules.attempts import AttemptsBySuccess
 
 
 def by_success(most=8, least=2):
@@ -25,12 +25,6 @@ def test_attempts_never_rise_with_success_and_stay_in_their_range(a, b, one, oth
     least, most = sorted((one, other))
     low, high = (by_success(most, least).size_at(rate) for rate in sorted((a, b)))
     assert least <= high <= low <= most
-
-
-def test_fixed_attempts_learn_nothing():
-    rule = FixedAttempts(FixedAttempts.Parameters(group_size=8))
-    rule.learn("a", [1.0] * 8)
-    assert rule.attempts("a") == 8
 
 
 def test_a_task_never_tried_gets_most():

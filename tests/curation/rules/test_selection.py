@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.core.types import Attempt, Ending, Group, Observation, Reply, Task, Trajectory, Turn
-from dartsim.curation.rules.selection import AllTurns, HighEntropyTurns, num_turns_kept, turn_entropy
+from dartsim.curation.rules.selection import HighEntropyTurns, num_turns_kept, turn_entropy
 
 TASK = Task("t", "")
 
@@ -98,11 +98,6 @@ def test_only_turns_of_attempts_below_the_mean_are_ranked_if_successes_are_kept(
     assert (found.num_kept, found.num_cut) == (5, 2)
 
 
-def test_switched_off_every_turn_is_kept():
-    found = AllTurns().select(group([[0.0], [1.0]], [None]))
-    assert (found.kept, found.num_cut, found.num_unknown) == (((True, True), (True,)), 0, 0)
-
-
 @given(st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0, None]), max_size=6), min_size=1), st.integers(1, 100))
 def test_what_is_kept_is_exact_and_never_less_uncertain_than_what_is_cut(turns: list[list[Any]], percent: int):
     made = group(*[[None if e is None else [e] for e in row] for row in turns])
@@ -119,8 +114,3 @@ def test_what_is_kept_is_exact_and_never_less_uncertain_than_what_is_cut(turns: 
 @given(st.integers(0, 3000), st.integers(1, 100))
 def test_the_count_is_that_of_decimal_arithmetic(turns: int, percent: int):
     assert num_turns_kept(turns, percent / 100) == math.ceil(Fraction(percent, 100) * turns)
-
-
-def test_a_share_out_of_range_is_refused():
-    with pytest.raises(ValueError, match="share"):
-        entropy(0.0)

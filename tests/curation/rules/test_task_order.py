@@ -1,7 +1,6 @@
 """The order of tasks."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,8 +28,3 @@ def test_the_seed_decides_the_order():
     assert first == [same.next().id for _ in range(40)]
     assert first != [other.next().id for _ in range(40)]
     assert first[:20] != first[20:]
-
-
-def test_an_order_needs_a_task():
-    with pytest.raises(ValueError, match="at least one task, got none"):
-        ShuffledTasks(ComponentSection(), tasks=[], rng=np.random.default_rng(0))

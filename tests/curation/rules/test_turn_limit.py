@@ -84,9 +84,3 @@ def test_limits_stay_within_bounds_above_the_shortest_success_and_never_shrink_o
             before = limit
         else:
             assert limit == 30
-
-
-def test_a_fixed_limit_learns_nothing():
-    rule = parameters("turn_limit", "fixed")().build(max_turns=30)
-    rule.learn([played(3)])
-    assert rule.limit("t") == 30

@@ -4,9 +4,6 @@ The fake has only what ``real.containers`` calls of the ``docker`` package, with
 slow or broken.
 """
 
-from __future__ import annotations
-
-import functools
 import io
 import shutil
 import subprocess
@@ -20,8 +17,6 @@ from typing import Any
 
 import pytest
 
-from dartsim.config.schema import DockerHostConfig
-from dartsim.core.errors import DartsimError
 from dartsim.real.containers.engine import connect
 
 IMAGE = "dartsim-test:busybox"
@@ -39,7 +34,7 @@ def api_error(status: int, text: str, kind: str = "APIError") -> Exception:
 class FakeContainer:
     """What ``containers.get`` and ``containers.create`` of the docker package return."""
 
-    def __init__(self, engine: FakeEngine, arguments: dict[str, Any]) -> None:
+    def __init__(self, engine, arguments):
         self.engine = self.client = engine
         self.arguments = arguments
         self.name = arguments["name"]
@@ -51,34 +46,34 @@ class FakeContainer:
         self.attrs: dict[str, Any] = {}
         self.reload(hook=False)
 
-    def start(self) -> None:
+    def start(self):
         self.engine.hook("start", self)
         self.status = "running"
         for port, (address, _) in self.arguments.get("ports", {}).items():
             number = next(self.engine.free_ports)
             self.ports[port] = [{"HostIp": address, "HostPort": str(number)}]
 
-    def reload(self, hook: bool = True) -> None:
+    def reload(self, hook: bool = True):
         if hook:
             self.engine.hook("reload", self)
         state = {"Status": self.status, "ExitCode": 3, "OOMKilled": False}
         self.attrs = {"State": state, "NetworkSettings": {"Ports": dict(self.ports)}}
 
-    def logs(self, tail: Any) -> bytes:
+    def logs(self, tail) -> bytes:
         return b"it said this\n"
 
-    def pause(self) -> None:
+    def pause(self):
         self.engine.hook("pause", self)
         self.status = "paused"
 
-    def kill(self) -> None:
+    def kill(self):
         self.status = "exited"
 
 
 class FakeEngine:
     """The engine, and the client too. ``hooks[call]`` is called first with what the call is about, and may raise."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.names: dict[str, FakeContainer] = {}
         self.shared: dict[str, dict[str, Any]] = {}
         self.hooks: dict[str, Callable[[Any], None]] = {}
@@ -90,14 +85,14 @@ class FakeEngine:
         self.containers, self.images, self.volumes = FakeContainers(self), FakeImages(self), FakeVolumes(self)
         self.api = FakeApi(self)
 
-    def connect(self, settings: Any) -> FakeEngine:
+    def connect(self, settings):
         self.hook("connect", settings)
         return self
 
-    def check_reachable(self, settings: Any) -> None:
+    def check_reachable(self, settings):
         """Somebody is always there."""
 
-    def hook(self, call: str, about: Any) -> None:
+    def hook(self, call: str, about):
         with self._lock:
             self.seen[call] += 1
         self.hooks.get(call, lambda _: None)(about)
@@ -115,7 +110,7 @@ class FakeEngine:
     def clock(self) -> str:
         return datetime.fromtimestamp(self.time, UTC).isoformat()
 
-    def close(self) -> None:
+    def close(self):
         self.hook("close", None)
 
 
@@ -125,7 +120,7 @@ class FakeContainers:
     _at_once: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def create(self, **arguments: Any) -> FakeContainer:
+    def create(self, **arguments) -> FakeContainer:
         engine = self.engine
         with self._lock:
             self._at_once += 1
@@ -152,7 +147,7 @@ class FakeContainers:
 class FakeImages:
     engine: FakeEngine
 
-    def get(self, name: str) -> None:
+    def get(self, name: str):
         self.engine.hook("image", name)
 
 
@@ -160,7 +155,7 @@ class FakeImages:
 class FakeVolumes:
     engine: FakeEngine
 
-    def create(self, name: str, labels: dict[str, str]) -> None:
+    def create(self, name: str, labels: dict[str, str]):
         self.engine.shared[name] = {"Name": name, "Labels": labels, "CreatedAt": self.engine.clock()}
 
 
@@ -177,7 +172,7 @@ class FakeApi:
         containers = [c for c in list(self.engine.names.values()) if label in c.labels]
         return [{"Id": c.id, "Names": [f"/{c.name}"], "Labels": c.labels, "Created": c.made} for c in containers]
 
-    def remove_container(self, name: str, force: bool, v: bool) -> None:
+    def remove_container(self, name: str, force: bool, v: bool):
         assert force
         assert v
         self.engine.hook("remove", name)
@@ -186,7 +181,7 @@ class FakeApi:
     def volumes(self, filters: dict[str, Any]) -> dict[str, Any]:
         return {"Volumes": list(self.engine.shared.values()) or None}
 
-    def remove_volume(self, name: str, force: bool) -> None:
+    def remove_volume(self, name: str, force: bool):
         self.engine.shared.pop(name, None)
 
     def exec_create(self, container: str, argv: list[str]) -> dict[str, str]:
@@ -212,27 +207,16 @@ def refusal() -> Callable[..., Exception]:
     return api_error
 
 
-@functools.cache
-def _client() -> Any:
-    """Return a client of the real engine, or say why there is none."""
-    try:
-        return connect(DockerHostConfig())
-    except DartsimError as error:
-        return str(error)
-
-
-@pytest.fixture
-def real_engine() -> Any:
-    """A client of a real engine that has the image ``IMAGE``; skips by name without one."""
-    client = _client()
-    if isinstance(client, str):
-        pytest.skip(client)
+@pytest.fixture(scope="session")
+def real_engine(docker_engine):
+    """A client of a real engine that has the image ``IMAGE``."""
+    client = connect(docker_engine)
     _import_busybox(client)
-    return client
+    yield client
+    client.close()
 
 
-@functools.cache
-def _import_busybox(client: Any) -> None:
+def _import_busybox(client):
     """Make an image of one static program; no registry is asked."""
     import docker.errors
 

@@ -1,7 +1,5 @@
 """Where an engine is, and how its clients reach what runs there."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 
@@ -21,12 +19,10 @@ def _no_docker_host(monkeypatch):
     ("settings", "address"),
     [
         ({}, "127.0.0.1"),
-        ({"url": "unix:///run/docker.sock"}, "127.0.0.1"),
         ({"bind": "0.0.0.0"}, "127.0.0.1"),
         ({"bind": "10.0.0.5"}, "10.0.0.5"),
         ({"url": "tcp://127.0.0.1:2375"}, "127.0.0.1"),
         ({"url": "tcp://far:2376", "bind": "0.0.0.0"}, "far"),
-        ({"url": "tcp://far:2376", "bind": "10.0.0.5"}, "10.0.0.5"),
         ({"url": "ssh://me@far:22", "bind": "0.0.0.0"}, "far"),
         ({"url": "ssh://me@far", "address": "127.0.0.1"}, "127.0.0.1"),
     ],
@@ -46,17 +42,9 @@ def test_docker_host_is_respected(monkeypatch):
     assert DockerHostConfig(url="unix:///run/docker.sock").local
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"max_desktops": 0},
-        {"concurrent_starts": 0},
-        {"url": "/run/docker.sock"},
-    ],
-)
-def test_settings_that_cannot_work_are_refused(settings):
+def test_an_address_without_a_scheme_is_refused():
     with pytest.raises(ValidationError):
-        DockerHostConfig(**settings)
+        DockerHostConfig(url="/run/docker.sock")
 
 
 def test_no_engine_is_said_with_what_to_do(tmp_path):
@@ -75,7 +63,6 @@ def test_no_engine_is_said_with_what_to_do(tmp_path):
         (500, "Bind for 0.0.0.0:5000 failed: port is already allocated", "port_clash"),
         (500, 'error gathering device information while adding custom device "/dev/kvm"', "device_missing"),
         (500, "mkdir /var/lib/docker/overlay2/x: no space left on device", "out_of_resources"),
-        (500, "fork/exec: resource temporarily unavailable", "out_of_resources"),
         (500, "adding interface veth1 to bridge docker0 failed: exchange full", "out_of_resources"),
         (400, "unknown capability", "engine_refused"),
         (409, "Conflict. The container name is already in use", "engine_refused"),
@@ -85,22 +72,6 @@ def test_a_refusal_has_its_cause(refusal, status, text, cause):
     fault = start_fault(refusal(status, text), engine="e", image="i")
     assert isinstance(fault, EnvStartFailed)
     assert fault.cause == cause
-    assert text in str(fault)
-
-
-@pytest.mark.parametrize(
-    ("engine", "tag", "options"),
-    [
-        ("unix:///e", "skeleton-0123456789ab", ""),
-        ("tcp://127.0.0.1:2375", "skeleton-0123456789ab", ""),
-        ("tcp://vm-1:2375", "skeleton-0123456789ab", " --variant full"),  # a skeleton runs on its own machine
-        ("ssh://vm-1", "full-0123456789ab", " --variant full"),
-    ],
-)
-def test_an_image_of_ours_is_built_and_not_pulled(refusal, engine, tag, options):
-    fault = start_fault(refusal(404, "No such image", "ImageNotFound"), engine=engine, image=f"dartsim/desktop:{tag}")
-    assert f"`dartsim desktop build{options} --host {engine}`" in str(fault)
-    assert "docker pull" not in str(fault)
 
 
 def test_other_failures_have_their_causes(refusal):
@@ -109,7 +80,6 @@ def test_other_failures_have_their_causes(refusal):
 
     missing = refusal(404, "No such image: i", "ImageNotFound")
     assert isinstance(start_fault(missing, engine="e", image="i"), errors.ImageMissing)
-    assert "`docker pull i`" in str(start_fault(missing, engine="e", image="i"))
     for error in (requests.ConnectionError("refused"), docker.errors.DockerException("x"), ConnectionResetError()):
         assert isinstance(start_fault(error, engine="e", image="i"), errors.EngineMissing)
         assert isinstance(call_fault(error, engine="e", container="c"), errors.DockerLost)

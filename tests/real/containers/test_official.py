@@ -1,7 +1,5 @@
 """The official OSWorld desktop is a configuration: the call that the engine gets, argument by argument."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any
@@ -15,17 +13,17 @@ from dartsim.real.containers.spec import ContainerSpec
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Path:
+def disk(tmp_path) -> Path:
     path = tmp_path / "Ubuntu.qcow2"
     path.write_bytes(b"QFI\xfb")
     return path
 
 
-def call(engine: Any, spec: ContainerSpec) -> dict[str, Any]:
+def call(engine, spec: ContainerSpec) -> dict[str, Any]:
     seen: list[dict[str, Any]] = []
     engine.hooks["create"] = seen.append
 
-    async def main() -> None:
+    async def main():
         async with DockerHost(
             DockerHostConfig(url="unix:///fake"),
             run="demo",

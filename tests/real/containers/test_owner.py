@@ -1,7 +1,5 @@
 """Whether an owner lives: never wrong about this machine, silent about others."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -27,12 +25,6 @@ def test_a_label_says_who(me):
     assert Owner.parse(str(me)) == me
     assert Owner.parse("somebody") is None
     assert Owner.parse("a:b:c:d:e") is None
-
-
-def test_lives_until_it_is_retired(me):
-    assert life(me) is Life.ALIVE
-    retire(me)
-    assert life(me) is Life.GONE
 
 
 def test_hosts_of_one_process_are_told_apart(me):

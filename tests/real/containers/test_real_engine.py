@@ -1,7 +1,5 @@
 """A real engine, where there is one: what only it can show."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -15,16 +13,13 @@ import threading
 from collections.abc import Iterator
 from operator import methodcaller
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from dartsim.config.schema import DockerHostConfig
 from dartsim.real.containers import (
     ContainerLimits,
     ContainerSpec,
-    DesktopFleet,
     DockerHost,
     official_spec,
 )
@@ -38,18 +33,18 @@ from dartsim.real.containers.errors import (
     ImageMissing,
 )
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.anyio]
 
 IMAGE = "dartsim-test:busybox"
 WEB = ContainerSpec(image=IMAGE, command=("httpd", "-f", "-p", "5000"), ports={"server": 5000})
 SLEEP = ContainerSpec(image=IMAGE, command=("sleep", "1000"), ports={"server": 5000, "vnc": 8006})
 
 
-def with_label(client: Any, label: str) -> list[str]:
+def with_label(client, label: str) -> list[str]:
     return [c["Names"][0] for c in client.api.containers(all=True, filters={"label": [label]})]
 
 
-def of(client: Any, host: DockerHost) -> list[str]:
+def of(client, host: DockerHost) -> list[str]:
     return with_label(client, f"dartsim.owner={host.owner}")
 
 
@@ -68,7 +63,7 @@ async def first_line(address: str, port: int) -> bytes:
                 writer.close()
 
 
-def test_a_container_serves_at_its_ports_within_its_limits(real_engine):
+async def test_a_container_serves_at_its_ports_within_its_limits(real_engine):
     spec = ContainerSpec(
         image=IMAGE,
         command=WEB.command,
@@ -82,73 +77,64 @@ def test_a_container_serves_at_its_ports_within_its_limits(real_engine):
         limits=ContainerLimits(memory_mib=32, cpus=0.5, pids=20),
     )
 
-    async def main() -> None:
-        async with DockerHost(run="demo") as host:
-            container = await host.start(spec, slot=7)
-            assert b"404" in await first_line(container.host, container.ports["server"])
-            attributes = real_engine.api.inspect_container(container.id)
-            limits = attributes["HostConfig"]
-            assert limits["Memory"] == limits["MemorySwap"] == 32 * 2**20
-            assert (limits["NanoCpus"], limits["PidsLimit"]) == (500_000_000, 20)
-            assert limits["ReadonlyRootfs"]
-            (binding,) = attributes["NetworkSettings"]["Ports"]["5000/tcp"]
-            assert binding["HostIp"] == "127.0.0.1"
-            labels = attributes["Config"]["Labels"]
-            assert labels["dartsim.owner"] == str(host.owner)
-            assert (labels["dartsim.run"], labels["dartsim.slot"]) == ("demo", "7")
-            code, output = await container.exec(["cat", "/proc/self/status"])
-            assert code == 0
-            assert b"CapEff:\t0000000000000000" in output
-        assert not of(real_engine, host)
-
-    asyncio.run(main())
+    async with DockerHost(run="demo") as host:
+        container = await host.start(spec, slot=7)
+        assert b"404" in await first_line(container.host, container.ports["server"])
+        attributes = real_engine.api.inspect_container(container.id)
+        limits = attributes["HostConfig"]
+        assert limits["Memory"] == limits["MemorySwap"] == 32 * 2**20
+        assert (limits["NanoCpus"], limits["PidsLimit"]) == (500_000_000, 20)
+        assert limits["ReadonlyRootfs"]
+        (binding,) = attributes["NetworkSettings"]["Ports"]["5000/tcp"]
+        assert binding["HostIp"] == "127.0.0.1"
+        labels = attributes["Config"]["Labels"]
+        assert labels["dartsim.owner"] == str(host.owner)
+        assert (labels["dartsim.run"], labels["dartsim.slot"]) == ("demo", "7")
+        code, output = await container.exec(["cat", "/proc/self/status"])
+        assert code == 0
+        assert b"CapEff:\t0000000000000000" in output
+    assert not of(real_engine, host)
 
 
-async def start_until_refused(host: DockerHost, command: tuple[str, ...]) -> None:
+async def start_until_refused(host: DockerHost, command: tuple[str, ...]):
     """Start what ends at once until it is seen dead: a start may look a moment too early."""
     for slot in range(20):
         await (await host.start(ContainerSpec(image=IMAGE, command=command), slot=slot)).remove()
 
 
-def test_faults_of_a_real_engine_have_their_causes(real_engine):
-    async def main() -> None:
-        async with DockerHost() as host:
-            with pytest.raises(ImageMissing):
-                await host.start(ContainerSpec(image="dartsim-test:absent"), slot=0)
-            with pytest.raises(ContainerExited, match=r"exit code 3.*last words"):
-                await start_until_refused(host, ("sh", "-c", "echo last words; exit 3"))
-            with pytest.raises(ContainerStartFailed) as caught:
-                await host.start(ContainerSpec(image=IMAGE, command=("absent",)), slot=0)
-            assert caught.value.cause == "engine_refused"
-            with pytest.raises(ContainerStartFailed) as caught:
-                await host.start(ContainerSpec(image=IMAGE, devices=("/dev/absent",), command=("sleep", "9")), slot=0)
-            assert caught.value.cause == "device_missing"
-            assert (host.num_held, of(real_engine, host)) == (0, [])
+async def test_faults_of_a_real_engine_have_their_causes(real_engine):
+    async with DockerHost() as host:
+        with pytest.raises(ImageMissing):
+            await host.start(ContainerSpec(image="dartsim-test:absent"), slot=0)
+        with pytest.raises(ContainerExited, match=r"exit code 3.*last words"):
+            await start_until_refused(host, ("sh", "-c", "echo last words; exit 3"))
+        with pytest.raises(ContainerStartFailed) as caught:
+            await host.start(ContainerSpec(image=IMAGE, command=("absent",)), slot=0)
+        assert caught.value.cause == "engine_refused"
+        with pytest.raises(ContainerStartFailed) as caught:
+            await host.start(ContainerSpec(image=IMAGE, devices=("/dev/absent",), command=("sleep", "9")), slot=0)
+        assert caught.value.cause == "device_missing"
+        assert (host.num_held, of(real_engine, host)) == (0, [])
 
-            container = await host.start(SLEEP, slot=0)
-            await container.engine.call(container.id, methodcaller("pause"))
-            with pytest.raises(CallRefused):
-                await container.exec(["sh"])
-            await container.engine.call(container.id, methodcaller("unpause"))
-            await container.kill()
-            assert (await container.state())["ExitCode"] == 137
-            real_engine.api.remove_container(container.id, force=True)
-            with pytest.raises(ContainerGone):
-                await container.state()
-
-    asyncio.run(main())
+        container = await host.start(SLEEP, slot=0)
+        await container.engine.call(container.id, methodcaller("pause"))
+        with pytest.raises(CallRefused):
+            await container.exec(["sh"])
+        await container.engine.call(container.id, methodcaller("unpause"))
+        await container.kill()
+        assert (await container.state())["ExitCode"] == 137
+        real_engine.api.remove_container(container.id, force=True)
+        with pytest.raises(ContainerGone):
+            await container.state()
 
 
-def test_a_paused_container_is_removed(real_engine):
-    async def main() -> None:
-        async with DockerHost() as host:
-            container = await host.start(SLEEP, slot=0)
-            await container.engine.call(container.id, methodcaller("pause"))
-            async with asyncio.timeout(30):
-                await container.remove()
-            assert not of(real_engine, host)
-
-    asyncio.run(main())
+async def test_a_paused_container_is_removed(real_engine):
+    async with DockerHost() as host:
+        container = await host.start(SLEEP, slot=0)
+        await container.engine.call(container.id, methodcaller("pause"))
+        async with asyncio.timeout(30):
+            await container.remove()
+        assert not of(real_engine, host)
 
 
 def test_official_desktops_are_started_under_their_own_name(real_engine, tmp_path):
@@ -159,7 +145,7 @@ def test_official_desktops_are_started_under_their_own_name(real_engine, tmp_pat
     real_engine.images.get(IMAGE).tag("dartsim-test/osworld-docker")
     serving = {field: getattr(spec, field) for field in spec.__dataclass_fields__} | {"command": ("sleep", "1000")}
 
-    async def main() -> None:
+    async def main():
         async with DockerHost() as host:
             container = await host.start(ContainerSpec(**serving), slot=0)
             code, disk_read = await container.exec(["cat", "/System.qcow2"])
@@ -177,21 +163,18 @@ def test_official_desktops_are_started_under_their_own_name(real_engine, tmp_pat
         real_engine.images.remove("dartsim-test/osworld-docker")
 
 
-def test_cancelled_starts_leave_nothing(real_engine):
+async def test_cancelled_starts_leave_nothing(real_engine):
     """Given up at twelve moments of a start, from the line to the ports."""
 
-    async def give_up(host: DockerHost, slot: int) -> None:
+    async def give_up(host: DockerHost, slot: int):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.03 * slot):
                 await host.start(SLEEP, slot=slot)  # those that are quick enough are swept at the end
 
-    async def main() -> None:
-        async with DockerHost(DockerHostConfig(concurrent_starts=2)) as host:
-            await asyncio.gather(*(give_up(host, slot) for slot in range(12)))
-            assert len(of(real_engine, host)) == host.num_held
-        assert not of(real_engine, host)
-
-    asyncio.run(main())
+    async with DockerHost(DockerHostConfig(concurrent_starts=2)) as host:
+        await asyncio.gather(*(give_up(host, slot) for slot in range(12)))
+        assert len(of(real_engine, host)) == host.num_held
+    assert not of(real_engine, host)
 
 
 CHILD = """
@@ -219,11 +202,11 @@ def test_what_a_killed_process_left_is_reaped_and_nothing_else(real_engine):
     assert child.stdout is not None
     owner = child.stdout.readline().strip()
 
-    async def while_it_lives(host: DockerHost) -> None:
+    async def while_it_lives(host: DockerHost):
         await host.reap()
         assert len(with_label(real_engine, f"dartsim.owner={owner}")) >= 2
 
-    async def once_it_is_dead(host: DockerHost) -> None:
+    async def once_it_is_dead(host: DockerHost):
         mine = await host.start(SLEEP, slot=0)
         # The engine may still be making what the dead process asked for last: it is quiet once ten looks found nothing.
         quiet = 0
@@ -235,7 +218,7 @@ def test_what_a_killed_process_left_is_reaped_and_nothing_else(real_engine):
         assert with_label(real_engine, f"dartsim.owner={owner}") == []
         assert of(real_engine, host) == [f"/{mine.name}"]
 
-    async def main() -> None:
+    async def main():
         async with DockerHost() as host:
             await while_it_lives(host)
             child.send_signal(signal.SIGKILL)
@@ -253,45 +236,8 @@ def test_what_a_killed_process_left_is_reaped_and_nothing_else(real_engine):
         theirs.remove(force=True)
 
 
-@pytest.mark.soak
-def test_a_hundred_random_kills_leak_nothing(real_engine):
-    rng = np.random.default_rng(0)
-    killed = 0
-
-    async def one(fleet: DesktopFleet, slot: int) -> None:
-        nonlocal killed
-        way, moment = rng.integers(4), rng.random()
-        try:
-            if way == 0:
-                killed += 1
-                async with asyncio.timeout(0.5 * moment):
-                    await (await fleet.start(SLEEP, slot=slot)).remove()
-                return
-            container = await fleet.start(SLEEP, slot=slot)
-            if way == 1:
-                await container.engine.call(container.id, methodcaller("pause"))
-            elif way == 2:
-                await container.kill()
-            else:
-                real_engine.api.remove_container(container.id, force=True)
-            killed += 1
-            await container.remove()
-        except (TimeoutError, ContainerStartFailed, ContainerFault):
-            return
-
-    async def main() -> None:
-        host = DockerHost(DockerHostConfig(max_desktops=8, concurrent_starts=3))
-        async with DesktopFleet([host]) as fleet:
-            await asyncio.gather(*(one(fleet, slot) for slot in range(100)))
-            assert len(of(real_engine, host)) == host.num_held == 0
-        assert not of(real_engine, host)
-
-    asyncio.run(main())
-    assert killed == 100
-
-
 @pytest.fixture
-def tcp_engine(real_engine: Any) -> Iterator[str]:
+def tcp_engine(real_engine) -> Iterator[str]:
     """The engine's socket behind a TCP port of the loopback."""
     address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     if not address.startswith("unix://"):
@@ -302,7 +248,7 @@ def tcp_engine(real_engine: Any) -> Iterator[str]:
         server.shutdown(socket.SHUT_RDWR)
 
 
-def _serve(server: socket.socket, path: str) -> None:
+def _serve(server: socket.socket, path: str):
     while True:
         try:
             near, _ = server.accept()
@@ -313,7 +259,7 @@ def _serve(server: socket.socket, path: str) -> None:
         threading.Thread(target=_join, args=(near, far), daemon=True).start()
 
 
-def _join(near: socket.socket, far: socket.socket) -> None:
+def _join(near: socket.socket, far: socket.socket):
     with near, far:
         back = threading.Thread(target=_pump, args=(far, near), daemon=True)
         back.start()
@@ -321,7 +267,7 @@ def _join(near: socket.socket, far: socket.socket) -> None:
         back.join()
 
 
-def _pump(source: socket.socket, target: socket.socket) -> None:
+def _pump(source: socket.socket, target: socket.socket):
     try:
         while data := source.recv(65536):
             target.sendall(data)
@@ -332,20 +278,17 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
             end.shutdown(socket.SHUT_RDWR)
 
 
-def test_an_engine_behind_tcp(tcp_engine, real_engine):
-    async def main() -> None:
-        async with DockerHost(DockerHostConfig(url=tcp_engine)) as host:
-            container = await host.start(WEB, slot=0)
-            assert b"404" in await first_line(container.host, container.ports["server"])
-            assert len(of(real_engine, host)) == 1
-            assert (await host.info()).url == tcp_engine
-        assert not of(real_engine, host)
-
-    asyncio.run(main())
+async def test_an_engine_behind_tcp(tcp_engine, real_engine):
+    async with DockerHost(DockerHostConfig(url=tcp_engine)) as host:
+        container = await host.start(WEB, slot=0)
+        assert b"404" in await first_line(container.host, container.ports["server"])
+        assert len(of(real_engine, host)) == 1
+        assert (await host.info()).url == tcp_engine
+    assert not of(real_engine, host)
 
 
 @pytest.fixture
-def ssh_engine(real_engine: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def ssh_engine(real_engine, monkeypatch) -> Iterator[str]:
     """The engine behind an ssh server of the test's own, on the loopback."""
     pytest.importorskip("paramiko", reason="docker[ssh] is not installed")
     server = shutil.which("sshd", path="/usr/sbin:/usr/bin")
@@ -367,7 +310,7 @@ def ssh_engine(real_engine: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[st
             sshd.wait()
 
 
-def _write_ssh(folder: Path, port: int, docker_host: str) -> None:
+def _write_ssh(folder: Path, port: int, docker_host: str):
     for key in ("host", "user"):
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key]
         subprocess.run(command, check=True)
@@ -381,7 +324,7 @@ def _write_ssh(folder: Path, port: int, docker_host: str) -> None:
     ssh.chmod(0o755)
 
 
-def _wait_for_port(port: int) -> None:
+def _wait_for_port(port: int):
     for _ in range(100):
         with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), 5):
             return
@@ -423,12 +366,12 @@ class PrivateEngine:
     and a mount namespace, because it leaves its data folder mounted.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path):
         self.folder = folder
         self.url = f"unix://{folder}/docker.sock"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self):
         places = {"data-root": "data", "exec-root": "exec", "pidfile": "pid"}
         quiet = ("--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false", "--bridge=none")
         command = [
@@ -444,7 +387,7 @@ class PrivateEngine:
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
-    async def answers(self) -> None:
+    async def answers(self):
         async with asyncio.timeout(30):
             while True:
                 async with DockerHost(DockerHostConfig(url=self.url)) as host:
@@ -454,7 +397,7 @@ class PrivateEngine:
                     except EngineMissing:
                         await asyncio.sleep(0.1)
 
-    def stop(self) -> None:
+    def stop(self):
         if self._process is not None:
             self._process.terminate()
             self._process.wait(30)
@@ -462,7 +405,7 @@ class PrivateEngine:
 
 
 @pytest.fixture
-def private_engine(real_engine: Any) -> Iterator[PrivateEngine]:
+def private_engine(real_engine) -> Iterator[PrivateEngine]:
     if shutil.which("dockerd") is None or shutil.which("unshare") is None or os.geteuid() != 0:
         pytest.skip("no dockerd and unshare to start one with, or not root")
     # A short path: that of a Unix socket has 107 characters at most.
@@ -473,34 +416,31 @@ def private_engine(real_engine: Any) -> Iterator[PrivateEngine]:
         engine.stop()
 
 
-def test_an_engine_that_restarts_costs_its_containers_and_no_more(private_engine, real_engine):
+async def test_an_engine_that_restarts_costs_its_containers_and_no_more(private_engine, real_engine):
     plain = ContainerSpec(image=IMAGE, command=("sleep", "1000"), network="none", init=True)
     image = b"".join(real_engine.images.get(IMAGE).save(named=True))
 
-    async def main() -> None:
+    await private_engine.answers()
+    from dartsim.real.containers.engine import connect
+
+    client = connect(DockerHostConfig(url=private_engine.url))
+    client.images.load(image)
+    client.close()
+    async with DockerHost(DockerHostConfig(url=private_engine.url, max_desktops=4)) as host:
+        container = await host.start(plain, slot=0)
+        await asyncio.to_thread(private_engine.stop)
+        with pytest.raises(EngineMissing):
+            await host.start(plain, slot=1)
+        with pytest.raises(ContainerFault) as caught:
+            await container.remove()
+        assert caught.value.cause == "engine_lost"
+        assert host.num_held == 1, "it comes back with the engine, if only as a dead one"
+        private_engine.start()
         await private_engine.answers()
-        from dartsim.real.containers.engine import connect
-
-        client = connect(DockerHostConfig(url=private_engine.url))
-        client.images.load(image)
-        client.close()
-        async with DockerHost(DockerHostConfig(url=private_engine.url, max_desktops=4)) as host:
-            container = await host.start(plain, slot=0)
-            await asyncio.to_thread(private_engine.stop)
-            with pytest.raises(EngineMissing):
-                await host.start(plain, slot=1)
-            with pytest.raises(ContainerFault) as caught:
-                await container.remove()
-            assert caught.value.cause == "engine_lost"
-            assert host.num_held == 1, "it comes back with the engine, if only as a dead one"
-            private_engine.start()
-            await private_engine.answers()
-            assert (await container.state())["Status"] == "exited"
-            again = await host.start(plain, slot=0)
-            await host.retry_lost()
-            assert host.num_held == 1
-            assert (await again.state())["Status"] == "running"
-        async with DockerHost(DockerHostConfig(url=private_engine.url)) as host:
-            assert (await host.info()).containers == 0
-
-    asyncio.run(main())
+        assert (await container.state())["Status"] == "exited"
+        again = await host.start(plain, slot=0)
+        await host.retry_lost()
+        assert host.num_held == 1
+        assert (await again.state())["Status"] == "running"
+    async with DockerHost(DockerHostConfig(url=private_engine.url)) as host:
+        assert (await host.info()).containers == 0

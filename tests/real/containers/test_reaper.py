@@ -1,9 +1,6 @@
 """The reaper takes what nobody wants, and nothing else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -18,16 +15,16 @@ def me():
     retire(owner)
 
 
-def put(engine: Any, name: str, labels: dict[str, str]) -> None:
+def put(engine, name: str, labels: dict[str, str]):
     engine.containers.create(name=name, image="a", labels=labels)
 
 
-def owned(engine: Any, name: str, owner: Any, age: float = 0.0) -> None:
+def owned(engine, name: str, owner, age: float = 0.0):
     put(engine, name, owner_labels(owner, run="r"))
     engine.names[name].made -= age
 
 
-def sweep(engine: Any, me: Any, mine=(), everybody: bool = False) -> int:
+def sweep(engine, me, mine=(), everybody: bool = False) -> int:
     return reap(engine, me, mine=lambda: mine, seconds=1.0, everybody=everybody)
 
 
@@ -89,7 +86,7 @@ def test_one_that_cannot_be_removed_does_not_keep_the_others(engine, me, refusal
     owned(engine, "stuck", dead)
     owned(engine, "loose", dead)
 
-    def stick(name: str) -> None:
+    def stick(name: str):
         if "stuck" in name:
             raise refusal(500, "device or resource busy")
 
@@ -101,7 +98,7 @@ def test_one_that_cannot_be_removed_does_not_keep_the_others(engine, me, refusal
 def test_a_removal_in_progress_elsewhere_is_waited_for(engine, me, refusal):
     owned(engine, "going", me)
 
-    def busy(name: str) -> None:
+    def busy(name: str):
         if engine.seen["remove"] < 3:
             raise refusal(409, "removal of container going is already in progress")
         engine.names.clear()
@@ -122,7 +119,3 @@ def test_volumes_go_with_their_owners(engine, me):
     engine.time += LEASE_SECONDS
     sweep(engine, me)
     assert set(engine.shared) == {"theirs"}
-
-
-def test_labels_of_a_container(me):
-    assert owner_labels(me, run="r", slot=3) == {"dartsim.owner": str(me), "dartsim.run": "r", "dartsim.slot": "3"}

@@ -1,8 +1,5 @@
 """One real desktop for a file of tests, and a plain HTTP client of the server inside it."""
 
-from __future__ import annotations
-
-import asyncio
 import contextlib
 import http.client
 import itertools
@@ -14,20 +11,16 @@ from typing import Any
 
 import pytest
 
-from dartsim.core.errors import DartsimError
-
 JSON = {"Content-Type": "application/json"}
 
 
 class Caller:
     """Sends one request at a time and returns (status, content type, body)."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int):
         self.address = (host, port)
 
-    def send(
-        self, method: str, path: str, body: bytes | str | None = None, headers: Any = None
-    ) -> tuple[int, str, bytes]:
+    def send(self, method: str, path: str, body: bytes | str | None = None, headers=None) -> tuple[int, str, bytes]:
         connection = http.client.HTTPConnection(*self.address, timeout=30)
         try:
             connection.request(method, path, body, dict(headers or {}))
@@ -36,16 +29,16 @@ class Caller:
         finally:
             connection.close()
 
-    def get(self, path: str) -> Any:
+    def get(self, path: str):
         return self._read(*self.send("GET", path))
 
-    def post(self, path: str, data: object) -> Any:
+    def post(self, path: str, data):
         return self._read(*self.send("POST", path, json.dumps(data), JSON))
 
-    def form(self, path: str, text: str) -> Any:
+    def form(self, path: str, text: str):
         return self._read(*self.send("POST", path, text, {"Content-Type": "application/x-www-form-urlencoded"}))
 
-    def upload(self, path: str, data: bytes) -> Any:
+    def upload(self, path: str, data: bytes):
         mark = "line-of-the-form"
         parts = [
             f'--{mark}\r\nContent-Disposition: form-data; name="file_path"\r\n\r\n{path}\r\n'.encode(),
@@ -55,18 +48,18 @@ class Caller:
         headers = {"Content-Type": f"multipart/form-data; boundary={mark}"}
         return self._read(*self.send("POST", "/setup/upload", b"".join(parts), headers))
 
-    def act(self, code: str) -> Any:
+    def act(self, code: str):
         prefix = "import pyautogui; import time; pyautogui.FAILSAFE = False; "
         return self.post("/execute", {"command": ["python", "-c", prefix + code], "shell": False})
 
     @staticmethod
-    def _read(status: int, kind: str, body: bytes) -> Any:
+    def _read(status: int, kind: str, body: bytes):
         """Return (status, the body as JSON, text or bytes)."""
         if kind == "application/json":
             return status, json.loads(body)
         return status, body.decode() if kind.startswith("text/") else body
 
-    def until(self, what: str, test: Any, seconds: float = 30.0) -> Any:
+    def until(self, what: str, test, seconds: float = 30.0):
         """Call ``test`` until it returns something true; a server that is not up yet is asked again."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -79,38 +72,26 @@ class Caller:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Any]:
-    """A client of a Docker engine, where the machine also has what a skeleton needs."""
-    pytest.importorskip("docker")
-    from dartsim.config.schema import DockerHostConfig
+def engine(docker_engine) -> Iterator[Any]:
     from dartsim.real.containers.engine import connect
-    from dartsim.real.desktop import missing_packages
 
-    try:
-        client = connect(DockerHostConfig())
-    except DartsimError as error:
-        pytest.skip(f"no Docker engine: {error}")
-    missing = missing_packages()
-    if missing:
-        client.close()
-        pytest.skip(f"packages of a skeleton desktop are missing: {', '.join(missing)}")
+    client = connect(docker_engine)
     yield client
     client.close()
 
 
 @pytest.fixture(scope="session")
-def start_desktop(engine: Any) -> Iterator[Any]:
+def start_desktop(engine, desktop_image) -> Iterator[Any]:
     """Start a desktop: ``start_desktop(app=…, warm_actions=…, **settings of DesktopConfig)`` -> (container, caller)."""
     from dartsim.config.schema import DesktopConfig
     from dartsim.real.containers.spec import create_arguments
-    from dartsim.real.desktop import build, desktop_spec
+    from dartsim.real.desktop import desktop_spec
 
     made: list[Any] = []
     numbers = itertools.count()
 
-    def start(*, app: str = "", warm_actions: bool = True, **settings: Any) -> tuple[Any, Caller]:
-        image = asyncio.run(build("skeleton"))
-        spec = desktop_spec(DesktopConfig(image=image, **settings), app=app, warm_actions=warm_actions)
+    def start(*, app: str = "", warm_actions: bool = True, **settings) -> tuple[Any, Caller]:
+        spec = desktop_spec(DesktopConfig(image=desktop_image, **settings), app=app, warm_actions=warm_actions)
         name = f"dartsim-desktop-test-{os.getpid()}-{next(numbers)}"
         labels = {"dartsim.test": "desktop"}
         container = engine.containers.create(
@@ -130,5 +111,5 @@ def start_desktop(engine: Any) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def make_caller() -> Any:
+def make_caller():
     return Caller

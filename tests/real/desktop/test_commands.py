@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -15,7 +13,7 @@ from dartsim.real.desktop.server.app import make_app
 from dartsim.real.desktop.server.commands import CommandResult, CommandRoutes, run
 
 
-def ask(route: Any, data: object) -> tuple[int, Any]:
+def ask(route, data) -> tuple[int, Any]:
     reply = make_app({("POST", "/"): route}).test_client().post("/", json=data)
     return reply.status_code, reply.get_json() if reply.is_json else reply.get_data(as_text=True)
 
@@ -29,14 +27,14 @@ def success(output: str = "", error: str = "", returncode: int = 0) -> tuple[int
     return 200, {"status": "success", "output": output, "error": error, "returncode": returncode}
 
 
-def test_a_command_answers_with_output_error_and_code(server: CommandRoutes) -> None:
+def test_a_command_answers_with_output_error_and_code(server):
     assert ask(server.execute, {"command": ["echo", "a b"]}) == success("a b\n")
     assert ask(server.execute, {"command": "echo 'a b'"}) == success("a b\n")
     assert ask(server.execute, {"command": "echo a >&2; exit 3", "shell": True}) == success("", "a\n", 3)
     assert ask(server.execute, {"command": "kill -9 $$", "shell": True}) == success("", "", -9)
 
 
-def test_a_command_that_cannot_run_is_an_error(server: CommandRoutes) -> None:
+def test_a_command_that_cannot_run_is_an_error(server):
     status, told = ask(server.execute, {"command": ["no-such-program"]})
     assert (status, told["status"]) == (500, "error")
     assert "no-such-program" in told["message"]
@@ -44,20 +42,18 @@ def test_a_command_that_cannot_run_is_an_error(server: CommandRoutes) -> None:
     assert ask(server.execute, {"command": [1]})[0] == 400
 
 
-def test_the_home_folder_is_put_into_words(
-    server: CommandRoutes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_home_folder_is_put_into_words(server, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert ask(server.execute, {"command": ["echo", "~/a", "b~/"]}) == success(f"{tmp_path}/a b~/\n")
 
 
-def test_what_runs_on_in_the_background_holds_no_reply_back(server: CommandRoutes) -> None:
+def test_what_runs_on_in_the_background_holds_no_reply_back(server):
     told = ask(server.execute, {"command": "sleep 60 & echo $!", "shell": True})
     assert told[0] == 200
     os.kill(int(told[1]["output"]), signal.SIGKILL)
 
 
-def test_the_limit_kills_the_whole_group(tmp_path: Path) -> None:
+def test_the_limit_kills_the_whole_group(tmp_path):
     note = tmp_path / "pid"
     with pytest.raises(subprocess.TimeoutExpired):
         run(f"sleep 60 & echo $! > {note}; wait", shell=True, seconds=0.3)
@@ -74,8 +70,8 @@ def _lives(pid: str) -> bool:
         return False
 
 
-def test_a_limit_is_an_error_of_the_route(server: CommandRoutes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(*_: object, **__: object) -> CommandResult:
+def test_a_limit_is_an_error_of_the_route(server, monkeypatch):
+    def slow(*_, **__) -> CommandResult:
         raise subprocess.TimeoutExpired(["x"], 120)
 
     monkeypatch.setattr(commands, "run", slow)
@@ -86,7 +82,7 @@ def test_a_limit_is_an_error_of_the_route(server: CommandRoutes, monkeypatch: py
 
 
 class Warm:
-    def __init__(self, done: CommandResult | None) -> None:
+    def __init__(self, done: CommandResult | None):
         self.done, self.codes = done, list[str]()
 
     def run(self, code: str, seconds: float) -> CommandResult | None:
@@ -94,7 +90,7 @@ class Warm:
         return self.done
 
 
-def test_only_actions_go_to_the_warm_interpreter() -> None:
+def test_only_actions_go_to_the_warm_interpreter():
     warm = Warm(CommandResult("warm", "", 0))
     server = CommandRoutes(list, warm)
     assert ask(server.execute, {"command": ["python", "-c", "import pyautogui"]}) == success("warm")
@@ -103,7 +99,7 @@ def test_only_actions_go_to_the_warm_interpreter() -> None:
     assert warm.codes == ["import pyautogui"]
 
 
-def test_an_action_that_no_warm_interpreter_took_starts_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_action_that_no_warm_interpreter_took_starts_a_new_one(monkeypatch):
     ran: list[Any] = []
     monkeypatch.setattr(commands, "run", lambda command, **_: ran.append(command) or CommandResult("new", "", 0))
     command = ["python", "-c", "import pyautogui"]
@@ -111,7 +107,7 @@ def test_an_action_that_no_warm_interpreter_took_starts_a_new_one(monkeypatch: p
     assert ran == [command]
 
 
-def test_verification_waits_for_a_window_and_a_command(server: CommandRoutes, tmp_path: Path) -> None:
+def test_verification_waits_for_a_window_and_a_command(server, tmp_path):
     data = {"command": ["touch", str(tmp_path / "x")], "check_interval": 0.01}
     wanted = {"window_exists": "mousepad", "command_success": f"test -e {tmp_path}/x"}
     status, told = ask(server.execute_with_verification, data | {"verification": wanted})
@@ -124,7 +120,7 @@ def test_verification_waits_for_a_window_and_a_command(server: CommandRoutes, tm
     assert ask(server.execute_with_verification, data) == success()
 
 
-def test_launch_does_not_wait(server: CommandRoutes, tmp_path: Path) -> None:
+def test_launch_does_not_wait(server, tmp_path):
     assert ask(server.launch, {"command": ["sleep", "0.01"]}) == (200, "sleep 0.01 launched successfully")
     assert ask(server.launch, {"command": "sleep 0.01", "shell": True}) == (200, "sleep 0.01 launched successfully")
     status, told = ask(server.launch, {"command": ["no-such-program"]})

@@ -1,10 +1,7 @@
 """An endpoint is evaluated on real desktops, from the command line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,9 +13,7 @@ TASKS = 3
 
 
 @pytest.mark.docker
-def test_an_endpoint_is_evaluated_on_real_desktops(
-    desktop_image: Any, dartsim: Any, module_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_endpoint_is_evaluated_on_real_desktops(desktop_image, dartsim, module_of, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     targets = [task.spec["targets"][0] for task in panel_tasks(TASKS, 0, held_out=True)]
     x, y = (round((cell + 0.5) * 1000 / 3) for cell in targets[0])

@@ -22,15 +22,6 @@ def test_tasks_are_drawn_from_the_seed():
     }
 
 
-def test_the_button_is_where_the_target_says():
-    for task in panel_tasks(10):
-        x, y = task.spec["targets"][0]
-        description = json.loads(task.spec["config"][0]["parameters"]["command"][1])
-        kinds = [item["kind"] for item in description["pages"][0]]
-        assert kinds.index("button") == y * COLUMNS + x
-        assert kinds.count("button") == 1
-
-
 def test_tasks_of_several_pages_are_drawn_from_the_seed_and_each_turn_shows():
     tasks = page_tasks(40, 3)
     assert tasks == page_tasks(40, 3)

@@ -1,9 +1,5 @@
 """Actions of an oracle are played on desktops whose screenshots are PNG files."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -19,7 +15,7 @@ from dartsim.real.desktop.tasks.playing import PATIENCE, play
 class Slow:
     """A desktop that shows an action only after it was waited for; implements ``AsyncEnv``."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.level = 0
         self.closed = False
 
@@ -36,15 +32,15 @@ class Slow:
     async def evaluate(self) -> float:
         return 1.0
 
-    async def close(self) -> None:
+    async def close(self):
         self.closed = True
 
 
-async def test_an_action_is_waited_for_until_it_shows() -> None:
+async def test_an_action_is_waited_for_until_it_shows():
     desktop = Slow()
 
     class Provider:
-        async def start(self, slot: int) -> Any:
+        async def start(self, slot: int):
             return desktop
 
     played = await play(Provider(), Task("t", "Play."), ["click", "type"])

@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import io
 import tarfile
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,23 +11,13 @@ from dartsim.real.desktop.images import to_tar, with_parents
 from dartsim.real.desktop.recipe import PACKAGES, USER_ID, Entry, digest_of, own_entries
 
 
-def test_every_file_of_the_recipe_is_in_the_image() -> None:
-    paths = {entry.path for entry in own_entries()}
-    here = Path(images.__file__).parent
-    for server in (here / "server").glob("*.py"):
-        assert f"/opt/dartsim/dartsim/real/desktop/server/{server.name}" in paths
-    assert {"/opt/dartsim/start", "/opt/dartsim/panel.py", "/opt/dartsim/bin/xdg-open"} <= paths
-    # The package's own first file would import what the container does not have.
-    assert "/opt/dartsim/dartsim/real/desktop/__init__.py" not in paths
-
-
-def test_all_of_the_home_folder_is_the_users() -> None:
+def test_all_of_the_home_folder_is_the_users():
     below = [entry for entry in with_parents(own_entries()) if entry.path.startswith("/home/user")]
     assert len(below) > 5
     assert {entry.owner for entry in below} == {USER_ID}
 
 
-def test_the_name_changes_with_anything_in_the_recipe() -> None:
+def test_the_name_changes_with_anything_in_the_recipe():
     entries = own_entries()
     name = digest_of(entries, debian=PACKAGES)
     assert name == digest_of(list(reversed(entries)), debian=PACKAGES)
@@ -41,7 +28,7 @@ def test_the_name_changes_with_anything_in_the_recipe() -> None:
     assert name != digest_of([replace(entry, mode=0o600) for entry in entries], debian=PACKAGES)
 
 
-def test_a_tar_is_the_same_every_time_and_has_parents_first() -> None:
+def test_a_tar_is_the_same_every_time_and_has_parents_first():
     entries = [Entry("/opt/a/b", b"text", mode=0o644), Entry("/bin", link="usr/bin"), Entry("/opt/a", owner=7)]
     assert to_tar(entries) == to_tar(list(reversed(entries)))
     with tarfile.open(fileobj=io.BytesIO(to_tar(entries))) as tar:
@@ -51,13 +38,13 @@ def test_a_tar_is_the_same_every_time_and_has_parents_first() -> None:
         assert tar.extractfile("opt/a/b").read() == b"text"
 
 
-def test_missing_packages_are_named_with_the_command_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setattr(skeleton.shutil, "which", lambda name, **_: None if name == "openbox" else f"/usr/bin/{name}")
-    with pytest.raises(ConfigError, match=r"openbox.*apt-get install .*xvfb.*or build the full image"):
+    with pytest.raises(ConfigError, match="openbox"):
         skeleton.machine_entries()
 
 
-def test_a_desktop_runs_without_capabilities_within_limits() -> None:
+def test_a_desktop_runs_without_capabilities_within_limits():
     spec = desktop_spec(DesktopConfig(image="x", width=320, height=240, memory_mib=300), vnc=True)
     assert spec.cap_drop == ("ALL",)
     assert spec.security_opt == ("no-new-privileges",)
@@ -67,13 +54,13 @@ def test_a_desktop_runs_without_capabilities_within_limits() -> None:
     assert spec.limits.memory_mib == 300
 
 
-def test_a_full_desktop_mounts_nothing_of_the_machine() -> None:
+def test_a_full_desktop_mounts_nothing_of_the_machine():
     spec = desktop_spec(DesktopConfig(variant="full"))
     assert not spec.volumes
     assert spec.image == images.image_name("full")
     assert spec.ports == {"server": 5000}
 
 
-async def test_a_skeleton_is_not_built_for_another_machine() -> None:
-    with pytest.raises(ConfigError, match="needs this machine's /usr"):
+async def test_a_skeleton_is_not_built_for_another_machine():
+    with pytest.raises(ConfigError, match="/usr"):
         await images.build("skeleton", DockerHostConfig(url="ssh://elsewhere"))

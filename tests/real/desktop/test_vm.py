@@ -1,14 +1,11 @@
 """A virtual machine as a desktop: QEMU without KVM in a container, from the image ``--variant vm``."""
 
-from __future__ import annotations
-
 import asyncio
 import tarfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,7 @@ pytest.importorskip("httpx")
 pytest.importorskip("PIL")
 
 from dartsim.config.schema import DesktopConfig, DockerHostConfig
-from dartsim.core.errors import ConfigError, DartsimError, EnvBroken, EnvFault
+from dartsim.core.errors import ConfigError, EnvBroken, EnvFault
 from dartsim.core.types import Task
 from dartsim.real.containers import ContainerLimits, DesktopFleet, DockerHost, official_spec
 from dartsim.real.containers.engine import connect
@@ -35,6 +32,8 @@ from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.snapshots import SavedStates
 from dartsim.real.osworld.transport import Timeouts
 from dartsim.testing.ports import check_snapshots
+
+pytestmark = pytest.mark.anyio
 
 NOTE = "/home/user/note.txt"
 CANARY = "left-behind"
@@ -60,7 +59,7 @@ TIMEOUTS = Timeouts(screenshot=30.0, other=60.0)
 Use = Callable[..., Awaitable[None]]
 
 
-def test_a_virtual_machine_gets_what_its_container_has_left() -> None:
+def test_a_virtual_machine_gets_what_its_container_has_left():
     spec = desktop_spec(DesktopConfig(variant="vm", image="vm", memory_mib=2048, cpus=3.0, kvm="on"))
     assert {name: spec.environment[name] for name in ("RAM_SIZE", "CPU_CORES", "KVM")} == {
         "RAM_SIZE": "1664M",
@@ -75,12 +74,9 @@ def test_a_virtual_machine_gets_what_its_container_has_left() -> None:
 
 
 @pytest.fixture(scope="session")
-def machine() -> Any:
+def machine(docker_engine):
     """The container of a virtual machine, on an engine that has its image."""
-    try:
-        client = connect(DockerHostConfig())
-    except DartsimError as error:
-        pytest.skip(f"no Docker engine: {error}")
+    client = connect(docker_engine)
     try:
         if not client.api.images(name=image_name("vm")):
             pytest.skip("no image of a virtual machine: `dartsim desktop build --variant vm`")
@@ -89,24 +85,21 @@ def machine() -> Any:
     return desktop_spec(CONFIG)
 
 
-def with_machines(spec: Any, folder: Path, use: Use, count: int = 1) -> None:
+def with_machines(spec, folder: Path, use: Use, count: int = 1):
     """Start desktops, hand them over, and check that nothing is left of them."""
 
-    async def main() -> None:
+    async def main():
         saved = SavedStates(folder)
         async with DockerHost(run="test") as host:
             options = DesktopOptions(settings=SETTINGS, timeouts=TIMEOUTS)
             containers: list[Any] = []
 
             class Engine:
-                async def start(self, spec: Any, *, slot: int) -> Any:
+                async def start(self, spec, *, slot: int):
                     containers.append(await host.start(spec, slot=slot))
                     return containers[-1]
 
-            desktops = [
-                await start_desktop(Engine(), spec, options, slot=slot, saved=saved)  # type: ignore[arg-type]
-                for slot in range(count)
-            ]
+            desktops = [await start_desktop(Engine(), spec, options, slot=slot, saved=saved) for slot in range(count)]
             try:
                 await use(*zip(desktops, containers, strict=True))
             finally:
@@ -124,53 +117,53 @@ def with_machines(spec: Any, folder: Path, use: Use, count: int = 1) -> None:
     asyncio.run(main())
 
 
-async def shell(desktop: Any, command: str) -> str:
+async def shell(desktop, command: str) -> str:
     return str((await desktop.client.execute(command, shell=True, seconds=60.0)).output)
 
 
-async def leave_traces(desktop: Any) -> None:
+async def leave_traces(desktop):
     await shell(desktop, f"echo x > ~/{CANARY}; echo x > /tmp/{CANARY}; printf {CANARY} | xsel -ib")
     await shell(desktop, f"setsid sh -c 'exec -a {CANARY} sleep 1000' > /dev/null 2>&1 &")
 
 
-async def traces(desktop: Any) -> str:
+async def traces(desktop) -> str:
     """Return what is left of an attempt: files, programs, the clipboard."""
     return await shell(desktop, f"ls -d ~/{CANARY}* /tmp/{CANARY}*; pgrep -af '^{CANARY}'; timeout 5 xsel -ob")
 
 
-async def serve_outside(container: Any) -> None:
+async def serve_outside(container):
     """Serve a page beside the machine, at an address that is outside for its guest."""
     serve = "python3 -m http.server 8123 --bind 127.0.0.1 > /dev/null 2>&1 &"
     assert await container.exec(["sh", "-c", f"cd /tmp && echo reached > page && {serve}"]) == (0, b"")
 
 
-async def fetched(desktop: Any) -> str:
+async def fetched(desktop) -> str:
     """Return that page as the guest gets it."""
     get = f"from urllib.request import urlopen; print(urlopen('{OUTSIDE}').read())"
     return await shell(desktop, f'python3 -c "{get}"')
 
 
-async def drawn(desktop: Any) -> list[str]:
+async def drawn(desktop) -> list[str]:
     """Return random numbers of the kernel, and of an action's interpreter."""
     kernel = await shell(desktop, "od -An -N16 -tx1 /dev/urandom")
     action = await desktop.client.execute(["python", "-c", "import pyautogui, random; print(random.random())"])
     return [kernel, action.output]
 
 
-def alike(first: Any, second: Any) -> bool:
+def alike(first, second) -> bool:
     """Whether two observations differ by a caret at most."""
     return near(first.screenshot, second.screenshot)
 
 
-def near(first: Any, second: Any) -> bool:
+def near(first, second) -> bool:
     frames = [Frame(b"", np.asarray(screenshot)) for screenshot in (first, second)]
-    return same(*frames, still_pixels=SETTINGS.ready.still_pixels)  # type: ignore[union-attr]
+    return same(*frames, still_pixels=SETTINGS.ready.still_pixels)
 
 
 @pytest.mark.docker
 @pytest.mark.slow
-def test_an_attempt_in_a_virtual_machine_and_the_return_to_its_beginning(machine: Any, tmp_path: Path) -> None:
-    async def use(one: tuple[Any, Any]) -> None:
+def test_an_attempt_in_a_virtual_machine_and_the_return_to_its_beginning(machine, tmp_path):
+    async def use(one: tuple[Any, Any]):
         desktop, container = one
         shown = await desktop.reset(TASK, seed=1)
         assert shown.screenshot.shape == (480, 640, 3)
@@ -199,59 +192,19 @@ def test_an_attempt_in_a_virtual_machine_and_the_return_to_its_beginning(machine
     with_machines(machine, tmp_path, use)
 
 
-@pytest.mark.docker
-@pytest.mark.soak
-def test_siblings_share_a_state_and_nothing_else(machine: Any, tmp_path: Path) -> None:
-    async def use(one: tuple[Any, Any], two: tuple[Any, Any]) -> None:
-        (first, _), (second, _) = one, two
-        shown = await first.reset(TASK, seed=1)
-        await first.snapshots.save("0b")
-        await leave_traces(first)
-        await leave_traces(second)
-        await second.snapshots.restore("0b")
-        assert alike(shown, await second.reset(TASK, seed=2))
-        assert CANARY not in await traces(second)
-        await first.snapshots.restore("0b")
-        await first.reset(TASK, seed=3)
-        assert not set(await drawn(first)) & set(await drawn(second))
-        await first.step("pyautogui.click(320, 240); pyautogui.write('hello')")
-        await first.step("pyautogui.hotkey('ctrl', 's')")
-        assert (await first.evaluate(), await second.evaluate()) == (1.0, 0.0)
-        await second.snapshots.delete("0b")
-        with pytest.raises(EnvFault, match="no saved state"):
-            await first.snapshots.restore("0b")
-
-    with_machines(machine, tmp_path, use, count=2)
-
-
-async def write_three_times(desktop: Any) -> None:
+async def write_three_times(desktop):
     for _ in range(3):
         await desktop.step("pyautogui.write('hello')")
 
 
-async def kill(desktop: Any, container: Any) -> None:
-    await container.kill()
-
-
-async def pause(desktop: Any, container: Any) -> None:
-    await container.engine.call(container.id, methodcaller("pause"))
-
-
-async def power_off(desktop: Any, container: Any) -> None:
-    with suppress(ActionUncertain):  # it may be off before it has answered
-        await shell(desktop, "pkill -f /opt/dartsim/start; pkill dbus-run-sessio")
-
-
 @pytest.mark.docker
 @pytest.mark.soak
-@pytest.mark.parametrize("harm", [kill, pause, power_off], ids=lambda harm: harm.__name__)
-def test_a_machine_that_fails_under_an_attempt_is_told_from_a_bad_attempt(
-    machine: Any, tmp_path: Path, harm: Any
-) -> None:
-    async def use(one: tuple[Any, Any]) -> None:
-        desktop, container = one
+def test_a_machine_that_powers_off_under_an_attempt_is_told_from_a_bad_attempt(machine, tmp_path):
+    async def use(one: tuple[Any, Any]):
+        desktop, _ = one
         await desktop.reset(TASK, seed=1)
-        await harm(desktop, container)
+        with suppress(ActionUncertain):  # it may be off before it has answered
+            await shell(desktop, "pkill -f /opt/dartsim/start; pkill dbus-run-sessio")
         with pytest.raises(EnvBroken):
             await write_three_times(desktop)
 
@@ -260,8 +213,8 @@ def test_a_machine_that_fails_under_an_attempt_is_told_from_a_bad_attempt(
 
 @pytest.mark.docker
 @pytest.mark.soak
-def test_a_guest_out_of_memory_gets_no_score(machine: Any, tmp_path: Path) -> None:
-    async def use(one: tuple[Any, Any]) -> None:
+def test_a_guest_out_of_memory_gets_no_score(machine, tmp_path):
+    async def use(one: tuple[Any, Any]):
         desktop, _ = one
         await desktop.reset(TASK, seed=1)
         await shell(desktop, "echo 1000 > /proc/self/oom_score_adj; tail /dev/zero")
@@ -273,8 +226,8 @@ def test_a_guest_out_of_memory_gets_no_score(machine: Any, tmp_path: Path) -> No
 
 @pytest.mark.docker
 @pytest.mark.soak
-def test_a_state_that_cannot_be_read_fails_the_return(machine: Any, tmp_path: Path) -> None:
-    async def use(one: tuple[Any, Any]) -> None:
+def test_a_state_that_cannot_be_read_fails_the_return(machine, tmp_path):
+    async def use(one: tuple[Any, Any]):
         desktop, container = one
         await desktop.snapshots.save("0c")
         await container.exec(["sh", "-c", "echo broken > /snapshots/0c/memory"])
@@ -286,35 +239,20 @@ def test_a_state_that_cannot_be_read_fails_the_return(machine: Any, tmp_path: Pa
 
 @pytest.mark.docker
 @pytest.mark.soak
-def test_states_beyond_their_quota_are_not_kept(machine: Any, tmp_path: Path) -> None:
-    async def use(one: tuple[Any, Any]) -> None:
-        desktop, container = one
-        with pytest.raises(EnvFault, match="not saved"):
-            await desktop.snapshots.save("0d")
-        assert await container.exec(["ls", "-A", "/snapshots"]) == (0, b"")
-
-    with_machines(replace(machine, environment={**machine.environment, "STATES_MIB": "64"}), tmp_path, use)
-
-
-@pytest.mark.docker
-@pytest.mark.soak
-def test_machines_fulfill_the_contract_of_saved_states(machine: Any, tmp_path: Path) -> None:
+async def test_machines_fulfill_the_contract_of_saved_states(machine, tmp_path):
     other = replace(TASK, id="other", instruction="Do nothing.")
     act = "pyautogui.click(320, 240); pyautogui.write('hello'); pyautogui.hotkey('ctrl', 's')"
 
-    async def main() -> None:
-        async with DesktopFleet([DockerHost(run="test")]) as fleet:
-            options = DesktopOptions(settings=SETTINGS, timeouts=TIMEOUTS)
-            provider = DesktopProvider(fleet, machine, options, saved=SavedStates(tmp_path))
-            await check_snapshots(provider, TASK, other, act=act, same=near)
-            assert fleet.num_held == 0
-
-    asyncio.run(main())
+    async with DesktopFleet([DockerHost(run="test")]) as fleet:
+        options = DesktopOptions(settings=SETTINGS, timeouts=TIMEOUTS)
+        provider = DesktopProvider(fleet, machine, options, saved=SavedStates(tmp_path))
+        await check_snapshots(provider, TASK, other, act=act, same=near)
+        assert fleet.num_held == 0
 
 
 @pytest.mark.docker
 @pytest.mark.soak
-def test_osworlds_layout_runs_with_a_disk_of_the_hosts(machine: Any, tmp_path: Path) -> None:
+async def test_osworlds_layout_runs_with_a_disk_of_the_hosts(machine, tmp_path):
     client = connect(DockerHostConfig())
     disk = tmp_path / "System.qcow2"
     try:
@@ -332,12 +270,9 @@ def test_osworlds_layout_runs_with_a_disk_of_the_hosts(machine: Any, tmp_path: P
     limits = ContainerLimits(memory_mib=2048)
     spec = official_spec(disk, kvm=False, image=machine.image, cores=2, ram_gib=1, disk_gib=6, limits=limits)
 
-    async def main() -> None:
-        async with DockerHost(run="test") as host:
-            desktop = await start_desktop(host, spec, DesktopOptions(timeouts=TIMEOUTS))
-            try:
-                assert (await desktop.reset(TASK, seed=1)).screenshot.shape == (1080, 1920, 3)
-            finally:
-                await desktop.close()
-
-    asyncio.run(main())
+    async with DockerHost(run="test") as host:
+        desktop = await start_desktop(host, spec, DesktopOptions(timeouts=TIMEOUTS))
+        try:
+            assert (await desktop.reset(TASK, seed=1)).screenshot.shape == (1080, 1920, 3)
+        finally:
+            await desktop.close()

@@ -1,7 +1,5 @@
 """Model folders, the stand-in, and the server that the contract is checked on: stand-ins always, vLLM where it is."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading
@@ -24,7 +22,7 @@ RULE = "press the red button"
 
 
 @pytest.fixture(scope="session")
-def standin() -> Any:
+def standin():
     from dartsim.real.stand_ins import engine
 
     return engine
@@ -39,7 +37,7 @@ class Models:
 
 
 @pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+def models(tmp_path_factory) -> Models:
     torch.set_num_threads(1)
     from dartsim.real.vlm import Decoding, build, tiny
     from dartsim.real.vlm.export import export
@@ -59,7 +57,7 @@ def _request(number: int = 0, *, turn: int = 0, seed: int | None = None, screen:
 
 
 @pytest.fixture
-def request_of() -> Any:
+def request_of():
     """Make a request: ``request_of(number, turn=…, seed=…, screen=…)``; equal screens are equal prompts."""
     return _request
 
@@ -67,15 +65,15 @@ def request_of() -> Any:
 class Background:
     """An event loop in a thread, for a server that outlives a test's own loop."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def run(self, work: Coroutine[Any, Any, Any]):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def close(self) -> None:
+    def close(self):
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -102,7 +100,7 @@ def vllm_python() -> str:
 
 
 @pytest.fixture(scope="session")
-def vllm_url(vllm_python: str, models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def vllm_url(vllm_python, models, tmp_path_factory) -> Iterator[str]:
     """One real engine for the whole session: it takes half a minute to start."""
     from dartsim.config.sections.vllm import VllmConfig
     from dartsim.real.engines.launcher import LocalEngine
@@ -120,7 +118,7 @@ def vllm_url(vllm_python: str, models: Models, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(params=["standin-0.32", "vllm"])
-def server(request: pytest.FixtureRequest, standin: Any, models: Models) -> Iterator[Server]:
+def server(request, standin, models) -> Iterator[Server]:
     """A server that holds the first model, unnamed."""
     kind, _, release = request.param.partition("-")
     if kind == "vllm":
@@ -136,7 +134,7 @@ def server(request: pytest.FixtureRequest, standin: Any, models: Models) -> Iter
     background.close()
 
 
-async def _reset(url: str, folder: Path) -> None:
+async def _reset(url: str, folder: Path):
     """Bring the shared engine back to the first model."""
     from dartsim.real.engines.client import EngineClient
 

@@ -1,7 +1,5 @@
 """A server that speaks OpenAI's chat protocol on the loopback, strictly, and misbehaves by a script."""
 
-from __future__ import annotations
-
 import base64
 import json
 import threading
@@ -29,7 +27,7 @@ class Endpoint:
         broken: The status of all requests from now on.
     """
 
-    def __init__(self, url: str, *, model: str, key: str | None, answer: Answer) -> None:
+    def __init__(self, url: str, *, model: str, key: str | None, answer: Answer):
         self.url = url
         self.model = model
         self.key = key
@@ -81,7 +79,7 @@ def _error(status: int, text: str) -> tuple[int, bytes, dict[str, str]]:
     return status, json.dumps({"error": {"message": text, "type": "invalid_request_error"}}).encode(), {}
 
 
-def check_messages(messages: list[dict[str, Any]]) -> None:
+def check_messages(messages: list[dict[str, Any]]):
     """Fail for messages that OpenAI's API would refuse."""
     assert messages[0]["role"] in ("system", "user")
     assert messages[-1]["role"] == "user"
@@ -111,7 +109,7 @@ def endpoint(answer: Answer, *, model: str = "agent-1", key: str | None = None) 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_POST(self) -> None:
+        def do_POST(self):
             content = self.rfile.read(int(self.headers["Content-Length"]))
             found = served.respond(self.path, self.headers.get("Authorization"), content)
             status, body, headers = found or (200, b'{"choices": [', {})
@@ -123,7 +121,7 @@ def endpoint(answer: Answer, *, model: str = "agent-1", key: str | None = None) 
             self.wfile.write(body)
             self.close_connection = found is None
 
-        def log_message(self, *args: Any) -> None:
+        def log_message(self, *args):
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

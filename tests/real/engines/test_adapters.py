@@ -1,11 +1,8 @@
 """LoRA in engines: served as an adapter, or merged where adapters cannot be served."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,10 +29,12 @@ from dartsim.real.vlm.lora import PREFIX, adapter_of, add_lora, blank_adapter  #
 from dartsim.real.vlm.packing import Example, pack, rows_of, score  # noqa: E402
 from dartsim.real.vlm.plan import vlm_config  # noqa: E402
 
+pytestmark = pytest.mark.anyio
+
 LOW_RANK = LoraConfig(rank=4, alpha=8)
 
 
-def moved(vlm: Any, seed: int) -> dict[str, Any]:
+def moved(vlm, seed: int) -> dict[str, Any]:
     """Train at random: return the adapter of a model whose LoRA is no longer 0."""
     random = torch.Generator().manual_seed(seed)
     for name, parameter in vlm.model.named_parameters():
@@ -45,16 +44,14 @@ def moved(vlm: Any, seed: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def low_rank(make_vlm: Any) -> Any:
+def low_rank(make_vlm):
     vlm = make_vlm()
     add_lora(vlm.model, LOW_RANK, seed=0)
     return vlm
 
 
 @pytest.mark.parametrize("as_folder", [False, True])
-def test_an_adapter_is_passed_on_or_merged_by_those_who_cannot_serve_it(
-    low_rank: Any, tmp_path: Path, as_folder: bool
-) -> None:
+def test_an_adapter_is_passed_on_or_merged_by_those_who_cannot_serve_it(low_rank, tmp_path, as_folder):
     base = export(low_rank, tmp_path / "model", merge=False)
     adapter = moved(low_rank, 1)
     passing, merging = Spool(tmp_path / "passed", like=base), Spool(tmp_path / "merged", like=base, adapters=False)
@@ -78,18 +75,18 @@ def test_an_adapter_is_passed_on_or_merged_by_those_who_cannot_serve_it(
         assert torch.allclose(tensor.double(), wanted, atol=1e-5)
 
 
-def test_a_pool_takes_adapters_of_one_shape_beside_its_model(make_vlm: Any, low_rank: Any, tmp_path: Path) -> None:
+def test_a_pool_takes_adapters_of_one_shape_beside_its_model(make_vlm, low_rank, tmp_path):
     ledger = WeightsLedger()
     spool = Spool(tmp_path / "versions")
     ledger.inspect(export(low_rank, tmp_path / "model", merge=False))
     for version in (1, 2):
         ledger.inspect(asyncio.run(spool.folder(Weights(version, moved(low_rank, version)))))
     other = asyncio.run(spool.folder(Weights(3, blank_adapter(make_vlm().model, 5))))
-    with pytest.raises(WeightsTorn, match="differs in 28 of 28 tensors"):
+    with pytest.raises(WeightsTorn, match="28 of 28"):
         ledger.inspect(other)
 
 
-def test_an_engine_is_started_with_room_for_the_adapter() -> None:
+def test_an_engine_is_started_with_room_for_the_adapter():
     options = EngineOptions(vllm=VllmConfig(python="py"), model="m", adapter="/first", lora_rank=20)
     command = options.command(1)
     assert command[command.index("--max-lora-rank") + 1] == "32"
@@ -97,7 +94,7 @@ def test_an_engine_is_started_with_room_for_the_adapter() -> None:
     assert "--enable-lora" not in EngineOptions(vllm=VllmConfig(python="py"), model="m").command(1)
 
 
-def test_an_engine_reads_a_copy_of_its_adapter_that_outlives_the_folder(low_rank: Any, tmp_path: Path) -> None:
+def test_an_engine_reads_a_copy_of_its_adapter_that_outlives_the_folder(low_rank, tmp_path):
     """Newer versions take the folder's place while the engine has not read it yet."""
     engine = LocalEngine(EngineOptions(vllm=VllmConfig(python="py"), model="m"), tmp_path / "logs", name="engine-0")
     spool = Spool(tmp_path / "versions", keep=1)
@@ -120,13 +117,13 @@ def test_an_engine_reads_a_copy_of_its_adapter_that_outlives_the_folder(low_rank
         (["trainer.lora.rank=4", 'vllm.addresses=["http://127.0.0.1:1"]'], False),
     ],
 )
-def test_adapters_are_for_engines_of_the_run(changes: list[str], wanted: bool) -> None:
+def test_adapters_are_for_engines_of_the_run(changes, wanted):
     assert serves_adapters(load(preset_name="tiny", overrides=["backend.workers=vllm", *changes])) is wanted
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-4), ("bfloat16", 0.05)])
-def test_vllm_serves_what_the_learner_computes(vllm_python: str, request_of: Any, dtype: Any, most: float) -> None:
+async def test_vllm_serves_what_the_learner_computes(vllm_python, request_of, dtype, most):
     """Log-probabilities under each adapter, in every mode of sync; those of the one before are far off."""
     changes = ["backend.workers=vllm", "rollout.num_workers=1", "trainer.lora.rank=4", "trainer.lora.alpha=8"]
     changes += ["backend.desktops=mock", "backend.learner=local", f'vllm.python="{vllm_python}"', f"vllm.dtype={dtype}"]
@@ -152,15 +149,12 @@ def test_vllm_serves_what_the_learner_computes(vllm_python: str, request_of: Any
         said = torch.tensor([float(replies[m].logprobs[c]) for m, c in zip(packed.member, packed.column, strict=True)])
         return float((logprobs - said).abs().max())
 
-    async def main() -> None:
-        async with vllm_workers(config, vlm, version=0) as (worker,):
-            for version, mode in enumerate((SyncMode.DRAIN, SyncMode.KEEP, SyncMode.DRAIN), 1):
-                weights = Weights(version, moved(vlm, version))
-                policy.add(weights)
-                await worker.load(weights, mode)
-                replies = list(await asyncio.gather(*map(worker.generate, requests)))
-                assert {reply.version for reply in replies} == {version}
-                assert gap(replies, version) < most
-                assert gap(replies, version - 1) > 2 * most
-
-    asyncio.run(main())
+    async with vllm_workers(config, vlm, version=0) as (worker,):
+        for version, mode in enumerate((SyncMode.DRAIN, SyncMode.KEEP, SyncMode.DRAIN), 1):
+            weights = Weights(version, moved(vlm, version))
+            policy.add(weights)
+            await worker.load(weights, mode)
+            replies = list(await asyncio.gather(*map(worker.generate, requests)))
+            assert {reply.version for reply in replies} == {version}
+            assert gap(replies, version) < most
+            assert gap(replies, version - 1) > 2 * most

@@ -1,7 +1,5 @@
 """Requests that are ended: by whoever asked, by the engine's end, and by both at once."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -15,19 +13,19 @@ from dartsim.real.engines.options import WorkerSettings
 class Silent:
     """A client whose engine never answers."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.aborted: list[str] = []
 
-    async def generate(self, body: Any, pictures: Any, *, seconds: float) -> dict[str, Any]:
+    async def generate(self, body, pictures, *, seconds: float) -> dict[str, Any]:
         await asyncio.sleep(1e6)
         raise AssertionError("not reached")
 
-    async def abort(self, request_id: str) -> None:
+    async def abort(self, request_id: str):
         self.aborted.append(request_id)
 
 
 @pytest.mark.parametrize("steps", ["k", "c", "kc", "ck", "k c"])
-async def test_who_cancels_a_request_is_always_heard(steps: str) -> None:
+async def test_who_cancels_a_request_is_always_heard(steps):
     client: Any = Silent()
     sender = InFlight("engine", WorkerSettings(), lambda: (client, None), refused=lambda: None)
     asking = asyncio.create_task(sender.send({}))
@@ -48,12 +46,12 @@ async def test_who_cancels_a_request_is_always_heard(steps: str) -> None:
     assert len(client.aborted) == ("c" in steps)
 
 
-async def test_a_request_may_be_killed_under_a_caller_that_was_cancelled_before() -> None:
+async def test_a_request_may_be_killed_under_a_caller_that_was_cancelled_before():
     """Who shrugs a cancellation off and asks again is told of the kill."""
     client: Any = Silent()
     sender = InFlight("engine", WorkerSettings(), lambda: (client, None), refused=lambda: None)
 
-    async def stubborn() -> None:
+    async def stubborn():
         try:
             await asyncio.sleep(1e6)
         except asyncio.CancelledError:

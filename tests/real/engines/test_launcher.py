@@ -1,7 +1,5 @@
 """Engines as processes, with the stand-in in vLLM's place; and once with vLLM where it is."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -10,13 +8,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from dartsim.config.sections.vllm import VllmConfig
-from dartsim.core.errors import ConfigError, WorkerFault, WorkerRestarted
+from dartsim.core.errors import ConfigError, WorkerRestarted
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Weights
 from dartsim.real.engines.errors import EngineStartFailed
@@ -27,15 +24,17 @@ from dartsim.real.engines.supervisor import EngineHealth
 from dartsim.real.engines.worker import VllmWorker
 from dartsim.real.stand_ins.serving import ENGINE, PATH
 
+pytestmark = pytest.mark.anyio
+
 SETTINGS = WorkerSettings(patience_seconds=30.0, retry_seconds=0.05, warm_up=False)
 
 
-def options_of(models: Any, *, start_seconds: float = 600.0, flags: tuple[str, ...] = (), **more: Any) -> EngineOptions:
+def options_of(models, *, start_seconds: float = 600.0, flags: tuple[str, ...] = (), **more) -> EngineOptions:
     vllm = VllmConfig(python=sys.executable, start_seconds=start_seconds, flags=list(flags))
     return EngineOptions(vllm=vllm, model=str(models.folders[0]), entry=ENGINE, environment=PATH, **more)
 
 
-def worker_of(engine: LocalEngine, models: Any, settings: WorkerSettings = SETTINGS) -> VllmWorker:
+def worker_of(engine: LocalEngine, models, settings: WorkerSettings = SETTINGS) -> VllmWorker:
     return VllmWorker(
         0,
         engine,
@@ -45,90 +44,61 @@ def worker_of(engine: LocalEngine, models: Any, settings: WorkerSettings = SETTI
     )
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]):
     async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.01)
 
 
-def test_an_engine_is_started_killed_and_back_with_the_weights_it_had(
-    models: Any, request_of: Any, tmp_path: Path
-) -> None:
-    async def main() -> None:
-        engine = LocalEngine(options_of(models), tmp_path)
-        async with worker_of(engine, models) as worker:
-            await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
-            before = await worker.generate(request_of())
-            assert engine.pid is not None
-            os.kill(engine.pid, signal.SIGKILL)
-            await until(lambda: worker.state is not EngineHealth.UP)
-            after = await worker.generate(request_of())
-            assert (after.version, after.tokens.tolist()) == (1, before.tokens.tolist())
-            assert engine.starts == 2
-            assert worker.counts["deaths"] == 1
-        assert not engine.running
-        assert (tmp_path / "engine.log").read_text().count("loading the model") == 2
-
-    asyncio.run(main())
+async def test_an_engine_is_started_killed_and_back_with_the_weights_it_had(models, request_of, tmp_path):
+    engine = LocalEngine(options_of(models), tmp_path)
+    async with worker_of(engine, models) as worker:
+        await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
+        before = await worker.generate(request_of())
+        assert engine.pid is not None
+        os.kill(engine.pid, signal.SIGKILL)
+        await until(lambda: worker.state is not EngineHealth.UP)
+        after = await worker.generate(request_of())
+        assert (after.version, after.tokens.tolist()) == (1, before.tokens.tolist())
+        assert engine.starts == 2
+        assert worker.counts["deaths"] == 1
+    assert not engine.running
+    assert (tmp_path / "engine.log").read_text().count("loading the model") == 2
 
 
-def test_a_restart_serves_the_new_weights_and_kills_live_requests(models: Any, request_of: Any, tmp_path: Path) -> None:
-    async def main() -> None:
-        engine = LocalEngine(options_of(models), tmp_path)
-        async with worker_of(engine, models) as worker:
-            live = [asyncio.create_task(worker.generate(request_of(number))) for number in range(3)]
-            await asyncio.sleep(0)
-            await worker.load(Weights(1, str(models.folders[1])), SyncMode.RESTART)
-            for ended in await asyncio.gather(*live, return_exceptions=True):
-                assert isinstance(ended, WorkerRestarted)
-            assert (await worker.generate(request_of())).version == 1
-            assert engine.starts == 2
-            # A single file is no folder to start from: the process starts with its own, and then loads the file.
-            file = models.folders[2] / "model.safetensors"
-            await worker.load(Weights(2, str(file)), SyncMode.RESTART)
-            assert (await worker.generate(request_of())).version == 2
-            assert worker.counts["restarts"] == 2
-            assert worker.counts["deaths"] == 0
-
-    asyncio.run(main())
+async def test_a_restart_serves_the_new_weights_and_kills_live_requests(models, request_of, tmp_path):
+    engine = LocalEngine(options_of(models), tmp_path)
+    async with worker_of(engine, models) as worker:
+        live = [asyncio.create_task(worker.generate(request_of(number))) for number in range(3)]
+        await asyncio.sleep(0)
+        await worker.load(Weights(1, str(models.folders[1])), SyncMode.RESTART)
+        for ended in await asyncio.gather(*live, return_exceptions=True):
+            assert isinstance(ended, WorkerRestarted)
+        assert (await worker.generate(request_of())).version == 1
+        assert engine.starts == 2
+        # A single file is no folder to start from: the process starts with its own, and then loads the file.
+        file = models.folders[2] / "model.safetensors"
+        await worker.load(Weights(2, str(file)), SyncMode.RESTART)
+        assert (await worker.generate(request_of())).version == 2
+        assert worker.counts["restarts"] == 2
+        assert worker.counts["deaths"] == 0
 
 
-def test_a_start_that_fails_says_why(models: Any, tmp_path: Path) -> None:
-    async def main() -> None:
-        engine = LocalEngine(options_of(models, flags=("--fail-start",)), tmp_path)
-        with pytest.raises(EngineStartFailed, match=r"ended with status 3 (.|\n)*ValueError: a fault by switch"):
-            await engine.start()
-        slow = options_of(models, flags=("--start-seconds", "60"), start_seconds=0.3, stop_seconds=1.0)
-        engine = LocalEngine(slow, tmp_path, name="slow")
-        with pytest.raises(EngineStartFailed, match=r"was not healthy within 0\.3 s"):
-            await engine.start()
-        assert not engine.running
-        nowhere = EngineOptions(vllm=VllmConfig(python="/nowhere/python"), model="model")
-        with pytest.raises(EngineStartFailed, match="cannot be run"):
-            await LocalEngine(nowhere, tmp_path).start()
-
-    asyncio.run(main())
+async def test_a_start_that_fails_says_why(models, tmp_path):
+    engine = LocalEngine(options_of(models, flags=("--fail-start",)), tmp_path)
+    with pytest.raises(EngineStartFailed, match=r"status 3 (.|\n)*ValueError"):
+        await engine.start()
+    slow = options_of(models, flags=("--start-seconds", "60"), start_seconds=0.3, stop_seconds=1.0)
+    engine = LocalEngine(slow, tmp_path, name="slow")
+    with pytest.raises(EngineStartFailed, match=r"0\.3 s"):
+        await engine.start()
+    assert not engine.running
+    nowhere = EngineOptions(vllm=VllmConfig(python="/nowhere/python"), model="model")
+    with pytest.raises(EngineStartFailed, match="cannot be run"):
+        await LocalEngine(nowhere, tmp_path).start()
 
 
-def test_a_fault_of_a_dead_engine_says_when_it_is_back(models: Any, request_of: Any, tmp_path: Path) -> None:
-    async def main() -> None:
-        options = options_of(models, flags=("--start-seconds", "1"))
-        engine = LocalEngine(options, tmp_path)
-        settings = WorkerSettings(patience_seconds=0.05, retry_seconds=0.05, warm_up=False)
-        async with worker_of(engine, models, settings) as worker:
-            assert engine.pid is not None
-            os.kill(engine.pid, signal.SIGKILL)
-            await until(lambda: worker.state is EngineHealth.DOWN)
-            with pytest.raises(WorkerFault, match="was not up within") as caught:
-                await worker.generate(request_of())
-            assert caught.value.back is not None
-            await caught.value.back()
-            assert (await worker.generate(request_of())).version == 0
-
-    asyncio.run(main())
-
-
-def test_an_engine_ends_with_whoever_started_it(models: Any, tmp_path: Path) -> None:
+def test_an_engine_ends_with_whoever_started_it(models, tmp_path):
     program = f"""
 import asyncio, sys
 from pathlib import Path
@@ -164,7 +134,7 @@ def _lives(pid: int) -> bool:
     return state != "Z"
 
 
-def test_options_are_a_command_and_an_environment() -> None:
+def test_options_are_a_command_and_an_environment():
     options = EngineOptions(vllm=VllmConfig(python="py", device="cuda", dtype="bfloat16"), model="m")
     first, second = one_engine_a_gpu(options, [0, 1])
     assert first.variables()["CUDA_VISIBLE_DEVICES"] == "0"
@@ -179,10 +149,10 @@ def test_options_are_a_command_and_an_environment() -> None:
     command = EngineOptions(vllm=options.vllm.replace(**flags), model="m").command(1)
     assert command[command.index("--kv-cache-dtype") + 1] == command[command.index("--quantization") + 1] == "fp8"
     assert command[-2:] == ["--max-log-len", "1"]
-    with pytest.raises(ConfigError, match=r"vllm\.flags holds --model=other, which other settings decide"):
+    with pytest.raises(ConfigError, match=r"vllm\.flags.*--model=other"):
         EngineOptions(vllm=VllmConfig(python="py", flags=["--model=other"]), model="m")
     for flag in ("--mm-processor-kwargs", "--mm_processor_kwargs.max_pixels=9"):
-        with pytest.raises(ConfigError, match="which other settings decide"):
+        with pytest.raises(ConfigError, match=r"mm.processor.kwargs"):
             EngineOptions(vllm=VllmConfig(python="py", flags=[flag]), model="m")
     cpu = EngineOptions(vllm=VllmConfig(python="py"), model="m", environment={"OMP_NUM_THREADS": "3"})
     # One process an engine: the two of "mp" spin on memory they share, which on two cores is most of the time.
@@ -191,34 +161,31 @@ def test_options_are_a_command_and_an_environment() -> None:
     assert (Path(cpu.variables()["PYTHONPATH"]) / "sitecustomize.py").is_file()
     assert cpu.variables()["OMP_NUM_THREADS"] == "3"
     assert cpu.command(1, "other")[cpu.command(1).index("--model") + 1] == "other"
-    with pytest.raises(ConfigError, match="3 GPUs cannot be dealt to engines of 2"):
+    with pytest.raises(ConfigError, match="3 GPUs"):
         one_engine_a_gpu(EngineOptions(vllm=VllmConfig(python="py", tensor_parallel=2), model="m"), [0, 1, 2])
 
 
-def test_vllm_is_back_with_its_weights_after_it_was_killed_and_after_a_restart(
-    vllm_python: str, models: Any, request_of: Any, tmp_path: Path
-) -> None:
+async def test_vllm_is_back_with_its_weights_after_it_was_killed_and_after_a_restart(
+    vllm_python, models, request_of, tmp_path
+):
     from dartsim.real.vlm.sampling import score_reply
 
-    async def main() -> None:
-        engine = LocalEngine(EngineOptions(vllm=VllmConfig(python=vllm_python), model=str(models.folders[0])), tmp_path)
-        settings = WorkerSettings(patience_seconds=300.0, retry_seconds=0.05)
-        async with worker_of(engine, models, settings) as worker:
+    engine = LocalEngine(EngineOptions(vllm=VllmConfig(python=vllm_python), model=str(models.folders[0])), tmp_path)
+    settings = WorkerSettings(patience_seconds=300.0, retry_seconds=0.05)
+    async with worker_of(engine, models, settings) as worker:
 
-            async def agrees(version: int) -> bool:
-                vlm, request = models.vlms[version], request_of(turn=1)
-                reply = await worker.generate(request)
-                scored = score_reply(vlm, vlm.prompts.build(request.observation, request.history), reply.tokens)
-                return reply.version == version and np.abs(scored.logprobs - reply.logprobs).max() < 1e-4
+        async def agrees(version: int) -> bool:
+            vlm, request = models.vlms[version], request_of(turn=1)
+            reply = await worker.generate(request)
+            scored = score_reply(vlm, vlm.prompts.build(request.observation, request.history), reply.tokens)
+            return reply.version == version and np.abs(scored.logprobs - reply.logprobs).max() < 1e-4
 
-            await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
-            assert await agrees(1)
-            assert engine.pid is not None
-            os.kill(engine.pid, signal.SIGKILL)
-            await until(lambda: worker.state is not EngineHealth.UP)
-            assert await agrees(1)
-            assert worker.counts["deaths"] == 1
-            await worker.load(Weights(2, str(models.folders[2])), SyncMode.RESTART)
-            assert await agrees(2)
-
-    asyncio.run(main())
+        await worker.load(Weights(1, str(models.folders[1])), SyncMode.KEEP)
+        assert await agrees(1)
+        assert engine.pid is not None
+        os.kill(engine.pid, signal.SIGKILL)
+        await until(lambda: worker.state is not EngineHealth.UP)
+        assert await agrees(1)
+        assert worker.counts["deaths"] == 1
+        await worker.load(Weights(2, str(models.folders[2])), SyncMode.RESTART)
+        assert await agrees(2)

@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -19,7 +16,7 @@ def checksums_of(folder: Path, **changes: str) -> dict[str, str]:
     return {f"tp0:{name}": digest for name, digest in read_folder(folder).digests.items()} | changes
 
 
-def test_a_folder_is_read_by_its_headers(models: Any) -> None:
+def test_a_folder_is_read_by_its_headers(models):
     facts = read_folder(models.folders[0])
     tensors = load_file(models.folders[0] / "model.safetensors")
     assert facts.shapes.keys() == facts.digests.keys() == tensors.keys()
@@ -28,7 +25,7 @@ def test_a_folder_is_read_by_its_headers(models: Any) -> None:
     assert facts.digests[name] == hashlib.sha256(tensors[name].numpy().tobytes()).hexdigest()
 
 
-def test_a_folder_is_read_once_for_all_engines_and_anew_when_it_was_written_to(models: Any, tmp_path: Path) -> None:
+def test_a_folder_is_read_once_for_all_engines_and_anew_when_it_was_written_to(models, tmp_path):
     file = tmp_path / "model.safetensors"
     file.write_bytes((models.folders[0] / "model.safetensors").read_bytes())
     first = read_folder(tmp_path)
@@ -39,21 +36,21 @@ def test_a_folder_is_read_once_for_all_engines_and_anew_when_it_was_written_to(m
 
 
 @pytest.mark.parametrize("cut", [0, 4, 100, -1])
-def test_a_cut_file_is_torn(models: Any, tmp_path: Path, cut: int) -> None:
+def test_a_cut_file_is_torn(models, tmp_path, cut):
     raw = (models.folders[0] / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(raw[:cut])
-    with pytest.raises(WeightsTorn, match="not a whole safetensors file"):
+    with pytest.raises(WeightsTorn, match="not a whole"):
         read_folder(tmp_path)
 
 
-def test_an_empty_or_missing_folder_is_torn(tmp_path: Path) -> None:
-    with pytest.raises(WeightsTorn, match="holds no safetensors file"):
+def test_an_empty_or_missing_folder_is_torn(tmp_path):
+    with pytest.raises(WeightsTorn, match="no safetensors"):
         read_folder(tmp_path)
     with pytest.raises(WeightsTorn, match="not a whole"):
         read_folder(tmp_path / "gone.safetensors")
 
 
-def test_a_missing_shard_is_torn(models: Any, tmp_path: Path) -> None:
+def test_a_missing_shard_is_torn(models, tmp_path):
     tensors = load_file(models.folders[0] / "model.safetensors")
     names = sorted(tensors)
     save_file({name: tensors[name] for name in names[:-3]}, tmp_path / "model.safetensors")
@@ -63,7 +60,7 @@ def test_a_missing_shard_is_torn(models: Any, tmp_path: Path) -> None:
         ledger.inspect(tmp_path)
 
 
-def test_engines_that_hold_what_they_should_are_confirmed(models: Any) -> None:
+def test_engines_that_hold_what_they_should_are_confirmed(models):
     ledger = WeightsLedger()
     for version, folder in enumerate(models.folders):
         for _ in range(2):
@@ -72,15 +69,15 @@ def test_engines_that_hold_what_they_should_are_confirmed(models: Any) -> None:
     ledger.confirm(3, ledger.inspect(models.folders[2]), checksums_of(models.folders[2]))
 
 
-def test_old_weights_are_not_confirmed(models: Any) -> None:
+def test_old_weights_are_not_confirmed(models):
     ledger = WeightsLedger()
     first, second = models.folders[:2]
     ledger.confirm(0, ledger.inspect(first), checksums_of(first))
-    with pytest.raises(WeightsUnconfirmed, match="are not in the engine"):
+    with pytest.raises(WeightsUnconfirmed, match="not in the engine"):
         ledger.confirm(1, ledger.inspect(second), checksums_of(first))
 
 
-def test_one_parameter_that_differs_between_engines_is_found(models: Any) -> None:
+def test_one_parameter_that_differs_between_engines_is_found(models):
     ledger = WeightsLedger()
     folder = models.folders[0]
     fused = {"tp0:qkv_proj.weight": "1" * 64}
@@ -89,25 +86,25 @@ def test_one_parameter_that_differs_between_engines_is_found(models: Any) -> Non
         ledger.confirm(0, ledger.inspect(folder), checksums_of(folder, **{"tp0:qkv_proj.weight": "2" * 64}))
 
 
-def test_where_nothing_is_kept_as_it_is_a_change_must_show(models: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_where_nothing_is_kept_as_it_is_a_change_must_show(models, caplog):
     """Another dtype in the engine: no tensor of the folder is found again."""
     ledger = WeightsLedger()
     first, second = models.folders[:2]
     ledger.confirm(0, ledger.inspect(first), {"a": "1" * 64})
-    assert "is vllm.dtype the type of these weights?" in caplog.text
+    assert "vllm.dtype" in caplog.text
     with pytest.raises(WeightsUnconfirmed, match="nothing was loaded"):
         ledger.confirm(1, ledger.inspect(second), {"a": "1" * 64})
     ledger.confirm(1, ledger.inspect(second), {"a": "2" * 64})
 
 
-def test_repacked_matrices_say_nothing(models: Any) -> None:
+def test_repacked_matrices_say_nothing(models):
     ledger = WeightsLedger()
     first, second = models.folders[:2]
     ledger.confirm(0, ledger.inspect(first), {"a": BLANK})
     ledger.confirm(1, ledger.inspect(second), {"a": BLANK})
 
 
-def test_a_fused_parameter_must_change_with_what_it_is_made_of(models: Any, tmp_path: Path) -> None:
+def test_a_fused_parameter_must_change_with_what_it_is_made_of(models, tmp_path):
     """And only then: of LoRA on the queries' matrices, all that is made of others stays as it was."""
     name = "model.layers.0.mlp.gate_proj.weight"
     fused = "tp0:language_model.model.layers.0.mlp.gate_up_proj.weight"
@@ -130,7 +127,7 @@ def test_a_fused_parameter_must_change_with_what_it_is_made_of(models: Any, tmp_
     ledger.confirm(2, second, held(tmp_path, "2" * 64), before=before)
 
 
-def test_a_bias_of_zeros_that_equals_another_is_not_taken_for_one_that_is_there(models: Any, tmp_path: Path) -> None:
+def test_a_bias_of_zeros_that_equals_another_is_not_taken_for_one_that_is_there(models, tmp_path):
     """It is part of a fused parameter, and may become another one."""
     name = "model.layers.0.self_attn.q_proj.bias"
     folder = models.folders[0]

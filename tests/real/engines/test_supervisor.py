@@ -1,10 +1,9 @@
 """An engine that dies, and what its next start may find: nothing of what it served, a full disk, another death."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ from dartsim.real.engines.request_codec import RequestCodec
 from dartsim.real.engines.supervisor import EngineHealth
 from dartsim.real.engines.weights import Spool
 from dartsim.real.engines.worker import VllmWorker
+
+pytestmark = pytest.mark.anyio
 
 QUICK = WorkerSettings(patience_seconds=0.05, retry_seconds=0.01, warm_up=False)
 PATIENT = WorkerSettings(patience_seconds=30.0, retry_seconds=0.01, warm_up=True)
@@ -35,7 +36,7 @@ class Process:
 
     name, can_restart = "engine", True
 
-    def __init__(self, standin: Any, model: Path) -> None:
+    def __init__(self, standin, model: Path):
         self.faults: list[Exception] = []
         self.lies: list[Exception] = []
         self.prepare: Callable[[Any], None] = lambda server: None
@@ -52,7 +53,7 @@ class Process:
     def running(self) -> bool:
         return self.server is not None
 
-    async def start(self, model: Path | None = None) -> None:
+    async def start(self, model: Path | None = None):
         self.starts.append(model)
         if self.faults:
             raise self.faults.pop(0)
@@ -60,12 +61,12 @@ class Process:
         self.server = await self._standin.StandInEngine(model or self._model).__aenter__()
         self.prepare(self.server)
 
-    async def stop(self) -> None:
+    async def stop(self):
         server, self.server = self.server, None
         if server is not None:
             await server.__aexit__()
 
-    async def die(self) -> None:
+    async def die(self):
         await self.stop()
         self.end.set()
 
@@ -75,33 +76,29 @@ class Process:
             raise self.lies.pop(0)
         return -9
 
-    def mark_unreachable(self) -> None:
+    def mark_unreachable(self):
         """Its end is watched."""
 
 
-def run(standin: Any, models: Any, test: Any, **more: Any) -> None:
-    """Run ``test(engine, worker)``."""
-
-    async def main() -> None:
-        engine = Process(standin, models.folders[0])
-        settings = more.pop("settings", QUICK)
-        weights = Weights(0, str(models.folders[0]))
-        async with (
-            asyncio.timeout(30),
-            VllmWorker(0, engine, RequestCodec(models.vlms[0]), weights=weights, settings=settings, **more) as worker,
-        ):
-            await test(engine, worker)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def serving(standin, models, **more) -> AsyncIterator[tuple[Process, VllmWorker]]:
+    engine = Process(standin, models.folders[0])
+    settings = more.pop("settings", QUICK)
+    weights = Weights(0, str(models.folders[0]))
+    async with (
+        asyncio.timeout(30),
+        VllmWorker(0, engine, RequestCodec(models.vlms[0]), weights=weights, settings=settings, **more) as worker,
+    ):
+        yield engine, worker
 
 
-async def fault_of(worker: VllmWorker, request: Any) -> WorkerFault:
+async def fault_of(worker: VllmWorker, request) -> WorkerFault:
     with pytest.raises(WorkerFault) as caught:
         await worker.generate(request)
     return caught.value
 
 
-async def died_under(engine: Process, worker: VllmWorker, request: Any) -> WorkerFault:
+async def died_under(engine: Process, worker: VllmWorker, request) -> WorkerFault:
     """End the process while it answers a request; return the request's fault."""
     engine.server.faults.hang = True
     asking = asyncio.create_task(worker.generate(request))
@@ -114,19 +111,22 @@ async def died_under(engine: Process, worker: VllmWorker, request: Any) -> Worke
     return caught.value
 
 
-async def until(condition: Callable[[], bool]) -> None:
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+async def until(condition: Callable[[], bool]):
     while not condition():  # noqa: ASYNC110 - a server
         await asyncio.sleep(0.005)
 
 
-def test_an_engine_whose_last_weights_were_pruned_takes_the_next_load(
-    standin: Any, models: Any, request_of: Any, tmp_path: Path
-) -> None:
-    async def test(engine: Process, worker: VllmWorker) -> None:
+async def test_an_engine_whose_last_weights_were_pruned_takes_the_next_load(standin, models, request_of, tmp_path):
+    async with serving(standin, models) as (engine, worker):
         old = shutil.copytree(models.folders[1], tmp_path / "version-000001")
         await worker.load(Weights(1, str(old)), SyncMode.KEEP)
         shutil.rmtree(old)
         fault = await died_under(engine, worker, request_of())
+        assert isinstance(fault, EngineDied)
         assert fault.back is not None
         await fault.back()
         assert worker.state is EngineHealth.UNLOADED
@@ -140,13 +140,13 @@ def test_an_engine_whose_last_weights_were_pruned_takes_the_next_load(
         await until(lambda: len(engine.starts) == 3 and worker.state is EngineHealth.UP)
         assert (await worker.generate(request_of())).version == 6
 
-    run(standin, models, test)
 
-
-def test_a_load_comes_between_two_tries_of_a_start(standin: Any, models: Any, request_of: Any) -> None:
+async def test_a_load_comes_between_two_tries_of_a_start(standin, models, request_of):
     """Nobody waits for the next try of what failed."""
 
-    async def test(engine: Process, worker: VllmWorker) -> None:
+    async with serving(
+        standin, models, settings=WorkerSettings(patience_seconds=0.05, retry_seconds=1000.0, warm_up=False)
+    ) as (engine, worker):
         engine.faults = [EngineStartFailed("out of memory")]
         await engine.die()
         await until(lambda: len(engine.starts) == 2)
@@ -155,11 +155,9 @@ def test_a_load_comes_between_two_tries_of_a_start(standin: Any, models: Any, re
         assert (await worker.generate(request_of())).version == 1
         assert engine.starts == [None, None, models.folders[1]]
 
-    run(standin, models, test, settings=WorkerSettings(patience_seconds=0.05, retry_seconds=1000.0, warm_up=False))
 
-
-def test_weights_that_come_back_are_served_again(standin: Any, models: Any, request_of: Any, tmp_path: Path) -> None:
-    async def test(engine: Process, worker: VllmWorker) -> None:
+async def test_weights_that_come_back_are_served_again(standin, models, request_of, tmp_path):
+    async with serving(standin, models) as (engine, worker):
         folder, away = tmp_path / "version-000001", tmp_path / "away"
         shutil.copytree(models.folders[1], folder)
         await worker.load(Weights(1, str(folder)), SyncMode.KEEP)
@@ -177,18 +175,14 @@ def test_weights_that_come_back_are_served_again(standin: Any, models: Any, requ
         await worker.wait_until_up()
         assert (await worker.generate(request_of())).version == 2
 
-    run(standin, models, test)
 
-
-def test_the_pool_brings_an_engine_whose_weights_are_gone_to_the_newest(
-    standin: Any, models: Any, request_of: Any, tmp_path: Path
-) -> None:
+async def test_the_pool_brings_an_engine_whose_weights_are_gone_to_the_newest(standin, models, request_of, tmp_path):
     from dartsim.config.sections.rollout import RolloutConfig, SyncConfig
     from dartsim.observe import DesktopState, Recorder
     from dartsim.rollout import RolloutService
     from dartsim.rollout.routers.session_affine import SessionAffine
 
-    async def test(engine: Process, worker: VllmWorker) -> None:
+    async with serving(standin, models) as (engine, worker):
         recorder = Recorder(asyncio.get_running_loop().time, num_envs=1, num_engines=1)
         config = RolloutConfig(sync=SyncConfig(mode="drain"))
         service = RolloutService([worker], weights=Weights(0), router=SessionAffine(), config=config, recorder=recorder)
@@ -211,40 +205,17 @@ def test_the_pool_brings_an_engine_whose_weights_are_gone_to_the_newest(
         running.cancel()
         await asyncio.wait([running])
 
-    run(standin, models, test)
 
-
-def test_a_dead_engine_gets_back_tensors_that_were_pruned(
-    standin: Any, models: Any, request_of: Any, tmp_path: Path
-) -> None:
-    spool = Spool(tmp_path, like=models.folders[0], keep=2)
-
-    async def test(engine: Process, worker: VllmWorker) -> None:
-        await worker.load(Weights(1, models.vlms[1].snapshot()), SyncMode.KEEP)
-        before = await worker.generate(request_of())
-        for version in (2, 3, 4):
-            await spool.folder(Weights(version, models.vlms[2].snapshot()))
-        await engine.die()
-        await until(lambda: len(engine.starts) == 2 and worker.state is EngineHealth.UP)
-        after = await worker.generate(request_of())
-        assert (after.version, after.tokens.tolist()) == (1, before.tokens.tolist())
-        assert worker.counts["restarts"] == 0
-
-    run(standin, models, test, spool=spool)
-
-
-def test_what_an_engine_starts_from_stays_until_it_is_up(
-    standin: Any, models: Any, request_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_an_engine_starts_from_stays_until_it_is_up(standin, models, request_of, tmp_path, monkeypatch):
     """Versions may come every second, and a start takes half a minute."""
     spool = Spool(tmp_path, like=models.folders[0], keep=1)
 
-    async def test(engine: Process, worker: VllmWorker) -> None:
+    async with serving(standin, models, spool=spool) as (engine, worker):
         await worker.load(Weights(1, models.vlms[1].snapshot()), SyncMode.KEEP)
         before = await worker.generate(request_of())
         start = engine.start
 
-        async def slowly(model: Path | None = None) -> None:
+        async def slowly(model: Path | None = None):
             await spool.folder(Weights(2, models.vlms[2].snapshot()))
             assert not (tmp_path / "version-000001").exists()
             await start(model)
@@ -254,20 +225,12 @@ def test_what_an_engine_starts_from_stays_until_it_is_up(
         await until(lambda: len(engine.starts) == 2 and worker.state is EngineHealth.UP)
         after = await worker.generate(request_of())
         assert (after.version, after.tokens.tolist()) == (1, before.tokens.tolist())
-
-    run(standin, models, test, spool=spool)
-    assert [path.name for path in tmp_path.iterdir()] == ["version-000002"]
+    assert names(tmp_path) == ["version-000002"]
 
 
-def test_whatever_a_start_raises_it_is_tried_again(
-    standin: Any, models: Any, request_of: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def test(engine: Process, worker: VllmWorker) -> None:
-        engine.faults = [
-            OSError(28, "No space left on device"),
-            KeyError(1),
-            ConfigError("no such backend"),
-        ]
+async def test_whatever_a_start_raises_it_is_tried_again(standin, models, request_of):
+    async with serving(standin, models) as (engine, worker):
+        engine.faults = [OSError(28, "No space left on device"), KeyError(1), ConfigError("no such backend")]
         await engine.die()
         await until(lambda: worker.state is EngineHealth.DOWN)
         fault = await fault_of(worker, request_of())
@@ -277,35 +240,30 @@ def test_whatever_a_start_raises_it_is_tried_again(
         assert len(engine.starts) == 5
         assert worker.counts["fault/engine_start_failed"] == 3
         assert worker.counts["deaths"] == 1
-        assert "No space left on device" in caplog.text
-
-    run(standin, models, test)
 
 
-def test_an_engine_that_cannot_be_watched_is_started_anew(standin: Any, models: Any, request_of: Any) -> None:
-    async def test(engine: Process, worker: VllmWorker) -> None:
+async def test_an_engine_that_cannot_be_watched_is_started_anew(standin, models, request_of):
+    async with serving(standin, models) as (engine, worker):
         engine.lies = [OSError(5, "Input/output error")]
         engine.end.set()
         await until(lambda: len(engine.starts) == 2 and worker.state is EngineHealth.UP)
         assert (await worker.generate(request_of())).version == 0
 
-    run(standin, models, test)
 
-
-def test_an_engine_that_dies_warming_up_was_never_up(standin: Any, models: Any, request_of: Any) -> None:
-    async def test(engine: Process, worker: VllmWorker) -> None:
+async def test_an_engine_that_dies_warming_up_was_never_up(standin, models, request_of):
+    async with serving(standin, models, settings=PATIENT) as (engine, worker):
         assert not worker.counts  # its first request is nobody's
         assert len(engine.server.bodies) == 1
         await worker.generate(request_of())
         counts = dict(worker.counts)
         states: list[EngineHealth] = []
 
-        def prepare(server: Any) -> None:
+        def prepare(server):
             if len(engine.starts) == 2:
                 server.faults.drop = 2
 
             class Seen(list[Any]):
-                def append(self, body: Any) -> None:
+                def append(self, body):
                     states.append(worker.state)
                     super().append(body)
 
@@ -324,31 +282,17 @@ def test_an_engine_that_dies_warming_up_was_never_up(standin: Any, models: Any, 
         assert worker.counts["requests"] == counts["requests"] + 3
         assert worker.counts["prompt_tokens"] == 4 * counts["prompt_tokens"]
 
-    run(standin, models, test, settings=PATIENT)
 
-
-def test_a_first_request_that_hangs_is_no_start(standin: Any, models: Any) -> None:
-    def hang(server: Any) -> None:
+async def test_a_first_request_that_hangs_is_no_start(standin, models):
+    def hang(server):
         server.faults.hang = True
 
-    async def main() -> None:
-        engine = Process(standin, models.folders[0])
-        engine.prepare = hang
-        settings = WorkerSettings(request_seconds=0.1)
-        weights = Weights(0, str(models.folders[0]))
-        worker = VllmWorker(0, engine, RequestCodec(models.vlms[0]), weights=weights, settings=settings)
-        async with asyncio.timeout(30):
-            with pytest.raises(EngineHung, match=r"had not answered its first request after 0\.1 s"):
-                await worker.start()
-        assert not engine.running
-
-    asyncio.run(main())
-
-
-def test_requests_of_a_dead_engine_fail_at_once(standin: Any, models: Any, request_of: Any) -> None:
-    async def test(engine: Process, worker: VllmWorker) -> None:
-        fault = await died_under(engine, worker, request_of())
-        assert isinstance(fault, EngineDied)
-        assert str(fault) == "engine ended with status -9 under the request"
-
-    run(standin, models, test)
+    engine = Process(standin, models.folders[0])
+    engine.prepare = hang
+    settings = WorkerSettings(request_seconds=0.1)
+    weights = Weights(0, str(models.folders[0]))
+    worker = VllmWorker(0, engine, RequestCodec(models.vlms[0]), weights=weights, settings=settings)
+    async with asyncio.timeout(30):
+        with pytest.raises(EngineHung):
+            await worker.start()
+    assert not engine.running

@@ -1,7 +1,5 @@
 """Replies of UI-TARS-1.5 from the engine through the desktop's grammar to the next prompt and the learner."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("httpx")
 
-from dartsim.core.types import Observation, Reply, Request, Turn, Weights
+from dartsim.core.types import Observation, Reply, Turn, Weights
 from dartsim.envs.actions import make_grammar
 from dartsim.envs.actions.model import Click, Done
 from dartsim.real.engines.launcher import AttachedEngine
@@ -29,10 +27,11 @@ from dartsim.real.vlm.ui_tars import first_message
 CLICK = "Thought: Open it.\nAction: click(start_box='<|box_start|>(140,70)<|box_end|>')"
 DONE = "Thought: Saved.\nAction: finished(content='it's')"
 NONSENSE = "Thought: I do not know."
+READABLE = make_grammar("ui_tars", 112, 112).readable
 
 
 @pytest.fixture(scope="module")
-def model(qwen: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+def model(qwen, tmp_path_factory) -> tuple[Any, Path]:
     """A model with Qwen's special tokens, read back from the folder that an engine serves."""
     task = first_message("ui_tars_1_5", language="English", absolute=True)
     style = PromptStyle(system="You are a helpful assistant.", task=task, max_images=5, max_texts=50, box_tokens=True)
@@ -41,12 +40,12 @@ def model(qwen: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Pat
     return from_folder(replace(vlm.config, folder=str(folder))), folder
 
 
-def play(standin: Any, model: tuple[Any, Path], script: list[str], request: Request, **settings: Any) -> Any:
+def play(standin, model: tuple[Any, Path], script: list[str], request, **settings):
     """Ask once; return the reply, the worker's counts and the bodies that the engine got."""
     vlm, folder = model
     grammar = vlm.grammar
 
-    async def main() -> Any:
+    async def main():
         async with standin.StandInEngine(folder) as server:
             server.script = [grammar.tokens(text) for text in script]
             worker = VllmWorker(
@@ -62,9 +61,7 @@ def play(standin: Any, model: tuple[Any, Path], script: list[str], request: Requ
     return asyncio.run(main())
 
 
-def test_box_tokens_pass_from_engine_to_desktop_history_and_learner(
-    qwen: Any, standin: Any, model: tuple[Any, Path], request_of: Any
-) -> None:
+def test_box_tokens_pass_from_engine_to_desktop_history_and_learner(qwen, standin, model, request_of):
     vlm, _ = model
     request = request_of(1)
     reply, _, bodies = play(standin, model, [CLICK], request)
@@ -93,23 +90,20 @@ def test_box_tokens_pass_from_engine_to_desktop_history_and_learner(
     assert not refused & {qwen.BOX_START, qwen.BOX_END}
 
 
-def test_a_reply_that_cannot_be_read_is_sampled_again(standin: Any, model: tuple[Any, Path], request_of: Any) -> None:
-    readable = make_grammar("ui_tars", 112, 112).readable
-    reply, counts, bodies = play(standin, model, [NONSENSE, NONSENSE, CLICK], request_of(1), readable=readable, tries=3)
+def test_a_reply_that_cannot_be_read_is_sampled_again(standin, model, request_of):
+    reply, counts, bodies = play(standin, model, [NONSENSE, NONSENSE, CLICK], request_of(1), readable=READABLE, tries=3)
     assert (reply.action, counts["malformed"], counts["requests"]) == (CLICK, 2, 1)
     assert len({body["sampling_params"]["seed"] for body in bodies}) == 3
     assert len({tuple(body["token_ids"]) for body in bodies}) == 1
 
 
-def test_after_three_tries_the_attempt_is_done(standin: Any, model: tuple[Any, Path], request_of: Any) -> None:
-    readable = make_grammar("ui_tars", 112, 112).readable
-    reply, counts, bodies = play(standin, model, [NONSENSE] * 3, request_of(1), readable=readable, tries=3)
+def test_after_three_tries_the_attempt_is_done(standin, model, request_of):
+    reply, counts, bodies = play(standin, model, [NONSENSE] * 3, request_of(1), readable=READABLE, tries=3)
     assert (reply.action, counts["malformed"], len(bodies)) == (NONSENSE, 2, 3)
     assert make_grammar("ui_tars", 112, 112, malformed="done").parse(reply.action) == (Done(),)
 
 
-def test_an_unescaped_quote_is_no_reason_to_try_again(standin: Any, model: tuple[Any, Path], request_of: Any) -> None:
-    readable = make_grammar("ui_tars", 112, 112).readable
-    reply, counts, _ = play(standin, model, [DONE], request_of(1), readable=readable, tries=3)
+def test_an_unescaped_quote_is_no_reason_to_try_again(standin, model, request_of):
+    reply, counts, _ = play(standin, model, [DONE], request_of(1), readable=READABLE, tries=3)
     assert (reply.action, counts["malformed"]) == (DONE, 0)
     assert make_grammar("ui_tars", 112, 112).parse(reply.action) == (Done(),)

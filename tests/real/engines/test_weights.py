@@ -1,12 +1,9 @@
 """Weights as folders: each is there when it was just asked for, whatever came between."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +14,8 @@ from dartsim.real.engines.errors import WeightsRefused, WeightsTorn
 from dartsim.real.engines.weights import Spool
 from dartsim.real.vlm import export
 
+pytestmark = pytest.mark.anyio
+
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
@@ -24,13 +23,13 @@ def names(folder: Path) -> list[str]:
 
 @settings(deadline=None, max_examples=30)
 @given(asked=st.lists(st.integers(0, 7), min_size=1, max_size=12), keep=st.integers(1, 4))
-def test_a_folder_that_was_asked_for_is_there(asked: list[int], keep: int) -> None:
-    def write(source: Any, folder: Path, *, like: Path | None = None, dtype: str | None = None) -> Path:
+def test_a_folder_that_was_asked_for_is_there(asked, keep):
+    def write(source, folder: Path, *, like: Path | None = None, dtype: str | None = None) -> Path:
         folder.mkdir(parents=True)
         (folder / "weights").write_text(str(source["a"]))
         return folder
 
-    async def main(root: Path) -> None:
+    async def main(root: Path):
         spool = Spool(root, keep=keep)
         for version in asked:
             folder = await spool.folder(Weights(version, {"a": version}))
@@ -44,27 +43,24 @@ def test_a_folder_that_was_asked_for_is_there(asked: list[int], keep: int) -> No
         asyncio.run(main(Path(root)))
 
 
-def test_a_disk_that_is_full_is_a_fault_of_the_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_is_a_fault_of_the_load(tmp_path, monkeypatch):
     """It is tried again, where any other error would end the run."""
 
-    def write(source: Any, folder: Path, *, like: Path | None = None, dtype: str | None = None) -> Path:
+    def write(source, folder: Path, *, like: Path | None = None, dtype: str | None = None) -> Path:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(export, "export_weights", write)
-    with pytest.raises(WeightsRefused, match=r"version 3 cannot be written: .*No space left"):
+    with pytest.raises(WeightsRefused, match="version 3"):
         asyncio.run(Spool(tmp_path).folder(Weights(3, {"a": 1})))
 
 
-def test_a_folder_can_be_held_only_while_it_is_there(tmp_path: Path) -> None:
-    async def main() -> None:
-        spool = Spool(tmp_path / "spool")
-        (tmp_path / "weights").write_text("not in a folder")
-        with pytest.raises(WeightsTorn, match="is gone"):
-            async with spool.stable_copy(tmp_path / "gone"):
-                raise AssertionError("it is not there")
-        with pytest.raises(WeightsRefused, match="cannot be kept"):
-            async with spool.stable_copy(tmp_path / "weights"):
-                raise AssertionError("it is no folder")
-        assert not names(tmp_path / "spool")
-
-    asyncio.run(main())
+async def test_a_folder_can_be_held_only_while_it_is_there(tmp_path):
+    spool = Spool(tmp_path / "spool")
+    (tmp_path / "weights").write_text("not in a folder")
+    with pytest.raises(WeightsTorn, match="is gone"):
+        async with spool.stable_copy(tmp_path / "gone"):
+            raise AssertionError("it is not there")
+    with pytest.raises(WeightsRefused, match="cannot be kept"):
+        async with spool.stable_copy(tmp_path / "weights"):
+            raise AssertionError("it is no folder")
+    assert not names(tmp_path / "spool")

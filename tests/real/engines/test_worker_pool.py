@@ -1,12 +1,9 @@
 """A pool's engines start beside one another, so many at a time, and all end if one of them does not come up."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,30 +29,30 @@ class Named:
 class Slow:
     """A worker that takes its time to start, or to fail."""
 
-    def __init__(self, index: int, seconds: float = SECONDS, *, fails: bool = False) -> None:
+    def __init__(self, index: int, seconds: float = SECONDS, *, fails: bool = False):
         self.engine = Named(f"engine-{index}")
         self.began: float | None = None
         self.up = False
         self.closed = 0
         self._seconds, self._fails = seconds, fails
 
-    async def start(self) -> None:
+    async def start(self):
         self.began = asyncio.get_running_loop().time()
         await asyncio.sleep(self._seconds)
         if self._fails:
             raise EngineStartFailed(f"{self.engine.name} ended")
         self.up = True
 
-    async def close(self) -> None:
+    async def close(self):
         await asyncio.sleep(1.0)
         self.closed += 1
 
 
-def slow(*workers: Slow) -> Any:
+def slow(*workers: Slow):
     return list(workers)
 
 
-async def test_so_many_start_at_a_time_and_all_are_closed_together() -> None:
+async def test_so_many_start_at_a_time_and_all_are_closed_together():
     clock = asyncio.get_running_loop().time
     workers = slow(*(Slow(number) for number in range(5)))
     began = clock()
@@ -68,7 +65,7 @@ async def test_so_many_start_at_a_time_and_all_are_closed_together() -> None:
     assert [worker.closed for worker in workers] == [1] * 5
 
 
-async def test_one_that_fails_cancels_the_others_and_is_what_is_told() -> None:
+async def test_one_that_fails_cancels_the_others_and_is_what_is_told():
     clock = asyncio.get_running_loop().time
     workers = slow(Slow(0), Slow(1, 3.0, fails=True), Slow(2))
     began = clock()
@@ -82,10 +79,10 @@ async def test_one_that_fails_cancels_the_others_and_is_what_is_told() -> None:
 
 
 @pytest.mark.parametrize("after", [5.0, SECONDS + 0.5])
-async def test_a_cancelled_pool_is_closed(after: float) -> None:
+async def test_a_cancelled_pool_is_closed(after):
     workers = slow(Slow(0), Slow(1))
 
-    async def serve() -> None:
+    async def serve():
         async with started(workers, at_once=2):
             await asyncio.sleep(0.1)  # then it closes, which is cancelled as well
 
@@ -97,7 +94,7 @@ async def test_a_cancelled_pool_is_closed(after: float) -> None:
     assert [worker.closed for worker in workers] == [1, 1]
 
 
-def pool(models: Any, folder: Path, *flags: tuple[str, ...]) -> list[VllmWorker]:
+def pool(models, folder: Path, *flags: tuple[str, ...]) -> list[VllmWorker]:
     """Workers over engines that are processes, one for each group of flags."""
     codec, ledger = RequestCodec(models.vlms[0]), WeightsLedger()
     return [
@@ -134,32 +131,28 @@ def pids(folder: Path) -> set[int]:
     return found
 
 
-def test_engines_come_up_together_and_none_is_left(models: Any, request_of: Any, tmp_path: Path) -> None:
-    async def main() -> None:
-        workers = pool(models, tmp_path, (), ())
+@pytest.mark.anyio
+async def test_engines_come_up_together_and_none_is_left(models, request_of, tmp_path):
+    workers = pool(models, tmp_path, (), ())
+    async with started(workers, at_once=2):
+        assert len({worker.engine.url for worker in workers}) == 2
+        replies = [await worker.generate(request_of(seed=1)) for worker in workers]
+        assert replies[0].tokens.tolist() == replies[1].tokens.tolist()
+        assert len(pids(tmp_path)) == 2
+    assert [worker.state for worker in workers] == [EngineHealth.DOWN] * 2
+    assert pids(tmp_path) == set()
+
+
+@pytest.mark.anyio
+async def test_one_engine_that_ends_takes_the_starts_of_the_others_with_it(models, tmp_path):
+    workers = pool(models, tmp_path, ("--start-seconds", "600"), ("--fail-start",), ())
+    with pytest.raises(EngineStartFailed, match="engine-1"):
         async with started(workers, at_once=2):
-            assert len({worker.engine.url for worker in workers}) == 2
-            replies = [await worker.generate(request_of(seed=1)) for worker in workers]
-            assert replies[0].tokens.tolist() == replies[1].tokens.tolist()
-            assert len(pids(tmp_path)) == 2
-        assert [worker.state for worker in workers] == [EngineHealth.DOWN] * 2
-        assert pids(tmp_path) == set()
-
-    asyncio.run(main())
+            raise AssertionError("not reached")
+    assert workers[0].engine.starts == 1
+    assert pids(tmp_path) == set()
 
 
-def test_one_engine_that_ends_takes_the_starts_of_the_others_with_it(models: Any, tmp_path: Path) -> None:
-    async def main() -> None:
-        workers = pool(models, tmp_path, ("--start-seconds", "600"), ("--fail-start",), ())
-        with pytest.raises(EngineStartFailed, match=r"engine-1 ended with status 3"):
-            async with started(workers, at_once=2):
-                raise AssertionError("not reached")
-        assert workers[0].engine.starts == 1  # type: ignore[attr-defined]
-        assert pids(tmp_path) == set()
-
-    asyncio.run(main())
-
-
-def test_no_port_is_given_twice() -> None:
+def test_no_port_is_given_twice():
     ports = [free_port("127.0.0.1") for _ in range(100)]
     assert len(set(ports)) == 100

@@ -1,7 +1,5 @@
 """The module beside this file as a fixture, and what is left on an engine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import ModuleType
 
@@ -9,7 +7,7 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def rig(desktop_image: str, module_of) -> ModuleType:
+def rig(desktop_image, module_of) -> ModuleType:
     """The module ``rig.py``."""
     pytest.importorskip("httpx")
     pytest.importorskip("PIL")
@@ -17,13 +15,12 @@ def rig(desktop_image: str, module_of) -> ModuleType:
 
 
 @pytest.fixture
-def left():
-    """Return how many containers of an owner are left on an engine: ``left(owner, settings)``."""
-    from dartsim.config.schema import DockerHostConfig
+def left(docker_engine):
+    """Return how many containers of an owner are left on the engine: ``left(owner)``."""
     from dartsim.real.containers.engine import connect
 
-    def count(owner: str, settings: DockerHostConfig | None = None) -> int:
-        client = connect(settings or DockerHostConfig())
+    def count(owner):
+        client = connect(docker_engine)
         try:
             return len(client.api.containers(all=True, filters={"label": [f"dartsim.owner={owner}"]}))
         finally:

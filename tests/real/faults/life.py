@@ -1,7 +1,7 @@
 """One life of the cluster in a process of its own, to be killed from outside.
 
-``python life.py IMAGE [--folder FOLDER] [--url URL]`` prints a line for its owner and for every attempt that ended
-and was stored, and lives on until its standard input is closed; then it prints what it counted.
+``python life.py IMAGE FOLDER`` prints a line for its owner and for every attempt that ended and was stored, and lives
+on until it is killed.
 """
 
 import argparse
@@ -22,14 +22,8 @@ def tell(**what):
 
 
 async def main(options):
-    store = None
-    if options.folder is not None:
-        store = SqlStore.open(options.folder, durable=True)
-    plan = Plan(options.image, seconds=600.0, url=options.url, store=store, enough=told)
-    rig = Rig(plan)
-    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), rig.ended.set)
-    counts = await rig.run()
-    tell(counts=dict(counts))
+    store = SqlStore.open(options.folder, durable=True)
+    await Rig(Plan(options.image, seconds=600.0, store=store, enough=told)).run()
 
 
 def told(rig):
@@ -44,7 +38,6 @@ def told(rig):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("image")
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--url")
+    parser.add_argument("folder", type=Path)
     with asyncio.Runner(loop_factory=RunLoop) as runner:
         runner.run(main(parser.parse_args()))

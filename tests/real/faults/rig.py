@@ -8,7 +8,7 @@ each attempt has a score that is known beforehand, groups are worth training on,
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -86,27 +86,17 @@ class Plan:
     Attributes:
         harm: Done to the desktop of one attempt, before its last action: ``harm(rig, container)``.
         action: The last action of that attempt, in place of the click.
-        start: Starts a container in place of the fleet: ``start(rig, spec, slot)``.
-        overrides: Of the configuration.
         seconds: Longest time for all of it.
         enough: Whether it may end: ``enough(rig)``; by default once the harmed slot has a score after it.
-        url: The engine.
-        last: Awaited at the end, on the same loop.
         store: Keeps the trajectories.
-        fleet: Further settings of the engine.
     """
 
     image: str
     harm: Harm | None = None
     action: str | None = None
-    start: Harm | None = None
-    overrides: tuple[str, ...] = ()
     seconds: float = 240.0
     enough: Harm | None = None
-    url: str | None = None
-    last: Harm | None = None
     store: Any = None
-    fleet: dict[str, Any] = field(default_factory=dict)
 
 
 class Rig:
@@ -133,9 +123,9 @@ class Rig:
         """Live until there is enough; then check what must hold, and return the counts."""
         plan = self.plan
         spec = desktop_spec(DesktopConfig(width=SIDE, height=SIDE, image=plan.image))
-        host = DockerHost(DockerHostConfig(url=plan.url, **{"max_desktops": 4, **plan.fleet}), run="faults")
+        host = DockerHost(DockerHostConfig(max_desktops=4), run="faults")
         self.owner = str(host.owner)
-        config = load(preset_name="desktop", overrides=(*OVERRIDES, *plan.overrides))
+        config = load(preset_name="desktop", overrides=OVERRIDES)
         async with DesktopFleet([host], rest_seconds=1.0) as self.fleet, Scorer() as self.scorer:
             with contextlib.ExitStack() as stack:
                 recorder = Recorder(
@@ -156,8 +146,6 @@ class Rig:
                     transport=lambda pool: pool,
                 )
                 await self._until_enough()
-        if plan.last is not None:
-            await plan.last()
         assert host.num_held == 0
         self._check()
         return self.system.recorder.counts
@@ -212,10 +200,7 @@ class Rig:
     # ---- as the place where containers are started
 
     async def start(self, spec, *, slot):
-        if self.plan.start is None:
-            container = await self.fleet.start(spec, slot=slot)
-        else:
-            container = await self.plan.start(self, spec, slot)
+        container = await self.fleet.start(spec, slot=slot)
         self.containers[slot] = container
         return container
 
@@ -267,8 +252,3 @@ def live_beside(image, plans):
 
     with asyncio.Runner(loop_factory=RunLoop) as runner:
         return runner.run(main())
-
-
-def tight(spec, memory_mib):
-    """The same with less memory."""
-    return replace(spec, limits=replace(spec.limits, memory_mib=memory_mib))

@@ -1,7 +1,5 @@
 """What is served is what the learner computes, in every precision: small steps arrive from the first update on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -60,11 +58,11 @@ def scored(batch: Batch) -> Batch:
 
 
 @pytest.fixture
-def batch(make_vlm: Any, play_batch: Any) -> Batch:
+def batch(make_vlm, play_batch) -> Batch:
     return scored(play_batch(VlmPolicy(make_vlm())))
 
 
-def change(weights: Any, first: Any) -> dict[str, Any]:
+def change(weights, first) -> dict[str, Any]:
     """Return what the weights and the adapter among them have changed since the first ones, in float64."""
     changes = {name: weights[name].double() - first[name].double() for name in first}
     for name in weights:
@@ -74,20 +72,20 @@ def change(weights: Any, first: Any) -> dict[str, Any]:
     return changes
 
 
-def arrived(served: Any, computed: Any) -> float:
+def arrived(served, computed) -> float:
     """Return the share of a change that another one has: 1 if they are equal, 0 if it is none of it."""
     total = sum(float(tensor.square().sum()) for tensor in computed.values())
     return sum(float((served[name] * tensor).sum()) for name, tensor in computed.items()) / total
 
 
-def outputs(vlm: Any, data: Any) -> Any:
+def outputs(vlm, data):
     with torch.no_grad():
         return score(vlm, pack(vlm, rows_of(data.examples), data.examples))[0]
 
 
 @everything
 @everywhere
-def test_a_policy_computes_what_its_learner_does(make_vlm: Any, batch: Batch, dtype: Any, trained: str) -> None:
+def test_a_policy_computes_what_its_learner_does(make_vlm, batch, dtype, trained):
     vlm = make_vlm(dtype=dtype)
     policy, data = VlmPolicy(vlm.twin()), read_turns(batch, vlm, OBJECTIVE.advantage)
     first = vlm.snapshot()
@@ -107,9 +105,7 @@ def test_a_policy_computes_what_its_learner_does(make_vlm: Any, batch: Batch, dt
 
 @everything
 @everywhere
-def test_equal_steps_add_up_and_go_on_after_a_restart(
-    make_vlm: Any, batch: Batch, tmp_path: Path, dtype: Any, trained: str
-) -> None:
+def test_equal_steps_add_up_and_go_on_after_a_restart(make_vlm, batch, tmp_path, dtype, trained):
     """With equal gradients each of AdamW's steps is the learning rate, whatever the weights are held in."""
     config = settings(trained)
     rate = config.optimizer.learning_rate
@@ -120,7 +116,7 @@ def test_equal_steps_add_up_and_go_on_after_a_restart(
             add_lora(vlm.model, config.lora, seed=0)
         ours = [p for p in vlm.model.parameters() if p.requires_grad]
 
-        def linear(packed: Any) -> tuple[Any, Any]:
+        def linear(packed) -> tuple[Any, Any]:
             total = torch.stack([p.float().sum() for p in ours]).sum()
             return (1.0 + packed.member % 2) * total, torch.zeros(len(packed.member))
 
@@ -151,7 +147,7 @@ def peers() -> Iterator[Ranks]:
     dist.destroy_process_group()
 
 
-def masters(folder: Path, first: Any, scale: float) -> dict[str, Any]:
+def masters(folder: Path, first, scale: float) -> dict[str, Any]:
     """Return what a learner of several processes trains, from its checkpoint of any number of them, as weights."""
     parts: dict[str, Any] = {}
     for file in sorted((folder / "parts").glob("*.safetensors")):
@@ -170,7 +166,7 @@ def masters(folder: Path, first: Any, scale: float) -> dict[str, Any]:
     return weights
 
 
-def check_published(folder: Path, kept: Path, first: Any, dtype: Any) -> None:
+def check_published(folder: Path, kept: Path, first, dtype):
     """Check that what is published in the type of an engine is what the processes compute with in this type."""
     served, computed = read_weights(folder, first), masters(kept, first, LORA["alpha"] / LORA["rank"])
     rounded = {name: tensor.to(getattr(torch, dtype)) for name, tensor in computed.items()}
@@ -183,9 +179,7 @@ def check_published(folder: Path, kept: Path, first: Any, dtype: Any) -> None:
 @pytest.mark.filterwarnings("default")  # torch's own
 @everything
 @everywhere
-def test_a_rank_publishes_what_it_computes(
-    make_vlm: Any, batch: Batch, peers: Ranks, tmp_path: Path, dtype: Any, trained: str
-) -> None:
+def test_a_rank_publishes_what_it_computes(make_vlm, batch, peers, tmp_path, dtype, trained):
     vlm = make_vlm(dtype=dtype)
     config = settings(trained).replace(fsdp={"ranks": 1, "precision": dtype})
     model = replace(vlm.config, folder=str(export(vlm, tmp_path / "model")))
@@ -203,9 +197,7 @@ def test_a_rank_publishes_what_it_computes(
 @pytest.mark.slow
 @everything
 @everywhere
-def test_two_ranks_publish_what_they_compute(
-    make_vlm: Any, batch: Batch, tmp_path: Path, dtype: Any, trained: str
-) -> None:
+def test_two_ranks_publish_what_they_compute(make_vlm, batch, tmp_path, dtype, trained):
     vlm = make_vlm(dtype=dtype)
     first, policy = vlm.snapshot(), VlmPolicy(vlm.twin())
     config = settings(trained).replace(fsdp={"ranks": 2, "device": "cpu", "precision": dtype})
@@ -227,9 +219,7 @@ def test_two_ranks_publish_what_they_compute(
         learner.close()
 
 
-def test_merged_into_bfloat16_a_small_change_is_lost_and_that_is_said(
-    make_vlm: Any, batch: Batch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_merged_into_bfloat16_a_small_change_is_lost_and_that_is_said(make_vlm, batch, caplog):
     """Adapters exist for this: in float32 nothing is lost."""
     left = {}
     for dtype in ("float32", "bfloat16"):
@@ -271,7 +261,7 @@ def even(batch: Batch) -> Batch:
 
 @pytest.mark.parametrize("minibatches", [1, 2])
 @pytest.mark.parametrize("spoil", [silent, even])
-def test_a_batch_without_a_signal_is_no_update(make_vlm: Any, batch: Batch, minibatches: int, spoil: Any) -> None:
+def test_a_batch_without_a_signal_is_no_update(make_vlm, batch, minibatches, spoil):
     """Momentum and weight decay would move the weights."""
     config = TINY.replace(
         objective=ObjectiveConfig(kl_coefficient=0.0), optimizer={"minibatches": minibatches, "weight_decay": 0.1}
@@ -289,7 +279,7 @@ def test_a_batch_without_a_signal_is_no_update(make_vlm: Any, batch: Batch, mini
 
 
 @pytest.mark.parametrize("silent_groups", [1, 2, 3])
-def test_a_step_without_a_signal_is_left_out(make_vlm: Any, batch: Batch, silent_groups: int) -> None:
+def test_a_step_without_a_signal_is_left_out(make_vlm, batch, silent_groups):
     """Four mini-batches of one group each: as many steps are taken as there are groups with log-probabilities."""
     config = TINY.replace(objective=ObjectiveConfig(kl_coefficient=0.0), optimizer={"minibatches": 4})
     learner = TorchLearner(make_vlm(), config)

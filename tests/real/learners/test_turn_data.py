@@ -1,9 +1,6 @@
 """Selection where workers gave no entropies: it is shown the learner's own, and those of workers where there are."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +21,7 @@ from dartsim.real.vlm.packing import PackedRow, split  # noqa: E402
 def blind(batch: Batch, indices: set[int]) -> Batch:
     """Return a batch whose rewards differ, and in which some attempts of each group have no entropies."""
 
-    def changed(t: Any) -> Any:
+    def changed(t):
         turns = t.turns
         if t.attempt.index in indices:
             turns = tuple(turn._replace(reply=turn.reply._replace(entropies=None)) for turn in turns)
@@ -34,7 +31,7 @@ def blind(batch: Batch, indices: set[int]) -> Batch:
     return replace(batch, groups=tuple(groups))
 
 
-def test_the_learners_entropies_stand_in_for_missing_ones(make_vlm: Any, play_batch: Any) -> None:
+def test_the_learners_entropies_stand_in_for_missing_ones(make_vlm, play_batch):
     vlm = make_vlm()
     batch = play_batch(VlmPolicy(make_vlm()))
     part = blind(batch, {1, 2})
@@ -56,11 +53,11 @@ def test_the_learners_entropies_stand_in_for_missing_ones(make_vlm: Any, play_ba
         assert (own is known) == (mine.attempt.index not in {1, 2})
 
 
-def test_turns_that_cannot_be_written_keep_their_place_in_the_selection(make_vlm: Any, play_batch: Any) -> None:
+def test_turns_that_cannot_be_written_keep_their_place_in_the_selection(make_vlm, play_batch):
     vlm = make_vlm()
     batch = blind(play_batch(VlmPolicy(make_vlm())), {0, 1, 2, 3})
 
-    def foreign(t: Any) -> Any:
+    def foreign(t):
         if t.attempt.index:
             return t
         reply = t.turns[0].reply._replace(tokens=None, logprobs=None, action="pyautogui.click(1, 2)")
@@ -77,7 +74,7 @@ def test_turns_that_cannot_be_written_keep_their_place_in_the_selection(make_vlm
     assert selected.tolist() == [n % 4 == 1 for n in data.number.tolist()]
 
 
-def test_tokens_that_are_not_in_the_vocabulary_spoil_one_turn(make_vlm: Any, play_batch: Any) -> None:
+def test_tokens_that_are_not_in_the_vocabulary_spoil_one_turn(make_vlm, play_batch):
     vlm = make_vlm()
     batch = play_batch(VlmPolicy(make_vlm()))
     group = batch.groups[0]
@@ -91,7 +88,7 @@ def test_tokens_that_are_not_in_the_vocabulary_spoil_one_turn(make_vlm: Any, pla
         assert (data.unwritable, len(data.examples)) == (1, batch.num_turns - 1)
 
 
-def test_rows_are_split_evenly_over_ranks_and_stay_in_order() -> None:
+def test_rows_are_split_evenly_over_ranks_and_stay_in_order():
     rows = [PackedRow(n, [n], length) for n, length in enumerate((9, 1, 8, 2, 7, 3))]
     for limit, ranks, lengths in (
         (100, 1, [[9, 1, 8, 2, 7, 3]]),
@@ -104,7 +101,7 @@ def test_rows_are_split_evenly_over_ranks_and_stay_in_order() -> None:
     assert [len(part) for part in split(rows[:1], max_tokens=5, ranks=3)] == [1]
 
 
-def test_a_screenshot_of_several_prompts_is_held_once(make_vlm: Any, play_batch: Any) -> None:
+def test_a_screenshot_of_several_prompts_is_held_once(make_vlm, play_batch):
     """However few pictures are cached: five of 1080p in each prompt would be 60 MB a turn."""
     vlm = make_vlm()
     batch = play_batch(VlmPolicy(make_vlm()))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -21,7 +19,7 @@ def shown(red_buttons: list[Any]) -> list[Demonstration]:
     return found
 
 
-def test_imitation_solves_the_tasks(make_vlm: Any, red_buttons: list[Any]) -> None:
+def test_imitation_solves_the_tasks(make_vlm, red_buttons):
     vlm = make_vlm(output_scale=0.1)
     losses = warm_start(vlm, shown(red_buttons), WarmStart(steps=80, batch=8))
     assert losses[-1] < 0.5 < losses[0]
@@ -30,12 +28,12 @@ def test_imitation_solves_the_tasks(make_vlm: Any, red_buttons: list[Any]) -> No
     assert result.mean == 1.0
 
 
-def test_the_same_seed_imitates_alike(make_vlm: Any, red_buttons: list[Any]) -> None:
+def test_the_same_seed_imitates_alike(make_vlm, red_buttons):
     runs = [warm_start(make_vlm(), shown(red_buttons), WarmStart(steps=5, batch=3, seed=1)) for _ in range(2)]
     assert runs[0] == runs[1]
 
 
-def test_the_present_screenshot_comes_first_and_history_after_it(make_vlm: Any, red_buttons: list[Any]) -> None:
+def test_the_present_screenshot_comes_first_and_history_after_it(make_vlm, red_buttons):
     """Without history in the demonstrations, both stages are the same imitation."""
     settings = WarmStart(steps=4, present_steps=6, batch=3)
     steps: list[int] = []
@@ -44,7 +42,7 @@ def test_the_present_screenshot_comes_first_and_history_after_it(make_vlm: Any, 
     assert losses[:6] == warm_start(make_vlm(), shown(red_buttons), WarmStart(steps=6, batch=3))
 
 
-def test_an_action_outside_the_grammar_is_refused(make_vlm: Any, red_buttons: list[Any]) -> None:
+def test_an_action_outside_the_grammar_is_refused(make_vlm, red_buttons):
     wrong = [shown(red_buttons)[0]._replace(action="dance")]
     with pytest.raises(ValueError, match="not allowed"):
         warm_start(make_vlm(), wrong)

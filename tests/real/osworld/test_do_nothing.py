@@ -1,7 +1,5 @@
 """Tasks that score above 0 if nothing is done are reported, or left out."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -14,6 +14,8 @@ from dartsim.real.osworld.provider import DesktopProvider, start_desktop
 from dartsim.real.osworld.ready import Readiness
 from dartsim.real.osworld.settings import DesktopSettings
 
+pytestmark = pytest.mark.anyio
+
 
 class Container:
     """Runs, and its server never answers."""
@@ -42,21 +44,18 @@ class Host:
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_a_start_that_is_cancelled_waits_for_the_removal_of_its_container_only_so_long(monkeypatch, hangs):
+async def test_a_start_that_is_cancelled_waits_for_the_removal_of_its_container_only_so_long(monkeypatch, hangs):
     monkeypatch.setattr(provider_module, "GIVE_UP_SECONDS", 0.05 if hangs else 60.0)
 
-    async def main():
-        container = Container(hangs)
-        starting = asyncio.create_task(start_desktop(Host(container), None, DesktopOptions()))
-        await asyncio.sleep(0.05)
-        starting.cancel()
-        await asyncio.wait({starting})
-        assert starting.cancelled()
-        assert container.removed.is_set() is not hangs
-        container.go_on.set()
-        await container.removed.wait()  # it goes on behind the start
-
-    asyncio.run(main())
+    container = Container(hangs)
+    starting = asyncio.create_task(start_desktop(Host(container), None, DesktopOptions()))
+    await asyncio.sleep(0.05)
+    starting.cancel()
+    await asyncio.wait({starting})
+    assert starting.cancelled()
+    assert container.removed.is_set() is not hangs
+    container.go_on.set()
+    await container.removed.wait()  # it goes on behind the start
 
 
 class Screens:
@@ -97,7 +96,7 @@ def test_a_screen_of_the_wrong_size_is_found_out_before_any_attempt(standin):
     async def act(provider, host, told):
         pytest.fail("the run begins")
 
-    with pytest.raises(ConfigError, match="a screen of 320 × 240, configured is 1920 × 1080"):
+    with pytest.raises(ConfigError, match="320 × 240"):
         asyncio.run(with_screens(standin, act, screen=(1920, 1080)))
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.core.types import Task
-from dartsim.envs.actions import make_grammar, read
+from dartsim.envs.actions import make_grammar
 from dartsim.envs.actions.grammar import can_type
 from dartsim.envs.actions.model import (
     Click,
@@ -164,12 +164,3 @@ def test_a_pixel_of_the_picture_is_the_middle_of_its_part_of_the_screen():
     assert small(0, 0) == (8, 4)
     assert small(111, 111) == (1911, 1075)
     assert small(500, -3) == (1911, 4)  # beyond the edge is the edge
-
-
-def test_words_and_dictionaries_are_understood_in_every_grammar():
-    grammar = make_grammar("compact", 112, 112)
-    assert read(grammar, "DONE") == (Done(),)
-    assert read(grammar, "WAIT") == (Wait(),)
-    assert read(grammar, {"action_type": "PRESS", "parameters": {"key": "a"}}) == (Press("a"),)
-    assert read(grammar, "key a") == (Press("a"),)
-    assert read(grammar, "pyautogui.press('a')") is None

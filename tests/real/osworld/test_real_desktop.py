@@ -1,9 +1,9 @@
-"""The desktop and the environment in real containers: an episode, faults of the engine, gymnasium's own check."""
+"""The desktop and the environment in real containers: an episode, gymnasium's own check."""
 
 import asyncio
 import warnings
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from operator import methodcaller
 
 import gymnasium
 import pytest
@@ -14,7 +14,6 @@ pytest.importorskip("PIL")
 from gymnasium.utils.env_checker import check_env as check_gymnasium
 
 import dartsim.real  # noqa: F401 - registers the environment
-from dartsim.core.errors import EnvBroken
 from dartsim.core.types import Task
 from dartsim.real.osworld.connect import DesktopOptions
 from dartsim.real.osworld.provider import start_desktop
@@ -37,18 +36,6 @@ SETTINGS = DesktopSettings(
 TIMEOUTS = Timeouts(screenshot=4.0)
 
 
-class Container:
-    """Remembers the containers that an engine starts."""
-
-    def __init__(self, host):
-        self.host = host
-        self.newest = None
-
-    async def start(self, spec, *, slot):
-        self.newest = await self.host.start(spec, slot=slot)
-        return self.newest
-
-
 def test_engines_report_the_memory_that_limits_spares(monkeypatch):
     from dartsim.config import load
     from dartsim.real.osworld.backend import memory_of_hosts
@@ -62,31 +49,22 @@ def test_engines_report_the_memory_that_limits_spares(monkeypatch):
     assert memory_of_hosts(config) is None
 
 
-def with_desktop(spec, *uses, settings=SETTINGS):
-    """Start a desktop for each of ``uses``, and hand it over with what remembers its container."""
+@asynccontextmanager
+async def running(spec, settings=SETTINGS):
     from dartsim.real.containers import DockerHost
 
-    async def main():
-        async with DockerHost(run="test") as host:
-
-            async def one(use, slot):
-                engine = Container(host)
-                desktop = await start_desktop(
-                    engine, spec, DesktopOptions(settings=settings, timeouts=TIMEOUTS), slot=slot
-                )
-                try:
-                    await use(desktop, engine)
-                finally:
-                    await desktop.close()
-
-            await asyncio.gather(*(one(use, slot) for slot, use in enumerate(uses)))
-            assert host.num_held == 0
-
-    asyncio.run(main())
+    async with DockerHost(run="test") as host:
+        desktop = await start_desktop(host, spec, DesktopOptions(settings=settings, timeouts=TIMEOUTS))
+        try:
+            yield desktop
+        finally:
+            await desktop.close()
+        assert host.num_held == 0
 
 
-def test_an_episode_in_an_application(small_desktop):
-    async def use(desktop, _):
+@pytest.mark.anyio
+async def test_an_episode_in_an_application(small_desktop):
+    async with running(small_desktop) as desktop:
         shown = await desktop.reset(TASK, seed=0)
         assert (shown.screenshot.shape, shown.instruction) == ((480, 640, 3), "Write a note.")
         text = "a <b> & 'c' ~1\n\tA_Z"
@@ -98,8 +76,6 @@ def test_an_episode_in_an_application(small_desktop):
         assert (await desktop.step("DONE")).over
         assert await desktop.evaluate() == 0.0
 
-    with_desktop(small_desktop, use)
-
 
 TERMINAL = {
     "type": "launch",
@@ -109,10 +85,11 @@ TERMINAL = {
 
 @pytest.mark.parametrize("step", [LAUNCH, TERMINAL])
 @pytest.mark.parametrize("paste", [False, True])
-def test_typed_text_is_exact_on_a_busy_desktop(small_desktop, step, paste):
+@pytest.mark.anyio
+async def test_typed_text_is_exact_on_a_busy_desktop(small_desktop, step, paste):
     texts = ["Grüße, 世界 0 ", "plain <ASCII> ~", "aé" * 130, "a😀", "ß", "x" * 3_000]
-
-    async def use(desktop, _):
+    settings = replace(SETTINGS, paste=paste, action_seconds=60.0)
+    async with running(small_desktop, settings) as desktop:
         await desktop.reset(replace(TASK, spec={**TASK.spec, "config": [step]}), seed=0)
         # Busy, and with something in the user's clipboard.
         load = "printf mine | xsel -b -i; for i in 1 2 3 4 5 6; do timeout 60 sh -c 'while :; do :; done' & done"
@@ -129,70 +106,11 @@ def test_typed_text_is_exact_on_a_busy_desktop(small_desktop, step, paste):
         clipboard = await desktop.client.execute(["xsel", "-b", "-o"])
         assert clipboard.output == (texts[-1] if paste else "mine")
 
-    with_desktop(small_desktop, use, settings=replace(SETTINGS, paste=paste, action_seconds=60.0))
 
-
-async def kill_x(container):
-    await container.exec(["pkill", "-9", "Xvfb"])
-
-
-async def stop_x(container):
-    await container.exec(["pkill", "-STOP", "Xvfb"])
-
-
-async def pause(container):
-    await container.engine.call(container.id, methodcaller("pause"))
-
-
-async def kill(container):
-    await container.kill()
-
-
-async def kill_later(container):
-    asyncio.get_running_loop().call_later(0.5, lambda: asyncio.ensure_future(container.kill()))
-
-
-FAULTS = {
-    kill_x: {"action_failed", "vm_bad_reply", "bad_screenshot", "vm_refused", "action_uncertain"},
-    stop_x: {"action_uncertain", "vm_hung"},
-    pause: {"action_uncertain"},
-    kill: {"vm_refused"},
-    kill_later: {"action_uncertain"},
-}
-
-
-@pytest.mark.slow
-def test_each_fault_has_its_cause_and_a_fresh_desktop_serves_again(small_desktop):
-    plain = replace(TASK, spec={})
-
-    def befalling(faults):
-        async def use(desktop, engine):
-            await check_env_steps(desktop, plain)
-            for fault in faults:
-                await fault(engine.newest)
-                with pytest.raises(EnvBroken) as caught:
-                    await desktop.step(f"pyautogui.write({'a' * 60!r})")
-                assert caught.value.cause in FAULTS[fault], fault.__name__
-                await check_env_steps(desktop, plain)
-
-        return use
-
-    # An action takes longer on busy cores than alone; the typing takes 6 s.
-    settings = replace(SETTINGS, action_seconds=4.0, key_seconds=0.1)
-    # On two desktops at once: where one hangs, most of the time is waited.
-    with_desktop(small_desktop, befalling([stop_x, kill]), befalling([pause, kill_later, kill_x]), settings=settings)
-
-
-async def check_env_steps(desktop, task):
-    await desktop.reset(task, seed=0)
-    assert not (await desktop.step("pyautogui.moveTo(50, 60)")).over
-    where = await desktop.client.execute(["python", "-c", "import pyautogui; print(tuple(pyautogui.position()))"])
-    assert where.output == "(50, 60)\n"
-
-
-def test_it_conforms(small_desktop):
-    task = replace(TASK, spec={**TASK.spec, "config": []})
-    with_desktop(small_desktop, lambda desktop, _: check_env(desktop, task))
+@pytest.mark.anyio
+async def test_it_conforms(small_desktop):
+    async with running(small_desktop) as desktop:
+        await check_env(desktop, replace(TASK, spec={**TASK.spec, "config": []}))
 
 
 def test_gymnasium_finds_nothing_wrong_in_a_desktop_that_runs(desktop_url):

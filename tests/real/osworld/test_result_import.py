@@ -1,7 +1,5 @@
 """Other agents' attempts in OSWorld's result directories, as successes of our model."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os
@@ -36,14 +34,14 @@ CLICK = "\npyautogui.click(56.0, 28.0, button='left')"
 
 
 @pytest.fixture(scope="module")
-def model(qwen: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(qwen, tmp_path_factory) -> Path:
     from dartsim.real.vlm import PromptStyle
 
     return export(qwen.qwen_model(PromptStyle(), min_pixels=280 * 280), tmp_path_factory.mktemp("import") / "model")
 
 
 @pytest.fixture
-def config(model: Path, tmp_path: Path) -> Config:
+def config(model, tmp_path) -> Config:
     """OSWorld's preset with a tiny model, a small screen and the tasks one and two."""
     suite = tmp_path / "suite"
     (suite / "examples" / "os").mkdir(parents=True)
@@ -60,7 +58,7 @@ def screen(number: int, size: int = SIZE) -> bytes:
     return encode_png(np.full((size, size, 3), number, dtype=np.uint8))
 
 
-def row(number: int, action: Any, response: Any = None, **more: Any) -> dict[str, Any]:
+def row(number: int, action, response=None, **more) -> dict[str, Any]:
     stamp = f"20250801@12000{number}"
     return {
         "step_num": number,
@@ -99,11 +97,11 @@ def imported(results: Path, config: Config, min_score: float = 1.0) -> tuple[lis
     return list(found), counts
 
 
-def actions(trajectory: Any) -> list[str]:
+def actions(trajectory) -> list[str]:
     return [turn.reply.action for turn in trajectory.turns]
 
 
-def test_an_attempt_of_ui_tars_keeps_its_words_and_its_screens(tmp_path: Path, config: Config) -> None:
+def test_an_attempt_of_ui_tars_keeps_its_words_and_its_screens(tmp_path, config):
     finished = "Thought: Saved.\nAction: finished(content='it's')"
     attempt(tmp_path / "r", row(1, HEADER + CLICK, SAID), row(2, "DONE", finished))
     (success,), counts = imported(tmp_path / "r", config)
@@ -131,18 +129,14 @@ def test_an_attempt_of_ui_tars_keeps_its_words_and_its_screens(tmp_path: Path, c
         ("WAIT", "Thought: Not yet.\nAction: wait()", "Thought: Not yet.\nAction: wait()"),
     ],
 )
-def test_what_was_executed_is_written_in_our_words(
-    tmp_path: Path, config: Config, action: Any, said: str | None, written: str
-) -> None:
+def test_what_was_executed_is_written_in_our_words(tmp_path, config, action, said, written):
     attempt(tmp_path / "r", row(1, action, said))
     (success,), counts = imported(tmp_path / "r", config)
     assert written in actions(success)[0], counts.examples
     assert success.ending.value == "turn_limit"
 
 
-def test_a_reply_of_several_actions_is_one_turn_and_the_last_attempt_in_a_file_counts(
-    tmp_path: Path, config: Config
-) -> None:
+def test_a_reply_of_several_actions_is_one_turn_and_the_last_attempt_in_a_file_counts(tmp_path, config):
     both = "Thought: Two.\nAction: click(start_box='(140,70)')\n\nhotkey(key='ctrl s')"
     rows = [
         row(1, "WAIT"),
@@ -156,12 +150,12 @@ def test_a_reply_of_several_actions_is_one_turn_and_the_last_attempt_in_a_file_c
     assert int(np.asarray(success.turns[1].observation.screenshot)[0, 0, 0]) == 4  # after the second action
 
 
-def refusal(results: Path, config: Config) -> tuple[str, str]:
+def refusal(results: Path, config: Config) -> str:
     found, counts = imported(results, config)
     assert found == []
     ((reason, count),) = counts.refused.items()
     assert count == 1
-    return reason, counts.examples[reason]
+    return reason
 
 
 @pytest.mark.parametrize(
@@ -178,14 +172,12 @@ def refusal(results: Path, config: Config) -> tuple[str, str]:
         ([], "bad_trajectory"),
     ],
 )
-def test_what_cannot_be_used_is_left_out_with_its_reason(
-    tmp_path: Path, config: Config, rows: list[Any], reason: str
-) -> None:
+def test_what_cannot_be_used_is_left_out_with_its_reason(tmp_path, config, rows, reason):
     attempt(tmp_path / "r", *rows)
-    assert refusal(tmp_path / "r", config)[0] == reason
+    assert refusal(tmp_path / "r", config) == reason
 
 
-def damage(folder: Path, what: str) -> None:
+def damage(folder: Path, what: str):
     trajectory, after = folder / "traj.jsonl", folder / row(1, "WAIT")["screenshot_file"]
     if what == "cut":
         trajectory.write_bytes(trajectory.read_bytes()[:-20])
@@ -212,29 +204,26 @@ def damage(folder: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "reason", "said"),
+    ("what", "reason"),
     [
-        ("cut", "bad_trajectory", "line 2 of traj.jsonl is no JSON; was it cut off?"),
-        ("nested", "bad_trajectory", "is no JSON"),
-        ("link", "missing_screenshot", "it has no file"),
-        ("path", "missing_screenshot", "it has no file '../away.png'"),
-        ("half", "bad_screenshot", "is no whole PNG"),
-        ("size", "screen_size", "is 96 x 96 pixels, the desktop is 112 x 112"),
-        ("bomb", "bad_screenshot", "is no whole PNG"),
-        ("large", "bad_trajectory", "has 1,073,741,824 bytes"),
-        ("score", "no_score", "wanted a number"),
-        ("nan", "no_score", "wanted 0 to 1"),
+        ("cut", "bad_trajectory"),
+        ("nested", "bad_trajectory"),
+        ("link", "missing_screenshot"),
+        ("path", "missing_screenshot"),
+        ("half", "bad_screenshot"),
+        ("size", "screen_size"),
+        ("bomb", "bad_screenshot"),
+        ("large", "bad_trajectory"),
+        ("score", "no_score"),
+        ("nan", "no_score"),
     ],
 )
-def test_damaged_and_hostile_files_are_refused(
-    tmp_path: Path, config: Config, what: str, reason: str, said: str
-) -> None:
+def test_damaged_and_hostile_files_are_refused(tmp_path, config, what, reason):
     damage(attempt(tmp_path / "r", row(1, "WAIT"), row(2, "WAIT")), what)
-    found, why = refusal(tmp_path / "r", config)
-    assert (found, said in why) == (reason, True), why
+    assert refusal(tmp_path / "r", config) == reason
 
 
-def test_failures_unknown_tasks_and_copies_are_counted(tmp_path: Path, config: Config) -> None:
+def test_failures_unknown_tasks_and_copies_are_counted(tmp_path, config):
     attempt(tmp_path / "r", row(1, "WAIT"), score="0.5")
     attempt(tmp_path / "r", row(1, "WAIT"), task="strange")
     attempt(tmp_path / "r", row(1, "WAIT"), task="two", first=False)
@@ -248,16 +237,13 @@ def test_failures_unknown_tasks_and_copies_are_counted(tmp_path: Path, config: C
     assert imported(tmp_path / "r", config)[1].found == 3
 
 
-def test_a_folder_without_results_is_refused(tmp_path: Path, config: Config) -> None:
-    with pytest.raises(ConfigError, match=r"holds no DOMAIN/TASK/traj\.jsonl; wanted a result directory of OSWorld"):
-        imported(tmp_path, config)
-    with pytest.raises(ConfigError, match="is not a folder"):
-        imported(tmp_path / "nowhere", config)
+def test_a_folder_without_results_is_refused(tmp_path, config):
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(ConfigError):
+            imported(folder, config)
 
 
-def test_importing_is_whole_and_may_be_repeated(
-    dartsim: Any, tmp_path: Path, config: Config, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_importing_is_whole_and_may_be_repeated(dartsim, tmp_path, config):
     """The pool starts a run, with log-probabilities of the run's first weights; a failed import changes nothing."""
     from dartsim.config import to_toml
 
@@ -267,9 +253,6 @@ def test_importing_is_whole_and_may_be_repeated(
     pool, out = tmp_path / "pool", tmp_path / "figures.json"
     words = ("eval", str(tmp_path / "my.toml"), "--keep-successes", str(pool), "--json", str(out), "--results")
     assert dartsim(*words, str(tmp_path / "r")) == 0
-    said = " ".join("".join(capsys.readouterr()).split())
-    assert "1 successes in 2 attempts, at 1 of 2 tasks" in said
-    assert "left out, unreadable_action: 1, such as" in said
     figures = json.loads(out.read_text())
     assert (figures["successes"], figures["turns"], figures["source"]["models"]) == (1, 2, {"other-model": 1})
     before = {file.name: file.read_bytes() for file in pool.iterdir() if file.is_file()}
@@ -278,7 +261,6 @@ def test_importing_is_whole_and_may_be_repeated(
     bad = tmp_path / "bad"
     attempt(bad, row(1, "print(1)"))
     assert dartsim(*words, str(bad)) == 1
-    assert "none of 1 attempts could be imported (unreadable_action 1)" in " ".join(capsys.readouterr().err.split())
     assert {file.name: file.read_bytes() for file in pool.iterdir() if file.is_file()} == before
     assert not pool.with_name("pool.partial").exists()
 

@@ -1,13 +1,10 @@
 """Saved states of virtual machines, with a container that answers: what is kept on our side, and what is deleted."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -21,7 +18,7 @@ class Machine:
     engine = SimpleNamespace(identity="engine")
     spec = SimpleNamespace(state_command=("vm",))
 
-    def __init__(self, files: Path | None) -> None:
+    def __init__(self, files: Path | None):
         self.files = files
         self.taken: Path | None = None
         self.kept: set[str] = set()
@@ -48,11 +45,11 @@ class Machine:
         self.taken = files
 
 
-def snapshots(machine: Any, folder: Path) -> DesktopSnapshots:
+def snapshots(machine, folder: Path) -> DesktopSnapshots:
     return DesktopSnapshots(machine, lambda: machine, SavedStates(folder / "states"))
 
 
-async def test_files_of_the_set_up_are_kept_with_the_state(tmp_path: Path) -> None:
+async def test_files_of_the_set_up_are_kept_with_the_state(tmp_path):
     files = tmp_path / "attempt"
     files.mkdir()
     (files / "expected.txt").write_text("one")
@@ -73,7 +70,7 @@ async def test_files_of_the_set_up_are_kept_with_the_state(tmp_path: Path) -> No
         await saved.restore("a")
 
 
-async def test_what_a_cancelled_save_has_left_is_deleted(tmp_path: Path) -> None:
+async def test_what_a_cancelled_save_has_left_is_deleted(tmp_path):
     machine = Machine(None)
     saved = snapshots(machine, tmp_path)
     saving = asyncio.create_task(saved.save("a"))
@@ -87,7 +84,7 @@ async def test_what_a_cancelled_save_has_left_is_deleted(tmp_path: Path) -> None
     assert not machine.kept
 
 
-async def test_a_state_is_known_until_it_is_deleted(tmp_path: Path) -> None:
+async def test_a_state_is_known_until_it_is_deleted(tmp_path):
     machine = Machine(None)
     saved = snapshots(machine, tmp_path)
     await saved.save("a")
@@ -99,12 +96,12 @@ async def test_a_state_is_known_until_it_is_deleted(tmp_path: Path) -> None:
     assert not machine.kept
 
 
-async def test_a_save_that_fails_keeps_nothing_under_its_key(tmp_path: Path) -> None:
+async def test_a_save_that_fails_keeps_nothing_under_its_key(tmp_path):
     machine = Machine(None)
     saved = snapshots(machine, tmp_path)
     await saved.save("a")
     machine.fails = True
-    with pytest.raises(SnapshotFailed, match="save a ended with exit code 1: no room"):
+    with pytest.raises(SnapshotFailed, match="no room"):
         await saved.save("a")
     with pytest.raises(SnapshotFailed, match="no saved state"):
         await saved.restore("a")

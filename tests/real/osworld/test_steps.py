@@ -1,6 +1,5 @@
 import asyncio
 import sqlite3
-import traceback
 from contextlib import closing
 
 import pytest
@@ -9,7 +8,7 @@ from dartsim.core.errors import EnvBroken, TaskFileError
 from dartsim.real.osworld.chrome import EMPTY_URL, write_history
 from dartsim.real.osworld.errors import ActionUncertain, SetupFailed, VmBadReply, VmHung, VmLost, VmMissing, VmRefused
 from dartsim.real.osworld.replies import Executed
-from dartsim.real.osworld.steps import REFUSED_STEPS, STEPS, check_steps, run_steps
+from dartsim.real.osworld.steps import REFUSED_STEPS, STEPS, run_steps
 
 
 def step(kind, **parameters):
@@ -42,11 +41,6 @@ def run(fakes, tmp_path, *steps, client=None, **folder):
 )
 def test_each_step_asks_the_desktop(fakes, tmp_path, given, calls):
     assert run(fakes, tmp_path, given) == calls
-
-
-def test_steps_run_in_order(fakes, tmp_path):
-    calls = run(fakes, tmp_path, step("launch", command=["a"]), step("open", path="/b"), step("sleep", seconds=0))
-    assert [call[0] for call in calls] == ["launch", "open_file"]
 
 
 def test_placeholders_are_filled(fakes, tmp_path):
@@ -117,9 +111,8 @@ def test_what_the_desktop_refuses_fails_the_set_up(fakes, tmp_path, fault):
 @pytest.mark.parametrize("fault", [VmHung("hung"), VmRefused("refused"), VmLost("lost"), ActionUncertain("sent")])
 def test_a_desktop_that_fails_keeps_its_cause(fakes, tmp_path, fault):
     client = fakes.FakeClient(fails={"launch": fault})
-    with pytest.raises(type(fault)) as caught:
+    with pytest.raises(type(fault)):
         run(fakes, tmp_path, step("launch", command="x"), client=client)
-    assert "in step 1 of 1 (launch)" in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_return_code_is_no_failure(fakes, tmp_path):
@@ -128,43 +121,34 @@ def test_a_return_code_is_no_failure(fakes, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("bad", "message"),
+    ("bad", "key"),
     [
-        ({"type": "lunch", "parameters": {}}, r"step 2 of 2 \(lunch\) is unknown; known are activate_window, "),
-        ({"type": "launch"}, "missing a required argument: 'command'"),
-        (step("launch", command=[]), r"found command = \[\], wanted words"),
-        (step("launch", command=[1]), r"found command = \[1\], wanted words"),
-        (step("launch", command="x", nice=1), "unexpected keyword argument 'nice'"),
-        (step("sleep", seconds=-1), "found seconds = -1, wanted 0 to 600 s"),
-        (step("sleep", seconds=float("nan")), "found seconds = nan"),
-        (step("sleep", seconds=1e9), "found seconds = 1000000000.0"),
-        (step("sleep", seconds=True), "found seconds = True"),
-        (step("open", path=""), "found path = '', wanted text"),
-        (step("execute", command="x", stdout="../../etc/passwd"), "found the file name '../../etc/passwd'"),
-        (step("execute", command="x", stderr="/etc/passwd"), "found the file name '/etc/passwd'"),
-        (step("execute", command="x", until={"exit": 0}), "found until = {'exit': 0}"),
-        (step("download", files="x"), "found files = 'x', wanted a list of objects"),
-        (step("download", files=[{"url": "https://a/b"}]), "wanted path and url"),
-        (step("download", files=[{"url": "ftp://a/b", "path": "/x"}]), "found the URL 'ftp://a/b'"),
-        (step("download", files=[{"url": "data:,x", "path": "/x"}]), "found the URL 'data:,x'"),
-        (step("download", files=[{"url": "https:///b", "path": "/x"}]), "wanted a host"),
-        (step("download", files=[{"url": "file://host/b", "path": "/x"}]), "wanted a host for http and none for file"),
-        (step("download", files=[{"url": "http://[bad/b", "path": "/x"}]), "found the URL 'http://\\[bad/b'"),
-        (step("download", files=[{"url": "https://a/b", "path": "/x/"}]), "wanted the path of a file"),
-        (step("chrome_open_tabs", urls_to_open="http://a"), "wanted a list of URLs"),
+        ({"type": "lunch", "parameters": {}}, "lunch"),
+        ({"type": "launch"}, "command"),
+        (step("launch", command=[]), "command"),
+        (step("launch", command=[1]), "command"),
+        (step("launch", command="x", nice=1), "nice"),
+        (step("sleep", seconds=-1), "seconds"),
+        (step("sleep", seconds=float("nan")), "seconds"),
+        (step("sleep", seconds=1e9), "seconds"),
+        (step("sleep", seconds=True), "seconds"),
+        (step("open", path=""), "path"),
+        (step("execute", command="x", stdout="../../etc/passwd"), "passwd"),
+        (step("execute", command="x", until={"exit": 0}), "until"),
+        (step("download", files="x"), "files"),
+        (step("download", files=[{"url": "https://a/b"}]), "path"),
+        (step("download", files=[{"url": "ftp://a/b", "path": "/x"}]), "ftp"),
+        (step("download", files=[{"url": "file://host/b", "path": "/x"}]), "host"),
+        (step("download", files=[{"url": "http://[bad/b", "path": "/x"}]), "URL"),
+        (step("download", files=[{"url": "https://a/b", "path": "/x/"}]), "path"),
+        (step("chrome_open_tabs", urls_to_open="http://a"), "URLs"),
     ],
 )
-def test_bad_steps_are_refused_before_any_work(fakes, tmp_path, bad, message):
+def test_bad_steps_are_refused_before_any_work(fakes, tmp_path, bad, key):
     client = fakes.FakeClient()
-    with pytest.raises(TaskFileError, match=message):
+    with pytest.raises(TaskFileError, match=key):
         run(fakes, tmp_path, step("launch", command="first"), bad, client=client)
     assert client.calls == []
-
-
-@pytest.mark.parametrize("kind", sorted(REFUSED_STEPS))
-def test_steps_we_do_not_have_say_why(kind):
-    with pytest.raises(TaskFileError, match=r"is not supported: .*; leave the task out"):
-        check_steps([{"type": kind, "parameters": {}}])
 
 
 def test_every_step_of_osworld_is_carried_out_or_refused():
@@ -176,7 +160,7 @@ def test_every_step_of_osworld_is_carried_out_or_refused():
 
 
 def test_tabs_need_a_debugging_port(fakes, tmp_path):
-    with pytest.raises(SetupFailed, match="publishes no debugging port") as caught:
+    with pytest.raises(SetupFailed) as caught:
         run(fakes, tmp_path, step("chrome_open_tabs", urls_to_open=["http://a"]))
     assert caught.value.cause == "setup_tabs_failed"
 
@@ -213,5 +197,5 @@ def test_the_browse_history_is_put_into_the_desktop(fakes, tmp_path):
     assert client.files["/home/u/History"].startswith(b"SQLite format 3")
     assert client.calls[-1][1] == "sudo -n chown --reference=/home/u /home/u/History"
     visit = {"url": "x", "visit_time_from_now_in_seconds": 1}
-    with pytest.raises(SetupFailed, match="could not be written: KeyError: 'title'"):
+    with pytest.raises(SetupFailed, match="title"):
         run(fakes, tmp_path, step("update_browse_history", history=[visit]), client=client)

@@ -74,13 +74,13 @@ async def test_chrome_may_take_its_time_to_start():
 
 
 async def test_no_chrome_is_a_failed_set_up():
-    with pytest.raises(SetupFailed, match="did not answer /json/list: ConnectError") as caught:
+    with pytest.raises(SetupFailed, match="ConnectError") as caught:
         await Chrome(silent=99).client().open(["https://a/"])
     assert caught.value.cause == "setup_tabs_failed"
 
 
 async def test_a_page_that_cannot_be_loaded_is_a_failed_set_up():
-    with pytest.raises(SetupFailed, match="could not load https://a/"):
+    with pytest.raises(SetupFailed, match="https://a/"):
         await Chrome("x", broken=["https://a/"]).client().open(["https://a/"])
 
 

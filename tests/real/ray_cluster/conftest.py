@@ -1,7 +1,5 @@
 """One Ray of our own for a module's tests, on the loopback; skipped by name where Ray is not installed."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import os

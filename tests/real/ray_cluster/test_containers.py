@@ -8,11 +8,11 @@ from dartsim.config import load
 from dartsim.core.errors import EnvFault
 from dartsim.run.prepare import prepare
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.anyio]
 
 
 @pytest.mark.slow
-def test_a_container_of_a_killed_actor_is_removed_by_the_next_one(place, end, desktop_image, docker_engine):
+async def test_a_container_of_a_killed_actor_is_removed_by_the_next_one(place, end, desktop_image, docker_engine):
     from functools import partial
 
     from dartsim.real.containers.engine import connect
@@ -32,25 +32,22 @@ def test_a_container_of_a_killed_actor_is_removed_by_the_next_one(place, end, de
         finally:
             client.close()
 
-    async def main():
-        part = place("desktops-0", partial(DesktopHost, partial(open_desktops, prepared.config, prepared.tasks)))
-        async with RayProvider([part]) as provider:
-            desktop = await provider.start(0)
-            shown = await desktop.reset(task, seed=1)
-            assert shown.screenshot.shape[2] == 3
-            before = await end(part)
-            assert owned_by(before.pid)  # nobody was left to remove its desktop and its sandboxes
-            async with asyncio.timeout(240.0):
-                with pytest.raises(EnvFault):
-                    await desktop.step("WAIT")
-                await desktop.close()
-                again = await provider.start(0)
-                await again.reset(task, seed=2)
-                assert 0.0 <= await again.evaluate() <= 1.0
-            assert owned_by(before.pid) == set()
-            after = await part.placed()
-            assert owned_by(after.pid)
-            await again.close()
-        assert owned_by(after.pid) == set()
-
-    asyncio.run(main())
+    part = place("desktops-0", partial(DesktopHost, partial(open_desktops, prepared.config, prepared.tasks)))
+    async with RayProvider([part]) as provider:
+        desktop = await provider.start(0)
+        shown = await desktop.reset(task, seed=1)
+        assert shown.screenshot.shape[2] == 3
+        before = await end(part)
+        assert owned_by(before.pid)  # nobody was left to remove its desktop and its sandboxes
+        async with asyncio.timeout(240.0):
+            with pytest.raises(EnvFault):
+                await desktop.step("WAIT")
+            await desktop.close()
+            again = await provider.start(0)
+            await again.reset(task, seed=2)
+            assert 0.0 <= await again.evaluate() <= 1.0
+        assert owned_by(before.pid) == set()
+        after = await part.placed()
+        assert owned_by(after.pid)
+        await again.close()
+    assert owned_by(after.pid) == set()

@@ -10,6 +10,8 @@ from dartsim.core.errors import ConfigError, EnvBroken, EnvStartFailed, cause_of
 from dartsim.core.waiting import pausable
 from dartsim.testing import ports as checks
 
+pytestmark = pytest.mark.anyio
+
 
 @pytest.fixture
 def hosts(place):
@@ -49,37 +51,31 @@ def mock_task():
     return mock_tasks("click_button", 1, 0, 1, held_out=False)[0]
 
 
-def test_desktops_on_two_hosts_keep_what_the_port_promises(hosts, monkeypatch):
+async def test_desktops_on_two_hosts_keep_what_the_port_promises(hosts, monkeypatch):
     from dartsim.real.ray_cluster.desktops import RayProvider
 
     monkeypatch.setattr(checks, "TASK", mock_task())
     monkeypatch.setattr(checks.check_env, "__defaults__", (checks.TASK,))
 
-    async def main():
-        async with RayProvider(hosts(2, mock_desktops(start_seconds=0.05))) as provider:
-            await checks.check_env_provider(provider, slots=(0, 1, 2), cancel_after=(0.0, 0.03))
-            desktops = [await provider.start(slot) for slot in range(4)]
-            assert [desktop.host for desktop in desktops] == [*provider.hosts] * 2
-            await asyncio.gather(*(desktop.close() for desktop in desktops))
-
-    asyncio.run(main())
+    async with RayProvider(hosts(2, mock_desktops(start_seconds=0.05))) as provider:
+        await checks.check_env_provider(provider, slots=(0, 1, 2), cancel_after=(0.0, 0.03))
+        desktops = [await provider.start(slot) for slot in range(4)]
+        assert [desktop.host for desktop in desktops] == [*provider.hosts] * 2
+        await asyncio.gather(*(desktop.close() for desktop in desktops))
 
 
-def test_screenshots_are_memory_of_this_process(hosts):
+async def test_screenshots_are_memory_of_this_process(hosts):
     from dartsim.real.ray_cluster.desktops import RayProvider
 
-    async def main():
-        async with RayProvider(hosts(1, mock_desktops(size=448))) as provider:
-            desktop = await provider.start(0)
-            shown = await desktop.reset(mock_task(), seed=1)
-            assert shown.screenshot.nbytes > 200_000  # large enough for Ray's store
-            assert shown.screenshot.flags.writeable
-            stepped, over = await desktop.step("click(x=1, y=1)")
-            assert stepped.screenshot.shape == shown.screenshot.shape
-            assert isinstance(stepped.screenshot, np.ndarray)
-            assert over in (True, False)
-
-    asyncio.run(main())
+    async with RayProvider(hosts(1, mock_desktops(size=448))) as provider:
+        desktop = await provider.start(0)
+        shown = await desktop.reset(mock_task(), seed=1)
+        assert shown.screenshot.nbytes > 200_000  # large enough for Ray's store
+        assert shown.screenshot.flags.writeable
+        stepped, over = await desktop.step("click(x=1, y=1)")
+        assert stepped.screenshot.shape == shown.screenshot.shape
+        assert isinstance(stepped.screenshot, np.ndarray)
+        assert over in (True, False)
 
 
 def test_a_score_that_waits_on_a_node_pauses_the_deadline_here_and_keeps_its_record(hosts):
@@ -128,81 +124,47 @@ def test_a_score_that_waits_on_a_node_pauses_the_deadline_here_and_keeps_its_rec
 
 
 @pytest.mark.slow
-def test_a_host_that_ends_breaks_its_desktops_and_only_those(hosts, end):
+async def test_a_host_that_ends_breaks_its_desktops_and_only_those(hosts, end):
     from dartsim.real.ray_cluster.desktops import RayProvider
 
-    async def main():
-        async with RayProvider(hosts(2)) as provider:
-            first, second = await provider.start(0), await provider.start(1)
-            for desktop in (first, second):
-                await desktop.reset(mock_task(), seed=1)
-            await end(provider.hosts[0])
-            async with asyncio.timeout(60.0):
-                with pytest.raises(EnvBroken, match="lost") as broken:
-                    await first.step("click(x=1, y=1)")
-                assert cause_of(broken.value) == "host_lost"
-                await first.close()
-                await first.close()
-                assert (await second.step("WAIT")).over is False
-                await provider.hosts[0].until_up()
-                again = await provider.start(2)
-                assert again.host is provider.hosts[0]
-                await again.reset(mock_task(), seed=1)
-
-    asyncio.run(main())
+    async with RayProvider(hosts(2)) as provider:
+        first, second = await provider.start(0), await provider.start(1)
+        for desktop in (first, second):
+            await desktop.reset(mock_task(), seed=1)
+        await end(provider.hosts[0])
+        async with asyncio.timeout(60.0):
+            with pytest.raises(EnvBroken, match="lost") as broken:
+                await first.step("click(x=1, y=1)")
+            assert cause_of(broken.value) == "host_lost"
+            await first.close()
+            await first.close()
+            assert (await second.step("WAIT")).over is False
+            await provider.hosts[0].until_up()
+            again = await provider.start(2)
+            assert again.host is provider.hosts[0]
+            await again.reset(mock_task(), seed=1)
 
 
-def test_a_start_on_a_host_that_ended_fails_once_it_is_back(hosts, end):
+async def test_a_start_on_a_host_that_ended_fails_once_it_is_back(hosts, end):
     from dartsim.real.ray_cluster.desktops import RayProvider
 
-    async def main():
-        async with RayProvider(hosts(1)) as provider:
-            await end(provider.hosts[0])
-            async with asyncio.timeout(60.0):
-                with pytest.raises(EnvStartFailed) as failed:
-                    await provider.start(0)
-                assert cause_of(failed.value) == "host_lost"
-                await (await provider.start(0)).reset(mock_task(), seed=1)
-
-    asyncio.run(main())
+    async with RayProvider(hosts(1)) as provider:
+        await end(provider.hosts[0])
+        async with asyncio.timeout(60.0):
+            with pytest.raises(EnvStartFailed) as failed:
+                await provider.start(0)
+            assert cause_of(failed.value) == "host_lost"
+            await (await provider.start(0)).reset(mock_task(), seed=1)
 
 
-def test_a_desktop_of_a_host_that_was_started_again_is_unknown_there(place):
+async def test_a_desktop_of_a_host_that_was_started_again_is_unknown_there(place):
     from dartsim.real.ray_cluster.desktops import DesktopHost
 
-    async def main():
-        host = DesktopHost(mock_desktops())
-        await host.close(7)
-        with pytest.raises(EnvBroken, match="desktop 7 is not here"):
-            await host.step(7, "WAIT")
-        await host.shut()
-
-    asyncio.run(main())
-
-
-def test_a_start_that_is_cancelled_leaves_nothing(hosts):
-    from dartsim.real.ray_cluster.desktops import RayProvider
-
-    async def main():
-        async with RayProvider(hosts(1, mock_desktops(start_seconds=30.0))) as provider:
-            starting = asyncio.ensure_future(provider.start(0))
-            await asyncio.sleep(0.3)
-            starting.cancel()
-            await asyncio.wait([starting])
-            assert starting.cancelled()
-
-    asyncio.run(main())
-
-
-def test_a_failed_start_keeps_its_words(hosts):
-    from dartsim.real.ray_cluster.desktops import RayProvider
-
-    async def main():
-        async with RayProvider(hosts(1, mock_desktops(fails="no memory"))) as provider:
-            with pytest.raises(EnvStartFailed, match="no memory"):
-                await provider.start(0)
-
-    asyncio.run(main())
+    host = DesktopHost(mock_desktops())
+    await host.close(7)
+    with pytest.raises(EnvBroken, match="desktop 7"):
+        await host.step(7, "WAIT")
+    await host.shut()
 
 
 def test_a_host_that_cannot_open_its_desktops_is_refused_at_once(hosts):
@@ -221,21 +183,18 @@ def test_a_host_that_cannot_open_its_desktops_is_refused_at_once(hosts):
     asyncio.run(main())
 
 
-def test_without_hosts_a_start_ends_the_run_instead_of_waiting(hosts, end):
+async def test_without_hosts_a_start_ends_the_run_instead_of_waiting(hosts, end):
     from dartsim.real.ray_cluster.desktops import RayProvider
     from dartsim.real.ray_cluster.errors import ActorGone
 
-    async def main():
-        async with RayProvider(hosts(2, max_restarts=0)) as provider:
-            await end(provider.hosts[0])
-            async with asyncio.timeout(60.0):
-                with pytest.raises(EnvStartFailed):
-                    await provider.start(0)
-                await end(provider.hosts[1])
-                with pytest.raises(ActorGone, match="no desktop host is left"):
-                    await provider.start(1)
-
-    asyncio.run(main())
+    async with RayProvider(hosts(2, max_restarts=0)) as provider:
+        await end(provider.hosts[0])
+        async with asyncio.timeout(60.0):
+            with pytest.raises(EnvStartFailed):
+                await provider.start(0)
+            await end(provider.hosts[1])
+            with pytest.raises(ActorGone, match="no desktop host"):
+                await provider.start(1)
 
 
 def test_a_start_whose_caller_was_canceled_closes_its_desktop():

@@ -10,6 +10,8 @@ import pytest
 from dartsim.core.errors import ConfigError, LearnerFault
 from dartsim.testing import ports as checks
 
+pytestmark = pytest.mark.anyio
+
 
 @pytest.fixture
 def learner(local_ray, make_vlm, tmp_path):
@@ -42,16 +44,13 @@ def batches(make_vlm, play_batch):
     return [play_batch(VlmPolicy(make_vlm()), update, 0) for update in range(1, 6)]
 
 
-def test_a_learner_over_actors_keeps_what_the_port_promises(learner, batches, monkeypatch):
+async def test_a_learner_over_actors_keeps_what_the_port_promises(learner, batches, monkeypatch):
     monkeypatch.setattr(checks, "sample_batch", lambda trajectories, update=1: batches[update - 1])
 
-    async def main():
-        made = learner()
-        await checks.check_learner(made)
-        assert len(set(made.group.pids)) == 2
-        assert os.getpid() not in made.group.pids
-
-    asyncio.run(main())
+    made = learner()
+    await checks.check_learner(made)
+    assert len(set(made.group.pids)) == 2
+    assert os.getpid() not in made.group.pids
 
 
 def test_an_update_whose_rank_ends_did_not_happen(learner, batches):
@@ -74,16 +73,13 @@ def test_an_update_whose_rank_ends_did_not_happen(learner, batches):
     assert all((again[name] == wanted[name]).all() for name in wanted)
 
 
-def test_closing_ends_the_update_under_way(learner, batches):
-    async def main():
-        made = learner()
-        running = asyncio.ensure_future(made.update(batches[0]))
-        await asyncio.sleep(0.5)
-        made.close()
-        with pytest.raises(LearnerFault):
-            await running
-
-    asyncio.run(main())
+async def test_closing_ends_the_update_under_way(learner, batches):
+    made = learner()
+    running = asyncio.ensure_future(made.update(batches[0]))
+    await asyncio.sleep(0.5)
+    made.close()
+    with pytest.raises(LearnerFault):
+        await running
 
 
 def test_ranks_that_no_node_has_room_for_are_a_fault(learner, batches):

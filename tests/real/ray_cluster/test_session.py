@@ -13,7 +13,7 @@ def test_an_address_where_nobody_listens_is_refused_at_once(scheme):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"{scheme}127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(ConfigError, match=rf"no Ray cluster answers at '{address}'"):
+        with pytest.raises(ConfigError, match=address):
             check_reachable(address)
 
 

@@ -85,20 +85,3 @@ def test_a_run_whose_process_ends_is_run_again(local_ray, tmp_path):
         return "second"
 
     assert list(RayCluster("local").run(once, [str(tmp_path / "mark")])) == [(0, "second")]
-
-
-@pytest.mark.soak
-def test_a_comparison_on_ray_leaves_what_one_here_leaves(local_ray, tmp_path):
-    from dartsim.cli.compare import plan, runs_in
-    from dartsim.cli.console import errors
-    from dartsim.lab.compared_runs import make_runs
-    from dartsim.observe.rundir import read_run
-
-    folders = {}
-    for name, ray in (("here", None), ("ray", "local")):
-        jobs = runs_in(tmp_path / name, plan(["coupled"], ["run.hours=0.1"], 1))
-        make_runs(jobs, errors, ray)
-        folders[name] = [read_run(job.path) for job in jobs]
-    (here,), (there,) = folders["here"], folders["ray"]
-    assert there.summary["event_hash"] == here.summary["event_hash"] is not None
-    assert {path.name for path in there.path.iterdir()} == {path.name for path in here.path.iterdir()}

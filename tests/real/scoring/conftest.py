@@ -1,7 +1,5 @@
 """Sandboxes, with a small stand-in for ``desktop-env`` whose metrics run code."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -83,7 +81,7 @@ LIMITS = ScoreLimits(metric_seconds=3.0, getter_seconds=8.0, cpu_seconds=1, memo
 
 
 @pytest.fixture(scope="session")
-def evaluator_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def evaluator_home(tmp_path_factory) -> Path:
     """An evaluator's environment with a stand-in for ``desktop-env``."""
     home = tmp_path_factory.mktemp("evaluators") / "evaluator"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
@@ -103,18 +101,18 @@ def evaluator_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class OpenPool:
     """A pool of one sandbox on a loop of its own."""
 
-    def __init__(self, portal: BlockingPortal, pool: SandboxPool, folder: Path) -> None:
+    def __init__(self, portal: BlockingPortal, pool: SandboxPool, folder: Path):
         self.portal = portal
         self.pool = pool
         self.folder = folder
 
-    def metric(self, name: str, *arguments: Any, **options: Any) -> float:
+    def metric(self, name: str, *arguments, **options) -> float:
         return self.run(lambda sandbox: sandbox.metric(name, arguments, options))
 
-    def run(self, call: Callable[[SupervisedSandbox], Awaitable[Any]]) -> Any:
+    def run(self, call: Callable[[SupervisedSandbox], Awaitable[Any]]):
         return self.portal.call(self.pool.run, call)
 
-    def code(self, text: str, **options: Any) -> float:
+    def code(self, text: str, **options) -> float:
         """Run an agent's code."""
         return self.metric("run_code", self.file("answer.py", text), **options)
 
@@ -135,13 +133,13 @@ def opened(home: Path | None, folder: Path, limits: ScoreLimits = LIMITS) -> Ite
 
 
 @pytest.fixture(scope="session")
-def open_pool(docker_engine: Any) -> Callable[..., Any]:
+def open_pool(docker_engine) -> Callable[..., Any]:
     """``opened``, for tests that want a pool of their own."""
     return opened
 
 
 @pytest.fixture(scope="session")
-def sandbox(docker_engine: Any, evaluator_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenPool]:
+def sandbox(docker_engine, evaluator_home, tmp_path_factory) -> Iterator[OpenPool]:
     """A pool of one sandbox, with the stand-in for ``desktop-env``."""
     with opened(evaluator_home, tmp_path_factory.mktemp("files")) as pool:
         yield pool

@@ -1,7 +1,5 @@
 """What desktop-env can do in an environment, asked of a stand-in for it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -20,7 +18,7 @@ print(json.dumps(DesktopEnvFunctions().facts()["metrics"]))
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> Path:
+def environment(tmp_path) -> Path:
     evaluators = tmp_path / "desktop_env" / "evaluators"
     for folder in ("metrics", "getters"):
         (evaluators / folder).mkdir(parents=True)
@@ -42,7 +40,7 @@ def lacks(environment: Path) -> list[str]:
     return found
 
 
-def test_easyocr_needs_its_weights_because_a_sandbox_cannot_fetch_them(environment: Path) -> None:
+def test_easyocr_needs_its_weights_because_a_sandbox_cannot_fetch_them(environment):
     assert lacks(environment) == ["easyocr"]
     (environment / "easyocr.py").write_text("import os\n\nPLACE = os.environ['EASYOCR_MODULE_PATH']\n")
     assert lacks(environment) == ["craft_mlt_25k.pth", "english_g2.pth"]

@@ -17,7 +17,7 @@ from dartsim.real.scoring.evaluator_venv import (
 
 
 def test_there_must_be_an_environment(tmp_path):
-    with pytest.raises(ConfigError, match="wanted one made by `dartsim desktop evaluator`"):
+    with pytest.raises(ConfigError, match="dartsim desktop evaluator"):
         python_of(tmp_path)
 
 
@@ -29,7 +29,7 @@ def test_an_environment_is_made_where_nothing_else_is(tmp_path):
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\nmkdir -p "$4/bin"\ncp "$0" "$4/bin/python"\ntest "$2" = venv || exit 7\n')
     python.chmod(0o755)
-    with pytest.raises(ConfigError, match=r"failed with 7; desktop-env wants Python 3\.10 to 3\.12"):
+    with pytest.raises(ConfigError, match="failed with 7"):
         install(tmp_path / "new", light=True, python=str(python))
     assert python_of(tmp_path / "new").is_file()
 
@@ -79,7 +79,9 @@ def test_evaluators_of_a_checkout_are_named_by_its_commit_and_compared_with_that
     assert version == f"1.0.1+g{commit}"
     assert other_version(tasks, f"desktop-env {version}") == other_version(tmp_path, "desktop-env 1.0.2") == ""
     for other in ("1.0.2", by_content):
-        assert f"(g{commit}), the evaluator is desktop-env {other}:" in other_version(tasks, f"desktop-env {other}")
+        found = other_version(tasks, f"desktop-env {other}")
+        assert commit in found
+        assert other in found
     (checkout / "desktop_env/evaluators/metrics/__init__.py").write_text("# changed\n")
     assert installed(checkout, site) == f"1.0.1+g{commit}.modified"
     assert not (tmp_path / "ran").exists(), "the checkout's own program was run"
@@ -94,7 +96,7 @@ def test_only_a_checkout_with_evaluators_is_installed_from(checkout, tmp_path):
     python.chmod(0o755)
     install(tmp_path / "home", light=True, python=str(python), source=checkout)
     assert (tmp_path / "home/lib/python3.11/site-packages/desktop_env/evaluators/metrics/__init__.py").is_file()
-    with pytest.raises(ConfigError, match="has no desktop_env/evaluators"):
+    with pytest.raises(ConfigError, match="desktop_env/evaluators"):
         install(tmp_path / "new", light=True, source=tmp_path)
     assert not (tmp_path / "new").exists()
     assert PACKAGE not in [word for command in commands(tmp_path, light=True, copied=True) for word in command]

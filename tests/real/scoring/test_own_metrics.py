@@ -1,7 +1,5 @@
 """Our own metrics: what they mean, and that ``desktop-env`` gives the same on generated inputs."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random
@@ -50,7 +48,7 @@ def text(rng: random.Random) -> str:
     return "".join(rng.choices(PIECES, k=rng.randrange(6)))
 
 
-def value(rng: random.Random) -> Any:
+def value(rng: random.Random):
     return rng.choice([text(rng), None, 1, 1.0, True, [text(rng)], {"a": text(rng)}, "1", "1.0"])
 
 
@@ -90,11 +88,11 @@ def arguments(name: str, rng: random.Random, folder: Path) -> tuple[list[Any], d
 class Own:
     """Our own metrics, called here."""
 
-    def __init__(self, metrics: Any, folder: Path) -> None:
+    def __init__(self, metrics, folder: Path):
         self._metrics = metrics
         self._folder = folder
 
-    def metric(self, name: str, *given: Any, **options: Any) -> Any:
+    def metric(self, name: str, *given, **options):
         return asyncio.run(self._metrics.metric(name, given, options))
 
     def file(self, name: str, content: str | bytes) -> FileInput:
@@ -104,12 +102,12 @@ class Own:
 
 
 @pytest.fixture(scope="module")
-def own(own_metrics: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def own(own_metrics, tmp_path_factory):
     return Own(own_metrics(), tmp_path_factory.mktemp("own"))
 
 
 @pytest.fixture(scope="module")
-def theirs(open_pool: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def theirs(open_pool, tmp_path_factory) -> Iterator[Any]:
     if not HOME:
         pytest.skip("no environment with desktop-env in DARTSIM_EVALUATOR")
     with open_pool(Path(HOME), tmp_path_factory.mktemp("theirs"), ScoreLimits()) as pool:

@@ -1,7 +1,5 @@
 """The pool: as many calls at once as sandboxes, others wait; what broke is replaced, what may pass is tried again."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -16,7 +14,7 @@ from dartsim.real.scoring.container import local_engine
 class FakeSandbox:
     """Takes as long as its pool says, and breaks when it is told to."""
 
-    def __init__(self, log: list[str], faults: list[ScoreFault]) -> None:
+    def __init__(self, log: list[str], faults: list[ScoreFault]):
         self.facts = ScorerFacts("fake 1")
         self.broken = False
         self.log = log
@@ -29,17 +27,17 @@ class FakeSandbox:
             raise self.faults.pop()
         return 0.5
 
-    async def close(self) -> None:
+    async def close(self):
         self.log.append("closed")
 
 
 @pytest.fixture
 def pool_of(monkeypatch) -> Callable[..., tuple[SandboxPool, list[str]]]:
-    def make(*, size: int = 2, faults: Sequence[ScoreFault] = (), **options: Any) -> tuple[SandboxPool, list[str]]:
+    def make(*, size: int = 2, faults: Sequence[ScoreFault] = (), **options) -> tuple[SandboxPool, list[str]]:
         log: list[str] = []
         left = list(faults)
 
-        async def start(launcher: object) -> FakeSandbox:
+        async def start(launcher) -> FakeSandbox:
             await asyncio.sleep(10.0)
             log.append("started")
             return FakeSandbox(log, left)
@@ -72,10 +70,10 @@ async def test_who_waits_has_its_deadline_stand_still(pool_of):
     loop = asyncio.get_running_loop()
 
     class Deadline:
-        def pause(self) -> None:
+        def pause(self):
             events.append((loop.time(), "pause"))
 
-        def resume(self) -> None:
+        def resume(self):
             events.append((loop.time(), "resume"))
 
     pool, _ = pool_of(size=1)
@@ -148,7 +146,7 @@ async def test_a_pool_whose_sandboxes_do_not_start_says_why_and_serves_again_whe
     async with pool:
         with monkeypatch.context() as patched:
 
-            async def fail(launcher: object) -> None:
+            async def fail(launcher):
                 raise ScoreFault("no engine", cause="sandbox_start_failed")
 
             patched.setattr("dartsim.real.scoring.pool.open_sandbox", fail)

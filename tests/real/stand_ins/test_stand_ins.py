@@ -1,9 +1,6 @@
 """Stand-ins for desktops, engines and ranks, behind the clients and the control plane that real ones have."""
 
-from __future__ import annotations
-
 import asyncio
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +11,7 @@ pytest.importorskip("aiohttp")
 from dartsim.config import load
 from dartsim.core.errors import ConfigError
 from dartsim.core.png import decode_png
-from dartsim.lab.virtual import changed
+from dartsim.lab.virtual import with_settings
 from dartsim.real.stand_ins.model import replies, write_stand_in
 from dartsim.real.stand_ins.screens import BAND_ROWS, Screens
 from dartsim.real.stand_ins.serving import stand_in
@@ -44,7 +41,7 @@ SMALL = {
 }
 
 
-def test_screens_are_as_large_as_a_desktops_and_all_different() -> None:
+def test_screens_are_as_large_as_a_desktops_and_all_different():
     screens = Screens()
     found = [screens.png(number) for number in range(60)]
     assert len(set(found)) == 60
@@ -57,10 +54,10 @@ def test_screens_are_as_large_as_a_desktops_and_all_different() -> None:
 
 @pytest.mark.docker
 @pytest.mark.usefixtures("docker_engine")
-def test_a_run_over_stand_ins_alone_trains(tmp_path: Path) -> None:
+def test_a_run_over_stand_ins_alone_trains(tmp_path):
     config = load(preset_name="osworld-8gpu")
     model = write_stand_in(config, tmp_path / "model")
-    _, result = execute(changed(config, {**SMALL, "policy.model": str(model)}), tmp_path / "run")
+    _, result = execute(with_settings(config, {**SMALL, "policy.model": str(model)}), tmp_path / "run")
     counts = result.recorder.counts
     assert result.figures["total_updates"] == 1
     assert result.recorder.updates[0].metrics["learner/turns"] > 0.0
@@ -68,7 +65,7 @@ def test_a_run_over_stand_ins_alone_trains(tmp_path: Path) -> None:
     assert {name for name in counts if name.startswith("cause/")} <= {"cause/run ended"}
 
 
-def test_replies_can_be_read_by_the_configured_grammar(tmp_path: Path) -> None:
+def test_replies_can_be_read_by_the_configured_grammar(tmp_path):
     from dartsim.envs.actions.ui_tars import UiTars
 
     config = load(preset_name="osworld-8gpu")
@@ -81,8 +78,8 @@ def test_replies_can_be_read_by_the_configured_grammar(tmp_path: Path) -> None:
     assert 0 < sum("finished" in text for text in texts) < len(texts) / 5
 
 
-def test_a_stand_in_that_does_not_start_is_refused() -> None:
-    async def main() -> None:
+def test_a_stand_in_that_does_not_start_is_refused():
+    async def main():
         async with stand_in("engine", "--no-such-option"):
             pass
 
@@ -90,7 +87,7 @@ def test_a_stand_in_that_does_not_start_is_refused() -> None:
         asyncio.run(main())
 
 
-def test_a_client_that_leaves_in_mid_request_is_no_error(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_client_that_leaves_in_mid_request_is_no_error(capfd):
     head = b"POST /execute HTTP/1.1\r\nHost: desktop\r\nContent-Length: 100\r\n"
 
     async def leave() -> bytes:

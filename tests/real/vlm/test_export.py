@@ -1,8 +1,4 @@
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +15,7 @@ from dartsim.real.vlm.lora import add_lora, merged  # noqa: E402
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
-def test_a_folder_holds_the_whole_model(make_vlm: Any, tmp_path: Path, family: str) -> None:
+def test_a_folder_holds_the_whole_model(make_vlm, tmp_path, family):
     vlm = make_vlm(family=family)
     folder = export(vlm, tmp_path / "model")
     assert (folder / "chat_template.jinja").is_file()
@@ -32,7 +28,7 @@ def test_a_folder_holds_the_whole_model(make_vlm: Any, tmp_path: Path, family: s
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
-def test_weights_are_called_as_in_the_folder_they_belong_to(make_vlm: Any, tmp_path: Path, family: str) -> None:
+def test_weights_are_called_as_in_the_folder_they_belong_to(make_vlm, tmp_path, family):
     first, second = make_vlm(seed=0, family=family), make_vlm(seed=1, family=family)
     whole = export(second, tmp_path / "whole")
     base = export(first, tmp_path / "base")
@@ -45,7 +41,7 @@ def test_weights_are_called_as_in_the_folder_they_belong_to(make_vlm: Any, tmp_p
     assert [path.name for path in bare.iterdir()] == ["model.safetensors"]
 
 
-def test_a_folder_has_the_type_that_is_asked_for(make_vlm: Any, tmp_path: Path) -> None:
+def test_a_folder_has_the_type_that_is_asked_for(make_vlm, tmp_path):
     vlm = make_vlm()
     whole = load_file(export(vlm, tmp_path / "model", dtype="bfloat16") / "model.safetensors")
     alone = load_file(export_weights(vlm.snapshot(), tmp_path / "weights", dtype="bfloat16") / "model.safetensors")
@@ -57,17 +53,7 @@ def test_a_folder_has_the_type_that_is_asked_for(make_vlm: Any, tmp_path: Path) 
     assert all(parameter.dtype is torch.float32 for parameter in vlm.model.parameters())
 
 
-def test_neither_writing_nor_reading_a_folder_draws_a_bar(
-    make_vlm: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """It would be drawn across that of the run."""
-    vlm = make_vlm()
-    build(replace(vlm.config, folder=str(export(vlm, tmp_path / "model"))))
-    assert capfd.readouterr().err == ""
-    assert transformers.utils.logging.is_progress_bar_enabled()
-
-
-def test_low_rank_additions_are_merged_into_the_folder(make_vlm: Any, tmp_path: Path) -> None:
+def test_low_rank_additions_are_merged_into_the_folder(make_vlm, tmp_path):
     """Under their own names they would be left out by whoever loads it, and the weights below them be random."""
     vlm = make_vlm()
     add_lora(vlm.model, LoraConfig(rank=2), seed=0)
@@ -81,9 +67,7 @@ def test_low_rank_additions_are_merged_into_the_folder(make_vlm: Any, tmp_path: 
     assert any(not torch.equal(found[name], tensor) for name, tensor in make_vlm().snapshot().items())
 
 
-def test_the_model_of_a_folder_has_the_same_grammar_images_and_prompts(
-    make_vlm: Any, tmp_path: Path, prompts_of: Any
-) -> None:
+def test_the_model_of_a_folder_has_the_same_grammar_images_and_prompts(make_vlm, tmp_path, prompts_of):
     vlm = make_vlm(grammar="free", max_new_tokens=8, min_pixels=784, max_pixels=4_000)
     again = build(replace(vlm.config, folder=str(export(vlm, tmp_path / "model"))))
     assert (again.grammar.allowed == vlm.grammar.allowed).all()

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,18 +10,18 @@ from dartsim.real.vlm import build  # noqa: E402
 from dartsim.real.vlm.grammar import free_grammar  # noqa: E402
 
 
-def test_an_action_is_one_token(make_vlm: Any) -> None:
+def test_an_action_is_one_token(make_vlm):
     vlm = make_vlm()
     assert vlm.grammar.allowed.sum() == 4
     assert vlm.grammar.longest == 1
     assert len(vlm.grammar.tokens("click 1 0")) == 1
     with pytest.raises(ValueError, match="not allowed"):
         vlm.grammar.tokens("click 2 0")
-    with pytest.raises(ConfigError, match="every action has to be one"):
+    with pytest.raises(ConfigError, match="action"):
         build(replace(vlm.config, actions=("click 1 0", "click 9 9")), vocabulary=vlm.vocabulary)
 
 
-def test_free_text_has_no_special_token_but_its_end(make_vlm: Any) -> None:
+def test_free_text_has_no_special_token_but_its_end(make_vlm):
     vocabulary = make_vlm().vocabulary
     grammar = free_grammar(vocabulary, size=vocabulary.size + 5)
     assert not grammar.allowed[vocabulary.image]

@@ -1,7 +1,5 @@
 """Turns that share rows have the log-probabilities and gradients that each has alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -23,20 +21,20 @@ SIZES = ((56, 56), (56, 84), (112, 84))
 
 
 @cache
-def model(family: Any, grammar: Any = "free") -> Any:
+def model(family, grammar="free"):
     torch.set_num_threads(1)
     decoding = Decoding(grammar=grammar, max_new_tokens=24)
     return build(replace(tiny(family=family), decoding=decoding, output_scale=1.0))
 
 
 @cache
-def screen(number: int) -> Any:
+def screen(number: int):
     rng = np.random.default_rng(number)
     return rng.integers(0, 256, (*SIZES[number % len(SIZES)], 3), dtype=np.uint8)
 
 
 @st.composite
-def styles(draw: Any) -> PromptStyle:
+def styles(draw) -> PromptStyle:
     images = draw(st.integers(1, 4))
     return PromptStyle(
         system=draw(st.sampled_from(["", "You act."])),
@@ -49,7 +47,7 @@ def styles(draw: Any) -> PromptStyle:
     )
 
 
-def replies(vlm: Any, text: str, ends: bool) -> Reply:
+def replies(vlm, text: str, ends: bool) -> Reply:
     """Return a reply as an engine samples it: its tokens, up to the end token unless it was cut off."""
     tokens = [*vlm.vocabulary.encode(text), *([vlm.vocabulary.end] if ends else [])]
     return Reply(text, 0, 0, 0, 0, len(tokens), tokens=np.array(tokens, dtype=np.int64))
@@ -59,7 +57,7 @@ TEXTS = ("click", "click 1 1", "press the red button", "click(start_box='(3,4)')
 
 
 @st.composite
-def trajectories(draw: Any, vlm: Any) -> list[list[Turn]]:
+def trajectories(draw, vlm) -> list[list[Turn]]:
     """Groups of attempts at a task: the same first screen; later ones differ, or are the same again."""
     found = []
     for group in range(draw(st.integers(1, 2))):
@@ -76,7 +74,7 @@ def trajectories(draw: Any, vlm: Any) -> list[list[Turn]]:
     return found
 
 
-def examples_of(vlm: Any, style: PromptStyle, attempts: list[list[Turn]]) -> list[Example]:
+def examples_of(vlm, style: PromptStyle, attempts: list[list[Turn]]) -> list[Example]:
     builder = PromptBuilder(vlm.vocabulary, vlm.prompts.pictures, style)
     return [
         Example(
@@ -88,9 +86,7 @@ def examples_of(vlm: Any, style: PromptStyle, attempts: list[list[Turn]]) -> lis
     ]
 
 
-def computed(
-    vlm: Any, examples: list[Example], weights: Any, *, limit: int = 10**6, how: Any = "trajectories"
-) -> tuple[Any, Any, Any]:
+def computed(vlm, examples: list[Example], weights, *, limit: int = 10**6, how="trajectories") -> tuple[Any, Any, Any]:
     """Return log-probabilities and entropies [B, T], and the gradient of a weighted sum of them."""
     vlm.model.zero_grad()
     logprobs, entropies = torch.zeros(weights.shape), torch.zeros(weights.shape)
@@ -104,7 +100,7 @@ def computed(
     return logprobs, entropies, gradient
 
 
-def alone(vlm: Any, examples: list[Example], weights: Any) -> tuple[Any, Any, Any]:
+def alone(vlm, examples: list[Example], weights) -> tuple[Any, Any, Any]:
     """Return the same with every turn in a row of its own."""
     total, parts = 0.0, []
     for number, example in enumerate(examples):
@@ -116,7 +112,7 @@ def alone(vlm: Any, examples: list[Example], weights: Any) -> tuple[Any, Any, An
 
 @settings(deadline=None, max_examples=20)
 @given(data=st.data(), family=st.sampled_from(["qwen2_5_vl", "qwen3_vl"]), style=styles())
-def test_turns_that_share_rows_are_scored_as_if_alone(data: Any, family: str, style: PromptStyle) -> None:
+def test_turns_that_share_rows_are_scored_as_if_alone(data, family, style):
     vlm = model(family)
     examples = examples_of(vlm, style, data.draw(trajectories(vlm)))
     rule = {
@@ -133,7 +129,7 @@ def test_turns_that_share_rows_are_scored_as_if_alone(data: Any, family: str, st
 
 @settings(deadline=None, max_examples=30)
 @given(data=st.data(), style=styles(), limit=st.sampled_from([None, 40, 120, 300]))
-def test_every_turn_is_in_one_row_as_long_as_its_longest(data: Any, style: PromptStyle, limit: int | None) -> None:
+def test_every_turn_is_in_one_row_as_long_as_its_longest(data, style, limit):
     vlm = model("qwen2_5_vl")
     examples = examples_of(vlm, style, data.draw(trajectories(vlm)))
     alone = sum(example.length for example in examples)
@@ -149,7 +145,7 @@ def test_every_turn_is_in_one_row_as_long_as_its_longest(data: Any, style: Promp
         assert len(rows) == 1 or len(batches) > 1
 
 
-def played(vlm: Any, turns: int, *, attempts: int = 1, side: int = 56) -> list[list[Turn]]:
+def played(vlm, turns: int, *, attempts: int = 1, side: int = 56) -> list[list[Turn]]:
     """Return attempts at one task, whose first screens only are equal."""
     rng = np.random.default_rng(0)
     first = rng.integers(0, 256, (side, side, 3), dtype=np.uint8)
@@ -166,22 +162,20 @@ def played(vlm: Any, turns: int, *, attempts: int = 1, side: int = 56) -> list[l
 
 
 @pytest.mark.parametrize(("images", "after_cut", "turns", "rows"), [(5, 2, 14, 4), (10, 3, 30, 4), (4, 4, 9, 6)])
-def test_a_block_of_turns_is_one_row_as_long_as_its_last_turn(
-    images: int, after_cut: int, turns: int, rows: int
-) -> None:
+def test_a_block_of_turns_is_one_row_as_long_as_its_last_turn(images, after_cut, turns, rows):
     vlm = model("qwen2_5_vl")
     style = PromptStyle(max_images=images, images_after_cut=after_cut, max_texts=99)
     examples = examples_of(vlm, style, played(vlm, turns, side=224))
     assert len(rows_of(examples)) == rows
 
 
-def test_a_window_that_slides_shares_nothing_once_it_is_full() -> None:
+def test_a_window_that_slides_shares_nothing_once_it_is_full():
     vlm = model("qwen2_5_vl")
     examples = examples_of(vlm, PromptStyle(max_images=3, max_texts=99), played(vlm, 8, side=224))
     assert [row.members for row in rows_of(examples)] == [[0, 1, 2], [3], [4], [5], [6], [7]]
 
 
-def test_in_bfloat16_shared_rows_differ_by_its_rounding() -> None:
+def test_in_bfloat16_shared_rows_differ_by_its_rounding():
     vlm = model("qwen2_5_vl")
     examples = examples_of(vlm, PromptStyle(max_images=4, images_after_cut=2), played(vlm, 5, attempts=2))
     weights = torch.ones(len(examples), max(len(example.tokens) for example in examples))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ from dartsim.real.vlm.sampling import prompt_rows, reply_keys, sample, score_rep
 SEEDS = [(1, 0), (2, 1), (3, 2), (4, 0)]
 
 
-def scored(vlm: Any, prompts: list[Any], replies: list[Any], max_tokens: int = 10**6) -> list[tuple[Any, Any]]:
+def scored(vlm, prompts: list[Any], replies: list[Any], max_tokens: int = 10**6) -> list[tuple[Any, Any]]:
     """Return the learner's log-probabilities and entropies of replies."""
     examples = [Example(prompt, reply.tokens) for prompt, reply in zip(prompts, replies, strict=True)]
     found: dict[int, tuple[Any, Any]] = {}
@@ -31,9 +29,7 @@ def scored(vlm: Any, prompts: list[Any], replies: list[Any], max_tokens: int = 1
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
 @pytest.mark.parametrize("max_tokens", [10**6, 1])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_worker_and_learner_agree(
-    make_vlm: Any, prompts_of: Any, family: str, max_tokens: int, temperature: float
-) -> None:
+def test_worker_and_learner_agree(make_vlm, prompts_of, family, max_tokens, temperature):
     vlm = make_vlm(family=family, grammar="free", max_new_tokens=40, temperature=temperature)
     prompts = prompts_of(vlm)
     replies = sample(vlm, prompts, SEEDS)
@@ -42,7 +38,7 @@ def test_worker_and_learner_agree(
         assert np.abs(reply.entropies - entropies).max() < 1e-5
 
 
-def test_temperature_0_takes_the_likeliest_tokens_whatever_the_seed(make_vlm: Any, prompts_of: Any) -> None:
+def test_temperature_0_takes_the_likeliest_tokens_whatever_the_seed(make_vlm, prompts_of):
     warm, cold = (make_vlm(grammar="free", max_new_tokens=12, temperature=heat) for heat in (1.0, 0.0))
     prompts = prompts_of(cold)
     others = [(seed + 7, turn) for seed, turn in SEEDS]
@@ -50,7 +46,7 @@ def test_temperature_0_takes_the_likeliest_tokens_whatever_the_seed(make_vlm: An
     assert [reply.tokens.tolist() for reply in sample(cold, prompts, others)] == wanted
 
 
-def test_a_given_reply_is_scored_as_if_it_were_sampled(make_vlm: Any, prompts_of: Any) -> None:
+def test_a_given_reply_is_scored_as_if_it_were_sampled(make_vlm, prompts_of):
     vlm = make_vlm(grammar="free", max_new_tokens=12)
     prompt = prompts_of(vlm)[2]
     (reply,) = sample(vlm, [prompt], [(1, 0)])
@@ -62,7 +58,7 @@ def test_a_given_reply_is_scored_as_if_it_were_sampled(make_vlm: Any, prompts_of
         score_reply(vlm, prompt, [vlm.vocabulary.image])
 
 
-def test_in_bfloat16_they_agree_to_its_rounding(make_vlm: Any, prompts_of: Any) -> None:
+def test_in_bfloat16_they_agree_to_its_rounding(make_vlm, prompts_of):
     exact, rounded = (make_vlm(grammar="free", max_new_tokens=8, dtype=dtype) for dtype in ("float32", "bfloat16"))
     prompts = prompts_of(rounded)
     replies = sample(rounded, prompts, SEEDS)
@@ -73,7 +69,7 @@ def test_in_bfloat16_they_agree_to_its_rounding(make_vlm: Any, prompts_of: Any) 
 
 
 @pytest.mark.parametrize("grammar", ["free", "actions"])
-def test_a_reply_does_not_depend_on_its_batch(make_vlm: Any, prompts_of: Any, grammar: str) -> None:
+def test_a_reply_does_not_depend_on_its_batch(make_vlm, prompts_of, grammar):
     vlm = make_vlm(grammar=grammar, max_new_tokens=50)
     prompts = prompts_of(vlm)
     together = sample(vlm, prompts, SEEDS)
@@ -86,7 +82,7 @@ def test_a_reply_does_not_depend_on_its_batch(make_vlm: Any, prompts_of: Any, gr
             assert np.allclose(together[number].logprobs, other.logprobs, atol=1e-5)
 
 
-def test_seed_and_turn_decide(make_vlm: Any, prompts_of: Any) -> None:
+def test_seed_and_turn_decide(make_vlm, prompts_of):
     vlm = make_vlm(grammar="free", max_new_tokens=8)
     prompt = prompts_of(vlm)[0]
     seeds = [(1, 0), (1, 1), (2, 0), (1, 0)]
@@ -95,7 +91,7 @@ def test_seed_and_turn_decide(make_vlm: Any, prompts_of: Any) -> None:
     assert len(set(texts)) == 3
 
 
-def test_replies_come_in_the_proportions_of_their_probabilities(make_vlm: Any, prompts_of: Any) -> None:
+def test_replies_come_in_the_proportions_of_their_probabilities(make_vlm, prompts_of):
     vlm = make_vlm(output_scale=0.3)
     prompt = prompts_of(vlm)[0]
     replies = sample(vlm, [prompt] * 4_000, [(seed, 0) for seed in range(4_000)])
@@ -108,17 +104,7 @@ def test_replies_come_in_the_proportions_of_their_probabilities(make_vlm: Any, p
     assert replies[0].entropies[0] == pytest.approx(entropy, abs=1e-5)
 
 
-def test_greedy_takes_the_likeliest(make_vlm: Any, prompts_of: Any) -> None:
-    vlm = make_vlm()
-    prompt = prompts_of(vlm)[0]
-    many = sample(vlm, [prompt] * 200, [(seed, 0) for seed in range(200)])
-    likeliest = max(many, key=lambda reply: reply.logprobs[0])
-    for seed in (1, 2):
-        (reply,) = sample(vlm, [prompt], [(seed, 0)], greedy=True)
-        assert reply.tokens[0] == likeliest.tokens[0]
-
-
-def test_no_special_token_but_the_end_is_sampled(make_vlm: Any, prompts_of: Any) -> None:
+def test_no_special_token_but_the_end_is_sampled(make_vlm, prompts_of):
     vlm = make_vlm(grammar="free", max_new_tokens=30, output_scale=0.0)
     prompt = prompts_of(vlm)[0]
     replies = sample(vlm, [prompt] * 100, [(seed, 0) for seed in range(100)])
@@ -129,7 +115,7 @@ def test_no_special_token_but_the_end_is_sampled(make_vlm: Any, prompts_of: Any)
     assert all(len(reply.tokens) == 30 for reply in replies if reply.tokens[-1] != vlm.vocabulary.end)
 
 
-def test_it_samples_as_the_library_would_have_scored(make_vlm: Any, prompts_of: Any) -> None:
+def test_it_samples_as_the_library_would_have_scored(make_vlm, prompts_of):
     """Likeliest replies are those of ``model.generate``."""
     vlm = make_vlm(grammar="free", max_new_tokens=12)
     prompt = prompts_of(vlm)[0]
@@ -152,7 +138,7 @@ def test_it_samples_as_the_library_would_have_scored(make_vlm: Any, prompts_of: 
     assert theirs[0, ids.shape[1] :].tolist() == mine.tokens.tolist()
 
 
-def test_uniform_numbers_are_uniform_and_their_own() -> None:
+def test_uniform_numbers_are_uniform_and_their_own():
     keys = reply_keys([(seed, turn) for seed in range(100) for turn in range(20)])
     assert len(set(keys.tolist())) == 2_000
     numbers = np.concatenate([uniforms(keys, place) for place in range(10)])
@@ -163,7 +149,7 @@ def test_uniform_numbers_are_uniform_and_their_own() -> None:
     assert abs(np.corrcoef(uniforms(keys, 0), uniforms(keys, 1))[0, 1]) < 0.1
 
 
-def test_prompts_of_like_length_are_computed_together(make_vlm: Any, prompts_of: Any) -> None:
+def test_prompts_of_like_length_are_computed_together(make_vlm, prompts_of):
     vlm = make_vlm()
     prompts = prompts_of(vlm) * 3
     longest = max(len(prompt.tokens) for prompt in prompts)
@@ -171,8 +157,3 @@ def test_prompts_of_like_length_are_computed_together(make_vlm: Any, prompts_of:
     assert sorted(len(row.members) for batch in batches for row in batch) == [3, 3, 6]
     for batch in batches:
         assert len(batch) == 1 or len(batch) * max(len(row.prompt.tokens) for row in batch) <= 2 * longest
-
-
-def test_seeds_and_prompts_must_pair(make_vlm: Any) -> None:
-    with pytest.raises(ValueError, match="1 seeds for 0 prompts"):
-        sample(make_vlm(), [], [(0, 0)])

@@ -1,7 +1,5 @@
 """The cluster model counts the tokens that the packer computes, exactly where screenshots are of real sizes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -28,13 +26,13 @@ SMALL, LARGE = 280, 924
 
 
 @cache
-def model() -> Any:
+def model():
     torch.set_num_threads(1)
     return build(tiny())
 
 
 @cache
-def screen(number: int, side: int) -> Any:
+def screen(number: int, side: int):
     return np.full((side, side, 3), number % 256, dtype=np.uint8)
 
 
@@ -47,7 +45,7 @@ def attempt(number: int, length: int, side: int) -> list[Turn]:
     ]
 
 
-def computed(style: PromptStyle, attempts: list[list[Turn]], pack: Any) -> int:
+def computed(style: PromptStyle, attempts: list[list[Turn]], pack) -> int:
     """Return the tokens of the rows of attempts."""
     builder = PromptBuilder(model().vocabulary, model().prompts.pictures, style)
     examples = [
@@ -88,9 +86,7 @@ def sizes(style: PromptStyle, side: int) -> dict[str, int]:
 @example(lengths=[4], most=4, cut=None, texts=1, terse=False, side=SMALL)
 @example(lengths=[4], most=4, cut=None, texts=3, terse=False, side=LARGE)
 @example(lengths=[5], most=5, cut=2, texts=3, terse=False, side=LARGE)  # the first two turns share
-def test_the_cluster_model_counts_what_the_packer_computes(
-    lengths: list[int], most: int, cut: int | None, texts: int, terse: bool, side: int
-) -> None:
+def test_the_cluster_model_counts_what_the_packer_computes(lengths, most, cut, texts, terse, side):
     style = PromptStyle(
         system="", max_images=most, images_after_cut=cut and min(cut, most), max_texts=texts, terse=terse
     )

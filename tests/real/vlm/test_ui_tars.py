@@ -1,9 +1,5 @@
 """Prompts of UI-TARS-1.5, as OSWorld's agent writes them: golden texts, with Qwen2.5-VL's special tokens."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -41,13 +37,13 @@ SCREEN = f"<|im_start|>user\n{IMAGE}<|im_end|>\n"
 CLICK = "Thought: Open it.\nAction: click(start_box='<|box_start|>(14,28)<|box_end|>')"
 
 
-def style(prompt: str = "ui_tars_1_5", **more: Any) -> PromptStyle:
+def style(prompt: str = "ui_tars_1_5", **more) -> PromptStyle:
     task = first_message(prompt, language="English", absolute=True)
     options = {"max_images": 5, "max_texts": 1_000, "image_with_task": prompt == "dart", **more}
     return PromptStyle(system="You are a helpful assistant.", task=task, box_tokens=True, **options)
 
 
-def turns(replies: list[str], qwen: Any = None) -> tuple[Observation, list[Turn]]:
+def turns(replies: list[str], qwen=None) -> tuple[Observation, list[Turn]]:
     """Return the present screen and a turn for each reply; with the tokens of replies if ``qwen`` is given."""
     screens = [np.full((56, 56, 3), number, np.uint8) for number in range(len(replies) + 1)]
     seen = [Observation(screen, "Save {it}.") for screen in screens]
@@ -59,7 +55,7 @@ def turns(replies: list[str], qwen: Any = None) -> tuple[Observation, list[Turn]
     return seen[-1], history
 
 
-def prompt_text(vlm: Any, replies: list[str], qwen: Any = None) -> str:
+def prompt_text(vlm, replies: list[str], qwen=None) -> str:
     prompt = vlm.prompts.build(*turns(replies, qwen))
     return vlm.vocabulary.tokenizer.decode(prompt.tokens.tolist(), skip_special_tokens=False)
 
@@ -68,14 +64,7 @@ def said(text: str) -> str:
     return f"<|im_start|>assistant\n{text}<|im_end|>\n"
 
 
-def test_the_special_tokens_are_qwen_s(qwen: Any) -> None:
-    vocabulary = qwen.qwen_vocabulary()
-    assert vocabulary.spell(("", "<|box_start|>", "", "<|box_end|>")) == (qwen.BOX_START, qwen.BOX_END)
-    assert (qwen.BOX_START, qwen.BOX_END) == (151_648, 151_649)
-    assert (vocabulary.end, vocabulary.image, vocabulary.size) == (151_645, 151_655, 151_658)
-
-
-def test_the_first_message_is_the_published_one() -> None:
+def test_the_first_message_is_the_published_one():
     assert first_message("ui_tars_1_5", language="English", absolute=True) == FIRST_MESSAGE
     assert "- Use Chinese in" in first_message("ui_tars_1_5", language="Chinese", absolute=True)
     note = "- My computer's password is 'password', feel free to use it when you need sudo rights.\n"
@@ -86,7 +75,7 @@ def test_the_first_message_is_the_published_one() -> None:
         first_message("other", language="English", absolute=True)
 
 
-def test_the_first_prompt_is_that_of_osworld_s_agent(qwen: Any) -> None:
+def test_the_first_prompt_is_that_of_osworld_s_agent(qwen):
     vlm = qwen.qwen_model(style())
     user = f"<|im_start|>user\n{FIRST_MESSAGE.replace('{instruction}', 'Save {it}.')}<|im_end|>\n"
     assert prompt_text(vlm, []) == f"{SYSTEM}{user}{SCREEN}<|im_start|>assistant\n"
@@ -95,7 +84,7 @@ def test_the_first_prompt_is_that_of_osworld_s_agent(qwen: Any) -> None:
 
 
 @pytest.mark.parametrize("sampled", [True, False])
-def test_all_replies_and_the_newest_five_screenshots_are_shown(qwen: Any, sampled: bool) -> None:
+def test_all_replies_and_the_newest_five_screenshots_are_shown(qwen, sampled):
     replies = [f"{CLICK}\n\nwait() #{number}" for number in range(6)]
     text = prompt_text(qwen.qwen_model(style()), replies, qwen if sampled else None)
     user = f"<|im_start|>user\n{FIRST_MESSAGE.replace('{instruction}', 'Save {it}.')}<|im_end|>\n"
@@ -104,7 +93,7 @@ def test_all_replies_and_the_newest_five_screenshots_are_shown(qwen: Any, sample
     assert text == f"{SYSTEM}{user}{first}{second}{rest}{SCREEN}<|im_start|>assistant\n"
 
 
-def test_dart_shows_the_first_screenshot_in_the_first_message(qwen: Any) -> None:
+def test_dart_shows_the_first_screenshot_in_the_first_message(qwen):
     vlm = qwen.qwen_model(style("dart", max_images=2))
     user = "## User Instruction\nSave {it}.\n"
     assert prompt_text(vlm, []).endswith(f"{user}{IMAGE}<|im_end|>\n<|im_start|>assistant\n")
@@ -115,7 +104,7 @@ def test_dart_shows_the_first_screenshot_in_the_first_message(qwen: Any) -> None
 
 
 @pytest.mark.parametrize("kind", ["ui_tars_1_5", "dart"])
-def test_positions_are_those_of_the_library(qwen: Any, kind: str) -> None:
+def test_positions_are_those_of_the_library(qwen, kind):
     import torch
 
     vlm = qwen.qwen_model(style(kind, max_images=2))
@@ -154,11 +143,11 @@ def test_positions_are_those_of_the_library(qwen: Any, kind: str) -> None:
         ),
     ],
 )
-def test_a_reply_is_shown_as_osworld_s_agent_shows_it(reply: str, shown: str) -> None:
+def test_a_reply_is_shown_as_osworld_s_agent_shows_it(reply, shown):
     assert shown_reply(reply) == shown
 
 
-def test_the_sampled_tokens_are_shown_if_they_spell_what_the_agent_shows(qwen: Any) -> None:
+def test_the_sampled_tokens_are_shown_if_they_spell_what_the_agent_shows(qwen):
     vlm = qwen.qwen_model(style())
     vocabulary = vlm.vocabulary
     tokens = vocabulary.spell(reply_parts(CLICK))
@@ -169,7 +158,7 @@ def test_the_sampled_tokens_are_shown_if_they_spell_what_the_agent_shows(qwen: A
     assert vlm.prompts.reply_tokens(Turn(Observation(None, ""), other)) == tokens
 
 
-def test_replies_may_hold_grounding_tokens_and_no_token_of_images_or_the_chat(qwen: Any) -> None:
+def test_replies_may_hold_grounding_tokens_and_no_token_of_images_or_the_chat(qwen):
     vlm = qwen.qwen_model(style())
     tokens = vlm.grammar.tokens(CLICK)
     assert {qwen.BOX_START, qwen.BOX_END} < set(tokens)

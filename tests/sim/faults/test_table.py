@@ -7,40 +7,12 @@ import pytest
 from dartsim.config.schema import FaultsConfig
 from dartsim.core import errors as core
 from dartsim.core.errors import ConfigError
-from dartsim.sim.faults import KINDS, PROFILES, Effect, Place, Scope, active_faults, as_data
+from dartsim.sim.faults import KINDS, PROFILES, Effect, Place, Scope, active_faults
 from dartsim.sim.faults.kinds import FUZZ_PLACES
-
-DEMANDED = {
-    "worker_crash",
-    "worker_slow",
-    "request_hung",
-    "out_of_kv_memory",
-    "weights_torn",
-    "trainer_crash_before_commit",
-    "trainer_crash_during_commit",
-    "trainer_crash_after_commit",
-    "trainer_outage",
-    "store_stall",
-    "disk_full",
-    "clock_skew",
-    "network_partition",
-    "hosts_slow",
-    "host_overload",
-    "host_lost",
-    "message_delay",
-    "message_loss",
-    "message_duplicate",
-    "message_reorder",
-}
 
 
 def config(**fields):
     return FaultsConfig.model_validate(fields)
-
-
-def test_the_thirty_faults_of_osworld_are_all_there_and_everything_else_that_was_asked_for():
-    assert sorted(kind.number for kind in KINDS.values() if kind.number) == list(range(1, 31))
-    assert set(KINDS) >= DEMANDED
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
@@ -138,11 +110,3 @@ def test_what_cannot_be_meant_is_refused(fields, message):
     with pytest.raises(ConfigError) as refused:
         active_faults(config(**fields))
     assert message in str(refused.value)
-
-
-def test_the_table_as_data_is_plain():
-    rows = as_data()
-    assert [row["name"] for row in rows] == list(KINDS)
-    crash = next(row for row in rows if row["name"] == "worker_crash")
-    assert (crash["place"], crash["unit"], crash["correlation"]) == ("worker", "worker-hours", "independent")
-    assert next(row for row in rows if row["name"] == "hosts_slow")["correlation"] == "whole cluster"

@@ -1,7 +1,5 @@
 """Learners of one and of two ranks, started once for all tests and put back to their beginning for each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +11,7 @@ from dartsim.core.types import Batch
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("fsdp")
 
 
@@ -27,7 +25,7 @@ def started() -> Iterator[dict[int, Any]]:
 
 
 @pytest.fixture
-def config() -> Any:
+def config():
     """Micro-batches of one prompt, a step that shows; and advantages that can be made infinite."""
     pytest.importorskip("torch")
     from dartsim.config.sections.trainer import ObjectiveConfig
@@ -38,10 +36,10 @@ def config() -> Any:
 
 
 @pytest.fixture
-def learner_of(make_vlm: Any, config: Any, folder: Path, started: dict[int, Any]) -> Callable[[int], Any]:
+def learner_of(make_vlm, config, folder, started) -> Callable[[int], Any]:
     """Return the learner of so many ranks, at its beginning."""
 
-    def make(ranks: int) -> Any:
+    def make(ranks: int):
         from dartsim.real.learners.fsdp.learner import FsdpLearner
         from dartsim.real.vlm.export import export
 
@@ -60,7 +58,7 @@ def learner_of(make_vlm: Any, config: Any, folder: Path, started: dict[int, Any]
 
 
 @pytest.fixture
-def batches(make_vlm: Any, play_batch: Any) -> list[Batch]:
+def batches(make_vlm, play_batch) -> list[Batch]:
     """Four batches of three groups: two ranks have unequally many prompts."""
     from dartsim.real.vlm import VlmPolicy
 

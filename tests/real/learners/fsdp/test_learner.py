@@ -6,8 +6,6 @@ a step: the largest difference of all weights is held to 1/20 of a step (measure
 of several sizes), their mean difference, which those weights do not decide, to 1/10,000 of one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -27,17 +25,17 @@ from safetensors.torch import load_file  # noqa: E402
 from dartsim.core.errors import LearnerFault  # noqa: E402
 from dartsim.core.types import Batch, Request  # noqa: E402
 from dartsim.curation.rules.selection import HighEntropyTurns  # noqa: E402
-from dartsim.real.learners.fsdp.learner import FsdpLearner  # noqa: E402
 from dartsim.real.learners.torch_learner import TorchLearner  # noqa: E402
-from dartsim.real.vlm import PromptStyle, VlmPolicy, build  # noqa: E402
-from dartsim.real.vlm.export import export  # noqa: E402
+from dartsim.real.vlm import VlmPolicy, build  # noqa: E402
 from dartsim.testing import ports as checks  # noqa: E402
+
+pytestmark = pytest.mark.anyio
 
 STEP = 7e-4
 TOLERANCE = STEP / 20
 
 
-def weights(learner: Any) -> dict[str, Any]:
+def weights(learner) -> dict[str, Any]:
     """Return weights by the names of checkpoints."""
     source = learner.weights().source
     if isinstance(source, Path):
@@ -48,7 +46,7 @@ def weights(learner: Any) -> dict[str, Any]:
     return dict(source)
 
 
-def apart(one: Any, other: Any, *, mean: bool = False) -> float:
+def apart(one, other, *, mean: bool = False) -> float:
     """Return the largest difference of two learners' weights, or the mean."""
     first, second = weights(one), weights(other)
     assert first.keys() == second.keys()
@@ -56,16 +54,16 @@ def apart(one: Any, other: Any, *, mean: bool = False) -> float:
     return float(gaps.mean() if mean else gaps.max())
 
 
-def train(learner: Any, batches: list[Batch]) -> list[dict[str, float]]:
+def train(learner, batches: list[Batch]) -> list[dict[str, float]]:
     return [dict(learner.train(batch).metrics) for batch in batches]
 
 
 @pytest.fixture
-def single(make_vlm: Any, config: Any) -> Callable[[], TorchLearner]:
+def single(make_vlm, config) -> Callable[[], TorchLearner]:
     return lambda: TorchLearner(make_vlm(), config, seed=5)
 
 
-def test_one_rank_is_the_single_process_to_the_last_bit(learner_of: Any, single: Any, batches: list[Batch]) -> None:
+def test_one_rank_is_the_single_process_to_the_last_bit(learner_of, single, batches):
     learner, alone = learner_of(1), single()
     for batch in batches[:2]:
         found, wanted = dict(learner.train(batch).metrics), dict(alone.train(batch).metrics)
@@ -74,9 +72,7 @@ def test_one_rank_is_the_single_process_to_the_last_bit(learner_of: Any, single:
     assert apart(learner, alone) == 0.0
 
 
-def test_two_ranks_differ_from_the_single_process_by_rounding(
-    learner_of: Any, single: Any, batches: list[Batch]
-) -> None:
+def test_two_ranks_differ_from_the_single_process_by_rounding(learner_of, single, batches):
     learner, alone = learner_of(2), single()
     for batch in batches[:2]:
         found, wanted = learner.train(batch).metrics, alone.train(batch).metrics
@@ -95,9 +91,7 @@ def test_two_ranks_differ_from_the_single_process_by_rounding(
     assert apart(learner, alone, mean=True) < STEP / 10_000
 
 
-def test_two_ranks_share_out_the_rows_of_long_attempts(
-    learner_of: Any, single: Any, make_vlm: Any, long_batch: Any
-) -> None:
+def test_two_ranks_share_out_the_rows_of_long_attempts(learner_of, single, make_vlm, long_batch):
     learner, alone = learner_of(2), single()
     batch = long_batch(make_vlm(), "click 0 0", "click 1 0", "click 1 1")
     found, wanted = learner.train(batch).metrics, alone.train(batch).metrics
@@ -108,38 +102,8 @@ def test_two_ranks_share_out_the_rows_of_long_attempts(
     assert apart(learner, alone, mean=True) < STEP / 10_000
 
 
-@pytest.mark.soak
-def test_two_ranks_in_bfloat16_with_low_rank_and_checkpointing_score_long_attempts_alike(
-    make_vlm: Any, config: Any, long_batch: Any, tmp_path: Path
-) -> None:
-    """Packed turns are as close to one process in float32 as single ones: bfloat16 rounds a product by up to 0.4 %."""
-    settings = config.replace(lora={"rank": 2}, optimizer={"max_tokens": 90})
-    prompts = PromptStyle(max_images=4, images_after_cut=2, max_texts=9)
-    batch = long_batch(make_vlm(), "click 0 0", "click 1 0", "click 1 1")
-    exact = TorchLearner(make_vlm(prompts=prompts), settings, seed=5).train(batch).metrics
-    found = []
-    for how in ("turns", "trajectories"):
-        vlm = make_vlm(prompts=prompts)
-        ranks = {"ranks": 2, "device": "cpu", "precision": "bfloat16", "checkpointing": True}
-        model = export(vlm, tmp_path / how / "model")
-        own = settings.replace(fsdp=ranks, optimizer={"pack": how})
-        learner = FsdpLearner(vlm, model, tmp_path / how / "ranks", own, seed=5)
-        try:
-            found.append(learner.train(batch).metrics)
-        finally:
-            learner.close()
-    apart, packed = found
-    assert packed["learner/computed_tokens"] < 0.7 * apart["learner/computed_tokens"]
-    assert packed["learner/grad_norm"] == pytest.approx(exact["learner/grad_norm"], rel=0.005)
-    assert apart["learner/grad_norm"] == pytest.approx(exact["learner/grad_norm"], rel=0.005)
-    assert packed["learner/loss"] == pytest.approx(exact["learner/loss"], rel=0.005)
-    assert 0.0 < packed["importance/mismatch_mean"] == pytest.approx(apart["importance/mismatch_mean"], rel=0.005)
-
-
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
-def test_a_checkpoint_goes_on_with_another_number_of_ranks(
-    learner_of: Any, batches: list[Batch], tmp_path: Path, before: int, after: int
-) -> None:
+def test_a_checkpoint_goes_on_with_another_number_of_ranks(learner_of, batches, tmp_path, before, after):
     straight = learner_of(before)
     train(straight, batches[:2])
     straight.save(tmp_path / "checkpoint")
@@ -152,9 +116,7 @@ def test_a_checkpoint_goes_on_with_another_number_of_ranks(
     assert apart(straight, resumed) < TOLERANCE
 
 
-def test_a_checkpoint_goes_on_exactly_also_that_of_one_process(
-    learner_of: Any, single: Any, config: Any, batches: list[Batch], tmp_path: Path
-) -> None:
+def test_a_checkpoint_goes_on_exactly_also_that_of_one_process(learner_of, single, config, batches, tmp_path):
     alone = single()
     train(alone, batches[:2])
     alone.save(tmp_path / "single")
@@ -175,7 +137,7 @@ def test_a_checkpoint_goes_on_exactly_also_that_of_one_process(
 
 
 @pytest.mark.slow
-def test_a_rank_that_dies_costs_its_update_only(learner_of: Any, batches: list[Batch], tmp_path: Path) -> None:
+def test_a_rank_that_dies_costs_its_update_only(learner_of, batches, tmp_path):
     learner = learner_of(2)
     train(learner, batches[:2])
     wanted = weights(learner)
@@ -183,7 +145,7 @@ def test_a_rank_that_dies_costs_its_update_only(learner_of: Any, batches: list[B
     victim = learner.group.pids[1]
     os.kill(victim, signal.SIGSTOP)  # the update hangs in the middle, where it waits for the others
     threading.Timer(0.5, os.kill, (victim, signal.SIGKILL)).start()
-    with pytest.raises(LearnerFault, match="a rank of the learner died"):
+    with pytest.raises(LearnerFault, match="rank"):
         learner.train(batches[2])
     assert learner.updates == 2
     assert all(torch.equal(tensor, wanted[name]) for name, tensor in weights(learner).items())
@@ -196,11 +158,11 @@ def test_a_rank_that_dies_costs_its_update_only(learner_of: Any, batches: list[B
     assert all(torch.equal(tensor, survived[name]) for name, tensor in weights(learner).items())
 
 
-def test_a_learner_keeps_what_the_port_promises(learner_of: Any, batches: list[Batch]) -> None:
+def test_a_learner_keeps_what_the_port_promises(learner_of, batches):
     asyncio.run(checks.check_learner(learner_of(2), batches[0]))
 
 
-def test_an_update_that_is_not_finite_changes_nothing(learner_of: Any, batches: list[Batch]) -> None:
+def test_an_update_that_is_not_finite_changes_nothing(learner_of, batches):
     learner = learner_of(2)
     train(learner, batches[:1])
     wanted, pids = weights(learner), learner.group.pids
@@ -216,7 +178,7 @@ def test_an_update_that_is_not_finite_changes_nothing(learner_of: Any, batches: 
     learner.train(batches[1])
 
 
-def test_its_weights_are_a_model_folder(learner_of: Any, make_vlm: Any, batches: list[Batch], tmp_path: Path) -> None:
+def test_its_weights_are_a_model_folder(learner_of, make_vlm, batches, tmp_path):
     learner = learner_of(1)
     published = learner.train(batches[0]).weights
     learner.save_model(tmp_path / "model")
@@ -233,16 +195,14 @@ def test_its_weights_are_a_model_folder(learner_of: Any, make_vlm: Any, batches:
     assert reply.logprobs.tolist() != before.logprobs.tolist()
 
 
-def test_turns_without_entropies_are_selected_by_the_learners_own(
-    learner_of: Any, single: Any, batches: list[Batch], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_turns_without_entropies_are_selected_by_the_learners_own(learner_of, single, batches, monkeypatch):
     rule = HighEntropyTurns(HighEntropyTurns.Parameters(share=0.5))
 
     def select(batch: Batch) -> list[bool]:
         return [flag for group in batch.groups for kept in rule.select(group).kept for flag in kept]
 
     def blind(batch: Batch) -> Batch:
-        def without(t: Any) -> Any:
+        def without(t):
             return replace(t, turns=tuple(turn._replace(reply=turn.reply._replace(entropies=None)) for turn in t.turns))
 
         groups = [replace(g, trajectories=tuple(map(without, g.trajectories))) for g in batch.groups]
@@ -257,10 +217,10 @@ def test_turns_without_entropies_are_selected_by_the_learners_own(
     assert apart(learner, alone, mean=True) < STEP / 10_000
 
 
-def test_stored_successes_are_scored_by_the_ranks(learner_of: Any, batches: list[Batch]) -> None:
+def test_stored_successes_are_scored_by_the_ranks(learner_of, batches):
     """With the first weights, which sampled this batch: ranks find the log-probabilities it was sampled with."""
 
-    def bare(turn: Any) -> Any:
+    def bare(turn):
         return turn._replace(reply=turn.reply._replace(logprobs=None, entropies=None))
 
     wanted = batches[0].trajectories[:2]
@@ -273,20 +233,17 @@ def test_stored_successes_are_scored_by_the_ranks(learner_of: Any, batches: list
             assert turn.reply.entropies == pytest.approx(sampled.reply.entropies, abs=1e-4)
 
 
-def test_a_cancelled_update_ends_the_ranks_and_changes_nothing(learner_of: Any, batches: list[Batch]) -> None:
+async def test_a_cancelled_update_ends_the_ranks_and_changes_nothing(learner_of, batches):
     learner = learner_of(1)
     train(learner, batches[:1])
     wanted, pid = weights(learner), learner.group.pids[0]
 
-    async def main() -> None:
-        os.kill(pid, signal.SIGSTOP)
-        update = asyncio.ensure_future(learner.update(batches[1]))
-        await asyncio.sleep(0.3)
-        update.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await update
-
-    asyncio.run(main())
+    os.kill(pid, signal.SIGSTOP)
+    update = asyncio.ensure_future(learner.update(batches[1]))
+    await asyncio.sleep(0.3)
+    update.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await update
     assert learner.updates == 1
     assert not learner.group.running
     assert all(torch.equal(tensor, wanted[name]) for name, tensor in weights(learner).items())

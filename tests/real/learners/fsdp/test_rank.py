@@ -1,10 +1,7 @@
 """One rank in this process, without torchrun: what a learner can be set to gives the single process's weights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +15,6 @@ from torch._C._distributed_c10d import HashStore  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
 from dartsim.config.sections.trainer import ObjectiveConfig  # noqa: E402
-from dartsim.core.types import Batch  # noqa: E402
 from dartsim.real.engines.ledger import WeightsLedger, read_folder  # noqa: E402
 from dartsim.real.learners.fsdp.files import Setup, write_turns  # noqa: E402
 from dartsim.real.learners.fsdp.peers import Ranks  # noqa: E402
@@ -55,9 +51,7 @@ def peers() -> Iterator[Ranks]:
     ],
     ids=["lora", "checkpointing", "reference", "half", "half qwen3"],
 )
-def test_settings_are_those_of_the_single_process(
-    make_vlm: Any, batches: list[Batch], peers: Ranks, tmp_path: Path, family: Any, config: Any, precision: Any
-) -> None:
+def test_settings_are_those_of_the_single_process(make_vlm, batches, peers, tmp_path, family, config, precision):
     vlm = make_vlm(family=family)
     model = replace(vlm.config, folder=str(export(vlm, tmp_path / "model")))
     config = config.replace(fsdp={"ranks": 1, "precision": precision})
@@ -88,9 +82,7 @@ def test_settings_are_those_of_the_single_process(
 
 @pytest.mark.filterwarnings("default")  # torch's own
 @pytest.mark.parametrize("config", [TINY, TINY.replace(lora={"rank": 2})], ids=["full", "lora"])
-def test_a_checkpoint_from_before_the_first_update_is_the_reference(
-    make_vlm: Any, batches: list[Batch], peers: Ranks, tmp_path: Path, config: Any
-) -> None:
+def test_a_checkpoint_from_before_the_first_update_is_the_reference(make_vlm, batches, peers, tmp_path, config):
     vlm = make_vlm(seed=2)
     config = config.replace(objective={"kl_coefficient": 0.1}, fsdp={"ranks": 1})
     TorchLearner(make_vlm(seed=1), config, seed=5).save(tmp_path / "base")
@@ -105,9 +97,7 @@ def test_a_checkpoint_from_before_the_first_update_is_the_reference(
 
 
 @pytest.mark.filterwarnings("default")  # torch's own
-def test_weights_are_published_in_the_type_of_the_engines(
-    make_vlm: Any, batches: list[Batch], peers: Ranks, tmp_path: Path
-) -> None:
+def test_weights_are_published_in_the_type_of_the_engines(make_vlm, batches, peers, tmp_path):
     """An engine's tensors are then those of the folder, byte by byte, although float32 weights are trained."""
     vlm = make_vlm()
     first = export(vlm, tmp_path / "first", dtype="bfloat16")

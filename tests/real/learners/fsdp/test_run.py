@@ -1,9 +1,5 @@
 """A run in real time whose learner is two processes: mock desktops, workers in threads, weights from a folder."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("torch")
@@ -18,7 +14,7 @@ from dartsim.run.realtime import run_realtime
 
 
 @pytest.mark.slow
-def test_a_run_trains_with_ranks_and_leaves_its_model_and_state(tmp_path: Path) -> None:
+def test_a_run_trains_with_ranks_and_leaves_its_model_and_state(tmp_path):
     changes = [
         "backend.desktops=mock",
         "backend.workers=local",
