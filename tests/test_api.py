@@ -17,6 +17,7 @@ from pydantic import Field
 
 import dartsim
 from dartsim.cli.options import load_config
+from dartsim.core.compiled import is_compiled
 from dartsim.core.errors import ConfigError
 
 SHORT = {"run.hours": 0.5}
@@ -265,7 +266,12 @@ EXTENDED = (
 """Classes that a plug-in extends."""
 
 
-def test_every_type_that_a_plug_in_meets_is_public_and_has_a_docstring():
+def test_every_public_name_has_a_docstring():
+    assert [name for name in dartsim.__all__ if not getattr(dartsim, name).__doc__] == []
+
+
+@pytest.mark.skipif(is_compiled(), reason="compiled methods have no annotations")
+def test_every_type_that_a_plug_in_meets_is_public():
     names = {name: getattr(dartsim, name) for name in dartsim.__all__} | vars(dartsim.core.types)
     hidden = set()
     for name in EXTENDED:
@@ -277,4 +283,3 @@ def test_every_type_that_a_plug_in_meets_is_public_and_has_a_docstring():
             met = {each.__name__ for annotation in types for each in dartsim_classes(annotation)}
             hidden |= {f"{name}.{function.__name__}: {each}" for each in met - set(dartsim.__all__)}
     assert hidden == set()
-    assert [name for name in dartsim.__all__ if not getattr(dartsim, name).__doc__] == []

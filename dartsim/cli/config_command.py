@@ -113,6 +113,7 @@ def _settings() -> Listed:
     from dartsim.sim.latency import FIELDS, kinds
 
     table = plain_table("setting", "default", "meaning")
+    table.columns[0].no_wrap = True
     for setting in describe():
         table.add_row(setting.key, setting.default, setting.meaning)
     title = "distributions (cluster.env.latency.*, …): a number, or a table with a kind"

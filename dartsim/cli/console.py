@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import sys
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -147,7 +148,11 @@ def hide_secrets_in_logs() -> None:
 
 def printable(text: str) -> str:
     """Return a text without terminal control characters, since task names are untrusted."""
-    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
+    return "".join(char if _is_harmless(char) else "\ufffd" for char in text)
+
+
+def _is_harmless(char: str) -> bool:
+    return char.isprintable() or char in "\n\t" or unicodedata.category(char) == "Zs"  # such as the space before a unit
 
 
 def write_json(value: Any, target: str) -> None:

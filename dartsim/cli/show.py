@@ -138,7 +138,7 @@ def idle_shares(idle: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ended_page(name: str, shown: Mapping[str, Any]) -> RenderableType:
     figures = shown["figures"]
-    length = f"{figures['simulated_hours']:.1f} {'simulated ' if figures['virtual'] else ''}hours"
+    length = hours(figures["simulated_hours"] * 3600.0) + (" of virtual time" if figures["virtual"] else "")
     parts: list[RenderableType] = [
         Text(printable(f"{name}, seed {figures['seed']}: {shown['state']} after {length}")),
         figure_table([(name, figures)]),
@@ -156,9 +156,8 @@ def _ended_page(name: str, shown: Mapping[str, Any]) -> RenderableType:
 def _idle_tables(idle: Mapping[str, Any]) -> list[RenderableType]:
     from dartsim.observe.states import CAUSES, POPULATIONS
 
-    parts: list[RenderableType] = [
-        Text(f"\nhours {idle['from_hours']:.1f} to {idle['to_hours']:.1f} (the part that was recorded in full)")
-    ]
+    first, last = (hours(idle[end] * 3600.0) for end in ("from_hours", "to_hours"))
+    parts: list[RenderableType] = [Text(f"\n{first} to {last} (the part that was recorded in full)")]
     for name, share in idle["at_work"].items():
         population = POPULATIONS[name]
         heading = f"{population.title}: {population.at_work.info.label} {share:.1%}"

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,3 +57,15 @@ def is_compiled() -> bool:
 def form() -> str:
     """Return the name of the form in use."""
     return "compiled" if is_compiled() else "pure Python"
+
+
+def document(*classes: type) -> None:
+    """Give classes the docstrings of their source, which mypyc leaves out of what it compiles."""
+    for cls in classes:
+        spec = find_spec(cls.__module__)
+        if cls.__doc__ or spec is None or spec.origin is None:
+            continue
+        source = Path(spec.origin).with_name(cls.__module__.rpartition(".")[2] + ".py")
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+        nodes = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == cls.__name__)
+        cls.__doc__ = ast.get_docstring(next(nodes))

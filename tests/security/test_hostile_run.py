@@ -236,7 +236,7 @@ def test_a_hostile_agent_on_every_slot_changes_no_score_and_no_file(
 
 def _containers(client: Any) -> set[str]:
     """Return the containers of this process; a fixture of other tests may hold some."""
-    from dartsim.real.containers.leases import OWNER
+    from dartsim.real.containers.owner import OWNER
 
     listed = client.containers.list(all=True)
     return {container.id for container in listed if f":{os.getpid()}:" in container.labels.get(OWNER, "")}
