@@ -18,7 +18,7 @@ from gymnasium.error import ResetNeeded
 from dartsim.core.answers import score_of
 from dartsim.core.compiled import mypyc_attr
 from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
-from dartsim.core.plugin_errors import described
+from dartsim.core.plugin_errors import describe
 from dartsim.core.types import Observation, StepResult, Task, new_step_result
 from dartsim.envs.base import DONE, FAIL, GuiEnv
 from dartsim.envs.copied_states import CopiedStates, HostStates
@@ -64,7 +64,7 @@ class DirectEnv:
         except (DartsimError, ResetNeeded):
             raise
         except Exception as exc:
-            raise EnvBroken(f"the desktop failed in reset for task {task.id}: {described(exc)}") from exc
+            raise EnvBroken(f"the desktop failed in reset for task {task.id}: {describe(exc)}") from exc
 
     def step_now(self, action: str) -> StepResult:
         """``step``, synchronously."""
@@ -74,7 +74,7 @@ class DirectEnv:
         except (DartsimError, ResetNeeded):
             raise
         except Exception as exc:
-            raise EnvBroken(f"the desktop failed in step {action!r:.200}: {described(exc)}") from exc
+            raise EnvBroken(f"the desktop failed in step {action!r:.200}: {describe(exc)}") from exc
 
     def evaluate_now(self) -> float:
         """``evaluate``, synchronously."""
@@ -83,7 +83,7 @@ class DirectEnv:
         except (DartsimError, ResetNeeded):
             raise
         except Exception as exc:
-            raise ScoreUnavailable(f"the evaluator failed: {described(exc)}") from exc
+            raise ScoreUnavailable(f"the evaluator failed: {describe(exc)}") from exc
 
     async def close(self) -> None:
         self._desktop.close()
@@ -101,7 +101,7 @@ class DirectProvider:
         try:
             return DirectEnv(self._make_env(), self._states)
         except Exception as exc:
-            raise EnvStartFailed(f"the desktop of slot {slot} could not be made: {described(exc)}") from exc
+            raise EnvStartFailed(f"the desktop of slot {slot} could not be made: {describe(exc)}") from exc
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -18,7 +18,7 @@ from dartsim.config.sections.gym import GymConfig
 from dartsim.config.sections.policy import PolicyConfig
 from dartsim.core.answers import check_task
 from dartsim.core.errors import ConfigError, TaskFileError
-from dartsim.core.plugin_errors import described
+from dartsim.core.plugin_errors import describe
 from dartsim.core.registry import import_module_here
 from dartsim.core.types import Observation, Task
 from dartsim.envs.actions import ending, make_grammar, read
@@ -57,7 +57,7 @@ def make_env(config: GymConfig) -> gymnasium.Env[Any, Any]:
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(f"gym.env = {name!r} cannot be made: {described(error)}") from error
+        raise ConfigError(f"gym.env = {name!r} cannot be made: {describe(error)}") from error
     check_spaces(env, name)
     return env
 

@@ -24,7 +24,7 @@ from dartsim.config import Config
 from dartsim.lab.comparison import half_width
 from dartsim.lab.virtual import as_json
 from dartsim.observe.metrics import read_updates
-from dartsim.observe.rundir import held, read_run
+from dartsim.observe.rundir import lock_run, read_run
 from dartsim.observe.timings import read_timings
 from dartsim.real.scratch import scratch_folder
 from dartsim.rollout.history import num_images
@@ -87,7 +87,7 @@ def rewards(settings: Config, folder: Path) -> dict[str, float]:
     results = EvaluationFolder(folder, "policy")
     alone = replace(prepared, tasks=prepared.held_out, held_out=())
     folder.mkdir(parents=True)
-    with held(folder):
+    with lock_run(folder):
         ended = evaluate_policy(alone, plan, results, lambda: None, served=served_model(settings))
     return {key.task: result.score for key, result in ended.items() if result.score is not None}
 

@@ -304,13 +304,13 @@ def _(old: Any, scheduler: Any) -> Any:
 async def _(old: Any, self: RolloutService, worker: Any, back: Any) -> None:
     """An engine that comes back after a crash serves what it had, until something else is published."""
     await back()
-    worker.apart = False
+    worker.out_of_rotation = False
     self.bring_up(worker)
 
 
 @_planted("missed while refusing", WeightSync, "retry_missed")
 async def _(old: Any, self: WeightSync) -> None:
-    """An engine that loads at last, after it was set apart, has missed what was published meanwhile."""
+    """An engine that loads at last, after it was out of rotation, has missed what was published meanwhile."""
     await self._notify()
 
 
@@ -320,7 +320,7 @@ async def _(old: Any, self: WeightSync, returns: asyncio.TaskGroup) -> None:
     if not self._mode.keeps_requests:
         await old(self, returns)
         return
-    behind = [w for w in self._service.workers if w.version < self._target.version and not w.apart]
+    behind = [w for w in self._service.workers if w.version < self._target.version and not w.out_of_rotation]
     for worker in behind[:-1] or behind:
         await self._change([worker], returns)
 

@@ -139,11 +139,11 @@ def _unexpected(error: Exception) -> int:
     For a plug-in's error, print its line; for input that Python refuses before any work began, one sentence; otherwise,
     for a bug of ours, the traceback of the first error.
     """
-    from dartsim.config.secrets import hidden
-    from dartsim.core.plugin_errors import described, leaves, plugin_error
+    from dartsim.config.secrets import redact
+    from dartsim.core.plugin_errors import describe, leaves, plugin_error
 
     if (leaf := plugin_error(error)) is not None:
-        print_error("PlugInFailed", described(leaf), soft_wrap=True)
+        print_error("PlugInFailed", describe(leaf), soft_wrap=True)
         return _failed(error, True)
     first, *others = leaves(error)
     if not state.working and isinstance(first, INPUT_ERRORS):
@@ -151,18 +151,18 @@ def _unexpected(error: Exception) -> int:
         _failed(error, True)
         return 2
     if others and not state.debug:
-        sys.stderr.write(hidden("".join(format_exception(first, chain=False))))
+        sys.stderr.write(redact("".join(format_exception(first, chain=False))))
         return _failed(error, True)
-    sys.stderr.write(hidden("".join(format_exception(error))))
+    sys.stderr.write(redact("".join(format_exception(error))))
     return 1
 
 
 def _failed(error: Exception, more: bool) -> int:
     """Print the whole traceback with ``--debug``, or mention that option; return the exit code."""
-    from dartsim.config.secrets import hidden
+    from dartsim.config.secrets import redact
 
     if state.debug:
-        sys.stderr.write(hidden("".join(format_exception(error))))
+        sys.stderr.write(redact("".join(format_exception(error))))
     elif more:
         errors.print("(--debug shows the whole traceback)", highlight=False)
     return 1

@@ -74,7 +74,7 @@ def check(
         dartsim check osworld-8gpu --stand-in all --minutes 10
     """
     from dartsim.cli.options import load_config
-    from dartsim.config.secrets import hidden_tree
+    from dartsim.config.secrets import redact_tree
     from dartsim.core.errors import ConfigError
 
     changes = [*backend_overrides(backend, workers, False, ray), *(overrides or ())]
@@ -89,7 +89,7 @@ def check(
         return
     from dartsim.cli.run_checks import check_run
 
-    found = hidden_tree(check_run(config))
+    found = redact_tree(check_run(config))
     if evaluation:
         found["learner"] = {"what": "none: an evaluation trains nothing"}
     if json_file != "-":

@@ -34,7 +34,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.lab.compared_runs import ComparedRun, EndedRun, by_name, make_runs, new_run
 from dartsim.lab.gate import cell_text
 from dartsim.observe.alarm import KINDS
-from dartsim.observe.bias import BAND, JUDGED, pooled
+from dartsim.observe.bias import BAND, JUDGED, sum_counts
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def compare(
         published=PUBLISHED if on is None else None,
         means=[column.figures for column in columns],
         table=[*ranking_rows(compared), *scheduler_rows(columns, last)],
-        bias=[pooled([row["bias"] for row in rows]) for rows in compared.figures.values()],
+        bias=[sum_counts([row["bias"] for row in rows]) for rows in compared.figures.values()],
         num_seeds=len(compared.seeds),
     )
     if json_file != "-":

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import sys
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -79,9 +80,9 @@ state = CommandState()
 
 def print_error(kind: str, text: str, **options: Any) -> None:
     """Print an error without secrets and control characters, its long words shortened."""
-    from dartsim.config.secrets import hidden
+    from dartsim.config.secrets import redact
 
-    shown = LONG_WORD.sub(r"\1…", printable(hidden(text)))
+    shown = LONG_WORD.sub(r"\1…", printable(redact(text)))
     errors.print(Text.assemble((f"{kind}:", "bold red"), " ", shown), **options)
 
 
@@ -122,9 +123,9 @@ class _SecretHidingFormatter(logging.Formatter):
     """Formats log records without the secrets that they may quote."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from dartsim.config.secrets import hidden
+        from dartsim.config.secrets import redact
 
-        return hidden(super().format(record))
+        return redact(super().format(record))
 
 
 class _StderrHandler(logging.Handler):
@@ -147,7 +148,11 @@ def hide_secrets_in_logs() -> None:
 
 def printable(text: str) -> str:
     """Return a text without terminal control characters, since task names are untrusted."""
-    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
+    return "".join(char if _is_harmless(char) else "\ufffd" for char in text)
+
+
+def _is_harmless(char: str) -> bool:
+    return char.isprintable() or char in "\n\t" or unicodedata.category(char) == "Zs"  # such as the space before a unit
 
 
 def write_json(value: Any, target: str) -> None:

@@ -183,7 +183,7 @@ def _evaluate(
     keep: Path | None,
 ) -> dict[str, Any]:
     """Run the attempts that have no score yet, and return the figures of all."""
-    from dartsim.observe.rundir import held, is_held, refuse_held
+    from dartsim.observe.rundir import is_locked, lock_run, refuse_locked
     from dartsim.run.evaluation_results import EvaluationFolder
     from dartsim.run.policy_evaluation import EvaluationPlan, evaluate_policy, evaluation_figures
     from dartsim.run.prepare import prepare_run
@@ -211,13 +211,13 @@ def _evaluate(
     meaning = served.token_meaning(config) if served is not None and keep is not None else None
     results = EvaluationFolder(path, policy.name, meaning)
     results.check(config, chosen, policy.weights)
-    if is_held(path):
-        refuse_held(path)
+    if is_locked(path):
+        refuse_locked(path)
     interrupted = f"interrupted; scored attempts are kept in {path}, and the same command with --out {path} goes on"
     with ExitStack() as stack, report_interrupt(interrupted), _bar() as (on_step, on_start):
 
         def begin() -> None:
-            stack.enter_context(held(path))
+            stack.enter_context(lock_run(path))
             results.claim(config, chosen, policy.weights)
 
         ended = evaluate_policy(

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import psutil
 
-from dartsim.config.secrets import hidden
+from dartsim.config.secrets import redact
 from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.compiled import form
 from dartsim.core.errors import ConfigError
@@ -254,17 +254,17 @@ def _engine_problem(url: str) -> str:
         _get(url, "/health")
         answer = json.loads(_get(url, "/is_paused"))
         if not isinstance(answer, dict) or "is_paused" not in answer:
-            return hidden(f"what answers at {url} is no vLLM server: it said {str(answer)[:80]!r}")
+            return redact(f"what answers at {url} is no vLLM server: it said {str(answer)[:80]!r}")
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == 404:  # it runs without the routes of vLLM's development mode
             return f"{url} has no routes that pause and change weights: start it with VLLM_SERVER_DEV_MODE=1"
         return f"{url} answers {error.code}"
     except json.JSONDecodeError:
-        return hidden(f"what answers at {url} is no vLLM server: it does not speak JSON")
+        return redact(f"what answers at {url} is no vLLM server: it does not speak JSON")
     except (OSError, ValueError, HTTPException) as error:
         why = error.reason if isinstance(error, urllib.error.URLError) else str(error) or type(error).__name__
-        return hidden(f"{url} does not answer ({why})")
+        return redact(f"{url} does not answer ({why})")
     return ""
 
 

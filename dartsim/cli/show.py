@@ -70,9 +70,9 @@ def show(
 
 
 def _show(folder: Path, html: Path | None, json_file: str | None) -> None:
-    from dartsim.observe.rundir import SUMMARY, is_held, read_run
+    from dartsim.observe.rundir import SUMMARY, is_locked, read_run
 
-    run = read_run(folder) if (folder / SUMMARY).is_file() and not is_held(folder) else None
+    run = read_run(folder) if (folder / SUMMARY).is_file() and not is_locked(folder) else None
     if run is None:
         status = read_status(folder)
         shown: dict[str, Any] = {"state": status["state"], "status": status, "figures": None, "idle": None}
@@ -138,7 +138,7 @@ def idle_shares(idle: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ended_page(name: str, shown: Mapping[str, Any]) -> RenderableType:
     figures = shown["figures"]
-    length = f"{figures['simulated_hours']:.1f} {'simulated ' if figures['virtual'] else ''}hours"
+    length = hours(figures["simulated_hours"] * 3600.0) + (" of virtual time" if figures["virtual"] else "")
     parts: list[RenderableType] = [
         Text(printable(f"{name}, seed {figures['seed']}: {shown['state']} after {length}")),
         figure_table([(name, figures)]),
@@ -156,9 +156,8 @@ def _ended_page(name: str, shown: Mapping[str, Any]) -> RenderableType:
 def _idle_tables(idle: Mapping[str, Any]) -> list[RenderableType]:
     from dartsim.observe.states import CAUSES, POPULATIONS
 
-    parts: list[RenderableType] = [
-        Text(f"\nhours {idle['from_hours']:.1f} to {idle['to_hours']:.1f} (the part that was recorded in full)")
-    ]
+    first, last = (hours(idle[end] * 3600.0) for end in ("from_hours", "to_hours"))
+    parts: list[RenderableType] = [Text(f"\n{first} to {last} (the part that was recorded in full)")]
     for name, share in idle["at_work"].items():
         population = POPULATIONS[name]
         heading = f"{population.title}: {population.at_work.info.label} {share:.1%}"
@@ -178,12 +177,12 @@ def read_status(folder: Path) -> dict[str, Any]:
         ConfigError: If there is none, or it cannot be read.
     """
     from dartsim.core.files import below
-    from dartsim.observe.rundir import CONFIG, SUMMARY, is_held
+    from dartsim.observe.rundir import CONFIG, SUMMARY, is_locked
     from dartsim.run.watch import STATUS
 
     if not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
-    running = is_held(folder)  # checked before reading, because a run updates the file when it ends
+    running = is_locked(folder)  # checked before reading, because a run updates the file when it ends
     path = below(folder, STATUS)
     try:
         if path.exists() and not path.is_file():
@@ -218,10 +217,10 @@ def _begun(folder: Path) -> dict[str, Any]:
     from dartsim.config.load import read_tree
     from dartsim.core.files import below
     from dartsim.core.section import NONE
-    from dartsim.observe.rundir import CONFIG, is_held
+    from dartsim.observe.rundir import CONFIG, is_locked
 
     # Read as text, so that its plug-ins are not imported.
-    config, held = read_tree(below(folder, CONFIG)), is_held(folder)
+    config, held = read_tree(below(folder, CONFIG)), is_locked(folder)
     run, backend = config["run"], config["backend"]
     simulated = not backend["real_time"] and {backend[part] for part in ("desktops", "workers", "learner")} == {"sim"}
     return {

@@ -64,7 +64,7 @@ def _presets() -> dict[str, Tree]:
     """
     found: dict[str, Tree] = {}
     for name in _names("presets"):
-        shared = _packaged("presets", name)
+        shared = _read_packaged("presets", name)
         for variant, own in shared.pop("variants", {name: {}}).items():
             base = found[own.pop("preset")] if "preset" in own else shared
             tree = merge(base, own)
@@ -89,7 +89,7 @@ def scheduler(name: str) -> Tree:
 
 def workloads() -> dict[str, Tree]:
     """Return every workload as a tree, by name: cluster, tasks and latencies, with an ``[about]`` table."""
-    return {name: _packaged("workloads", name) for name in _names("workloads")}
+    return {name: _read_packaged("workloads", name) for name in _names("workloads")}
 
 
 CLUSTER = ("cluster", "rollout.num_envs", "rollout.num_workers")
@@ -129,7 +129,7 @@ def _workload(name: str) -> Tree:
     path = Path(name)
     is_preset, is_file = name in _presets(), path.is_file() or name.endswith(".toml")
     if name in _names("workloads"):
-        return {key: value for key, value in _packaged("workloads", name).items() if key != "about"}
+        return {key: value for key, value in _read_packaged("workloads", name).items() if key != "about"}
     if not (is_preset or is_file or path.is_dir()):
         known = _names("workloads")
         hint = did_you_mean(name, [*known, *_presets()])
@@ -166,17 +166,17 @@ def _names(folder: str) -> list[str]:
     return sorted(entry.name.removesuffix(".toml") for entry in entries if entry.name.endswith(".toml"))
 
 
-def _packaged(folder: str, name: str) -> Tree:
+def _read_packaged(folder: str, name: str) -> Tree:
     return tomllib.loads((resources.files("dartsim.config") / folder / f"{name}.toml").read_text("utf-8"))
 
 
-def lay_workload(tree: Mapping[str, Any], name: str) -> Tree:
+def apply_workload(tree: Mapping[str, Any], name: str) -> Tree:
     """Return a scheduler's settings merged with a workload, on the workload's desktops.
 
     The scheduler's spare desktops are taken from the workload's, at most a tenth of them. A bound in attempts
     (``curation.max_ahead``) stays the same number of batches, and ``groups.min_size`` is at most the group size.
     """
-    laid: Any = lay_profile(tree, workload(name))
+    laid: Any = apply_profile(tree, workload(name))
     rollout = {"num_envs": RolloutConfig.model_fields["num_envs"].default, **laid.get("rollout", {})}
     base, given = tree.get("curation", {}), laid.get("curation", {})
     if isinstance(base.get("max_ahead"), int):
@@ -244,12 +244,12 @@ def load(
     base: Tree = preset(name)
     laid = str({**own, **given}.get("workload", NONE)) if workload_name is None else workload_name
     if workload_name is not None:
-        base, own = lay_workload(merge(base, own), laid), {}
+        base, own = apply_workload(merge(base, own), laid), {}
         given.pop("workload", None)
     elif laid != NONE:
-        base = lay_workload(base, laid)
+        base = apply_workload(base, laid)
     if profile is not None:
-        own = lay_profile(own, _read(profile))
+        own = apply_profile(own, _read(profile))
     tree = merge(base, merge(own, given))
     if laid != NONE and (kind := tree.get("policy", {}).get("kind")) == "vlm":
         raise ConfigError(
@@ -269,7 +269,7 @@ def from_tree(tree: Mapping[str, Any]) -> Config:
     """
     refuse_secrets(tree)  # before an error message could quote one
     check_plugins(tree, "")
-    return check(_validated({**tree, "plugin_modules": used_plugins()}))
+    return check(_validate({**tree, "plugin_modules": used_plugins()}))
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any], section: type[BaseModel] | None = Config) -> Tree:
@@ -300,7 +300,7 @@ def _shared_parameters(old: Tree, new: Tree, choice: Choice) -> Tree:
     return {key: value for key, value in old.items() if key not in gone}
 
 
-def lay_profile(tree: Mapping[str, Any], profile: Mapping[str, Any]) -> Tree:
+def apply_profile(tree: Mapping[str, Any], profile: Mapping[str, Any]) -> Tree:
     """Return ``tree`` overridden by a measured profile; distributions are replaced whole, not key by key."""
     merged: Any = merge(tree, profile)
     for section, name in (("env", "latency"), ("engine", "batch_spread")):
@@ -354,7 +354,7 @@ def check_setting(key: str, value: Any) -> None:
     """
     if key in valid_keys() and key not in {setting.key for setting in describe()}:
         raise ConfigError(f"{key} is a section, not a setting; name one of its settings")
-    _validated(_tree(key, value), partial=True)
+    _validate(_tree(key, value), partial=True)
 
 
 def to_toml(config: Config) -> str:
@@ -406,7 +406,7 @@ def _read(file: Path) -> Tree:
     return tree
 
 
-def _validated(tree: Mapping[str, Any], *, partial: bool = False) -> Config:
+def _validate(tree: Mapping[str, Any], *, partial: bool = False) -> Config:
     """Return a tree's configuration; a ``partial`` tree may set a component's parameters without naming it.
 
     Raises:

@@ -1,7 +1,7 @@
 """Secrets that are never written: passwords in URLs, tokens, and variables whose names say so.
 
 Secrets stay in the environment; a configuration that holds one is refused (``rules``), and error messages pass through
-``hidden``.
+``redact``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def is_secret_name(name: str) -> bool:
     return bool(_NAME.search(unquote(name)))
 
 
-def hidden(text: str) -> str:
+def redact(text: str) -> str:
     """Return text without the environment's secrets or anything that looks like a secret."""
     named = {value for name, value in os.environ.items() if is_secret_name(name) and len(value) >= _SHORTEST}
     for value in sorted(named | _given, key=len, reverse=True):
@@ -68,11 +68,11 @@ def has_secret(text: str) -> bool:
     return bool(_SHAPES.search(text)) or any(_without_secrets(url) != url for url in _URL.findall(text))
 
 
-def hidden_tree(tree: Any) -> Any:
+def redact_tree(tree: Any) -> Any:
     """Return a tree of plain values without secrets, recognized by key or in text."""
     if isinstance(tree, Mapping):
         return {
-            name: HIDDEN if is_secret_name(str(name)) and isinstance(value, str) and value else hidden_tree(value)
+            name: HIDDEN if is_secret_name(str(name)) and isinstance(value, str) and value else redact_tree(value)
             for name, value in tree.items()
         }
     if isinstance(tree, (list, tuple)):
@@ -80,8 +80,8 @@ def hidden_tree(tree: Any) -> Any:
         for place, word in enumerate(words[1:], 1):
             if words[place - 1] in ("--api-key", "--token"):
                 words[place] = HIDDEN if isinstance(word, str) else word
-        return [hidden_tree(word) for word in words]
-    return hidden(tree) if isinstance(tree, str) else tree
+        return [redact_tree(word) for word in words]
+    return redact(tree) if isinstance(tree, str) else tree
 
 
 def secret_settings(tree: Any, path: str = "") -> list[str]:
@@ -89,7 +89,7 @@ def secret_settings(tree: Any, path: str = "") -> list[str]:
     if isinstance(tree, str):
         return [path] if has_secret(tree) else []
     if isinstance(tree, (list, tuple)):
-        hides = hidden_tree(tree) != list(tree) and any(str(word).startswith("--") for word in tree)  # options
+        hides = redact_tree(tree) != list(tree) and any(str(word).startswith("--") for word in tree)  # options
         return [path] if hides else [key for value in tree for key in secret_settings(value, path)]
     if not isinstance(tree, Mapping):
         return []

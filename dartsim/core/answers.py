@@ -65,12 +65,12 @@ def worker_fault(error: BaseException) -> WorkerFault:
         return error
     if not is_own(error):
         raise error
-    fault = WorkerFault(f"the worker failed: {described(error)}")
+    fault = WorkerFault(f"the worker failed: {describe(error)}")
     fault.__cause__ = error
     return fault
 
 
-def described(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """Return the kind and text of an error."""
     text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -101,7 +101,7 @@ def check_task(task: Task) -> None:
         raise TaskFileError(f"task {task.id}: its spec is no JSON: {error}") from None
 
 
-async def started(provider: EnvProvider, slot: int) -> AsyncEnv:
+async def start_desktop(provider: EnvProvider, slot: int) -> AsyncEnv:
     """Start a desktop.
 
     Raises:
@@ -113,14 +113,14 @@ async def started(provider: EnvProvider, slot: int) -> AsyncEnv:
     except BaseException as error:
         fault = isinstance(error, EnvFault) and not isinstance(error, EnvStartFailed)
         if fault or (is_own(error) and not isinstance(error, TimeoutError)):
-            raise EnvStartFailed(f"slot {slot}: {described(error)}") from error
+            raise EnvStartFailed(f"slot {slot}: {describe(error)}") from error
         raise
     if missing:
         raise EnvStartFailed(f"slot {slot}: the start returned {env!a:.200}, which has no {', '.join(missing)}")
     return cast("AsyncEnv", env)
 
 
-async def closed(env: AsyncEnv, seconds: float | None, counts: Counter[str]) -> None:
+async def close_desktop(env: AsyncEnv, seconds: float | None, counts: Counter[str]) -> None:
     """Close a desktop; one that fails to, or takes longer than ``seconds``, is counted and left behind."""
     try:
         with TimeLimit(seconds):
@@ -130,7 +130,7 @@ async def closed(env: AsyncEnv, seconds: float | None, counts: Counter[str]) -> 
             raise
         counts["fault/close"] += 1
         if not isinstance(error, TimeoutError):
-            logger.warning("a desktop failed in close: %s", described(error))
+            logger.warning("a desktop failed in close: %s", describe(error))
 
 
 def check_observation(shown: Any, first: Any, instruction: str) -> None:
@@ -237,7 +237,7 @@ def _check_tokens(reply: Reply) -> None:
             if values is not None
         }
     except (TypeError, ValueError) as error:
-        raise WorkerFault(f"the tokens of a reply cannot be read: {described(error)}") from None
+        raise WorkerFault(f"the tokens of a reply cannot be read: {describe(error)}") from None
     shape = (reply.response_tokens,)
     if reply.tokens is not None:
         kind = tokens.dtype.kind

@@ -26,7 +26,7 @@ def plugin_errors(prefix: str = "") -> Iterator[None]:
         leaf = plugin_error(error)
         if leaf is None:
             raise
-        raise PlugInFailed(f"{prefix}{described(leaf)}") from leaf
+        raise PlugInFailed(f"{prefix}{describe(leaf)}") from leaf
 
 
 def plugin_error(error: BaseException) -> BaseException | None:
@@ -37,7 +37,7 @@ def plugin_error(error: BaseException) -> BaseException | None:
     return next((leaf for leaf in leaves(error) if not isinstance(leaf, DartsimError) and _place(leaf)), None)
 
 
-def described(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """Return an error's kind and message, with the plug-in's line that raised it, if one did."""
     said = "".join(format_exception_only(error)).strip().removeprefix(f"{type(error).__module__}.")
     place = _place(error)

@@ -36,7 +36,7 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, Validati
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from dartsim.core.errors import ConfigError, did_you_mean
-from dartsim.core.plugin_errors import PLUGIN_MODULES, described
+from dartsim.core.plugin_errors import PLUGIN_MODULES, describe
 from dartsim.core.section import Section
 
 PACKAGES: Mapping[str, str | None] = {
@@ -302,7 +302,7 @@ def use_plugin(module: str, named_by: str = "--plugin") -> None:
             f"{named_by} {module}: {error}; wanted a module that Python can import: install it, or start in its folder"
         ) from None
     except Exception as error:
-        raise ConfigError(f"{named_by} {module} cannot be imported: {described(error)}") from error
+        raise ConfigError(f"{named_by} {module} cannot be imported: {describe(error)}") from error
     os.environ[VARIABLE] = ",".join(dict.fromkeys([*used_plugins(), module]))
 
 
@@ -390,12 +390,12 @@ class Named:
     kind: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._validated, handler(source))
+        return core_schema.no_info_after_validator_function(self._validate, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {"enum": names(self.kind), "type": "string"}
 
-    def _validated(self, value: str) -> str:
+    def _validate(self, value: str) -> str:
         if value not in names(self.kind):
             raise _unknown(self.kind, value)
         return value
@@ -429,14 +429,14 @@ class Choice:
         return {name: parameters(self.kind, name) for name in ordered}
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        inner = core_schema.with_info_before_validator_function(self._validated, core_schema.is_instance_schema(source))
-        serialize = core_schema.plain_serializer_function_ser_schema(_dumped, info_arg=True)
+        inner = core_schema.with_info_before_validator_function(self._validate, core_schema.is_instance_schema(source))
+        serialize = core_schema.plain_serializer_function_ser_schema(_dump, info_arg=True)
         return {**inner, "serialization": serialize}
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {"anyOf": [handler(section.__pydantic_core_schema__) for section in self.sections().values()]}
 
-    def _validated(self, value: Any, info: ValidationInfo) -> Any:
+    def _validate(self, value: Any, info: ValidationInfo) -> Any:
         if not isinstance(value, Mapping):
             return value
         try:
@@ -448,5 +448,5 @@ class Choice:
         return section.model_validate(dict(value), context=info.context)
 
 
-def _dumped(section: ComponentSection, info: Any) -> dict[str, Any]:
+def _dump(section: ComponentSection, info: Any) -> dict[str, Any]:
     return section.model_dump(mode=info.mode)

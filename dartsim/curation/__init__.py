@@ -1,4 +1,4 @@
-"""Curation: which attempts start, which groups are worth training, what a batch is, what became of all."""
+"""Curation: which attempts start, which groups are trained on, how batches are formed; an account of all attempts."""
 
 from dartsim.curation.admission import SamplingUnit
 from dartsim.curation.eligibility import GroupFilter, StalenessRule

@@ -1,8 +1,8 @@
-"""Admission: the slots that wait for an attempt, and whether another attempt may start.
+"""Admission: which slots wait for an attempt, and whether another attempt may start.
 
-Slots form slot groups. A slot group is open until one of its attempts ends, and opens again when none of them runs
-any more. Groups of one slot are rollout-wise sampling (DART), groups of ``group_size`` slots are task-wise, one group
-of all slots is batch-wise.
+Slots form slot groups. A slot group closes when one of its attempts ends, and opens again when none is left running.
+Groups of one slot give rollout-wise sampling (DART), groups of ``group_size`` slots task-wise, and one group of all
+slots batch-wise sampling.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dartsim.observe import DesktopState, Recorder
 class SlotGroup:
     """Slots that start together.
 
-    Invariant: no attempt of the slot group starts between the first end of an attempt and the last one.
+    Invariant: between the first and the last end of its attempts, none starts.
     """
 
     __slots__ = ("open", "running", "waiting")
@@ -33,7 +33,7 @@ class SlotGroup:
         self.open = True
         self.running = 0
         self.waiting: deque[int] = deque()
-        """Slots that wait for the slot group to open, longest first."""
+        """Slots that wait for the slot group to open, in order of arrival."""
 
     def start(self) -> None:
         self.running += 1
@@ -57,7 +57,7 @@ class SamplingUnit:
 
 
 class AdmissionQueue:
-    """The slots that wait for an attempt, longest first.
+    """The slots that wait for an attempt, in order of arrival.
 
     join --its group is closed--> waits for the group --opens--+
       |                                                        v
@@ -68,7 +68,7 @@ class AdmissionQueue:
         self._unit = unit
         self._recorder = recorder
         self._ready: deque[int] = deque()
-        """Slots of open slot groups that wait for admission, longest first."""
+        """Slots of open slot groups that wait for admission, in order of arrival."""
         self._waiters: dict[int, asyncio.Future[Attempt | None]] = {}
         self._busy: set[int] = set()
 
@@ -82,7 +82,7 @@ class AdmissionQueue:
             self._unit.slot_group(slot).end()
 
     def join(self, slot: int) -> asyncio.Future[Attempt | None]:
-        """Let a slot wait; return the future of its attempt, or of None when the run ends."""
+        """Add a waiting slot; return a future for its attempt, or for None when the run ends."""
         waiter: asyncio.Future[Attempt | None] = asyncio.get_running_loop().create_future()
         self._waiters[slot] = waiter
         group = self._unit.slot_group(slot)
@@ -133,12 +133,12 @@ class AdmissionQueue:
         self._waiters.clear()
 
     def overlooked(self) -> list[int]:
-        """Return every slot that waits although its slot group is open."""
+        """Return every slot that waits for an attempt although its slot group is open."""
         waiting = [slot for slot, waiter in self._waiters.items() if not waiter.done()]
         return [slot for slot in waiting if self._unit.slot_group(slot).open]
 
     def _line_up(self, group: SlotGroup) -> None:
-        """Let the free slots of an open slot group wait for admission."""
+        """Let the waiting slots of an open slot group wait for admission instead."""
         for slot in group.waiting:
             self._ready.append(slot)
             self._recorder.desktops.tracks[slot].enter(DesktopState.WAIT_ADMISSION)
@@ -146,7 +146,7 @@ class AdmissionQueue:
 
 
 class AdmissionControl:
-    """Decides whether another attempt may start. It reads where attempts and groups are, and changes nothing there."""
+    """Decides whether another attempt may start, from the states of attempts and groups, which it does not change."""
 
     def __init__(self, rules: Rules, ledger: AttemptLedger, open_groups: OpenGroups, ready: ReadyGroups) -> None:
         self._rules = rules
@@ -156,7 +156,7 @@ class AdmissionControl:
         self.holding = False
 
     def allows(self) -> bool:
-        """Return whether another attempt may start: one that its group lacks, or the first of a new group."""
+        """Return whether another attempt may start: one that an open group lacks, or the first of a new group."""
         max_ahead, rule = self._rules.max_ahead, self._rules.admission
         if self._at_max_running() or (max_ahead is not None and self._ledger.ahead >= max_ahead):
             return False
@@ -165,17 +165,17 @@ class AdmissionControl:
         return self._open.lacking or self.may_begin()
 
     def may_begin_beside(self) -> bool:
-        """Return whether a group may begin beside others that lack attempts: ``max_ahead`` must let all be complete."""
+        """Return whether a group may begin while others lack attempts: ``max_ahead`` must let all of them complete."""
         max_ahead = self._rules.max_ahead
         after = self._ledger.ahead + self._open.num_lacking + self._rules.attempts.parameters.group_size
         return self.may_begin() and (max_ahead is None or after <= max_ahead)
 
     def may_begin(self) -> bool:
-        """Return whether another group may begin, as far as the rule counts groups."""
+        """Return whether another group may begin, by the rule's bounds on groups."""
         return not self.holding and self._bound() is None
 
     def blocked_by(self) -> str | None:
-        """Return why no group may begin, as a sentence; None if one may, or only ``max_ahead`` forbids it."""
+        """Return why no group may begin, as a sentence; None if one may, or if only ``max_ahead`` prevents it."""
         if self.holding:
             return "new weights wait for running attempts"
         if self._at_max_running():
@@ -186,10 +186,10 @@ class AdmissionControl:
         return self._bound()
 
     def _bound(self) -> str | None:
-        """Return what the rule says.
+        """Return the rule's answer.
 
         Raises:
-            PlugInFailed: If that is no sentence: a rule that returns True would never admit anything.
+            PlugInFailed: If it is neither a sentence nor None: a rule that returns True would never admit anything.
         """
         rule, counts = self._rules.admission, self._counts()
         blocked: object = rule.blocked_by(counts)
@@ -214,7 +214,7 @@ class AdmissionControl:
         return withdraws
 
     def too_many(self) -> bool:
-        """Return whether more attempts run than may, apart from those being withdrawn."""
+        """Return whether too many attempts run, not counting those being withdrawn."""
         limit = self._rules.admission.max_running
         return limit is not None and len(self._ledger.running) - len(self._ledger.withdrawn) > limit
 

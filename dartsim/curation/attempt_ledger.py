@@ -1,4 +1,4 @@
-"""``AttemptLedger``: counts the attempts in each state, and passes every change on to the store and the recorder."""
+"""``AttemptLedger``: counts attempts by state, and reports every change to the store and the recorder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AttemptLedger:
 
     @property
     def ahead(self) -> int:
-        """Attempts that were admitted and are neither dropped nor in published weights."""
+        """Number of admitted attempts that are neither dropped nor in published weights."""
         return self.admitted - self.dropped - self.published
 
     def begin(self, attempt: Attempt) -> None:
@@ -41,10 +41,10 @@ class AttemptLedger:
         self._recorder.attempt_started()
 
     def end(self, trajectory: Trajectory) -> Drop | None:
-        """Record the trajectory of a running attempt; return why the attempt was withdrawn, if it was.
+        """Record the trajectory of a running attempt; return why it was withdrawn, if it was.
 
         Raises:
-            InvariantViolated: If it is not running: never admitted, or handed over before.
+            InvariantViolated: If it is not running: never admitted, or already handed over.
         """
         attempt = trajectory.attempt.id
         if self.running.pop(attempt, None) is None:
@@ -98,7 +98,7 @@ class AttemptLedger:
         self._recorder.update_finished(consumed, result.metrics, rescued=batch)
 
     def release(self, batch: Batch) -> None:
-        """Make a batch eligible again whose update failed."""
+        """Make a batch whose update failed eligible again."""
         consumed = batch.own
         self.leased -= len(consumed.trajectories)
         self._store.release(consumed)

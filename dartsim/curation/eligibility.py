@@ -10,7 +10,7 @@ from dartsim.core.types import Drop, Trajectory, Version
 
 
 class GroupFilter:
-    """Which complete groups may be trained on."""
+    """Decides which complete groups may be trained on."""
 
     def __init__(self, parameters: GroupsConfig | None = None) -> None:
         self.parameters = parameters or GroupsConfig()
@@ -51,8 +51,8 @@ class StalenessRule:
         return trajectory.newest_version if self._measured_by == "newest" else trajectory.attempt.version
 
     def hopeless(self, begun: Version, version: Version) -> bool:
-        """Return whether a group that began under version ``begun`` and still runs can no longer be fresh.
+        """Return whether a running group that began under version ``begun`` is certain to be too stale.
 
-        Only where staleness is measured by the start.
+        Known only if staleness is measured from the start.
         """
         return self._max is not None and self._measured_by == "start" and version - begun > self._max

@@ -1,4 +1,4 @@
-"""``DataManager``: admits attempts, collects them in groups, and hands out batches; it accounts for every attempt.
+"""``DataManager``: admits attempts, collects them in groups, hands out batches, and accounts for every attempt.
 
     slots --admit--> attempt --finish--> open group --complete--> ready group --lease--> batch --> trained
                         |                    |                       |
@@ -7,9 +7,9 @@
 Back-pressure exists here only: a free slot waits in ``admit``, the trainer in ``next_batch``. This file has the control
 flow; its components are in
 
-    admission       AdmissionQueue (the slots that wait), AdmissionControl (whether another attempt may start)
-    open_groups     OpenGroups (the groups that are being collected)
-    ready_groups    GroupGrader (which groups are worth training on), ReadyGroups (those that may be trained on)
+    admission       AdmissionQueue (waiting slots), AdmissionControl (whether another attempt may start)
+    open_groups     OpenGroups (groups being collected)
+    ready_groups    GroupGrader (which groups to train on), ReadyGroups (groups ready for a batch)
     attempt_ledger  AttemptLedger (the state of every attempt)
 """
 
@@ -59,7 +59,7 @@ from dartsim.observe.recorder_state import save_state
 logger = logging.getLogger(__name__)
 
 INTERRUPTED = "interrupted"
-"""Cause of attempts that ran when the run crashed."""
+"""Cause of attempts that were running when the run crashed."""
 
 
 class DataManager:
@@ -72,17 +72,17 @@ class DataManager:
 
     Attributes:
         ledger: The state of every attempt.
-        failure: Why an attempt could not be handed over. The caller may be cancelled before it reports the error.
-        changed: When a group became ready last, or a batch was taken; loop time.
-        withdraw: Cancels a running attempt, which is handed over soon after; set by whoever plays them.
-        host_of: Host of a slot whose desktops share saved states; None: attempts of a group go to any slot.
+        failure: Why an attempt could not be handed over, in case the caller is cancelled before it reports the error.
+        changed: When a group last became ready or a batch was taken, loop time.
+        withdraw: Cancels a running attempt, which is handed over soon after; set by the code that plays attempts.
+        host_of: Returns the host of a slot whose desktops share saved states; None: a group may use any slot.
     """
 
     def __init__(self, rules: Rules, *, unit: SamplingUnit, store: Store, recorder: Recorder, seed: int = 0) -> None:
         self._rules = rules
         self._unit = unit
         self.ledger = AttemptLedger(store, recorder)
-        # Attempts in flight belong to half as many groups anyway; with more, groups would take too long.
+        # Running attempts belong to half as many groups anyway; with more open groups, each would take too long.
         max_filling = max(1, 2 * unit.num_envs // rules.attempts.parameters.group_size)
         self.open_groups = OpenGroups(
             rules.order, rules.attempts, rules.turn_limits, seed=seed, max_filling=max_filling
@@ -95,9 +95,9 @@ class DataManager:
         self.recorder = recorder
 
         self._trainer: asyncio.Future[None] | None = None
-        """Resolved to wake the trainer, while it waits for a batch."""
+        """Set while the trainer waits for a batch; resolved to wake it."""
         self._publication: asyncio.Future[None] | None = None
-        """Resolved to wake the trainer, while it waits to publish."""
+        """Set while the trainer waits to publish; resolved to wake it."""
         self._ending = False
         self._closed = False
         self.withdraw: Callable[[int], None] = lambda attempt: None
@@ -108,7 +108,7 @@ class DataManager:
 
     @property
     def ending(self) -> bool:
-        """Whether nothing more is admitted."""
+        """Whether admission has ended."""
         return self._ending
 
     @property
@@ -146,8 +146,8 @@ class DataManager:
             return await waiter
         except asyncio.CancelledError:
             granted = self._queue.leave(slot, waiter)
-            if granted is not None:  # cancelled while it was assigned an attempt
-                self.finish(_cancelled(granted, "run ended"))
+            if granted is not None:  # assigned concurrently with the cancellation
+                self.finish(_cancelled_trajectory(granted, "run ended"))
             raise
 
     def _start_attempts(self) -> None:
@@ -184,13 +184,13 @@ class DataManager:
             self._wake_publisher()
 
     def _collect(self, trajectory: Trajectory, group: OpenGroup) -> None:
-        """Add an attempt to its group, or replace it; grade the group once it has all attempts."""
+        """Add an attempt to its group, or replace it if masked; grade the group once it is complete."""
         group.finished += 1
         if trajectory.masked:
             self.ledger.drop((trajectory,), Drop.MASKED)
             if self._rules.batch_rule.looks_at_running:
-                self._wake_trainer()  # its group may be younger without it
-            # Attempts that a crash ended are repeated anyway and do not count.
+                self._wake_trainer()  # without it, its group may count as younger
+            # Attempts interrupted by a crash are repeated anyway and do not count.
             failed = group.replaced - group.repeated - len(group.again)
             if failed < self._rules.attempts.parameters.max_replacements or trajectory.ending is Ending.CANCELLED:
                 self.open_groups.replace(group)
@@ -213,7 +213,7 @@ class DataManager:
             self._wake_trainer()
 
     def _drop_stale(self) -> None:
-        """Drop what is too stale for the trainer's weights, and start attempts in its place."""
+        """Drop what is too stale for the trainer's weights, and start attempts to replace it."""
         for task in self.ready_groups.drop_stale():
             if self._rules.staleness.parameters.requeue:
                 self.open_groups.offer_again(task)
@@ -235,7 +235,7 @@ class DataManager:
         for attempt in self.ledger.withdraw(group.id, reason):
             self.withdraw(attempt)
         if self._rules.batch_rule.looks_at_running:
-            self._wake_trainer()  # it no longer waits for this group
+            self._wake_trainer()  # the trainer no longer waits for this group
 
     async def next_batch(self) -> Batch | None:
         while not self._closed:
@@ -332,9 +332,9 @@ class DataManager:
     def restore(self, saved: Mapping[str, Any], stored: Restored, tasks: Mapping[str, Task]) -> None:
         """Restore the state that ``documents`` returned, before anything is admitted.
 
-        Attempts that ran then end as ``cancelled``, cause ``interrupted``, and are repeated with the same seed under
-        new numbers. A batch that was leased is eligible again. What cannot be read back is dropped as ``lost``; what
-        was generated by weights that are lost, as ``undone``.
+        Attempts that were running end as ``cancelled``, cause ``interrupted``, and are repeated with the same seeds and
+        new ids. Leased batches are eligible again. Unreadable trajectories are dropped as ``lost``, those generated by
+        lost weights as ``undone``.
         """
         restore_counts(self.ledger, saved, stored)
         self._grader.restore(saved, stored.successes)
@@ -349,15 +349,15 @@ class DataManager:
     def _interrupt(self, attempt: Attempt) -> None:
         """End an attempt that a crash interrupted, and let its group repeat it."""
         self.ledger.running[attempt.id] = attempt
-        if attempt.group in self.open_groups.groups:  # else it was being withdrawn
+        if attempt.group in self.open_groups.groups:  # otherwise it was being withdrawn
             self.open_groups.groups[attempt.group].again.append((attempt.index, attempt.seed))
-        self._finish(_cancelled(attempt, INTERRUPTED))
+        self._finish(_cancelled_trajectory(attempt, INTERRUPTED))
 
     def suspend(self, *, failed: bool = False) -> None:
-        """Let the store keep the present state and nothing that follows: the run is interrupted and may be resumed.
+        """Let the store keep the current state and nothing later: the run is interrupted and may be resumed.
 
         Args:
-            failed: Whether something failed, perhaps in the middle of a change: then the last settled state is kept.
+            failed: Whether a failure may have interrupted a change; then the last settled state is kept.
         """
         try:
             if not failed:
@@ -367,12 +367,12 @@ class DataManager:
         self.store.suspend()
 
     def end_admission(self) -> None:
-        """Admit nothing more and release waiting slots; running attempts continue."""
+        """End admission and release waiting slots; running attempts continue."""
         self._ending = True
         self._queue.close()
 
     def close(self) -> None:
-        """End the run: admit nothing more, and drop as unused what is neither leased nor trained."""
+        """End the run: end admission, and drop what is neither leased nor trained as unused."""
         self.end_admission()
         self._closed = True
         for group in self.open_groups.groups.values():
@@ -386,7 +386,7 @@ class DataManager:
         """Check that every admitted attempt is in exactly one place, and that no open group waits forever.
 
         Raises:
-            InvariantViolated: If the counts do not add up, or a group lacks an attempt that nobody will start.
+            InvariantViolated: If the counts do not add up, or a group lacks an attempt that will never start.
         """
         self.ledger.check(
             collected=sum(len(group.usable) for group in self.open_groups.groups.values()),
@@ -395,9 +395,9 @@ class DataManager:
         self.open_groups.check(Counter(attempt.group for attempt in self.ledger.running.values()))
 
     def idle_without_reason(self) -> str | None:
-        """Return what waits without a reason, as a sentence; None if nothing does.
+        """Return what waits although it could proceed, as a sentence; None if nothing does.
 
-        Only meaningful when no callback is ready and time is about to move.
+        Meaningful only when no callback is ready and time is about to advance.
         """
         if self._ending:
             return None
@@ -412,7 +412,7 @@ class DataManager:
 
 
 class _SuspendedOnFailure:
-    """Stores nothing any more if the block fails: an attempt may be in no place then, or in no slot."""
+    """Suspends the store if the block fails, because an attempt may then be in no state or no slot."""
 
     __slots__ = ("_data",)
 
@@ -428,7 +428,7 @@ class _SuspendedOnFailure:
             self._data.failure = error
 
 
-def _cancelled(attempt: Attempt, cause: str) -> Trajectory:
+def _cancelled_trajectory(attempt: Attempt, cause: str) -> Trajectory:
     """Return the trajectory of an attempt that was not played."""
     now = asyncio.get_running_loop().time()
     return Trajectory(attempt, (), Ending.CANCELLED, None, cause, now, now)

@@ -1,4 +1,4 @@
-"""``OpenGroups``: the groups that are being collected, and which of them the next attempt belongs to."""
+"""``OpenGroups``: the groups being collected, and the choice of the group for the next attempt."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class OpenGroup:
     again: list[tuple[int, int]] = field(default_factory=list)
     repeated: int = 0
     hosts: set[str] = field(default_factory=set)
-    """Hosts that its attempts were given to, where its task's set-up is saved."""
+    """Hosts that ran its attempts, where its task's set-up is saved."""
 
     @property
     def planned(self) -> int:
-        """Attempts it will have when complete."""
+        """Number of admitted attempts it will have when complete."""
         return self.size + self.replaced
 
     @property
@@ -50,13 +50,13 @@ class OpenGroup:
 
 
 class OpenGroups:
-    """The groups that are being collected.
+    """The groups being collected.
 
-    Attempts that an open group lacks come first; only then does another group begin, with a task that is offered
-    again or the next one of the order. For a slot on a named host, those of a group that was given to this host come
-    first, then those of one that was given to no host (hosts are known once their desktops have started); up to
-    ``max_filling`` groups then lack attempts at once, so that each host can have one of its own. No group begins while
-    one that began more than twice as many groups ago lacks attempts: its host may be gone.
+    Attempts that an open group lacks come first; only then does another group begin, with a task to offer again or the
+    next one of the order. A slot on a named host first serves groups that already run on this host, then one without a
+    host (hosts are known once their desktops have started). Up to ``max_filling`` groups may then lack attempts at
+    once, so that each host can have its own. No group begins while one that began more than twice as many groups ago
+    lacks attempts: its host may be gone.
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class OpenGroups:
         self.groups: dict[int, OpenGroup] = {}
         self._max_filling = max_filling
         self._filling: list[OpenGroup] = []
-        """The newest group, and older ones some of whose attempts have not started for the first time."""
+        """The newest group, and older ones in which some planned attempts have not started yet."""
         self._replace: deque[OpenGroup] = deque()
-        """Filled groups that lack attempts again, once per attempt."""
+        """Filled groups that lack attempts again, one entry per attempt."""
         self._again: deque[Task] = deque()
         """Tasks to offer again, before those of the order."""
         self._begun = 0
         self._drawn = 0
-        """Attempts with a new seed: all but those that are repeated after a crash."""
+        """Number of attempts with a new seed: all but those repeated after a crash."""
 
     @property
     def lacking(self) -> bool:
@@ -90,19 +90,19 @@ class OpenGroups:
 
     @property
     def num_lacking(self) -> int:
-        """Attempts that open groups lack."""
+        """Number of attempts that open groups lack."""
         return len(self._replace) + sum(group.planned - group.admitted for group in self._filling)
 
     def next_attempt(
         self, number: int, version: Version, *, host: str | None = None, may_begin: bool = False
     ) -> Attempt:
-        """Return an attempt of a group that lacks one, or the first one of a new group.
+        """Return an attempt for a group that lacks one, or the first of a new group.
 
         Args:
-            number: Of the attempt.
+            number: Id of the attempt.
             version: Newest published version.
             host: Host of the slot, if its desktops share saved states.
-            may_begin: Whether a group may begin for this host although others lack attempts.
+            may_begin: Whether a group may begin on this host although others lack attempts.
         """
         group = self._next_group(host, may_begin)
         if host is not None:
@@ -174,7 +174,7 @@ class OpenGroups:
         self._again.append(task)
 
     def running(self, attempts: Iterable[Attempt], version: Version) -> Iterator[RunningGroup]:
-        """Yield the groups for rules that consider what still runs."""
+        """Yield the open groups, for rules that consider them."""
         versions = {group.id: [t.attempt.version for t in group.usable] for group in self.groups.values()}
         for attempt in attempts:
             if attempt.group in versions:
@@ -186,7 +186,7 @@ class OpenGroups:
         """Check that no group waits forever.
 
         Raises:
-            InvariantViolated: If a group lacks an attempt that nobody will start.
+            InvariantViolated: If a group lacks an attempt that will never start.
         """
         for group in self.groups.values():
             if group.admitted - group.finished != running[group.id]:
@@ -240,7 +240,7 @@ def save_open(group: OpenGroup) -> dict[str, Any]:
 
 
 def read_open(saved: Mapping[str, Any], task: Task, trajectories: Mapping[int, Trajectory]) -> OpenGroup:
-    """Return the group that ``save_open`` saved, with the trajectories that could be read back."""
+    """Return the group that ``save_open`` saved, with its readable trajectories."""
     return OpenGroup(
         id=saved["id"],
         task=task,
@@ -256,10 +256,10 @@ def read_open(saved: Mapping[str, Any], task: Task, trajectories: Mapping[int, T
 
 
 def _count(rule: object, method: str, value: Any) -> int:
-    """Return a number that a rule chose.
+    """Return a count chosen by a rule.
 
     Raises:
-        PlugInFailed: If it is none, or less than 1.
+        PlugInFailed: If it is not an integer of at least 1.
     """
     if not isinstance(value, int) or value < 1:
         raise PlugInFailed(f"{type(rule).__name__}.{method} returned {value!a:.200}, wanted a number of at least 1")

@@ -1,4 +1,4 @@
-"""From a complete group to a batch: ``GroupGrader`` says which groups may be trained on, ``ReadyGroups`` keeps them."""
+"""From a complete group to a batch: ``GroupGrader`` decides which groups to train on, ``ReadyGroups`` keeps them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class GradedGroup(NamedTuple):
     """A complete group, and whether it may be trained on."""
 
     group: Group
-    """Its trajectories; with a stored success if one rescued it."""
+    """The group, including a stored success if one rescued it."""
     reason: Drop | None
     """Why it is dropped; None if it may be trained on."""
     replaced: Trajectory | None = None
@@ -25,7 +25,7 @@ class GradedGroup(NamedTuple):
 
 
 class GroupGrader:
-    """Lets the rules learn from attempts and groups, and grades complete groups."""
+    """Grades complete groups, and lets the rules learn from attempts and groups."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -37,7 +37,7 @@ class GroupGrader:
             self._rules.pool.learn((trajectory,), now=now)
 
     def grade(self, opened: OpenGroup, *, now: float) -> GradedGroup:
-        """Grade a group that has all its attempts, and let the rules learn from it."""
+        """Grade a complete group, and let the rules learn from it."""
         usable, task = tuple(opened.usable), opened.task
         rewards = rewards_of(usable)
         self._rules.attempts.learn(task.id, rewards)
@@ -58,7 +58,7 @@ class GroupGrader:
         return self._rules.group_filter.reason_to_drop(trajectories)
 
     def trained(self, groups: Sequence[Group]) -> None:
-        """Count the stored successes among what was trained."""
+        """Count the stored successes in trained groups."""
         if self._rules.pool is not None:
             self._rules.pool.trained(groups)
 
@@ -103,14 +103,14 @@ class ReadyGroups:
         self._leases: dict[int, Batch] = {}
         """Batches by update."""
         self._num_fresh = 0
-        """Groups at the head that are known to be fresh enough for the trainer's weights."""
+        """Number of groups at the head that are known to be fresh enough for the trainer's weights."""
 
     @property
     def leased(self) -> list[Group]:
         return [group for batch in self._leases.values() for group in batch.groups]
 
     def select(self, running: Iterable[RunningGroup]) -> tuple[Group, ...]:
-        """Return the groups of the next batch, given the groups that still run; none if it has to wait."""
+        """Return the groups of the next batch, given the running groups; none if it must wait."""
         rule = self._rules.batch_rule
         chosen: Any = rule.select(self.groups, running, self._ledger.trainer_version)
         try:
@@ -126,10 +126,10 @@ class ReadyGroups:
         return groups
 
     def lease(self, groups: tuple[Group, ...]) -> Batch:
-        """Lease groups that ``select`` just returned to the next update, as a batch."""
+        """Lease the groups that ``select`` just returned to the next update, as a batch."""
         taken = {group.id for group in groups}
         self.groups = [group for group in self.groups if group.id not in taken]
-        self._num_fresh = len(self.groups)  # all were checked before some were selected
+        self._num_fresh = len(self.groups)  # select() has checked all of them
         version = self._ledger.trainer_version
         batch = Batch(version + 1, version, groups)
         self._leases[batch.update] = batch
@@ -142,17 +142,17 @@ class ReadyGroups:
         self._num_fresh = 0
 
     def release(self, batch: Batch, *, keep: bool) -> None:
-        """Take back a batch whose update failed; its groups come first again, unless ``keep`` is false."""
+        """Take back a batch whose update failed; its groups return to the head, unless ``keep`` is false."""
         self._leases.pop(batch.update, None)
         if keep:
             self.groups[:0] = batch.groups
             self._num_fresh = 0
 
     def drop_stale(self) -> list[Task]:
-        """Drop what is too stale for the trainer's weights; return the tasks of groups that were dropped whole.
+        """Drop what is too stale for the trainer's weights; return the tasks of groups dropped as a whole.
 
-        Each group is checked once per version: this runs whenever a group becomes ready, and checking all of them
-        each time would cost O(desktops) per group.
+        Each group is checked once per version: this runs whenever a group becomes ready, so checking all of them each
+        time would cost O(desktops) per group.
         """
         version = self._ledger.trainer_version
         kept, tasks = self.groups, []
@@ -183,7 +183,7 @@ class ReadyGroups:
         self._num_fresh = 0
 
     def num_selectable(self, running: Iterable[RunningGroup]) -> int:
-        """Return how many fresh groups there are if a batch could be taken of them; 0 otherwise."""
+        """Return the number of fresh groups if they suffice for a batch; 0 otherwise."""
         version = self._ledger.trainer_version
         fresh = [g for g in self.groups if all(self._rules.staleness.fresh(t, version) for t in g.own)]
         return len(fresh) if self._rules.batch_rule.select(fresh, running, version) else 0

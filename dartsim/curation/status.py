@@ -1,4 +1,4 @@
-"""``CurationStatus``: why there is no batch, and why a free slot gets no attempt."""
+"""``CurationStatus``: why there is no batch, and why a waiting slot gets no attempt."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dartsim.core.words import plural
 
 NUM_LISTED = 3
-"""Open groups that are listed."""
+"""Maximum number of open groups listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class CurationStatus:
         return f"{running}; {self.batch()}" if self.publish_wait == "batch" else running
 
     def admission(self) -> str:
-        """Return why a free slot gets no attempt, as a sentence."""
+        """Return why a waiting slot gets no attempt, as a sentence."""
         if self.blocked_by is not None:
             return self.blocked_by
         if self.max_ahead is None:

@@ -4,11 +4,11 @@
                         v
     online --learn--> stored, newest first, at most 8 of a task
                         |
-    all failed --rescue-+--> the group without its oldest failure, with one success that keeps its own
-                             log-probabilities; or, if none is stored, nothing: the group is dropped
+    all failed --rescue-+--> the group with one success, which keeps its own log-probabilities, in place of its
+                             oldest failure; if none is stored, the group is dropped
 
-A stored success may be trained more than once, and its weights may be older than the staleness bound allows.
-It is the one exception to both rules, and its uses are counted and stored.
+A stored success may be trained on more than once, and its weights may be older than the staleness bound allows. It is
+the only exception to both rules, so its uses are counted and stored.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from dartsim.core.rewards import SUCCESS, failed, reaches
 from dartsim.core.types import Attempt, Group, StoredSuccess, SuccessSource, Trajectory
 
 MAX_PER_TASK = 8
-"""Stored successes of a task; older ones are displaced."""
+"""Maximum number of stored successes of a task; older ones are displaced."""
 
 
 class Rescue(NamedTuple):
     """A group with a stored success in place of one failure."""
 
     trajectories: tuple[Trajectory, ...]
-    """The group's trajectories now, the success last."""
+    """The group's trajectories, the success last."""
     replaced: Trajectory
     """The failure that was removed."""
     success: StoredSuccess
@@ -40,12 +40,12 @@ class Rescue(NamedTuple):
 class SuccessPool:
     """Stored successes by task, newest first.
 
-    Invariants: never more than ``max_per_task`` of a task; a rescued group has exactly one pooled
-    trajectory, of its own task, unchanged; collected successes get numbers below 0 and the group -1, so they are never
-    confused with the run's attempts.
+    Invariants: never more than ``max_per_task`` per task; a rescued group has exactly one pooled trajectory, of its own
+    task, unchanged; collected successes get ids below 0 and the group -1, so they are never confused with the run's
+    attempts.
 
-    Source: DART (arXiv 2509.23866), experience pool: pre-collected successes, one is put in if all N failed. The
-        released code takes the newest success of the task anywhere in the run, used or not, for the oldest row.
+    Source: DART (arXiv 2509.23866), experience pool: a pre-collected success is added if all N attempts failed. The
+        released code replaces the oldest row with the run's newest success at the task, used or not.
     """
 
     def __init__(self, parameters: PoolConfig | None = None, *, max_per_task: int = MAX_PER_TASK) -> None:
@@ -53,7 +53,7 @@ class SuccessPool:
         self._max_per_task = max_per_task
         self._stored: dict[str, list[StoredSuccess]] = {}
         self._known: set[int] = set()
-        """Numbers of the online attempts in the pool."""
+        """Ids of the online attempts in the pool."""
         self._collected = 0
         self._newest = -math.inf
         """When the newest success was stored."""
@@ -78,7 +78,7 @@ class SuccessPool:
     def add(self, trajectory: Trajectory, *, now: float) -> bool:
         """Store a success that was collected before the run; return False if it is not a success.
 
-        Its attempt gets a number below 0 and the group -1; nothing else of it changes.
+        Its attempt gets an id below 0 and the group -1; nothing else changes.
         """
         if not self._is_success(trajectory):
             self.counts["not_a_success"] += 1
@@ -93,7 +93,7 @@ class SuccessPool:
     def learn(self, trajectories: Sequence[Trajectory], *, now: float) -> None:
         """Store the successes among finished attempts of the run, each at most once.
 
-        No two have the same time, for by their times a resumed run knows their order.
+        No two get the same time, because a resumed run restores their order by time.
         """
         for trajectory in trajectories:
             if self._is_success(trajectory) and trajectory.attempt.id not in self._known:
@@ -102,22 +102,22 @@ class SuccessPool:
                 self._store(StoredSuccess(trajectory=trajectory, origin=SuccessSource.ONLINE, stored=stored))
 
     def wanted(self, trajectories: Sequence[Trajectory]) -> bool:
-        """Return whether a group gets a stored success: all failed, and there are two.
+        """Return whether a group needs a stored success: at least two attempts, all of them failures.
 
-        The success replaces one failure, and needs another one to be compared with.
+        The success replaces one failure and needs another to be compared with.
         """
-        return len(trajectories) >= 2 and all(map(_failed, trajectories))
+        return len(trajectories) >= 2 and all(map(_is_failure, trajectories))
 
     def rescue(self, trajectories: Sequence[Trajectory]) -> Rescue | None:
-        """Replace the oldest failure of a group by one stored success.
+        """Replace the oldest failure of a group with a stored success.
 
         Returns:
-            None, counted, if no success of the task is stored.
+            None if no success of the task is stored, which is counted.
 
         Raises:
-            ValueError: If not all of its attempts failed.
+            ValueError: If some attempt did not fail.
         """
-        if not trajectories or not all(map(_failed, trajectories)):
+        if not trajectories or not all(map(_is_failure, trajectories)):
             raise ValueError(f"only a group of failures is rescued, got {[t.reward for t in trajectories]}")
         success = self._choose(trajectories[0].attempt)
         if success is None:
@@ -163,7 +163,7 @@ class SuccessPool:
             self.counts["displaced"] += 1
 
     def _choose(self, attempt: Attempt) -> StoredSuccess | None:
-        """Return a stored success of an attempt's task that is not of its group."""
+        """Return a stored success of an attempt's task from another group."""
         stored = self._stored.get(attempt.task.id, ())
         entries = [entry for entry in stored if entry.trajectory.attempt.group != attempt.group]
         if not entries:
@@ -171,5 +171,5 @@ class SuccessPool:
         return entries[0] if self._parameters.choice == "newest" else min(entries, key=lambda entry: entry.uses)
 
 
-def _failed(trajectory: Trajectory) -> bool:
+def _is_failure(trajectory: Trajectory) -> bool:
     return trajectory.reward is not None and failed(trajectory.reward)

@@ -1,4 +1,4 @@
-"""``TaskFilter``: skips tasks for a while that are too easy or too hard to learn from."""
+"""``TaskFilter``: skips tasks that are too easy or too hard to learn from, for a while."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from dartsim.curation.success_pool import SuccessPool
 class TaskFilter:
     """Skips tasks whose mean reward over their last attempts is too high or too low.
 
-    A task of which a success is stored is never too hard: the pool makes groups of failures worth training on.
-    A task is judged once ``window`` rewards are known. After ``revisit_after`` skips it is offered again and its
-    rewards are forgotten, because policies change.
+    A task with a stored success is never too hard, because the pool makes groups of failures worth training on. A task
+    is judged once ``window`` rewards are known. After ``revisit_after`` skips it is offered again and its rewards are
+    forgotten, because policies change.
     """
 
     def __init__(self, parameters: TaskFilterConfig, *, pool: SuccessPool | None = None) -> None:
@@ -74,7 +74,7 @@ class TaskFilter:
 class FilteredOrder(TaskOrder):
     """A task order without the tasks that a filter skips.
 
-    If the filter skips every task, the next one is offered anyway: a run never waits for a task.
+    If the filter skips every task, the next one is offered anyway, so a run never waits for a task.
     """
 
     def __init__(self, order: TaskOrder, task_filter: TaskFilter, *, num_tasks: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from dartsim.config.schema import FaultWindow
 from dartsim.core.errors import ConfigError, StoreFault
-from dartsim.core.plugin_errors import described, leaves, plugin_error
+from dartsim.core.plugin_errors import describe, leaves, plugin_error
 from dartsim.core.ports import Store
 from dartsim.core.rng import Streams
 from dartsim.core.types import Task, Weights
@@ -323,7 +323,7 @@ def _rule_and_text(error: BaseException) -> tuple[str, str]:
     error = plugin_error(error) or next(leaves(error))
     if isinstance(error, RuleViolated):
         return error.rule, str(error)
-    return type(error).__name__, described(error)
+    return type(error).__name__, describe(error)
 
 
 def _patience(prepared: PreparedRun, settings: CaseSettings) -> float:

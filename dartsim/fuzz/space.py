@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dartsim.config import Config, from_tree, merge, presets
-from dartsim.config.load import lay_profile, scheduler, workload
+from dartsim.config.load import apply_profile, scheduler, workload
 from dartsim.config.schema import FaultWindow
 from dartsim.config.sections.cluster import EnvConfig
 from dartsim.config.sections.rollout import LimitsConfig
@@ -343,7 +343,7 @@ def _config(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str, 
     if cluster is None:
         tree = merge(tree, _deadlines(settings, bool(tree["rollout"].get("lockstep"))))
     else:
-        tree = lay_profile(tree, _speeds(cluster))
+        tree = apply_profile(tree, _speeds(cluster))
     tree = merge(tree, {"cluster": {"faults": _rates(settings, profile)}})
     if settings["revert"] != "boot":
         kept = {"revert": settings["revert"], "snapshots": {"max_count": 2, "max_gib": 2.0}}

@@ -275,7 +275,7 @@ class SystemChecks:
     def _check_settled(self, version: Version) -> None:
         """Check, when attempts may begin under a version, that the workers have it if the trainer waits for them."""
         pool = self._system.pool
-        serving = [worker.version for worker in pool.workers if not worker.apart]
+        serving = [worker.version for worker in pool.workers if not worker.out_of_rotation]
         waits = self._monitor.config.trainer.wait_for_sync and not pool.sync._torn
         if version > pool.sync.target or (waits and (not serving or min(serving) < version)):
             self._monitor.fail("I6", f"version {version} counts as published, and the workers serve {serving}")
@@ -323,7 +323,7 @@ class SystemChecks:
                 monitor.fail("I6", f"worker {slot.index} is up as version {slot.version}, and has {engine.version}")
         if routable != pool.router.num_routable:
             monitor.fail("I10", f"{routable} workers are up, {pool.router.num_routable} are counted")
-        moving = [slot.index for slot in pool.workers if not (slot.routable or slot.apart)]
+        moving = [slot.index for slot in pool.workers if not (slot.routable or slot.out_of_rotation)]
         behind = [slot.index for slot in pool.workers if slot.routable and slot.version < pool.sync.target]
         if behind and not moving and not pool.sync._torn and pool._returns is not None:
             monitor.fail("I6", f"workers {behind} are up and lack version {pool.sync.target}, and nobody loads it")
@@ -333,7 +333,7 @@ class SystemChecks:
         if pool.waiting and routable:
             monitor.fail("I8", f"{pool.waiting} requests wait until a worker is up, and {routable} are")
         size = monitor.config.rollout.sync.workers_at_a_time
-        taken = sum(slot.track.state in GONE and not slot.apart for slot in pool.workers)
+        taken = sum(slot.track.state in GONE and not slot.out_of_rotation for slot in pool.workers)
         if size != "all" and taken > size:
             monitor.fail("I10", f"{taken} workers change weights at once, {size} may")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dartsim.config import Config, from_tree, load, merge, to_toml
-from dartsim.config.load import lay_workload, parse_override
+from dartsim.config.load import apply_workload, parse_override
 from dartsim.core.errors import ConfigError
 from dartsim.core.plugin_errors import plugin_errors
 from dartsim.lab.progress import progress_bar
@@ -61,7 +61,7 @@ def scheduler_config(scheduler: Scheduler, on: str | Path | None = None, overrid
     workload = None if on is None else str(on)
     if not isinstance(scheduler, Config):
         return load(scheduler, workload_name=workload, overrides=overrides)
-    tree = scheduler.model_dump() if workload is None else lay_workload(scheduler.model_dump(), workload)
+    tree = scheduler.model_dump() if workload is None else apply_workload(scheduler.model_dump(), workload)
     for override in overrides:
         tree = merge(tree, parse_override(override))
     return from_tree(tree)

@@ -8,7 +8,7 @@ from math import cos, pi, sin, sqrt, tan
 from statistics import fmean, stdev
 from typing import Any
 
-from dartsim.observe.bias import judged, least, pooled
+from dartsim.observe.bias import judged_shares, least_trained, sum_counts
 
 POWER_Z = 0.8416
 """Normal quantile of 80 %: the power of a test with ``seeds_to_tell`` seeds."""
@@ -65,7 +65,9 @@ def comparison_figures(
         **({"steady": summary["steady"]} if "steady" in summary else {}),
         "bias": bias,
         "num_engines": rollout["num_workers"],
-        "classes": {by: {label: share.as_json() for label, share in own.items()} for by, own in judged(bias).items()},
+        "classes": {
+            by: {label: share.as_json() for label, share in own.items()} for by, own in judged_shares(bias).items()
+        },
     }
 
 
@@ -78,12 +80,14 @@ def classes_over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         ``least_classes``: the least trained class of each classification. ``starved_classes``: all starved classes,
         with their classification ``by``; None if the group filter was not counted.
     """
-    shares_by = judged(pooled([run["bias"] for run in runs]))
+    shares_by = judged_shares(sum_counts([run["bias"] for run in runs]))
     every = [
         {"by": by, "class": label, **share.as_json()} for by, own in shares_by.items() for label, share in own.items()
     ]
     return {
-        "least_classes": {by: {"class": least(own), **own[least(own)].as_json()} for by, own in shares_by.items()},
+        "least_classes": {
+            by: {"class": (label := least_trained(own)), **own[label].as_json()} for by, own in shares_by.items()
+        },
         "starved_classes": [share for share in every if share["starved"]] if shares_by else None,
     }
 

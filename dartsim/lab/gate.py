@@ -126,7 +126,7 @@ class ConditionResult:
         verdict = "holds" if self.holds else "does not hold"
         if not self.decided:
             number = len(self.differences)
-            verdict = f"is not decided by {number} seeds (the interval includes 0; raise the largest number)"
+            verdict = f"is not decided by {number} seeds (the interval includes 0; raise --max-seeds)"
         difference = f"{significant(self.mean, 4, signed=True)} ± {significant(self.half_width, 2)}"
         return (
             f"{self.condition.text} {verdict}: difference {difference} at {100.0 - 100.0 * self.level:.3g} % ({seeds})"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dartsim.config import Config
-from dartsim.config.load import from_tree, lay_profile, merge
+from dartsim.config.load import apply_profile, from_tree, merge
 from dartsim.core.errors import ConfigError
 from dartsim.lab.measure import Measurement, Tree
 from dartsim.run.prepare import prepare
@@ -118,7 +118,7 @@ def twin(config: Config, measured: Measurement, summary: Mapping[str, Any], timi
         "surrogate": {"outcomes": str(timings.resolve())},
         "curation": {"store": "memory"},
     }
-    return from_tree(lay_profile(merge(config.model_dump(), merge(_VIRTUAL, changes)), measured.settings))
+    return from_tree(apply_profile(merge(config.model_dump(), merge(_VIRTUAL, changes)), measured.settings))
 
 
 def modeled_twin(config: Config) -> Config:

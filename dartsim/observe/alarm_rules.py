@@ -130,13 +130,13 @@ class Alarms:
         if self._now - since <= bound:
             return None
         expected = "no update was finished yet" if usual is None else f"the median between updates is {hours(usual)}"
-        dropped = _counted(self._causes("dropped/")) or "none"
+        dropped = _counts_text(self._causes("dropped/")) or "none"
         desktops = Counter(recorder.desktops.states(track.state).info.label for track in recorder.desktops.tracks)
         return Finding(
             since,
             f"the trainer has had no batch for {hours(self._now - since)} (bound {hours(bound)}; {expected}); "
             f"{self._increase('trajectories')} attempts ended meanwhile, dropped: {dropped}; "
-            f"desktops: {_counted(desktops)}; {self._detail('trainer', 0)}{self._faults()}",
+            f"desktops: {_counts_text(desktops)}; {self._detail('trainer', 0)}{self._faults()}",
         )
 
     def _engine_down(self) -> Finding | None:
@@ -202,17 +202,17 @@ class Alarms:
     def _faults(self) -> str:
         """Return the faults of starts, attempts and weight loads since the last batch, as text."""
         said = ""
-        if causes := _counted(self._causes("start_cause/", "cause/")):
+        if causes := _counts_text(self._causes("start_cause/", "cause/")):
             reasons = [f"{cause}: {why}" for cause, why in self._recorder.fault_reasons.items() if cause in causes]
             said = f"; starts and attempts that failed: {'; '.join([causes, *reasons])}"
-        loads = _counted(self._causes("load_cause/"))
+        loads = _counts_text(self._causes("load_cause/"))
         return f"{said}; loads of weights that failed: {loads}" if loads else said
 
     def _detail(self, population: str, index: int) -> str:
         return self._recorder.status_source.detail(population, index)
 
 
-def _counted(numbers: Mapping[str, int]) -> str:
+def _counts_text(numbers: Mapping[str, int]) -> str:
     """Return counts as text, the largest first."""
     wanted = sorted(numbers.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{number} {name}" for name, number in wanted if number)

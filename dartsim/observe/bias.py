@@ -130,18 +130,18 @@ def _sum(table: ByClass, name: str) -> float:
     return sum(row.get(name, 0) for row in table.values())
 
 
-def judged(bias: Mapping[str, ByClass]) -> dict[str, dict[str, ClassShare]]:
+def judged_shares(bias: Mapping[str, ByClass]) -> dict[str, dict[str, ClassShare]]:
     """Return the class shares of every judged classification, by its name in figures."""
     shares_by_name = {name: class_shares(bias.get(key, {})) for name, key in JUDGED.items()}
     return {name: shares for name, shares in shares_by_name.items() if shares}
 
 
-def least(shares: Mapping[str, ClassShare]) -> str:
+def least_trained(shares: Mapping[str, ClassShare]) -> str:
     """Return the label of the class that is trained least."""
     return min(shares, key=lambda label: shares[label].ratio)
 
 
-def pooled(runs: Sequence[Mapping[str, ByClass]]) -> dict[str, dict[str, dict[str, float]]]:
+def sum_counts(runs: Sequence[Mapping[str, ByClass]]) -> dict[str, dict[str, dict[str, float]]]:
     """Return the summed counts of several runs (seeds), for classifications present in all of them."""
     names = [name for name in (runs[0] if runs else {}) if all(name in run for run in runs)]
     totals: dict[str, dict[str, dict[str, float]]] = {name: {} for name in names}

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from dartsim.core.files import below
 from dartsim.observe import charts
 from dartsim.observe.alarm import hours
-from dartsim.observe.bias import BAND, JUDGED, ByClass, class_shares, judged, least, usable
+from dartsim.observe.bias import BAND, JUDGED, ByClass, class_shares, judged_shares, least_trained, usable
 from dartsim.observe.figures import FIGURES, figure_parts, figure_text
 from dartsim.observe.rundir import RunDir, write_text
 from dartsim.observe.states import POPULATIONS, StateInfo, state_info, state_infos
@@ -175,7 +175,7 @@ def _write_page(
     path: Path, template: str, plots: Mapping[str, charts.Chart], timelines: Sequence[tuple[str, RunDir]], **values: Any
 ) -> Path:
     """Write a page with its charts and the timelines of runs, and return its path."""
-    write_text(path, _environment().get_template(template).render(_shared(plots, timelines), **values))
+    write_text(path, _environment().get_template(template).render(_page_values(plots, timelines), **values))
     return path
 
 
@@ -194,14 +194,14 @@ def _least_trained(name: str, table: ByClass) -> str:
     shares = class_shares(table) if name in JUDGED.values() else {}
     if not shares:
         return ""
-    labels = [label for label, share in shares.items() if share.starved] or [least(shares)]
-    least_trained = "; ".join(f"{label}, {shares[label]}" for label in labels)
-    return f"Trained least, relative to what the filter leaves: {least_trained}; below {BAND:g} is starved."
+    labels = [label for label, share in shares.items() if share.starved] or [least_trained(shares)]
+    classes = "; ".join(f"{label}, {shares[label]}" for label in labels)
+    return f"Trained least, relative to what the filter leaves: {classes}; below {BAND:g} is starved."
 
 
 def _bias_rows(counts: Sequence[Mapping[str, ByClass]]) -> list[dict[str, Any]]:
     """Return a row for each judged class of tasks, with a cell for each run."""
-    runs = [judged(tables) for tables in counts]
+    runs = [judged_shares(tables) for tables in counts]
     return [
         {"name": name, "label": label, "cells": [own.get(name, {}).get(label) for own in runs]}
         for name in JUDGED
@@ -288,7 +288,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _shared(plots: Mapping[str, charts.Chart], runs: Sequence[tuple[str, RunDir]]) -> dict[str, Any]:
+def _page_values(plots: Mapping[str, charts.Chart], runs: Sequence[tuple[str, RunDir]]) -> dict[str, Any]:
     """Return the values that every page needs: plotly.js, the charts and the timelines."""
     timelines = [{"name": name, **run.timeline} for name, run in runs if run.timeline is not None]
     used = {

@@ -262,7 +262,7 @@ def _lines(value: Any, indent: str, *, top: bool = False) -> Iterator[str]:
 # would have to write to its directory.
 
 
-def is_held(folder: Path) -> bool:
+def is_locked(folder: Path) -> bool:
     """Return whether a process has locked a run directory; always false on file systems without locks."""
     try:
         lock = below(folder, LOCK).open("rb") if (folder / LOCK).is_file() else None
@@ -278,7 +278,7 @@ def is_held(folder: Path) -> bool:
     return False
 
 
-def refuse_held(folder: Path) -> NoReturn:
+def refuse_locked(folder: Path) -> NoReturn:
     """Refuse a run directory that another process has locked.
 
     Raises:
@@ -291,7 +291,7 @@ def refuse_held(folder: Path) -> NoReturn:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def lock_run(folder: Path) -> Iterator[None]:
     """Lock a run directory, creating it if missing.
 
     Raises:
@@ -310,5 +310,5 @@ def held(folder: Path) -> Iterator[None]:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                refuse_held(folder)
+                refuse_locked(folder)
         yield

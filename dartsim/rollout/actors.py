@@ -1,4 +1,4 @@
-"""``Rollout``: one actor per desktop slot, each asking for attempts, playing them and handing them over.
+"""``Rollout``: one actor per desktop slot, which asks for attempts, plays them and hands over their trajectories.
 
 admit --> lease a desktop --> play: reset, (generate, step)*, evaluate --> finish
 """
@@ -18,7 +18,7 @@ from dartsim.rollout.playing import play
 from dartsim.rollout.service import Service
 
 WITHDRAWN = "withdrawn"
-"""Cause of attempts that curation ended because they would be too stale to train on."""
+"""Cause of attempts that curation ended early: their group would be too stale, or the engines' caches are too full."""
 
 
 class Rollout:
@@ -45,7 +45,7 @@ class Rollout:
         self._fail_at_limit = fail_at_limit
         self._recorder = recorder
         self._playing: dict[int, TimeLimit] = {}
-        """What ends each running attempt early, by attempt."""
+        """Limits through which running attempts can be ended early, by attempt."""
 
     async def run(self) -> None:
         """Serve all slots until the source has no more work."""
@@ -54,7 +54,7 @@ class Rollout:
                 actors.create_task(self._serve(slot), name=f"slot-{slot}")
 
     def withdraw(self, attempt: int) -> None:
-        """Cancel an attempt that still runs; it is handed over as cancelled."""
+        """Cancel a running attempt, which is then handed over as cancelled."""
         scope = self._playing.get(attempt)
         if scope is not None:
             scope.end_now()
@@ -87,7 +87,7 @@ class Rollout:
                         on_fault=self._recorder.attempt_failed,
                     )
                     del self._playing[attempt.id]
-                    scope.lift()  # it has ended by itself; withdrawn at this very instant, it is torn down all the same
+                    scope.lift()  # too late to withdraw it: only the tear-down is left
                     self._source.finish(trajectory)
         except TimeoutError:
             if not scope.expired:

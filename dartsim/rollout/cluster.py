@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from dartsim.config.sections.rollout import RolloutConfig
-from dartsim.core.answers import closed, started, text_of
+from dartsim.core.answers import close_desktop, start_desktop, text_of
 from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import EnvStartFailed, EnvStartTimedOut, InvariantViolated, cause_of
 from dartsim.core.ports import AsyncEnv, EnvProvider
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Lease:
-    """A slot and its desktop, leased for an ``async with`` block; the desktop is closed at its end."""
+    """A slot and its desktop, leased for an ``async with`` block, at whose end the desktop is closed."""
 
     __slots__ = ("_attempt", "_cluster", "_env", "_slot")
 
@@ -39,15 +39,15 @@ class Lease:
 class EnvCluster:
     """Slots for desktops. Each attempt gets a fresh desktop, as in DART.
 
-    Invariants: a slot serves one attempt at a time; every desktop that was started is closed, whatever happened to its
-    attempt; a desktop that fails to start costs at most its attempt, never its slot.
+    Invariants: a slot serves one attempt at a time; every started desktop is closed, whatever happens to its attempt; a
+    desktop that fails to start costs at most its attempt, never its slot.
 
     Args:
         provider: Starts desktops.
-        config: Number of slots, and how starts are tried.
+        config: Number of slots, and of tries to start a desktop.
         recorder: Records states and faults.
-        rest_seconds: Longest time that a slot rests when none of its desktops starts: a lost host would otherwise take
-            attempt after attempt, and spoil their groups.
+        rest_seconds: Longest pause of a slot whose desktops fail to start: a lost host would otherwise use up attempt
+            after attempt, and spoil their groups.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class EnvCluster:
         self._lent: set[int] = set()
         """Ids of the desktops that slots use."""
         self._failed: dict[int, int] = {}
-        """How often in a row all starts for an attempt failed, by slot."""
+        """Number of attempts in a row for which every start failed, by slot."""
 
     def lease(self, slot: int, attempt: Attempt) -> Lease:
         """Lease the slot to an attempt and start a desktop for it, for an ``async with`` block."""
@@ -101,7 +101,7 @@ class EnvCluster:
             del self.leases[slot]
 
     async def rest(self, slot: int) -> None:
-        """Wait before the next attempt if no desktop started for the last ones, longer each time."""
+        """Pause before the next attempt if no desktop started for the last ones, longer each time."""
         times = self._failed.get(slot, 0)
         if times:
             self._recorder.desktops.tracks[slot].enter(DesktopState.WAIT_START)
@@ -116,7 +116,7 @@ class EnvCluster:
             track.enter(DesktopState.STARTING)
             try:
                 with TimeLimit(seconds):
-                    env = await started(self.provider, slot)
+                    env = await start_desktop(self.provider, slot)
                 if id(env) in self._lent:
                     raise EnvStartFailed("the start returned a desktop that another slot uses")
                 return env
@@ -134,4 +134,4 @@ class EnvCluster:
 
     async def _close(self, env: AsyncEnv, track: Track) -> None:
         track.enter(DesktopState.CLOSING)
-        await closed(env, self._config.limits.close_seconds, self._recorder.counts)
+        await close_desktop(env, self._config.limits.close_seconds, self._recorder.counts)

@@ -1,8 +1,8 @@
 """Deadlines for the calls of one attempt, with only a few timers per attempt.
 
 A ``TimeLimit`` around every call needs a timer per call, a third of the cost of a simulated turn. Here each kind of
-call has a ``Lane``: beginning a call only notes when it is due, and the attempt's single timer rearms itself when it
-fires too early.
+call has a ``Lane``: beginning a call only sets its due time, and the attempt's single timer rearms itself if it fires
+too early.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Lane:
     """One kind of call and its limit; at most one call is in progress.
 
     Attributes:
-        due: Loop time at which the limit of the call in progress runs out; ``NEVER`` without one.
+        due: Loop time at which the call in progress expires; ``NEVER`` if there is none.
     """
 
     __slots__ = ("_owner", "due", "label", "limit_seconds")
@@ -85,12 +85,12 @@ class Deadlines:
             self.armed = inf
 
     def pause(self) -> None:
-        """Let no call expire from now on: it waits for its turn."""
+        """Stop all limits while a call waits for its turn."""
         self._paused = self.time()
         self.disarm()
 
     def resume(self) -> None:
-        """Give every call the time that was left to it."""
+        """Continue every limit with its remaining time."""
         waited = self.time() - self._paused
         for lane in self._lanes:
             lane.due += waited
@@ -101,12 +101,12 @@ class Deadlines:
         return any(lane.due < NEVER for lane in self._lanes if lane.label == label)
 
     def check(self) -> None:
-        """Raise ``TimeoutError`` if a call has expired that answers all the same."""
+        """Raise ``TimeoutError`` if a call has expired but answered anyway."""
         if self.expired is not None:
             raise TimeoutError(f"{self.expired.label} timed out, and answered then")
 
     def _check(self) -> None:
-        """End the attempt if a call is overdue; else wait for the one that is due first."""
+        """End the attempt if a call is overdue; otherwise wait for the one due first."""
         self._handle = None
         self.armed = inf
         if self.expired is not None:  # cleaning up; the first lane to expire is the cause
@@ -126,7 +126,7 @@ class Deadlines:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.disarm()
-        self._lanes.clear()  # they point here: a cycle, the only garbage a run would make
+        self._lanes.clear()  # breaks the cycle of references, the only garbage of a run
         self._limit.__exit__(kind, error, traceback)
 
 

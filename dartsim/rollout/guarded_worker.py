@@ -1,4 +1,4 @@
-"""``GuardedWorker``: a worker of anybody's code, whose answers are checked and whose errors are faults."""
+"""``GuardedWorker``: checks a worker's answers and turns its errors into faults."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from dartsim.core.types import Reply, Request, Version, Weights
 
 
 class GuardedWorker:
-    """Passes on what a worker does; whatever it answers or raises that breaks its port is a ``WorkerFault``.
+    """Passes calls to a worker; any answer or error that breaks its port becomes a ``WorkerFault``.
 
     Args:
         worker: The worker.
-        version: What it serves at first.
+        version: The version that it serves initially.
     """
 
     def __init__(self, worker: PolicyWorker, version: Version) -> None:
         self._worker = worker
         self._versions = {version}
-        """Those that it may serve: the first, and all that it was told to load."""
+        """Versions that it may serve: the first, and all that it was asked to load."""
 
     async def generate(self, request: Request) -> Reply:
         try:
@@ -43,6 +43,6 @@ class GuardedWorker:
             raise fault from fault.__cause__
 
 
-def guarded(workers: Sequence[PolicyWorker], version: Version) -> list[PolicyWorker]:
+def guard(workers: Sequence[PolicyWorker], version: Version) -> list[PolicyWorker]:
     """Return workers whose answers are checked."""
     return [GuardedWorker(worker, version) for worker in workers]

@@ -1,7 +1,7 @@
 """Lockstep turns: the coupled baseline, in which all live attempts send their requests together.
 
-No desktop acts before every reply of that turn has arrived. ``LockstepService`` is a service in front of the pool, so
-``play`` is the same.
+No desktop acts before all replies of the turn have arrived. ``LockstepService`` is a service in front of the pool, so
+``play`` does not change.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""``play``: an attempt on a desktop, from its set-up to its score, and what becomes of its faults.
+"""``play``: an attempt on a desktop, from set-up to score, and the consequences of faults.
 
-Compiled in wheels; see ``dartsim.rollout.turns`` for where it must not wait.
+Compiled in wheels; ``dartsim.rollout.turns`` says where it must not wait.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dartsim.core.answers import described, is_own, score_of, text_of
+from dartsim.core.answers import describe, is_own, score_of, text_of
 from dartsim.core.errors import DartsimError, EnvBroken, EnvFault, ScoreUnavailable, WorkerFault, cause_of
 from dartsim.core.types import Attempt, Ending, Trajectory, Turn
 from dartsim.core.waiting import pausable
@@ -36,9 +36,9 @@ async def play(
 ) -> Trajectory:
     """Play an attempt on a desktop, from setup to score, and return its trajectory.
 
-    A fault ends the attempt with its cause and without a reward; it never becomes a reward of 0. If cancelled, it
-    returns nothing: the caller records the cancellation. The session is closed after the last turn, however that one
-    ended, so that nobody waits for a turn that will not come.
+    A fault ends the attempt without a reward and with its cause; it never becomes a reward of 0. If cancelled, the
+    caller records that. The session is closed after the last turn, however it ended, so no one waits for a missing
+    turn.
     """
     turns: list[Turn] = []
     reward: float | None = None
@@ -52,7 +52,7 @@ async def play(
                 ending = await take_turns(attempt, env, session, track, limits, deadlines, turns, fail_at_limit)
             except BaseException as error:
                 if is_own(error) and not isinstance(error, TimeoutError) and not deadlines.in_progress("request"):
-                    raise EnvBroken(f"the desktop failed: {described(error)}") from error
+                    raise EnvBroken(f"the desktop failed: {describe(error)}") from error
                 raise
             finally:
                 session.close()
@@ -63,7 +63,7 @@ async def play(
                     score: Any = await env.evaluate()
                 except BaseException as error:
                     if is_own(error) and not isinstance(error, TimeoutError):
-                        raise ScoreUnavailable(f"the evaluator failed: {described(error)}") from error
+                        raise ScoreUnavailable(f"the evaluator failed: {describe(error)}") from error
                     raise
             deadlines.check()
             reward = score_of(score)
@@ -85,7 +85,7 @@ async def play(
 
 
 class _ScoringQueue:
-    """The deadlines and the desktop's state, while its score waits for its turn."""
+    """Pauses the deadlines, and sets the desktop's state, while its score waits for its turn."""
 
     def __init__(self, deadlines: Deadlines, track: Track) -> None:
         self._deadlines = deadlines
@@ -96,6 +96,6 @@ class _ScoringQueue:
         self._track.enter(DesktopState.SCORE_WAIT)
 
     def resume(self) -> None:
-        """Score with the time that was left."""
+        """Score within the remaining time."""
         self._track.enter(DesktopState.EVALUATING)
         self._deadlines.resume()

@@ -1,11 +1,11 @@
-"""``RevertingProvider``: desktops kept between attempts, which return to a saved state in place of a boot and a set-up.
+"""``RevertingProvider``: keeps desktops between attempts; they return to a saved state instead of booting.
 
-    start --> fresh --reset--> used --close, reset--> restored to the state after boot, or after the task's set-up
+    start --> fresh --reset--> used --close, reset--> restored to the state after the boot, or after the task's set-up
                                  |
                                  +-- a call failed or was cancelled --> closed; the next attempt boots another
 
-Whatever goes wrong with a saved state, the desktop boots: a bad snapshot costs time. If that boot fails too, the
-attempt is masked; it never gets a wrong reward.
+If anything goes wrong with a saved state, the desktop boots: a bad snapshot costs only time. If that boot fails too,
+the attempt is masked; it never gets a wrong reward.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from dartsim.config.sections.desktop import DesktopConfig
 from dartsim.config.sections.rollout import LimitsConfig
-from dartsim.core.answers import closed, is_own, started
+from dartsim.core.answers import close_desktop, is_own, start_desktop
 from dartsim.core.errors import EnvFault, EnvStartTimedOut, ScoreUnavailable
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.snapshots import REVERT_KEY, snapshot_key, snapshots_of
@@ -27,24 +27,23 @@ from dartsim.core.types import Observation, StepResult, Task
 from dartsim.rollout.snapshot_library import BOOTED, SavedState, SnapshotLibrary
 
 MAX_CHANGED = 0.001
-"""Share of the pixels in which the first screenshot may differ from the saved state's; with more the desktop boots."""
+"""Share of pixels in which the first screenshot may differ from the saved state's; beyond it, the desktop boots."""
 
 
 class RevertingProvider:
-    """One desktop a slot, kept until ``close_all``; implements ``dartsim.core.ports.EnvProvider``.
+    """One desktop per slot, kept until ``close_all``; implements ``dartsim.core.ports.EnvProvider``.
 
-    It counts, in ``counts``: attempts that began in a state after boot (``revert/restored``), after set-up
-    (``revert/forked``) or with a boot (``revert/booted``), each once; saves and restores that failed
-    (``revert/failed``), and restores that showed another screen (``revert/changed``); states that were saved (and their
-    bytes) and evicted.
+    It counts in ``counts``: attempts that began in a state after a boot (``revert/restored``), after a set-up
+    (``revert/forked``) or with a boot (``revert/booted``), each once; failed saves and restores (``revert/failed``);
+    restores that showed another screen (``revert/changed``); and states saved (with their bytes) and evicted.
 
     Args:
         inner: Starts desktops.
-        config: How they revert; not to ``boot``.
-        counts: Where to count.
-        limits: Longest start and tear-down of a desktop, if any: a start that takes longer has failed, and a tear-down
-            that does is counted (``fault/close``) and left. An attempt waits for another one's set-up as long as a
-            set-up may take.
+        config: How they revert: by ``snapshot`` or ``fork``.
+        counts: Counters to increase.
+        limits: Longest start and tear-down of a desktop, if limited: a longer start fails, and a longer tear-down is
+            counted (``fault/close``) and abandoned. An attempt waits for another one's set-up for at most the longest
+            set-up.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class RevertingProvider:
         return desktop
 
     def host_of(self, slot: int) -> str | None:
-        """Return what holds the saved states of a slot's desktop; None if that is not known."""
+        """Return the host of the saved states of a slot's desktop; None if unknown."""
         desktop = self._desktops.get(slot)
         snapshots = None if desktop is None or desktop.env is None else snapshots_of(desktop.env)
         return None if snapshots is None else snapshots.host
@@ -85,7 +84,7 @@ class RevertingProvider:
         return self._libraries[host]
 
     async def close_all(self) -> None:
-        """Close all desktops, whatever happens to one of them."""
+        """Close all desktops, even if closing one fails."""
         self.closed = True
         closing = (desktop.close() for desktop in self._desktops.values())
         for result in await asyncio.gather(*closing, return_exceptions=True):
@@ -94,38 +93,38 @@ class RevertingProvider:
 
 
 class RevertingDesktop:
-    """A slot's desktop; implements ``dartsim.core.ports.AsyncEnv``. ``close`` keeps it if it is good."""
+    """A slot's desktop; implements ``dartsim.core.ports.AsyncEnv``. ``close`` keeps the desktop if it is good."""
 
     def __init__(self, owner: RevertingProvider, slot: int) -> None:
         self.env: AsyncEnv | None = None
         self._owner = owner
         self._slot = slot
         self._fresh = False
-        """Whether it is as it was booted."""
+        """Whether it is unchanged since its boot."""
         self._good = False
-        """Whether no call failed or was cancelled."""
-        self._began = "booted"
-        """How its last attempt began: what is counted of it."""
+        """Whether it may be kept: its last call neither failed nor was cancelled."""
+        self._beginning = "booted"
+        """How its last attempt began, for the counts."""
         self._suspected: tuple[SnapshotLibrary, SavedState] | None = None
-        """The state after a boot, if a set-up has failed in it: it is to blame if the set-up works after a boot."""
+        """A state after a boot in which a set-up failed; it is to blame if the set-up works after a real boot."""
 
     async def open(self) -> None:
-        """Boot, unless there is a good desktop."""
+        """Boot, unless there is a good desktop already."""
         if self.env is None:
             await self.boot()
             self._good = True
 
     async def boot(self) -> None:
-        """Close the present desktop, and start another one.
+        """Close the current desktop and start another one.
 
         Raises:
-            EnvStartFailed: If it did not start, or not in time.
+            EnvStartFailed: If it did not start in time.
         """
         await self._discard()
         seconds = self._owner.start_seconds
         try:
             with TimeLimit(seconds):
-                self.env = await started(self._owner.inner, self._slot)
+                self.env = await start_desktop(self._owner.inner, self._slot)
         except TimeoutError:
             raise EnvStartTimedOut(f"a desktop was not ready after {seconds} s") from None
         self._fresh = True
@@ -133,7 +132,7 @@ class RevertingDesktop:
     async def reset(self, task: Task, *, seed: int) -> Observation:
         self._good, self._suspected = False, None
         shown = await self._begin(task, seed)
-        self._owner.counts[f"revert/{self._began}"] += 1
+        self._owner.counts[f"revert/{self._beginning}"] += 1
         self._good = True
         return shown
 
@@ -148,7 +147,7 @@ class RevertingDesktop:
         try:
             score = await self._env.evaluate()
         except ScoreUnavailable:
-            self._good = True  # it is the evaluator that failed
+            self._good = True  # only the evaluator failed
             raise
         self._good = True
         return score
@@ -165,58 +164,60 @@ class RevertingDesktop:
     async def _discard(self) -> None:
         env, self.env, self._good = self.env, None, False
         if env is not None:
-            await closed(env, self._owner.close_seconds, self._owner.counts)
+            await close_desktop(env, self._owner.close_seconds, self._owner.counts)
 
     async def _begin(self, task: Task, seed: int) -> Observation:
-        """Begin an attempt in the best state that there is for it."""
+        """Begin an attempt in the best available state."""
         owner = self._owner
         snapshots = None if must_boot(task) else snapshots_of(self._env)
         if snapshots is None:
-            return await self._booted(task, seed)
+            return await self._begin_fresh(task, seed)
         library = owner.library(snapshots.host)
         if owner.config.revert == "snapshot":
-            return await self._from_boot_state(library, task, seed)
+            return await self._begin_after_boot(library, task, seed)
         key = snapshot_key(task)
         state = await library.find(key)
         if state is not None:
-            return await self._resumed(library, state, task, seed) or await self._booted(task, seed)
+            return await self._begin_restored(library, state, task, seed) or await self._begin_fresh(task, seed)
         with library.preparing(key) as place:
-            shown = await self._from_boot_state(library, task, seed)
-            if place is None or await self._saved(library, place, shown):
+            shown = await self._begin_after_boot(library, task, seed)
+            if place is None or await self._save(library, place, shown):
                 return shown
-        return await self._booted(task, seed)
+        return await self._begin_fresh(task, seed)
 
-    async def _from_boot_state(self, library: SnapshotLibrary, task: Task, seed: int) -> Observation:
-        """Set a task up on a desktop in the state after a boot, which is saved if nobody has."""
+    async def _begin_after_boot(self, library: SnapshotLibrary, task: Task, seed: int) -> Observation:
+        """Set a task up in the state after a boot, saving that state if none is saved."""
         if not self._fresh:
             state = await library.find(BOOTED)
-            shown = None if state is None else await self._resumed(library, state, task, seed)
+            shown = None if state is None else await self._begin_restored(library, state, task, seed)
             if shown is not None:
                 return shown
             await self.boot()
         if await library.find(BOOTED) is None:
             with library.preparing(BOOTED) as place:
                 if place is not None:
-                    await self._saved(library, place)
-        return await self._booted(task, seed)
+                    await self._save(library, place)
+        return await self._begin_fresh(task, seed)
 
-    async def _booted(self, task: Task, seed: int) -> Observation:
-        """Set a task up on a desktop that nobody used."""
+    async def _begin_fresh(self, task: Task, seed: int) -> Observation:
+        """Set a task up on a freshly booted desktop."""
         if not self._fresh:
             await self.boot()
-        self._began = "booted"
+        self._beginning = "booted"
         shown = await self._set_up(task, seed)
         if self._suspected is not None:
             (library, state), self._suspected = self._suspected, None
-            library.restored(state, good=False)
+            library.record_restore(state, good=False)
         return shown
 
     async def _set_up(self, task: Task, seed: int) -> Observation:
         self._fresh = False
         return await self._env.reset(task, seed=seed)
 
-    async def _resumed(self, library: SnapshotLibrary, state: SavedState, task: Task, seed: int) -> Observation | None:
-        """Begin an attempt in a saved state; return None if the desktop did not return to it."""
+    async def _begin_restored(
+        self, library: SnapshotLibrary, state: SavedState, task: Task, seed: int
+    ) -> Observation | None:
+        """Begin an attempt in a saved state; return None if restoring it failed."""
         counts = self._owner.counts
         snapshots = snapshots_of(self._env)
         assert snapshots is not None
@@ -234,21 +235,21 @@ class RevertingDesktop:
             if sets_up:
                 self._suspected = library, state
             else:
-                library.restored(state, good=False)
+                library.record_restore(state, good=False)
             return None
         good = True
         if state.shown is not None:
             before, after = state.shown.screenshot, shown.screenshot
             good = await asyncio.to_thread(changed_share, before, after) <= MAX_CHANGED
-        library.restored(state, good=good)
+        library.record_restore(state, good=good)
         if not good:
             counts["revert/changed"] += 1
             return None
-        self._began = "restored" if state.shown is None else "forked"
+        self._beginning = "restored" if state.shown is None else "forked"
         return shown
 
-    async def _saved(self, library: SnapshotLibrary, place: SavedState, shown: Observation | None = None) -> bool:
-        """Save the present state; return whether the desktop is still good."""
+    async def _save(self, library: SnapshotLibrary, place: SavedState, shown: Observation | None = None) -> bool:
+        """Save the current state; return whether the desktop is still good."""
         snapshots = snapshots_of(self._env)
         if snapshots is None or snapshots.host != library.host:
             return True  # another desktop was booted meanwhile, on another host
@@ -272,8 +273,8 @@ def changed_share(before: Any, after: Any) -> float:
     """Return the share of pixels in which two screenshots differ.
 
     Args:
-        before: A screenshot, uint8 [height, width, 3] or what ``np.asarray`` makes one; or None.
-        after: Another one; all of it differs if it has another shape.
+        before: A screenshot, uint8 [height, width, 3] or convertible by ``np.asarray``; or None.
+        after: Another one; if its shape differs, so do all pixels.
     """
     if before is after:
         return 0.0

@@ -1,6 +1,6 @@
-"""What routers have in common: the routable workers in order of their load.
+"""The base class of routers: keeps the routable workers in order of their load.
 
-No router looks at every worker while most are up, so that a turn costs the same with 4 workers and with 400.
+No router looks at every worker while most are up, so a turn costs the same with 4 workers as with 400.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Routed:
     Attributes:
         index: Its number, from 0.
         in_flight: Its live requests; ``Router.begin`` and ``end`` count them.
-        routable: Whether requests may go to it: it is up. ``Router.add`` and ``remove`` set it.
+        routable: Whether it is up, so that requests may go to it. ``Router.add`` and ``remove`` set it.
     """
 
     __slots__ = ("in_flight", "index", "routable")
@@ -34,9 +34,9 @@ class Routed:
 class Router(ABC):
     """Keeps the routable workers in order of their load and picks one for a session.
 
-    A router is registered as ``@register("router", NAME)``. One that draws random numbers in simulated runs takes them
-    from ``asyncio.get_running_loop().rng(name)``, so that equal seeds give equal runs. Only the loop of virtual time
-    has ``rng``; a router for real runs takes ``numpy.random.default_rng`` of a seed among its parameters.
+    A router is registered as ``@register("router", NAME)``. In simulated runs, random numbers come from
+    ``asyncio.get_running_loop().rng(name)``, so that equal seeds give equal runs. Only the virtual loop has ``rng``; a
+    router for real runs uses ``numpy.random.default_rng`` with a seed among its parameters.
     """
 
     Parameters: ClassVar[type[ComponentSection]] = ComponentSection
@@ -87,9 +87,9 @@ class Router(ABC):
         return next(iter(buckets[level].values()))
 
     def other_than(self, faulty: Routed | None) -> Routed:
-        """Return the least loaded worker other than one that just failed a request, unless no other is up.
+        """Return the least loaded worker except one that just failed a request, unless no other is up.
 
-        A worker that fails at once is always the least loaded, and would attract every retry.
+        A worker that fails at once is always the least loaded and would attract every retry.
         """
         if faulty is None or not faulty.routable or self.num_routable == 1:
             return self.least_loaded()
@@ -115,5 +115,5 @@ class Router(ABC):
             last: The worker that answered the session's last request, if any.
             group: Number of the group of attempts that the session belongs to.
 
-        There must be a routable worker.
+        At least one worker must be routable.
         """

@@ -30,8 +30,8 @@ class RolloutService:
     """Routes requests to workers and loads the newest published weights into every worker.
 
     Invariants: a request is only ever sent to a worker that is up; after a sync every worker serves the newest
-    published version; a publication during a sync supersedes it. A worker that is down is set apart: nothing waits
-    for it, and it catches up when it is back.
+    published version; a publication during a sync supersedes it. A worker that is down is out of rotation: nothing
+    waits for it, and it catches up when it is back.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class RolloutService:
     def session(self, attempt: Attempt, track: Track) -> Session:
         return PoolSession(self, attempt, track)
 
-    def drained(self, worker: WorkerSlot) -> None:
-        """Note that the last live request of a worker that takes no new ones has ended."""
+    def note_drained(self, worker: WorkerSlot) -> None:
+        """Wake the sync that drains a worker, whose last live request has ended."""
         if worker.drained is not None and not worker.drained.done():
             worker.drained.set_result(None)
 
@@ -69,37 +69,37 @@ class RolloutService:
         kind = "restarted" if isinstance(fault, WorkerRestarted) else "worker"
         self.recorder.counts[f"fault/request_{kind}"] += 1
 
-    def set_apart(self, worker: WorkerSlot, fault: WorkerFault) -> None:
-        """Send no requests to a worker that is down until it is back; other faults change nothing."""
+    def remove_from_rotation(self, worker: WorkerSlot, fault: WorkerFault) -> None:
+        """Send no requests to a worker until it is back, if the fault says that it is down."""
         if fault.back is None or not worker.routable or self._returns is None:
             return
         self.recorder.counts["fault/engine_down"] += 1
         self.recorder.engine_failed(worker.index, text_of(fault))
         self.router.remove(worker)
         worker.track.enter(EngineState.DOWN)
-        worker.apart = True
+        worker.out_of_rotation = True
         self._returns.create_task(self._bring_back(worker, fault.back))
 
     async def _bring_back(self, worker: WorkerSlot, back: Callable[[], Awaitable[None]]) -> None:
         try:
             await back()
         except BaseException as error:
-            fault = worker_fault(error)  # it is asked again, and set apart again if it is still down
+            fault = worker_fault(error)  # requests go to it again, and remove it again if it is still down
             self.recorder.engine_failed(worker.index, text_of(fault))
             await asyncio.sleep(RETRY_SECONDS)
-        worker.apart = False
+        worker.out_of_rotation = False
         self.bring_up(worker)
         await self.sync.retry_missed()  # it may have missed a publication
 
     @property
     def waiting(self) -> int:
-        """Requests that wait until some worker is up."""
+        """Number of requests that wait until a worker is up."""
         return sum(not waiter.done() for waiter in self._waiting)
 
     async def wait_until_up(self, track: Track) -> None:
-        """Wait until some worker is up; only the wait for a weight sync has a state of its own."""
+        """Wait until a worker is up; only the wait for a weight sync has its own state."""
         while not self.router.num_routable:
-            changing = any(not worker.apart for worker in self.workers)
+            changing = any(not worker.out_of_rotation for worker in self.workers)
             track.enter(DesktopState.SYNC_WAIT if changing else DesktopState.GENERATING)
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)

@@ -1,4 +1,4 @@
-"""``SnapshotLibrary``: which states of desktops a host keeps, within bounds, and who saves a missing one."""
+"""``SnapshotLibrary``: the saved states of desktops on a host, within bounds, and which desktop saves a missing one."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ from dartsim.core.time_limit import TimeLimit
 from dartsim.core.types import Observation
 
 BOOTED = "booted"
-"""Key of the state after the boot, which is not of a task and is never evicted."""
+"""Key of the state after the boot, which belongs to no task and is never evicted."""
 MAX_FAULTS = 2
-"""Failures in a row, to save the state of a key or to return to it, after which it is deleted and its key rests."""
+"""Failures in a row to save or restore a key's state, after which it is deleted and the key rests."""
 REST_SECONDS = 600.0
-"""How long a key rests, during which its state is not saved: desktops boot then, which must not last forever after an
-outage of a host."""
+"""How long a key rests: meanwhile its state is not saved and desktops boot, but not forever after a host's outage."""
 
 
 @dataclass(slots=True, eq=False)
 class SavedState:
-    """One state, from the moment at which a desktop begins to prepare it.
+    """One state, from the time at which a desktop begins to prepare it.
 
     Attributes:
-        key: What it is of: equal for the tasks that share it.
-        name: Its name in the backend, which no other state of the run ever has.
+        key: Equal for tasks that share the state.
+        name: Its name in the backend, unique within the run.
         num_bytes: Its size on the host; an estimate until it is saved.
-        shown: What the desktop showed when it was saved; None for the state after the boot.
-        settled: Set once it is saved, or the desktop that prepared it gave up.
+        shown: Observation when it was saved; None for the state after the boot.
+        settled: Set once it is saved, or the desktop that prepares it gives up.
     """
 
     key: str
@@ -45,7 +44,7 @@ class SavedState:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Keep it from being deleted."""
+        """Prevent its deletion."""
         self.users += 1
         try:
             yield
@@ -66,13 +65,13 @@ class SnapshotLibrary:
         self.host = host
         self._config = config
         self._patience = patience
-        """Longest wait for a state that another desktop prepares, seconds."""
+        """Longest wait for a state that another desktop prepares, seconds; None: no limit."""
         self._max_bytes = int(config.max_gib * 2**30)
         self._counts = counts
         self._states: dict[str, SavedState] = {}
-        """By key, the least recently used first."""
+        """States by key, the least recently used first."""
         self._discarded: list[SavedState] = []
-        """States to delete, which the next desktop that saves one does."""
+        """States to delete; the next desktop that saves a state deletes them."""
         self._faults: Counter[str] = Counter()
         """Failures in a row, by key."""
         self._rests: dict[str, float] = {}
@@ -80,7 +79,7 @@ class SnapshotLibrary:
         self._num_names = 0
 
     async def find(self, key: str) -> SavedState | None:
-        """Return the state of a key, waiting while another desktop prepares it; None if there is none in time."""
+        """Return a key's state, waiting while another desktop prepares it; None if missing or not ready in time."""
         state = self._states.get(key)
         if state is not None and not state.settled.is_set():
             try:
@@ -88,7 +87,7 @@ class SnapshotLibrary:
                     while state is not None and not state.settled.is_set():
                         await state.settled.wait()
                         state = self._states.get(key)
-            except TimeoutError:  # that desktop hangs: its attempt is lost, and no other one must be with it
+            except TimeoutError:  # that desktop hangs and loses its attempt, but not ours
                 return None
         if state is not None:
             self._states[key] = self._states.pop(key)
@@ -96,9 +95,9 @@ class SnapshotLibrary:
 
     @contextmanager
     def preparing(self, key: str) -> Iterator[SavedState | None]:
-        """Reserve a place for a state that the caller prepares, and saves within the block.
+        """Reserve a place for a state that the caller prepares and saves within the block.
 
-        Yields None if nothing is to be saved: there is no room, the key rests, or another desktop still prepares it.
+        Yields None if the state cannot be saved: there is no room, the key rests, or another desktop is preparing it.
         """
         estimate = max((state.num_bytes for state in self._states.values()), default=0)
         if key in self._states or self._rests_now(key) or not self._make_room(estimate, num_tasks=key != BOOTED):
@@ -110,14 +109,14 @@ class SnapshotLibrary:
             yield state
         finally:
             if not state.settled.is_set():
-                self._discard(state)  # what a cancelled save left of it, too
+                self._discard(state)  # also deletes what a cancelled save left behind
                 state.settled.set()
 
     async def save(self, state: SavedState, snapshots: Snapshots, shown: Observation | None = None) -> None:
         """Save a desktop's present state at its reserved place.
 
         Raises:
-            EnvFault: If the desktop could not.
+            EnvFault: If the desktop failed to.
         """
         await self._delete_discarded(snapshots)
         try:
@@ -135,15 +134,15 @@ class SnapshotLibrary:
         state.settled.set()
         await self._delete_discarded(snapshots)
 
-    def restored(self, state: SavedState, *, good: bool) -> None:
-        """Take into account whether a desktop returned to a state."""
+    def record_restore(self, state: SavedState, *, good: bool) -> None:
+        """Record whether a desktop returned to a state."""
         if good:
             self._faults.pop(state.key, None)
         else:
             self._count_fault(state.key)
 
     def _make_room(self, num_bytes: int, num_tasks: int = 0) -> bool:
-        """Evict states until so much fits; return whether it does."""
+        """Evict states until this much fits; return whether it does."""
         while (
             sum(state.num_bytes for state in self._states.values()) + num_bytes > self._max_bytes
             or sum(key != BOOTED for key in self._states) + num_tasks > self._config.max_count
@@ -168,7 +167,7 @@ class SnapshotLibrary:
             self._rest(key)
 
     def _rest(self, key: str) -> None:
-        """Delete a key's state, and save no other one for a while."""
+        """Delete a key's state, and save none for a while."""
         self._faults.pop(key, None)
         self._rests[key] = asyncio.get_running_loop().time() + REST_SECONDS
         state = self._states.get(key)

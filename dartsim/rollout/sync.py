@@ -1,8 +1,8 @@
 """Weight synchronization: how the workers of a pool load new weights.
 
-A plan has a scope (rolling, k workers at a time, or global) and a mode (what happens to requests that run on the
-worker: drained, kept, or killed by a restart). DART as released is a rolling restart of two workers at a time; the
-coupled baseline changes all workers at once.
+A sync has a scope (rolling, k workers at a time, or global) and a mode (what happens to requests running on the worker:
+drained, kept, or killed by a restart). DART as released does a rolling restart of two workers at a time; the coupled
+baseline changes all workers at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class LoadTimedOut(WorkerFault):
-    """A worker did not take weights in time; what it serves is not known."""
+    """A worker did not load weights in time; the version that it serves is unknown."""
 
     cause = "load_timeout"
 
@@ -34,14 +34,14 @@ class LoadTimedOut(WorkerFault):
 
 
 RETRY_SECONDS = 5.0
-"""Wait after a failed load, doubled each time, up to 16-fold; and of a request while no worker serves."""
+"""Wait after a failed load, doubled each time, up to 16-fold; also before retrying a worker that failed to return."""
 
 TRIES = 3
-"""Loads of a worker that the others wait for; it then continues to try by itself."""
+"""Number of loads for which other workers wait; afterwards the worker retries on its own."""
 
 
 class Pool(Protocol):
-    """What a weight sync needs of the pool whose workers it changes."""
+    """What a weight sync needs from the pool."""
 
     workers: list[WorkerSlot]
     recorder: Recorder
@@ -51,22 +51,22 @@ class Pool(Protocol):
         ...
 
     def stop(self, worker: WorkerSlot) -> None:
-        """Note that the worker serves nothing from now on, not even its live requests."""
+        """Record that the worker stops serving, its live requests included."""
         ...
 
     def bring_up(self, worker: WorkerSlot) -> None:
-        """Note that the worker serves again."""
+        """Record that the worker serves again."""
         ...
 
 
 class WeightSync:
     """Loads the newest publication into every worker, one slice after the other.
 
-    A publication that arrives during a sync supersedes it: later slices load the newer weights at once, and the
-    earlier ones are visited again. No two loads of a worker ever overlap. A worker that is down, or whose loads keep
-    failing, is set apart, so that the others need not wait for it. Weights that failed to load somewhere and were
-    loaded nowhere may be torn, so they are never loaded into the last workers that serve. Requests that are kept in a
-    worker that is set apart end with its next load, which is a restart.
+    A publication during a sync supersedes it: later slices load the newer weights, and earlier ones are visited
+    again. Loads of one worker never overlap. A worker that is down, or whose loads keep failing, is taken out of
+    rotation, so that the others do not wait for it; its next load is a restart, which ends the requests kept in it.
+    Weights that failed to load somewhere and were loaded nowhere may be torn, so they are never loaded into the last
+    workers that serve.
     """
 
     def __init__(self, service: Pool, config: SyncConfig, load_seconds: float, weights: Weights) -> None:
@@ -76,15 +76,15 @@ class WeightSync:
         self._load_seconds = load_seconds
         self._target = weights
         self.since = service.recorder.clock()
-        """When it began to wait, or to sync; loop time."""
+        """When it began to wait or to sync, loop time."""
         self._published = asyncio.Event()
         self._progress = asyncio.Condition()
-        self._failing_workers = 0  # their loads keep failing
+        self._failing_workers = 0  # workers whose loads keep failing
         self._newest_failed: Version = -1  # newest version that could not be loaded somewhere
         self._torn = False  # whether a sync waits because its weights may be torn
 
     def publish(self, weights: Weights) -> None:
-        """Make these the target, unless the present target is newer."""
+        """Make these weights the target, unless the current target is newer."""
         if weights.version <= self._target.version:
             return
         self._target = weights
@@ -102,10 +102,10 @@ class WeightSync:
         await self._notify()
 
     async def settled(self, version: Version) -> None:
-        """Wait until every worker that is not set apart, and at least one, serves ``version`` or a newer one.
+        """Wait until every worker in rotation, and at least one, serves ``version`` or a newer one.
 
         Returns early if that version failed to load somewhere and no worker has it: it may be torn, and only the caller
-        can make a newer one.
+        can produce a newer one.
         """
         async with self._progress:
             await self._progress.wait_for(lambda: self._has_settled(version))
@@ -113,19 +113,19 @@ class WeightSync:
     def _has_settled(self, version: Version) -> bool:
         if self._torn and self._newest_failed >= version:
             return True
-        serving = [worker.version >= version for worker in self._service.workers if not worker.apart]
+        serving = [worker.version >= version for worker in self._service.workers if not worker.out_of_rotation]
         return bool(serving) and all(serving)
 
     async def run(self, returns: asyncio.TaskGroup) -> None:
-        """Sync each publication until cancelled; ``returns`` holds the tasks of workers that are set apart."""
+        """Sync each publication until cancelled; ``returns`` holds the tasks of workers that are out of rotation."""
         while True:
             await self._published.wait()
             self._published.clear()
             await self._synchronize(returns)
 
     async def _synchronize(self, returns: asyncio.TaskGroup) -> None:
-        counts = self._service.recorder.counts
-        while behind := [w for w in self._service.workers if w.version < self._target.version and not w.apart]:
+        counts, workers = self._service.recorder.counts, self._service.workers
+        while behind := [w for w in workers if w.version < self._target.version and not w.out_of_rotation]:
             counts["syncs"] += 1
             size = len(behind) if self._config.workers_at_a_time == "all" else self._config.workers_at_a_time
             for start in range(0, len(behind), size):
@@ -135,7 +135,7 @@ class WeightSync:
     async def _change(self, members: Sequence[WorkerSlot], returns: asyncio.TaskGroup) -> None:
         """Load the newest weights into one slice."""
         if len(members) > 1 and not self._keeps_pool_serving(members):
-            for worker in members:  # one goes first while the rest serve; together they would wait forever
+            for worker in members:  # one loads first while the rest serve; together they would wait forever
                 await self._change([worker], returns)
             return
         async with self._progress:
@@ -156,10 +156,10 @@ class WeightSync:
         return proven or not self._failing_workers or any(w.routable and w not in members for w in workers)
 
     async def _refresh(self, worker: WorkerSlot, returns: asyncio.TaskGroup) -> None:
-        """Take a worker down, load the newest weights, and bring it up; or set it apart if loads fail."""
+        """Take a worker down, load the newest weights, and bring it up; take it out of rotation if loads fail."""
         service, mode = self._service, self._mode
-        if worker.apart:
-            return  # went down since the slices were made
+        if worker.out_of_rotation:
+            return  # it went down after the slices were formed
         service.take_down(worker)
         if mode.drains and worker.in_flight:
             worker.drained = asyncio.get_running_loop().create_future()
@@ -169,29 +169,29 @@ class WeightSync:
         number = 1
         while fault := await self._load(worker, mode):
             if fault.back is not None or number == TRIES:
-                worker.apart = True
+                worker.out_of_rotation = True
                 self._failing_workers += fault.back is None
-                returns.create_task(self._load_apart(worker, number, failing=fault.back is None))
+                returns.create_task(self._retry_load(worker, number, failing=fault.back is None))
                 break
             await self._wait(worker, number)
             number += 1
         await self._notify()
 
-    async def _load_apart(self, worker: WorkerSlot, number: int, *, failing: bool) -> None:
-        """Retry a worker that is set apart until it has loaded weights."""
-        # This may take long: a restart ends the requests that are kept in it, and they are retried elsewhere.
+    async def _retry_load(self, worker: WorkerSlot, number: int, *, failing: bool) -> None:
+        """Retry loads of a worker that is out of rotation until one succeeds."""
+        # This may take long, so a restart ends the requests kept in it, and they are retried elsewhere.
         mode = SyncMode.RESTART if self._mode.keeps_requests else self._mode
         await self._wait(worker, number)
         while await self._load(worker, mode):
-            await self._notify()  # the weights that were newest then may be torn as well
+            await self._notify()  # the weights that it tried may be torn as well
             number += 1
             await self._wait(worker, number)
-        worker.apart = False
+        worker.out_of_rotation = False
         self._failing_workers -= failing
         await self.retry_missed()
 
     async def _load(self, worker: WorkerSlot, mode: SyncMode) -> WorkerFault | None:
-        """Try to load and serve the newest weights; return why it failed, or None."""
+        """Try to load and serve the newest weights; return the fault, or None on success."""
         weights = self._target
         try:
             with TimeLimit(self._load_seconds):

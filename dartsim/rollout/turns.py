@@ -1,6 +1,6 @@
 """What happens at every turn of an attempt: a request to the pool, its reply, an action on the desktop.
 
-Compiled in wheels. mypyc's coroutines lose an exception that is being handled when they wait
+Compiled in wheels. mypyc's coroutines lose the exception that they are handling when they wait
 (``tests/project/test_compiled.py``), so nothing here waits in an ``except``, a ``finally`` or an ``async with``.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dartsim.core.ports import AsyncEnv, PolicyWorker
     from dartsim.observe import Recorder
 
-# A global name costs a tenth of an attribute lookup in an enumeration; final and compiled, next to nothing.
+# A global costs a tenth of an attribute lookup in an enumeration; as a compiled Final, next to nothing.
 GENERATING: Final = DesktopState.GENERATING
 ACTING: Final = DesktopState.ACTING
 BUSY: Final = EngineState.BUSY
@@ -60,7 +60,7 @@ async def take_turns(
     """Set up the task and append turns to ``turns`` until the episode is over.
 
     Raises:
-        TimeoutError: If a call went on when its time was up, and answered after all.
+        TimeoutError: If a call had expired but answered anyway.
     """
     setup = deadlines.lane("setup", limits.setup_seconds)
     request = deadlines.lane("request", limits.request_seconds)
@@ -82,7 +82,7 @@ async def take_turns(
         step.begin()
         observation, over = await env.step(reply.action)
         step.end()
-        if observation is not seen:  # what simulated desktops show is one object
+        if observation is not seen:  # simulated desktops always return the same object
             check_observation(observation, first, attempt.task.instruction)
             seen = observation
         if deadlines.expired is not None:
@@ -102,13 +102,13 @@ class WorkerSlot(Routed):
     """A worker of the pool.
 
     It is up (routable), draining (live requests, takes no new one), loading, or down (its last load failed, or its
-    engine ended). ``version`` is what it serves; while it is loading it serves nothing.
+    engine ended). ``version`` is the version it serves; while loading, it serves nothing.
 
     Attributes:
-        apart: Whether it is down and comes back by itself; weight syncs skip it until then.
+        out_of_rotation: Whether it is down and a task of its own brings it back; until then weight syncs skip it.
     """
 
-    __slots__ = ("apart", "drained", "engine", "track", "version")
+    __slots__ = ("drained", "engine", "out_of_rotation", "track", "version")
 
     def __init__(self, index: int, engine: PolicyWorker, track: Track, version: Version) -> None:
         super().__init__(index)
@@ -116,11 +116,11 @@ class WorkerSlot(Routed):
         self.track = track
         self.version = version
         self.drained: asyncio.Future[None] | None = None
-        self.apart = False
+        self.out_of_rotation = False
 
 
 class SessionPool(Protocol):
-    """What a session uses of ``RolloutService``."""
+    """What a session needs from ``RolloutService``."""
 
     recorder: Recorder
     router: Router
@@ -128,8 +128,8 @@ class SessionPool(Protocol):
 
     async def wait_until_up(self, track: Track) -> None: ...
     def count_fault(self, fault: WorkerFault) -> None: ...
-    def set_apart(self, worker: WorkerSlot, fault: WorkerFault) -> None: ...
-    def drained(self, worker: WorkerSlot) -> None: ...
+    def remove_from_rotation(self, worker: WorkerSlot, fault: WorkerFault) -> None: ...
+    def note_drained(self, worker: WorkerSlot) -> None: ...
 
 
 class PoolSession:
@@ -149,7 +149,7 @@ class PoolSession:
         self._last: Routed | None = None
 
     async def generate(self, request: Request) -> Reply:
-        """Return the reply of one worker; after a fault another worker that is up is tried.
+        """Return a worker's reply; after a fault, try another worker that is up.
 
         Raises:
             PlugInFailed: If the router picks a worker that is not up.
@@ -174,7 +174,7 @@ class PoolSession:
                 reply = await worker.engine.generate(request)
             except WorkerFault as fault:
                 service.count_fault(fault)
-                service.set_apart(worker, fault)
+                service.remove_from_rotation(worker, fault)
                 faults += 1
                 if faults >= service.max_tries:
                     raise
@@ -185,7 +185,7 @@ class PoolSession:
                     if worker.routable:
                         worker.track.enter(IDLE)
                     else:
-                        service.drained(worker)
+                        service.note_drained(worker)
             if reply is None:
                 continue
             if requests is not None:

@@ -1,8 +1,8 @@
 """``WarmProvider``: desktops booted ahead, so that a slot's next attempt need not wait for a boot.
 
-A slot takes a booted spare if there is one, and boots its own desktop otherwise; a desktop that is given back is torn
-down in the background. So a slot waits for neither a tear-down nor a boot between attempts, as long as spares keep up.
-All desktops, spares included, never take more than ``num_envs + num_spares`` places.
+A slot takes a booted spare if there is one, and otherwise boots its own desktop; a returned desktop is torn down in the
+background. So a slot waits for neither a tear-down nor a boot between attempts, as long as spares keep up. All
+desktops, spares included, take at most ``num_envs + num_spares`` places.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from dartsim.config.sections.rollout import RolloutConfig
-from dartsim.core.answers import closed, started, text_of
+from dartsim.core.answers import close_desktop, start_desktop, text_of
 from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import EnvStartFailed, EnvStartTimedOut, cause_of
 from dartsim.core.ports import AsyncEnv, EnvProvider
@@ -31,7 +31,7 @@ START_BACKOFF_SECONDS = 5.0
 
 
 def fitting_spares(config: RolloutConfig, hosts_gib: Sequence[float], desktop_gib: float) -> int:
-    """Return how many of the configured spares have room beside the slots."""
+    """Return how many of the configured spares fit into memory besides the slots."""
     if desktop_gib <= 0.0 or math.inf in hosts_gib:
         return config.warm_envs
     places = sum(int(max(0.0, gib - config.host_reserve_gib) // desktop_gib) for gib in hosts_gib)
@@ -39,7 +39,7 @@ def fitting_spares(config: RolloutConfig, hosts_gib: Sequence[float], desktop_gi
 
 
 class LentDesktop:
-    """A desktop and the place it takes; implements ``dartsim.core.ports.AsyncEnv``."""
+    """A desktop and the place it occupies; implements ``dartsim.core.ports.AsyncEnv``."""
 
     __slots__ = ("_owner", "env", "evaluate", "place", "reset", "step")
 
@@ -58,11 +58,11 @@ class LentDesktop:
 class WarmProvider:
     """Starts desktops ahead of their use; implements ``dartsim.core.ports.EnvProvider``.
 
-    ``run`` boots the spares and tears down what is given back; it must run as long as desktops are asked for.
+    ``run`` boots the spares and tears down returned desktops; it must run as long as desktops are requested.
 
     Args:
         inner: Starts desktops.
-        config: Number of slots, and how starts are tried.
+        config: Number of slots, and of tries to start a desktop.
         tracks: One for each spare.
         recorder: Records states and faults.
     """
@@ -91,7 +91,7 @@ class WarmProvider:
         return len(self._ready)
 
     async def start(self, slot: int) -> AsyncEnv:
-        """Return a booted spare, or boot a desktop if there is none."""
+        """Return a booted spare, or boot a desktop if none is ready."""
         spare = await self._next()
         if isinstance(spare, LentDesktop):
             self._recorder.counts["warm/hits"] += 1
@@ -102,7 +102,7 @@ class WarmProvider:
     def take_back(self, desktop: LentDesktop) -> None:
         """Tear a desktop down in the background, which frees its place."""
         if desktop.place < 0:
-            return  # closed twice
+            return  # it was closed twice
         closing = LentDesktop(self, desktop.place, desktop.env)
         desktop.place = -1
         task = asyncio.get_running_loop().create_task(self._close(closing), name=f"close-{closing.place}")
@@ -145,7 +145,7 @@ class WarmProvider:
             raise
 
     def _free_place(self, place: Place) -> None:
-        """Give a place to a slot that waits, else to a spare that waits, else keep it free."""
+        """Give a place to a waiting slot, else to a waiting spare, else keep it free."""
         for waiting in (self._slots, self._spares):
             while waiting:
                 future = waiting.popleft()
@@ -155,7 +155,7 @@ class WarmProvider:
         self._free.append(place)
 
     async def _keep(self, track: Track) -> None:
-        """Boot one spare after the other."""
+        """Boot spares one after the other."""
         failures = 0
         while True:
             track.enter(DesktopState.WAIT_ADMISSION)
@@ -188,7 +188,7 @@ class WarmProvider:
             raise
 
     async def _offer(self, desktop: LentDesktop) -> None:
-        """Hand a spare to a slot that waits, or keep it until one comes."""
+        """Hand a spare to a waiting slot, or keep it until one asks."""
         while self._slots:
             waiting = self._slots.popleft()
             if not waiting.done():
@@ -201,7 +201,7 @@ class WarmProvider:
     async def _boot(self, place: Place) -> LentDesktop:
         try:
             with TimeLimit(self._limits.start_seconds):
-                return LentDesktop(self, place, await started(self.inner, place))
+                return LentDesktop(self, place, await start_desktop(self.inner, place))
         except TimeoutError:
             self._free_place(place)
             raise EnvStartTimedOut(f"a desktop was not ready after {self._limits.start_seconds:g} s") from None
@@ -211,6 +211,6 @@ class WarmProvider:
 
     async def _close(self, desktop: LentDesktop) -> None:
         try:
-            await closed(desktop.env, self._limits.close_seconds, self._recorder.counts)
+            await close_desktop(desktop.env, self._limits.close_seconds, self._recorder.counts)
         finally:
             self._free_place(desktop.place)

@@ -18,7 +18,7 @@ from dartsim.observe import Instrument
 from dartsim.observe.metrics import JsonlWriter, SnapshotLog, TensorBoardWriter, UpdateWriter
 from dartsim.observe.recorder import report_preparing
 from dartsim.observe.records import Snapshot
-from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, held, is_held, refuse_held, write_run, write_text
+from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, is_locked, lock_run, refuse_locked, write_run, write_text
 from dartsim.observe.timeline import SegmentLog
 from dartsim.real.ray_cluster.backend import session
 from dartsim.run.prepare import PreparedRun, prepare_run
@@ -61,7 +61,7 @@ def execute(
         refuse_used(path)
         config.backend.desktop_backend.check_hosts(config)
         trained = configured_learning(prepared, path, instruments)  # may fail, so before the directory exists
-        with held(path):
+        with lock_run(path):
             refuse_used(path, ours=True)  # again: another process may have used it in the meantime
             return begin(prepared, path, trained, instruments, more_figures)
 
@@ -213,8 +213,8 @@ def configured_learning(
 
 def refuse_used(path: Path, *, ours: bool = False) -> None:
     """Refuse a directory with a run in it; ``ours``: this process has locked it."""
-    if not ours and is_held(path):
-        refuse_held(path)
+    if not ours and is_locked(path):
+        refuse_locked(path)
     if (path / SUMMARY).exists():
         raise ConfigError(f"{path} holds a run already; give another folder with --out, or remove it")
     if (path / CONFIG).exists():

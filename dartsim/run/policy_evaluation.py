@@ -28,7 +28,7 @@ from dartsim.observe.success import success_figures
 from dartsim.real.loop import RunLoop
 from dartsim.real.osworld.pyautogui_code import plain, snippets
 from dartsim.real.ray_cluster.backend import session
-from dartsim.rollout.guarded_worker import guarded
+from dartsim.rollout.guarded_worker import guard
 from dartsim.run.backends import BackendContext
 from dartsim.run.evaluation_results import AttemptKey, AttemptResult, EvaluationFolder
 from dartsim.run.prepare import PreparedRun
@@ -289,7 +289,7 @@ def evaluate_policy(
                     source=source,
                     provider=screens,
                     # Only a fully modeled cluster has faults.
-                    engines=guarded(faults.workers(cast("Sequence[SimWorker]", engines)), weights.version),
+                    engines=guard(faults.workers(cast("Sequence[SimWorker]", engines)), weights.version),
                     recorder=recorder,
                     transport=lambda pool: faults.transport(transport(context, pool)),
                     weights=weights,

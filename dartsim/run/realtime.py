@@ -23,7 +23,7 @@ from dartsim.real.loop import RunLoop
 from dartsim.real.ray_cluster.backend import placed, ray_desktops, session
 from dartsim.real.screenshot_writer import ScreenshotSavingProvider
 from dartsim.rollout import Service
-from dartsim.rollout.guarded_worker import guarded
+from dartsim.rollout.guarded_worker import guard
 from dartsim.run.backends import BackendContext
 from dartsim.run.held_out_attempts import held_out_attempts
 from dartsim.run.prepare import PreparedRun
@@ -133,7 +133,7 @@ async def build(context: BackendContext, store: Store, resume_point: ResumePoint
         config,
         tasks=tasks,
         provider=provider,
-        engines=guarded(engines, context.version),
+        engines=guard(engines, context.version),
         learner=learner,
         store=store,
         # Created only now, because the minute that engines take to start must not count as idle time.

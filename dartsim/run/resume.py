@@ -25,11 +25,11 @@ from dartsim.observe.rundir import (
     SERIES,
     SUMMARY,
     RunDir,
-    held,
-    is_held,
+    is_locked,
+    lock_run,
     read_run,
     reading,
-    refuse_held,
+    refuse_locked,
     write_text,
 )
 from dartsim.real.ray_cluster.backend import session
@@ -80,7 +80,7 @@ def resume(
     config = resumable(path, overrides)
     with session(config):
         prepared = prepare_run(config)
-        with held(path):
+        with lock_run(path):
             before = stored_config(path)
             # Again: another process may have run it in the meantime.
             config = _resumable(path, overrides)
@@ -145,8 +145,8 @@ def is_run(path: Path) -> bool:
 
 def resumable(path: Path, overrides: Sequence[str] = ()) -> Config:
     """Return the configuration of a run; refuse a run that cannot be resumed."""
-    if is_held(path):
-        refuse_held(path)
+    if is_locked(path):
+        refuse_locked(path)
     with reading(path):
         return _resumable(path, overrides)
 

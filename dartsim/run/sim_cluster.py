@@ -26,7 +26,7 @@ from dartsim.sim import SimEnvironment
 from dartsim.sim.control_loop import ControlLoop
 from dartsim.sim.engine import FluidEngine
 from dartsim.sim.faults import ClusterSize, FaultFreeCluster, FaultInjector, FaultyCluster, active_faults, fault_kinds
-from dartsim.sim.fitting import drifting
+from dartsim.sim.fitting import drifting_sampler
 from dartsim.sim.host import place
 from dartsim.sim.latency import Constant, Quantiles, from_spec
 from dartsim.sim.learner import SimLearner, VersionCounter
@@ -180,7 +180,7 @@ def _engine(
         return FluidEngine(env, prepared.gpu)
     spread, rng = from_spec(engine.batch_spread), streams.rng(f"workers/{index}/batch")
     if engine.batch_memory and isinstance(spread, Quantiles):
-        factor = drifting(spread, engine.batch_memory, rng)
+        factor = drifting_sampler(spread, engine.batch_memory, rng)
     else:
         factor = spread.sampler(rng)
     fixed, each = engine.batch_seconds, engine.request_seconds

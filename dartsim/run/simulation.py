@@ -13,7 +13,7 @@ from dartsim.core.types import Weights
 from dartsim.observe import Instrument
 from dartsim.observe.recorder import shortest_period
 from dartsim.observe.status import status_text
-from dartsim.rollout.guarded_worker import guarded
+from dartsim.rollout.guarded_worker import guard
 from dartsim.run.fast_memory import fast_memory
 from dartsim.run.held_out_attempts import held_out_attempts
 from dartsim.run.prepare import PreparedRun
@@ -101,7 +101,7 @@ def build(
         tasks=prepared.tasks,
         provider=faults.provider(provider(prepared, loop.env, streams)),
         # Replies are checked only if a model writes them; otherwise they come from our own engine model.
-        engines=faults.workers(engines) if model is None else guarded(faults.workers(engines), version),
+        engines=faults.workers(engines) if model is None else guard(faults.workers(engines), version),
         caches=caches(prepared, engines),
         learner=trains,
         held_out=held_out_attempts(prepared, trains),

@@ -85,7 +85,7 @@ class SystemStatus(StatusSource):
             text = f"version {worker.version}, loads version {pool.sync.target}"
         if worker.in_flight:
             text += f"; {plural(worker.in_flight, 'live request')}"
-        return text + ("; comes back by itself, nothing waits for it" if worker.apart else "")
+        return text + ("; comes back by itself, nothing waits for it" if worker.out_of_rotation else "")
 
     def _trainer_detail(self) -> str:
         """Return what the trainer is doing, or what its next batch lacks."""

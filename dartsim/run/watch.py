@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from typing_extensions import override
 
-from dartsim.config.secrets import hidden
+from dartsim.config.secrets import redact
 from dartsim.observe import Instrument, Recorder
 from dartsim.observe.alarm_rules import Alarms
 from dartsim.observe.rundir import write_text
@@ -114,7 +114,7 @@ class Watch(Instrument):
             "clock": "virtual" if config.backend.virtual else "real",
             "run_seconds": 0.0 if recorder is None else round(max(recorder.now, self._checked), 3),
             "of_seconds": config.run.hours * 3600.0,
-            "error": None if error is None else hidden(f"{type(error).__name__}: {error}"),
+            "error": None if error is None else redact(f"{type(error).__name__}: {error}"),
             "ended_by_alarm": self.ended_by_alarm,
             "alarms": [] if recorder is None else [alarm.as_json() for alarm in recorder.alarms],
             "counts": {} if recorder is None else _counts(recorder),

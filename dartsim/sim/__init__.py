@@ -1,4 +1,4 @@
-"""Virtual time and the cluster model: the only place of dartsim that knows SimPy."""
+"""Virtual time and the cluster model: the only part of dartsim that uses SimPy."""
 
 from dartsim.sim.environment import SimEnvironment, as_event, wait
 from dartsim.sim.loop import SimLoop

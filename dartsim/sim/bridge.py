@@ -1,7 +1,7 @@
-"""The same SimPy world on a real event loop, beside real sockets.
+"""The same SimPy world on a real event loop, next to real sockets.
 
-The environment arms one timer of the loop, for the head of its heap. What is simulated then happens at its
-time by the loop's clock, late by what the machine needs, and in the same order as in virtual time.
+The environment arms one timer of the loop, for the head of its heap. Simulated events then happen at their time by the
+loop's clock, delayed only by the machine, and in the same order as in virtual time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class BridgeEnvironment(SimEnvironment):
 
     @property
     def now(self) -> float:
-        """The world's time, seconds: while something happens, the time at which it was due."""
+        """The world's time, seconds; during an event, the time at which it was due."""
         self._catch_up()
         return self._now
 
@@ -48,7 +48,7 @@ class BridgeEnvironment(SimEnvironment):
         self._arm()
 
     def call_at(self, when: float, fn: Callable[..., object], *args: Any) -> Timer:
-        """Call ``fn(*args)`` at the simulated time ``when``; at once if that has just passed."""
+        """Call ``fn(*args)`` at the simulated time ``when``, or at once if that has just passed."""
         self._catch_up()
         timer = super().call_at(max(when, self._now), fn, *args)
         self._arm()
@@ -65,7 +65,7 @@ class BridgeEnvironment(SimEnvironment):
         self._arm()
 
     def _catch_up(self) -> None:
-        """Move the clock to the loop's, but not past what should have happened before."""
+        """Move the clock to the loop's, but not past events that are still due."""
         if not self._stepping:
             self._now = max(self._now, min(self._elapsed(), self.peek()))
 
@@ -74,7 +74,7 @@ class BridgeEnvironment(SimEnvironment):
         return (self.loop.time() - self._start) * self.speed
 
     def _arm(self) -> None:
-        """Make the loop wake this world at the head of its heap, and not for later entries."""
+        """Arm the loop's timer for the head of the heap only."""
         head = self.peek()
         if self._stepping or (self._armed_for <= head and self._armed is not None):
             return
@@ -87,7 +87,7 @@ class BridgeEnvironment(SimEnvironment):
             self._armed = self.loop.call_at(self._start + head / self.speed, self._fire)
 
     def _fire(self) -> None:
-        # The loop's timers may come early by the resolution of its clock: what was armed for is due now.
+        # The loop's timers may fire early by the resolution of its clock, so the armed entry counts as due.
         due = max(self._armed_for, self._elapsed())
         self._armed = None
         self._stepping = True

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class ControlLoop:
-    """The event loop of a real control plane that is so busy that events wait for it.
+    """The event loop of a real control plane that is so busy that events queue for it.
 
-    Replies, ends of batches and loaded weights are handled first come, first served. What follows from a reply
-    (the action on a desktop of the same process, the score, the stored record, the next attempt) takes ``seconds``;
-    meanwhile other replies are there, but their requests still count as live.
+    Replies, ends of batches and loaded weights are handled first come, first served. The consequences of a reply (the
+    action on a desktop in the same process, the score, the stored record, the next attempt) take ``seconds``; meanwhile
+    other replies wait, and their requests still count as live.
     """
 
     def __init__(self, env: SimEnvironment, seconds: float) -> None:
@@ -26,24 +26,24 @@ class ControlLoop:
         self._busy = False
 
     def reply(self, call: Callable[..., object], *args: Any) -> None:
-        """Call when it is this reply's turn; what follows from it keeps the loop busy."""
+        """Call when it is this reply's turn; its consequences then keep the loop busy."""
         self._append(call, args, self._env.delay(self.seconds))
 
     def soon(self, call: Callable[..., object], *args: Any) -> None:
-        """Call in turn; that takes no time."""
+        """Call in turn; the call takes no time."""
         self._append(call, args, 0.0)
 
     async def turn(self) -> None:
-        """Wait until everything that is ready now has been handled."""
+        """Wait until everything queued now has been handled."""
         passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.soon(seen, passed)
+        self.soon(complete, passed)
         await passed
 
     def _append(self, call: Callable[..., object], args: tuple[Any, ...], seconds: float) -> None:
         self._ready.append((call, args, seconds))
         if not self._busy:
             self._busy = True
-            # Not at once: everything that is ready at this instant queues first.
+            # Not at once, so that everything ready at this instant is queued first.
             asyncio.get_running_loop().call_soon(self._run)
 
     def _run(self) -> None:
@@ -56,7 +56,7 @@ class ControlLoop:
         self._busy = False
 
 
-def seen(future: asyncio.Future[None]) -> None:
+def complete(future: asyncio.Future[None]) -> None:
     """Complete a future unless its waiter was cancelled."""
     if not future.done():
         future.set_result(None)

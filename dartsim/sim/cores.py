@@ -4,9 +4,9 @@ A job has nominal seconds (what it takes alone) and a demand in cores. All jobs 
 ``min(1, cores / sum of demands)``, so an uncontended job takes exactly its nominal seconds, and on a host
 with twice the demand it has cores for, everything takes twice as long.
 
-All jobs advance together, so each is known by the virtual time at which it finishes, only the earliest can
-be next, and one armed timer per host is enough. The timer is lazy: a slower rate leaves it where it is, and
-when it rings too early it is armed again.
+All jobs advance together, so each is described by the virtual time at which it finishes, the earliest is always next,
+and one armed timer per host is enough. The timer is lazy: a slower rate leaves it armed, and if it rings too early it
+is armed again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dartsim.sim.event_heap import Timer
 
 CoreJob = list[Any]
-"""A running job: [virtual finish time, number, demand, nominal seconds, future or None once it has left].
+"""A running job: [virtual finish time, number, demand, nominal seconds, future or None after it has left].
 
 A list, because the heap compares lists in C and making one costs a fifth of making an object.
 """
@@ -37,7 +37,7 @@ _FUTURE: Final = 4
 
 
 class Completion(Protocol):
-    """What waits for a job: an ``asyncio.Future``, or a SimPy event with its methods."""
+    """What a job completes: an ``asyncio.Future``, or a SimPy event with its methods."""
 
     def done(self) -> bool: ...
 
@@ -87,16 +87,16 @@ class SharedCores:
         self._ring_timer = self._ring  # bound once
         self._armed = math.inf
         self._done_core_seconds = 0.0
-        self._create_future: Callable[[], asyncio.Future[None]] | None = None  # of the loop, once one runs
+        self._create_future: Callable[[], asyncio.Future[None]] | None = None  # the loop's method, once one runs
 
     @property
     def rate(self) -> float:
-        """Seconds of progress a second that every job makes now, in (0, 1]."""
+        """Current progress of every job, nominal seconds per second, in (0, 1]."""
         return self._rate
 
     @property
     def core_seconds(self) -> float:
-        """Work of the jobs that have left, in core seconds: never more than cores times time."""
+        """Work of the jobs that have left, core seconds; never more than cores times time."""
         return self._done_core_seconds
 
     def use(self, seconds: float, demand: float, future: Completion) -> CoreJob:
@@ -105,10 +105,10 @@ class SharedCores:
         Args:
             seconds: Nominal time, alone on the host, >= 0.
             demand: Cores it keeps busy, >= 0; 0 contends with nobody but is slowed like the others.
-            future: Gets ``set_result(None)`` at the end, unless it is done by then.
+            future: Gets ``set_result(None)`` at the end, unless it is done already.
 
         Returns:
-            The job, to be given to ``leave`` if the caller stops waiting.
+            The job, to pass to ``leave`` if the caller stops waiting.
         """
         env = self.env
         now: float = env.now
@@ -129,7 +129,7 @@ class SharedCores:
         return job
 
     async def run(self, seconds: float, demand: float) -> None:
-        """Run a job to its end; cancelled, it leaves the cores."""
+        """Run a job to its end; if cancelled, it leaves the cores."""
         create_future = self._create_future
         if create_future is None:
             create_future = self._create_future = asyncio.get_running_loop().create_future
@@ -142,7 +142,7 @@ class SharedCores:
             raise
 
     def leave(self, job: CoreJob) -> None:
-        """Take a job off the cores; harmless if it has finished or left."""
+        """Take a job off the cores; does nothing if it has finished or left."""
         if job[_FUTURE] is None:
             return
         job[_FUTURE] = None
@@ -179,7 +179,7 @@ class SharedCores:
             heappop(heap)
         if free and heap:
             self.demand = demand
-            # What _arm would do: the first job left is a live one, and nothing is armed.
+            # _arm(), inlined: the first remaining job is live, and nothing is armed.
             self._armed = due
             self._timer = self.env.call_at(due, self._ring_timer)
         else:
@@ -196,14 +196,14 @@ class SharedCores:
         return self._virtual + (now - self._since) * self._rate
 
     def _due(self, finish: float, now: float) -> float:
-        """Time at which a job with this virtual finish ends if the rate stays; up to ``now`` if it is due."""
+        """Time at which a job with this virtual finish ends at the current rate; at most ``now`` if it is due."""
         if self._rate == 1.0:
             return finish + self._lag
         return now + (finish - self._virtual_now(now)) / self._rate
 
     def _set_demand(self, now: float, demand: float) -> None:
-        """Change the demand and with it the rate; virtual time goes on without a jump."""
-        if self.num_jobs == 0:  # forget the lag, and what rounding left of the demand
+        """Change the demand and with it the rate; virtual time stays continuous."""
+        if self.num_jobs == 0:  # reset the lag, and rounding errors of the demand
             self.demand, self._rate, self._lag = 0.0, 1.0, 0.0
             self._heap.clear()
             return

@@ -1,15 +1,13 @@
 """An inference engine with continuous batching, simulated as a fluid batch.
 
-All running sequences advance together, one token an iteration, so one counter ``V`` of iterations stands for
-all of them: a sequence that joins at ``V`` with ``n`` tokens to sample has its last one at ``V + n - 1``, and
-a heap of these finds the next one. Between two changes of the batch only the context length changes, so
-the time of ``k`` iterations is a closed formula, and the engine flows from change to change with **one armed
-timer**. Only iterations that prefill are events of their own, because the requests that they admit, and the
-time that they take, depend on what has arrived when they start.
+All running sequences advance together, one token per iteration, so one counter ``V`` of iterations serves all of them:
+a sequence that joins at ``V`` with ``n`` tokens to sample gets its last one at ``V + n - 1``, and a heap of these finds
+the next to finish. Between two changes of the batch only the context length changes, so the time of ``k`` iterations
+has a closed form, and the engine moves from change to change with **one armed timer**. Only iterations that prefill are
+separate events, because the requests they admit and the time they take depend on what has arrived when they start.
 
-The arithmetic agrees with a model of every iteration (``tests/sim/test_engine_accuracy.py``) until memory runs out:
-there this model admits a request only when the cache has room for its prompt and its whole reply, and the reference
-preempts.
+Times agree with a model of every iteration (``tests/sim/test_engine_accuracy.py``) until memory runs out: then this
+model admits a request only when the cache has space for its prompt and whole reply, while the reference preempts.
 
 States of a job: waiting > prefilling > decoding > done, and aborted from any of the first three.
 """
@@ -38,13 +36,13 @@ class EngineJob:
     """One request inside an engine.
 
     Attributes:
-        id: Place in the order of submission to its engine, from 0.
+        id: Number in the order of submission to its engine, from 0.
         prompt_tokens: Tokens of the prompt, images included.
-        cached_tokens: How many of them are in the prefix cache.
+        cached_tokens: Prompt tokens found in the prefix cache.
         images: Images that the vision transformer must encode.
         output_tokens: Tokens of the reply.
         state: One of ``WAITING``, ``PREFILLING``, ``DECODING``, ``DONE``, ``ABORTED``.
-        payload: Whatever the caller wants to keep with it.
+        payload: Any object of the caller's.
     """
 
     __slots__ = (
@@ -89,9 +87,8 @@ class EngineJob:
 class FluidEngine:
     """Continuous batching on one GPU: chunked prefill, first in first out, admission by reserved cache.
 
-    A plan is what the engine does now: ``_steps`` iterations from ``_start`` to ``_end``. Its effects are
-    applied when it ends. A plan with a chunk prefills and is one iteration long; one without decodes up to
-    the next completion.
+    A plan is what the engine is doing: ``_steps`` iterations from ``_start`` to ``_end``. Its effects are applied when
+    it ends. A plan with a chunk prefills and is one iteration long; one without decodes until the next completion.
 
     Invariant: the cache reserved by admitted jobs never exceeds the profile's capacity.
     """
@@ -131,17 +128,17 @@ class FluidEngine:
     )
 
     atomic = False
-    """Requests may begin under one version of the weights and end under another."""
+    """A reply may begin under one version of the weights and end under another."""
 
     def __init__(self, env: SimEnvironment, profile: GpuProfile) -> None:
         self.env = env
         self.profile = profile
-        # The profile's numbers, where the hot path finds them in one step; annotated, because mypyc does not read its
-        # class, and would keep objects in place of C's numbers.
+        # The profile's numbers, one attribute lookup away on the hot path; annotated, because mypyc does not compile
+        # the profile's class and would keep boxed objects in place of C numbers.
         self._base: tuple[float, ...] = profile.base_seconds
         self._decode: list[float] = [
             self._base[n] + n * profile.sequence_seconds for n in range(profile.max_num_seqs + 1)
-        ]  # an iteration that decodes n sequences, before their context is counted
+        ]  # time to decode n sequences, without their context
         self._budget: int = profile.token_budget
         self._capacity: int = profile.kv_capacity_tokens
         self._max_num_seqs: int = profile.max_num_seqs
@@ -153,8 +150,8 @@ class FluidEngine:
         self._handle: Timer | None = None
         self._armed = 0.0
         self._busy_seconds = 0.0
-        self._since: float | None = None  # since when it computes
-        self._paused: float | None = None  # since when it is paused
+        self._since: float | None = None  # start of the current busy time
+        self._paused: float | None = None  # start of the pause
         self._num_submitted = 0
         self._tokens = 0
         self._clear()
@@ -172,7 +169,7 @@ class FluidEngine:
         self._reserved = 0
         self._num_live = 0  # admitted and unfinished jobs
 
-    # What the caller does.
+    # Called by workers.
 
     def submit(
         self,
@@ -183,10 +180,10 @@ class FluidEngine:
         done: Callable[[EngineJob], None],
         payload: Any = None,
     ) -> EngineJob:
-        """Hand in a request; ``done(job)`` is called when its last token is sampled.
+        """Submit a request; ``done(job)`` is called when its last token is sampled.
 
         Raises:
-            ValueError: If a number is out of its range, or the cache could never hold the request.
+            ValueError: If a number is out of range, or the cache can never hold the request.
         """
         if not 0 <= cached_tokens < prompt_tokens or output_tokens < 1 or images < 0:
             raise ValueError(
@@ -208,15 +205,15 @@ class FluidEngine:
                 self._since = now
                 self._plan(now)
             elif now <= self._start:
-                self._plan(self._start)  # the iteration has not begun: it can still take the job in
+                self._plan(self._start)  # the iteration has not begun, so it can still admit the job
             elif self._chunk is None and len(self._queue) == 1:
-                self._cut(now)  # with others waiting before it, nothing has changed
+                self._cut(now)  # if others wait before it, nothing changes
         return job
 
     def abort(self, job: EngineJob) -> bool:
-        """Take a job out and free its cache at once; return whether it was still inside.
+        """Remove a job and free its cache at once; return whether it was still inside.
 
-        An iteration that has begun runs to its end, unless nothing is left to run.
+        An iteration that has begun runs to its end, unless no job is left.
         """
         if job.state >= DONE:
             return False
@@ -238,7 +235,7 @@ class FluidEngine:
         return True
 
     def abort_all(self) -> list[EngineJob]:
-        """Take all jobs out, as when the server process is killed; return them in order of submission."""
+        """Remove all jobs, as when the server process is killed; return them in order of submission."""
         jobs = sorted((*self._queue, *(entry[2] for entry in self._heap)), key=lambda job: job.id)
         for job in jobs:
             job.state = ABORTED
@@ -248,7 +245,7 @@ class FluidEngine:
         return jobs
 
     def forget(self) -> list[tuple[EngineJob, int]]:
-        """Take all jobs out, as when requests are aborted; return each with the number of tokens generated so far."""
+        """Remove all jobs, as when requests are aborted; return each with the number of tokens generated so far."""
         v = self._v
         now = self.env.now if self._paused is None else self._paused
         if self._planned and self._chunk is None and self._heap and now > self._start:
@@ -257,14 +254,14 @@ class FluidEngine:
         return [(job, generated.get(job.id, 0)) for job in self.abort_all()]
 
     def pause(self) -> None:
-        """Freeze all progress, as while weights are loaded under live requests."""
+        """Freeze all progress, as while weights load with requests kept."""
         if self._paused is None:
             self._paused = now = self.env.now
             self._disarm()
             self._stop_clock(now)
 
     def resume(self) -> None:
-        """Go on where ``pause`` stopped; all that was running ends later by the length of the pause."""
+        """Continue after ``pause``; everything that was running ends later by the length of the pause."""
         if self._paused is None:
             return
         now = self.env.now
@@ -275,33 +272,33 @@ class FluidEngine:
         if not self._planned:
             self._plan(now)
             return
-        # Rounding must not put the end into the past.
+        # Rounding must not move the end into the past.
         self._set(self._start + pause, max(now, self._end + pause))
         if now <= self._start:
             self._plan(self._start)
         elif self._chunk is None and self._queue:
             self._cut(now)
 
-    # What can be read at any time, without changing anything.
+    # Readable at any time, without side effects.
 
     @property
     def num_running(self) -> int:
-        """Jobs that hold cache: prefilling and decoding."""
+        """Number of jobs that hold cache: prefilling and decoding."""
         return self._num_live
 
     @property
     def num_waiting(self) -> int:
-        """Jobs not admitted yet."""
+        """Number of jobs not admitted yet."""
         return len(self._queue) + len(self._heap) - self._num_live
 
     @property
     def num_jobs(self) -> int:
-        """Jobs inside, waiting or running."""
+        """Number of jobs inside, waiting or running."""
         return len(self._queue) + len(self._heap)
 
     @property
-    def stands_still_in(self) -> float:
-        """Seconds from a pause until nothing moves: 0, everything freezes at once."""
+    def seconds_until_still(self) -> float:
+        """Seconds from a pause until nothing moves: 0, because everything freezes at once."""
         return 0.0
 
     @property
@@ -310,7 +307,7 @@ class FluidEngine:
 
     @property
     def busy_seconds(self) -> float:
-        """Time so far with at least one job inside, pauses left out."""
+        """Time with at least one job inside, without pauses."""
         return self._busy_seconds + (0.0 if self._since is None else self.env.now - self._since)
 
     @property
@@ -320,7 +317,7 @@ class FluidEngine:
 
     @property
     def tokens_generated(self) -> float:
-        """Tokens sampled so far, those of aborted jobs included."""
+        """Tokens sampled so far, including those of aborted jobs."""
         tokens = self._tokens
         if self._planned and self._chunk is None:
             now = self.env.now if self._paused is None else self._paused
@@ -369,7 +366,7 @@ class FluidEngine:
             self._stop()
 
     def _set(self, start: float, end: float) -> None:
-        """Let the plan run from ``start`` to ``end``; one armed for earlier stays and re-arms itself."""
+        """Let the plan run from ``start`` to ``end``; a timer armed for earlier stays and rearms itself."""
         self._planned = True
         self._start = start
         self._end = end
@@ -382,7 +379,7 @@ class FluidEngine:
         self._handle = self.env.call_at(end, self._fire_timer)
 
     def _admit(self, job: EngineJob) -> bool:
-        """Reserve the cache of a waiting job; return whether there was room."""
+        """Reserve cache for a waiting job; return whether there was space."""
         reserved = self._reserved + job.prompt_tokens + job.output_tokens
         if reserved > self._capacity or self._num_live >= self._max_num_seqs:
             return False
@@ -392,7 +389,7 @@ class FluidEngine:
         return True
 
     def _fire(self) -> None:
-        """Apply the effects of the plan that ends now, make the next one, and tell whose jobs are done."""
+        """Apply the effects of the plan that ends now, make the next plan, and report finished jobs."""
         end = self._end
         self._handle = None
         if self._armed < end:  # the plan was moved to later after the timer was armed
@@ -423,7 +420,7 @@ class FluidEngine:
                 job._done(job)
 
     def _finish_chunk(self, chunk: list[EngineJob], v: int) -> None:
-        """Turn the jobs whose prompt is complete into decoding ones; each has its first token."""
+        """Turn the jobs whose prompts are complete into decoding ones; each gets its first token."""
         queue = self._queue
         last = chunk[-1]
         for job in chunk:
@@ -441,9 +438,9 @@ class FluidEngine:
             self._tokens += 1
 
     def _cut(self, now: float) -> None:
-        """End a decode-only plan with the iteration that runs now, and plan what follows it."""
+        """End a decode-only plan with the current iteration, and plan what follows."""
         steps, boundary = self._boundary(now)
-        if steps < self._steps:  # else it ends there anyway
+        if steps < self._steps:  # otherwise it ends there anyway
             sampled = steps * len(self._heap)
             self._v += steps
             self._context += sampled
@@ -451,12 +448,12 @@ class FluidEngine:
             self._plan(boundary)
 
     def _stop_at_boundary(self) -> None:
-        """End a decode-only plan with the iteration that runs now, before one of its jobs is taken out."""
+        """End a decode-only plan with the current iteration, before one of its jobs is removed."""
         now = self.env.now if self._paused is None else self._paused
         if self._chunk is not None or now <= self._start:
             return
         steps, boundary = self._boundary(now)
-        self._tokens += min(self._steps, steps) - 1  # those of the job that leaves
+        self._tokens += min(self._steps, steps) - 1  # the tokens of the job that leaves
         if steps < self._steps:
             self._steps = steps
             self._end = boundary
@@ -466,11 +463,11 @@ class FluidEngine:
     def _boundary(self, now: float) -> tuple[int, float]:
         """Return which iteration of a decode-only plan runs at ``now``, counted from 1, and when it ends.
 
-        Iteration i reads i more tokens a sequence than the first, so n of them take ``n * first + half * n *
+        Each iteration reads one more token per sequence than the one before, so n of them take ``n * first + half * n *
         (n - 1)``.
         """
         num_decode = len(self._heap)
-        if not num_decode:  # all were aborted while others wait for the end of the iteration
+        if not num_decode:  # all were aborted, and others wait for the end of the iteration
             return self._steps, self._end
         start = self._start
         half = 0.5 * num_decode * self._kv_seconds
@@ -479,7 +476,7 @@ class FluidEngine:
         b = first - half
         steps = int(2.0 * elapsed / (b + sqrt(b * b + 4.0 * half * elapsed))) + 1
         end = start + steps * (first + half * (steps - 1))
-        while end < now:  # rounding
+        while end < now:  # because of rounding
             steps += 1
             end = start + steps * (first + half * (steps - 1))
         return steps, end
@@ -490,11 +487,11 @@ class FluidEngine:
             self._handle = None
 
     def _stop(self) -> None:
-        """Nothing is left to do."""
+        """Become idle."""
         self._disarm()
         self._planned = False
         self._chunk = None
-        self._v = 0  # keeps the counter small; no job refers to it any more
+        self._v = 0  # keeps the counter small; no job refers to it
         self._stop_clock(self.env.now)
 
     def _stop_clock(self, now: float) -> None:
@@ -506,7 +503,7 @@ class FluidEngine:
 def _images_touched(job: EngineJob, before: int, take: int) -> int:
     """Count the images first touched by the ``take`` tokens after the first ``before``.
 
-    The chunk that touches an image first must encode all of it. Images lie evenly in the tokens to prefill.
+    The first chunk that touches an image must encode all of it. Images are spread evenly over the tokens to prefill.
     """
     start = job.cached_tokens
     if take == job.prompt_tokens - start:

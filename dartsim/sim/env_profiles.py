@@ -1,9 +1,9 @@
-"""How long desktops take: named timing profiles, every number with its source.
+"""Latencies of desktops: named profiles, every number with its source.
 
-A desktop's life: start under the host's start lock (``start``), boot outside it (``boot``), and for every
-attempt a set-up, steps, an evaluation; then teardown. Where a desktop serves one attempt only
-(``fresh_per_attempt``), a second ``reset`` first tears it down and boots it again, as OSWorld's own
-``DesktopEnv.reset`` does in Docker. Marks: *measured* by the named source, *chosen* by us, with the reason.
+A desktop's life: start under the host's start lock (``start``), boot outside it (``boot``), and for every attempt a
+set-up, steps and an evaluation; then teardown. If a desktop serves only one attempt (``fresh_per_attempt``), a second
+``reset`` first tears it down and boots it again, as OSWorld's own ``DesktopEnv.reset`` does in Docker. Numbers are
+marked *measured* by the named source or *chosen* by us, with the reason.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.sim.latency import ZERO, Capped, Constant, Gamma, Latency, Lognormal, Quantiles, Sum, shifted
 
 LATENCIES = ("start", "boot", "setup", "step", "evaluate", "teardown", "save", "restore")
-"""Latencies of a desktop that ``cluster.env.latency`` may replace."""
+"""Latencies that ``cluster.env.latency`` may replace."""
 NUMBERS = (
     "memory_gib",
     "boot_cores",
@@ -24,14 +24,14 @@ NUMBERS = (
     "snapshot_mib",
     "restore_failures",
 )
-"""Numbers of a desktop's profile that it may replace."""
+"""Other numbers of a profile that ``cluster.env.latency`` may replace."""
 SAVEVM, LOADVM = Constant(1.2), Constant(0.8)
-"""QEMU's, of a Debian desktop of 1.5 GB without KVM (measured, n = 1)."""
+"""QEMU's save and restore of a Debian desktop of 1.5 GB without KVM (measured, n = 1)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvTiming:
-    """How long a desktop takes for what, on a host with cores to spare, and what it occupies.
+    """Latencies of a desktop on a host with idle cores, and the resources it occupies.
 
     Attributes:
         start: Part of a boot under the host's start lock.
@@ -48,8 +48,8 @@ class EnvTiming:
         fresh_per_attempt: A reset of a used desktop tears it down and boots it again first.
         save: Saving the state (desktop.revert = "snapshot" or "fork").
         restore: Returning to it.
-        snapshot_mib: What a saved state takes on its host: 375 in the trial of ``SAVEVM`` (measured).
-        restore_failures: Share of restores that fail, so that the desktop boots; 0 is chosen.
+        snapshot_mib: Size of a saved state on its host: 375 when ``SAVEVM`` was measured.
+        restore_failures: Share of restores that fail, after which the desktop boots; 0 is chosen.
     """
 
     start: Latency = ZERO

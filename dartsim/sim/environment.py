@@ -22,7 +22,7 @@ class SimEnvironment(EventHeap, simpy.Environment):
 
     Attributes:
         loop: The asyncio loop that drives it, or None while it is used alone, as plain SimPy.
-        on_failure: Gets a failed event that nothing waits for.
+        on_failure: Called with a failed event that nothing waits for.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class SimEnvironment(EventHeap, simpy.Environment):
             raise Forbidden("an event loop drives this environment: await instead of calling run() or step()")
 
     def _step(self) -> None:
-        """Move the clock to the next entry and call it; ``peek`` has seen to it that no cancelled one comes first."""
+        """Move the clock to the next entry and call it; ``peek`` has removed cancelled ones before it."""
         self._now = self.peek()
         timer = self.pop()
         call: Any = timer._call
@@ -78,8 +78,8 @@ def _raise_failure(event: simpy.Event) -> None:
 async def wait(event: simpy.Event) -> Any:
     """Wait for a SimPy event or process, and return its value.
 
-    If the event fails, its exception is raised here. Cancelling the wait detaches from the event and
-    leaves it as it is; a request of a resource is withdrawn by its own ``with`` block.
+    If the event fails, its exception is raised here. Cancelling the wait leaves the event unchanged; a resource request
+    is withdrawn by its own ``with`` block.
 
     Raises:
         ValueError: If the event belongs to an environment that the running loop does not drive.
@@ -99,7 +99,7 @@ async def wait(event: simpy.Event) -> Any:
     def deliver(event: simpy.Event) -> None:
         if not event._ok:
             event.defused = True
-        if future.done():  # cancelled at this very time
+        if future.done():  # cancelled at the same time
             return
         if event._ok:
             future.set_result(event._value)

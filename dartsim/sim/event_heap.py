@@ -1,9 +1,9 @@
-"""The heap of a simulated world and the ready queue of the loop that drives it: what every event passes through.
+"""The heap of a simulated world and the ready queue of its loop, through which every event passes.
 
-Everything that will happen is a timer on one heap, ordered by (time, priority, number): calls of the world, SimPy's
-events among them, and those of the asyncio loop that drives it.
-Wheels contain the same in C (``event_heap.c``), which Python imports in place of this module where it is there; this is
-the reference that it is compared with. Neither knows SimPy's or asyncio's base classes.
+All future events are timers on one heap, ordered by (time, priority, number): calls of the world, which include SimPy's
+events, and calls of the asyncio loop that drives it. Wheels contain the same in C (``event_heap.c``), which Python then
+imports in place of this module; this is the reference that the C code is compared with. Neither depends on SimPy's or
+asyncio's base classes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from simpy.events import NORMAL
 from dartsim.sim.loop_services import WAKE_SLEEPER
 
 COMPACT_ABOVE = 64
-"""Cancelled entries that are never worth a compaction of the heap."""
+"""Number of cancelled entries up to which compacting the heap is not worthwhile."""
 
 
 class SoonHandle:
     """A callback in the ready queue.
 
-    Not an ``asyncio.Handle``, whose eight slots nothing here reads.
+    Not an ``asyncio.Handle``, because nothing here needs its eight slots.
     """
 
     __slots__ = ("_call", "_context")
@@ -52,7 +52,7 @@ class SoonHandle:
 
 
 class Timer(SoonHandle):
-    """A call on the heap: of the world if its context is None, else of the loop, whose ready queue it joins in time."""
+    """A call on the heap: of the world if its context is None, else of the loop, to whose ready queue it moves."""
 
     __slots__ = ("_env", "_when")
     _context: Context | None  # type: ignore[assignment]
@@ -97,11 +97,11 @@ class EventHeap:
 
     @property
     def num_entries(self) -> int:
-        """Length of the heap, with the cancelled entries that are still on it."""
+        """Length of the heap, including cancelled entries still on it."""
         return len(self._heap)
 
     def call_with_priority(self, when: float, priority: int, *call: Any) -> Timer:
-        """Call ``fn(*args)`` at time ``when``, before what has a higher number at that time."""
+        """Call ``fn(*args)`` at time ``when``, before calls with a higher number at that time."""
         timer = Timer(call, None, when, self)
         heappush(self._heap, (when, priority, next(self._numbers), timer))
         return timer
@@ -125,17 +125,17 @@ class EventHeap:
     def delay(self, seconds: float) -> float:
         """Return the latency to use where a model would use ``seconds``.
 
-        Models of messages and machines pass their latencies through here, so that a perturbed
-        simulation can stretch a few of them. Unperturbed, it is ``seconds``.
+        Models of messages and machines pass their latencies through here, so that a perturbed simulation can stretch
+        some of them. Without perturbation, it is ``seconds``.
         """
         return seconds
 
     def peek(self) -> float:
-        """Return the time of the next thing that will happen; infinity if nothing will."""
+        """Return the time of the next event; infinity if there is none."""
         return Infinity if self.head() is None else self._heap[0][0]
 
     def head(self) -> Timer | None:
-        """Return the next thing that will happen; None if nothing will."""
+        """Return the next timer; None if there is none."""
         heap = self._heap
         while heap:
             timer = heap[0][3]
@@ -146,22 +146,22 @@ class EventHeap:
         return None
 
     def pop(self) -> Timer:
-        """Take the head off the heap; the clock stays."""
+        """Remove the head of the heap without moving the clock."""
         return heappop(self._heap)[3]
 
     def timers(self) -> list[Timer]:
-        """Return what waits for its time, in no order."""
+        """Return the pending timers, in no particular order."""
         return [entry[3] for entry in self._heap]
 
     def clear(self) -> None:
-        """Let nothing happen any more."""
+        """Remove all timers."""
         self._heap.clear()
 
     def _entry_died(self) -> None:
-        """Count one more cancelled entry and throw all of them out once they are the majority.
+        """Count a cancelled entry, and remove all of them once they are the majority.
 
-        The count may run high (an entry that died as its time came is not subtracted), never low; a
-        compaction costs O(heap) at most once per heap/2 cancellations.
+        The count may be too high (entries that left the heap when due are not subtracted) but never too low; a
+        compaction costs O(heap), at most once per heap/2 cancellations.
         """
         self._num_dead += 1
         heap = self._heap
@@ -174,9 +174,9 @@ class EventHeap:
 class ReadyQueue:
     """What an event loop does for every callback.
 
-    What happens at one instant: first everything of the world that is due, in order; then the callbacks of asyncio, in
-    generations as on the standard loop: all timers that are due join the ready queue before any callback of the
-    generation runs. Only when nothing is ready does time move, at once, to the head of the heap.
+    Order within one instant: first all due calls of the world; then asyncio's callbacks, in generations as on the
+    standard loop: all due timers join the ready queue before any callback of the generation runs. Only when nothing is
+    ready does time jump to the head of the heap.
     """
 
     def __init__(self, env: EventHeap) -> None:
@@ -190,7 +190,7 @@ class ReadyQueue:
     def create_future(self) -> Future[Any]:
         return Future(loop=self)  # type: ignore[arg-type]
 
-    # Each new future asks, and no call of Python answers.
+    # Every new future asks for it, so it must not cost a Python call.
     get_debug: Callable[[], bool] = staticmethod(partial(bool, False))
 
     def set_debug(self, enabled: bool) -> None:
@@ -224,7 +224,7 @@ class ReadyQueue:
     def _spin(self) -> None:
         """Run until ``stop`` is called. The hot path: everything is inlined and held in locals."""
         env, ready = self.env, self._ready
-        loop: Any = self  # what only a whole loop has
+        loop: Any = self  # attributes that only the complete loop has
         limits: Any = loop._limits
         heap = env._heap
         popleft, push = ready.popleft, ready.append
@@ -280,7 +280,7 @@ class ReadyQueue:
                         raise
                     except BaseException as exc:
                         loop._callback_failed(exc, item)
-                item = call = None  # drop references now, not when the next thing happens
+                item = call = None  # drop references now, not at the next event
                 if self._stopping:
                     break
                 if num_events > max_events:

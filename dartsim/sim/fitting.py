@@ -1,8 +1,8 @@
-"""Fits of measured seconds for a simulation: quantiles of a latency, a line through durations, factors that drift.
+"""Fits to measured seconds for a simulation: quantiles of a latency, a line through durations, factors that drift.
 
 Quantiles and lines keep the mean of the measurements, because throughput follows means; medians and slopes are robust
-to outliers. On a real machine a slow moment slows everything: factors drawn independently would scatter the attempts of
-a group, which waits for its slowest, and groups would be staler than they are.
+to outliers. On a real machine a slow moment slows everything: independent factors would spread out the attempts of a
+group, which waits for its slowest, so groups would be staler than in reality.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ from numpy.typing import NDArray
 from dartsim.sim.latency import Quantiles
 
 GRID = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0)
-"""Quantiles kept of a latency."""
+"""Quantiles of a latency that are kept."""
 
 HUBER = 1.345
-"""Residuals above so many of their own scale count less: 95 % as good as least squares on normal residuals."""
+"""Residuals above this multiple of their scale count less; 95 % as efficient as least squares on normal residuals."""
 
 ROUNDS = 50
-"""Most re-weightings of a fit; a few are enough."""
+"""Maximum number of re-weightings of a fit; a few are enough."""
 
 
 def fit_quantiles(seconds: Sequence[float]) -> Quantiles:
     """Return the empirical distribution of measured seconds, with their mean.
 
-    Between two quantiles seconds are interpolated, which overstates a long tail a little; all are scaled so that the
-    mean is that of the measurements.
+    Interpolation between quantiles slightly overstates a long tail, so all values are scaled to the measured mean.
     """
     measured = np.asarray(seconds, dtype=np.float64)
     if not measured.size or not np.isfinite(measured).all() or measured.min() < 0.0:
@@ -48,8 +47,8 @@ class FittedLine:
 
     Attributes:
         fixed: Seconds whatever the count, >= 0.
-        each: Seconds for each that is counted, >= 0.
-        spread: Median of the residuals' size over the mean of the seconds; how well a line describes them.
+        each: Seconds per unit of the count, >= 0.
+        spread: Median absolute residual over the mean seconds: how well the line fits.
     """
 
     fixed: float
@@ -62,11 +61,11 @@ class FittedLine:
 
 
 def fit_line(counts: Sequence[float], seconds: Sequence[float]) -> FittedLine:
-    """Return the line through durations by what was done in them.
+    """Return a line through durations as a function of counts.
 
-    The slope is Huber's, so that a few durations that were disturbed do not turn the line; the level is that of the
-    means, so that the line's total over the same counts is the measured total. Neither part is negative. Where all
-    counts are equal the parts cannot be separated, and each gets half.
+    The slope is Huber's, so a few disturbed durations do not tilt the line; the line passes through the means, so its
+    total over the same counts is the measured total. Neither part is negative. If all counts are equal the parts
+    cannot be separated, and each gets half.
     """
     x, y = np.asarray(counts, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
     if not x.size or x.shape != y.shape or x.min() <= 0.0 or y.min() < 0.0:
@@ -79,7 +78,7 @@ def fit_line(counts: Sequence[float], seconds: Sequence[float]) -> FittedLine:
 
 
 def _slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    """Return the slope of Huber's regression, by least squares that are weighted anew until they stay as they are."""
+    """Return the slope of Huber's regression, by least squares re-weighted until convergence."""
     weights = np.ones_like(x)
     slope = 0.0
     for _ in range(ROUNDS):
@@ -88,7 +87,7 @@ def _slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
         before, slope = slope, float(np.sum(weights * dx * (y - level)) / np.sum(weights * dx * dx))
         residuals = np.abs(y - level - slope * dx)
         scale = 1.4826 * float(np.median(residuals))
-        # More than half of them on one line: the others do not count at all.
+        # More than half lie exactly on one line, so the others do not count.
         bound = max(HUBER * scale, 1e-12 * float(y.max()))
         weights = np.where(residuals <= bound, 1.0, bound / np.maximum(residuals, bound)) if bound > 0.0 else weights
         if abs(slope - before) <= 1e-12 * abs(slope):
@@ -96,13 +95,13 @@ def _slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     return slope
 
 
-def drifting(factors: Quantiles, memory: float, rng: np.random.Generator) -> Callable[[], float]:
-    """Return what draws factors of a distribution, each similar to the one before.
+def drifting_sampler(factors: Quantiles, memory: float, rng: np.random.Generator) -> Callable[[], float]:
+    """Return a function that draws factors from a distribution, each correlated with the one before.
 
     Args:
-        factors: Their distribution.
-        memory: Correlation of the normal scores of two successive ones, from 0 (independent) to below 1.
-        rng: Chance.
+        factors: Distribution of the factors.
+        memory: Correlation of the normal scores of successive factors, from 0 (independent) to below 1.
+        rng: Random generator.
     """
     quantiles, values = zip(*factors.points, strict=True)
     fresh = sqrt(1.0 - memory * memory)
@@ -117,7 +116,7 @@ def drifting(factors: Quantiles, memory: float, rng: np.random.Generator) -> Cal
 
 
 def fit_memory(factors: Sequence[float]) -> float:
-    """Return the memory of measured factors in their order, from 0 to 0.99; 0 of fewer than three."""
+    """Return the memory of measured factors, in order, from 0 to 0.99; 0 with fewer than three."""
     if len(factors) < 3:
         return 0.0
     inverse = NormalDist().inv_cdf

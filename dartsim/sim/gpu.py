@@ -1,4 +1,4 @@
-"""What one iteration of an inference engine costs on a GPU, and what the GPU can hold.
+"""The time of an inference engine's iteration on a GPU, and the GPU's capacity.
 
 The model served is Qwen2.5-VL-7B (the shape of UI-TARS-1.5-7B): 28 layers, 4 key-value heads, hidden size
 3,584, vocabulary 152,064, a vision transformer of 675 M parameters. One GPU a worker (tensor parallel 1).
@@ -39,7 +39,7 @@ MODEL_BILLIONS = 7.0
 """The nominal size of the model served, 10^9 parameters."""
 
 LONGEST_PROMPT = 64_000
-"""Tokens that a prompt and its reply may have: 35 turns with 5 screenshots."""
+"""Maximum tokens of a prompt and its reply: 35 turns with 5 screenshots."""
 
 LINEAR_PARAMETERS = 6.52e9
 """Weights in the linear layers of Qwen2.5-7B, without the embedding and the output layer."""
@@ -50,16 +50,16 @@ class GpuProfile:
     """One worker's GPU, as its engine sees it.
 
     Attributes:
-        name: What it is called in configurations.
-        source: Where the numbers come from, in words.
+        name: Its name in configurations.
+        source: Where the numbers come from.
         linear: Points (tokens in the iteration, seconds) of the linear layers, tokens rising from 1.
-        linear_slope_seconds: Seconds a token past the last point.
-        head_seconds: The output layer, an iteration.
-        kv_seconds: Reading the cache, a token of context of a decoding sequence.
-        prefill_pair_seconds: Prefill attention, a (query, key) pair.
-        image_seconds: The vision transformer, an image that is not in the prefix cache.
-        fixed_seconds: Overhead of an iteration.
-        sequence_seconds: Overhead of a sequence in an iteration.
+        linear_slope_seconds: Linear layers, per token beyond the last point.
+        head_seconds: Output layer, per iteration.
+        kv_seconds: Reading the cache, per token of context of a decoding sequence.
+        prefill_pair_seconds: Prefill attention, per (query, key) pair.
+        image_seconds: Vision transformer, per image that is not in the prefix cache.
+        fixed_seconds: Overhead per iteration.
+        sequence_seconds: Overhead per sequence and iteration.
         kv_capacity_tokens: Tokens the cache can hold.
         max_num_seqs: Sequences that may be in the engine's batch at once (vLLM's default is 256).
         token_budget: Tokens one iteration may process, decode and prefill together (vLLM's default on large
@@ -80,18 +80,18 @@ class GpuProfile:
     max_num_seqs: int = 256
     token_budget: int = 8_192
     weight_bytes: float = 2.0
-    """Bytes of a weight of the linear layers."""
+    """Bytes per weight of the linear layers."""
 
     def for_model(self, billions: float) -> GpuProfile:
         """Return the profile with a model of another size: *derived, not measured*.
 
-        Linear layers, attention and cache grow with the parameters; output layer and vision transformer stay.
+        Linear layers, attention and cache scale with the parameters; output layer and vision transformer stay the same.
 
         Args:
             billions: Parameters, 10^9; ``MODEL_BILLIONS`` returns the profile itself.
 
         Raises:
-            ConfigError: If the weights leave no room for a prompt on one GPU.
+            ConfigError: If the weights leave no space for a prompt on one GPU.
         """
         if billions == MODEL_BILLIONS:
             return self
@@ -133,9 +133,9 @@ class GpuProfile:
 
     @cached_property
     def base_seconds(self) -> tuple[float, ...]:
-        """What an iteration of ``n`` tokens takes before context, images and sequences are counted, by ``n``.
+        """Seconds of an iteration of ``n`` tokens, without context, images and sequences, indexed by ``n``.
 
-        Entry 0 is unused. Goes up to the token budget, so that the engine never interpolates.
+        Entry 0 is unused. The table reaches the token budget, so the engine never interpolates.
         """
         overhead = self.head_seconds + self.fixed_seconds
         return (0.0, *(self.linear_seconds(n) + overhead for n in range(1, self.token_budget + 1)))
@@ -153,11 +153,11 @@ class GpuProfile:
 
         Args:
             num_decode: Sequences that decode one token each.
-            prefill_tokens: Prompt tokens processed beside them.
+            prefill_tokens: Prompt tokens processed in the same iteration.
             kv_tokens: Context of the decoding sequences, tokens.
             prefill_pairs: (query, key) pairs of the prompt tokens processed.
             num_images: Images encoded.
-            num_seqs: Sequences in the iteration; by default the decoding ones, and one more if it prefills.
+            num_seqs: Sequences in the iteration; by default the decoding ones, plus one if it prefills.
         """
         if num_seqs is None:
             num_seqs = num_decode + (prefill_tokens > 0)
@@ -174,8 +174,8 @@ class GpuProfile:
     def peak_tokens_per_second(self, context_tokens: int) -> float:
         """Return the highest steady decode rate when every sequence holds ``context_tokens`` of context.
 
-        The best batch size within the cache and ``max_num_seqs``, nothing but decoding: the rate that the
-        share of the peak token rate is measured against. Prefill lowers a real engine's rate below it.
+        It is reached by pure decoding with the best batch size within the cache and ``max_num_seqs``. The share of the
+        peak token rate refers to it; prefill keeps a real engine below it.
         """
         if not 1 <= context_tokens <= self.kv_capacity_tokens:
             raise ValueError(f"context_tokens must be in [1, {self.kv_capacity_tokens}], got {context_tokens}")
@@ -234,15 +234,15 @@ H100_FP8 = replace(
     linear=tuple((tokens, seconds / 2) for tokens, seconds in H100.linear),
     linear_slope_seconds=H100.linear_slope_seconds / 2,
     weight_bytes=1.0,
-    # One byte less a linear weight is room for more cache.
+    # One byte less per linear weight leaves more memory for the cache.
     kv_capacity_tokens=H100.kv_capacity_tokens + int(LINEAR_PARAMETERS / KV_BYTES_PER_TOKEN),
 )
 """H100 with 8-bit linear layers. **Derived from H100, not measured.**
 
 Half the bytes halve the part of ``LIN`` that reads weights, and twice the peak halves the part that computes;
 output layer, attention, cache and vision transformer stay in bf16. It is an upper bound: real kernels gain
-less. It exists because the paper behind DART says that its rollout workers were quantised, while its released
-code starts vLLM in bf16.
+less. It exists because DART's paper says that its rollout workers were quantized, while its released code starts vLLM
+in bf16.
 """
 
 PROFILES: dict[str, GpuProfile] = {profile.name: profile for profile in (H100, A100_80, H100_FP8)}

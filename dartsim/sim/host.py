@@ -1,7 +1,7 @@
 """A machine that runs desktops: memory, container starts and cores; and the placement of desktops on machines.
 
-Memory is a SimPy container, start slots (one, or k) are handed out in order, and cores are shared by all
-(``dartsim.sim.cores``). A cancelled call gives back what it took.
+Memory is a SimPy container, start slots (one, or k) are granted in order, and all jobs share the cores
+(``dartsim.sim.cores``). A cancelled call releases what it took.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ MIB_PER_GIB = 1024
 
 
 class Memory(simpy.Container):
-    """Memory in whole MiB, handed out first come, first served.
+    """Memory in whole MiB, granted first come, first served.
 
-    Whole, because sums of GiB round: a put that overshoots the capacity by one bit would wait forever.
+    Whole, because sums of GiB round: a put that exceeds the capacity by one bit would wait forever.
     """
 
     def __init__(self, env: SimEnvironment, mib: int) -> None:
         super().__init__(env, capacity=mib, init=mib)
 
     async def take(self, mib: int) -> None:
-        """Wait for ``mib`` and take it; cancelled, it takes nothing."""
+        """Wait for ``mib`` and take it; if cancelled, take nothing."""
         if mib <= self._level and not self.get_queue:
-            self._level -= mib  # nobody waits: the same at once, without an event
+            self._level -= mib  # no one waits, so take it at once, without an event
             return
         get = self.get(mib)
         try:
@@ -58,11 +58,11 @@ class Memory(simpy.Container):
 
 
 class StartSlots:
-    """A host's start slots, handed out first come, first served.
+    """A host's start slots, granted first come, first served.
 
     Attributes:
-        count: Slots that are taken.
-        queue: What waits for one.
+        count: Number of slots taken.
+        queue: Futures that wait for a slot.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -71,7 +71,7 @@ class StartSlots:
         self.queue: deque[asyncio.Future[None]] = deque()
 
     async def take(self) -> None:
-        """Wait for a slot and take it; cancelled, it takes none."""
+        """Wait for a slot and take it; if cancelled, take none."""
         if self.count < self.capacity:
             self.count += 1
             return
@@ -87,7 +87,7 @@ class StartSlots:
             raise
 
     def give_back(self) -> None:
-        """Free a slot, or hand it to what has waited longest."""
+        """Free a slot, or pass it to the longest waiter."""
         while self.queue:
             granted = self.queue.popleft()
             if not granted.done():
@@ -99,7 +99,7 @@ class StartSlots:
 class CoreUse(simpy.Event):
     """A job on the cores as a SimPy event: ``yield CoreUse(env, cores, 2.0, 0.5)``.
 
-    Used as a context manager, it leaves the cores when the block is left early (an interrupt).
+    As a context manager, it leaves the cores if the block ends early (an interrupt).
     """
 
     def __init__(self, env: simpy.Environment, cores: SharedCores, seconds: float, demand: float) -> None:
@@ -148,11 +148,11 @@ class SimHost:
         self.starts = StartSlots(concurrent_starts)
 
     def run(self, seconds: float, demand: float) -> Coroutine[Any, Any, None]:
-        """Run something on the cores; cancelled, it leaves them."""
+        """Run a job on the cores; if cancelled, it leaves them."""
         return self.cores.run(seconds, demand)
 
     async def idle(self, seconds: float) -> None:
-        """Let time pass that needs no cores, on the host's clock; cancelled, it leaves no timer."""
+        """Wait without using cores; if cancelled, leave no timer."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = self.cores.env.call_in(seconds, _complete, future)
         try:
@@ -161,7 +161,7 @@ class SimHost:
             timer.cancel()
 
     def fits(self, memory_gib: float) -> int | None:
-        """Return how many desktops of a size fit in all; None for no limit."""
+        """Return how many desktops of this size fit in total; None: no limit."""
         if self.memory_gib == math.inf or memory_gib <= 0:
             return None
         return int(self.memory.capacity) // mib(memory_gib)
@@ -181,7 +181,7 @@ def mib(memory_gib: float) -> int:
 
 
 def place(num_envs: int, hosts: Sequence[SimHost], memory_gib: float = 0.0) -> list[SimHost]:
-    """Give each desktop slot a host: in turn, passing over those whose memory is taken.
+    """Assign a host to each desktop slot, in turn, skipping hosts without enough memory.
 
     Raises:
         ConfigError: If the desktops do not fit.

@@ -1,7 +1,7 @@
-"""How long things take: frozen distributions of seconds, and their parser from plain data.
+"""Latencies: immutable distributions of seconds, and their parser from plain data.
 
-A distribution is a value: it can be compared, hashed and written into a configuration. Chance enters only
-with ``sampler(rng)``, which draws in blocks, because numpy costs 2 µs a call and next to nothing a number.
+A distribution is a value: it can be compared, hashed and written into a configuration. Randomness enters only with
+``sampler(rng)``, which draws in blocks, because numpy costs 2 µs per call and almost nothing per number.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _check(name: str, value: float, *, zero: bool = False) -> None:
 
 
 MAX_SIGMA = 25.0
-"""Largest sigma of a lognormal whose standard deviation is a float."""
+"""Largest sigma for which a lognormal's standard deviation does not overflow."""
 
 
 class Latency(ABC):
@@ -57,12 +57,12 @@ class Latency(ABC):
         """Return the expectation of ``min(draw, cap)``, in seconds."""
 
     def sampler(self, rng: np.random.Generator) -> Callable[[], float]:
-        """Return a function that gives one draw a call; it owns ``rng`` from now on."""
+        """Return a function that returns one draw per call; it owns ``rng`` from now on."""
         return chain.from_iterable(self._blocks(rng)).__next__
 
     def _blocks(self, rng: np.random.Generator) -> Iterator[array[float]]:
         while True:
-            # An array holds numbers, not objects: with many hosts, most draws wait for long.
+            # An array stores numbers, not objects: with many hosts, most draws stay in memory for long.
             yield array("d", self.draw(rng, BLOCK).tobytes())
 
 
@@ -94,7 +94,7 @@ class Constant(Latency):
 
 @dataclass(frozen=True, slots=True)
 class Lognormal(Latency):
-    """A lognormal by its own mean and standard deviation (not those of its logarithm)."""
+    """A lognormal, given by its own mean and standard deviation (not those of its logarithm)."""
 
     mean_seconds: float
     sd_seconds: float
@@ -141,7 +141,7 @@ class Lognormal(Latency):
 
 @dataclass(frozen=True, slots=True)
 class Gamma(Latency):
-    """A gamma by mean and shape; the standard deviation is ``mean / sqrt(k)``.
+    """A gamma, given by mean and shape; the standard deviation is ``mean / sqrt(k)``.
 
     Attributes:
         mean_seconds: Mean, > 0.
@@ -173,11 +173,10 @@ class Gamma(Latency):
 
 @dataclass(frozen=True, slots=True)
 class Quantiles(Latency):
-    """An empirical distribution by some of its quantiles.
+    """An empirical distribution, given by some of its quantiles.
 
-    Between two of them the value is interpolated in the quantile, linearly, or linearly in its logarithm
-    (for long tails). Below the first and above the last the nearest value stands: give quantiles 0 and 1 to
-    say how far the tails reach.
+    Between quantiles the value is interpolated linearly, or linearly in its logarithm (for long tails). Below the first
+    and above the last the nearest value is used: give quantiles 0 and 1 to set how far the tails reach.
 
     Attributes:
         points: (quantile in [0, 1], seconds), quantiles rising, seconds not falling.
@@ -208,9 +207,9 @@ class Quantiles(Latency):
         return ends + sum((b[0] - a[0]) * self._middle(a[1], b[1]) for a, b in pairwise(self.points))
 
     def _middle(self, low: float, high: float) -> float:
-        """Mean of one interpolated stretch: the middle, or the logarithmic mean."""
+        """Mean between two points: the midpoint, or the logarithmic mean."""
         if self.log and high > low:
-            return (high - low) / math.log1p((high - low) / low)  # a quotient near 1 would lose its digits
+            return (high - low) / math.log1p((high - low) / low)  # a quotient near 1 would lose precision
         return (low + high) / 2
 
     def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
@@ -222,7 +221,7 @@ class Quantiles(Latency):
         return np.interp(uniform, quantiles, seconds).astype(np.float64)
 
     def capped_mean(self, cap: float) -> float:
-        """Return the expectation of ``min(draw, cap)``: the mean of the same points cut at the cap."""
+        """Return the expectation of ``min(draw, cap)``: the mean of the points, cut off at the cap."""
         if cap <= self.points[0][1]:
             return cap
         kept = [point for point in self.points if point[1] < cap]
@@ -236,7 +235,7 @@ class Quantiles(Latency):
 
 @dataclass(frozen=True, slots=True)
 class Empirical(Latency):
-    """Measured seconds, each drawn with the same chance.
+    """Measured seconds, drawn with equal probability.
 
     Attributes:
         samples: The measured seconds, one or more.
@@ -276,7 +275,7 @@ class Sum(Latency):
         return sum(part.mean for part in self.parts)
 
     def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-        """Return ``size`` independent draws, in seconds; a block of each part after the other."""
+        """Return ``size`` independent draws, in seconds; each part draws a whole block in turn."""
         total = self.parts[0].draw(rng, size)
         for part in self.parts[1:]:
             total = total + part.draw(rng, size)
@@ -298,7 +297,7 @@ class Sum(Latency):
 
 @dataclass(frozen=True, slots=True)
 class Capped(Latency):
-    """Another distribution, cut: every draw above the cap becomes the cap."""
+    """Another distribution, with every draw above the cap replaced by the cap."""
 
     of: Latency
     cap_seconds: float
@@ -318,7 +317,7 @@ class Capped(Latency):
 
 
 def shifted(seconds: float, of: Latency) -> Sum:
-    """Another distribution, later by a fixed time."""
+    """Return another distribution plus a fixed time."""
     return Sum((Constant(seconds), of))
 
 
@@ -327,7 +326,7 @@ ZERO = Constant(0.0)
 
 
 def from_spec(spec: float | Mapping[str, Any]) -> Latency:
-    """Make a distribution from plain configuration data.
+    """Return a distribution from plain configuration data.
 
     A number is a constant. A mapping has a ``kind`` and that kind's keys:
 
@@ -343,7 +342,7 @@ def from_spec(spec: float | Mapping[str, Any]) -> Latency:
     ========== ====================================================================
 
     Raises:
-        ConfigError: If the kind or a key is unknown or missing, naming the nearest, or a value is impossible.
+        ConfigError: If the kind or a key is unknown or missing (with the nearest valid one), or a value is invalid.
     """
     if isinstance(spec, bool) or not isinstance(spec, (int, float, Mapping)):
         raise ConfigError(f"a latency is a number of seconds or a table with a kind, found {spec!r}")
@@ -353,7 +352,7 @@ def from_spec(spec: float | Mapping[str, Any]) -> Latency:
     kind = keys.pop("kind", None)
     if not isinstance(kind, str) or kind not in _FORMS:
         raise ConfigError(f"latency kind {kind!r} is unknown; {_nearest(str(kind), list(_FORMS))}")
-    # Of the forms of a kind, the one that shares most keys with what was given.
+    # Among a kind's forms, the one that shares most keys with the input.
     form: Callable[..., Latency] = max(_FORMS[kind], key=lambda form: len(signature(form).parameters.keys() & keys))
     parameters = signature(form).parameters
     for key in keys:
@@ -362,7 +361,7 @@ def from_spec(spec: float | Mapping[str, Any]) -> Latency:
     required = [name for name, parameter in parameters.items() if parameter.default is Parameter.empty]
     if missing := [name for name in required if name not in keys]:
         raise ConfigError(f"latency of kind {kind!r} needs {', '.join(required)}; missing: {', '.join(missing)}")
-    return form(**{name: _parsed(name, value) for name, value in keys.items()})
+    return form(**{name: _parse(name, value) for name, value in keys.items()})
 
 
 _FORMS: dict[str, list[Callable[..., Latency]]] = {
@@ -375,7 +374,7 @@ _FORMS: dict[str, list[Callable[..., Latency]]] = {
     "shifted": [shifted],
     "capped": [Capped],
 }
-"""What makes a distribution of each kind; its parameters are the keys."""
+"""Constructors of each kind, whose parameters are the keys."""
 
 
 def kinds() -> list[tuple[str, list[list[str]], str]]:
@@ -416,7 +415,7 @@ FIELDS: Mapping[str, str] = {
 """The meaning of the fields of all kinds."""
 
 
-def _parsed(name: str, value: Any) -> Any:
+def _parse(name: str, value: Any) -> Any:
     """Return the value of a key."""
     if name == "of":
         return from_spec(value)

@@ -1,4 +1,4 @@
-"""``SimLearner``: the modeled time of an update, around a learner that learns, or around nothing."""
+"""``SimLearner``: the modeled time of an update, around a real learner or a version counter."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class VersionCounter:
 
 @dataclass(slots=True, eq=False)
 class UpdateTokens:
-    """Counts the tokens that an update computes, by the turns of each attempt.
+    """Counts the tokens that an update computes, from the number of turns of each attempt.
 
-    All attempts of a group have the same first prompt. Where it is a sequence of its own, it is computed once.
-    Our own learner does so only if replies are single tokens, and computes some 5 % more with replies of text.
-    ``PromptModel.training_sequences`` says where an attempt's tokens are exact. An attempt of one turn beside longer
-    ones counts the first prompt again, which the packer does not.
+    All attempts of a group share the first prompt; if it is a sequence of its own, it is computed once. Our own learner
+    does so only if replies are single tokens, and computes some 5 % more with replies of text.
+    ``PromptModel.training_sequences`` says when an attempt's tokens are exact. An attempt of one turn in a group with
+    longer ones counts the first prompt again, unlike in the packer.
 
     Attributes:
         prompts: Lengths of prompts and replies.
@@ -36,10 +36,10 @@ class UpdateTokens:
     prompts: PromptModel
     packed: bool
     _known: dict[int, tuple[int, bool]] = field(default_factory=dict)
-    """By number of turns: the tokens of an attempt, and whether its first prompt is a sequence of its own."""
+    """By number of turns: an attempt's tokens, and whether its first prompt is a sequence of its own."""
 
     def of_group(self, num_turns: Sequence[int]) -> int:
-        """Return the computed tokens of a group, whose attempts have so many turns."""
+        """Return the computed tokens of a group, given the number of turns of each attempt."""
         total = shared = 0
         for count in num_turns:
             tokens, alone = self._known.get(count) or self._learn(count)
@@ -60,7 +60,7 @@ class UpdateTokens:
 
 @dataclass(slots=True, eq=False)
 class SimLearner:
-    """A trainer's speed behind the port ``Learner``: a fixed time, a time per 1,000 computed tokens, then the update.
+    """A trainer's speed behind the port ``Learner``: a fixed time plus one per 1,000 computed tokens, then the update.
 
     Source: 21.2 min between the versions of DART's headline run, saving included (docs/schedulers.md).
     """
@@ -72,7 +72,7 @@ class SimLearner:
     control: ControlLoop | None = None
 
     def seconds(self, batch: Batch) -> float:
-        """Return how long the update with a batch takes without faults."""
+        """Return the duration of a batch's update without faults."""
         return self._seconds(self.tokens.of(batch))
 
     def _seconds(self, tokens: int) -> float:

@@ -1,7 +1,7 @@
 """Limits of a simulation: virtual time, events, and a watchdog for progress; also the callback that reports time.
 
-All are reduced to one number, the next virtual time at which any of them is due, so that the loop pays one comparison
-each time the clock moves.
+All are reduced to one number, the next virtual time at which any of them is due, so the loop needs one comparison each
+time the clock moves.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SimLoop: an asyncio event loop whose clock and timers are a SimPy environment.
 
-Its heap, its ready queue and what runs them are in ``dartsim.sim.event_heap``.
+Its heap, its ready queue and its main loop are in ``dartsim.sim.event_heap``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 CLEANUP_EVENTS = 300_000
-"""Events that the cancelled tasks of an ended simulation may use to clean up."""
+"""Maximum number of events in which cancelled tasks clean up after a simulation ends."""
 
 
 class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
@@ -57,7 +57,7 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
         self._closing = False
         self._buried: list[asyncio.Task[Any]] = []
         self.explain: Callable[[], str] | None = None
-        """Returns what the components of the system wait for, for error messages; set by its builder."""
+        """Returns what the system's components wait for, for error messages; set by its builder."""
 
     def call_soon_threadsafe(self, *call: Any, context: Context | None = None) -> SoonHandle:  # type: ignore[override]
         """Do the same as ``call_soon``.
@@ -89,7 +89,7 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
         return Stalled(text + self.components_wait())
 
     def components_wait(self) -> str:
-        """Return what the components of the system wait for, for error messages; empty if unknown."""
+        """Return what the system's components wait for, for error messages; empty if unknown."""
         return f"\nits components:\n{self.explain()}" if self.explain is not None else ""
 
     def _world_failed(self, event: Any) -> None:
@@ -142,7 +142,7 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
             self.run_forever()
         except BaseException:
             if is_new and future.done() and not future.cancelled():
-                future.exception()  # retrieved: the exception that is on its way is the one to see
+                future.exception()  # marks it as retrieved: the propagating exception is the relevant one
             raise
         finally:
             future.remove_done_callback(_stop_loop_of)
@@ -177,18 +177,18 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
 
     @property
     def event_hash(self) -> str:
-        """16 hexadecimal digits of what happened and when; read it when the loop has stopped.
+        """16 hexadecimal digits of what happened and when; read it after the loop has stopped.
 
-        It covers every instant, the number of events at it, and all that was given to ``note``.
+        It covers every instant, its number of events, and everything passed to ``note``.
         """
         return f"{hash((self._digest, self._notes, self.env._now, self._num_events)) & (2**64 - 1):016x}"
 
     def note(self, *facts: float) -> None:
-        """Add facts of the domain (numbers only) to the event hash, with the present time."""
+        """Add facts of the domain (numbers only) to the event hash, with the current time."""
         self._notes = hash((self._notes, self.env._now, *facts))
 
     def progress(self) -> None:
-        """Note that useful work was done, which resets the ``stall_seconds`` watchdog."""
+        """Report useful work, which resets the ``stall_seconds`` watchdog."""
         self._limits.last_progress = self.env._now
 
     def rng(self, name: str) -> np.random.Generator:
@@ -196,10 +196,10 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
         return self._streams.rng(name)
 
     def crash(self, node: Node) -> None:
-        """Take a node down: nothing of it runs any more, not even a ``finally``.
+        """Crash a node: none of its code runs any more, not even a ``finally``.
 
-        Its tasks stay unfinished forever. Their ``finally`` blocks run after the simulation has ended, where they can
-        change nothing.
+        Its tasks stay unfinished. Their ``finally`` blocks run after the simulation has ended, where they cannot change
+        anything.
         """
         node.alive = False
         self._buried.extend(task for task in crashed_tasks(self) if getattr(task, "node", None) is node)
@@ -209,12 +209,12 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
         self._refuse_the_dead()
 
     def _handles(self) -> Iterator[Any]:
-        """Yield all handles that wait for their time or their turn."""
+        """Yield all pending timers and callbacks."""
         yield from self._ready
         yield from self.env.timers()
 
     def _refuse_the_dead(self) -> None:
-        """From now on, check for every new callback whether its node is up."""
+        """From now on, check every new callback for whether its node is up."""
         self.call_soon = self._call_soon_if_alive  # type: ignore[method-assign]
 
     def _call_soon_if_alive(self, *call: Any, context: Context | None = None) -> SoonHandle:
@@ -231,7 +231,7 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
             try:
                 task.get_coro().close()
             except (Exception, asyncio.CancelledError):
-                continue  # failures of a lost machine's cleanup do not matter
+                continue  # failures in a crashed node's cleanup do not matter
         self._buried.clear()
 
     def begin_cleanup(self) -> None:
@@ -243,5 +243,5 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
 
 def _stop_loop_of(future: asyncio.Future[Any]) -> None:
     if not future.cancelled() and isinstance(future.exception(), (SystemExit, KeyboardInterrupt)):
-        return  # already on its way out of the loop
+        return  # the loop is already stopping
     future.get_loop().stop()

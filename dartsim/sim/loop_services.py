@@ -124,14 +124,14 @@ class LoopServices(NoRealIO, TaskCounter):
         return None if self._task_factory is sim_task_factory else self._task_factory
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """Run ``func(*args)`` now, and deliver what it returned or raised after its modeled cost.
+        """Run ``func(*args)`` now, and deliver its result or exception after the modeled cost.
 
         ``executor`` is not used. ``asyncio.to_thread`` comes here too.
         """
         self._check_closed()
         seconds = 0.0
         if self._executor_cost is not None:
-            seconds = self._executor_cost(*_unwrapped(func, args))
+            seconds = self._executor_cost(*_unwrap(func, args))
             if not seconds >= 0:
                 raise ValueError(f"executor_cost must be at least 0 seconds, got {seconds} for {func}")
         future: asyncio.Future[Any] = asyncio.Future(loop=self)
@@ -152,7 +152,7 @@ class LoopServices(NoRealIO, TaskCounter):
     def _asyncgen_started(self, agen: AsyncGenerator[Any, Any]) -> None:
         if self._asyncgens_shut:
             raise SimulationError(f"asynchronous generator {agen!r} was started after shutdown_asyncgens()")
-        # Keyed by a counter, because a set would be iterated by address.
+        # Keyed by a counter, because a set would be iterated in order of addresses.
         self._asyncgens[next(self._asyncgen_serials)] = agen
 
     def _asyncgen_dropped(self, agen: AsyncGenerator[Any, Any]) -> None:
@@ -161,7 +161,7 @@ class LoopServices(NoRealIO, TaskCounter):
 
     async def shutdown_asyncgens(self) -> None:
         self._asyncgens_shut = True
-        # Ended ones need no closing, and how many of them are left depends on the garbage collector.
+        # Exhausted ones need no closing, and how many are left depends on the garbage collector.
         agens = [agen for agen in self._asyncgens.values() if getattr(agen, "ag_frame", agen) is not None]
         self._asyncgens.clear()
         results = await asyncio.gather(*(agen.aclose() for agen in agens), return_exceptions=True)
@@ -180,7 +180,7 @@ class LoopServices(NoRealIO, TaskCounter):
         self._exception_handler = handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep the exception; it fails the simulation."""
+        """Keep the exception, which fails the simulation."""
         exc = context.get("exception")
         message = str(context.get("message"))
         if exc is None:
@@ -213,7 +213,7 @@ def _set_exception_unless_done(future: asyncio.Future[Any], exc: Exception) -> N
         future.set_exception(exc)
 
 
-def _unwrapped(func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+def _unwrap(func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     """Return the function and arguments that were given to ``asyncio.to_thread``."""
     if isinstance(func, functools.partial) and isinstance(getattr(func.func, "__self__", None), Context):
         return func.args[0], func.args[1:]

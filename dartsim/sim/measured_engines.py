@@ -1,6 +1,6 @@
-"""Inference engines that were measured from outside: known is how long replies take, and how many there were at once.
+"""Inference engines measured from outside: by the time of replies and the number of concurrent requests.
 
-How long prompts and replies are is in the measured seconds, not in the model.
+Lengths of prompts and replies are part of the measured seconds, not of the model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typing_extensions import override
 
 from dartsim.core.errors import ConfigError
-from dartsim.sim.control_loop import ControlLoop, seen
+from dartsim.sim.control_loop import ControlLoop, complete
 from dartsim.sim.engine import ABORTED, DECODING, DONE, WAITING, EngineJob
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class MeasuredEngine(ABC):
-    """The interface that ``SimWorker`` needs of an engine."""
+    """The interface that ``SimWorker`` needs from an engine."""
 
     atomic: ClassVar[bool]
     """Whether a reply is computed by one version of the weights."""
@@ -44,7 +44,7 @@ class MeasuredEngine(ABC):
         done: Callable[[EngineJob], None],
         payload: Any = None,
     ) -> EngineJob:
-        """Hand in a request; ``done(job)`` is called when it is answered. Its lengths change nothing."""
+        """Submit a request; ``done(job)`` is called when it is answered. Its lengths have no effect."""
         job = EngineJob(self._num_submitted, prompt_tokens, cached_tokens, images, output_tokens, done, payload)
         self._num_submitted += 1
         self._enter(job)
@@ -56,15 +56,15 @@ class MeasuredEngine(ABC):
 
     @abstractmethod
     def abort(self, job: EngineJob) -> bool:
-        """Take a job out; return whether it was still inside."""
+        """Remove a job; return whether it was still inside."""
 
     @abstractmethod
     def abort_all(self) -> list[EngineJob]:
-        """Take all jobs out, and return them in order of submission."""
+        """Remove all jobs; return them in order of submission."""
 
     @abstractmethod
     def pause(self) -> None:
-        """Stop progress, at once or after what cannot be interrupted."""
+        """Stop progress, at once or after uninterruptible work."""
 
     @abstractmethod
     def resume(self) -> None:
@@ -72,31 +72,31 @@ class MeasuredEngine(ABC):
 
     @property
     @abstractmethod
-    def stands_still_in(self) -> float:
+    def seconds_until_still(self) -> float:
         """Seconds from a pause until nothing moves."""
 
     @property
     @abstractmethod
     def num_jobs(self) -> int:
-        """Jobs inside."""
+        """Number of jobs inside."""
 
 
 class BatchEngine(MeasuredEngine):
-    """One batch at a time, first in first out: ``real.learners.local.LocalWorker``, which has no continuous batching.
+    """One batch at a time, first in, first out: ``real.learners.local.LocalWorker``, which has no continuous batching.
 
-    A batch of ``n`` takes ``batch_seconds + n * request_seconds``, times a factor. Nothing interrupts it, and what
-    arrives meanwhile is the next one. Requests that reach an idle engine at the same instant are one batch.
+    A batch of ``n`` takes ``batch_seconds + n * request_seconds``, times a factor, and cannot be interrupted. Requests
+    that arrive meanwhile form the next batch. Requests that reach an idle engine at the same instant are one batch.
 
     States of a job: waiting > decoding (its batch is being computed) > done, and aborted from the first two.
-    Invariant: at most one batch of at most ``max_batch`` jobs is computed, and none begins while it is paused.
+    Invariant: at most one batch, of at most ``max_batch`` jobs, is computed at a time, and none begins during a pause.
 
     Args:
         env: The environment whose clock and timers it uses.
-        batch_seconds: Of a batch, whatever its size.
-        request_seconds: Of each request in it.
-        max_batch: Most requests of a batch.
-        factor: Draws the factor of a batch's time.
-        control: The event loop that begins and ends batches, if it is so busy that they wait for it.
+        batch_seconds: Fixed time of a batch.
+        request_seconds: Additional time for each of its requests.
+        max_batch: Maximum number of requests in a batch.
+        factor: Draws the factor on a batch's time.
+        control: The event loop that begins and ends batches, if it is so busy that they queue for it.
     """
 
     atomic = True
@@ -160,11 +160,11 @@ class BatchEngine(MeasuredEngine):
 
     @property
     @override
-    def stands_still_in(self) -> float:
+    def seconds_until_still(self) -> float:
         return 0.0 if self._batch is None else max(0.0, self._end - self.env.now)
 
-    async def stood_still(self) -> None:
-        """Wait until there is no batch, and until the control loop, if there is one, has handled its replies."""
+    async def wait_until_still(self) -> None:
+        """Wait until no batch is running and the control loop, if any, has handled its replies."""
         while self._batch is not None:
             still: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._stills.append(still)
@@ -176,7 +176,7 @@ class BatchEngine(MeasuredEngine):
         return len(self._waiting) + sum(job.state == DECODING for job in self._batch or ())
 
     def _wake(self) -> None:
-        """Begin a batch once everything that happens at this instant has handed in its requests."""
+        """Begin a batch once all requests of this instant have been submitted."""
         if self._batch is None and not self._beginning and self._waiting and not self._paused:
             self._beginning = True
             soon = asyncio.get_running_loop().call_soon if self._control is None else self._control.soon
@@ -192,7 +192,7 @@ class BatchEngine(MeasuredEngine):
         self._batch = batch
         if self._control is None:
             self._compute(len(batch), self._finish)
-        else:  # a thread does it, which takes another turn of the loop
+        else:  # a thread computes it, which takes another turn of the loop
             self._control.soon(self._compute, len(batch), partial(self._control.soon, self._finish))
 
     def _compute(self, size: int, then: Callable[[], object]) -> None:
@@ -203,34 +203,34 @@ class BatchEngine(MeasuredEngine):
     def _finish(self) -> None:
         batch, self._batch = self._batch or [], None
         if self._control is None:
-            # Waiting requests go first: a client that is answered now asks again too late for the next batch.
+            # Waiting requests go first: the next request of a client that is answered now is too late for this batch.
             self._begin()
         for job in batch:
             if job.state == DECODING:
                 job.state = DONE
                 job._done(job)
         if self._control is not None:
-            # The same requests, for no client has seen its reply yet; but the loop handles replies before the thread.
+            # The next batch has the same requests, as no client has seen its reply; but the loop handles replies first.
             self._begin()
         stills, self._stills = self._stills, []
         for still in stills:
             if self._control is None:
-                seen(still)
+                complete(still)
             else:
-                self._control.soon(seen, still)
+                self._control.soon(complete, still)
 
 
 class SharedEngine(MeasuredEngine):
-    """All requests at once, slowed down by their number: continuous batching as ``dartsim cluster`` sees it.
+    """All requests at once, slowed down by their number: continuous batching as measured by ``dartsim cluster``.
 
-    With ``n`` requests inside, each progresses so that it would take ``alone_seconds + (n - 1) * beside_seconds``. All
-    progress at one rate, so each is known by the progress at which it ends, and one armed timer is enough.
+    With ``n`` requests inside, each progresses as if it took ``alone_seconds + (n - 1) * beside_seconds``. All progress
+    at one rate, so each is described by the progress at which it ends, and one armed timer is enough.
 
     Args:
         env: The environment whose clock and timers it uses.
-        alone_seconds: Of a request that is alone, > 0.
-        beside_seconds: How much longer for each other request inside, >= 0.
-        factor: Draws the factor of a request's time.
+        alone_seconds: Time of a request that is alone, > 0.
+        beside_seconds: Additional time for each other request inside, >= 0.
+        factor: Draws the factor on a request's time.
     """
 
     atomic = False
@@ -298,7 +298,7 @@ class SharedEngine(MeasuredEngine):
 
     @property
     @override
-    def stands_still_in(self) -> float:
+    def seconds_until_still(self) -> float:
         return 0.0
 
     @property
@@ -307,20 +307,20 @@ class SharedEngine(MeasuredEngine):
         return len(self._heap)
 
     def _seconds(self) -> float:
-        """Return what a request takes among those inside now."""
+        """Return the time of a request at the current number of requests."""
         return self.alone_seconds + self.beside_seconds * (len(self._heap) - 1)
 
     def _advance(self) -> None:
-        """Let progress catch up with the clock."""
+        """Update the progress to the current time."""
         now = self.env.now
         if self._heap and not self._paused:
             self._progress += (now - self._since) / self._seconds()
         elif not self._heap:
-            self._progress = 0.0  # keeps the number small; no request refers to it
+            self._progress = 0.0  # keeps it small; no request refers to it
         self._since = now
 
     def _arm(self) -> None:
-        """Wake at the end of the next request, if there is one and it progresses."""
+        """Arm the timer for the end of the next request, if it progresses."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -329,7 +329,7 @@ class SharedEngine(MeasuredEngine):
             self._timer = self.env.call_in(left * self._seconds(), self._finish)
 
     def _finish(self) -> None:
-        """Answer the request that is due, and those that are due with it but for rounding."""
+        """Answer the request that is due, and those due at the same time up to rounding."""
         self._timer = None
         self._advance()
         due = self._heap[0][0]

@@ -1,4 +1,4 @@
-"""``ModelWorker``: a worker in virtual time whose replies are written by a model that sees and acts."""
+"""``ModelWorker``: a worker in virtual time whose replies come from a real model."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class _WrittenReply(NamedTuple):
 class ModelWorker(SimWorker):
     """A ``SimWorker`` whose replies are computed by a model: content is real, time is modeled.
 
-    When the first reply falls due, all requests in flight are computed as one batch: the model answers a few large
+    When the first reply falls due, all requests in flight are computed as one batch: the model computes a few large
     batches instead of many small ones, without any effect on simulated time.
 
-    Invariant: every reply was computed by one version, which the worker served then.
+    Invariant: every reply is computed by one version, which the worker serves at that time.
     """
 
     def __init__(self, *arguments: Any, model: ContentModel, **options: Any) -> None:
@@ -43,7 +43,7 @@ class ModelWorker(SimWorker):
         await super().load(weights, mode)
         self._model.add(weights)
         if self.engine.atomic:
-            self._written.clear()  # waiting requests are computed by the weights at the time of their batch
+            self._written.clear()  # waiting requests use the weights at the time of their batch
 
     def _reply(self, request: Request, version: Version, prompt: int, tokens: int, cached: int | None) -> Reply:
         key = (request.attempt.id, request.turn)

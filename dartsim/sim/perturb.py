@@ -1,7 +1,7 @@
-"""Seeded perturbation: another order between nodes, and latencies that are sometimes long.
+"""Seeded perturbation: a random order between nodes, and occasional long latencies.
 
-asyncio promises first come, first served, and code may rely on it inside one machine. Nothing promises an
-order between two machines, or that a message takes as long as it took last time.
+asyncio guarantees first come, first served, and code may rely on it within one machine. Nothing guarantees an order
+between machines, or that a message takes as long as the last one.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from dartsim.sim.loop_services import WAKE_SLEEPER
 from dartsim.sim.tasks import NODE, Node
 
 DRAWS = 1024
-"""Uniform numbers drawn at once: one at a time costs more than what they decide."""
+"""Uniform numbers drawn at once: one at a time would cost more than the decisions they are for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Perturbation:
-    """What a perturbed simulation varies, by its seed.
+    """What a perturbed simulation varies, depending on its seed.
 
     Attributes:
-        order: Whether to choose at random which node goes on, among those that have something ready.
-        latency_share: Share of latencies that are stretched, in [0, 1]. A latency is what passes through
-            ``SimEnvironment.delay``, and each ``asyncio.sleep`` on a simulated node.
-        latency_seconds: A stretched latency is longer by a number drawn uniformly from this range.
+        order: Whether to choose at random which node runs next, among those with something ready.
+        latency_share: Share of latencies that are stretched, in [0, 1]: those that pass through
+            ``SimEnvironment.delay``, and every ``asyncio.sleep`` on a simulated node.
+        latency_seconds: Range of the uniformly drawn extra time of a stretched latency.
     """
 
     order: bool = True
@@ -48,7 +48,7 @@ class Perturbation:
 
 
 class _PerturbedEnvironment(SimEnvironment):
-    """A world whose latencies are sometimes long."""
+    """A world with occasional long latencies."""
 
     def __init__(self, perturbation: Perturbation, uniforms: Iterator[float]) -> None:
         super().__init__()
@@ -70,10 +70,10 @@ class _NodeQueue:
     """The ready queue of one node, as on an asyncio loop of its own.
 
     Attributes:
-        ready: What this generation and the next one call.
-        due: Timers whose time has come, which the next generation calls too.
-        left: Calls of this generation that are left.
-        active: Whether there is anything to call: whether it is in the loop's list.
+        ready: Callbacks of this generation and the next.
+        due: Due timers, which also run in the next generation.
+        left: Number of remaining calls in this generation.
+        active: Whether it has anything to call and so is in the loop's list.
     """
 
     __slots__ = ("active", "due", "left", "ready")
@@ -94,7 +94,7 @@ class _NodeQueue:
 
 
 class PerturbedLoop(SimLoop):
-    """A ``SimLoop`` that picks between nodes at random, and keeps asyncio's order on each."""
+    """A ``SimLoop`` that picks nodes at random, and keeps asyncio's order on each."""
 
     env: _PerturbedEnvironment
 
@@ -124,7 +124,7 @@ class PerturbedLoop(SimLoop):
         return self.call_at(self.env._now + delay, *call, context=context)
 
     def calm(self) -> None:
-        """From now on no latency is stretched; the order between nodes goes on to vary."""
+        """Stop stretching latencies; the order between nodes remains random."""
         self.env.calm()
 
     def _handles(self) -> Iterator[Any]:
@@ -134,7 +134,7 @@ class PerturbedLoop(SimLoop):
             yield from queue.due
 
     def _refuse_the_dead(self) -> None:
-        pass  # this loop asks every callback for its node anyway
+        pass  # this loop checks every callback's node anyway
 
     def close(self) -> None:
         super().close()
@@ -142,7 +142,7 @@ class PerturbedLoop(SimLoop):
         self._active.clear()
 
     def _queue_of(self, node: Node | None) -> _NodeQueue:
-        """Return a node's queue, for something to be put into it."""
+        """Return a node's queue and mark it as active."""
         key = node if self._by_node else None
         queue = self._queues.get(key)
         if queue is None:
@@ -153,12 +153,12 @@ class PerturbedLoop(SimLoop):
         return queue
 
     def _spin(self) -> None:
-        """Run until ``stop`` is called, one callback after the other. The hot path: inlined and held in locals."""
+        """Run until ``stop`` is called, one callback at a time. The hot path: inlined, with everything in locals."""
         env, limits, active = self.env, self._limits, self._active
         choose, peek = self._choices.__next__, self.env.peek
-        alarm = limits.alarm  # it only moves to later, which ring() returns
+        alarm = limits.alarm  # it only ever moves later, when ring() returns a new one
         while True:
-            # peek throws canceled timers out; left to _step, it would let what comes after them happen at any time.
+            # peek removes canceled timers; if _step did, the events after them could happen at the wrong time.
             while (when := peek()) <= env._now:
                 self._let_happen()
             if active:
@@ -192,7 +192,7 @@ class PerturbedLoop(SimLoop):
                 return
 
     def _let_happen(self) -> None:
-        """Let what is due first happen in the world, or hand a due timer to its node."""
+        """Run the first due event of the world, or pass a due timer to its node."""
         env = self.env
         timer = env.head()
         if timer is not None and timer._context is not None:

@@ -1,9 +1,9 @@
-"""How long the prompt of each turn is, and how much of it an engine still has from the turn before.
+"""The length of each turn's prompt, and how much of it an engine still has cached from the turn before.
 
-A GUI agent's prompt is a system text with the instruction, then the turns so far, each a screenshot and the
-reply to it, then the newest screenshot. Screenshots are dear, so only the newest few are kept; dropping one
-changes the prompt from that place on, and all that comes after it must be prefilled again. How they are
-dropped decides what a prefix cache is worth.
+A GUI agent's prompt is a system text with the instruction, then the turns so far, each a screenshot and the reply to
+it, then the newest screenshot. Screenshots are expensive, so only the newest few are kept; dropping one changes the
+prompt from that place on, and everything after it must be prefilled again. So the way of dropping them determines the
+value of a prefix cache.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BLOCK_TOKENS = 16
 
 
 class PromptSize(NamedTuple):
-    """What an engine is given for one turn: the first three arguments of ``FluidEngine.submit``."""
+    """A turn's prompt: the first three arguments of ``FluidEngine.submit``."""
 
     tokens: int
     cached_tokens: int
@@ -31,7 +31,7 @@ class PromptSize(NamedTuple):
 
 
 class TrainingSequence(NamedTuple):
-    """What a learner computes at once: ``tokens`` with ``images`` screenshots, to train ``turns`` turns."""
+    """A sequence that a learner computes: ``tokens`` with ``images`` screenshots, to train ``turns`` turns."""
 
     tokens: int
     images: int
@@ -45,24 +45,24 @@ Segment = tuple[Literal["system", "image", "reply"], int]
 class PromptModel:
     """Prompt lengths and prefix hits by turn.
 
-    The defaults reproduce the prompts measured in DART's runs, 3,036 / 5,833 / 8,650 / 11,437 tokens with one
-    to four images, to 20 tokens. Every reply counts with its mean length.
+    The defaults reproduce the prompts measured in DART's runs, 3,036 / 5,833 / 8,650 / 11,437 tokens with one to four
+    images, to within 20 tokens. Every reply counts with the mean length.
 
     Attributes:
-        system_tokens: System text and instruction: the measured first prompt less its image.
+        system_tokens: System text and instruction: the measured first prompt minus its image.
         image_tokens: One 1920x1080 screenshot after Qwen2.5-VL's resize to 1932x1092 (69 x 39 tokens); 0: no image.
         reply_tokens: Mean reply (measured, n = 496).
         turn_tokens: Chat template around a reply and an image; the measured prompts grow by 2,800 a turn.
-        max_images: Most screenshots in a prompt (DART: 5).
-        max_texts: Most earlier replies in a prompt (DART: 35).
+        max_images: Maximum screenshots in a prompt (DART: 5).
+        max_texts: Maximum earlier replies in a prompt (DART: 35).
         window: ``slide`` drops the oldest screenshot at every turn once there are ``max_images`` (DART);
             ``block`` lets them grow to ``max_images`` and then cuts to ``images_after_cut``, and replies likewise.
-        images_after_cut: Screenshots left by a cut of ``block``, the newest included.
+        images_after_cut: Screenshots left after a cut of ``block``, the newest included.
         keep_embeddings: Whether the engine still has the vision transformer's output for a session's older
-            screenshots when their keys and values must be computed again. vLLM's encoder cache holds about
-            three of these screenshots for all sessions together, so no; an engine with a cache of embeddings
-            encodes one a turn.
-        num_turns: Turns the tables cover.
+            screenshots when their keys and values must be recomputed. vLLM's encoder cache holds about three of
+            these screenshots for all sessions together, hence false; an engine with a cache of embeddings encodes
+            one per turn.
+        num_turns: Number of turns in the tables.
     """
 
     system_tokens: int = 345
@@ -91,11 +91,11 @@ class PromptModel:
         return self.images_after_cut if self.window == "block" else None
 
     def num_images(self, turn: int) -> int:
-        """Return how many screenshots the prompt of a turn (from 0) holds."""
+        """Return the number of screenshots in the prompt of a turn (from 0)."""
         return num_images(turn, max_images=self.max_images, after_cut=self._after_cut)
 
     def segments(self, turn: int) -> list[Segment]:
-        """Return the parts of a turn's prompt in order, each with the turn it comes from."""
+        """Return the parts of a turn's prompt in order, each with its turn."""
         first_image = turn + 1 - self.num_images(turn)
         first_text = first_reply(turn, max_images=self.max_images, max_texts=self.max_texts, after_cut=self._after_cut)
         parts: list[Segment] = [("system", 0)]
@@ -107,11 +107,10 @@ class PromptModel:
         return parts
 
     def training_sequences(self, num_turns: int, *, packed: bool) -> list[TrainingSequence]:
-        """Return what a learner computes to train all turns of a trajectory, as ``dartsim.real.vlm.packing`` does.
+        """Return the sequences that train all turns of a trajectory, as in ``dartsim.real.vlm.packing``.
 
-        ``packed``: turns share a sequence while each prompt begins with the one before and its reply. The tokens of
-        a trajectory are then exact if ``max_texts`` is at least ``max_images - 1``; otherwise the packer may compute
-        fewer.
+        ``packed``: turns share a sequence while each prompt begins with the previous prompt and reply. The token count
+        is then exact if ``max_texts`` is at least ``max_images - 1``; otherwise the packer may compute fewer.
         """
         last = [turn for turn in range(num_turns) if not packed or turn == num_turns - 1 or not self._extended(turn)]
         tokens = (self.prompt(turn, warm=False).tokens + self.reply_tokens for turn in last)
@@ -119,7 +118,7 @@ class PromptModel:
         return list(map(TrainingSequence, tokens, map(self.num_images, last), turns))
 
     def _extended(self, turn: int) -> bool:
-        """Whether the prompt after a turn begins with its prompt and reply."""
+        """Return whether the prompt after a turn begins with the turn's prompt and reply."""
         return turn < self.num_turns - 1 and self._extends[turn]
 
     @cached_property
@@ -138,7 +137,7 @@ class PromptModel:
 
     @cached_property
     def cold(self) -> tuple[PromptSize, ...]:
-        """The prompt of each turn on an engine that knows nothing of the session."""
+        """The prompt of each turn on an engine without the session in its cache."""
         return tuple(
             PromptSize(self._tokens(self.segments(turn)), 0, self.num_images(turn) if self.image_tokens else 0)
             for turn in range(self.num_turns)
@@ -146,11 +145,11 @@ class PromptModel:
 
     @cached_property
     def warm(self) -> tuple[PromptSize, ...]:
-        """The prompt of each turn on an engine that served the turn before and still has it in its cache."""
+        """The prompt of each turn on an engine that still has the turn before in its cache."""
         return tuple(self._warm(turn) for turn in range(self.num_turns))
 
     def _warm(self, turn: int) -> PromptSize:
-        """The common beginning of this prompt with the one before and its reply, in whole blocks."""
+        """Return a turn's prompt, with its prefix shared with the previous prompt and reply cached, in whole blocks."""
         if turn == 0:
             return self.cold[0]
         before: list[Segment] = [*self.segments(turn - 1), ("reply", turn - 1)]
@@ -158,13 +157,13 @@ class PromptModel:
         shared = [part for part, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
         tokens = self._tokens(shared)
         if shared[-1] == before[-1]:
-            tokens -= self.turn_tokens + 1  # neither the reply's last token nor the template after it is there
+            tokens -= self.turn_tokens + 1  # the reply's last token and the template after it are not cached
         cold = self.cold[turn]
         images = 1 if self.keep_embeddings else cold.images - sum(kind == "image" for kind, _ in shared)
         return PromptSize(cold.tokens, tokens // BLOCK_TOKENS * BLOCK_TOKENS, images)
 
     def prompt(self, turn: int, *, warm: bool) -> PromptSize:
-        """Return the prompt of a turn (from 0); turns past the tables are like the last of them."""
+        """Return the prompt of a turn (from 0); turns beyond the tables are like the last one."""
         table = self.warm if warm else self.cold
         return table[turn] if turn < self.num_turns else table[-1]
 
@@ -174,8 +173,8 @@ class ReplyLengths:
     """Lengths of replies: a gamma distribution, rounded and clipped.
 
     The defaults reproduce DART's measured replies (n = 496): mean 104, median 103.5, 5 % quantile 73, 95 %
-    quantile 139, longest 157. A gamma distribution of that mean with sd 20 has 73 and 139 at these quantiles,
-    and 103 as median.
+    quantile 139, longest 157. A gamma distribution with that mean and sd 20 has 73 and 139 at these quantiles, and
+    a median of 103.
     """
 
     mean_tokens: float = 104.0
@@ -190,7 +189,7 @@ class ReplyLengths:
             )
 
     def sampler(self, rng: Generator, block: int = 1_024) -> Callable[[], int]:
-        """Return a function that draws one length; it draws ``block`` of them from ``rng`` at a time."""
+        """Return a function that draws one length; it takes ``block`` of them from ``rng`` at a time."""
         if self.sd_tokens == 0:
             constant = round(self.mean_tokens)
             return lambda: constant
@@ -200,7 +199,7 @@ class ReplyLengths:
         def blocks() -> Iterator[list[int]]:
             while True:
                 lengths = rng.gamma(shape, scale, block).round().clip(1, self.max_tokens)
-                yield lengths.astype(int)[::-1].tolist()  # a block's last first: recorded runs keep their draws
+                yield lengths.astype(int)[::-1].tolist()  # last first, so that recorded runs keep their draws
 
         draw: Callable[[], int] = chain.from_iterable(blocks()).__next__
         return draw

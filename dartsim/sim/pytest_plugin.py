@@ -1,8 +1,8 @@
-"""pytest: ``async def`` tests run in virtual time where they ask for it.
+"""pytest plugin: runs ``async def`` tests in virtual time on request.
 
 A test marked ``@pytest.mark.sim`` runs in virtual time. Options of the marker go to ``run_virtual``, for example
 ``@pytest.mark.sim(seed=3, until=60)``. With ``virtual_time = true`` in pytest's settings, every ``async def`` test runs
-in virtual time, except those marked for another asynchronous plugin. All other tests are left alone.
+in virtual time, except those marked for another asynchronous plugin. Other tests are unaffected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 OTHER_PLUGINS = ("asyncio", "anyio", "trio", "curio", "tornasync")
-"""Markers of plugins that run ``async def`` tests in their own way."""
+"""Markers of other plugins that run ``async def`` tests."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,21 +32,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Take away the backends that anyio, in its mode `auto`, gives to each ``async def`` test."""
+    """Remove the backends that anyio, in its mode `auto`, adds to each ``async def`` test."""
     if "anyio_backend" in metafunc.fixturenames and _is_ours(metafunc.definition):
-        metafunc.parametrize("anyio_backend", [None], ids=[getattr(pytest, "HIDDEN_PARAM", "sim")])  # of pytest 8.4
+        metafunc.parametrize("anyio_backend", [None], ids=[getattr(pytest, "HIDDEN_PARAM", "sim")])  # since pytest 8.4
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """While a test of ours is called, put a plain function in the place of its coroutine function."""
+    """While such a test is called, replace its coroutine function with a plain function."""
     if not _is_ours(pyfuncitem):
         return (yield)
-    # @given has made a plain function of it, which calls the inner test once an example.
+    # @given has turned it into a plain function that calls the inner test once per example.
     hypothesis = getattr(pyfuncitem.obj, "hypothesis", None)
     holder, name = (pyfuncitem, "obj") if hypothesis is None else (hypothesis, "inner_test")
     test = getattr(holder, name)
-    if type(pyfuncitem) is not pytest.Function:  # pytest-asyncio's own, which has wrapped the coroutine function
+    if type(pyfuncitem) is not pytest.Function:  # pytest-asyncio's own class, which has wrapped the coroutine function
         test = inspect.unwrap(test, stop=inspect.iscoroutinefunction)
     if not inspect.iscoroutinefunction(test):
         return (yield)
@@ -56,7 +56,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 
 
 def _is_ours(item: pytest.Function) -> bool:
-    """Return whether a test, if it is an ``async def``, runs in virtual time."""
+    """Return whether a test runs in virtual time, provided that it is an ``async def``."""
     if item.get_closest_marker("sim"):
         return True
     return bool(item.config.getini("virtual_time")) and not any(map(item.get_closest_marker, OTHER_PLUGINS))
@@ -73,7 +73,8 @@ def _options(item: pytest.Item) -> dict[str, Any]:
 
 
 def _in_virtual_time(test: Callable[..., Any], options: dict[str, Any]) -> Callable[..., None]:
-    from dartsim.sim.run_virtual import run_virtual  # here: every pytest where dartsim is installed loads this module
+    # Imported here, because pytest loads this module wherever dartsim is installed.
+    from dartsim.sim.run_virtual import run_virtual
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:

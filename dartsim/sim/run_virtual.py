@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 
 class SimReport(NamedTuple):
-    """What a simulation was.
+    """Identity and size of a simulation.
 
     Attributes:
         seed: Its seed.
         event_hash: 16 hexadecimal digits; equal for equal runs, in any process of one Python minor version.
         num_events: Callbacks and SimPy events.
-        virtual_seconds: Time on its clock when it ended.
+        virtual_seconds: Virtual time when it ended.
     """
 
     seed: int
@@ -60,22 +60,22 @@ def run_virtual(
     Args:
         main: The coroutine, such as ``main()``.
         seed: Seed of the streams of ``loop.rng(name)`` and of the perturbation.
-        start: Where the virtual time begins, seconds.
+        start: Initial virtual time, seconds.
         perturb: How to disturb the order between hosts and the latencies; None leaves both alone.
         until: Virtual seconds after which the run is aborted.
-        max_events: Callbacks and SimPy events after which it is aborted; finds loops that poll.
+        max_events: Callbacks and SimPy events after which it is aborted; catches polling loops.
         stall_seconds: Virtual seconds without ``loop.progress()`` after which it is aborted.
         executor_cost: Virtual seconds that ``fn(*args)`` takes on a thread, of ``asyncio.to_thread`` and
             ``run_in_executor``, which run it inline; None is 0 seconds.
-        on_advance: Called with the virtual time, before the first event of an instant that lies more than
-            ``every_seconds`` after the last call. It must leave the simulation alone.
+        on_advance: Called with the virtual time, before the first event of an instant more than ``every_seconds`` after
+            the last call. It must not affect the simulation.
         every_seconds: Virtual seconds between two calls of ``on_advance``.
-        on_end: Called with the report when the run has ended, well or not.
+        on_end: Called with the report when the run has ended, successfully or not.
 
     Raises:
-        Stalled: If tasks wait and nothing is left to happen, or if ``stall_seconds`` passed without progress.
+        Stalled: If tasks wait and no event is left, or if ``stall_seconds`` passed without progress.
         LimitReached: If ``until`` or ``max_events`` was reached before the main task ended.
-        Forbidden: If the program used what exists only in real time.
+        Forbidden: If the program used something that exists only in real time.
         KeyboardInterrupt: After Ctrl-C, unless the main task finished anyway.
     """
     if not asyncio.iscoroutine(main):
@@ -97,7 +97,7 @@ def run_virtual(
 
 
 def run_virtual_reported(main: Coroutine[Any, Any, T], **options: Any) -> tuple[T, SimReport]:
-    """Do as ``run_virtual``, with its options, and return the report beside the result."""
+    """Do the same as ``run_virtual``, with the same options, and return the report as well."""
     reports: list[SimReport] = []
     result = run_virtual(main, on_end=reports.append, **options)
     return result, reports[0]
@@ -129,7 +129,7 @@ def _run(loop: SimLoop, coroutine: Coroutine[Any, Any, T], on_end: Callable[[Sim
 
 @contextmanager
 def _beside_running_loop() -> Iterator[None]:
-    """Let a real loop of this thread, such as a notebook's, stand still meanwhile; asyncio refuses a second one."""
+    """Suspend this thread's real loop, such as a notebook's, for the block; asyncio refuses a second running loop."""
     outer = asyncio._get_running_loop()
     if outer is None or isinstance(outer, SimLoop):
         yield
@@ -147,7 +147,7 @@ def _beside_running_loop() -> Iterator[None]:
 
 
 def _clean_up(loop: SimLoop, *, quiet: bool) -> None:
-    """Cancel what is left and wait for it."""
+    """Cancel the remaining tasks and wait for them."""
     loop.begin_cleanup()
     try:
         tasks = pending_tasks(loop)
@@ -171,7 +171,7 @@ def _clean_up(loop: SimLoop, *, quiet: bool) -> None:
 def _cancelled_by_ctrl_c(main: asyncio.Task[Any]) -> Iterator[list[int]]:
     """Let the first Ctrl-C cancel ``main``, as ``asyncio.run`` does; yield the list of signals so far.
 
-    Where the signal is not ours to take (another thread, another handler), nothing is changed.
+    Does nothing in another thread or if the signal has another handler.
     """
     received: list[int] = []
 

@@ -1,11 +1,10 @@
 """The surrogate policy: outcomes and lengths of attempts are drawn; it sees nothing and learns nothing.
 
-It replaces a model where only the system is studied. Whether an attempt succeeds and how many turns it takes depend
-only on the attempt's seed and its task's difficulty (``dartsim.sim.task_difficulties``), never on the weights, so that
-all schedulers meet the same attempts.
+It replaces a model when only the system is studied. An attempt's success and length depend only on its seed and its
+task's difficulty (``dartsim.sim.task_difficulties``), never on the weights, so all schedulers face the same attempts.
 
-Alternatively, attempts end as those of a recorded run did: those of the n-th group as those of the run's n-th group,
-changing over time as the policy did. That tests how well the system is modeled, not what its policy would learn.
+Alternatively, attempts end like those of a recorded run, the n-th group like the run's n-th group, so outcomes change
+over time as the policy did. That tests how well the system is modeled, not what the policy would learn.
 
 Compiled in wheels.
 """
@@ -28,14 +27,14 @@ _MASK = 2**64 - 1
 
 
 class AttemptPlan(NamedTuple):
-    """The plan of an attempt: how many turns it takes, and whether it solves the task."""
+    """The plan of an attempt: its number of turns, and whether it solves the task."""
 
     num_turns: int
     success: bool
 
 
 class SurrogateActions(NamedTuple):
-    """The actions it uses on a desktop: one without effect, the decisive one, the last one."""
+    """The actions of the policy on a desktop: one without effect, the decisive one, the last one."""
 
     work: str
     solve: str
@@ -49,10 +48,10 @@ class ReplyPolicy(Protocol):
 
 
 def log_parameters(config: SurrogateConfig, *, success: bool) -> tuple[float, float]:
-    """Return mu and sigma of the lognormal that the turns of an attempt at a task of length factor 1 are drawn from.
+    """Return mu and sigma of the lognormal distribution of the turns of an attempt at a task with length factor 1.
 
-    The configured standard deviations are over all attempts at all tasks; the part that the tasks' length factors
-    explain is taken out of what one attempt draws.
+    The configured standard deviations are over all attempts at all tasks, so the part explained by the tasks' length
+    factors is removed.
 
     Source: docs/schedulers.md; the means are chosen so that the mix has the turns measured in DART's headline run.
     """
@@ -62,11 +61,11 @@ def log_parameters(config: SurrogateConfig, *, success: bool) -> tuple[float, fl
 
 
 NEARBY = 16
-"""Groups on either side in which to look for an outcome if the run had no such attempt."""
+"""Number of groups on either side to search for an outcome if the run had no such attempt."""
 
 
 class RecordedAttempt(NamedTuple):
-    """How an attempt ended: its group, its number in the group, turns, and whether its reward was above 0."""
+    """A recorded attempt: its group, its index in the group, its turns, and whether its reward was above 0."""
 
     group: int
     number: int
@@ -89,7 +88,7 @@ class RecordedOutcomes:
         self._groups = [each.group for each in self._in_order]
 
     def of(self, attempt: Attempt) -> RecordedAttempt:
-        """Return the outcome of the run's attempt of the same group and number, else one of a group nearby."""
+        """Return the outcome of the run's attempt with the same group and index, or else one from a nearby group."""
         exact = self._exact.get((attempt.group, attempt.index))
         if exact is not None:
             return exact
@@ -134,14 +133,14 @@ class SurrogatePolicy:
     @staticmethod
     def _within(attempt: Attempt, num_turns: int, *, success: bool) -> AttemptPlan:
         if success:
-            # The decisive action and the declaration both have to fit; in a single turn, only the action.
+            # The decisive action and the declaration must both fit; in a single turn, only the action.
             num_turns = min(max(2, num_turns), attempt.turn_limit)
         return AttemptPlan(num_turns, success)
 
     def act(self, request: Request) -> str:
         """Work until the plan's last two turns: solve the task (or work on), then declare it done.
 
-        Where attempts have one turn only, a success solves the task with it and declares nothing.
+        If attempts have only one turn, a success solves the task in it and declares nothing.
         """
         attempt = request.attempt
         plan = self._plans.get(attempt.id)
@@ -166,7 +165,7 @@ class SurrogatePolicy:
 def _uniform(seed: int, number: int) -> float:
     """Return the ``number``-th uniform draw of a seed, in (0, 1): SplitMix64's finalizer.
 
-    A generator object would cost ten times as much, once an attempt.
+    A generator object would cost ten times as much, once per attempt.
     """
     z = (seed + number * 0x9E3779B97F4A7C15) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK

@@ -1,7 +1,7 @@
-"""How hard tasks are for the surrogate policy: the chance that an attempt solves them, and how long attempts are.
+"""The difficulty of tasks for the surrogate policy: the probability of success, and the length of attempts.
 
-Success rates follow what was measured: DART's difficulty deciles for generated tasks, the published results by domain
-for OSWorld's. Attempts at one task are alike in length (a factor per task), which no result reports.
+Success rates follow measurements: DART's difficulty deciles for generated tasks, published results by domain for
+OSWorld's. Attempts at one task have similar lengths (a factor per task), which is assumed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PUBLISHED: Mapping[str, tuple[float, ...]] = MappingProxyType(
 """OSWorld-Verified success rates by domain, per cent, at most 30 and 100 turns (DART's project page)."""
 
 CONCENTRATION = 0.8
-"""Of the Beta inside a domain: the one that has mean and variance (.560, .137) of the measured deciles."""
+"""Concentration of the Beta distribution within a domain, from the measured deciles' mean and variance (.560, .137)."""
 
 Rates = NDArray[np.float64]
 
@@ -62,8 +62,8 @@ class TaskDifficulty:
     """What the surrogate policy knows about a task.
 
     Attributes:
-        success_rate: Chance that an attempt solves it, in [0, 1].
-        length_factor: Its attempts are this much longer than the average task's, > 0.
+        success_rate: Probability that an attempt solves it, in [0, 1].
+        length_factor: Length of its attempts relative to the average task's, > 0.
     """
 
     success_rate: float
@@ -73,8 +73,8 @@ class TaskDifficulty:
 def deciles(num_tasks: int, rng: np.random.Generator, mean: float | None = None) -> list[float]:
     """Return success rates with the measured distribution, in random order.
 
-    The rates are the quantiles at (i + 1/2) / ``num_tasks`` of the measured deciles (uniform inside a decile,
-    with the measured shares at exactly 0 and 1), so that only the order is left to chance. Their mean: .560.
+    The rates are the quantiles at (i + 1/2) / ``num_tasks`` of the measured deciles (uniform within a decile, with the
+    measured shares at exactly 0 and 1), so only their order is random. Their mean is .560.
 
     Raises:
         ConfigError: If that mean cannot be reached without touching tasks at 0 or 1.
@@ -99,9 +99,9 @@ def by_domain(
 ) -> list[float]:
     """Return success rates of OSWorld tasks whose mean in each domain is the published one.
 
-    Inside a domain the rates are drawn from a Beta of the published mean and a small
-    ``CONCENTRATION`` (most tasks are nearly always or nearly never solved), then the odds of all are multiplied by one
-    number that makes their mean exact. They do not depend on the order of ``tasks``.
+    Within a domain the rates are drawn from a Beta distribution with the published mean and a small ``CONCENTRATION``
+    (most tasks are nearly always or nearly never solved), then all odds are multiplied by one number that makes their
+    mean exact. They do not depend on the order of ``tasks``.
 
     Raises:
         ConfigError: If the results or a task's domain are unknown.
@@ -131,14 +131,14 @@ def difficulties(
     """Return every task's difficulty by its id.
 
     Args:
-        tasks: With unique ids.
-        rng: Its chance.
-        source: ``deciles``, or the model in ``PUBLISHED`` whose results by domain to take.
-        mean: With ``deciles``, the mean success rate wanted.
+        tasks: Tasks with unique ids.
+        rng: Random generator.
+        source: ``deciles``, or the model in ``PUBLISHED`` whose results by domain to use.
+        mean: With ``deciles``, the wanted mean success rate.
         length_sd: Standard deviation of the length factors, which are lognormal with mean 1.
 
     Raises:
-        ConfigError: If these do not go together.
+        ConfigError: If the arguments contradict each other.
     """
     if mean is not None and source != "deciles":
         raise ConfigError(f"a mean success rate goes with source 'deciles' only, found {source!r}")
@@ -160,13 +160,13 @@ def _with_mean(rates: Rates, mean: float) -> Rates:
     low, high = -60.0, 60.0  # logarithm of the factor on the odds
     for _ in range(100):
         middle = (low + high) / 2
-        if _shifted(rates, middle).mean() < mean:
+        if _shift_odds(rates, middle).mean() < mean:
             low = middle
         else:
             high = middle
-    return _shifted(rates, (low + high) / 2)
+    return _shift_odds(rates, (low + high) / 2)
 
 
-def _shifted(rates: Rates, log_factor: float) -> Rates:
+def _shift_odds(rates: Rates, log_factor: float) -> Rates:
     factor = exp(log_factor)
     return rates * factor / (1 - rates + rates * factor)

@@ -1,11 +1,10 @@
-"""Tasks whose hash is a counter, the nodes that they run on, and where each of them waits.
+"""Tasks whose hash is a counter, the nodes they run on, and where each of them waits.
 
-asyncio keeps tasks in sets (``TaskGroup``, ``wait``, ``all_tasks``) and iterates over them; the default
-hash is a memory address, so that two runs of one seed would differ.
+asyncio keeps tasks in sets (``TaskGroup``, ``wait``, ``all_tasks``) and iterates over them; the default hash is a
+memory address, so two runs with one seed would differ.
 
-Nodes are simulated machines as the loop sees them, the unit of crashing and of perturbed scheduling. Code runs on the
-node whose ``with`` block it, or the task it runs in, was started from. Everything else belongs to the control plane,
-which is one node too, without a name.
+Nodes are simulated machines as the loop sees them, the unit of crashes and of perturbed scheduling. Code runs on the
+node whose ``with`` block started it or its task. Everything else belongs to the control plane, an unnamed node.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
 MAX_NAMED = 50
-"""Waiting tasks that an error names one by one."""
+"""Maximum number of waiting tasks that an error lists."""
 
 
 class Node:
@@ -46,11 +45,11 @@ class Node:
 
 
 NODE: ContextVar[Node | None] = ContextVar("NODE", default=None)
-"""The node the running code belongs to; None is the control plane."""
+"""The node of the running code; None is the control plane."""
 
 
 def is_dead(context: Context) -> bool:
-    """Whether what runs in ``context`` belongs to a crashed node."""
+    """Return whether code in ``context`` belongs to a crashed node."""
     node = context.get(NODE)
     return node is not None and not node.alive
 
@@ -62,7 +61,7 @@ class TaskCounter(asyncio.AbstractEventLoop):
 
 
 class SimTask(asyncio.Task[Any]):
-    """A task that hashes by the order of its creation."""
+    """A task whose hash is its number in the order of creation."""
 
     serial: int
     node: Node | None
@@ -75,7 +74,7 @@ class SimTask(asyncio.Task[Any]):
         context: Context | None = None,
         **kwargs: Any,
     ) -> None:
-        # Both are needed by __hash__ and by the loop before asyncio.Task.__init__ returns.
+        # __hash__ and the loop need both before asyncio.Task.__init__ returns.
         self.serial = next(loop._serials)
         self.node = NODE.get() if context is None else context.get(NODE)
         super().__init__(coroutine, loop=loop, context=context, **kwargs)
@@ -85,7 +84,7 @@ class SimTask(asyncio.Task[Any]):
 
 
 def sim_task_factory(loop: asyncio.AbstractEventLoop, coroutine: Any, **kwargs: Any) -> asyncio.Future[Any]:
-    """Make a ``SimTask``; the factory of every ``SimLoop``."""
+    """Create a ``SimTask``; the task factory of every ``SimLoop``."""
     return SimTask(coroutine, loop=loop, **kwargs)  # type: ignore[arg-type]
 
 
@@ -107,7 +106,7 @@ def _is_up(task: asyncio.Task[Any]) -> bool:
 
 
 def describe_waiting(tasks: Iterable[asyncio.Task[Any]]) -> str:
-    """Return one line a task: its name, its coroutine, and the innermost line where it waits."""
+    """Return one line per task: its name, its coroutine, and the innermost line where it waits."""
     listed = list(tasks)
     lines = [f"  {task.get_name()} ({_name_of(task)}) waits at {where(task)}" for task in listed[:MAX_NAMED]]
     if len(listed) > MAX_NAMED:
@@ -161,7 +160,7 @@ def _frames(awaitable: Any) -> Iterable[FrameType]:
 def _inside(wrapper: Any) -> Any:
     """Return what ``asend()``, ``athrow()`` or a coroutine's ``__await__`` runs, or None.
 
-    Their types have no attribute that says it; the garbage collector knows.
+    Their types have no attribute for it, but the garbage collector knows their referents.
     """
     if isinstance(wrapper, asyncio.Future):
         return None

@@ -1,6 +1,6 @@
 """Inference in virtual time: workers whose replies take modeled time, and the network latency in front of them.
 
-Compiled in wheels; ``dartsim.sim.model_worker`` has the worker whose replies a model writes.
+Compiled in wheels; ``dartsim.sim.model_worker`` has the worker whose replies come from a model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dartsim.sim.surrogate import ReplyPolicy
 
 
 class PrefixCache:
-    """The sessions whose last prompts an engine still holds: the newest ones, as many as fit.
+    """The sessions whose last prompts an engine still has cached: the newest ones, as many as fit.
 
     Invariant: at most ``max_sessions`` are remembered.
     """
@@ -37,7 +37,7 @@ class PrefixCache:
         self._turns: dict[int, int] = {}
 
     def use(self, session: int, turn: int) -> bool:
-        """Note that the engine computes a session's turn; return whether it holds the turn before."""
+        """Record that the engine computes a session's turn; return whether it has the turn before cached."""
         turns = self._turns
         warm = turns.pop(session, -2) == turn - 1
         turns[session] = turn
@@ -55,19 +55,19 @@ class SimWorker:
 
     Args:
         index: Its number in the pool.
-        engine: The model of the GPU, or of an engine that was measured from outside.
+        engine: The model of a GPU, or of an engine measured from outside.
         prompts: Prompt sizes by turn.
         policy: Decides the replies.
         reply_tokens: Draws the length of a reply.
         reload_seconds: Draws the time of a weight sync.
-        prefix_cache: Whether prompts share their prefix with the session's last one on this engine; only a GPU's
-            model has such a cache.
-        transfer_seconds: Draws the time of a weight sync that does not restart the engine; by default the same.
-        forgets: Whether requests that are kept over a weight sync lose their keys and values: they are aborted,
-            and resubmitted with the tokens generated so far (a GPU's model only).
+        prefix_cache: Whether prompts reuse the session's last prompt on this engine; only the model of a GPU has such
+            a cache.
+        transfer_seconds: Draws the time of a weight sync without a restart; by default ``reload_seconds``.
+        forgets: Whether requests kept over a weight sync lose their keys and values: they are aborted and resubmitted
+            with the tokens generated so far (model of a GPU only).
         retry_seconds: Time until they are resubmitted.
-        control: The event loop that handles replies and loads, if it is so busy that they wait for it.
-        prepare_seconds: Time of a weight sync before the engine is touched, such as writing the weights to a disk.
+        control: The event loop that handles replies and loads, if it is so busy that they queue for it.
+        prepare_seconds: Time of a weight sync before it affects the engine, such as writing the weights to disk.
     """
 
     def __init__(
@@ -100,22 +100,22 @@ class SimWorker:
         self._retry_seconds = retry_seconds
         self._control = control
         self._prepare_seconds = prepare_seconds
-        self._done: Callable[[EngineJob], None] = _answered if control is None else partial(control.reply, _answered)
+        self._done: Callable[[EngineJob], None] = _answer if control is None else partial(control.reply, _answer)
         self._again: dict[asyncio.Future[None], EngineJob] = {}
-        """Jobs in place of those that a weight change aborted, by what waits for them."""
+        """Jobs that replace those aborted by a weight change, by the future that waits for them."""
         self._restarting = False
-        """Whether a restart has begun and no weights were loaded since: requests are refused meanwhile."""
+        """Whether a restart has begun and no weights have been loaded since; meanwhile requests are refused."""
         self.load_fails: Callable[[], bool] = lambda: False
-        """Asked at the end of a load: whether it has failed."""
+        """Called at the end of a load; returns whether it failed."""
         self._has_prefixes = isinstance(engine, FluidEngine)
-        """Whether it is known what an engine finds of a prompt: one that was measured from outside does not say."""
+        """Whether the engine reports prefix cache hits; one measured from outside does not."""
         self._cache: PrefixCache | None = None
         if prefix_cache and isinstance(engine, FluidEngine):
             mean_context = prompts.cold[min(prompts.max_images, self._last)].tokens
             self._cache = PrefixCache(max_sessions=max(1, engine.profile.kv_capacity_tokens // mean_context))
 
     async def generate(self, request: Request) -> Reply:
-        if self._restarting:  # it was on its way when the restart began
+        if self._restarting:  # it was in transit when the restart began
             raise WorkerRestarted(f"worker {self.index} is being restarted for other weights")
         turn = request.turn
         warm = self._cache is not None and self._cache.use(request.attempt.id, turn)
@@ -144,7 +144,7 @@ class SimWorker:
     def _reply(self, request: Request, version: Version, prompt: Any, tokens: int, cached: Any) -> Reply:
         """Return the reply once the latency has passed; ``version`` is that at the start of the request.
 
-        The numbers that replies share are ``Any``: of an ``int``, mypyc makes another object for each reply.
+        Numbers shared by replies are ``Any``, because mypyc would create a new object for an ``int`` in each reply.
         """
         action = self._policy.act(request)
         return new_reply((action, self.version, version, self.index, prompt, tokens, None, None, None, cached))
@@ -160,11 +160,11 @@ class SimWorker:
             self.engine.pause()
         draw = self._reload_seconds if mode.restarts_engine else self._transfer_seconds
         if self._control is None:
-            await asyncio.sleep(self.engine.stands_still_in + draw())
+            await asyncio.sleep(self.engine.seconds_until_still + draw())
         else:
-            await self._load_seen(self._control, draw())
+            await self._wait_for_load(self._control, draw())
         if self.load_fails():
-            # What was kept stays frozen: an engine without weights serves nothing.
+            # Kept requests stay frozen: an engine without weights serves nothing.
             raise WorkerFault(f"worker {self.index} could not load version {weights.version}")
         self.version = weights.version
         self._restarting = False
@@ -174,23 +174,23 @@ class SimWorker:
             self._resubmit_kept(self.engine)
         self.engine.resume()
 
-    async def _load_seen(self, control: ControlLoop, seconds: float) -> None:
-        """Wait for a load where a busy event loop has to notice that the engine is idle, and that it was loaded."""
+    async def _wait_for_load(self, control: ControlLoop, seconds: float) -> None:
+        """Wait for a load, and for a busy event loop to notice that the engine is idle and later that it is loaded."""
         if isinstance(self.engine, BatchEngine):
-            await self.engine.stood_still()
-        await control.turn()  # it is handed to a thread
-        await asyncio.sleep(self.engine.stands_still_in + seconds)
+            await self.engine.wait_until_still()
+        await control.turn()  # a thread loads the weights
+        await asyncio.sleep(self.engine.seconds_until_still + seconds)
         await control.turn()
 
     def kill(self, fault: Callable[[], WorkerFault]) -> None:
-        """Fail all live requests, and free what they hold in the engine."""
+        """Fail all live requests, and free their resources in the engine."""
         for job in self.engine.abort_all():
             _fail(job, fault())
         if self._cache is not None:
             self._cache.clear()
 
     def _resubmit_kept(self, engine: FluidEngine) -> None:
-        """Abort the kept requests, and resubmit them with their tokens so far after the client's wait."""
+        """Abort the kept requests, and resubmit them with their tokens so far after ``retry_seconds``."""
         for job, generated in engine.forget():
             self._loop.call_later(self._retry_seconds, self._resubmit, engine, job, generated)
 
@@ -201,7 +201,7 @@ class SimWorker:
             self._again[future] = engine.submit(prompt, 0, job.images, left, self._done, future)
 
 
-def _answered(job: EngineJob) -> None:
+def _answer(job: EngineJob) -> None:
     future = job.payload
     if not future.done():
         future.set_result(None)
@@ -225,10 +225,10 @@ class DelayedSession:
         self._create_future = asyncio.get_running_loop().create_future
 
     async def generate(self, request: Request) -> Reply:
-        # A timer of the world: half the cost of asyncio.sleep, and a perturbed world may stretch it.
+        # A timer of the world costs half as much as asyncio.sleep, and a perturbed world may stretch it.
         env = self._env
         arrival = self._create_future()
-        timer = env.call_in(env.delay(self._seconds), _arrived, arrival)
+        timer = env.call_in(env.delay(self._seconds), _complete_arrival, arrival)
         try:
             await arrival
         except BaseException:
@@ -241,7 +241,7 @@ class DelayedSession:
 
 
 class DelayedService:
-    """A service behind a latency of ``seconds``, both directions together, the same for every request."""
+    """A service behind a constant latency of ``seconds`` per request, both directions together."""
 
     def __init__(self, inner: Service, env: SimEnvironment, seconds: float) -> None:
         self._inner = inner
@@ -252,6 +252,6 @@ class DelayedService:
         return DelayedSession(self._inner.session(attempt, track), self._env, self._seconds)
 
 
-def _arrived(arrival: asyncio.Future[None]) -> None:
+def _complete_arrival(arrival: asyncio.Future[None]) -> None:
     if not arrival.done():
         arrival.set_result(None)

@@ -73,7 +73,7 @@ class BlobStore:
         return self._put(self._name(picture), lambda: png_of(picture))
 
     def put_text(self, text: str) -> str:
-        return self._put(*_packed(text))
+        return self._put(*_text_file(text))
 
     def prepare(self, picture: Any, text: str | None = None) -> None:
         """Write the files of a picture and its text ahead of ``put``, from any thread.
@@ -82,7 +82,7 @@ class BlobStore:
         """
         files: list[tuple[str, Callable[[], bytes]]] = [(self._name(picture), lambda: png_of(picture))]
         if text is not None:
-            files.append(_packed(text))
+            files.append(_text_file(text))
         for name, data in files:
             mine = object()
             # Registered before the file is looked for, so that a ``put`` in between takes it over and it stays.
@@ -216,7 +216,7 @@ class BlobStore:
         return self.folder / name[:2] / name
 
 
-def _packed(text: str) -> tuple[str, Callable[[], bytes]]:
+def _text_file(text: str) -> tuple[str, Callable[[], bytes]]:
     """Return the name of a text's file, and a function that returns its content."""
     data = text.encode("utf-8", "surrogatepass")
     return f"{sha256(data).hexdigest()}{TEXT}", lambda: zlib.compress(data, 6)

@@ -117,13 +117,13 @@ def pack_turns(trajectory: Trajectory, files: Sequence[TurnFiles]) -> bytes:
             *names,
             None if instruction == task_instruction else instruction,
         ))  # fmt: skip
-        arrays += [_packed(value, dtype) for value, dtype in zip(values, _ARRAYS, strict=True) if value is not None]
+        arrays += [_pack_array(value, dtype) for value, dtype in zip(values, _ARRAYS, strict=True) if value is not None]
     text = json.dumps(turns, separators=(",", ":")).encode()
     body = text + b"".join(arrays)
     return _HEAD.pack(zlib.crc32(body), len(text)) + body
 
 
-def _packed(values: Any, dtype: str) -> bytes:
+def _pack_array(values: Any, dtype: str) -> bytes:
     array = np.asarray(values)
     packed = array.astype(dtype)
     if dtype == "<i4" and (packed != array).any():

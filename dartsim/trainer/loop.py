@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-from dartsim.core.answers import check_update, described, is_own
+from dartsim.core.answers import check_update, describe, is_own
 from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import BatchUntrainable, LearnerFault, UpdateUncertain
 from dartsim.core.ports import BatchSource, Learner, Publisher
@@ -120,7 +120,7 @@ class Trainer:
                 return check_update(await self.learner.update(batch), batch.update)
             except BaseException as error:
                 if is_own(error):
-                    fault = UpdateUncertain(f"update {batch.update} failed: {described(error)}")
+                    fault = UpdateUncertain(f"update {batch.update} failed: {describe(error)}")
                 elif isinstance(error, UpdateUncertain):
                     fault = error
                 else:

@@ -170,7 +170,7 @@ def truncated_ratio(old_BT: Tensor, worker_BT: Tensor, *, cap: float) -> Tensor:
 
 def _shares(counted_BT: Tensor, batch: TurnBatch, config: ObjectiveConfig) -> Tensor:
     """Return [B, T] shares that add up to 1 over the counted tokens (to 0 if there are none)."""
-    counted_BT = counted_BT.to(_widened(batch.new_BT).dtype)
+    counted_BT = counted_BT.to(_widen(batch.new_BT).dtype)
     length_B = counted_BT.sum(1)
     turn_B = (length_B > 0).to(length_B.dtype)
     if config.aggregation == "token":
@@ -199,10 +199,10 @@ def _by_id(value_B: Tensor, id_B: Tensor | None, what: str) -> tuple[Tensor, Ten
 
 def _clean(value_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """Return values in at least float32, 0 at padding, so that nothing there reaches a sum or a gradient."""
-    return _widened(value_BT).masked_fill(~mask_BT, 0.0)
+    return _widen(value_BT).masked_fill(~mask_BT, 0.0)
 
 
-def _widened(value_BT: Tensor) -> Tensor:
+def _widen(value_BT: Tensor) -> Tensor:
     """Return values of lower precision as float32, others unchanged."""
     import torch
 

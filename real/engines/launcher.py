@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from dartsim.config.secrets import hidden
+from dartsim.config.secrets import redact
 from dartsim.real.engines.client import EngineClient
 from dartsim.real.engines.errors import EngineBadReply, EngineStartFailed, WeightsRefused
 from dartsim.real.engines.options import EngineOptions
@@ -217,7 +217,7 @@ class LocalEngine:
         command = options.command(self._port, None if model is None else str(model))
         self.starts += 1
         with self.log.open("ab") as log:
-            log.write(f"{_START_LINE}{self.starts}: {hidden(' '.join(command))}\n".encode())
+            log.write(f"{_START_LINE}{self.starts}: {redact(' '.join(command))}\n".encode())
             log.flush()
             try:
                 self._process = await asyncio.create_subprocess_exec(

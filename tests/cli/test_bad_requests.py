@@ -83,6 +83,14 @@ def test_names_and_errors_reach_the_terminal_as_text(capsys):
         assert "\x1b" not in shown
 
 
+def test_spaces_of_all_widths_are_shown(capsys):
+    console.out.print(figure_table([("dart", {"env_utilization": 0.5})]))
+    console.out.print("a\u00a0b\u3000c")
+    shown = capsys.readouterr().out
+    assert "50.0\u202f%" in shown
+    assert "a\u00a0b\u3000c" in shown
+
+
 def test_a_name_that_looks_like_markup_is_shown_by_a_bar():
     """On a terminal, where the bar is drawn."""
     program = (

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 
 import pytest
 
 from dartsim.config import load
-from dartsim.observe.rundir import held
+from dartsim.observe.rundir import lock_run
 from dartsim.run.watch import STATUS, Watch
 
 SMALL = ("--preset", "dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
@@ -31,7 +32,7 @@ def test_a_finished_run_has_its_figures_and_a_cause_for_every_idle_second(dartsi
         assert idle + found["idle"]["at_work"][name] == pytest.approx(1.0, abs=1e-4)
     assert dartsim("show", str(folder), "--follow", "--html", str(tmp_path / "page.html")) == 0
     text = capsys.readouterr().out
-    assert text.startswith("dart, seed 0: finished after 0.5 simulated hours")
+    assert re.match(r"dart, seed 0: finished after 30\.\d min of virtual time", text)
     assert "the task is being set up on it" in text
     assert "Prefix hits" in (tmp_path / "page.html").read_text("utf-8")
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before, "it only reads"
@@ -62,7 +63,7 @@ def test_somebody_s_changed_figures_are_shown_or_refused_in_a_sentence(dartsim, 
 
 def test_status_of_a_run_that_goes_on_and_of_one_whose_process_is_gone(dartsim, capsys, tmp_path):
     watch = Watch(load(preset_name="dart"), tmp_path)
-    with held(tmp_path), watch:
+    with lock_run(tmp_path), watch:
         assert dartsim("show", str(tmp_path), "--json", "-") == 0
         assert json.loads(capsys.readouterr().out)["state"] == "starting"
         unfinished = (tmp_path / STATUS).read_bytes()
@@ -100,7 +101,7 @@ def test_a_strict_run_ends_with_the_exit_code_of_its_alarm(dartsim, capsys, tmp_
     ("clock", "age", "silent"), [("real", 300.0, True), ("real", 1.0, False), ("virtual", 300.0, False)]
 )
 def test_a_run_that_lives_and_writes_nothing_is_said_to_be_silent(dartsim, capsys, tmp_path, clock, age, silent):
-    with held(tmp_path), Watch(load(preset_name="dart"), tmp_path):
+    with lock_run(tmp_path), Watch(load(preset_name="dart"), tmp_path):
         found = json.loads((tmp_path / STATUS).read_text()) | {"state": "running", "clock": clock}
         (tmp_path / STATUS).write_text(json.dumps(found))
         written = time.time() - age

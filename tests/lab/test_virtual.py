@@ -126,7 +126,7 @@ class TimedPut(TimedWorker):
         return self._inner.engine
 
     async def load(self, weights, mode):
-        still = self._inner.engine.stands_still_in
+        still = self._inner.engine.seconds_until_still
         begun = asyncio.get_running_loop().time()
         await super().load(weights, mode)
         seconds = asyncio.get_running_loop().time() - begun - still

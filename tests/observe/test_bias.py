@@ -6,7 +6,7 @@ import pytest
 
 from dartsim.core.types import Attempt, Batch, Drop, Ending, Group, Task, Trajectory
 from dartsim.observe import Recorder
-from dartsim.observe.bias import class_shares, judged, least, ordered, pooled, usable
+from dartsim.observe.bias import class_shares, judged_shares, least_trained, ordered, sum_counts, usable
 from dartsim.observe.recorder_state import restore_state, save_state, undo_update
 
 KEYS = ("offered", "judged", "kept", "trained", "trained_groups")
@@ -24,7 +24,7 @@ def test_a_class_is_measured_by_what_the_filter_leaves_of_it():
     assert [share.kept_share for share in found.values()] == [0.5, 0.5]
     assert [share.trained_share for share in found.values()] == [1.0, 0.2]
     assert [share.ratio for share in found.values()] == pytest.approx([1.0 / 0.6, 0.2 / 0.6])
-    assert least(found) == "long"
+    assert least_trained(found) == "long"
 
 
 @pytest.mark.parametrize(("groups", "starved"), [(1, False), (10, True)])
@@ -65,15 +65,15 @@ def test_the_closed_form_stands_beside_what_was_counted():
 def test_nothing_is_said_of_older_counts_nor_where_nothing_was_trained():
     assert class_shares({"long": {"offered": 3, "trained": 1}}) == {}
     assert class_shares(table(long=(8, 8, 8, 0, 0))) == {}
-    assert judged({"by task length": {}, "by task success rate": table(**{"0.1-0.2": (8, 8, 8, 8, 1)})}) == {}
+    assert judged_shares({"by task length": {}, "by task success rate": table(**{"0.1-0.2": (8, 8, 8, 8, 1)})}) == {}
 
 
 def test_seeds_are_added_up_and_a_class_may_be_missing_in_one():
     one, two = table(chrome=(8, 8, 8, 8, 1)), table(chrome=(8, 8, 0, 0, 0), gimp=(4, 4, 4, 4, 1))
-    assert pooled([{"by domain": one, "by task length": {}}, {"by domain": two}]) == {
+    assert sum_counts([{"by domain": one, "by task length": {}}, {"by domain": two}]) == {
         "by domain": table(chrome=(16, 16, 8, 8, 1), gimp=(4, 4, 4, 4, 1))
     }
-    assert pooled([]) == {}
+    assert sum_counts([]) == {}
 
 
 def test_labels_with_an_order_have_it():

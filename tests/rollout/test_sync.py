@@ -237,14 +237,14 @@ async def test_a_worker_that_takes_no_weights_keeps_nobody_from_them(fakes):
     service.publish(Weights(1))
     await service.settled(1)
     assert [engine.loads for engine in engines[1:]] == [[(45.0, 55.0, 1)], [(55.0, 65.0, 1)]]
-    assert [worker.apart for worker in service.workers] == [True, False, False]
+    assert [worker.out_of_rotation for worker in service.workers] == [True, False, False]
     service.publish(Weights(2))
     await service.settled(2)
     await asyncio.sleep(100.0)
     assert [begin for begin, _, _ in engines[0].loads] == [0.0, 15.0, 35.0, 65.0, 115.0]
     assert [worker.version for worker in service.workers] == [2, 2, 2]
     assert service.router.num_routable == 3
-    assert not any(worker.apart for worker in service.workers)
+    assert not any(worker.out_of_rotation for worker in service.workers)
 
 
 async def test_weights_that_nobody_could_load_leave_the_last_worker_its_old_ones(fakes):
@@ -308,7 +308,7 @@ class Mortal:
         return reply
 
     async def load(self, weights, mode):
-        assert not self.down <= asyncio.get_running_loop().time() < self.up, "a load of a worker that is set apart"
+        assert not self.down <= asyncio.get_running_loop().time() < self.up, "a load while out of rotation"
         await self.inner.load(weights, mode)
 
 
@@ -328,7 +328,7 @@ async def test_a_worker_that_is_down_is_asked_nothing_until_it_is_back(fakes):
     service, _ = service_of(fakes, engines, clients=4)
     clients = [asyncio.get_running_loop().create_task(asking(fakes, service, n, 80.0)) for n in range(4)]
     await asyncio.sleep(40.0)
-    assert [worker.apart for worker in service.workers] == [True, False]
+    assert [worker.out_of_rotation for worker in service.workers] == [True, False]
     service.publish(Weights(1))
     await service.settled(1)
     assert engines[0].asked_while_down == 2  # those that were under way
@@ -350,10 +350,10 @@ async def test_a_worker_that_comes_back_loads_what_was_published_meanwhile(fakes
     service.publish(Weights(1))
     await service.settled(1)
     await asyncio.sleep(99.0 - fakes.now())
-    assert [(worker.version, worker.apart) for worker in service.workers] == [(0, True), (1, False)]
+    assert [(worker.version, worker.out_of_rotation) for worker in service.workers] == [(0, True), (1, False)]
     await asyncio.sleep(12.0)
     assert engines[0].inner.loads == [(100.0, 110.0, 1)]
-    assert [(worker.version, worker.apart, worker.routable) for worker in service.workers] == [(1, False, True)] * 2
+    assert [(w.version, w.out_of_rotation, w.routable) for w in service.workers] == [(1, False, True)] * 2
 
 
 async def test_a_worker_that_loads_at_last_also_loads_what_was_published_during_that(fakes, monkeypatch):
@@ -364,13 +364,13 @@ async def test_a_worker_that_loads_at_last_also_loads_what_was_published_during_
     service, _ = service_of(fakes, engines)
     service.publish(Weights(1))
     await asyncio.sleep(200.0)
-    assert [worker.apart for worker in service.workers] == [True, False, False]
+    assert [worker.out_of_rotation for worker in service.workers] == [True, False, False]
     service.publish(Weights(2))
     await service.settled(2)
     assert fakes.now() == 220.0
     await asyncio.sleep(90.0)
     assert [version for _, _, version in engines[0].loads] == [1, 1, 1, 2]
-    assert [(worker.version, worker.apart) for worker in service.workers] == [(2, False)] * 3
+    assert [(worker.version, worker.out_of_rotation) for worker in service.workers] == [(2, False)] * 3
 
 
 async def test_requests_wait_in_the_pool_while_its_only_worker_is_down(fakes):
@@ -435,7 +435,7 @@ async def test_a_coupled_trainer_is_not_kept_waiting_by_weights_that_are_torn_fo
     assert [worker.routable for worker in service.workers] == [False, False, True]
     service.publish(Weights(2))
     await service.settled(2)
-    assert [worker.version for worker in service.workers if not worker.apart] == [2, 2]
+    assert [worker.version for worker in service.workers if not worker.out_of_rotation] == [2, 2]
     await asyncio.sleep(100.0)
     assert [worker.version for worker in service.workers] == [2, 2, 2]
 

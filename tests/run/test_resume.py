@@ -14,7 +14,7 @@ from dartsim.lab.verdict import run_figures
 from dartsim.lab.virtual import with_settings
 from dartsim.observe import ticker
 from dartsim.observe.report import render_report
-from dartsim.observe.rundir import held, read_run
+from dartsim.observe.rundir import lock_run, read_run
 from dartsim.run.execute import execute, open_store
 from dartsim.run.resume import resumable, resume
 from dartsim.run.resume_point import read_resume_point
@@ -99,7 +99,7 @@ def test_a_run_in_memory_leaves_nothing(tmp_path):
 
 def test_one_process_holds_a_run(tmp_path):
     execute(small(), tmp_path / "run")
-    with held(tmp_path / "run"), pytest.raises(ConfigError, match="held by a process that runs it now"):
+    with lock_run(tmp_path / "run"), pytest.raises(ConfigError, match="held by a process that runs it now"):
         resume(tmp_path / "run", ["run.hours=2.0"])
 
 

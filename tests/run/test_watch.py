@@ -12,7 +12,7 @@ import pytest
 from dartsim.config import from_tree, merge, preset
 from dartsim.core.errors import Stalled
 from dartsim.observe import ticker
-from dartsim.observe.rundir import LOCK, is_held
+from dartsim.observe.rundir import LOCK, is_locked
 from dartsim.run.execute import execute
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build, run_simulation
@@ -46,7 +46,7 @@ def test_status_is_written_while_the_run_goes_on_and_names_every_part(tmp_path):
     config = small()
 
     def look(now):
-        seen.append((is_held(tmp_path), read(tmp_path)))
+        seen.append((is_locked(tmp_path), read(tmp_path)))
 
     execute(config, tmp_path, [ticker(look)])
     running, midway = seen[len(seen) // 2]
@@ -60,7 +60,7 @@ def test_status_is_written_while_the_run_goes_on_and_names_every_part(tmp_path):
         assert 0.0 <= part["since_seconds"] <= midway["as_of_seconds"]
     times = [status["run_seconds"] for _, status in seen]
     assert times == sorted(times)
-    assert not is_held(tmp_path)
+    assert not is_locked(tmp_path)
     after = read(tmp_path)
     assert after["state"] == "finished"
     assert "off" not in {part["state"] for part in after["components"]}, "the end shows what went on before it"
@@ -117,14 +117,14 @@ def fail():
 def test_the_lock_of_a_killed_process_is_free(tmp_path):
     code = (
         "import os, sys; from pathlib import Path\n"
-        "from dartsim.config import load; from dartsim.observe.rundir import held\n"
+        "from dartsim.config import load; from dartsim.observe.rundir import lock_run\n"
         "from dartsim.run.watch import Watch\n"
-        "lock = held(Path(sys.argv[1])); lock.__enter__()\n"
+        "lock = lock_run(Path(sys.argv[1])); lock.__enter__()\n"
         "watch = Watch(load(preset_name='dart'), Path(sys.argv[1])); watch.__enter__()\n"
         "print('up', flush=True); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (-9, "up")
     assert (tmp_path / LOCK).exists()
-    assert not is_held(tmp_path)
+    assert not is_locked(tmp_path)
     assert read(tmp_path)["state"] == "starting"

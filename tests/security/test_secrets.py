@@ -10,7 +10,7 @@ import pytest
 
 from dartsim.cli.console import hide_secrets_in_logs
 from dartsim.config import load
-from dartsim.config.secrets import HIDDEN, has_secret, hidden, hidden_tree, is_secret_name, keep_secret, secret_settings
+from dartsim.config.secrets import HIDDEN, has_secret, is_secret_name, keep_secret, redact, redact_tree, secret_settings
 from dartsim.core.errors import ConfigError
 from dartsim.run.backends.vllm import VllmEngines
 
@@ -60,7 +60,7 @@ def leaks(text):
     ],
 )
 def test_what_looks_like_a_secret_is_hidden(text, secret):
-    found = hidden(text)
+    found = redact(text)
     assert secret not in found
     assert HIDDEN in found
 
@@ -79,14 +79,14 @@ def test_what_looks_like_a_secret_is_hidden(text, secret):
     ],
 )
 def test_what_is_none_is_left_alone(text):
-    assert hidden(text) == text
+    assert redact(text) == text
 
 
 def test_a_secret_is_hidden_as_a_url_spells_it(monkeypatch):
     monkeypatch.setenv("DB_PASSWORD", "ho/rse +stap@le")
-    assert hidden("refused: u ho%2Frse%20%2Bstap%40le, ho%2Frse+%2Bstap%40le") == f"refused: u {HIDDEN}, {HIDDEN}"
+    assert redact("refused: u ho%2Frse%20%2Bstap%40le, ho%2Frse+%2Bstap%40le") == f"refused: u {HIDDEN}, {HIDDEN}"
     keep_secret("of no known form")
-    assert hidden("key of no known form") == f"key {HIDDEN}"
+    assert redact("key of no known form") == f"key {HIDDEN}"
 
 
 def test_names_of_secrets_are_known():
@@ -100,7 +100,7 @@ def test_trees_lose_their_secrets_and_nothing_else():
         "environment": {"HF_TOKEN": "x", "OMP_NUM_THREADS": "1"},
         "max_tokens": 512,
     }
-    assert hidden_tree(tree) == {
+    assert redact_tree(tree) == {
         "command": ["vllm", "--api-key", HIDDEN, "--port", "1"],
         "environment": {"HF_TOKEN": HIDDEN, "OMP_NUM_THREADS": "1"},
         "max_tokens": 512,

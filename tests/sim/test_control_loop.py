@@ -53,7 +53,7 @@ async def test_a_batch_ends_when_the_loop_sees_it_and_the_next_one_begins_behind
     seen = []
     for name in "abc":
         engine.submit(1, 0, 0, 1, lambda job, name=name: process.reply(noting(seen, name)))
-    still = asyncio.ensure_future(engine.stood_still())
+    still = asyncio.ensure_future(engine.wait_until_still())
     await asyncio.sleep(2.0)
     process.reply(noting(seen, "other"))
     process.reply(noting(seen, "other"))

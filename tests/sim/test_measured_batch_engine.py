@@ -90,7 +90,7 @@ async def test_all_are_taken_out_in_order():
     jobs = await asyncio.gather(*(ask(inner, ended, name) for name in "abc"))
     await asyncio.sleep(0.5)
     assert inner.abort_all() == jobs
-    assert inner.stands_still_in == 1.0  # what computes cannot be stopped
+    assert inner.seconds_until_still == 1.0  # what computes cannot be stopped
     ask(inner, ended, "d")
     await asyncio.sleep(100.0)
     assert ended == {"d": 3.0}
@@ -103,9 +103,9 @@ async def test_a_pause_lets_the_batch_end_and_holds_what_waits():
     await asyncio.sleep(0.5)
     ask(inner, ended, "b")
     inner.pause()
-    assert inner.stands_still_in == 1.0
+    assert inner.seconds_until_still == 1.0
     await asyncio.sleep(9.5)
-    assert (ended, inner.stands_still_in) == ({"a": 1.5}, 0.0)
+    assert (ended, inner.seconds_until_still) == ({"a": 1.5}, 0.0)
     inner.resume()
     await asyncio.sleep(100.0)
     assert ended == {"a": 1.5, "b": 11.5}

@@ -1,4 +1,4 @@
-"""The rules that make a scheduler. Every module here may register components that a configuration can choose."""
+"""The rules that make up a scheduler. Modules here register components that a configuration can choose."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from dartsim.curation.task_filter import TaskFilter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The rules of a data manager. Some of them learn, so a run needs its own instances.
+    """The rules of a data manager. Some of them learn, so each run needs its own instances.
 
     Attributes:
         order: Which task is next.
         attempts: How many attempts a task gets.
         turn_limits: How many turns the attempts of a group may take.
-        admission: Whether a group may begin; one that has begun is always completed.
+        admission: Whether another group may begin; begun groups are always completed.
         group_filter: Which groups may be trained on.
-        batch_rule: When there is a batch, and what it takes.
+        batch_rule: When there is a batch, and which groups it takes.
         staleness: How old a trajectory may be.
-        pool: Stored successes for groups in which all failed; None: such groups are dropped.
-        task_filter: Learns which tasks teach nothing; the order leaves them out.
-        max_ahead: Bound on admitted attempts that no published weights contain yet; None for no bound.
+        pool: Stored successes for groups in which all attempts failed; None: such groups are dropped.
+        task_filter: Learns which tasks are too easy or too hard; the order skips them.
+        max_ahead: Bound on admitted attempts not yet in published weights; None: no bound.
         publish_wait: What ``before_publication`` waits for: nothing; the running groups, while no new one begins; or
-            the whole next batch.
+            the complete next batch.
     """
 
     order: TaskOrder

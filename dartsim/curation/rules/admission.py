@@ -1,7 +1,7 @@
-"""Admission: whether a new group may begin, from counts of groups and of attempts alone.
+"""Admission: whether a new group may begin, given only counts of groups and attempts.
 
-Every asynchronous system bounds how far its rollouts may run ahead of its trainer, each by its own count. Counted in
-groups, there are four such bounds, and a system is a choice among them.
+Every asynchronous system bounds how far its rollouts may run ahead of its trainer, each in its own way. Counted in
+groups, there are four such bounds, and each system uses some of them.
 
     begin -> open (its attempts run) -> ready -> leased to an update -> trained, not yet published -> published
              |------- max_open -------|
@@ -24,24 +24,24 @@ class GroupCounts(NamedTuple):
     """Counts of the groups that began and were neither dropped nor published, by state."""
 
     open: int = 0
-    """Some attempt has not ended."""
+    """Some of their attempts have not ended."""
     ready: int = 0
     """Complete, worth training on, and in no batch."""
     leased: int = 0
-    """In the update that runs."""
+    """In the running update."""
     unpublished: int = 0
-    """Trained, but into weights that are not published."""
+    """Trained into weights that are not published yet."""
 
 
 class CachePressure(NamedTuple):
     """The load of the engines' caches."""
 
     share: float
-    """Reserved share of the fullest engine's cache."""
+    """Reserved share of the cache of the engine with the fullest one."""
     waiting: int = 0
-    """Requests inside engines that wait for room in the cache."""
+    """Requests in engines that wait for space in the cache."""
     running: int = 0
-    """Requests that have room in the cache."""
+    """Requests with space in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ class AdmissionRule:
     """Bounds on groups, and perhaps on running attempts; the base of every admission rule.
 
     Attributes:
-        max_ahead: Groups begun that no published weights contain; None: no bound. AReaL's (eta + v + 1) B less the
-            v B that it has consumed; SkyRL's and ROLL's the same; verl's (1 + theta) T batches a publication, if a
-            dropped group gives its place back.
-        max_open: Groups whose attempts run (AReaL's C, slime's and verl's concurrency).
+        max_ahead: Groups begun that no published weights contain; None: no bound. AReaL's (eta + v + 1) B minus the
+            v B that it has consumed, and so in SkyRL and ROLL; verl's (1 + theta) T batches per publication, if a
+            dropped group frees its place.
+        max_open: Groups with running attempts (AReaL's C, slime's and verl's concurrency).
         max_ready: Complete groups that wait for an update (slime's done queue, prime-rl's lead).
         max_waiting: Groups begun that no update has taken (slime's one batch ahead, OpenRLHF's slot).
-        max_running: Attempts that may run; None: as many as there are slots. It may change over time.
+        max_running: Attempts that may run; None: one per slot. It may change over time.
     """
 
     Parameters: ClassVar[type[AdmissionConfig]] = AdmissionConfig
@@ -91,7 +91,7 @@ class AdmissionRule:
 
     @property
     def unbounded(self) -> bool:
-        """Whether another group may always begin; a rule of its own decides that itself."""
+        """Whether another group may always begin; false for subclasses that override ``blocked_by``."""
         return type(self).blocked_by is AdmissionRule.blocked_by and not any(
             most is not None for most in (self.max_ahead, self.max_open, self.max_ready, self.max_waiting)
         )
@@ -100,7 +100,7 @@ class AdmissionRule:
         """Note that an attempt has ended."""
 
     def adjust(self, now: float, running: int) -> bool:
-        """Adjust ``max_running``; return whether to withdraw the youngest groups until it holds."""
+        """Adjust ``max_running``; return whether to withdraw the youngest groups until it is met."""
         return False
 
 

@@ -60,7 +60,7 @@ class AttemptsBySuccess(AttemptsRule):
     """
 
     class Parameters(AttemptsConfig):
-        """What lowers the number of attempts."""
+        """When and how the number of attempts is lowered."""
 
         min_group_size: Positive = Field(2, description="Fewest attempts of a task.")
         threshold: Share = Field(0.6, description="Success rate from which attempts are lowered.")
@@ -86,16 +86,16 @@ class AttemptsBySuccess(AttemptsRule):
 
     @override
     def size_at(self, success_rate: float) -> int:
-        """Return N(p): ``group_size`` attempts below the threshold, and fewer the easier the task is above it.
+        """Return N(p): ``group_size`` attempts below the threshold; from it on, fewer the easier the task is.
 
         ``9/p - 7`` passes through (0.6, 8) and (1.0, 2): .6, .7, .8, .9, 1.0 give 8, 5, 4, 3, 2.
 
         Source: DART (arXiv 2509.23866), dynamic rollout frequency; the formula is the released code's
-        (``int(9 / success - 7)``), because the paper draws the curve without giving it.
+        (``int(9 / success - 7)``), because the paper only plots the curve.
         """
         if not reaches(success_rate, self._threshold):
             return self.parameters.group_size
-        # 9/0.9 - 7 is 2.9999999999999996 in floats; the slack keeps the table's value.
+        # 9/0.9 - 7 is 2.9999999999999996 in floats; the slack makes it 3.
         return min(self.parameters.group_size, max(self._min_group_size, floor(9.0 / success_rate - 7.0 + 1e-9)))
 
     @override

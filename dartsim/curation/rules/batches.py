@@ -1,4 +1,4 @@
-"""Batch rules: when there is enough to train on, and which groups are taken."""
+"""Batch rules: when there are enough groups to train on, and which of them to take."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from dartsim.core.types import Group, Version
 
 
 class RunningGroup(NamedTuple):
-    """A group whose attempts still run."""
+    """A group with running attempts."""
 
     id: int
     version: Version
-    """Newest published version when it began."""
+    """Oldest version among its attempts: the newest published one when each was admitted."""
 
 
 class BatchRule(ABC):
-    """Waits for ``min_groups`` eligible groups and takes at most ``max_groups``, the first ones in its order."""
+    """Waits for ``min_groups`` eligible groups, and takes the first in its order, at most ``max_groups``."""
 
     Parameters: ClassVar[type[BatchConfig]] = BatchConfig
 
@@ -32,17 +32,17 @@ class BatchRule(ABC):
 
     @abstractmethod
     def order(self, eligible: Sequence[Group], running: Iterable[RunningGroup]) -> Sequence[Group]:
-        """Return the groups that may be taken, in the order in which they are taken."""
+        """Return the groups that may be taken, in order."""
 
     def select(
         self, eligible: Sequence[Group], running: Iterable[RunningGroup] = (), version: Version = 0
     ) -> Sequence[Group]:
-        """Return the groups of the next batch; none if there are too few, or it must wait for running ones.
+        """Return the groups of the next batch; none if there are too few or it must wait for running groups.
 
         Args:
             eligible: Groups in the order in which they became ready.
-            running: Groups whose attempts still run; used only by rules that wait for them.
-            version: The version that would be trained.
+            running: Groups with running attempts, for rules that wait for them.
+            version: The version that would be trained on the batch.
         """
         sizes = self.parameters
         if len(eligible) < sizes.min_groups:
@@ -75,7 +75,7 @@ class FirstStarted(BatchRule):
 
 @register("batch", "weights")
 class OldestWeights(BatchRule):
-    """The groups with the oldest weights, and of these the ones that began first (NeMo-RL's weight_fifo)."""
+    """The groups with the oldest weights, and among these the ones that began first (NeMo-RL's weight_fifo)."""
 
     @override
     def order(self, eligible: Sequence[Group], running: Iterable[RunningGroup]) -> Sequence[Group]:

@@ -37,7 +37,7 @@ class TurnSelection(ABC):
 
     @abstractmethod
     def select(self, group: Group) -> SelectedTurns:
-        """Return which turns are kept."""
+        """Return the turns to train on."""
 
 
 @register("selection", "all")
@@ -55,11 +55,11 @@ class HighEntropyTurns(TurnSelection):
     """The turns of a group with the highest entropy (DART's paper): exactly ceil(share * turns).
 
     Ties are broken in favor of the lower (attempt, turn). Turns without entropies cannot be ranked: they are kept and
-    reported, and the share is taken of the others.
+    reported, and the share applies to the others.
     """
 
     class Parameters(ComponentSection):
-        """How many turns, and which are not ranked."""
+        """How many turns are kept, and which are not ranked."""
 
         share: float = Field(0.8, gt=0.0, le=1.0, description="Share of a group's turns that is kept (DART: 0.8).")
         keep_stored: bool = Field(
@@ -107,7 +107,7 @@ class HighEntropyTurns(TurnSelection):
         )
 
     def _kept_whole(self, trajectory: Trajectory, group: Group) -> bool:
-        """Return whether a trajectory is not ranked."""
+        """Return whether all turns of a trajectory are kept without ranking."""
         if self._parameters.keep_stored and trajectory.attempt.group != group.id:
             return True
         if not self._parameters.keep_successes:

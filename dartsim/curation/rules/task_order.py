@@ -1,4 +1,4 @@
-"""Task order: which task is next."""
+"""Task orders: which task is next."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dartsim.core.types import Task
 class TaskOrder(Protocol):
     """An endless order of tasks.
 
-    A registered order is built with ``parameters``, the task list and a random stream.
+    A registered order is built with ``parameters``, ``tasks`` and a random stream ``rng``.
     """
 
     def next(self) -> Task:
@@ -23,7 +23,7 @@ class TaskOrder(Protocol):
         ...
 
     def learn(self, task_id: str, rewards: Sequence[float]) -> None:
-        """Take the rewards of a complete group into account; by default none are."""
+        """Learn from the rewards of a complete group; by default, do nothing."""
 
     def state(self) -> Any: ...
 
@@ -32,7 +32,7 @@ class TaskOrder(Protocol):
 
 @register("task_order", "shuffled")
 class ShuffledTasks(TaskOrder):
-    """Every task once an epoch, in an order shuffled by seed.
+    """Every task once per epoch, in an order shuffled by seed.
 
     Invariant: every epoch has each task exactly once.
     """
@@ -61,7 +61,7 @@ class ShuffledTasks(TaskOrder):
 
     @override
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore what ``state`` returned, without tasks that no longer exist; new tasks come with the next epoch."""
+        """Restore what ``state`` returned, without tasks that no longer exist; new tasks enter with the next epoch."""
         places = {task.id: number for number, task in enumerate(self._tasks)}
         self._left = [places[name] for name in state["left"] if name in places]
         self.epoch = state["epoch"]

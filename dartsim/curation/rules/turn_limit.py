@@ -1,4 +1,4 @@
-"""Turn limits of attempts: fixed, or DART's trajectory length by the task's longest success so far."""
+"""Turn limits of attempts: fixed, or DART's limit by the task's longest success so far."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class _Successes:
 class TurnLimitBySuccess(TurnLimitRule):
     """The task's longest success so far, at most max_turns; max_turns while there is none (DART's paper).
 
-    Invariant: a limit is never below the task's shortest known success, and never decreases once the task was solved. A
-    collected success that is longer than ``max_turns`` can raise it.
+    Invariant: a limit is never below the task's shortest known success, and never decreases once the task is solved. A
+    collected success longer than ``max_turns`` may raise it.
 
-    Source: DART (arXiv 2509.23866), dynamic trajectory length, min(L_max, longest success of the task). It is in
-    no commit of the released code.
+    Source: DART (arXiv 2509.23866), dynamic trajectory length, min(L_max, longest success of the task). No
+    commit of the released code has it.
     """
 
     def __init__(self, parameters: ComponentSection, *, max_turns: int) -> None:
@@ -79,15 +79,15 @@ class TurnLimitBySuccess(TurnLimitRule):
 
     @override
     def learn(self, trajectories: Sequence[Trajectory]) -> None:
-        """Remember the lengths of successes; those without turns are ignored."""
+        """Remember the lengths of successes, ignoring those without turns."""
         for trajectory in trajectories:
             if trajectory.ending is Ending.TURN_LIMIT and trajectory.attempt.turn_limit < self.max_turns:
                 self.counts["cut_short"] += 1
             reward, turns = trajectory.reward, len(trajectory.turns)
             if reward is not None and reaches(reward, SUCCESS) and turns:
-                self._solved(trajectory.attempt.task.id, turns)
+                self._record_success(trajectory.attempt.task.id, turns)
 
-    def _solved(self, task_id: str, turns: int) -> None:
+    def _record_success(self, task_id: str, turns: int) -> None:
         known = self._successes.get(task_id)
         if known is None:
             self._successes[task_id] = _Successes(turns, turns)

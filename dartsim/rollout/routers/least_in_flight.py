@@ -1,4 +1,4 @@
-"""DART's router. Compiled in wheels: it is asked at every turn."""
+"""DART's router. Compiled in wheels, because it is called at every turn."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ class LeastInFlight(Router):
         return self.least_loaded()
 
 
-# Not as a decorator: mypyc would make a slow class of it.
+# Not a decorator, because mypyc would make the class slow.
 register("router", "least_in_flight")(LeastInFlight)

@@ -1,4 +1,4 @@
-"""Workers one after the other, and sticky: AReaL by session, prime-rl by group."""
+"""Round robin with sticky workers: by session (AReaL) or by group (prime-rl)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dartsim.rollout.routers import Routed, Router
 
 @register("router", "round_robin")
 class RoundRobin(Router):
-    """Sessions take workers one after the other, whatever their load, and keep them while they are up (AReaL).
+    """Sessions take workers in turn, whatever their load, and keep them while they are up (AReaL).
 
-    Invariant: a session changes its worker only when that one is not up.
+    Invariant: a session changes its worker only when the worker is not up.
     """
 
     def __init__(self, parameters: ComponentSection | None = None) -> None:
@@ -23,7 +23,7 @@ class RoundRobin(Router):
     @override
     def add(self, worker: Routed) -> None:
         super().add(worker)
-        if worker not in self._ring:  # it keeps its place when it is down
+        if worker not in self._ring:  # a worker that went down keeps its place
             self._ring.append(worker)
 
     @override
@@ -38,14 +38,14 @@ class RoundRobin(Router):
         return self.least_loaded()
 
     def _place(self, group: int) -> int:
-        """Return where in the ring a session looks first."""
+        """Return the place in the ring where a session looks first."""
         self._next += 1
         return self._next - 1
 
 
 @register("router", "group_round_robin")
 class GroupRoundRobin(RoundRobin):
-    """Groups take workers one after the other; all sessions of a group stay on one (prime-rl)."""
+    """Groups take workers in turn; all sessions of a group stay on the same worker (prime-rl)."""
 
     @override
     def _place(self, group: int) -> int:

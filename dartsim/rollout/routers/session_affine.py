@@ -11,7 +11,7 @@ from dartsim.rollout.routers import Routed, Router
 
 @register("router", "session_affine")
 class SessionAffine(Router):
-    """The session's last worker, whose prefix cache holds its prompt, unless that one is overloaded."""
+    """The session's last worker, whose prefix cache has its prompt, unless that worker is overloaded."""
 
     class Parameters(ComponentSection):
         """When a worker is overloaded."""

@@ -3,8 +3,8 @@
     kinds (the table; those active under a configuration) <-- timing (when) <-- injector (where, and what)
     injector <-- faulty_network <-- faulty_env, faulty_worker, faulty_learner <-- faulty_cluster
 
-The wrappers are put around modeled components from outside; the control plane does not know of them. A fault comes
-from a rate or from a window at a set time, which is what ``dartsim fuzz`` draws.
+The wrappers enclose modeled components; the control plane does not know about them. A fault comes from a rate or from a
+window at a set time, as drawn by ``dartsim fuzz``.
 """
 
 from dartsim.sim.faults.faulty_cluster import FaultFreeCluster, FaultyCluster

@@ -1,4 +1,4 @@
-"""The configured faults around the components of a modeled cluster; nothing where none are configured."""
+"""Wraps the components of a modeled cluster in the configured faults, if there are any."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FULL, REFUSED = KINDS["store_full"], KINDS["store_error"]
 
 
 class FaultFreeCluster:
-    """A cluster without faults: every component is itself."""
+    """A cluster without faults: returns components unchanged."""
 
     def provider(self, provider: EnvProvider) -> EnvProvider:
         return provider
@@ -41,7 +41,7 @@ class FaultFreeCluster:
         return pool
 
     async def settle(self) -> None:
-        """Wait for what faults have left in the background."""
+        """Wait for background work that faults started."""
 
 
 class FaultyCluster(FaultFreeCluster):
@@ -62,7 +62,7 @@ class FaultyCluster(FaultFreeCluster):
         return FaultyLearner(learner, self.injector, self.network)
 
     def store(self, store: Store) -> Store:
-        """Return a store that may refuse what it is given."""
+        """Return a store that may refuse trajectories."""
         refuses = self.injector.is_active(FULL.name) or self.injector.is_active(REFUSED.name)
         return cast("Store", FaultyStore(store, self.injector)) if refuses else store
 
@@ -74,7 +74,7 @@ class FaultyCluster(FaultFreeCluster):
 
 
 class FaultyStore(StoreWrapper):
-    """A store that refuses to keep trajectories."""
+    """A store that sometimes refuses trajectories."""
 
     def __init__(self, inner: Store, injector: FaultInjector) -> None:
         super().__init__(inner)

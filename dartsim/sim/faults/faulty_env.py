@@ -17,7 +17,7 @@ from dartsim.sim.faults.injector import CONTROL, FaultInjector, InjectionPoint
 from dartsim.sim.faults.kinds import Effect, FaultKind, Place, Scope
 
 CLIENT_SECONDS = 90.0
-"""How long a client waits for an answer of a desktop (OSWorld's: 90 s)."""
+"""How long a client waits for a desktop's answer (OSWorld's: 90 s)."""
 
 GIVE_UP_SECONDS = 10.0
 """How long a cancelled start waits for its cleanup, which then continues in the background (as in real.containers:
@@ -75,7 +75,7 @@ class FaultyEnv:
         return score
 
     async def close(self) -> None:
-        """Tear down; or fail to, and hold its resources until a reaper comes."""
+        """Tear down, or fail to and hold the resources until a reaper frees them."""
         injector, began = self._injector, self._injector.env.now
         injection = self._faults.close.injection(began)
         if injection is not None and injection.has(Effect.LEAKS) and injection.kind is not None:
@@ -88,7 +88,7 @@ class FaultyEnv:
     async def _reap(self, seconds: float) -> None:
         try:
             await asyncio.sleep(seconds)
-        except asyncio.CancelledError:  # the run ends; not when it was abandoned, where nothing may be awaited
+        except asyncio.CancelledError:  # the run is ending; an abandoned run raises GeneratorExit instead
             await self._inner.close()
             raise
         await self._inner.close()
@@ -107,7 +107,7 @@ class FaultyEnv:
         injector, began = self._injector, self._injector.env.now
 
         def failure(kind: FaultKind) -> DartsimError:
-            # A lost desktop is broken, whatever the call was.
+            # A lost desktop is broken, whichever call finds out.
             return injected(EnvBroken if kind.place in ANYWHERE else error, kind, kind.cause)
 
         if (lost := point.lost(self._started, began)) is not None:
@@ -118,7 +118,7 @@ class FaultyEnv:
         return result
 
     async def _fail_lost(self, kind: FaultKind) -> NoReturn:
-        """Fail because its host has been lost since it started, after the time in which a client learns of it."""
+        """Fail because the host was lost since the desktop started, after the time until a client notices."""
         seconds = kind.per_call.mean
         self._injector.add_cost(kind, seconds)
         await asyncio.sleep(seconds)
@@ -129,8 +129,8 @@ class FaultySnapshots(WrappedSnapshots):
     """Saved states of a desktop with faults.
 
     Args:
-        inner: Those of the desktop without.
-        call: Makes a call, or lets it fail.
+        inner: Saved states of the desktop without faults.
+        call: Makes a call or lets it fail.
     """
 
     def __init__(self, inner: Snapshots, call: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]) -> None:
@@ -159,7 +159,7 @@ class FaultyProvider:
         self._faults: dict[int, DesktopFaults] = {}
 
     async def start(self, slot: int) -> AsyncEnv:
-        """Start a desktop; one that is not returned is torn down."""
+        """Start a desktop; a desktop that is not returned is torn down."""
         number = self._host_of(slot)
         if slot not in self._faults:
             self._faults[slot] = DesktopFaults(self._injector, slot=slot, host=number)
@@ -196,12 +196,12 @@ class FaultyProvider:
         return env
 
     async def _undo(self, env: AsyncEnv) -> None:
-        """Tear down a desktop that is not returned; a timed-out caller does not wait for a tear-down that hangs."""
+        """Tear down a desktop that is not returned; a caller that timed out does not wait if that hangs."""
         await asyncio.wait({self._injector.in_background(env.close())}, timeout=GIVE_UP_SECONDS)
 
 
 def injected(error: type[DartsimError], kind: FaultKind, cause: str) -> DartsimError:
-    """Return an error that names the injected fault, and has the cause of the real one."""
+    """Return an error that names the injected fault and has the cause of the real one."""
     failure = error(f"{kind.description} (injected fault {kind.name})")
     if cause:
         failure.cause = cause  # type: ignore[attr-defined]

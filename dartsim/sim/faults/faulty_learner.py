@@ -1,7 +1,7 @@
 """A trainer with faults: outages, full disks, and crashes before, during and after its commit.
 
-An update is identified by its number. One that was committed, but whose acknowledgment was lost, is answered when it is
-requested again; one that was not committed did not happen, whatever was computed.
+An update is identified by its number. If it was committed but its acknowledgment was lost, a repeated request returns
+its result; if it was not committed it did not happen, whatever was computed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OUTAGE, FULL = KINDS["trainer_outage"], KINDS["disk_full"]
 class FaultyLearner:
     """A learner with faults; implements ``dartsim.core.ports.Learner``.
 
-    States: *up*, *down* until a crash is recovered from, *away* during an outage.
+    States: *up*, *down* until it has recovered from a crash, *unavailable* during an outage.
     """
 
     def __init__(self, inner: SimLearner, injector: FaultInjector, network: FaultyNetwork) -> None:
@@ -70,7 +70,7 @@ class FaultyLearner:
     async def _commit(self, batch: Batch, injection: Injection | None, seconds: float) -> UpdateResult:
         """Compute, write the checkpoint, and answer, unless a fault intervenes."""
         if self._full is not None and self._full.is_open(self._env.now):
-            # What was computed is lost: there is no room to keep it.
+            # The disk has no space for the result, which is lost.
             await asyncio.sleep(seconds)
             self._injector.count_window(FULL, self._full)
             self._injector.add_cost(FULL, seconds)

@@ -1,7 +1,7 @@
 """The network between components: messages are delayed, lost, duplicated and reordered, and pairs are partitioned.
 
-Delivery is at least once: what is lost is sent again. So every message has a key, and its receiver carries out each key
-once (``Inbox``), however often and in whatever order its copies arrive.
+Delivery is at least once: lost messages are sent again. So every message has a key, and its receiver carries out each
+key once (``Inbox``), however often and in whatever order its copies arrive.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RESEND_SECONDS = 5.0
 """Time after which a lost message is sent again."""
 
 RECOGNIZED = "message/recognized"
-"""Counts duplicates that their receiver recognized by key and did not carry out again."""
+"""Counter of duplicates that their receiver recognized by key and did not carry out again."""
 
 CUT = KINDS["network_partition"]
 
@@ -31,7 +31,7 @@ Work = Callable[[], Awaitable[Any]]
 
 
 class Unanswered(Exception):
-    """No answer came while the caller waited; the call may have been carried out."""
+    """The caller timed out; the call may have been carried out."""
 
     def __init__(self, kind: FaultKind) -> None:
         super().__init__(kind.name)
@@ -39,7 +39,7 @@ class Unanswered(Exception):
 
 
 class Inbox:
-    """The messages that a component has accepted: each key once.
+    """The messages that a component has accepted, each key once.
 
     A key is kept until the last copy of its message has arrived.
     """
@@ -50,11 +50,11 @@ class Inbox:
         self._copies: dict[int, list[int]] = {}
 
     def expect(self, key: int, copies: int) -> None:
-        """Expect so many copies of a message."""
+        """Expect this many copies of a message."""
         self._copies[key] = [copies, 0]
 
     def accept(self, key: int) -> bool:
-        """Accept a copy; return whether it is the first one, which is to be carried out."""
+        """Accept a copy; return whether it is the first one and must be carried out."""
         entry = self._copies[key]
         entry[0] -= 1
         entry[1] += 1
@@ -71,9 +71,9 @@ class Delivery:
     """When the copies of one message arrive.
 
     Attributes:
-        seconds: Until its original arrives.
-        again: Until a duplicate arrives; None if there is none.
-        cut: What delayed it for longer than its caller waits, or None.
+        seconds: Time until the original arrives.
+        again: Time until a duplicate arrives; None if there is none.
+        cut: The fault that delays it for longer than the caller waits, or None.
     """
 
     seconds: float = 0.0
@@ -105,7 +105,7 @@ class FaultyNetwork:
         """Call a component and return its answer; cancelling the call cancels the work.
 
         Raises:
-            Unanswered: If it waited too long.
+            Unanswered: If no answer came within ``patience`` seconds.
         """
         if self.quiet:
             return await work()
@@ -124,7 +124,7 @@ class FaultyNetwork:
         return answer
 
     async def _deliver(self, leg: Delivery, component: str, work: Work) -> Any:
-        """Let the copies of a message arrive; the first one to do so is carried out."""
+        """Deliver the copies of a message; the first to arrive is carried out."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         running: list[asyncio.Task[None]] = []
@@ -165,7 +165,7 @@ class FaultyNetwork:
         raise Unanswered(kind)
 
     def _delivery(self, sender: str, receiver: str, patience: float) -> Delivery | None:
-        """Return the faults of a message that is sent now; None if there are none."""
+        """Return the delivery of a message sent now; None if it has no faults."""
         now, leg = self._env.now, Delivery()
         kind, until = self.cut_until(sender, receiver, now)
         wait = ceil((until - now) / RESEND_SECONDS) * RESEND_SECONDS if until > now else 0.0
@@ -184,7 +184,7 @@ class FaultyNetwork:
         return leg if leg.seconds or leg.again is not None else None
 
     def cut_until(self, component: str, other: str, now: float) -> tuple[FaultKind | None, float]:
-        """Return why and until when two components are partitioned; None and 0 if they are not."""
+        """Return the fault that partitions two components and when it ends; None and 0 if there is none."""
         cuts = self._cuts
         if cuts is None or not cuts.is_open(now):
             return None, 0.0
@@ -194,7 +194,7 @@ class FaultyNetwork:
         return CUT, cuts.end
 
     async def wait_for_store(self) -> None:
-        """Wait, like the whole control plane, while its store does not answer."""
+        """Wait, like the whole control plane, while the store does not answer."""
         await self._injector.wait_for_store()
         while self._cuts is not None:
             now = self._env.now
@@ -206,7 +206,7 @@ class FaultyNetwork:
 
 
 def pairs(injector: FaultInjector) -> Sequence[tuple[str, str]]:
-    """Return the pairs of components that talk to each other; a partition of any other pair changes nothing."""
+    """Return the pairs of components that communicate; partitions of other pairs have no effect."""
     hosts = [host(n) for n in range(injector.size.hosts)]
     workers = [worker(n) for n in range(injector.size.workers)]
     return [

@@ -1,6 +1,7 @@
 """Engines with faults: crashes, slowness, requests that hang, full caches, loads that fail or hang.
 
-A call of an engine that is down fails at once, with a callback that waits until it is back; the pool sets it apart.
+A call to an engine that is down fails at once, with a callback that waits until it is back; the pool takes the engine
+out of rotation.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dartsim.sim.faults.timing import WindowFault
 from dartsim.sim.worker import SimWorker
 
 CLIENT_SECONDS = 300.0
-"""How long a client waits for an answer of an engine (``vllm.request_seconds``)."""
+"""How long a client waits for an engine's answer (``vllm.request_seconds``)."""
 
 REQUEST_EFFECTS = (Effect.FAILS, Effect.ACK_LOST, Effect.LATER, Effect.SLOWER)
 
@@ -30,7 +31,7 @@ CRASH, KV = KINDS["worker_crash"], KINDS["out_of_kv_memory"]
 class FaultyWorker:
     """An engine with faults; implements ``dartsim.core.ports.PolicyWorker``.
 
-    States: *up*, *down* (it crashed, and is started again with the weights it had).
+    States: *up*, *down* (it crashed and is restarting with the weights it had).
     """
 
     def __init__(self, inner: SimWorker, injector: FaultInjector, network: FaultyNetwork) -> None:

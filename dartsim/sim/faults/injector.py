@@ -1,7 +1,7 @@
 """``FaultInjector``: the active faults of one run, looked up by place, and counted.
 
-Counted are injections (``fault/<name>``; a window counts once, when it first affects something) and the seconds that
-they cost (``fault_seconds/<name>``). Nothing here wakes the loop or schedules anything by itself.
+It counts injections (``fault/<name>``; a window counts once, when it first affects something) and the seconds that they
+cost (``fault_seconds/<name>``). Nothing here wakes the loop or schedules anything by itself.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from dartsim.sim.faults.kinds import ActiveFault, Effect, FaultKind, Place, Scop
 from dartsim.sim.faults.timing import CallFault, WindowFault
 
 CONTROL, LEARNER, STORE = "control", "learner", "store"
-"""Components by name, as the network knows them; hosts and workers have numbers."""
+"""Names of components in the network; hosts and workers are numbered."""
 
 LEASE_SECONDS = 870.0
-"""A clock that is further ahead lets a living owner's lease look expired (real.containers: 900 s, renewed every 30)."""
+"""If a clock is further ahead, a living owner's lease looks expired (real.containers: 900 s, renewed every 30)."""
 
 GONE_SECONDS = 1.0
-"""Until a client learns that a desktop was removed: its host answers, and says no."""
+"""Time until a client learns that a desktop was removed, because its host refuses the call."""
 
 ADDS_TIME = frozenset({Effect.LATER, Effect.SLOWER})
-"""Effects that add up with each other, and with any other."""
+"""Effects that add to each other and to any other effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSize:
-    """How many components of each sort there are."""
+    """The number of components of each kind."""
 
     desktops: int
     hosts: int
     workers: int
 
     def num_members(self, scope: Scope) -> int:
-        """Return how many members a scope has."""
+        """Return the number of members of a scope."""
         return {Scope.DESKTOP: self.desktops, Scope.HOST: self.hosts, Scope.WORKER: self.workers}.get(scope, 1)
 
 
@@ -49,10 +49,10 @@ class Injection:
     """What is injected into one call.
 
     Attributes:
-        kind: What makes it fail, after ``seconds``; None: nothing does.
-        seconds: Until it fails.
-        later: Seconds that it takes longer, by kind.
-        slower: Times that it takes as long, by kind.
+        kind: The fault that makes it fail after ``seconds``; None: it does not fail.
+        seconds: Time until it fails.
+        later: Additional seconds, by kind.
+        slower: Factor on its duration, by kind.
     """
 
     kind: FaultKind | None = None
@@ -61,7 +61,7 @@ class Injection:
     slower: list[tuple[FaultKind, float]] = field(default_factory=list)
 
     def add(self, kind: FaultKind, amount: float) -> None:
-        """Add the effect of one fault; of several that end a call the first one does."""
+        """Add the effect of a fault; if several end a call, the first one does."""
         if kind.effect is Effect.LATER:
             self.later.append((kind, amount))
         elif kind.effect is Effect.SLOWER:
@@ -70,13 +70,13 @@ class Injection:
             self.kind, self.seconds = kind, amount
 
     def has(self, effect: Effect) -> bool:
-        """Whether the call ends in this way."""
+        """Return whether the call ends in this way."""
         return self.kind is not None and self.kind.effect is effect
 
 
 @dataclass(slots=True, eq=False)
 class InjectionPoint:
-    """All faults that can affect one sort of call of one component."""
+    """All faults that can affect one kind of call of one component."""
 
     injector: FaultInjector
     calls: Sequence[CallFault]
@@ -85,7 +85,7 @@ class InjectionPoint:
     num_members: int
 
     def injection(self, now: float) -> Injection | None:
-        """Return what is injected into the call that begins now, or None; to be called once per call."""
+        """Return what is injected into the call that begins now, or None; call this once per call."""
         injection: Injection | None = None
         for fault in self.calls:
             seconds = fault.hit(now, self.target, self.num_members)
@@ -109,7 +109,7 @@ class InjectionPoint:
         return injection
 
     def lost(self, since: float, now: float) -> FaultKind | None:
-        """Return the fault that has removed everything that was there at ``since``; None if none has."""
+        """Return the fault that removed everything present at ``since``; None if there is none."""
         for kind, window in self.windows:
             if kind.effect is Effect.LOST and window.was_open(since, now):
                 self.injector.count_window(kind, window)
@@ -142,11 +142,11 @@ class FaultInjector:
         self._stalls = self._windows_at((Place.STORE,), {}, (Effect.STALLS,))
 
     def is_active(self, name: str) -> bool:
-        """Whether a kind is injected at all."""
+        """Return whether a kind of fault is injected in this run."""
         return name in self._active
 
     def any_at(self, places: Iterable[Place]) -> bool:
-        """Whether anything is injected at one of these places."""
+        """Return whether any fault is injected at one of these places."""
         chosen = frozenset(places)
         return any(active.kind.place in chosen for active in self._active.values())
 
@@ -158,7 +158,7 @@ class FaultInjector:
         effects: Sequence[Effect] | None = None,
         of: Scope = Scope.DESKTOP,
     ) -> InjectionPoint:
-        """Return all faults of one sort of call."""
+        """Return all faults of one kind of call."""
         chosen = frozenset(places)
         kinds = [a.kind for a in self._active.values() if a.kind.place in chosen and a.kind.scope is Scope.CALL]
         calls = [self.call_fault(kind.name) for kind in kinds if effects is None or kind.effect in effects]
@@ -167,7 +167,7 @@ class FaultInjector:
         return InjectionPoint(self, calls, windows, target=members.get(of, 0), num_members=num_members)
 
     def call_fault(self, name: str) -> CallFault:
-        """Return an active fault of single calls, one for the whole run."""
+        """Return an active fault of single calls; there is one object per run."""
         if name not in self._calls:
             active = self._active[name]
             rng = self._streams.rng(f"faults/{name}")
@@ -206,7 +206,7 @@ class FaultInjector:
         ]
 
     def uniform(self, name: str) -> Callable[[], float]:
-        """Return a function that draws from [0, 1) from the stream of that name."""
+        """Return a function that draws from [0, 1), using the stream of that name."""
         return self._streams.rng(name).random
 
     def count(self, kind: FaultKind) -> None:
@@ -229,7 +229,7 @@ class FaultInjector:
         began: float,
         error: Callable[[FaultKind], Exception],
     ) -> Any:
-        """Do the work of a call that began at this time, with what is injected into it; return its result."""
+        """Do the work of a call that began at this time, with its injection; return the result."""
         if injection is None:
             return await work()
         await self.before_call(injection, error)
@@ -238,14 +238,14 @@ class FaultInjector:
         return result
 
     async def before_call(self, injection: Injection | None, error: Callable[[FaultKind], Exception]) -> None:
-        """Fail a call that is not carried out, after the fault's time, with the error made for the fault."""
+        """Fail a call that is not carried out, after the fault's time, with the error for the fault."""
         if injection is not None and injection.kind is not None and not injection.has(Effect.ACK_LOST):
             await self._fail(injection.kind, injection.seconds, error)
 
     async def after_call(
         self, injection: Injection | None, began: float, error: Callable[[FaultKind], Exception] | None = None
     ) -> None:
-        """Wait for the extra time of a call, and fail it if its acknowledgment is lost."""
+        """Wait for a call's extra time, and fail the call if its acknowledgment is lost."""
         if injection is None:
             return
         own = self.env.now - began
@@ -263,7 +263,7 @@ class FaultInjector:
         raise error(kind)
 
     async def wait_for_store(self) -> None:
-        """Wait, like the whole control plane, while its store stalls."""
+        """Wait, like the whole control plane, while the store stalls."""
         for kind, window in self._stalls:
             while window.is_open(now := self.env.now):
                 self.count_window(kind, window)

@@ -1,4 +1,4 @@
-"""The kinds of faults (``kinds.toml``, plug-ins): where each happens, to what, how often and long; which are active."""
+"""The kinds of faults (``kinds.toml``, plug-ins): where, to what, how often and for how long; and which are active."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dartsim.core.registry import names as registered
 from dartsim.sim.latency import Latency, from_spec
 
 PROFILES = ("calm", "osworld", "hostile")
-"""Named rates of all kinds; ``none`` has none of them."""
+"""Named sets of rates for all kinds; ``none`` has no faults."""
 
 
 class Place(StrEnum):
@@ -44,7 +44,7 @@ class Place(StrEnum):
 
 
 FUZZ_PLACES = frozenset({Place.PUBLICATION, Place.PROCESS})
-"""Where only ``dartsim fuzz`` injects faults: it can kill the run's process and resume it."""
+"""Places where only ``dartsim fuzz`` injects faults, because it can kill the run's process and resume it."""
 
 CALLS = {
     Place.START: "starts",
@@ -65,16 +65,16 @@ CALLS = {
 
 
 class Scope(StrEnum):
-    """What one fault affects, and so what its rate is counted by."""
+    """What one fault affects, and hence the unit of its rate."""
 
     CALL = "call"
-    """One call; its rate is a share of the calls. All others have a rate per hour and member."""
+    """One call; the rate is a share of calls. All others have a rate per hour and member."""
     DESKTOP = "desktop"
     HOST = "host"
     WORKER = "worker"
     LEARNER = "learner"
     PAIR = "pair"
-    """One pair of components that talk to each other; the rate is the cluster's."""
+    """One pair of communicating components; the rate is for the whole cluster."""
     CLUSTER = "cluster"
 
 
@@ -88,23 +88,23 @@ class Effect(StrEnum):
     FAILS = "fails"
     """The call fails without being carried out, perhaps after a client's timeout."""
     ACK_LOST = "ack_lost"
-    """The call completes, but the acknowledgment is lost: its caller sees a failure."""
+    """The call completes, but the acknowledgment is lost, so the caller sees a failure."""
     LATER = "later"
     """The call takes this many seconds longer."""
     SLOWER = "slower"
     """The call takes this many times as long."""
     LEAKS = "leaks"
-    """The desktop gives back what it holds only later."""
+    """The desktop releases its resources only later."""
     LOST = "lost"
     """Everything there is lost, and nothing starts there for a while."""
     SKEWED = "skewed"
     """The host's clock is off; beyond the length of a lease, its desktops look abandoned and are removed."""
     CRASHES = "crashes"
-    """Whatever runs is lost; the component serves nothing until it is up again."""
+    """Running work is lost; the component serves nothing until it is up again."""
     REFUSES = "refuses"
-    """Whatever runs is aborted, and nothing is accepted for a while."""
+    """Running work is aborted, and nothing is accepted for a while."""
     TORN = "torn"
-    """Half of it is written; nobody may use it."""
+    """Only part of it is written; it must not be used."""
     UNAVAILABLE = "unavailable"
     """The component is unavailable for a while."""
     STALLS = "stalls"
@@ -130,17 +130,17 @@ class FaultKind:
     Attributes:
         name: Its injections are counted as ``fault/<name>``.
         place: Where it is injected.
-        scope: What it affects together.
+        scope: The components that one fault affects together.
         effect: What it does.
-        lasts: Seconds until an affected call fails, or beyond its own time; or the length of a window of faults.
+        lasts: Seconds until an affected call fails or that it takes longer; or the length of a window of faults.
         per_call: What a window means for each call in it: seconds, a factor, or seconds of skew.
         rates: By profile: a share of calls, or a number per hour and member of its scope.
         description: What happens.
         response: What the control plane does.
-        source: Where it is known from.
-        cause: The cause that the control plane counts, the same as for the real fault; empty if it sees none.
+        source: Evidence that it happens.
+        cause: The cause that the control plane counts, as for the real fault; empty if it sees none.
         number: Its number in the reference list of OSWorld's faults, or 0.
-        real_test: The test, in tests/real, that makes it happen to real components; empty if there is none.
+        real_test: The test in tests/real that causes it in real components; empty if there is none.
     """
 
     name: str
@@ -164,14 +164,14 @@ class FaultKind:
 
     @property
     def unit(self) -> str:
-        """What its rate counts: calls, or hours of one member of its scope."""
+        """The unit of its rate: calls, or hours of one member of its scope."""
         if self.scope is Scope.CALL:
             return CALLS[self.place]
         return f"{self.scope if self.scope is not Scope.PAIR else Scope.CLUSTER}-hours"
 
     @classmethod
     def from_row(cls, name: str, row: Mapping[str, Any]) -> FaultKind:
-        """Return the kind of a row of ``kinds.toml``."""
+        """Return the kind described by a row of ``kinds.toml``."""
         defaults = {"scope": "call", "effect": "fails", "per_call": 0.0, "rates": (0.0,) * len(PROFILES)}
         fields = {**defaults, **row}
         fields |= {key: from_spec(fields[key]) for key in ("lasts", "per_call")}
@@ -197,13 +197,13 @@ class Fault(NamedComponent):
 
     Attributes:
         place: Where it is injected: a ``Place``, such as ``"desktop.step"`` or ``"worker.request"``.
-        scope: What it affects together: a ``Scope``.
+        scope: The components that one fault affects together: a ``Scope``.
         effect: What it does: an ``Effect``.
         lasts: Seconds, or a distribution as in a configuration; see ``FaultKind``.
         per_call: Seconds or a factor, or a distribution; see ``FaultKind``.
-        rates: Of the profiles calm, osworld and hostile; see ``FaultKind``.
+        rates: Rates in the profiles calm, osworld and hostile; see ``FaultKind``.
         cause: The cause that masked attempts are counted by; empty if the control plane sees no fault.
-        source: Where it is known from.
+        source: Evidence that it happens.
     """
 
     place: str
@@ -216,10 +216,10 @@ class Fault(NamedComponent):
     source: str = "a plug-in"
 
     def kind(self, name: str) -> FaultKind:
-        """Return the kind of these attributes.
+        """Return the kind that the attributes describe.
 
         Raises:
-            ConfigError: If an attribute is not what it has to be.
+            ConfigError: If an attribute is invalid.
         """
         fields = ("place", "scope", "effect", "lasts", "per_call", "rates", "cause", "source")
         try:
@@ -230,16 +230,16 @@ class Fault(NamedComponent):
 
 
 def fault_kinds() -> dict[str, FaultKind]:
-    """Return every kind of fault, those of plug-ins too, by name.
+    """Return every kind of fault, including those of plug-ins, by name.
 
     Raises:
-        ConfigError: If a plug-in's cannot be used.
+        ConfigError: If a plug-in's kind is invalid.
     """
     return {**KINDS, **{name: component("fault", name).kind(name) for name in registered("fault")}}
 
 
 MIN_RATE = 1e-12
-"""Lower rates count as none."""
+"""Lower rates count as 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,12 +260,12 @@ def active_faults(
     """Return the kinds of faults that are injected under a configuration, by name.
 
     Args:
-        config: Which are wanted.
-        more_windows: Windows of faults in addition to its own.
-        kinds: Of these; default: all.
+        config: Configured faults.
+        more_windows: Windows in addition to the configured ones.
+        kinds: The kinds to choose from; default: all.
 
     Raises:
-        ConfigError: If it names a kind that does not exist, or gives one a rate of the wrong sort.
+        ConfigError: If it names an unknown kind, or sets a rate in the wrong unit.
     """
     kinds = fault_kinds() if kinds is None else kinds
     for name in (*config.kinds, *(window.kind for window in config.schedule)):
@@ -282,7 +282,7 @@ def active_faults(
 
 
 def kind_named(name: str, kinds: Mapping[str, FaultKind] | None = None) -> FaultKind:
-    """Return a kind of fault, of all by default."""
+    """Return a kind of fault by name; ``kinds`` defaults to all."""
     kinds = fault_kinds() if kinds is None else kinds
     if name not in kinds:
         hint = did_you_mean(name, kinds) or "; see `dartsim config --list faults`."

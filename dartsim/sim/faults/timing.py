@@ -1,7 +1,7 @@
 """When faults are injected: calls chosen at a rate, and windows that open at a rate; both also at set times.
 
-Each draws from its own streams and depends only on its own calls or the clock, so that adding a kind of fault shifts no
-other.
+Each draws from its own streams and depends only on its own calls or the clock, so adding a kind of fault does not shift
+others.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dartsim.sim.faults.kinds import ActiveFault
 from dartsim.sim.latency import Latency
 
 MIN_WINDOW_SECONDS = 1e-3
-"""A window without length would open again at the same instant."""
+"""Minimum length, because a window without one would open again at the same instant."""
 
 Window = tuple[float, float, float]
-"""When it opens and closes, and what it means for a call: seconds, a factor, or which pair of components."""
+"""When it opens, when it closes, and its value for a call: seconds, a factor, or a pair of components."""
 
 
 class CallFault:
-    """One kind of fault of single calls: draws how many calls there are until the next affected one."""
+    """One kind of fault of single calls: draws the number of calls until the next affected one."""
 
     __slots__ = ("_heal_at", "_lasts", "_left", "_rate", "_rng", "_windows", "kind")
 
@@ -40,7 +40,7 @@ class CallFault:
         self._left = self._next()
 
     def hit(self, now: float, target: int, num_members: int) -> float | None:
-        """Count one call; return for how long it is affected, or None if it is not."""
+        """Count one call; return how long it is affected, or None if it is not."""
         if now >= self._heal_at:
             return None
         self._left -= 1
@@ -66,18 +66,19 @@ class CallFault:
 
 
 class WindowFault:
-    """The windows of one kind of fault for one member of its scope: open at random times, then closed for a while.
+    """The windows of one kind of fault for one member of its scope: open at random times, for a random while.
 
-    Invariant: its state at a time depends only on the seed and the time, not on earlier queries. Times must not fall.
+    Invariant: the state at a time depends only on the seed and the time, not on earlier queries. Query times must not
+    decrease.
 
     Args:
-        per_hour: How often a window opens while none is open; 0 for only those at set times.
-        rng: Draws when and for how long.
-        lasts: Draws for how long.
-        value: Draws what a window means for calls.
-        windows: Those at set times.
-        by_target: Whether the value of these is their target.
-        start: When the first one may open.
+        per_hour: Rate at which a window opens while none is open; 0: only at set times.
+        rng: Draws opening times and lengths.
+        lasts: Distribution of lengths, seconds.
+        value: Draws a window's value for calls.
+        windows: Windows at set times.
+        by_target: Whether the value of windows at set times is their target.
+        start: Earliest opening, seconds.
         heal_at: When faults end, seconds.
     """
 
@@ -98,13 +99,16 @@ class WindowFault:
         gaps, lengths = rng.spawn(2)
         draw = lasts.sampler(lengths)
         self._windows = _until_healed(
-            merge(_drawn(per_hour, gaps, draw, value, start), _scheduled(windows, draw, value, by_target=by_target)),
+            merge(
+                _random_windows(per_hour, gaps, draw, value, start),
+                _scheduled_windows(windows, draw, value, by_target=by_target),
+            ),
             heal_at,
         )
         self.last_end = -inf
         self.begin, self.end, self.value = next(self._windows, (inf, inf, 0.0))
         self.counted = -inf
-        """When the last window opened that affected something."""
+        """Opening time of the last window that affected something."""
 
     def is_open(self, now: float) -> bool:
         while self.end <= now:
@@ -113,11 +117,11 @@ class WindowFault:
         return self.begin <= now
 
     def was_open(self, since: float, now: float) -> bool:
-        """Whether a window was open at any time after ``since``, up to ``now``."""
+        """Return whether a window was open at any time after ``since`` and up to ``now``."""
         return self.is_open(now) or self.last_end > since
 
 
-def _drawn(
+def _random_windows(
     per_hour: float,
     rng: np.random.Generator,
     lasts: Callable[[], float],
@@ -131,7 +135,7 @@ def _drawn(
         yield begin, end, value()
 
 
-def _scheduled(
+def _scheduled_windows(
     windows: Sequence[FaultWindow], lasts: Callable[[], float], value: Callable[[], float], *, by_target: bool
 ) -> Iterator[Window]:
     for window in windows:
@@ -141,7 +145,7 @@ def _scheduled(
 
 
 def _until_healed(windows: Iterator[Window], heal_at: float) -> Iterator[Window]:
-    """Yield the windows that open before ``heal_at``, none of them open beyond it."""
+    """Yield the windows that open before ``heal_at``, cut off at that time."""
     for begin, end, value in windows:
         if begin >= heal_at:
             return

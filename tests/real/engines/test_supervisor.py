@@ -197,7 +197,7 @@ async def test_the_pool_brings_an_engine_whose_weights_are_gone_to_the_newest(st
         track = recorder.desktops.tracks[0]
         track.enter(DesktopState.GENERATING)
         asking = asyncio.create_task(service.session(request_of().attempt, track).generate(request_of()))
-        await until(lambda: service.workers[0].apart)
+        await until(lambda: service.workers[0].out_of_rotation)
         shutil.rmtree(old)
         service.publish(Weights(6, str(models.folders[2])))
         assert (await asking).version == 6
