@@ -51,7 +51,9 @@ def evaluate(
     task_list: Annotated[
         Path | None, typer.Option(metavar="FILE", help="An OSWorld list, beside its folder examples/.")
     ] = None,
-    tasks: Annotated[int | None, typer.Option(min=2, help="Number of held-out tasks; default: tasks.held_out.")] = None,
+    tasks: Annotated[
+        int | None, typer.Option(min=2, help="Number of tasks of the split; default: as configured.")
+    ] = None,
     split: Annotated[
         Split | None,
         typer.Option(
@@ -134,8 +136,10 @@ def evaluate(
     # The preset's model is not the endpoint's; --set may name the folder of that one.
     unset = ["policy.model=none"] if endpoint is not None else []
     changes = [*unset, *backend_overrides(backend, workers, False), *(overrides or ()), *_neutral()]
+    if split is None and keep is not None:
+        split = Split.TRAIN
     given = {
-        "tasks.held_out": tasks,
+        "tasks.count" if split is Split.TRAIN else "tasks.held_out": tasks,
         "policy.temperature": None if temperature is None else float(temperature),
         "rollout.num_envs": desktops,
         "rollout.max_turns": max(steps) if steps else None,
@@ -145,8 +149,6 @@ def evaluate(
     policy = _policy(run, model, endpoint)
     config = _load(file, preset, [*changes, *(policy.overrides if policy is not None else ())])
     policy = policy or _configured(config)
-    if split is None and keep is not None:
-        split = Split.TRAIN
     figures = _evaluate(config, policy, split, steps, attempts, tries, out_folder, keep)
     figures["version"] = policy.version if run is not None else None
     write_json(figures, str(Path(figures["out"]) / "summary.json"))

@@ -381,7 +381,7 @@ def read_tree(file: Path) -> Tree:
     except FileNotFoundError:
         like = _nearest(str(file), _presets()) if file.suffix != ".toml" else ""
         hint = like or "; `dartsim config dart > my.toml` writes one to be edited"
-        raise ConfigError(f"there is no configuration file {file}{hint}") from None
+        raise ConfigError(f"there is no configuration file or run {file}{hint}") from None
     except OSError as error:
         raise ConfigError(f"the configuration file {file} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

@@ -94,11 +94,11 @@ def test_a_json_file_that_cannot_be_written_after_all_is_one_message(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run", "dartt"), "no configuration file dartt; did you mean 'dart'"),
+        (("run", "dartt"), "no configuration file or run dartt; did you mean 'dart'"),
         (("run", "--preset", ""), "there is no preset ''"),
         (("run", "--preset", "tiny", "--on", "laptop"), "a preset with a surrogate policy"),
         (("compare", "file"), "file is not TOML"),
-        (("compare", "my.toml"), "there is no configuration file my.toml"),
+        (("compare", "my.toml"), "no configuration file or run my.toml"),
         (("compare", "desktop"), "preset 'desktop' needs real desktops"),
         (("fuzz", "--replay", "nonsense"), "'nonsense' is not a token of `dartsim fuzz`; give"),
         (("fuzz", "--replay", "nonsense", "--seed", "3"), "--seed is about a search"),
