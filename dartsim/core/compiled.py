@@ -62,10 +62,9 @@ def form() -> str:
 def document(*classes: type) -> None:
     """Give classes the docstrings of their source, which mypyc leaves out of what it compiles."""
     for cls in classes:
-        spec = find_spec(cls.__module__)
-        if cls.__doc__ or spec is None or spec.origin is None:
+        if cls.__doc__:
             continue
-        source = Path(spec.origin).with_name(cls.__module__.rpartition(".")[2] + ".py")
+        source = Path(__file__).parents[2] / (cls.__module__.replace(".", "/") + ".py")
         tree = ast.parse(source.read_text(encoding="utf-8"))
         nodes = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == cls.__name__)
         cls.__doc__ = ast.get_docstring(next(nodes))
