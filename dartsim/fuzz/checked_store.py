@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -206,7 +207,11 @@ class CheckedStore(StoreWrapper):
             monitor.fail("R7", f"attempt {attempt.id} is masked by {cause}, and had no {wanted}")
         if ending is Ending.TIMED_OUT and seconds < limit - 1e-6:
             monitor.fail("R7", f"attempt {attempt.id}: {cause} after {seconds:g} s, the limit is {limit:g} s")
-        if ending is Ending.CANCELLED and cause == "run ended" and not (monitor.ending() or monitor.failed()):
+        raised = sys.exception()
+        if raised is not None and not isinstance(raised, asyncio.CancelledError):
+            monitor.raised = True  # that error ends the run, and is the failure to report
+        ends = monitor.ending() or monitor.failed() or monitor.raised
+        if ending is Ending.CANCELLED and cause == "run ended" and not ends:
             monitor.fail("R7", f"attempt {attempt.id} was canceled at the end of a run that goes on")
 
     def _check_seed(self, trajectory: Trajectory) -> None:

@@ -114,6 +114,8 @@ class PortMonitor:
         self.config = config
         self.ending: Callable[[], bool] = lambda: False
         self.failed: Callable[[], bool] = lambda: False
+        self.raised = False
+        """Whether an error of the system is ending the run."""
         self.admitted: Callable[[], int] = lambda: 0
         self.running_of: Callable[[int], Sequence[int]] = lambda group: ()
         """Running attempts of each group, without those that are being canceled."""

@@ -66,3 +66,22 @@ def test_a_replay_of_what_fails_exits_with_1(tmp_path):
     one, other = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("a", "b"))
     assert one["rule"] == "I8"
     assert one["event_hash"] == other["event_hash"]
+
+
+def test_an_error_of_a_plug_in_is_reported_with_its_line(tmp_path):
+    """It ends the attempts that run, which alone would look like a broken rule."""
+    (tmp_path / "sick.py").write_text(
+        "import dartsim\n\n\n"
+        '@dartsim.register("router", "sick")\n'
+        "class Sick(dartsim.Router):\n"
+        "    def pick(self, last, group=0):\n"
+        "        if group >= 2:\n"
+        '            raise RuntimeError("no third group")\n'
+        "        return self.least_loaded()\n"
+    )
+    (tmp_path / "sick.toml").write_text('preset = "areal-eta4"\n[rollout.routing]\nrule = "sick"\n')
+    arguments = ["fuzz", "sick.toml", "--plugin", "sick", "--seconds", "5", "--processes", "1"]
+    done = subprocess.run([*COMMAND, *arguments], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "RuntimeError: no third group" in done.stdout
+    assert "sick.py" in done.stdout
