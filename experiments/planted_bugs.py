@@ -110,7 +110,7 @@ async def _(old: Any, self: WeightSync, worker: Any, mode: Any) -> Any:
     return fault
 
 
-@_planted("state left behind", RevertingDesktop, "_resumed")
+@_planted("state left behind", RevertingDesktop, "_begin_restored")
 async def _(old: Any, self: RevertingDesktop, library: Any, state: Any, task: Any, seed: int) -> Any:
     """An attempt begins on what the last one left, in place of its task's saved state."""
     return await self._set_up(task, seed)
