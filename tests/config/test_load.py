@@ -58,7 +58,7 @@ def test_a_scheduler_is_a_preset_or_a_file(tmp_path, monkeypatch):
     assert load("areal-eta4", preset_name="areal-eta4").preset == "areal-eta4"
     with pytest.raises(ConfigError, match="--preset"):
         load("dart", preset_name="coupled")
-    with pytest.raises(ConfigError, match="no configuration file areal-eta; did you mean 'areal-eta"):
+    with pytest.raises(ConfigError, match="no configuration file or run areal-eta; did you mean 'areal-eta"):
         load("areal-eta")
 
 
