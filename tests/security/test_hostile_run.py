@@ -127,7 +127,7 @@ async def run(num_envs: int, num_attempts: int, image: str, folder: Path) -> tup
         *('backend.workers="sim"', 'backend.learner="sim"', f"rollout.num_envs={num_envs}", "rollout.warm_envs=0"),
         *("rollout.max_turns=1", 'curation.turn_limit.rule="fixed"', 'curation.attempts.rule="fixed"'),
         *("curation.attempts.group_size=4", "curation.batch.min_groups=1", "curation.pool.enabled=false"),
-        *("curation.staleness.max_staleness=1000"),
+        "curation.staleness.max_staleness=1000",
     )
     config = load(preset_name="desktop", overrides=overrides)
     screen = (320, 240)
