@@ -29,9 +29,15 @@ A patch release removes none of these, nor a setting, a figure or a kind of plug
 the changelog then names the replacement. Later releases of the same minor version read older run directories.
 """
 
+from typing import Any
+
 import lazy_loader
 
-from dartsim.core.compiled import choose
+from dartsim.core.compiled import choose, documented
 
 choose()
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # __init__.pyi has the names
+_attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # __init__.pyi has the names
+
+
+def __getattr__(name: str) -> Any:
+    return documented(_attribute(name))

@@ -66,7 +66,7 @@ class Evaluator(_Open):
     func: NonEmpty | Annotated[list[NonEmpty], Field(min_length=1)]
     result: Annotated[Getter | list[Getter | None] | None, EmptyIsNone] = None
     expected: Annotated[Getter | list[OptionalGetter] | None, EmptyIsNone] = None
-    options: Annotated[Options | list[Options | None] | None, EmptyIsNone] = None
+    options: Options | list[Options | None] | None = None
     conj: Literal["and", "or"] = "and"
     postconfig: list[Step] = Field(default_factory=list)
 
@@ -76,7 +76,7 @@ class Evaluator(_Open):
         for name in ("result", "expected", "options"):
             value = getattr(self, name)
             length = len(value) if isinstance(value, list) else None
-            if value is not None and length != num_metrics:
+            if value and length != num_metrics:  # OSWorld takes an empty one for none
                 raise ValueError(f"{name} is {_many(length)}, but func is {_many(num_metrics)}; they must be alike")
         return self
 

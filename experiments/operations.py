@@ -15,10 +15,6 @@ from typing import NamedTuple
 from dartsim.lab.model_shapes import ModelShape
 from dartsim.sim.prompts import PromptModel
 
-DART_PASSES = 6
-"""Forward passes' worth of an update by DART's settings: forward, backward (two), its recomputation, and the
-log-probabilities of the old and of the initial weights."""
-
 
 class Operations(NamedTuple):
     """Operations of one forward pass, by part of the model; the backward pass takes twice as many.

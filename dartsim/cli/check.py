@@ -15,18 +15,22 @@ from rich.text import Text
 
 from dartsim.cli.console import out, plain_table, write_json
 from dartsim.cli.machine_checks import MISSING, NEEDS, OK, OPTIONAL, Check, machine_checks
-from dartsim.cli.options import Backend, Json, Out, Overrides, Ray, SchedulerArgument, Workers, backend_overrides
+from dartsim.cli.options import (
+    EVALUATION,
+    Backend,
+    Json,
+    Out,
+    Overrides,
+    Ray,
+    SchedulerArgument,
+    Workers,
+    backend_overrides,
+)
 
 if TYPE_CHECKING:
     from dartsim.config import Config
 
 STYLES = {OK: "green", MISSING: "bold red", OPTIONAL: "yellow"}
-EVALUATION = (
-    "backend.learner=local",
-    "run.target_success=none",
-    "curation.pool.file=none",
-)
-"""Settings that `dartsim eval` changes, because nothing is trained."""
 
 
 class StandIn(StrEnum):
@@ -83,7 +87,9 @@ def check(
             raise ConfigError("name a configuration to check: a preset or a TOML file")
         _check_machine(json_file)
         return
-    config = load_config(scheduler, overrides=[*changes, *(EVALUATION if evaluation else ())])
+    if evaluation:
+        changes += ["backend.learner=local", *EVALUATION]
+    config = load_config(scheduler, overrides=changes)
     if stand_in:
         _run_with_stand_ins(config, stand_in, minutes, out_folder, json_file)
         return

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from dartsim.cli.console import errors, out, plain_table, printable, write_json
-from dartsim.cli.options import Backend, Json, Out, Overrides, Workers, backend_overrides, new_folder
+from dartsim.cli.options import EVALUATION, Backend, Json, Out, Overrides, Workers, backend_overrides, new_folder
 from dartsim.cli.signals import report_interrupt
 from dartsim.core.errors import ConfigError
 from dartsim.core.rewards import SUCCESS
@@ -135,7 +135,7 @@ def evaluate(
         return
     # The preset's model is not the endpoint's; --set may name the folder of that one.
     unset = ["policy.model=none"] if endpoint is not None else []
-    changes = [*unset, *backend_overrides(backend, workers, False), *(overrides or ()), *_neutral()]
+    changes = [*unset, *backend_overrides(backend, workers, False), *(overrides or ()), *EVALUATION]
     if split is None and keep is not None:
         split = Split.TRAIN
     given = {
@@ -355,11 +355,6 @@ def _with_model(file: Path | None, preset: str | None, overrides: Sequence[str])
     if config.policy.kind != "vlm":
         raise ConfigError(f"{file or preset} has a surrogate policy: it has no model")
     return config
-
-
-def _neutral() -> list[str]:
-    """Return overrides that switch off what an evaluation does not do."""
-    return ["run.target_success=none", "curation.pool.file=none"]
 
 
 def _task_list(file: Path) -> list[str]:

@@ -36,6 +36,9 @@ Hours = Annotated[
     typer.Option("--hours", help="Length of the run, hours (virtual or real); default: the configuration's."),
 ]
 
+EVALUATION = ("run.target_success=none", "curation.pool.file=none")
+"""Settings that switch off what an evaluation does not do."""
+
 
 def _share(text: str) -> float:
     number = text.strip().removesuffix("%")

@@ -59,12 +59,11 @@ def form() -> str:
     return "compiled" if is_compiled() else "pure Python"
 
 
-def document(*classes: type) -> None:
-    """Give classes the docstrings of their source, which mypyc leaves out of what it compiles."""
-    for cls in classes:
-        if cls.__doc__:
-            continue
-        source = Path(__file__).parents[2] / (cls.__module__.replace(".", "/") + ".py")
+def documented(value: Any) -> Any:
+    """Return a value; a class gets the docstring of its source, which mypyc leaves out of what it compiles."""
+    if isinstance(value, type) and not value.__doc__ and value.__module__.startswith("dartsim."):
+        source = Path(__file__).parents[2] / (value.__module__.replace(".", "/") + ".py")
         tree = ast.parse(source.read_text(encoding="utf-8"))
-        nodes = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == cls.__name__)
-        cls.__doc__ = ast.get_docstring(next(nodes))
+        nodes = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == value.__name__)
+        value.__doc__ = ast.get_docstring(next(nodes))
+    return value

@@ -1,6 +1,5 @@
 """Measurements: what a run records, the states of its components, figures, alarms, report and Perfetto trace."""
 
-from dartsim.core.compiled import document
 from dartsim.observe.alarm import Alarm
 from dartsim.observe.recorder import Instrument, Listener, Recorder, ticker
 from dartsim.observe.records import HELD_OUT, Population, Segment, Snapshot, Track, UpdateRecord
@@ -26,5 +25,3 @@ __all__ = [
     "UpdateRecord",
     "ticker",
 ]
-
-document(Snapshot, UpdateRecord)

@@ -1,13 +1,11 @@
 """Rollout: leases desktops to attempts, plays them, and routes their requests to engines while weights change."""
 
-from dartsim.core.compiled import document
 from dartsim.rollout.actors import Rollout
 from dartsim.rollout.cluster import EnvCluster
 from dartsim.rollout.lockstep import LockstepService
 from dartsim.rollout.playing import play
 from dartsim.rollout.revert import RevertingProvider
 from dartsim.rollout.routers import Router
-from dartsim.rollout.routing import Routed
 from dartsim.rollout.service import RolloutService, Service
 from dartsim.rollout.turns import Session
 from dartsim.rollout.warm import WarmProvider
@@ -24,5 +22,3 @@ __all__ = [
     "WarmProvider",
     "play",
 ]
-
-document(Router, Routed)

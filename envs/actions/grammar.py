@@ -144,7 +144,6 @@ _NAMED = [
 ]
 _CHARACTERS = set(string.ascii_letters + string.digits + string.punctuation)
 
-MODIFIERS = frozenset({"shift", "ctrl", "alt", "win"})
 KEYS = tuple(sorted({*_NAMED, *_CHARACTERS}))
 """Every key by its normal name; a character is its key, pressed with shift if needed: ``A``, ``!``."""
 
