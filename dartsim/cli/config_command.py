@@ -109,7 +109,7 @@ def _presets() -> Listed:
 
 def _settings() -> Listed:
     from dartsim.config import Config
-    from dartsim.config.load import describe
+    from dartsim.config.settings import describe
     from dartsim.sim.latency import FIELDS, kinds
 
     table = plain_table("setting", "default", "meaning")
