@@ -176,15 +176,14 @@ def _run_with_stand_ins(
 
 def _show_run(found: dict[str, Any]) -> None:
     """Print what a run would start, with commands in shell syntax."""
-    from dartsim.run.backends.fsdp import FOLDER
     from dartsim.run.backends.vllm import MODEL, PORT
 
     out.print(f"{found['name']}: {found['hours']:g} hours by the {found['clock']} clock; nothing was started")
     for part in ("engines", "desktops", "learner"):
         out.print(f"\n{part}: {found[part]['what']}", style="bold")
         _show_part(found[part])
-    if any("processes" in found[part] for part in ("engines", "learner")):
-        out.print(f"\n{PORT}, {MODEL} and {FOLDER} are a free port and folders made at the start")
+    if "processes" in found["engines"]:
+        out.print(f"\n{PORT} and {MODEL} are a free port and a folder made at the start")
     if found["memory"] is not None:
         _show_memory(found["memory"])
     if found["tasks"] is not None:
