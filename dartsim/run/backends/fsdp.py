@@ -38,8 +38,8 @@ class FsdpLearnerBackend(LocalLearnerBackend):
     def plan(self, config: Config) -> dict[str, Any]:
         fsdp = config.trainer.fsdp
         trains = "all weights" if config.trainer.lora.rank is None else f"LoRA of rank {config.trainer.lora.rank}"
-        what = f"{fsdp.ranks} processes of torch FSDP2 ({fsdp.device}, {fsdp.precision}); {trains}"
-        return {"what": what}
+        where = f"GPUs {', '.join(map(str, fsdp.gpus))}" if fsdp.gpus else fsdp.device
+        return {"what": f"{fsdp.ranks} processes of torch FSDP2 ({where}, {fsdp.precision}); {trains}"}
 
     @override
     def train(self, config: Config, vlm: Any, **options: Any) -> Any:
