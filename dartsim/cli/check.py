@@ -25,6 +25,8 @@ from dartsim.cli.options import (
     SchedulerArgument,
     Workers,
     backend_overrides,
+    load_config,
+    new_folder,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +79,6 @@ def check(
         dartsim check my.toml --eval --set tasks.list_name=test_nogdrive
         dartsim check osworld-8gpu --stand-in all --minutes 10
     """
-    from dartsim.cli.options import load_config
     from dartsim.config.secrets import redact_tree
     from dartsim.core.errors import ConfigError
 
@@ -138,7 +139,6 @@ def _use_table(lacking: Mapping[str, Sequence[str]]) -> Table:
 def _run_with_stand_ins(
     config: Config, stand_ins: Sequence[StandIn], minutes: float, folder: Path | None, json_file: str | None
 ) -> None:
-    from dartsim.cli.options import new_folder
     from dartsim.cli.progress import RunBar, bars
     from dartsim.cli.signals import report_interrupt
     from dartsim.lab.stand_ins import KEYS, Part, rates, twin_figures, with_stand_ins
