@@ -259,6 +259,8 @@ def _show_tasks(tasks: dict[str, Any]) -> None:
     if scorer is None and tasks["scorer_problem"]:
         scorer = f"desktop-env, taken to be complete because it could not be asked: {tasks['scorer_problem']}"
     will_run = f"{tasks['num_run']} of {tasks['num_listed']} will run"
+    if tasks["num_internet"]:
+        will_run += f" ({tasks['num_internet']} need the internet)"
     _say(f"  {tasks['list']}: {will_run}; scored by {scorer or 'our own metrics'}")
     if tasks["scorer_differs"]:
         _say(f"  {tasks['scorer_differs']}")
