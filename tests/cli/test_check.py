@@ -199,7 +199,7 @@ def test_every_task_that_will_not_run_is_named(tmp_path, monkeypatch):
     assert "tasks" in missing("osworld-8gpu", sets=(*sets, "tasks.unsupported=refuse"))
     assert "tasks" in missing("osworld-8gpu", sets=(*sets, "tasks.exclude=['a']")), "then none is left"
     shown = check("osworld-8gpu", sets=sets)
-    assert "will not run: os/b: step 1 of 1 (login) is not supported" in shown.stdout
+    assert "will not run: os/b: needs a Google account" in shown.stdout
     assert "will not run: os/c: it has no file" in shown.stdout
 
 
