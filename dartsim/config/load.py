@@ -35,7 +35,6 @@ def load(
     *,
     preset_name: str | None = None,
     workload_name: str | None = None,
-    profile: Path | None = None,
     overrides: Iterable[str] = (),
 ) -> Config:
     """Return the resolved configuration.
@@ -45,7 +44,6 @@ def load(
         preset_name: The preset, if the file names none; by default ``dart``.
         workload_name: The workload (see ``workload``), which overrides both. One named in the file is overridden by the
             file's own settings.
-        profile: Another TOML file, with measured settings, which overrides the first.
         overrides: Settings as ``a.b=value``, the value in TOML syntax (bare words are strings).
 
     Raises:
@@ -75,8 +73,6 @@ def load(
         given.pop("workload", None)
     elif laid != NONE:
         base = apply_workload(base, laid)
-    if profile is not None:
-        own = apply_profile(own, _read(profile))
     tree = merge(base, merge(own, given))
     if laid != NONE and tree.get("policy", {}).get("kind") == "vlm":
         raise ConfigError(
@@ -212,8 +208,8 @@ def workload(name: str) -> Tree:
     Args:
         name: A packaged workload; a preset, without its scheduler; a TOML file with only such settings, or with a
             ``preset`` and then without its scheduler; or a run directory, for its measured profile or else its
-            configuration. After a ``+``, another of these, whose tasks and lengths are used instead:
-            ``cluster.toml+long-tail``.
+            configuration. After a ``+``, another of these, whose tasks and lengths are used instead
+            (``cluster.toml+long-tail``), or a file of measured latencies (``dart+latencies.toml``).
 
     Raises:
         ConfigError: If there is no such workload, preset, file or directory.
@@ -221,6 +217,8 @@ def workload(name: str) -> Tree:
     cluster, plus, other = name.partition("+")
     if not plus or Path(name).exists():
         return _workload(name)
+    if Path(other).is_file() and _only_latencies(latencies := _read(Path(other))):
+        return apply_profile(_workload(cluster), latencies)
     return _parts(_workload(other), WORKLOAD, _parts(_workload(cluster), CLUSTER))
 
 
@@ -241,9 +239,13 @@ def _workload(name: str) -> Tree:
     own = _read(path)
     if "preset" in own:
         return _parts(load(path).model_dump(), (*CLUSTER, *WORKLOAD))
-    if own.keys() == {"cluster"} and own["cluster"].keys() == {"env"} and path.name != PROFILE:
-        raise ConfigError(f"{path} has latencies of desktops but no cluster; give it as --profile {path} instead")
+    if path.name != PROFILE and _only_latencies(own):
+        raise ConfigError(f"{path} has latencies of desktops but no cluster: write --on CLUSTER+{path}")
     return own
+
+
+def _only_latencies(tree: Mapping[str, Any]) -> bool:
+    return tree.keys() == {"cluster"} and tree["cluster"].keys() == {"env"}
 
 
 def _parts(tree: Mapping[str, Any], keys: Iterable[str], base: Mapping[str, Any] = {}) -> Tree:
@@ -264,17 +266,18 @@ def apply_workload(tree: Mapping[str, Any], name: str) -> Tree:
     The scheduler's spare desktops are taken from the workload's, at most a tenth of them. A bound in attempts
     (``curation.max_ahead``) stays the same number of batches, and the smallest batch and group are at most the largest.
     """
-    laid = apply_profile(tree, workload(name))
+    over = workload(name)
+    laid = apply_profile(tree, over)
     groups, attempts = _value(laid, "curation.batch.max_groups"), _value(laid, "curation.attempts.group_size")
-    desktops = _value(laid, "rollout.num_envs")
-    spares = min(_value(laid, "rollout.warm_envs"), desktops // 10)
     changes = {
-        "rollout.num_envs": desktops - spares,
-        "rollout.warm_envs": spares,
         "curation.batch.min_groups": min(_value(laid, "curation.batch.min_groups"), groups),
         "curation.groups.min_size": min(_value(laid, "curation.groups.min_size"), attempts),
         "workload": name if name in workloads() else NONE,
     }
+    if "num_envs" in over.get("rollout", {}):
+        desktops = _value(laid, "rollout.num_envs")
+        spares = min(_value(laid, "rollout.warm_envs"), desktops // 10)
+        changes |= {"rollout.num_envs": desktops - spares, "rollout.warm_envs": spares}
     if isinstance(ahead := _value(tree, "curation.max_ahead"), int):
         batch = _value(tree, "curation.batch.max_groups") * _value(tree, "curation.attempts.group_size")
         changes["curation.max_ahead"] = ahead * groups * attempts // batch
