@@ -24,7 +24,7 @@ NUMBERS = ("--gpus", "6", "--desktops", "20", "--hosts", "2x64GiBx16cores")
 
 
 def test_a_new_cluster_has_the_given_numbers_and_every_scheduler_runs_on_it(dartsim):
-    assert dartsim("cluster", *NUMBERS, "--model-billions", "3", "--update-seconds", "100", "--yes") == 0
+    assert dartsim("cluster", *NUMBERS, "--update-seconds", "100", "--yes") == 0
     for scheduler in ("dartsim", "areal-eta4", "coupled", "trl"):
         config = load(scheduler, workload_name="cluster.toml")
         assert prepare(config).config.rollout.num_desktops == 20
@@ -54,7 +54,6 @@ def test_a_new_cluster_decides_nothing_of_a_scheduler(dartsim):
     [
         (("--hosts", "four"), "hosts are written COUNTxMEMORYGiB"),
         (("--desktops", "400"), "400 desktops of 4.2 GiB do not fit on 8 hosts"),
-        (("--model-billions", "72"), "leaves 0 tokens of cache on one h100"),
     ],
 )
 def test_what_cannot_work_writes_nothing(dartsim, capsys, arguments, said):
@@ -76,21 +75,12 @@ def test_on_a_terminal_it_asks_for_what_was_not_given():
     except OSError as error:
         pytest.skip(f"no terminal can be opened here: {error}")
     command = [sys.executable, "-m", "dartsim", "cluster", "--hosts", "2x64GiB", "--gpus", "4"]
-    os.write(ours, b"24\n\n300\n")
+    os.write(ours, b"24\n300\n")
     done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=60)
     os.close(ours)
     os.close(theirs)
     assert done.returncode == 0, done.stderr
-    assert "Parameters of the model, billions [7.0]" in done.stdout
     assert load("dart", workload_name="cluster.toml").rollout.num_envs == 24
-
-
-def test_a_larger_model_is_slower_and_leaves_less_cache():
-    small, large = (
-        prepare(load("dart", overrides=[f"cluster.engine.model_billions={size}"])).gpu for size in ("7.0", "14.0")
-    )
-    assert large.iteration_seconds(8) > 1.5 * small.iteration_seconds(8)
-    assert 0 < large.kv_capacity_tokens < small.kv_capacity_tokens / 2
 
 
 @pytest.fixture
