@@ -110,7 +110,7 @@ def _presets() -> Listed:
 def _settings() -> Listed:
     from dartsim.config import Config
     from dartsim.config.load import describe
-    from dartsim.sim.latency import FIELDS, kinds
+    from dartsim.sim.latency import describe_kinds
 
     table = plain_table("setting", "default", "meaning")
     table.columns[0].no_wrap = True
@@ -119,11 +119,9 @@ def _settings() -> Listed:
     title = "distributions (cluster.env.latency.*, …): a number, or a table with a kind"
     distributions = plain_table("kind", "what", "fields", title=title)
     known = []
-    for kind, forms, meaning in kinds():
-        known.append(
-            {"kind": kind, "meaning": meaning, "forms": [{key: FIELDS[key] for key in keys} for keys in forms]}
-        )
-        fields = "; or ".join(", ".join(f"{key} ({FIELDS[key]})" for key in keys) for keys in forms)
+    for kind, forms, meaning in describe_kinds():
+        known.append({"kind": kind, "meaning": meaning, "forms": forms})
+        fields = "; or ".join(", ".join(f"{key} ({what})" for key, what in form.items()) for form in forms)
         distributions.add_row(kind, meaning, fields)
     return {**Config.model_json_schema(), "distributions": known}, [table, distributions]
 

@@ -30,7 +30,7 @@ from dartsim.sim.faults import active_faults
 from dartsim.sim.gpu import PROFILES as GPU_PROFILES
 from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.host import SimHost, place
-from dartsim.sim.latency import from_spec
+from dartsim.sim.latency import Capped, from_spec
 from dartsim.sim.learner import UpdateTokens
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.surrogate import RecordedAttempt, RecordedOutcomes
@@ -166,8 +166,8 @@ def _prompts(config: Config) -> PromptModel:
         alone = PromptModel(image_tokens=0, max_images=1, images_after_cut=1, max_texts=0, num_turns=num_turns)
         if engine.reply_tokens is None:
             return alone
-        reply = from_spec(engine.reply_tokens).capped_mean(engine.longest_reply_tokens)
-        return replace(alone, reply_tokens=round(reply))
+        reply = Capped(from_spec(engine.reply_tokens), engine.longest_reply_tokens)
+        return replace(alone, reply_tokens=round(reply.mean))
     policy = config.policy
     return PromptModel(
         max_images=policy.max_images,

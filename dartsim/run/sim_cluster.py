@@ -25,7 +25,7 @@ from dartsim.run.prepare import PreparedRun, hosts
 from dartsim.sim import SimEnvironment
 from dartsim.sim.control_loop import ControlLoop
 from dartsim.sim.engine import FluidEngine
-from dartsim.sim.faults import ClusterSize, FaultFreeCluster, FaultInjector, FaultyCluster, active_faults, fault_kinds
+from dartsim.sim.faults import ClusterSize, FaultInjector, FaultyCluster, active_faults
 from dartsim.sim.fitting import drifting_sampler
 from dartsim.sim.host import place
 from dartsim.sim.latency import Constant, Quantiles, from_spec
@@ -68,7 +68,7 @@ def faulty_cluster(
     streams: Streams,
     counts: Counter[str],
     more_windows: Sequence[FaultWindow] = (),
-) -> FaultFreeCluster:
+) -> FaultyCluster:
     """Return the injector of the configured faults into modeled components.
 
     Raises:
@@ -76,9 +76,9 @@ def faulty_cluster(
     """
     config = prepared.config
     faults = config.cluster.faults
-    active = active_faults(faults, more_windows, fault_kinds())
+    active = active_faults(faults, more_windows)
     if not active:
-        return FaultFreeCluster()
+        return FaultyCluster()
     machines = hosts(config, env)
     number = {id(machine): index for index, machine in enumerate(machines)}
     placed = place(config.rollout.num_desktops, machines, prepared.timing.memory_gib)

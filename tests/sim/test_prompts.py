@@ -1,5 +1,9 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dartsim.sim.prompts import BLOCK_TOKENS, PromptModel, ReplyLengths
 
@@ -97,6 +101,32 @@ def test_replies_can_be_constant_and_repeat_by_seed():
     assert {ReplyLengths(sd_tokens=0).sampler(np.random.default_rng(0))() for _ in range(3)} == {104}
     first, second = (ReplyLengths().sampler(np.random.default_rng(3), block=8) for _ in range(2))
     assert [first() for _ in range(20)] == [second() for _ in range(20)]
+
+
+@given(
+    st.integers(1, 40),
+    st.sampled_from(["slide", "block"]),
+    st.integers(1, 10),
+    st.integers(1, 10),
+    st.integers(0, 35),
+)
+def test_sequences_train_each_turn_once_with_prompts_that_extend_each_other(turns, window, most, after, texts):
+    prompts = PromptModel(window=window, max_images=most, images_after_cut=min(most, after), max_texts=texts)
+    alone, packed = (prompts.training_sequences(turns, packed=packed) for packed in (False, True))
+    assert sum(each.turns for each in packed) == len(alone) == turns
+    ends = [sum(each.turns for each in packed[: n + 1]) - 1 for n in range(len(packed))]
+    assert [(alone[end].tokens, alone[end].images) for end in ends] == [each[:2] for each in packed]
+    for before, end in pairwise([-1, *ends]):
+        for turn in range(before + 1, end):
+            shown = [*prompts.segments(turn), ("reply", turn)]
+            assert prompts.segments(turn + 1)[: len(shown)] == shown
+
+
+def test_blocks_of_five_images_cut_to_two_have_17_screens_in_14_turns_instead_of_45():
+    five = PromptModel(window="block", max_images=5, images_after_cut=2)
+    assert sum(each.images for each in five.training_sequences(14, packed=False)) == 45
+    assert sum(each.images for each in five.training_sequences(14, packed=True)) == 17
+    assert sum(each.images for each in SLIDE.training_sequences(14, packed=False)) == 60
 
 
 @pytest.mark.parametrize("wrong", [{"window": "jump"}, {"images_after_cut": 6}, {"max_texts": -1}, {"num_turns": 0}])
