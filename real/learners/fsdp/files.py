@@ -47,7 +47,6 @@ class Setup:
     model: VlmConfig
     trainer: TrainerConfig
     seed: int
-    socket: str
     export_dtype: str | None = None
 
     def write(self, folder: Path) -> None:
