@@ -16,11 +16,12 @@ import numpy as np
 from dartsim.core.errors import ConfigError
 from dartsim.core.install import torch_missing
 from dartsim.core.ports import Learner
-from dartsim.core.types import Attempt, Task, Trajectory, Weights
+from dartsim.core.types import Attempt, Task, Trajectory, UpdateResult, Weights
 from dartsim.curation import SuccessPool
 from dartsim.envs.actions import make_grammar
 from dartsim.envs.actions.grammar import ActionGrammar
 from dartsim.envs.render import episode_gif
+from dartsim.observe.records import HELD_OUT
 from dartsim.run.prepare import PreparedRun
 from dartsim.run.sim_cluster import desktop_maker
 
@@ -35,14 +36,16 @@ try:
     from dartsim.real.vlm.plan import vlm_config
     from dartsim.real.vlm.policy import complete
     from dartsim.run.demonstrations import demonstrate, pool_figures, read_successes, scored
-    from dartsim.run.evaluation import CHECKPOINT, EvaluatedLearner, HeldOut, write_state
+    from dartsim.run.evaluation import HeldOut
     from dartsim.run.served_model import ServedModel
-    from dartsim.store.checkpoints import Checkpoint, write_checkpoint
-    from dartsim.trainer.checkpointed import CheckpointedLearner
+    from dartsim.store.checkpoints import write_checkpoint
+    from dartsim.trainer.update_steps import LearnerWithSteps, UpdateStep
 except ModuleNotFoundError as missing:
     raise torch_missing(missing) from None
 
 
+MODEL, CHECKPOINT = "model", "checkpoint"
+"""Folders of a state: the model as transformers reads it, and the learner's whole state."""
 SCORED_AT_ONCE = 8
 """Stored successes whose log-probabilities are computed together."""
 
@@ -51,7 +54,7 @@ SCORED_AT_ONCE = 8
 class Learning(ServedModel):
     """A model in a run."""
 
-    learner: EvaluatedLearner
+    learner: Learner
     held_out: HeldOut
     trainer: RealLearner
     collected: PoolFile | None
@@ -70,12 +73,12 @@ class Learning(ServedModel):
             self.trainer.close()
 
     def evaluate(self, weights: Weights) -> float | None:
-        evaluation = self.held_out.evaluate(weights)
-        return None if evaluation is None else evaluation.mean
+        return self.held_out.evaluate(weights)
 
     def save(self, folder: Path) -> None:
         """Write the model as transformers reads it, and the learner's state, to continue from."""
-        write_state(folder, self.trainer)
+        self.trainer.save_model(folder / MODEL)
+        self.trainer.save(folder / CHECKPOINT)
 
     def save_successes(self, folder: Path) -> None:
         """Write the newest successes of the run's own attempts, if any are in a pool."""
@@ -93,20 +96,17 @@ class Learning(ServedModel):
         return figures
 
     @property
-    def newest(self) -> Weights:
-        return self.learner.newest
-
-    @property
     def weights(self) -> Weights:
         return self.trainer.weights()
 
     def film(self, task: Task, target: Path) -> Trajectory:
         """Play a task with the last weights, and write the episode as a GIF."""
-        self.model.add(self.newest)
+        weights = self.weights
+        self.model.add(weights)
         limit = self.prepared.config.rollout.max_turns
-        attempt = Attempt(0, task, 0, 0, 0, limit, self.newest.version)
+        attempt = Attempt(0, task, 0, 0, 0, limit, weights.version)
         desktop = desktop_maker(self.prepared.config)()
-        trajectory = play(self.model, [desktop], [attempt], version=self.newest.version)[0]
+        trajectory = play(self.model, [desktop], [attempt], version=weights.version)[0]
         frames = [np.asarray(turn.observation.screenshot) for turn in trajectory.turns]
         actions = [turn.reply.action for turn in trajectory.turns]
         episode_gif(frames, actions, target, grammar=self.grammar, end=f"reward {trajectory.reward:g}")
@@ -169,18 +169,19 @@ def learning(
         model.add(trainer.weights())
         if isinstance(trainer, FsdpLearner):  # engines start with its weights
             vlm = _with(vlm, trainer.weights())
-    inner: Learner = trainer
-    every_checkpoint = config.storage.checkpoint_every_updates
-    if checkpoints is not None and every_checkpoint is not None:
-        inner = CheckpointedLearner(trainer, partial(_checkpoint, trainer, checkpoints), every_updates=every_checkpoint)
+    steps: list[UpdateStep] = []
+    every_updates = config.storage.checkpoint_every_updates
+    if checkpoints is not None and every_updates is not None:
+        steps.append(UpdateStep("its checkpoint", every_updates, partial(_checkpointed, trainer, checkpoints)))
+    every_updates = config.trainer.evaluation.every_updates
+    if every_updates is not None:
+        steps.append(UpdateStep("its evaluation", every_updates, partial(_evaluated, held_out)))
     file = config.curation.pool.file if resume is None else None
     collected = None if file is None else read_successes(Path(file), prepared, vlm)
-    every_updates = config.trainer.evaluation.every_updates
-    evaluated = EvaluatedLearner(inner, held_out, every_updates, first=trainer.weights())
     return Learning(
         model=model,
         vlm=vlm,
-        learner=evaluated,
+        learner=LearnerWithSteps(trainer, steps),
         held_out=held_out,
         trainer=trainer,
         collected=collected,
@@ -188,8 +189,14 @@ def learning(
     )
 
 
-def _checkpoint(trainer: RealLearner, root: Path, update: int) -> Checkpoint:
-    return write_checkpoint(root, update, lambda folder: trainer.save(folder / CHECKPOINT))
+def _checkpointed(trainer: RealLearner, root: Path, update: int, result: UpdateResult) -> UpdateResult:
+    checkpoint = write_checkpoint(root, update, lambda folder: trainer.save(folder / CHECKPOINT))
+    return replace(result, checkpoint=checkpoint)
+
+
+def _evaluated(held_out: HeldOut, update: int, result: UpdateResult) -> UpdateResult:
+    mean = held_out.evaluate(result.weights)
+    return result if mean is None else replace(result, metrics={**result.metrics, HELD_OUT: mean})
 
 
 def _with(vlm: Vlm, weights: Weights) -> Vlm:
