@@ -109,8 +109,8 @@ def workload(name: str) -> Tree:
     Args:
         name: A packaged workload; a preset, without its scheduler; a TOML file with only such settings, or with a
             ``preset`` and then without its scheduler; or a run directory, for its measured profile or else its
-            configuration. After a ``+``, another of these, whose tasks and lengths are used instead:
-            ``cluster.toml+long-tail``.
+            configuration. After a ``+``, another of these, whose tasks and lengths are used instead
+            (``cluster.toml+long-tail``), or a file of measured latencies (``dart+latencies.toml``).
 
     Raises:
         ConfigError: If there is no such workload, preset, file or directory.
@@ -118,6 +118,8 @@ def workload(name: str) -> Tree:
     cluster, plus, other = name.partition("+")
     if not plus or Path(name).exists():
         return _workload(name)
+    if Path(other).is_file() and _only_latencies(latencies := _read(Path(other))):
+        return apply_profile(_workload(cluster), latencies)
     tree: Tree = {}
     for source, keys in ((_workload(cluster), CLUSTER), (_workload(other), WORKLOAD)):
         for key in keys:
@@ -141,14 +143,18 @@ def _workload(name: str) -> Tree:
         path = next((below(path, file) for file in (PROFILE, "config.toml") if (path / file).is_file()), path / PROFILE)
     own = {} if is_preset else _read(path)
     if not is_preset and "preset" not in own:
-        if is_file and own.keys() - {"about"} == {"cluster"} and own["cluster"].keys() == {"env"}:
-            raise ConfigError(f"{path} has latencies of desktops and no cluster; give it as --profile {path} instead")
+        if is_file and _only_latencies(own):
+            raise ConfigError(f"{path} has latencies of desktops and no cluster: write --on CLUSTER+{path}")
         return own
     whole = (load(preset_name=name) if is_preset else load(path)).model_dump()
     tree: Tree = {}
     for key in (*CLUSTER, *WORKLOAD):
         tree = merge(tree, _part(whole, key))
     return tree
+
+
+def _only_latencies(tree: Mapping[str, Any]) -> bool:
+    return tree.keys() - {"about"} == {"cluster"} and tree["cluster"].keys() == {"env"}
 
 
 def _part(tree: Mapping[str, Any], key: str) -> Tree:
@@ -176,7 +182,8 @@ def apply_workload(tree: Mapping[str, Any], name: str) -> Tree:
     The scheduler's spare desktops are taken from the workload's, at most a tenth of them. A bound in attempts
     (``curation.max_ahead``) stays the same number of batches, and ``groups.min_size`` is at most the group size.
     """
-    laid: Any = apply_profile(tree, workload(name))
+    over = workload(name)
+    laid: Any = apply_profile(tree, over)
     rollout = {"num_envs": RolloutConfig.model_fields["num_envs"].default, **laid.get("rollout", {})}
     base, given = tree.get("curation", {}), laid.get("curation", {})
     if isinstance(base.get("max_ahead"), int):
@@ -189,8 +196,9 @@ def apply_workload(tree: Mapping[str, Any], name: str) -> Tree:
     most = given.get("attempts", {}).get("group_size")
     if most is not None and groups.get("min_size", 0) > most:
         laid["curation"] = {**laid["curation"], "groups": {**laid["curation"]["groups"], "min_size": most}}
-    spares = min(rollout.get("warm_envs", 0), rollout["num_envs"] // 10)
-    laid["rollout"] = {**rollout, "num_envs": rollout["num_envs"] - spares, "warm_envs": spares}
+    if "num_envs" in over.get("rollout", {}):
+        spares = min(rollout.get("warm_envs", 0), rollout["num_envs"] // 10)
+        laid["rollout"] = {**rollout, "num_envs": rollout["num_envs"] - spares, "warm_envs": spares}
     return {**laid, "workload": name if name in _names("workloads") else NONE}
 
 
@@ -206,7 +214,6 @@ def load(
     *,
     preset_name: str | None = None,
     workload_name: str | None = None,
-    profile: Path | None = None,
     overrides: Iterable[str] = (),
 ) -> Config:
     """Return the resolved configuration.
@@ -216,7 +223,6 @@ def load(
         preset_name: The preset, if the file names none; by default ``dart``.
         workload_name: The workload (see ``workload``), which overrides both. One named in the file is overridden by the
             file's own settings.
-        profile: Another TOML file, with measured settings, which overrides the first.
         overrides: Settings as ``a.b=value``, the value in TOML syntax (bare words are strings).
 
     Raises:
@@ -248,8 +254,6 @@ def load(
         given.pop("workload", None)
     elif laid != NONE:
         base = apply_workload(base, laid)
-    if profile is not None:
-        own = apply_profile(own, _read(profile))
     tree = merge(base, merge(own, given))
     if laid != NONE and (kind := tree.get("policy", {}).get("kind")) == "vlm":
         raise ConfigError(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from dartsim.config import Config, load
 from dartsim.config.load import CLUSTER, WORKLOAD, Setting, describe, workloads
-from dartsim.core.errors import ConfigError
 from dartsim.core.section import NONE
 from dartsim.lab.batch_tokens import tokens_per_turn
 from dartsim.lab.machines import read_hosts
@@ -129,20 +127,3 @@ def _is_written(setting: Setting) -> bool:
     if setting.key == "cluster.engine.model" or setting.key.startswith(UNUSED):
         return False
     return any(setting.key == part or setting.key.startswith(f"{part}.") for part in WRITTEN)
-
-
-def write_cluster(numbers: ClusterNumbers, path: Path) -> None:
-    """Write a cluster file and check that a scheduler runs on it.
-
-    Raises:
-        ConfigError: As ``cluster_toml``, or if the file exists.
-    """
-    text = cluster_toml(numbers)
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise ConfigError(f"{path} exists already; name another file, or remove it") from None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
-    prepare(load("dartsim", workload_name=str(path)))

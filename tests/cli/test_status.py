@@ -14,7 +14,7 @@ from dartsim.config import load
 from dartsim.observe.rundir import lock_run
 from dartsim.run.watch import STATUS, Watch
 
-SMALL = ("--preset", "dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
+SMALL = ("dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
 
 
 def test_a_finished_run_has_its_figures_and_a_cause_for_every_idle_second(dartsim, capsys, tmp_path):
@@ -39,7 +39,7 @@ def test_a_finished_run_has_its_figures_and_a_cause_for_every_idle_second(dartsi
 
 
 def test_a_run_that_ends_before_any_attempt_has_no_rate_of_attempts(dartsim, capsys):
-    assert dartsim("run", *SMALL[:2], "--hours", "0.005", *SMALL[4:], "--out", "run") == 18
+    assert dartsim("run", *SMALL[:1], "--hours", "0.005", *SMALL[3:], "--out", "run") == 18
     figures = json.loads(Path("run/summary.json").read_text())
     assert set(figures["endings"]) == {"cancelled"}
     assert figures["trajectories_per_minute"] is None

@@ -47,9 +47,8 @@ def test_a_preset_that_is_asked_for_must_be_the_one_that_the_file_names(tmp_path
 def test_an_unknown_key_of_a_file_names_the_file(tmp_path):
     file = tmp_path / "my.toml"
     file.write_text("[rollout]\nnum_env = 3\n")
-    for names in ({"file": file}, {"profile": file}):
-        with pytest.raises(ConfigError, match=r"my\.toml"):
-            load(**names)
+    with pytest.raises(ConfigError, match=r"my\.toml"):
+        load(file)
 
 
 def test_a_scheduler_is_a_preset_or_a_file(tmp_path, monkeypatch):
