@@ -17,19 +17,19 @@ import numpy as np
 from typing_extensions import override
 
 from dartsim.config import Config
+from dartsim.core.ports import Learner
 from dartsim.core.types import Batch, Group, Trajectory, UpdateResult, Weights
 from dartsim.curation import TurnSelection
 from dartsim.envs.mock.suites import mock_tasks
 from dartsim.lab.sweep import Report
 from dartsim.observe import HELD_OUT, Instrument, Recorder, UpdateRecord, ticker
-from dartsim.real.evaluate import HeldOutRewards, evaluate
+from dartsim.real.evaluate import evaluate
 from dartsim.real.learners.torch_learner import TorchLearner
 from dartsim.real.learners.warm_start import Demonstration, WarmStart, warm_start
 from dartsim.real.scratch import replaced_folder
 from dartsim.real.vlm import VlmPolicy, build
 from dartsim.real.vlm.model import one_thread
 from dartsim.real.vlm.plan import vlm_config
-from dartsim.run.evaluation import EvaluatedLearner
 from dartsim.run.learning import learning
 from dartsim.run.prepare import PreparedRun, prepare
 from dartsim.run.sim_cluster import desktop_maker
@@ -65,7 +65,7 @@ def made_base(run: LearningRun, folder: Path) -> Mapping[str, Any]:
     )
     warm_start(vlm, lessons_of(run.base, teacher), settings)
     rates = {
-        name: _evaluate(VlmPolicy(vlm), prepared, tasks, Weights(0), run.teacher.attempts).task_means()
+        name: _evaluate(VlmPolicy(vlm), prepared, tasks, Weights(0), run.teacher.attempts)
         for name, tasks in (("tasks", prepared.tasks), ("held_out", prepared.held_out))
     }
     made = {**rates, "cpu_seconds": time.process_time() - began}
@@ -165,14 +165,10 @@ class AttemptCounts(Instrument):
 class Cuts:
     """A learner that counts the turns that selection drops: of stored successes, and by the sign of the advantage."""
 
-    def __init__(self, inner: EvaluatedLearner, settings: Config) -> None:
+    def __init__(self, inner: Learner, settings: Config) -> None:
         self._inner = inner
         self._rule: TurnSelection = settings.curation.selection.build()
         self.counts: Counter[str] = Counter()
-
-    @property
-    def newest(self) -> Weights:
-        return self._inner.newest
 
     async def update(self, batch: Batch) -> UpdateResult:
         for group in batch.groups:
@@ -194,20 +190,18 @@ def run_from(run: LearningRun, folder: Path, report: Report = lambda share: None
     base = made_base(run, folder)
     began = time.process_time()
     prepared = prepare(run.config)
-    trained = learning(prepared, resume=folder)
+    trained = learning(prepared, restore=folder)
     kinds = {task: kind_of(rate) for name in ("tasks", "held_out") for task, rate in base[name].items()}
     curve, counts = Curve(kinds), AttemptCounts(kinds, run.config.run.hours)
     curve.note(0, 0.0)
-    learner = trained.learner
-    cuts = Cuts(learner, prepared.config)
-    trained.learner = cast("EvaluatedLearner", cuts)
+    trained.learner = cuts = Cuts(trained.learner, prepared.config)
     progress = ticker(lambda now: report(now / 3600.0 / run.config.run.hours))
     result = run_simulation(prepared, learning=trained, instruments=[curve, counts, progress])
-    newest = learner.newest
-    last = _evaluate(trained.model, prepared, prepared.held_out, newest, FINAL_ATTEMPTS).task_means()
+    newest = trained.weights
+    last = _evaluate(trained.model, prepared, prepared.held_out, newest, FINAL_ATTEMPTS)
     recorder = result.recorder
     curve.note(newest.version, recorder.snapshots[-1].time)
-    during = [evaluation.task_means() for evaluation in trained.held_out.evaluations]
+    during = trained.held_out.evaluations
     points = curve.with_rates([base["held_out"], *during[: len(curve.points) - 2], last])
     return {
         "bound": prepared.config.curation.staleness.max_staleness,
@@ -230,8 +224,8 @@ def run_from(run: LearningRun, folder: Path, report: Report = lambda share: None
 
 def _evaluate(
     model: VlmPolicy, prepared: PreparedRun, tasks: Sequence[Any], weights: Weights, attempts: int
-) -> HeldOutRewards:
-    """Return the rewards of weights in several attempts at each task."""
+) -> dict[str, float]:
+    """Return the mean reward of weights in several attempts at each task."""
     model.add(weights)
     maker = desktop_maker(prepared.config)
     return evaluate(

@@ -9,11 +9,10 @@ softmax are not. A sequence attends causally: half of its square. Logits are com
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from dartsim.lab.model_shapes import ModelShape
-from dartsim.sim.prompts import PromptModel
 
 
 class Operations(NamedTuple):
@@ -61,27 +60,3 @@ def forward_operations(
         attention=float(2 * text.layers * width * sum(length**2 for length in lengths)),
         head=float(2 * text.hidden * text.vocabulary * reply_tokens),
     )
-
-
-def turn_operations(
-    shape: ModelShape,
-    prompts: PromptModel,
-    lengths: Sequence[int],
-    *,
-    packed: bool,
-    screen: tuple[int, int] = (1920, 1080),
-) -> Operations:
-    """Count a forward pass over trajectories of so many turns each, per trained turn.
-
-    Every sequence encodes its own pictures: at this size, a micro-batch holds one sequence.
-    """
-    sequences = [each for length in lengths for each in prompts.training_sequences(length, packed=packed)]
-    turns = sum(lengths)
-    whole = forward_operations(
-        shape,
-        [each.tokens for each in sequences],
-        pictures=sum(each.images for each in sequences),
-        patches=shape.image_patches(*screen),
-        reply_tokens=turns * prompts.reply_tokens,
-    )
-    return Operations(*(part / turns for part in whole))

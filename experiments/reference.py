@@ -9,14 +9,14 @@ import typer
 from pydantic import BaseModel
 
 from dartsim.cli.app import app
-from dartsim.config.load import workloads as known_workloads
+from dartsim.config.packaged import workloads as known_workloads
 from dartsim.config.schema import Config
 from dartsim.core.registry import TAG, Choice, Named, built_in
 from dartsim.observe.alarm import KINDS
 from dartsim.observe.figures import FIGURES
 from dartsim.observe.states import POPULATIONS
 from dartsim.sim.faults import KINDS as FAULT_KINDS
-from dartsim.sim.latency import FIELDS, kinds
+from dartsim.sim.latency import describe_kinds
 
 
 def texts(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -73,15 +73,19 @@ def states() -> str:
 def distributions() -> str:
     """Every kind of latency distribution with its keys."""
     rows = [
-        (f"`{kind}`", " or ".join(", ".join(map(_with_meaning, keys)) for keys in forms), meaning.replace("``", "`"))
-        for kind, forms, meaning in kinds()
+        (
+            f"`{kind}`",
+            " or ".join(", ".join(_with_meaning(*item) for item in form.items()) for form in forms),
+            meaning.replace("``", "`"),
+        )
+        for kind, forms, meaning in describe_kinds()
     ]
     return texts(("kind", "keys", "meaning"), rows)
 
 
-def _with_meaning(key: str) -> str:
+def _with_meaning(key: str, meaning: str) -> str:
     """Return a key of a distribution, with its meaning unless its name says it."""
-    return f"`{key}`" if key.endswith("seconds") else f"`{key}` ({FIELDS[key]})"
+    return f"`{key}`" if key.endswith("seconds") else f"`{key}` ({meaning})"
 
 
 def components() -> str:

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from dartsim.cli.console import errors, out, plain_table, write_json
-from dartsim.cli.desktop import Host, ImageVariant, VariantOption, engine_settings
+from dartsim.cli.desktop import Host, ImageVariant, engine_settings
 from dartsim.cli.options import Json
 from dartsim.cli.task_lists import show_list
 from dartsim.core.errors import ConfigError, EnvFault, ScoreUnavailable
@@ -53,17 +53,21 @@ def tasks(
         Path | None, typer.Option(metavar="FOLDER", help="Check, and write each oracle's episode as a GIF.")
     ] = None,
     at_once: Annotated[int, typer.Option(min=1, help="Desktops that run at the same time.")] = 2,
-    variant: VariantOption = ImageVariant.SKELETON,
+    variant: Annotated[
+        ImageVariant | None,
+        typer.Option(help="Our image; default: skeleton for our tasks, OSWorld's own machine for a folder's."),
+    ] = None,
     width: Annotated[int, typer.Option(min=1024, help="Screen size, pixels.")] = 1280,
     height: Annotated[int, typer.Option(min=720, help="Screen size, pixels.")] = 720,
     host: Host = None,
     json_file: Json = None,
 ) -> None:
-    """List the tasks of our desktop image, check them, or show who can score the tasks of a folder.
+    """List the tasks of our desktop image, check them, or show which tasks of a folder run.
 
     --check solves each of our tasks with its scripted solution (oracle), and checks that doing nothing does not solve
-    it. For a folder in OSWorld's layout the command shows which tasks the built-in metrics can score, which need
-    desktop-env, and which cannot be scored or read.
+    it. For a folder in OSWorld's layout the command shows which tasks run, which need the internet (pages, or files
+    that `desktop fetch` has not fetched), which lack an application or account, which cannot be scored or read, and
+    who scores them.
 
     Exit code 1 if a check fails, or no task of the folder can be read.
 
@@ -74,7 +78,7 @@ def tasks(
         dartsim desktop tasks thunar-drag-file --gif pictures
     """
     if names and len(names) == 1 and Path(names[0]).is_dir():
-        show_list(Path(names[0]), list_name, json_file)
+        show_list(Path(names[0]), list_name, None if variant is None else variant.value, json_file)
         return
     from dartsim.real.desktop.tasks.oracles import ORACLES
 
@@ -97,6 +101,7 @@ def tasks(
             gif.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"--gif {gif} cannot be created: {error.strerror}; name another folder") from None
+    variant = variant or ImageVariant.SKELETON
     image = asyncio.run(build(variant.value, settings))
     spec = desktop_spec(DesktopConfig(variant=variant.value, width=width, height=height, image=image))
     rows = asyncio.run(_check(chosen, spec, settings, (width, height), at_once, gif))

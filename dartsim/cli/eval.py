@@ -335,8 +335,10 @@ class EvaluatedPolicy(NamedTuple):
 
 def _load(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Config:
     """Return the configuration, without a learner's processes, and for an endpoint without modeled desktops."""
-    _with_model(file, preset, overrides)
-    changes = [*overrides, "backend.learner=local"]
+    backend = _with_model(file, preset, overrides).backend
+    # Modeled desktops and engines take virtual time, as in the run, if nothing beside them is real.
+    modeled = backend.desktop_backend.modeled and backend.engine_backend.modeled
+    changes = [*overrides, f"backend.learner={'sim' if modeled else 'local'}"]
     config = _with_model(file, preset, changes)
     if config.backend.engine_backend.loads_weights or not config.backend.desktop_backend.modeled:
         return config

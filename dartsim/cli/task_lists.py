@@ -46,8 +46,7 @@ def fetch(
           --cache /data/dartsim --json files.json
     """
     from dartsim.envs.tasks import load_suite
-    from dartsim.real.osworld.backend import cache_folder
-    from dartsim.real.osworld.fetch import Downloads
+    from dartsim.real.osworld.fetch import Downloads, cache_folder
 
     suite = load_suite(folder, list_name, missing="skip", bad="skip")
     place = cache or cache_folder()
@@ -96,8 +95,8 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def show_list(folder: Path, list_name: str, json_file: str | None) -> None:
-    """Show which tasks of a list the built-in metrics can score, which need desktop-env, and which are unsupported.
+def show_list(folder: Path, list_name: str, variant: str | None, json_file: str | None) -> None:
+    """Show which tasks of a list run on our image of a variant, or on OSWorld's machine, and who can score them.
 
     Raises:
         typer.Exit: With code 1 if no task can be read.
@@ -105,12 +104,16 @@ def show_list(folder: Path, list_name: str, json_file: str | None) -> None:
     from dartsim.cli.evaluator import scorer_facts
     from dartsim.envs.tasks import load_suite
     from dartsim.real.osworld.coverage import coverage
+    from dartsim.real.osworld.fetch import cache_folder
+    from dartsim.real.osworld.needs import DesktopOffer, offer_of
     from dartsim.real.scoring.evaluator_venv import default_home, other_version
 
     listed = load_suite(folder, list_name, missing="skip", bad="skip")
     home = default_home()
     facts = scorer_facts(home) if (home / "pyvenv.cfg").is_file() else None
-    result = coverage(listed.tasks, facts, folder=folder)
+    cache = cache_folder()
+    offer = DesktopOffer(cache=cache) if variant is None else offer_of(variant, cache=cache)
+    result = coverage(listed.tasks, facts, folder=folder, offer=offer)
     differs = "" if facts is None else other_version(folder, facts.scorer)
     if json_file is not None:
         write_json(_figures(result, facts, listed) | {"scorer_differs": differs}, json_file)
@@ -121,16 +124,20 @@ def show_list(folder: Path, list_name: str, json_file: str | None) -> None:
 
 
 def _show(result: Coverage, facts: ScorerFacts | None, listed: TaskSuite, differs: str) -> None:
-    from dartsim.real.osworld.coverage import ScoredBy
+    from dartsim.real.osworld.coverage import ScoredBy, TaskState
 
     def say(text: str) -> None:
         out.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    table = plain_table("tasks", numbers=list(ScoredBy))
+    def row(domain: str | None) -> list[str]:
+        return [str(count) for count in (*result.states(domain).values(), *list(result.counts(domain).values())[:-1])]
+
+    table = plain_table("tasks", numbers=[*TaskState, "by us", "by desktop-env"])
     for domain in result.domains():
-        table.add_row(domain, *(str(count) for count in result.counts(domain).values()))
-    table.add_row("all", *(str(count) for count in result.counts().values()), style="bold")
+        table.add_row(domain, *row(domain))
+    table.add_row("all", *row(None), style="bold")
     out.print(table)
+    say("internet: runs if the desktops reach it; missing: an application or account; the last two: who scores")
     if facts is None:
         say("desktop-env: not installed, assumed complete; install it with `dartsim desktop evaluator`")
     else:
@@ -141,6 +148,8 @@ def _show(result: Coverage, facts: ScorerFacts | None, listed: TaskSuite, differ
         say(f"{len(listed.missing)} tasks of the list have no file")
     for name, why in listed.bad.items():
         say(f"{name} cannot be read: {why}")
+    for need, count in result.needs().items():
+        say(f"{need}: {count}")
     for why, count in result.reasons(ScoredBy.UNSUPPORTED).items():
         say(f"unsupported, {count}: {why}")
 
@@ -150,8 +159,17 @@ def _figures(result: Coverage, facts: ScorerFacts | None, listed: TaskSuite) -> 
 
     return {
         "counts": {str(by): count for by, count in result.counts().items()},
+        "states": {str(state): count for state, count in result.states().items()},
         "domains": {
-            domain: {str(by): count for by, count in result.counts(domain).items()} for domain in result.domains()
+            domain: {
+                "counts": {str(by): count for by, count in result.counts(domain).items()},
+                "states": {str(state): count for state, count in result.states(domain).items()},
+            }
+            for domain in result.domains()
+        },
+        "tasks": {
+            verdict.name: {"state": str(verdict.state), "reasons": list(verdict.reasons), "scored_by": str(verdict.by)}
+            for verdict in result.verdicts
         },
         "reasons": {str(by): result.reasons(by) for by in (ScoredBy.DESKTOP_ENV, ScoredBy.UNSUPPORTED)},
         "scorer": None if facts is None else facts.scorer,

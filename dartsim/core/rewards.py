@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import isclose
 
 TOLERANCE = 1e-6
@@ -27,3 +27,17 @@ def reaches(reward: float, bound: float) -> bool:
 def failed(reward: float) -> bool:
     """Return whether a reward is 0 within the tolerance, or less."""
     return reward <= TOLERANCE
+
+
+def task_means(rewards: Iterable[tuple[str, float | None]]) -> dict[str, float]:
+    """Return the mean reward of each task; attempts without a reward, which are masked, do not count."""
+    by_task: dict[str, list[float]] = {}
+    for task, reward in rewards:
+        if reward is not None:
+            by_task.setdefault(task, []).append(reward)
+    return {task: sum(values) / len(values) for task, values in by_task.items()}
+
+
+def mean_over_tasks(means: Mapping[str, float]) -> float | None:
+    """Return the mean of tasks' mean rewards, in which each task weighs the same; None without tasks."""
+    return sum(means.values()) / len(means) if means else None

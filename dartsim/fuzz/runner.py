@@ -38,7 +38,7 @@ from dartsim.run.resume_point import LIVES, ResumePoint, read_resume_point
 from dartsim.run.sim_cluster import caches, faulty_cluster, learner, modeled_transport, provider, workers
 from dartsim.run.system import System, success_pool
 from dartsim.sim import Perturbation, SimReport, run_virtual
-from dartsim.sim.faults import FaultFreeCluster, fault_kinds
+from dartsim.sim.faults import FaultyCluster, fault_kinds
 from dartsim.sim.faults.kinds import kind_named
 from dartsim.sim.perturb import PerturbedLoop
 from dartsim.sim.prompts import PromptModel
@@ -230,7 +230,7 @@ class _CaseRun:
 
     def _build(
         self, loop: PerturbedLoop, store: CheckedStore, resume_point: ResumePoint | None, learned: Any
-    ) -> tuple[System, FaultFreeCluster]:
+    ) -> tuple[System, FaultyCluster]:
         prepared, config, env, monitor = self.prepared, self.config, loop.env, self.monitor
         assert monitor is not None
         streams = Streams(self.case.seed, life=self.database_checks.lives)

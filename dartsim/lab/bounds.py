@@ -18,7 +18,7 @@ from dartsim.observe.figures import after_warmup
 from dartsim.observe.records import Snapshot
 from dartsim.run.prepare import PreparedRun
 from dartsim.sim.gpu import GpuProfile
-from dartsim.sim.latency import from_spec
+from dartsim.sim.latency import Capped, from_spec
 
 NO_SIGNAL = (Drop.ALL_FAILED, Drop.ALL_SOLVED, Drop.NO_SIGNAL)
 """Reasons for dropping a group on which no scheduler could have trained."""
@@ -86,7 +86,7 @@ def least_seconds(prepared: PreparedRun, turns_per_trajectory: float, most: int)
     pairs = fmean(count * (prompt.cached_tokens + count / 2.0) for count, prompt in zip(new, prompts, strict=True))
     reply = float(prepared.prompts.reply_tokens)
     if engine.reply_tokens is not None:
-        reply = max(1.0, from_spec(engine.reply_tokens).capped_mean(engine.longest_reply_tokens))
+        reply = max(1.0, Capped(from_spec(engine.reply_tokens), engine.longest_reply_tokens).mean)
     context = fmean(prompt.tokens for prompt in prompts) + reply / 2.0
     fits = max(1, min(gpu.max_num_seqs, int(gpu.kv_capacity_tokens // (context + reply / 2.0)), most))
     share = reply / fits  # iterations for this turn alone

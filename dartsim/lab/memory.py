@@ -8,7 +8,7 @@ All figures are bytes. The reserves are round numbers for what the formulas do n
   and the gathered units.
 - Activations with checkpointing: one hidden state per layer, and one recomputed layer.
 - Disk space: the folders of ``dartsim.real.learners.fsdp.learner``, ``dartsim.real.engines.weights`` and
-  ``dartsim.trainer.checkpointed``, while the next version is being written and the oldest still exists.
+  ``dartsim.store.checkpoints``, while the next version is being written and the oldest still exists.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def begin(
     write_text(path / CONFIG, to_toml(prepared.config))
     store = open_store(prepared.config, path)
     with closing(store):
-        first = trained.evaluate(Weights(0, trained.newest.source)) if trained else None
+        first = trained.evaluate(Weights(0, trained.weights.source)) if trained else None
         # Before anything else is written, so that all files belong to a database that has begun.
         store.save({FIRST: first, SETTINGS: prepared.config.model_dump(mode="json")})
         parts = Parts(prepared, path, store, trained, first=first)
@@ -131,13 +131,13 @@ def write_results(
     config = prepared.config
     more: dict[str, Any] = {}
     if trained is not None and samples is not None:
-        last = trained.evaluate(trained.newest)
+        last = trained.evaluate(trained.weights)
         trained.save(path)
         trained.save_successes(path / SUCCESSES)
         more = {
             **success_rates(parts.first, last),
             "learning": learning_curve(result.recorder.snapshots, list(result.recorder.updates), parts.first, last),
-            "samples": samples.write(path, trained.grammar),
+            "samples": samples.write(path, prepared.config),
             **trained.figures(),
         }
     if resume_point is not None:

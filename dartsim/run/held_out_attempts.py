@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from dartsim.config import Config
 from dartsim.core.ports import AttemptSource, Learner
+from dartsim.core.rewards import mean_over_tasks, task_means
 from dartsim.core.types import Attempt, Batch, Task, Trajectory, UpdateResult
 from dartsim.observe.records import HELD_OUT
 from dartsim.run.prepare import PreparedRun
@@ -96,13 +97,10 @@ class HeldOutAttempts:
         if self._waiting or self._running or not self._ended:
             return {}
         ended, self._ended = self._ended, []
-        rewards: dict[str, list[float]] = {}
-        for trajectory in ended:
-            if trajectory.reward is not None:
-                rewards.setdefault(trajectory.attempt.task.id, []).append(trajectory.reward)
+        mean = mean_over_tasks(task_means((each.attempt.task.id, each.reward) for each in ended))
         metrics = {"held_out/masked": float(sum(trajectory.masked for trajectory in ended))}
-        if rewards:
-            metrics[HELD_OUT] = sum(sum(values) / len(values) for values in rewards.values()) / len(rewards)
+        if mean is not None:
+            metrics[HELD_OUT] = mean
             metrics["held_out/version"] = float(min(trajectory.oldest_version for trajectory in ended))
             metrics["held_out/newest_version"] = float(max(trajectory.newest_version for trajectory in ended))
         return metrics

@@ -11,21 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from dartsim.core.errors import ConfigError
 from dartsim.core.install import torch_missing
 from dartsim.core.ports import Learner
-from dartsim.core.types import Attempt, Task, Trajectory, Weights
+from dartsim.core.types import Trajectory, UpdateResult, Weights
 from dartsim.curation import SuccessPool
-from dartsim.envs.actions import make_grammar
-from dartsim.envs.actions.grammar import ActionGrammar
-from dartsim.envs.render import episode_gif
+from dartsim.observe.records import HELD_OUT
 from dartsim.run.prepare import PreparedRun
-from dartsim.run.sim_cluster import desktop_maker
 
 try:
-    from dartsim.real.evaluate import play
     from dartsim.real.learners.backend import RealLearner, configured_learner
     from dartsim.real.learners.fsdp.learner import FsdpLearner
     from dartsim.real.pool_files import PoolFile, token_meaning, write_pool
@@ -35,14 +28,16 @@ try:
     from dartsim.real.vlm.plan import vlm_config
     from dartsim.real.vlm.policy import complete
     from dartsim.run.demonstrations import demonstrate, pool_figures, read_successes, scored
-    from dartsim.run.evaluation import CHECKPOINT, EvaluatedLearner, HeldOut, write_state
+    from dartsim.run.evaluation import HeldOut
     from dartsim.run.served_model import ServedModel
-    from dartsim.store.checkpoints import Checkpoint, write_checkpoint
-    from dartsim.trainer.checkpointed import CheckpointedLearner
+    from dartsim.store.checkpoints import write_checkpoint
+    from dartsim.trainer.update_steps import LearnerWithSteps, UpdateStep
 except ModuleNotFoundError as missing:
     raise torch_missing(missing) from None
 
 
+MODEL, CHECKPOINT = "model", "checkpoint"
+"""Folders of a state: the model as transformers reads it, and the learner's whole state."""
 SCORED_AT_ONCE = 8
 """Stored successes whose log-probabilities are computed together."""
 
@@ -51,18 +46,12 @@ SCORED_AT_ONCE = 8
 class Learning(ServedModel):
     """A model in a run."""
 
-    learner: EvaluatedLearner
+    learner: Learner
     held_out: HeldOut
     trainer: RealLearner
     collected: PoolFile | None
     prepared: PreparedRun
     successes: SuccessPool | None = None
-
-    @property
-    def grammar(self) -> ActionGrammar:
-        name, options = self.prepared.config.policy.action_grammar
-        screen = self.prepared.config.policy.screen
-        return make_grammar(name, screen, screen, **options)
 
     def close(self) -> None:
         """End the training processes, if any; weights and state can still be written."""
@@ -70,12 +59,12 @@ class Learning(ServedModel):
             self.trainer.close()
 
     def evaluate(self, weights: Weights) -> float | None:
-        evaluation = self.held_out.evaluate(weights)
-        return None if evaluation is None else evaluation.mean
+        return self.held_out.evaluate(weights)
 
     def save(self, folder: Path) -> None:
         """Write the model as transformers reads it, and the learner's state, to continue from."""
-        write_state(folder, self.trainer)
+        self.trainer.save_model(folder / MODEL)
+        self.trainer.save(folder / CHECKPOINT)
 
     def save_successes(self, folder: Path) -> None:
         """Write the newest successes of the run's own attempts, if any are in a pool."""
@@ -93,24 +82,8 @@ class Learning(ServedModel):
         return figures
 
     @property
-    def newest(self) -> Weights:
-        return self.learner.newest
-
-    @property
     def weights(self) -> Weights:
         return self.trainer.weights()
-
-    def film(self, task: Task, target: Path) -> Trajectory:
-        """Play a task with the last weights, and write the episode as a GIF."""
-        self.model.add(self.newest)
-        limit = self.prepared.config.rollout.max_turns
-        attempt = Attempt(0, task, 0, 0, 0, limit, self.newest.version)
-        desktop = desktop_maker(self.prepared.config)()
-        trajectory = play(self.model, [desktop], [attempt], version=self.newest.version)[0]
-        frames = [np.asarray(turn.observation.screenshot) for turn in trajectory.turns]
-        actions = [turn.reply.action for turn in trajectory.turns]
-        episode_gif(frames, actions, target, grammar=self.grammar, end=f"reward {trajectory.reward:g}")
-        return trajectory
 
     def fill(self, successes: SuccessPool, *, begun: bool = False) -> None:
         """Store the configured successes: those of the file, and the oracle's, scored by the first weights.
@@ -146,7 +119,6 @@ def learning(
     prepared: PreparedRun,
     on_step: Callable[[str, int, int], None] | None = None,
     *,
-    resume: Path | None = None,
     checkpoints: Path | None = None,
     restore: Path | None = None,
 ) -> Learning:
@@ -156,31 +128,27 @@ def learning(
     one_thread()
     vlm = build(vlm_config(config), seed=seed)
     trainer = configured_learner(config, vlm)
-    if resume is not None:
-        if not (resume / CHECKPOINT).is_dir():
-            raise ConfigError(f"{resume} holds no {CHECKPOINT}: the run was not finished; run it again")
-        trainer.load(resume / CHECKPOINT)
-        if isinstance(trainer, FsdpLearner):
-            vlm = _with(vlm, trainer.weights())
-    model = VlmPolicy(vlm.twin(), keep_versions=config.rollout.num_workers + 4)
-    held_out = HeldOut(prepared, vlm)
     if restore is not None:
         trainer.load(restore / CHECKPOINT)
-        model.add(trainer.weights())
         if isinstance(trainer, FsdpLearner):  # engines start with its weights
             vlm = _with(vlm, trainer.weights())
-    inner: Learner = trainer
-    every_checkpoint = config.storage.checkpoint_every_updates
-    if checkpoints is not None and every_checkpoint is not None:
-        inner = CheckpointedLearner(trainer, partial(_checkpoint, trainer, checkpoints), every_updates=every_checkpoint)
-    file = config.curation.pool.file if resume is None else None
-    collected = None if file is None else read_successes(Path(file), prepared, vlm)
+    model = VlmPolicy(vlm.twin(), keep_versions=config.rollout.num_workers + 4)
+    if restore is not None:
+        model.add(trainer.weights())
+    held_out = HeldOut(prepared, vlm)
+    steps: list[UpdateStep] = []
+    every_updates = config.storage.checkpoint_every_updates
+    if checkpoints is not None and every_updates is not None:
+        steps.append(UpdateStep("its checkpoint", every_updates, partial(_checkpointed, trainer, checkpoints)))
     every_updates = config.trainer.evaluation.every_updates
-    evaluated = EvaluatedLearner(inner, held_out, every_updates, first=trainer.weights())
+    if every_updates is not None:
+        steps.append(UpdateStep("its evaluation", every_updates, partial(_evaluated, held_out)))
+    file = config.curation.pool.file
+    collected = None if file is None else read_successes(Path(file), prepared, vlm)
     return Learning(
         model=model,
         vlm=vlm,
-        learner=evaluated,
+        learner=LearnerWithSteps(trainer, steps),
         held_out=held_out,
         trainer=trainer,
         collected=collected,
@@ -188,8 +156,14 @@ def learning(
     )
 
 
-def _checkpoint(trainer: RealLearner, root: Path, update: int) -> Checkpoint:
-    return write_checkpoint(root, update, lambda folder: trainer.save(folder / CHECKPOINT))
+def _checkpointed(trainer: RealLearner, root: Path, update: int, result: UpdateResult) -> UpdateResult:
+    checkpoint = write_checkpoint(root, update, lambda folder: trainer.save(folder / CHECKPOINT))
+    return replace(result, checkpoint=checkpoint)
+
+
+def _evaluated(held_out: HeldOut, update: int, result: UpdateResult) -> UpdateResult:
+    mean = held_out.evaluate(result.weights)
+    return result if mean is None else replace(result, metrics={**result.metrics, HELD_OUT: mean})
 
 
 def _with(vlm: Vlm, weights: Weights) -> Vlm:

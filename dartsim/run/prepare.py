@@ -30,7 +30,7 @@ from dartsim.sim.faults import active_faults
 from dartsim.sim.gpu import PROFILES as GPU_PROFILES
 from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.host import SimHost, place
-from dartsim.sim.latency import from_spec
+from dartsim.sim.latency import Capped, from_spec
 from dartsim.sim.learner import UpdateTokens
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.surrogate import RecordedAttempt, RecordedOutcomes
@@ -86,7 +86,7 @@ def prepare(config: Config) -> PreparedRun:
         held_out=held_out,
         difficulties=_difficulties(config, [*tasks, *held_out]),
         timing=timing,
-        gpu=GPU_PROFILES[gpu_name].for_model(config.cluster.engine.model_billions),
+        gpu=GPU_PROFILES[gpu_name],
         prompts=_prompts(config),
         outcomes=_outcomes(config),
     )
@@ -163,17 +163,16 @@ def _outcomes(config: Config) -> RecordedOutcomes | None:
 def _prompts(config: Config) -> PromptModel:
     engine, num_turns = config.cluster.engine, max(100, config.rollout.max_turns)
     if engine.prompt == "text":
-        alone = PromptModel(image_tokens=0, max_images=1, images_after_cut=1, max_texts=0, num_turns=num_turns)
+        alone = PromptModel(image_tokens=0, max_images=1, max_texts=0, num_turns=num_turns)
         if engine.reply_tokens is None:
             return alone
-        reply = from_spec(engine.reply_tokens).capped_mean(engine.longest_reply_tokens)
-        return replace(alone, reply_tokens=round(reply))
+        reply = Capped(from_spec(engine.reply_tokens), engine.longest_reply_tokens)
+        return replace(alone, reply_tokens=round(reply.mean))
     policy = config.policy
     return PromptModel(
         max_images=policy.max_images,
         max_texts=policy.max_texts,
-        window="slide" if policy.images_after_cut is None else "block",
-        images_after_cut=policy.images_after_cut or policy.max_images,
+        images_after_cut=policy.images_after_cut,
         num_turns=num_turns,
     )
 
@@ -337,7 +336,7 @@ def _difficulties(config: Config, tasks: Sequence[Task]) -> Mapping[str, TaskDif
     return difficulties(
         tasks,
         Streams(config.run.seed).rng("tasks/difficulty"),
-        source="deciles" if generated else "DART-GUI-7B",
+        domains=not generated,
         mean=surrogate.mean_success if generated else None,
         length_sd=surrogate.task_length_sd,
     )

@@ -141,7 +141,7 @@ async def build(context: BackendContext, store: Store, resume_point: ResumePoint
         streams=context.streams,
         transport=partial(transport, context),
         successes=successes,
-        weights=Weights(context.version, learning.newest.source if learning else None),
+        weights=Weights(context.version, learning.weights.source if learning else None),
         resume_point=resume_point,
         held_out=held_out,
     )

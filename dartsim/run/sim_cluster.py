@@ -25,14 +25,14 @@ from dartsim.run.prepare import PreparedRun, hosts
 from dartsim.sim import SimEnvironment
 from dartsim.sim.control_loop import ControlLoop
 from dartsim.sim.engine import FluidEngine
-from dartsim.sim.faults import ClusterSize, FaultFreeCluster, FaultInjector, FaultyCluster, active_faults, fault_kinds
+from dartsim.sim.faults import ClusterSize, FaultInjector, FaultyCluster, active_faults
 from dartsim.sim.fitting import drifting_sampler
 from dartsim.sim.host import place
 from dartsim.sim.latency import Constant, Quantiles, from_spec
 from dartsim.sim.learner import SimLearner, VersionCounter
 from dartsim.sim.measured_engines import BatchEngine, SharedEngine
 from dartsim.sim.model_worker import ModelWorker
-from dartsim.sim.prompts import ReplyLengths
+from dartsim.sim.prompts import MAX_REPLY_TOKENS, reply_lengths
 from dartsim.sim.worker import DelayedService, SimWorker
 
 
@@ -68,7 +68,7 @@ def faulty_cluster(
     streams: Streams,
     counts: Counter[str],
     more_windows: Sequence[FaultWindow] = (),
-) -> FaultFreeCluster:
+) -> FaultyCluster:
     """Return the injector of the configured faults into modeled components.
 
     Raises:
@@ -76,9 +76,9 @@ def faulty_cluster(
     """
     config = prepared.config
     faults = config.cluster.faults
-    active = active_faults(faults, more_windows, fault_kinds())
+    active = active_faults(faults, more_windows)
     if not active:
-        return FaultFreeCluster()
+        return FaultyCluster()
     machines = hosts(config, env)
     number = {id(machine): index for index, machine in enumerate(machines)}
     placed = place(config.rollout.num_desktops, machines, prepared.timing.memory_gib)
@@ -146,7 +146,7 @@ def caches(prepared: PreparedRun, engines: Sequence[SimWorker]) -> EngineCaches:
     """Return the caches of modeled engines; measured engines report theirs as empty."""
     gpu, longest = prepared.gpu, prepared.prompts.cold[prepared.config.rollout.max_turns - 1].tokens
     engine = prepared.config.cluster.engine
-    longest += ReplyLengths().max_tokens if engine.reply_tokens is None else engine.longest_reply_tokens
+    longest += MAX_REPLY_TOKENS if engine.reply_tokens is None else engine.longest_reply_tokens
     inside = [worker.engine for worker in engines if isinstance(worker.engine, FluidEngine)]
 
     def read() -> CachePressure:
@@ -167,7 +167,7 @@ def _reply_tokens(config: Config, rng: np.random.Generator) -> Callable[[], int]
     """Return a function that draws the number of tokens of a reply."""
     engine = config.cluster.engine
     if engine.reply_tokens is None:
-        return ReplyLengths().sampler(rng)
+        return reply_lengths(rng)
     draw, longest = from_spec(engine.reply_tokens).sampler(rng), engine.longest_reply_tokens
     return lambda: min(longest, max(1, round(draw())))
 

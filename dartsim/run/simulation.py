@@ -110,6 +110,6 @@ def build(
         streams=streams,
         transport=lambda pool: faults.transport(modeled_transport(config, loop.env, pool)),
         successes=successes,
-        weights=Weights(version, learning.newest.source if learning else None),
+        weights=Weights(version, learning.weights.source if learning else None),
         resume_point=resume_point,
     )

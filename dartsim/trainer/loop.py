@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 
 from dartsim.core.answers import check_update, describe, is_own
 from dartsim.core.backoff import backoff_seconds
@@ -135,35 +134,3 @@ class Trainer:
         logger.warning("update failed (%d in a row), next try in %.0f s: %s", failures, wait_seconds, fault)
         self._track.enter(TrainerState.DOWN)
         await asyncio.sleep(wait_seconds)
-
-
-class IdempotentUpdate:
-    """Remembers an update's result until every step that follows it has succeeded.
-
-    update --> done --> checkpointed, evaluated --> answered
-                 ^                |
-                 +-- UpdateUncertain (requested again with the same batch: only the failed step is repeated)
-    """
-
-    def __init__(self, learner: Learner) -> None:
-        self._learner = learner
-        self._done: UpdateResult | None = None
-
-    async def update(self, batch: Batch) -> UpdateResult:
-        """Train on a batch, unless that has succeeded and only a later step failed."""
-        if self._done is None:
-            self._done = await self._learner.update(batch)
-        return self._done
-
-    @contextmanager
-    def then(self, batch: Batch, step: str) -> Iterator[None]:
-        """Run a step that follows an update, then forget the update.
-
-        Raises:
-            UpdateUncertain: If the step failed: the weights have changed, so the batch must not be released.
-        """
-        try:
-            yield
-        except Exception as exc:
-            raise UpdateUncertain(f"update {batch.update} is done, but {step} failed: {exc!r}") from exc
-        self._done = None

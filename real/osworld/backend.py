@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -24,7 +23,7 @@ try:
     from dartsim.real.machine import is_loopback
     from dartsim.real.osworld.connect import DesktopOptions
     from dartsim.real.osworld.coverage import check_task, needs_desktop_env
-    from dartsim.real.osworld.fetch import Downloads
+    from dartsim.real.osworld.fetch import Downloads, cache_folder
     from dartsim.real.osworld.provider import DesktopProvider
     from dartsim.real.osworld.ready import Readiness, SettlingRules
     from dartsim.real.osworld.scorer import Scorer
@@ -146,11 +145,3 @@ def desktop_options(
         scorer=scorer,
         on_call=on_call,
     )
-
-
-def cache_folder() -> Path:
-    """Return where downloads are kept between runs: DARTSIM_CACHE, or the user's cache folder."""
-    given = os.environ.get("DARTSIM_CACHE")
-    if given:
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dartsim"

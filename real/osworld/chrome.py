@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from dartsim.real.osworld.errors import SetupFailed, VmBadReply
+from dartsim.real.osworld.fetch import EMPTY_HISTORY_URL
 from dartsim.real.osworld.replies import MAX_TREE_BYTES
 
 if TYPE_CHECKING:
@@ -105,11 +106,11 @@ class Tabs:
     async def _call(self, method: str, path: str) -> Any:
         import httpx
 
-        from dartsim.real.osworld.transport import Bounded
+        from dartsim.real.osworld.exchange import OneExchange
 
         try:
             # The agent may listen at this port, so it is asked without a proxy and its answer is limited.
-            sending = Bounded(self._transport or httpx.AsyncHTTPTransport(), max_bytes=MAX_TREE_BYTES)
+            sending = self._transport or OneExchange(max_bytes=MAX_TREE_BYTES)
             async with httpx.AsyncClient(timeout=CALL_SECONDS, transport=sending) as client:
                 reply = await client.request(method, self.url + path)
                 reply.raise_for_status()
@@ -134,11 +135,6 @@ def _normal(url: str) -> tuple[str, str, str, str, str]:
     return parts.scheme.lower(), site, path, parts.query, parts.fragment
 
 
-EMPTY_URL = (
-    "https://huggingface.co/datasets/xlangai/ubuntu_osworld_file_cache/resolve/main/chrome/"
-    "44ee5668-ecd5-4366-a6ce-c1c9b8d4e938/history_empty.sqlite?download=true"
-)
-"""An empty history of the Chrome in OSWorld's image; another version of Chrome throws it away."""
 IN_VM = "~/.config/google-chrome/Default/History"
 EPOCH_SECONDS = 11_644_473_600
 """From 1601, where Chrome counts microseconds from, to 1970."""
@@ -153,7 +149,7 @@ async def add_visits(visits: Sequence[Mapping[str, Any]], client: VmClient, wher
         FetchFailed: If the empty history could not be downloaded.
         SetupFailed: If a visit lacks a field, or the desktop has no home.
     """
-    empty = await where.downloads.fetch(EMPTY_URL)
+    empty = await where.downloads.fetch(EMPTY_HISTORY_URL)
     path = where.inside("history.sqlite")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -1,10 +1,10 @@
-"""Which tasks can be set up and scored here, and why the others cannot."""
+"""Which tasks can be set up, run and scored here, and why the others cannot."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from dartsim.envs.base import is_infeasible
 from dartsim.real.osworld.errors import FetchFailed
 from dartsim.real.osworld.fetch import local_file, local_files
 from dartsim.real.osworld.getters import GETTERS, check_getter
+from dartsim.real.osworld.needs import DesktopOffer, Need, internet_needs, missing_needs
 from dartsim.real.osworld.steps import check_steps
 from dartsim.real.scoring.sandbox import ScorerFacts
 from dartsim.real.scoring.sandboxed.own_functions import METRICS, OPTIONS
@@ -36,6 +37,15 @@ class ScoredBy(StrEnum):
     UNSUPPORTED = "unsupported"
 
 
+class TaskState(StrEnum):
+    """Whether a task can run on the desktops in use."""
+
+    RUNS = "runs"
+    INTERNET = "internet"
+    MISSING = "missing"
+    UNSUPPORTED = "unsupported"
+
+
 @dataclass(frozen=True, slots=True)
 class EvaluatorPart:
     """A getter or a metric of a task that needs ``desktop-env``."""
@@ -50,50 +60,93 @@ class EvaluatorPart:
 
 @dataclass(frozen=True, slots=True)
 class CoverageVerdict:
-    """Whether and by what one task can be scored."""
+    """Whether one task can run, and by what it is scored."""
 
     task: Task
     by: ScoredBy
     why: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    missing: tuple[Need, ...] = ()
+    internet: tuple[Need, ...] = ()
 
     @property
     def name(self) -> str:
         """The task as ``domain/id``."""
         return f"{self.task.domain}/{self.task.id}"
 
+    @property
+    def state(self) -> TaskState:
+        if self.missing:
+            return TaskState.MISSING
+        if self.by is ScoredBy.UNSUPPORTED:
+            return TaskState.UNSUPPORTED
+        return TaskState.INTERNET if self.internet else TaskState.RUNS
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the task does not simply run."""
+        unsupported = self.why if self.by is ScoredBy.UNSUPPORTED and not self.missing else ()
+        return (*map(str, self.missing), *unsupported, *map(str, self.internet))
+
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The verdicts of many tasks."""
+    """The verdicts of many tasks on desktops that have the internet, or have not."""
 
     verdicts: tuple[CoverageVerdict, ...]
+    internet: bool = True
 
     def counts(self, domain: str | None = None) -> dict[ScoredBy, int]:
         """Return how many tasks each can score, of one domain or of all."""
         counted = Counter(verdict.by for verdict in self.verdicts if domain in (None, verdict.task.domain))
         return {by: counted[by] for by in ScoredBy}
 
+    def states(self, domain: str | None = None) -> dict[TaskState, int]:
+        """Return how many tasks are in which state, of one domain or of all."""
+        counted = Counter(verdict.state for verdict in self.verdicts if domain in (None, verdict.task.domain))
+        return {state: counted[state] for state in TaskState}
+
     def domains(self) -> list[str]:
         return sorted({verdict.task.domain for verdict in self.verdicts})
 
-    def unsupported(self) -> dict[str, str]:
-        """Return why tasks cannot be set up or scored, by ``domain/id``."""
-        return {verdict.name: "; ".join(verdict.why) for verdict in self.verdicts if verdict.by is ScoredBy.UNSUPPORTED}
+    def problems(self) -> dict[str, str]:
+        """Return why tasks cannot run here, by ``domain/id``."""
+        fine = {TaskState.RUNS, TaskState.INTERNET} if self.internet else {TaskState.RUNS}
+        return {verdict.name: "; ".join(verdict.reasons) for verdict in self.verdicts if verdict.state not in fine}
 
     def notes(self) -> dict[str, str]:
         """Return the ignored parts of tasks, by ``domain/id``."""
         return {verdict.name: "; ".join(verdict.notes) for verdict in self.verdicts if verdict.notes}
 
     def reasons(self, by: ScoredBy) -> dict[str, int]:
-        """Return the obstacles, the most frequent first, with the number of tasks."""
+        """Return the obstacles to scoring, the most frequent first, with the number of tasks."""
         reasons = (why for verdict in self.verdicts if verdict.by is by for why in verdict.why)
         return dict(Counter(reasons).most_common())
 
+    def needs(self) -> dict[str, int]:
+        """Return what tasks need and may lack, the most frequent first, with the number of tasks."""
+        needs: Counter[str] = Counter()
+        for verdict in self.verdicts:
+            needs.update({str(need) for need in verdict.missing} | {need.what for need in verdict.internet})
+        return dict(needs.most_common())
 
-def coverage(tasks: Iterable[Task], facts: ScorerFacts | None = None, *, folder: Path | None = None) -> Coverage:
-    """Return who can score which task; ``folder`` contains the files that tasks upload."""
-    return Coverage(tuple(_verdict(task, facts, folder) for task in tasks))
+
+def coverage(
+    tasks: Iterable[Task],
+    facts: ScorerFacts | None = None,
+    *,
+    folder: Path | None = None,
+    offer: DesktopOffer = DesktopOffer(),  # noqa: B008 - frozen
+) -> Coverage:
+    """Return which tasks run on desktops that offer this, and who can score them.
+
+    ``folder`` contains the files that tasks upload.
+    """
+    verdicts = (
+        replace(_verdict(task, facts, folder), missing=missing_needs(task, offer), internet=internet_needs(task, offer))
+        for task in tasks
+    )
+    return Coverage(tuple(verdicts), offer.internet)
 
 
 def check_task(task: Task, facts: ScorerFacts | None = None) -> None:

@@ -12,7 +12,9 @@ from dartsim.config import Config
 from dartsim.core.errors import ConfigError, DartsimError, TaskFileError
 from dartsim.core.types import Task
 from dartsim.envs.tasks import is_forgeable, load_suite
-from dartsim.real.osworld.coverage import coverage, needs_desktop_env
+from dartsim.real.osworld.coverage import TaskState, coverage, needs_desktop_env
+from dartsim.real.osworld.fetch import cache_folder
+from dartsim.real.osworld.needs import DesktopOffer, offer_of
 from dartsim.real.scoring.container import open_pool
 from dartsim.real.scoring.evaluator_venv import default_home, other_version
 from dartsim.real.scoring.sandbox import ScorerFacts
@@ -27,6 +29,7 @@ class TaskListCheck:
     Attributes:
         num_listed: Tasks that the list names, without excluded ones.
         num_run: Tasks that will run.
+        num_internet: Those of them that need the internet.
         problems: Why the others will not, by ``domain/id``.
         refused: Problems that end the run with an error instead of excluding the task.
         notes: Ignored parts of tasks that will run, by ``domain/id``.
@@ -37,6 +40,7 @@ class TaskListCheck:
 
     num_listed: int
     num_run: int
+    num_internet: int
     problems: Mapping[str, str]
     refused: tuple[str, ...]
     notes: Mapping[str, str]
@@ -69,14 +73,15 @@ def check_list(config: Config) -> TaskListCheck:
         facts = evaluator_facts(config, kept)
     except DartsimError as error:
         scorer_problem = str(error)
-    found = coverage(kept, facts, folder=Path(settings.folder))
-    unsupported = {**suite.bad, **found.unsupported()}
+    found = coverage(kept, facts, folder=Path(settings.folder), offer=offered(config))
+    unsupported = {**suite.bad, **found.problems()}
     problems = {**suite.problems, **unsupported, **forgeable}
     num_run = suite.num_listed - len(problems)
     refused = [*suite.missing, *unsupported] if settings.unsupported == "refuse" or not num_run else []
     return TaskListCheck(
         num_listed=suite.num_listed,
         num_run=num_run,
+        num_internet=found.states()[TaskState.INTERNET] if settings.internet else 0,
         problems=problems,
         refused=tuple(refused),
         notes={name: note for name, note in found.notes().items() if name not in problems},
@@ -93,7 +98,8 @@ def supported_tasks(config: Config, tasks: Sequence[Task], facts: ScorerFacts | 
         TaskFileError: If others must be refused; names each with its reason.
         ConfigError: If none is left.
     """
-    found = coverage(tasks, facts, folder=None if config.tasks.folder is None else Path(config.tasks.folder))
+    folder = None if config.tasks.folder is None else Path(config.tasks.folder)
+    found = coverage(tasks, facts, folder=folder, offer=offered(config))
     for name, note in found.notes().items():
         logger.info("%s: %s", name, note)
     if (
@@ -102,7 +108,7 @@ def supported_tasks(config: Config, tasks: Sequence[Task], facts: ScorerFacts | 
         and (differs := other_version(Path(config.tasks.folder), facts.scorer))
     ):
         logger.warning("%s", differs)
-    problems = found.unsupported()
+    problems = found.problems()
     if not problems:
         return tasks
     if config.tasks.unsupported == "refuse":
@@ -115,6 +121,14 @@ def supported_tasks(config: Config, tasks: Sequence[Task], facts: ScorerFacts | 
     if len(problems) == len(tasks):
         raise ConfigError(f"none of the {len(tasks)} tasks can run here")
     return [verdict.task for verdict in found.verdicts if verdict.name not in problems]
+
+
+def offered(config: Config) -> DesktopOffer:
+    """Return what the configured desktops offer; an image of somebody else's is trusted to have everything."""
+    desktop, internet, cache = config.desktop, config.tasks.internet, cache_folder()
+    if config.backend.desktops == "desktop" and desktop.image is None and config.tasks.source == "osworld":
+        return offer_of(desktop.variant, internet=internet, cache=cache)
+    return DesktopOffer(internet=internet, cache=cache)
 
 
 def evaluator_facts(config: Config, tasks: Sequence[Task]) -> ScorerFacts | None:

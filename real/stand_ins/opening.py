@@ -13,9 +13,10 @@ from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Task, Version
 from dartsim.real.engines.backend import vllm_workers
 from dartsim.real.engines.worker import VllmWorker
-from dartsim.real.osworld.backend import cache_folder, desktop_options, open_scorer_pool
+from dartsim.real.osworld.backend import desktop_options, open_scorer_pool
 from dartsim.real.osworld.connect import DesktopOptions, connect
 from dartsim.real.osworld.desktop import OsworldDesktop
+from dartsim.real.osworld.fetch import cache_folder
 from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.scratch import scratch_folder
 from dartsim.real.stand_ins.desktops import SCORE

@@ -38,12 +38,21 @@ def test_a_list_shows_who_can_score_its_tasks(tasks, tmp_path):
     shown = desktop("tasks", tasks, home=tmp_path)
     assert shown.exit_code == 0
     assert [line.split() for line in shown.output.splitlines() if line.startswith("all")] == [
-        ["all", "│", "1", "│", "2", "│", "0"]
+        ["all", "│", "3", "│", "0", "│", "0", "│", "0", "│", "1", "│", "2"]
     ]
     found = json.loads(desktop("tasks", tasks, "--json", "-", home=tmp_path).stdout)
     assert found["counts"] == {"builtin": 1, "desktop-env": 2, "unsupported": 0}
+    assert found["states"] == {"runs": 3, "internet": 0, "missing": 0, "unsupported": 0}
     assert found["reasons"]["desktop-env"] == {"metric compare_cats": 1, "metric compare_pdfs": 1}
     assert (found["missing"], found["unreadable"]) == (["os/gone"], {})
+
+
+def test_a_variant_of_our_image_lacks_applications(tasks, tmp_path):
+    path = tasks / "examples/os/t1.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"related_apps": ["vscode"]}))
+    found = json.loads(desktop("tasks", tasks, "--variant", "full", "--json", "-", home=tmp_path).stdout)
+    assert found["states"]["missing"] == 1
+    assert found["tasks"]["os/t1"]["reasons"] == ["needs an application that is missing: Visual Studio Code"]
 
 
 def test_a_task_that_cannot_be_read_is_named_and_a_list_of_such_fails(tasks, tmp_path):

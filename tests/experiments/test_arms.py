@@ -11,7 +11,6 @@ from rich.console import Console
 from experiments.arms import ArmStudy, Cluster, arms_of, declared_table, pick, run_arms, run_cluster, studies
 from experiments.faults import run_faulty
 from experiments.osworld_twins import run_twin
-from experiments.packed_trainer import GPUS, operations_ratio, split
 from experiments.study import Options, recorded
 
 TOY = {
@@ -142,13 +141,3 @@ def test_the_worse_the_profile_of_faults_the_more_is_masked():
 
 def test_the_twin_of_a_real_preset_runs_in_virtual_time():
     assert run_twin(replace(arm_of("osworld_twins", arm="1gpu, 16"), hours=0.5), 0)["generated_turns_per_minute"] > 0.0
-
-
-def test_dart_s_trainer_pays_what_was_fitted_and_others_for_their_operations():
-    dart, *others = [split(arm, 0).config for arm in arms_of(studies()["packed_trainer"])]
-    assert dart.cluster.learner.kilotoken_seconds == 0.086
-    for config in others:
-        learner = config.cluster.learner
-        assert learner.gpus + config.rollout.num_workers == GPUS
-        assert learner.kilotoken_seconds == pytest.approx(0.086 * 8 / learner.gpus * operations_ratio(config))
-        assert operations_ratio(config) == pytest.approx(1.0, abs=0.05), "sequences are about as long"

@@ -51,11 +51,6 @@ def test_only_a_global_sync_stops_the_pool():
     assert rolling["generated_turns_per_minute"] > at_once["generated_turns_per_minute"]
 
 
-def test_few_desktops_are_answered_at_once():
-    few, more = (run(1.0, series="trainer and sync free", value=number) for number in (2, 5))
-    assert more["generated_turns_per_minute"] > 2.0 * few["generated_turns_per_minute"]
-
-
 def test_the_ladder_ends_at_the_measured_preset():
     arms = arms_of(studies()["claims"])
     top = [arm for arm in arms if arm.family == "ladder"][-1].cluster(0).config.model_dump()

@@ -1,56 +1,11 @@
-"""Counted operations against PyTorch's own count, and what packing saves."""
+"""Counted operations against PyTorch's own count."""
 
 from __future__ import annotations
 
-from itertools import pairwise
-from statistics import fmean
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from dartsim.config.sections.policy import SurrogateConfig
-from dartsim.lab.batch_tokens import surrogate_lengths
-from dartsim.lab.model_shapes import QWEN2_5_VL_7B, read_shape
-from dartsim.sim.prompts import PromptModel
-from experiments.operations import forward_operations, turn_operations
-
-DART = PromptModel()
-BLOCKS = PromptModel(window="block", max_images=5, images_after_cut=2)
-
-
-@given(
-    st.integers(1, 40),
-    st.sampled_from(["slide", "block"]),
-    st.integers(1, 10),
-    st.integers(1, 10),
-    st.integers(0, 35),
-)
-def test_sequences_train_each_turn_once_with_prompts_that_extend_each_other(turns, window, most, after, texts):
-    prompts = PromptModel(window=window, max_images=most, images_after_cut=min(most, after), max_texts=texts)
-    alone, packed = (prompts.training_sequences(turns, packed=packed) for packed in (False, True))
-    assert sum(each.turns for each in packed) == len(alone) == turns
-    ends = [sum(each.turns for each in packed[: n + 1]) - 1 for n in range(len(packed))]
-    assert [(alone[end].tokens, alone[end].images) for end in ends] == [each[:2] for each in packed]
-    for before, end in pairwise([-1, *ends]):
-        for turn in range(before + 1, end):
-            shown = [*prompts.segments(turn), ("reply", turn)]
-            assert prompts.segments(turn + 1)[: len(shown)] == shown
-
-
-def test_blocks_of_five_images_cut_to_two_have_17_screens_in_14_turns_instead_of_45():
-    assert sum(each.images for each in BLOCKS.training_sequences(14, packed=False)) == 45
-    assert sum(each.images for each in BLOCKS.training_sequences(14, packed=True)) == 17
-    assert sum(each.images for each in DART.training_sequences(14, packed=False)) == 60
-
-
-def test_a_7b_update_in_blocks_takes_a_third_of_darts_operations():
-    lengths = surrogate_lengths(SurrogateConfig(), success_rate=0.594, max_turns=30)
-    assert 14.0 < fmean(lengths) < 14.8  # 14.26 were measured
-    dart = turn_operations(QWEN2_5_VL_7B, DART, lengths, packed=False)
-    blocks = turn_operations(QWEN2_5_VL_7B, BLOCKS, lengths, packed=True)
-    assert 2.7e14 < dart.total < 2.9e14
-    assert 3.3 < dart.total / blocks.total < 3.8
+from dartsim.lab.model_shapes import read_shape
+from experiments.operations import forward_operations
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])

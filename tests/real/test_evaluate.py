@@ -6,6 +6,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from dartsim.core.rewards import mean_over_tasks, task_means
 from dartsim.core.types import Attempt, Content, Ending, Request, Task
 from dartsim.envs.simulated import SimDesktop
 from dartsim.real.evaluate import evaluate, play
@@ -47,5 +48,12 @@ def test_attempts_end_as_the_desktop_says_or_at_their_limit():
 def test_success_is_the_mean_over_tasks(red_buttons):
     tasks = [Task(str(cell), "press") for cell in range(4)]
     result = evaluate(Scripted("click 0 0"), red_buttons, tasks, version=3, turn_limit=1, attempts=2)
-    assert result.rewards == {"0": [1.0, 1.0], "1": [0.0, 0.0], "2": [0.0, 0.0], "3": [0.0, 0.0]}
-    assert result.mean == 0.25
+    assert result == {"0": 1.0, "1": 0.0, "2": 0.0, "3": 0.0}
+    assert mean_over_tasks(result) == 0.25
+
+
+def test_a_masked_attempt_has_no_share_in_its_task_s_mean():
+    found = task_means([("a", 1.0), ("a", 0.0), ("b", 1.0), ("b", None), ("c", None)])
+    assert found == {"a": 0.5, "b": 1.0}
+    assert mean_over_tasks(found) == 0.75
+    assert mean_over_tasks({}) is None

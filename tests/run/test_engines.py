@@ -25,9 +25,9 @@ httpx = pytest.importorskip("httpx", reason="needs the extra `real`")
 from safetensors.torch import load_file  # noqa: E402
 
 from dartsim.config.sections.vllm import VARIABLE  # noqa: E402
-from dartsim.real.engines.launcher import free_port  # noqa: E402
 from dartsim.real.engines.options import engine_options  # noqa: E402
 from dartsim.real.learners.fsdp.learner import FsdpLearner  # noqa: E402
+from dartsim.real.processes import free_port  # noqa: E402
 from dartsim.real.vlm import build  # noqa: E402
 from dartsim.real.vlm.export import export  # noqa: E402
 from dartsim.real.vlm.plan import vlm_config  # noqa: E402
@@ -108,7 +108,7 @@ def test_two_engines_by_address_serve_a_run_and_take_its_weights(folder):
         versions = [version_of(url) for url in urls]
     assert result.recorder.counts["updates"] >= 6
     assert faults(result.recorder) == {}
-    assert all(1 <= version <= trained.newest.version for version in versions)
+    assert all(1 <= version <= trained.weights.version for version in versions)
     assert max(versions) >= 2
     assert result.recorder.counts["trained_turns"] > 0
     assert steps == [("engines", 0, 2), ("engines", 1, 2), ("engines", 2, 2)], "their start is shown"
@@ -202,4 +202,4 @@ def test_a_real_engine_serves_a_run():
     result, trained = play(config)
     assert result.recorder.counts["updates"] >= 3
     assert faults(result.recorder) == {}
-    assert trained.newest.version >= 3
+    assert trained.weights.version >= 3

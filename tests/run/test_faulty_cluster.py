@@ -16,14 +16,16 @@ from dartsim.core.types import Ending
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build, run_simulation
 from dartsim.sim import run_virtual_reported
-from dartsim.sim.faults import KINDS, Effect, FaultFreeCluster, Scope
+from dartsim.sim.faults import KINDS, FaultyCluster, Scope
 from dartsim.sim.faults.kinds import FUZZ_PLACES
 from dartsim.sim.task_difficulties import TaskDifficulty
 from dartsim.store.memory import MemoryStore
 
 HOURS, HEALED = 1.0, 0.4
 MASKED = {Ending.BROKEN, Ending.TIMED_OUT, Ending.WORKER_FAULT, Ending.UNSCORED, Ending.CANCELLED}
-NOT_IN_A_RUN = [kind.name for kind in KINDS.values() if kind.effect is Effect.ENDS or kind.place in FUZZ_PLACES]
+NOT_IN_A_RUN = [
+    kind.name for kind in KINDS.values() if kind.name in ("store_full", "store_error") or kind.place in FUZZ_PLACES
+]
 """Kinds that end a run, and those that only ``dartsim fuzz`` injects."""
 
 RECOVERY_SECONDS = 1800.0
@@ -210,7 +212,7 @@ def test_no_faults_change_nothing(name, monkeypatch):
     plain = ["run.hours=1.0", 'curation.store="memory"', "recorder.max_segments=0"]
     still = ["cluster.faults.profile=hostile", "cluster.faults.scale=0.0", "cluster.faults.heal_after_hours=0.5"]
     found = [run_simulation(prepare(load(preset_name=name, overrides=[*plain, *more]))) for more in ([], still)]
-    monkeypatch.setattr("dartsim.run.simulation.faulty_cluster", lambda *_: FaultFreeCluster())
+    monkeypatch.setattr("dartsim.run.simulation.faulty_cluster", lambda *_: FaultyCluster())
     found.append(run_simulation(prepare(load(preset_name=name, overrides=plain))))
     assert len({result.event_hash for result in found}) == 1
 

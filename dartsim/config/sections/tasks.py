@@ -38,6 +38,9 @@ class TasksConfig(Section):
         "refuse",
         description="OSWorld: what to do about tasks that have no file, or cannot be read, set up or scored here.",
     )
+    internet: bool = Field(
+        True, description="OSWorld: whether desktops reach the internet; otherwise tasks that need it cannot run."
+    )
     exclude: list[str] = Field(default_factory=list, description="Ids of tasks to leave out.")
     do_nothing: Literal["auto", "ignore", "report", "exclude"] = Field(
         "auto",

@@ -7,7 +7,7 @@ The wrappers enclose modeled components; the control plane does not know about t
 window at a set time, as drawn by ``dartsim fuzz``.
 """
 
-from dartsim.sim.faults.faulty_cluster import FaultFreeCluster, FaultyCluster
+from dartsim.sim.faults.faulty_cluster import FaultyCluster
 from dartsim.sim.faults.injector import ClusterSize, FaultInjector
 from dartsim.sim.faults.kinds import (
     KINDS,
@@ -30,7 +30,6 @@ __all__ = [
     "ClusterSize",
     "Effect",
     "Fault",
-    "FaultFreeCluster",
     "FaultInjector",
     "FaultKind",
     "FaultyCluster",

@@ -22,55 +22,42 @@ from dartsim.store.wrapper import StoreWrapper
 FULL, REFUSED = KINDS["store_full"], KINDS["store_error"]
 
 
-class FaultFreeCluster:
-    """A cluster without faults: returns components unchanged."""
+class FaultyCluster:
+    """Wraps the components of a cluster; without an injector, it returns them unchanged."""
 
-    def provider(self, provider: EnvProvider) -> EnvProvider:
-        return provider
-
-    def workers(self, engines: Sequence[SimWorker]) -> Sequence[PolicyWorker]:
-        return engines
-
-    def learner(self, learner: SimLearner) -> Learner:
-        return learner
-
-    def store(self, store: Store) -> Store:
-        return store
-
-    def transport(self, pool: Service) -> Service:
-        return pool
-
-    async def settle(self) -> None:
-        """Wait for background work that faults started."""
-
-
-class FaultyCluster(FaultFreeCluster):
-    """A cluster with faults."""
-
-    def __init__(self, injector: FaultInjector, host_of: Sequence[int]) -> None:
+    def __init__(self, injector: FaultInjector | None = None, host_of: Sequence[int] = ()) -> None:
         self.injector = injector
-        self.network = FaultyNetwork(injector)
+        self._network = None if injector is None else FaultyNetwork(injector)
         self._host_of = host_of.__getitem__
 
     def provider(self, provider: EnvProvider) -> EnvProvider:
-        return FaultyProvider(provider, self.injector, self.network, host_of=self._host_of)
+        if self.injector is None or self._network is None:
+            return provider
+        return FaultyProvider(provider, self.injector, self._network, host_of=self._host_of)
 
     def workers(self, engines: Sequence[SimWorker]) -> Sequence[PolicyWorker]:
-        return [FaultyWorker(engine, self.injector, self.network) for engine in engines]
+        if self.injector is None or self._network is None:
+            return engines
+        return [FaultyWorker(engine, self.injector, self._network) for engine in engines]
 
     def learner(self, learner: SimLearner) -> Learner:
-        return FaultyLearner(learner, self.injector, self.network)
+        if self.injector is None or self._network is None:
+            return learner
+        return FaultyLearner(learner, self.injector, self._network)
 
     def store(self, store: Store) -> Store:
         """Return a store that may refuse trajectories."""
-        refuses = self.injector.is_active(FULL.name) or self.injector.is_active(REFUSED.name)
-        return cast("Store", FaultyStore(store, self.injector)) if refuses else store
+        return store if self.injector is None else cast("Store", FaultyStore(store, self.injector))
 
     def transport(self, pool: Service) -> Service:
-        return pool if self.network.quiet else FaultyTransport(pool, self.network, self._host_of)
+        if self._network is None or self._network.quiet:
+            return pool
+        return FaultyTransport(pool, self._network, self._host_of)
 
     async def settle(self) -> None:
-        await self.injector.settle()
+        """Wait for background work that faults started."""
+        if self.injector is not None:
+            await self.injector.settle()
 
 
 class FaultyStore(StoreWrapper):
@@ -79,16 +66,16 @@ class FaultyStore(StoreWrapper):
     def __init__(self, inner: Store, injector: FaultInjector) -> None:
         super().__init__(inner)
         self._injector = injector
-        self._full = injector.window_fault(FULL.name) if injector.is_active(FULL.name) else None
-        self._refused = injector.call_fault(REFUSED.name) if injector.is_active(REFUSED.name) else None
+        self._full = injector.window_fault(FULL.name)
+        self._refused = injector.call_fault(REFUSED.name)
 
     def record(self, trajectory: Trajectory) -> None:
-        kept = f"attempt {trajectory.attempt.id} cannot be kept"
+        during = f"attempt {trajectory.attempt.id} cannot be kept: "
         now = self._injector.env.now
         if self._full is not None and self._full.is_open(now):
             self._injector.count_window(FULL, self._full)
-            raise StoreFull(f"{kept}: {FULL.description} (injected fault {FULL.name})")
+            raise FULL.error(StoreFull, during)
         if self._refused is not None and self._refused.hit(now, 0, 1) is not None:
             self._injector.count(REFUSED)
-            raise StoreFault(f"{kept}: {REFUSED.description} (injected fault {REFUSED.name})")
+            raise REFUSED.error(StoreFault, during)
         self._inner.record(trajectory)

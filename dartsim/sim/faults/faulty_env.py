@@ -12,8 +12,8 @@ from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUn
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.snapshots import Snapshots, WrappedSnapshots, snapshots_of
 from dartsim.core.types import Observation, StepResult, Task
-from dartsim.sim.faults.faulty_network import FaultyNetwork, Unanswered, host
-from dartsim.sim.faults.injector import CONTROL, FaultInjector, InjectionPoint
+from dartsim.sim.faults.faulty_network import FaultyNetwork, host
+from dartsim.sim.faults.injector import FaultInjector, InjectionPoint
 from dartsim.sim.faults.kinds import Effect, FaultKind, Place, Scope
 
 CLIENT_SECONDS = 90.0
@@ -42,13 +42,13 @@ class FaultyEnv:
     """A desktop with faults; implements ``dartsim.core.ports.AsyncEnv``."""
 
     def __init__(
-        self, inner: AsyncEnv, injector: FaultInjector, network: FaultyNetwork, faults: DesktopFaults, host: int
+        self, inner: AsyncEnv, injector: FaultInjector, network: FaultyNetwork, faults: DesktopFaults, part: str
     ) -> None:
         self._inner = inner
         self._injector = injector
         self._network = network
         self._faults = faults
-        self._part = f"host-{host}"
+        self._part = part
         self._started = injector.env.now
 
     @property
@@ -78,8 +78,8 @@ class FaultyEnv:
         """Tear down, or fail to and hold the resources until a reaper frees them."""
         injector, began = self._injector, self._injector.env.now
         injection = self._faults.close.injection(began)
-        if injection is not None and injection.has(Effect.LEAKS) and injection.kind is not None:
-            injector.add_cost(injection.kind, injection.seconds)
+        if injection is not None and (leak := injection.ending(Effect.LEAKS)):
+            injector.add_cost(leak, injection.seconds)
             injector.in_background(self._reap(injection.seconds))
             return
         await self._inner.close()
@@ -94,21 +94,19 @@ class FaultyEnv:
         await self._inner.close()
 
     async def _call(self, point: InjectionPoint, error: type[DartsimError], work: Callable[[], Awaitable[Any]]) -> Any:
-        try:
-            result = await self._network.call(
-                CONTROL, self._part, lambda: self._work(point, error, work), patience=CLIENT_SECONDS
-            )
-        except Unanswered as cut:
-            raise injected(EnvBroken, cut.kind, cut.kind.cause) from None
-        await self._network.wait_for_store()
-        return result
+        return await self._network.request(
+            self._part,
+            lambda: self._work(point, error, work),
+            patience=CLIENT_SECONDS,
+            unanswered=lambda kind: kind.error(EnvBroken),
+        )
 
     async def _work(self, point: InjectionPoint, error: type[DartsimError], work: Callable[[], Awaitable[Any]]) -> Any:
         injector, began = self._injector, self._injector.env.now
 
         def failure(kind: FaultKind) -> DartsimError:
             # A lost desktop is broken, whichever call finds out.
-            return injected(EnvBroken if kind.place in ANYWHERE else error, kind, kind.cause)
+            return kind.error(EnvBroken if kind.place in ANYWHERE else error)
 
         if (lost := point.lost(self._started, began)) is not None:
             await self._fail_lost(lost)
@@ -122,7 +120,7 @@ class FaultyEnv:
         seconds = kind.per_call.mean
         self._injector.add_cost(kind, seconds)
         await asyncio.sleep(seconds)
-        raise injected(EnvBroken, kind, kind.cause)
+        raise kind.error(EnvBroken)
 
 
 class FaultySnapshots(WrappedSnapshots):
@@ -170,15 +168,17 @@ class FaultyProvider:
             started.append(await self._start(slot, faults.start))
 
         try:
-            await self._network.call(CONTROL, host(number), work, patience=CLIENT_SECONDS)
-            await self._network.wait_for_store()
-        except BaseException as error:
+            await self._network.request(
+                host(number),
+                work,
+                patience=CLIENT_SECONDS,
+                unanswered=lambda kind: kind.error(EnvStartFailed, cause="engine_missing"),
+            )
+        except BaseException:
             for env in started:
                 await self._undo(env)
-            if isinstance(error, Unanswered):
-                raise injected(EnvStartFailed, error.kind, "engine_missing") from None
             raise
-        return FaultyEnv(started[0], self._injector, self._network, faults, number)
+        return FaultyEnv(started[0], self._injector, self._network, faults, host(number))
 
     async def _start(self, slot: int, point: InjectionPoint) -> AsyncEnv:
         injector = self._injector
@@ -200,13 +200,5 @@ class FaultyProvider:
         await asyncio.wait({self._injector.in_background(env.close())}, timeout=GIVE_UP_SECONDS)
 
 
-def injected(error: type[DartsimError], kind: FaultKind, cause: str) -> DartsimError:
-    """Return an error that names the injected fault and has the cause of the real one."""
-    failure = error(f"{kind.description} (injected fault {kind.name})")
-    if cause:
-        failure.cause = cause  # type: ignore[attr-defined]
-    return failure
-
-
 def _start_failure(kind: FaultKind) -> DartsimError:
-    return injected(EnvStartFailed, kind, "engine_missing" if kind.effect is Effect.LOST else kind.cause)
+    return kind.error(EnvStartFailed, cause="engine_missing" if kind.effect is Effect.LOST else "")

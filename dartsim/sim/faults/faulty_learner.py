@@ -12,9 +12,8 @@ from math import inf
 from dartsim.core.errors import LearnerFault, UpdateUncertain
 from dartsim.core.types import Batch, UpdateResult
 from dartsim.sim.faults.faulty_network import FaultyNetwork
-from dartsim.sim.faults.injector import CONTROL, LEARNER, FaultInjector, Injection
+from dartsim.sim.faults.injector import LEARNER, FaultInjector, Injection
 from dartsim.sim.faults.kinds import KINDS, Effect, FaultKind, Place
-from dartsim.sim.faults.timing import WindowFault
 from dartsim.sim.learner import SimLearner
 
 OUTAGE, FULL = KINDS["trainer_outage"], KINDS["disk_full"]
@@ -33,18 +32,14 @@ class FaultyLearner:
         self._env = injector.env
         self._updates = injector.point((Place.UPDATE,), {})
         self._when = injector.uniform("faults/trainer/when")
-        self._outages = self._windows(OUTAGE)
-        self._full = self._windows(FULL)
+        self._outages = injector.window_fault(OUTAGE.name)
+        self._full = injector.window_fault(FULL.name)
         self._down_until = -inf
         self._down_by = OUTAGE
         self._unacknowledged: UpdateResult | None = None
 
-    def _windows(self, kind: FaultKind) -> WindowFault | None:
-        return self._injector.window_fault(kind.name) if self._injector.is_active(kind.name) else None
-
     async def update(self, batch: Batch) -> UpdateResult:
-        result: UpdateResult = await self._network.call(CONTROL, LEARNER, lambda: self._update(batch))
-        await self._network.wait_for_store()
+        result: UpdateResult = await self._network.request(LEARNER, lambda: self._update(batch))
         return result
 
     async def _update(self, batch: Batch) -> UpdateResult:
@@ -59,9 +54,9 @@ class FaultyLearner:
         if self._outages is not None:
             self._outages.is_open(now)
             ends = self._outages.begin
-        if injection is not None and injection.kind is not None and injection.has(Effect.CRASHES):
+        if injection is not None and (lost := injection.ending(Effect.LOST)):
             crash = now + self._when() * seconds
-            ends, kind = min((ends, kind), (crash, injection.kind), key=lambda end: end[0])
+            ends, kind = min((ends, kind), (crash, lost), key=lambda end: end[0])
         if ends < now + seconds:
             await asyncio.sleep(ends - now)
             raise self._die(batch, kind, injection)
@@ -74,26 +69,26 @@ class FaultyLearner:
             await asyncio.sleep(seconds)
             self._injector.count_window(FULL, self._full)
             self._injector.add_cost(FULL, seconds)
-            raise _fault(LearnerFault, batch, FULL)
-        if injection is not None and injection.kind is not None and injection.has(Effect.TORN):
+            raise FULL.error(LearnerFault, f"update {batch.update}: ")
+        if injection is not None and (torn := injection.ending(Effect.TORN)):
             await asyncio.sleep(seconds)
-            raise self._die(batch, injection.kind, injection)
+            raise self._die(batch, torn, injection)
         began = self._env.now
         result = await self._inner.update(batch)
         await self._injector.after_call(injection, began)
-        if injection is not None and injection.kind is not None and injection.has(Effect.ACK_LOST):
+        if injection is not None and (lost := injection.ending(Effect.ACK_LOST)):
             self._unacknowledged = result
-            self._go_down(injection.kind, injection.seconds)
-            raise _fault(UpdateUncertain, batch, injection.kind)
+            self._go_down(lost, injection.seconds)
+            raise lost.error(UpdateUncertain, f"update {batch.update}: ")
         return result
 
     def _refuse_if_down(self, batch: Batch) -> None:
         error = UpdateUncertain if self._unacknowledged else LearnerFault
         if self._outages is not None and self._outages.is_open(self._env.now):
             self._injector.count_window(OUTAGE, self._outages)
-            raise _fault(error, batch, OUTAGE)
+            raise OUTAGE.error(error, f"update {batch.update}: ")
         if self._env.now < self._down_until:
-            raise _fault(error, batch, self._down_by)
+            raise self._down_by.error(error, f"update {batch.update}: ")
 
     def _die(self, batch: Batch, kind: FaultKind, injection: Injection | None) -> LearnerFault:
         if kind is OUTAGE and self._outages is not None:
@@ -102,15 +97,8 @@ class FaultyLearner:
             self._injector.add_cost(OUTAGE, self._outages.end - self._env.now)
         elif injection is not None:
             self._go_down(kind, injection.seconds)
-        return _fault(LearnerFault, batch, kind)
+        return kind.error(LearnerFault, f"update {batch.update}: ")
 
     def _go_down(self, kind: FaultKind, seconds: float) -> None:
         self._down_until, self._down_by = self._env.now + seconds, kind
         self._injector.add_cost(kind, seconds)
-
-
-def _fault(error: type[LearnerFault], batch: Batch, kind: FaultKind) -> LearnerFault:
-    failure = error(f"update {batch.update}: {kind.description} (injected fault {kind.name})")
-    if kind.cause:
-        failure.cause = kind.cause  # type: ignore[attr-defined]
-    return failure

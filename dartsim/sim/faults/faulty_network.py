@@ -1,13 +1,12 @@
 """The network between components: messages are delayed, lost, duplicated and reordered, and pairs are partitioned.
 
-Delivery is at least once: lost messages are sent again. So every message has a key, and its receiver carries out each
-key once (``Inbox``), however often and in whatever order its copies arrive.
+Delivery is at least once: lost messages are sent again. A receiver recognizes a message of which it has had a copy, and
+carries each out once, however often and in whatever order the copies arrive.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
@@ -17,13 +16,13 @@ from dartsim.core.types import Attempt, Reply, Request
 from dartsim.observe import Track
 from dartsim.rollout import Service, Session
 from dartsim.sim.faults.injector import CONTROL, LEARNER, STORE, FaultInjector
-from dartsim.sim.faults.kinds import KINDS, FaultKind, Place
+from dartsim.sim.faults.kinds import KINDS, FaultKind
 
 RESEND_SECONDS = 5.0
 """Time after which a lost message is sent again."""
 
 RECOGNIZED = "message/recognized"
-"""Counter of duplicates that their receiver recognized by key and did not carry out again."""
+"""Counter of duplicates that their receiver recognized and did not carry out again."""
 
 CUT = KINDS["network_partition"]
 
@@ -36,34 +35,6 @@ class Unanswered(Exception):
     def __init__(self, kind: FaultKind) -> None:
         super().__init__(kind.name)
         self.kind = kind
-
-
-class Inbox:
-    """The messages that a component has accepted, each key once.
-
-    A key is kept until the last copy of its message has arrived.
-    """
-
-    __slots__ = ("_copies",)
-
-    def __init__(self) -> None:
-        self._copies: dict[int, list[int]] = {}
-
-    def expect(self, key: int, copies: int) -> None:
-        """Expect this many copies of a message."""
-        self._copies[key] = [copies, 0]
-
-    def accept(self, key: int) -> bool:
-        """Accept a copy; return whether it is the first one and must be carried out."""
-        entry = self._copies[key]
-        entry[0] -= 1
-        entry[1] += 1
-        if entry[0] == 0:
-            del self._copies[key]
-        return entry[1] == 1
-
-    def __len__(self) -> int:
-        return len(self._copies)
 
 
 @dataclass(slots=True)
@@ -87,19 +58,34 @@ class FaultyNetwork:
     def __init__(self, injector: FaultInjector) -> None:
         self._injector = injector
         self._env = injector.env
-        self._keys = itertools.count()
-        self._inboxes: dict[str, Inbox] = {}
         self._index = {frozenset(pair): number for number, pair in enumerate(pairs(injector))}
-        self._delays, self._losses, self._doubles, self._holds = (
-            injector.call_fault(name) if injector.is_active(name) else None
-            for name in ("message_delay", "message_loss", "message_duplicate", "message_reorder")
+        self._delays, self._losses, self._doubles, self._holds = map(
+            injector.call_fault, ("message_delay", "message_loss", "message_duplicate", "message_reorder")
         )
-        self._cuts = injector.window_fault(CUT.name, by_target=True) if injector.is_active(CUT.name) else None
-        self.quiet = not (injector.any_at([Place.MESSAGE]) or self._cuts)
+        self._cuts = injector.window_fault(CUT.name, by_target=True)
+        self.quiet = not (self._delays or self._losses or self._doubles or self._holds or self._cuts)
         """Whether nothing ever happens to a message."""
 
-    def inbox(self, component: str) -> Inbox:
-        return self._inboxes.setdefault(component, Inbox())
+    async def request(
+        self,
+        component: str,
+        work: Work,
+        *,
+        patience: float = inf,
+        unanswered: Callable[[FaultKind], Exception] | None = None,
+    ) -> Any:
+        """Call a component for the control plane, which then waits while the store does not answer.
+
+        If there is no answer within ``patience`` seconds, ``unanswered`` returns the error to raise.
+        """
+        try:
+            answer = await self.call(CONTROL, component, work, patience=patience)
+        except Unanswered as cut:
+            if unanswered is None:
+                raise
+            raise unanswered(cut.kind) from None
+        await self.wait_for_store()
+        return answer
 
     async def call(self, caller: str, component: str, work: Work, *, patience: float = inf) -> Any:
         """Call a component and return its answer; cancelling the call cancels the work.
@@ -115,7 +101,7 @@ class FaultyNetwork:
         elif there.cut is not None:
             await self._give_up(there.cut, patience)
         else:
-            answer = await self._deliver(there, component, work)
+            answer = await self._deliver(there, work)
         back = self._delivery(component, caller, patience)
         if back is not None:
             if back.cut is not None:
@@ -123,18 +109,16 @@ class FaultyNetwork:
             await asyncio.sleep(back.seconds)
         return answer
 
-    async def _deliver(self, leg: Delivery, component: str, work: Work) -> Any:
+    async def _deliver(self, leg: Delivery, work: Work) -> Any:
         """Deliver the copies of a message; the first to arrive is carried out."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
-        running: list[asyncio.Task[None]] = []
-        inbox, key = self.inbox(component), next(self._keys)
+        running: asyncio.Task[None] | None = None
+        arrived = gave_up = False
 
         async def carry_out() -> None:
             try:
                 result = await work()
-            except asyncio.CancelledError:
-                raise
             except Exception as error:
                 if not answer.done():
                     answer.set_exception(error)
@@ -143,22 +127,21 @@ class FaultyNetwork:
                     answer.set_result(result)
 
         def arrive() -> None:
-            if not inbox.accept(key):
+            nonlocal arrived, running
+            if arrived:
                 self._injector.counts[RECOGNIZED] += 1
             elif not gave_up:
-                running.append(loop.create_task(carry_out()))
+                running = loop.create_task(carry_out())
+            arrived = True
 
-        gave_up = False
-        times = [leg.seconds] if leg.again is None else [leg.seconds, leg.again]
-        inbox.expect(key, len(times))
-        for seconds in times:
+        for seconds in [leg.seconds] if leg.again is None else [leg.seconds, leg.again]:
             self._env.call_in(seconds, arrive)
         try:
             return await answer
         finally:
             gave_up = not answer.done() or answer.cancelled()
-            for task in running:
-                task.cancel()
+            if running is not None:
+                running.cancel()
 
     async def _give_up(self, kind: FaultKind, patience: float) -> NoReturn:
         await asyncio.sleep(patience)

@@ -7,15 +7,15 @@ out of rotation.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Any
 
 from dartsim.core.errors import WorkerFault, WorkerRestarted
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Reply, Request, Weights
-from dartsim.sim.faults.faulty_network import FaultyNetwork, Unanswered, worker
-from dartsim.sim.faults.injector import CONTROL, LEARNER, FaultInjector
+from dartsim.sim.faults.faulty_network import FaultyNetwork, worker
+from dartsim.sim.faults.injector import LEARNER, FaultInjector
 from dartsim.sim.faults.kinds import KINDS, Effect, FaultKind, Place, Scope
 from dartsim.sim.faults.timing import WindowFault
 from dartsim.sim.worker import SimWorker
@@ -45,15 +45,15 @@ class FaultyWorker:
         self._up.set()
         self._num_crashes = 0
         members = {Scope.WORKER: inner.index}
-        self._requests = injector.point(
-            (Place.REQUEST, Place.WORKER), members, effects=REQUEST_EFFECTS, of=Scope.WORKER
-        )
-        self._loads = injector.point((Place.LOAD,), members, of=Scope.WORKER)
-        self._refusing = injector.window_fault(KV.name, inner.index) if injector.is_active(KV.name) else None
-        if injector.is_active(CRASH.name):
-            self._arm(injector.window_fault(CRASH.name, inner.index), self._crash)
-        if self._refusing is not None:
-            self._arm(self._refusing, self._abort_all)
+        self._requests = injector.point((Place.REQUEST, Place.WORKER), members, effects=REQUEST_EFFECTS)
+        self._loads = injector.point((Place.LOAD,), members)
+        self._refusing = injector.window_fault(KV.name, inner.index)
+        for window, begin in (
+            (injector.window_fault(CRASH.name, inner.index), self._crash),
+            (self._refusing, self._abort_all),
+        ):
+            if window is not None:
+                self._arm(window, begin)
 
     @property
     def engine(self) -> Any:
@@ -64,13 +64,12 @@ class FaultyWorker:
         return self.inner.version
 
     async def generate(self, request: Request) -> Reply:
-        try:
-            reply: Reply = await self._network.call(
-                CONTROL, self._part, lambda: self._answer(request), patience=CLIENT_SECONDS
-            )
-        except Unanswered as cut:
-            raise self._fault(cut.kind, "engine_hung") from None
-        await self._network.wait_for_store()
+        reply: Reply = await self._network.request(
+            self._part,
+            lambda: self._answer(request),
+            patience=CLIENT_SECONDS,
+            unanswered=lambda kind: self._fault(kind, "engine_hung"),
+        )
         return reply
 
     async def _answer(self, request: Request) -> Reply:
@@ -90,11 +89,10 @@ class FaultyWorker:
     async def load(self, weights: Weights, mode: SyncMode) -> None:
         crashes = self._num_crashes
 
-        async def fetched() -> None:
-            await self._network.call(self._part, LEARNER, lambda: self._take(weights, mode))
+        def fetch() -> Awaitable[None]:
+            return self._network.call(self._part, LEARNER, lambda: self._take(weights, mode))
 
-        await self._network.call(CONTROL, self._part, fetched)
-        await self._network.wait_for_store()
+        await self._network.request(self._part, fetch)
         if crashes != self._num_crashes:
             raise self._fault(CRASH, down=True)
 
@@ -103,7 +101,7 @@ class FaultyWorker:
             raise self._fault(CRASH, "engine_refused", down=True)
         crashes, began = self._num_crashes, self._env.now
         injection = self._loads.injection(began)
-        torn = injection.kind if injection is not None and injection.has(Effect.TORN) else None
+        torn = None if injection is None else injection.ending(Effect.TORN)
         if torn is None:
             await self._injector.before_call(injection, self._fault)
         self.inner.load_fails = lambda: torn is not None or self._num_crashes > crashes
@@ -147,11 +145,8 @@ class FaultyWorker:
     async def _back(self) -> None:
         await self._up.wait()
 
-    def _fault(self, kind: FaultKind, cause: str | None = None, *, down: bool = False) -> WorkerFault:
-        error = WorkerRestarted if kind in (CRASH, KV) else WorkerFault
-        failure = error(f"worker {self.index}: {kind.description} (injected fault {kind.name})")
-        if cause or kind.cause:
-            failure.cause = cause or kind.cause  # type: ignore[attr-defined]
+    def _fault(self, kind: FaultKind, cause: str = "", *, down: bool = False) -> WorkerFault:
+        failure = kind.error(WorkerRestarted if kind in (CRASH, KV) else WorkerFault, f"worker {self.index}: ", cause)
         if down:
             failure.back = self._back
         return failure

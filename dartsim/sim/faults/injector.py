@@ -51,27 +51,23 @@ class Injection:
     Attributes:
         kind: The fault that makes it fail after ``seconds``; None: it does not fail.
         seconds: Time until it fails.
-        later: Additional seconds, by kind.
-        slower: Factor on its duration, by kind.
+        extra: Faults that make it longer, with their additional seconds or factor.
     """
 
     kind: FaultKind | None = None
     seconds: float = 0.0
-    later: list[tuple[FaultKind, float]] = field(default_factory=list)
-    slower: list[tuple[FaultKind, float]] = field(default_factory=list)
+    extra: list[tuple[FaultKind, float]] = field(default_factory=list)
 
     def add(self, kind: FaultKind, amount: float) -> None:
         """Add the effect of a fault; if several end a call, the first one does."""
-        if kind.effect is Effect.LATER:
-            self.later.append((kind, amount))
-        elif kind.effect is Effect.SLOWER:
-            self.slower.append((kind, amount))
+        if kind.effect in ADDS_TIME:
+            self.extra.append((kind, amount))
         elif self.kind is None:
             self.kind, self.seconds = kind, amount
 
-    def has(self, effect: Effect) -> bool:
-        """Return whether the call ends in this way."""
-        return self.kind is not None and self.kind.effect is effect
+    def ending(self, effect: Effect) -> FaultKind | None:
+        """Return the fault if the call ends in this way."""
+        return self.kind if self.kind is not None and self.kind.effect is effect else None
 
 
 @dataclass(slots=True, eq=False)
@@ -139,46 +135,34 @@ class FaultInjector:
         self._calls: dict[str, CallFault] = {}
         self._windows: dict[tuple[str, int], WindowFault] = {}
         self._background: set[asyncio.Task[None]] = set()
-        self._stalls = self._windows_at((Place.STORE,), {}, (Effect.STALLS,))
-
-    def is_active(self, name: str) -> bool:
-        """Return whether a kind of fault is injected in this run."""
-        return name in self._active
-
-    def any_at(self, places: Iterable[Place]) -> bool:
-        """Return whether any fault is injected at one of these places."""
-        chosen = frozenset(places)
-        return any(active.kind.place in chosen for active in self._active.values())
+        self._stalls = self._windows_at((Place.STORE,), {}, (Effect.UNAVAILABLE,))
 
     def point(
-        self,
-        places: Iterable[Place],
-        members: Mapping[Scope, int],
-        *,
-        effects: Sequence[Effect] | None = None,
-        of: Scope = Scope.DESKTOP,
+        self, places: Iterable[Place], members: Mapping[Scope, int], *, effects: Sequence[Effect] | None = None
     ) -> InjectionPoint:
-        """Return all faults of one kind of call."""
+        """Return all faults of one kind of call of a component, which is the first of ``members``."""
         chosen = frozenset(places)
-        kinds = [a.kind for a in self._active.values() if a.kind.place in chosen and a.kind.scope is Scope.CALL]
-        calls = [self.call_fault(kind.name) for kind in kinds if effects is None or kind.effect in effects]
+        names = [a.kind.name for a in self._active.values() if a.kind.place in chosen and a.kind.scope is Scope.CALL]
+        calls = [
+            fault for fault in map(self.call_fault, names) if fault and (not effects or fault.kind.effect in effects)
+        ]
+        of = next(iter(members), Scope.DESKTOP)
         windows = self._windows_at(chosen, members, effects)
-        num_members = self.size.num_members(of)
-        return InjectionPoint(self, calls, windows, target=members.get(of, 0), num_members=num_members)
+        return InjectionPoint(self, calls, windows, members.get(of, 0), self.size.num_members(of))
 
-    def call_fault(self, name: str) -> CallFault:
-        """Return an active fault of single calls; there is one object per run."""
-        if name not in self._calls:
+    def call_fault(self, name: str) -> CallFault | None:
+        """Return a fault of single calls, one object per run; None if it is not active."""
+        if name in self._active and name not in self._calls:
             active = self._active[name]
             rng = self._streams.rng(f"faults/{name}")
             lasts = active.lasts.sampler(self._streams.rng(f"faults/{name}/lasts"))
             self._calls[name] = CallFault(active, rng=rng, lasts=lasts, heal_at=self.heal_at)
-        return self._calls[name]
+        return self._calls.get(name)
 
-    def window_fault(self, name: str, member: int = 0, *, by_target: bool = False) -> WindowFault:
-        """Return the windows of an active fault for one member of its scope."""
+    def window_fault(self, name: str, member: int = 0, *, by_target: bool = False) -> WindowFault | None:
+        """Return the windows of a fault for one member of its scope; None if it is not active."""
         key = (name, member)
-        if key not in self._windows:
+        if name in self._active and key not in self._windows:
             active = self._active[name]
             num_members = self.size.num_members(active.kind.scope)
             rng = self._streams.rng(f"faults/{name}/{member}")
@@ -192,18 +176,18 @@ class FaultInjector:
                 start=self.env.now,
                 heal_at=self.heal_at,
             )
-        return self._windows[key]
+        return self._windows.get(key)
 
     def _windows_at(
         self, places: Iterable[Place], members: Mapping[Scope, int], effects: Sequence[Effect] | None
     ) -> list[tuple[FaultKind, WindowFault]]:
-        chosen = frozenset(places)
-        kinds = [a.kind for a in self._active.values() if a.kind.place in chosen]
-        return [
-            (kind, self.window_fault(kind.name, members.get(kind.scope, 0)))
-            for kind in kinds
-            if kind.scope not in (Scope.CALL, Scope.PAIR) and (effects is None or kind.effect in effects)
-        ]
+        found = []
+        for kind in (active.kind for active in self._active.values()):
+            if kind.place in places and kind.scope is not Scope.CALL and (not effects or kind.effect in effects):
+                window = self.window_fault(kind.name, members.get(kind.scope, 0))
+                assert window is not None
+                found.append((kind, window))
+        return found
 
     def uniform(self, name: str) -> Callable[[], float]:
         """Return a function that draws from [0, 1), using the stream of that name."""
@@ -239,7 +223,7 @@ class FaultInjector:
 
     async def before_call(self, injection: Injection | None, error: Callable[[FaultKind], Exception]) -> None:
         """Fail a call that is not carried out, after the fault's time, with the error for the fault."""
-        if injection is not None and injection.kind is not None and not injection.has(Effect.ACK_LOST):
+        if injection is not None and injection.kind is not None and not injection.ending(Effect.ACK_LOST):
             await self._fail(injection.kind, injection.seconds, error)
 
     async def after_call(
@@ -249,13 +233,15 @@ class FaultInjector:
         if injection is None:
             return
         own = self.env.now - began
-        extra = [*injection.later, *((kind, (factor - 1.0) * own) for kind, factor in injection.slower)]
-        for kind, seconds in extra:
+        total = 0.0
+        for kind, amount in injection.extra:
+            seconds = (amount - 1.0) * own if kind.effect is Effect.SLOWER else amount
             self.add_cost(kind, seconds)
-        if total := sum(seconds for _, seconds in extra):
+            total += seconds
+        if total:
             await asyncio.sleep(total)
-        if error is not None and injection.kind is not None and injection.has(Effect.ACK_LOST):
-            await self._fail(injection.kind, injection.seconds, error)
+        if error is not None and (lost := injection.ending(Effect.ACK_LOST)):
+            await self._fail(lost, injection.seconds, error)
 
     async def _fail(self, kind: FaultKind, seconds: float, error: Callable[[FaultKind], Exception]) -> None:
         self.add_cost(kind, seconds)

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from dartsim.config.schema import FaultsConfig, FaultWindow
 from dartsim.core.errors import ConfigError, did_you_mean
 from dartsim.core.registry import NamedComponent, component
 from dartsim.core.registry import names as registered
 from dartsim.sim.latency import Latency, from_spec
+
+E = TypeVar("E", bound=Exception)
 
 PROFILES = ("calm", "osworld", "hostile")
 """Named sets of rates for all kinds; ``none`` has no faults."""
@@ -46,40 +48,15 @@ class Place(StrEnum):
 FUZZ_PLACES = frozenset({Place.PUBLICATION, Place.PROCESS})
 """Places where only ``dartsim fuzz`` injects faults, because it can kill the run's process and resume it."""
 
-CALLS = {
-    Place.START: "starts",
-    Place.SETUP: "set-ups",
-    Place.STEP: "actions",
-    Place.SCREENSHOT: "screenshots",
-    Place.SCORE: "scores",
-    Place.CLOSE: "tear-downs",
-    Place.REQUEST: "requests",
-    Place.LOAD: "loads",
-    Place.UPDATE: "updates",
-    Place.STORE: "transactions",
-    Place.MESSAGE: "messages",
-    Place.PUBLICATION: "publications",
-    Place.PROCESS: "transactions",
-}
-"""The calls at a place, in the plural."""
-
 
 class Scope(StrEnum):
-    """What one fault affects, and hence the unit of its rate."""
+    """What fails together, and hence the unit of its rate: a share of calls, or a number per hour and member."""
 
     CALL = "call"
-    """One call; the rate is a share of calls. All others have a rate per hour and member."""
     DESKTOP = "desktop"
     HOST = "host"
     WORKER = "worker"
-    LEARNER = "learner"
-    PAIR = "pair"
-    """One pair of communicating components; the rate is for the whole cluster."""
     CLUSTER = "cluster"
-
-
-CORRELATION = {Scope.HOST: "per host", Scope.CLUSTER: "whole cluster"}
-"""What fails together; everything else fails independently."""
 
 
 class Effect(StrEnum):
@@ -90,37 +67,21 @@ class Effect(StrEnum):
     ACK_LOST = "ack_lost"
     """The call completes, but the acknowledgment is lost, so the caller sees a failure."""
     LATER = "later"
-    """The call takes this many seconds longer."""
+    """The call or the message takes this many seconds longer."""
     SLOWER = "slower"
     """The call takes this many times as long."""
+    REPEATED = "repeated"
+    """The message arrives a second time."""
     LEAKS = "leaks"
     """The desktop releases its resources only later."""
-    LOST = "lost"
-    """Everything there is lost, and nothing starts there for a while."""
-    SKEWED = "skewed"
-    """The host's clock is off; beyond the length of a lease, its desktops look abandoned and are removed."""
-    CRASHES = "crashes"
-    """Running work is lost; the component serves nothing until it is up again."""
-    REFUSES = "refuses"
-    """Running work is aborted, and nothing is accepted for a while."""
     TORN = "torn"
     """Only part of it is written; it must not be used."""
+    LOST = "lost"
+    """Running work is lost, and nothing starts there for a while."""
     UNAVAILABLE = "unavailable"
-    """The component is unavailable for a while."""
-    STALLS = "stalls"
-    """Everything that depends on it waits for a while."""
-    ENDS = "ends"
-    """The run ends, with a message that says what to do."""
-    PARTITIONED = "partitioned"
-    """No message passes for a while."""
-    DELAYED = "delayed"
-    """A message takes longer."""
-    DROPPED = "dropped"
-    """A message is lost, and sent again after a while."""
-    DUPLICATED = "duplicated"
-    """A message arrives a second time."""
-    REORDERED = "reordered"
-    """A message is overtaken by later ones."""
+    """Nothing is accepted for a while; a call fails, or waits."""
+    SKEWED = "skewed"
+    """The host's clock is off; beyond the length of a lease, its desktops look abandoned and are removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +100,6 @@ class FaultKind:
         response: What the control plane does.
         source: Evidence that it happens.
         cause: The cause that the control plane counts, as for the real fault; empty if it sees none.
-        number: Its number in the reference list of OSWorld's faults, or 0.
         real_test: The test in tests/real that causes it in real components; empty if there is none.
     """
 
@@ -154,20 +114,19 @@ class FaultKind:
     source: str
     response: str = ""
     cause: str = ""
-    number: int = 0
     real_test: str = ""
 
     @property
-    def correlation(self) -> str:
-        """Which components fail together."""
-        return CORRELATION.get(self.scope, "independent")
-
-    @property
     def unit(self) -> str:
-        """The unit of its rate: calls, or hours of one member of its scope."""
-        if self.scope is Scope.CALL:
-            return CALLS[self.place]
-        return f"{self.scope if self.scope is not Scope.PAIR else Scope.CLUSTER}-hours"
+        """The unit of its rate."""
+        return "calls" if self.scope is Scope.CALL else f"{self.scope}-hours"
+
+    def error(self, error: type[E], during: str = "", cause: str = "") -> E:
+        """Return an error that names the fault and has the cause of the real one, unless another one is given."""
+        failure: Any = error(f"{during}{self.description} (injected fault {self.name})")
+        if cause or self.cause:
+            failure.cause = cause or self.cause
+        return cast("E", failure)
 
     @classmethod
     def from_row(cls, name: str, row: Mapping[str, Any]) -> FaultKind:
@@ -195,15 +154,8 @@ class Fault(NamedComponent):
     ``cluster.faults.kinds.NAME`` sets its rate, ``cluster.faults.schedule`` opens windows of it, as for any other kind.
     Its docstring says what happens.
 
-    Attributes:
-        place: Where it is injected: a ``Place``, such as ``"desktop.step"`` or ``"worker.request"``.
-        scope: The components that one fault affects together: a ``Scope``.
-        effect: What it does: an ``Effect``.
-        lasts: Seconds, or a distribution as in a configuration; see ``FaultKind``.
-        per_call: Seconds or a factor, or a distribution; see ``FaultKind``.
-        rates: Rates in the profiles calm, osworld and hostile; see ``FaultKind``.
-        cause: The cause that masked attempts are counted by; empty if the control plane sees no fault.
-        source: Evidence that it happens.
+    The attributes are those of ``FaultKind``; ``lasts`` and ``per_call`` as in a configuration, ``rates`` in the order
+    of ``PROFILES``.
     """
 
     place: str
@@ -255,25 +207,22 @@ class ActiveFault:
 def active_faults(
     config: FaultsConfig,
     more_windows: Iterable[FaultWindow] = (),
-    kinds: Mapping[str, FaultKind] | None = None,
 ) -> dict[str, ActiveFault]:
     """Return the kinds of faults that are injected under a configuration, by name.
 
     Args:
         config: Configured faults.
         more_windows: Windows in addition to the configured ones.
-        kinds: The kinds to choose from; default: all.
 
     Raises:
         ConfigError: If it names an unknown kind, or sets a rate in the wrong unit.
     """
-    kinds = fault_kinds() if kinds is None else kinds
     for name in (*config.kinds, *(window.kind for window in config.schedule)):
-        if kind_named(name, kinds).place in FUZZ_PLACES:
+        if kind_named(name).place in FUZZ_PLACES:
             raise ConfigError(f"cluster.faults: only `dartsim fuzz` injects {name!r}")
     windows = sorted((*config.schedule, *more_windows), key=lambda window: window.at_seconds)
     active: dict[str, ActiveFault] = {}
-    for name, kind in kinds.items():
+    for name, kind in fault_kinds().items():
         own = tuple(window for window in windows if window.kind == name)
         rate = _rate(config, kind)
         if (rate > MIN_RATE or own) and kind.place not in FUZZ_PLACES:
@@ -281,9 +230,9 @@ def active_faults(
     return active
 
 
-def kind_named(name: str, kinds: Mapping[str, FaultKind] | None = None) -> FaultKind:
-    """Return a kind of fault by name; ``kinds`` defaults to all."""
-    kinds = fault_kinds() if kinds is None else kinds
+def kind_named(name: str) -> FaultKind:
+    """Return a kind of fault by name."""
+    kinds = fault_kinds()
     if name not in kinds:
         hint = did_you_mean(name, kinds) or "; see `dartsim config --list faults`."
         raise ConfigError(f"cluster.faults: there is no kind of fault {name!r}{hint}")
@@ -294,13 +243,13 @@ def _rate(config: FaultsConfig, kind: FaultKind) -> float:
     own = config.kinds.get(kind.name)
     rate = 0.0 if config.profile == "none" else kind.rates[config.profile] * config.scale
     if own is not None:
-        wrong, given = (own.per_hour, own.share) if kind.scope is Scope.CALL else (own.share, own.per_hour)
-        if wrong is not None:
-            wanted, unwanted = ("share", "per_hour") if kind.scope is Scope.CALL else ("per_hour", "share")
+        wanted, other = ("share", "per_hour") if kind.scope is Scope.CALL else ("per_hour", "share")
+        if getattr(own, other) is not None:
             raise ConfigError(
-                f"cluster.faults.kinds.{kind.name}.{unwanted} = {wrong}: the rate of this kind counts {kind.unit}; "
-                f"give {wanted} instead"
+                f"cluster.faults.kinds.{kind.name}.{other}: the rate of this kind counts {kind.unit}; give {wanted} "
+                "instead"
             )
+        given = getattr(own, wanted)
         rate = rate if given is None else given
     return min(rate, 1.0) if kind.scope is Scope.CALL else rate
 
@@ -317,20 +266,12 @@ def _lasts(config: FaultsConfig, kind: FaultKind) -> Latency:
 
 def as_data() -> list[dict[str, Any]]:
     """Return the whole table as plain data: one dictionary per kind."""
+    texts = ("name", "place", "scope", "effect", "cause", "unit", "description", "response", "source")
     return [
         {
-            "name": kind.name,
-            "number": kind.number or None,
-            "place": kind.place.value,
-            "effect": kind.effect.value,
-            "cause": kind.cause or None,
-            "correlation": kind.correlation,
-            "unit": kind.unit,
-            "rates": {profile: kind.rates[profile] for profile in PROFILES},
+            **{text: str(getattr(kind, text)) for text in texts},
+            "rates": dict(kind.rates),
             "lasts_seconds_mean": kind.lasts.mean,
-            "description": kind.description,
-            "response": kind.response,
-            "source": kind.source,
         }
         for kind in fault_kinds().values()
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -40,23 +39,6 @@ class Ranks:
     def mismatch(self, mismatch: Mismatch) -> Mismatch:
         total, tokens = self.add(torch.tensor([mismatch.total, mismatch.tokens], dtype=torch.float64)).tolist()
         return Mismatch(total, tokens, self._largest(mismatch.largest))
-
-    def broadcast(self, message: Any) -> Any:
-        """Return the first process's message; those of the others are ignored."""
-        text = json.dumps(message).encode() if self.rank == 0 else b""
-        length = torch.tensor([len(text)])
-        dist.broadcast(length, src=0)
-        body = torch.zeros(int(length), dtype=torch.uint8)
-        if self.rank == 0:
-            body = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-        dist.broadcast(body, src=0)
-        return json.loads(body.numpy().tobytes())
-
-    def gather(self, number: int) -> list[int]:
-        """Return the numbers of all processes."""
-        numbers = torch.zeros(self.size, dtype=torch.int64)
-        numbers[self.rank] = number
-        return [int(value) for value in self.add(numbers)]
 
     def barrier(self) -> None:
         self.add(torch.zeros(1))

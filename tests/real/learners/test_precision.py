@@ -183,7 +183,7 @@ def test_a_rank_publishes_what_it_computes(make_vlm, batch, peers, tmp_path, dty
     vlm = make_vlm(dtype=dtype)
     config = settings(trained).replace(fsdp={"ranks": 1, "precision": dtype})
     model = replace(vlm.config, folder=str(export(vlm, tmp_path / "model")))
-    setup = Setup(model=model, trainer=config, seed=5, socket="", export_dtype=dtype)
+    setup = Setup(model=model, trainer=config, seed=5, export_dtype=dtype)
     rank = Rank(setup, init_device_mesh("cpu", (1,)), peers)
     write_turns(read_turns(batch, vlm, OBJECTIVE.advantage), tmp_path / "turns")
     order = {"do": "train", "turns": str(tmp_path / "turns"), "weights": str(tmp_path / "new")}

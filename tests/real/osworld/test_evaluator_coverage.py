@@ -9,6 +9,7 @@ from dartsim.core.errors import ConfigError, TaskFileError
 from dartsim.core.types import Task
 from dartsim.envs.tasks import load_suite
 from dartsim.real.osworld.coverage import ScoredBy, check_task, coverage, needs_desktop_env
+from dartsim.real.osworld.needs import offer_of
 from dartsim.real.scoring import ScorerFacts
 
 OSWORLD = Path(os.environ.get("DARTSIM_OSWORLD_TASKS", Path(__file__).parents[4] / "shared/data/osworld_tasks"))
@@ -54,9 +55,9 @@ def test_who_can_score_a_task(evaluator, by, why):
 def test_a_file_to_upload_has_to_be_there(tmp_path):
     steps = [{"type": "upload_file", "parameters": {"files": [{"local_path": "a.txt", "path": "/home/user/a.txt"}]}}]
     for given in (task(config=steps), task(GOOD | {"postconfig": steps})):
-        assert coverage([given], folder=tmp_path).unsupported().keys() == {"os/t"}
+        assert coverage([given], folder=tmp_path).problems().keys() == {"os/t"}
     (tmp_path / "a.txt").touch()
-    assert coverage([task(config=steps)], folder=tmp_path).unsupported() == {}
+    assert coverage([task(config=steps)], folder=tmp_path).problems() == {}
 
 
 def test_an_environment_may_lack_something():
@@ -114,10 +115,10 @@ def test_an_option_that_osworld_ignores_is_noted():
     facts = ScorerFacts("desktop-env 9", metrics={"compare_references": []}, options={"compare_references": ["a"]})
     given = task(GOOD | {"func": "compare_references", "options": {"a": 1, "content_only": True}})
     found = coverage([given], facts)
-    assert found.unsupported() == {}
+    assert found.problems() == {}
     assert found.notes() == {"os/t": "OSWorld ignores the option content_only of metric compare_references"}
     unknown = coverage([task(GOOD | {"func": "compare_references", "options": {"b": 1}})], facts)
-    assert unknown.unsupported() == {"os/t": "metric compare_references: desktop-env 9 does not know its option b"}
+    assert unknown.problems() == {"os/t": "metric compare_references: desktop-env 9 does not know its option b"}
 
 
 @needs_osworld
@@ -129,4 +130,6 @@ def test_every_osworld_task_is_understood():
     if len(suite.tasks) == 268:
         # Those of the multi_apps domain are not among them.
         assert found.counts()[ScoredBy.UNSUPPORTED] == 0
+        on_apps = coverage(suite.tasks, offer=offer_of("apps")).states()
+        assert list(on_apps.values()) == [43, 201, 24, 0]
         assert len(suite.missing) == 101

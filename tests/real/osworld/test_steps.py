@@ -5,8 +5,9 @@ from contextlib import closing
 import pytest
 
 from dartsim.core.errors import EnvBroken, TaskFileError
-from dartsim.real.osworld.chrome import EMPTY_URL, write_history
+from dartsim.real.osworld.chrome import write_history
 from dartsim.real.osworld.errors import ActionUncertain, SetupFailed, VmBadReply, VmHung, VmLost, VmMissing, VmRefused
+from dartsim.real.osworld.fetch import EMPTY_HISTORY_URL
 from dartsim.real.osworld.replies import Executed
 from dartsim.real.osworld.steps import REFUSED_STEPS, STEPS, run_steps
 
@@ -190,7 +191,7 @@ def test_visits_are_dated_from_1601(tmp_path):
 def test_the_browse_history_is_put_into_the_desktop(fakes, tmp_path):
     (tmp_path / "downloads").mkdir()
     where = fakes.folder(tmp_path)
-    empty_history(tmp_path / "downloads" / where.downloads.name(EMPTY_URL))
+    empty_history(tmp_path / "downloads" / where.downloads.name(EMPTY_HISTORY_URL))
     ask = "python3 -c import os; print(os.path.expanduser('~/.config/google-chrome/Default/History'))"
     client = fakes.FakeClient(outputs={ask: Executed("Xlib warns\n/home/u/History\n", "", 0)})
     run(fakes, tmp_path, step("update_browse_history", history=[VISIT]), client=client)

@@ -75,3 +75,20 @@ def test_a_task_that_needs_the_evaluator_asks_for_it_before_anything_starts(conf
     assert found.scorer is None
     assert found.scorer_problem
     assert [task.id for task in supported_tasks(config, prepare(config).tasks, None)] == ["good", "pdf"]
+
+
+def test_what_the_desktops_lack_is_left_out_by_name(configured, tmp_path):
+    opens = [{"type": "chrome_open_tabs", "parameters": {"urls_to_open": ["https://example.com"]}}]
+    more = {"web": {"config": opens}, "editor": {"related_apps": ["vscode"]}}
+    for name, spec in more.items():
+        spec = {"id": name, "instruction": "do it", "evaluator": GOOD} | spec
+        (tmp_path / f"examples/os/{name}.json").write_text(json.dumps(spec))
+    names = ("good", *more)
+    found = check_list(configured(names=names))
+    assert (found.num_run, found.num_internet, found.problems) == (3, 1, {})
+    changes = ("tasks.internet=false", "tasks.unsupported=skip", "backend.desktops=desktop")
+    config = configured(*changes, names=names)
+    found = check_list(config)
+    assert (found.num_run, found.num_internet) == (1, 0)
+    assert set(found.problems) == {"os/web", "os/editor"}
+    assert [task.id for task in supported_tasks(config, prepare(config).tasks, None)] == ["good"]

@@ -39,5 +39,5 @@ def test_of_faults_that_end_a_call_the_first_is_counted_and_those_that_slow_it_a
         Always(ends[2], 5.0),
     ]
     found = InjectionPoint(counting, calls, [], target=0, num_members=1).injection(0.0)
-    assert (found.kind, found.seconds, len(found.later) + len(found.slower)) == (ends[0], 1.0, 2)
+    assert (found.kind, found.seconds, len(found.extra)) == (ends[0], 1.0, 2)
     assert counting.counts == Counter([ends[0].name, slow[0].name, slow[1].name])

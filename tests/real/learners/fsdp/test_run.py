@@ -37,7 +37,7 @@ def test_a_run_trains_with_ranks_and_leaves_its_model_and_state(tmp_path):
     assert updates[0].metrics["learner/ranks"] == 2.0
     assert updates[0].metrics["learner/mismatch_max"] < 1e-4
     assert not any(update.metrics["learner/mismatch_alarm"] for update in updates)
-    assert trained.evaluate(trained.newest) is not None
+    assert trained.evaluate(trained.weights) is not None
     trained.save(tmp_path / "run")
     # Without ranks, such as for an evaluation:
     alone = prepare(load(preset_name="tiny", overrides=[*changes, "backend.learner=local"]))

@@ -1,8 +1,9 @@
-"""What follows an update and fails: it is tried again, and the batch is not trained a second time."""
+"""A step after an update that fails is done again, and the batch is not trained a second time."""
 
 import asyncio
 import errno
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.observe import Recorder
 from dartsim.real.local import LocalLearner
 from dartsim.trainer import Trainer
-from dartsim.trainer.checkpointed import CheckpointedLearner
+from dartsim.trainer.update_steps import LearnerWithSteps, UpdateStep
 
 
 class Counting:
@@ -36,11 +37,14 @@ class Disk:
         self.faults = list(faults)
         self.written = []
 
-    def write(self, update):
+    def write(self, update, result):
         if self.faults:
             raise self.faults.pop()
         self.written.append(update)
-        return f"checkpoint {update}"
+        return replace(result, checkpoint=f"checkpoint {update}")
+
+    def step(self, every_updates=1):
+        return UpdateStep("its checkpoint", every_updates, self.write)
 
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -49,7 +53,7 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 @pytest.mark.parametrize("fault", [FULL, LearnerFault("a rank died"), RuntimeError("the writer of weights failed")])
 def test_a_checkpoint_that_cannot_be_written_is_tried_again_alone(fault):
     inner, disk = Counting(), Disk(fault)
-    learner = LocalLearner(CheckpointedLearner(inner, disk.write, every_updates=1))
+    learner = LocalLearner(LearnerWithSteps(inner, [disk.step()]))
 
     async def both():
         with pytest.raises(UpdateUncertain, match="update 1 is done, but its checkpoint failed"):
@@ -64,12 +68,27 @@ def test_a_checkpoint_that_cannot_be_written_is_tried_again_alone(fault):
 
 async def test_an_update_that_did_not_happen_is_done_again():
     inner, disk = Counting(failing=[1]), Disk()
-    learner = CheckpointedLearner(inner, disk.write, every_updates=2)
+    learner = LearnerWithSteps(inner, [disk.step(every_updates=2)])
     with pytest.raises(LearnerFault, match="scripted"):
         await learner.update(Batch(1, 0, ()))
     results = [await learner.update(Batch(update, update - 1, ())) for update in (1, 2)]
     assert [result.checkpoint for result in results] == [None, "checkpoint 2"]
     assert inner.trained == [1, 2]
+
+
+async def test_steps_that_are_done_are_not_done_again():
+    inner, done, failing = Counting(), [], Disk(FULL)
+
+    def evaluate(update, result):
+        done.append(update)
+        return replace(result, metrics={"held_out": 0.5})
+
+    learner = LearnerWithSteps(inner, [UpdateStep("its evaluation", 1, evaluate), failing.step()])
+    with pytest.raises(UpdateUncertain, match="its checkpoint failed"):
+        await learner.update(Batch(1, 0, ()))
+    result = await learner.update(Batch(1, 0, ()))
+    assert (result.checkpoint, result.metrics) == ("checkpoint 1", {"held_out": 0.5})
+    assert inner.trained == done == failing.written == [1]
 
 
 class Source:
@@ -100,7 +119,7 @@ class Nowhere:
 async def test_the_trainer_keeps_the_batch_until_its_checkpoint_is_there():
     inner, disk, source = Counting(), Disk(FULL, FULL), Source()
     recorder = Recorder(asyncio.get_running_loop().time, num_envs=1, num_engines=1)
-    learner = CheckpointedLearner(inner, disk.write, every_updates=1)
+    learner = LearnerWithSteps(inner, [disk.step()])
     await Trainer(learner, source=source, publisher=Nowhere(), recorder=recorder).run()
     assert source.told == [("trained", 1, "checkpoint 1"), ("trained", 2, "checkpoint 2")]
     assert inner.trained == disk.written == [1, 2]
