@@ -1,4 +1,4 @@
-"""What a desktop with OSWorld's applications costs: its start, memory, idle CPU, and how long applications take to open.
+"""Costs of a desktop with OSWorld's applications: start, memory, idle CPU, time to open an application.
 
 ``measured(count, say)`` is called by ``experiments.osworld_apps``, or on its own: ``python -m experiments.apps_boot``.
 """
