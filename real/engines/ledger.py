@@ -32,23 +32,8 @@ _BLANK = hashlib.sha256(b"").hexdigest()
 """The checksum of a matrix that the engine has repacked."""
 
 
-class FileState(NamedTuple):
-    """Identifies a version of a file, which a replacement or a write changes; ``changed_ns`` is the last write."""
-
-    file: Path
-    inode: int
-    size: int
-    changed_ns: int
-
-
-def file_state(file: Path) -> FileState:
-    """Return the present state of a file.
-
-    Raises:
-        OSError: If there is none.
-    """
-    stat = file.stat()
-    return FileState(file, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+FileState = tuple[Path, int, int, int]
+"""A file, its inode, its size, and the time of its last write: another version of it differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +72,13 @@ def read_folder(path: Path) -> FolderFacts:
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     if not files:
         raise WeightsTorn(f"{str(path)!r} holds no safetensors file")
-    states = []
+    states: list[FileState] = []
     for file in files:
         try:
-            states.append(file_state(file))
+            stat = file.stat()
         except OSError as error:
             raise _torn(file, error) from error
+        states.append((file, stat.st_ino, stat.st_size, stat.st_mtime_ns))
     return _read_files(path, tuple(states))
 
 
