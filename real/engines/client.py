@@ -6,7 +6,6 @@ It speaks HTTP instead of using vLLM's Python classes, which change between rele
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import ssl
 from collections import deque
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import aiohttp
 import httpx
+import orjson
 
 from dartsim.real.engines.errors import (
     EngineBadReply,
@@ -156,7 +156,7 @@ class EngineClient:
         self, body: Mapping[str, Any], pictures: Sequence[Picture], sent: Set[bytes], seconds: float
     ) -> dict[str, Any]:
         url = f"{self.url}/inference/v1/generate"
-        content = deque([json.dumps(body).encode()])
+        content = deque([orjson.dumps(body)])
         if pictures:
             content[0] = content[0][:-1] + b',"content_parts":['
             for number, picture in enumerate(pictures):
@@ -292,7 +292,7 @@ def json_object(url: str, text: str | bytes) -> dict[str, Any]:
         EngineBadReply: If it is something else.
     """
     try:
-        answer = json.loads(text)
+        answer = orjson.loads(text)  # replies with the likeliest tokens are 100 KB and more
     except ValueError as error:
         raise EngineBadReply(f"{url} answered {text[:200]!r}, wanted JSON") from error
     if not isinstance(answer, dict):
