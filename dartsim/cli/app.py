@@ -24,7 +24,6 @@ from dartsim.cli import (
     eval,
     evaluator,
     fuzz,
-    plan,
     run,
     show,
     task_lists,
@@ -46,7 +45,7 @@ from dartsim.core.errors import ConfigError, DartsimError, PlugInFailed, TaskFil
 
 COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Run": {"run": run.run, "eval": eval.evaluate, "show": show.show},
-    "Tune a scheduler": {"compare": compare.compare, "tune": tune.tune, "plan": plan.plan},
+    "Tune a scheduler": {"compare": compare.compare, "tune": tune.tune, "plan": tune.plan},
     "Test at scale": {"fuzz": fuzz.fuzz},
     "Set up": {
         "check": check.check,

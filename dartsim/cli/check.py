@@ -25,6 +25,8 @@ from dartsim.cli.options import (
     SchedulerArgument,
     Workers,
     backend_overrides,
+    load_config,
+    new_folder,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +79,6 @@ def check(
         dartsim check my.toml --eval --set tasks.list_name=test_nogdrive
         dartsim check osworld-8gpu --stand-in all --minutes 10
     """
-    from dartsim.cli.options import load_config
     from dartsim.config.secrets import redact_tree
     from dartsim.core.errors import ConfigError
 
@@ -138,7 +139,6 @@ def _use_table(lacking: Mapping[str, Sequence[str]]) -> Table:
 def _run_with_stand_ins(
     config: Config, stand_ins: Sequence[StandIn], minutes: float, folder: Path | None, json_file: str | None
 ) -> None:
-    from dartsim.cli.options import new_folder
     from dartsim.cli.progress import RunBar, bars
     from dartsim.cli.signals import report_interrupt
     from dartsim.lab.stand_ins import KEYS, Part, rates, twin_figures, with_stand_ins
@@ -176,15 +176,14 @@ def _run_with_stand_ins(
 
 def _show_run(found: dict[str, Any]) -> None:
     """Print what a run would start, with commands in shell syntax."""
-    from dartsim.run.backends.fsdp import FOLDER
     from dartsim.run.backends.vllm import MODEL, PORT
 
     out.print(f"{found['name']}: {found['hours']:g} hours by the {found['clock']} clock; nothing was started")
     for part in ("engines", "desktops", "learner"):
         out.print(f"\n{part}: {found[part]['what']}", style="bold")
         _show_part(found[part])
-    if any("processes" in found[part] for part in ("engines", "learner")):
-        out.print(f"\n{PORT}, {MODEL} and {FOLDER} are a free port and folders made at the start")
+    if "processes" in found["engines"]:
+        out.print(f"\n{PORT} and {MODEL} are a free port and a folder made at the start")
     if found["memory"] is not None:
         _show_memory(found["memory"])
     if found["tasks"] is not None:

@@ -80,18 +80,11 @@ OnOption = Annotated[
         "--on",
         metavar="CLUSTER",
         help="Cluster and tasks instead of the scheduler's own: dart, osworld, long-tail, skewed-hosts, laptop, math; "
-        "those of a preset; a TOML file (`dartsim cluster`); or a run's folder or profile.toml (`dartsim cluster`). "
-        "CLUSTER+TASKS takes the tasks of another, as cluster.toml+math.",
+        "those of a preset; a TOML file, or a run's folder (`dartsim cluster`). CLUSTER+TASKS takes the tasks of "
+        "another (cluster.toml+math), CLUSTER+latencies.toml measured latencies.",
     ),
 ]
-ProfileOption = Annotated[
-    str | None,
-    typer.Option(
-        "--profile",
-        help="Desktops, or a whole cluster: a name (`dartsim config --list profiles`), a file that `dartsim cluster` "
-        "wrote, or a run's folder.",
-    ),
-]
+Processes = Annotated[int | None, typer.Option(min=1, help="Runs at a time; default: one for each core.")]
 
 
 def json_target(target: str | None) -> str | None:
@@ -264,54 +257,21 @@ def new_folder(name: str, base: Path = Path("runs"), unless: Callable[[Path], bo
 
 
 def load_config(
-    scheduler: str | None = None,
-    *,
-    preset_name: str | None = None,
-    default: str | None = None,
-    on: str | None = None,
-    profile: str | None = None,
-    overrides: Iterable[str] = (),
+    scheduler: str | None, *, default: str = "dart", on: str | None = None, overrides: Iterable[str] = ()
 ) -> Config:
     """Return the resolved configuration of a scheduler on a cluster, as every command reads it.
 
     Args:
         scheduler: A preset, a TOML file, or the folder of a run, for its configuration.
-        preset_name: As in ``dartsim.config.load``.
-        default: The preset if neither a scheduler, a preset nor a run's folder is given.
+        default: The preset if no scheduler is given.
         on: As in ``dartsim.config.load.workload``.
-        profile: A named profile of desktops, a file with measured settings, or a run's folder (its measured settings
-            or, without these, its configuration). It overrides everything except the overrides.
         overrides: As in ``dartsim.config.load``.
-
-    Raises:
-        ConfigError: As ``dartsim.config.load``, or if the profile is none of these.
     """
     from dartsim.config import load
-    from dartsim.config.load import PROFILE
     from dartsim.core.files import below
     from dartsim.observe.rundir import CONFIG
-    from dartsim.sim.env_profiles import PROFILES
 
-    measured: Path | None = None
-    given = list(overrides)
-    file = None if scheduler is None else Path(scheduler)
-    if file is not None and (file / CONFIG).is_file():
+    file = Path(default if scheduler is None else scheduler)
+    if (file / CONFIG).is_file():
         file = below(file, CONFIG)
-    if profile is not None:
-        path = Path(profile)
-        if profile in PROFILES:
-            given.insert(0, f"cluster.env.profile={profile}")
-        elif profile and path.is_file():
-            measured = path
-        elif profile and (path / PROFILE).is_file():
-            measured = below(path, PROFILE)
-        elif profile and file is None and (path / CONFIG).is_file():
-            file = below(path, CONFIG)
-        else:
-            raise ConfigError(
-                f"there is no profile, run or file {profile!r}; profiles: {', '.join(PROFILES)}; a run's folder, or a "
-                "profile.toml that `dartsim cluster` wrote"
-            )
-    if file is None and preset_name is None:
-        preset_name = default
-    return load(file, preset_name=preset_name, workload_name=on, profile=measured, overrides=given)
+    return load(file, workload_name=on, overrides=overrides)

@@ -20,7 +20,6 @@ from dartsim.cli.options import (
     OnOption,
     Out,
     Overrides,
-    ProfileOption,
     Ray,
     RealTime,
     UntilSteady,
@@ -28,6 +27,7 @@ from dartsim.cli.options import (
     backend_overrides,
     env_overrides,
     given,
+    load_config,
     new_folder,
     settings,
 )
@@ -53,9 +53,7 @@ def run(
             help="A preset (`dartsim config`), a TOML file (`dartsim config --list settings`), or a run to resume.",
         ),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="Preset to start from; see `dartsim config`.")] = None,
     on: OnOption = None,
-    profile: ProfileOption = None,
     overrides: Overrides = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all random draws.")] = None,
     hours: Hours = None,
@@ -78,8 +76,8 @@ def run(
 ) -> None:
     r"""Run one system, simulated or real, or resume a run.
 
-    A run writes a folder with its figures, model, database, traces and report.html. Without a configuration or preset,
-    a tiny vision-language model learns to click (preset `tiny`; with --backend desktop, on real desktops, preset
+    A run writes a folder with its figures, model, database, traces and report.html. Without a configuration, a
+    tiny vision-language model learns to click (preset `tiny`; with --backend desktop, on real desktops, preset
     `desktop`). This needs the extra `train`; presets with a surrogate policy need no extra.
 
     Given a run's folder, it resumes that run from its last transaction, after a crash, a kill or Ctrl-C; --hours or
@@ -97,13 +95,12 @@ def run(
         dartsim config dart > my.toml
         dartsim run my.toml --set rollout.num_envs=80 \
           --set cluster.engine.reload_seconds=20 --seed 3
-        dartsim run --preset dart --faults osworld
+        dartsim run dart --faults osworld
         dartsim run --backend mock --hours 0.1
         dartsim run --backend gym --env my_package.desktop:MyDesktop
-        dartsim run --preset osworld-8gpu --twin --hours 8
-        dartsim run --preset coupled --json - | jq .env_utilization
+        dartsim run osworld-8gpu --twin --hours 8
+        dartsim run coupled --json - | jq .env_utilization
     """
-    from dartsim.cli.options import load_config
     from dartsim.lab.verdict import run_figures, too_few_attempts
     from dartsim.observe import Listener
     from dartsim.run.execute import execute
@@ -115,19 +112,16 @@ def run(
         _resume(Path(scheduler), [*settings(overrides, hours, None), *strict], json_file)
         return
     changes = [*backend_overrides(backend, workers, real_time, ray), *env_overrides(env)]
-    changes += [*settings(overrides, hours, seed, faults), *strict]
-    resolved = load_config(
-        scheduler,
-        preset_name=preset,
-        default="desktop" if backend == "desktop" else "tiny",
-        on=on,
-        profile=profile,
-        overrides=changes,
-    )
+    asked = settings(overrides, hours, seed, faults)
+    default = "desktop" if backend == "desktop" else "tiny"
+    resolved = load_config(scheduler, default=default, on=None if twin else on, overrides=[*changes, *asked, *strict])
     if twin:
+        from dartsim.lab.compared_runs import scheduler_config
         from dartsim.lab.virtual import modeled_twin
 
         resolved = modeled_twin(resolved)
+        if on is not None:  # only now: a cluster needs a surrogate policy
+            resolved = scheduler_config(resolved, on, asked)
     if until_steady is not None:
         from dartsim.lab.virtual import with_settings
 

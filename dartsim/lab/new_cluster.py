@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from dartsim.config import Config, load
-from dartsim.config.load import CLUSTER, WORKLOAD, Setting, describe, workloads
-from dartsim.core.errors import ConfigError
+from dartsim.config.load import CLUSTER, WORKLOAD
+from dartsim.config.packaged import workloads
+from dartsim.config.settings import Setting, describe
 from dartsim.core.section import NONE
 from dartsim.lab.batch_tokens import tokens_per_turn
 from dartsim.lab.machines import read_hosts
@@ -42,14 +42,12 @@ class ClusterNumbers:
         gpus: GPUs of engines and trainer together, 2 or more; half of them are the trainer's.
         desktops: Number of desktops.
         hosts: Their machines: ``4x64GiB`` or ``4x64GiBx32cores``.
-        model_billions: Parameters of the model, billions; each engine has one GPU.
         update_seconds: Time of an update of a full batch, with one sequence per turn and DART's window of screenshots.
     """
 
     gpus: int = 8
     desktops: int = 64
     hosts: str = "8x64GiBx32cores"
-    model_billions: float = 7.0
     update_seconds: float = 216.0
 
     @property
@@ -66,7 +64,6 @@ class ClusterNumbers:
             "cluster.hosts.memory_gib": memory_gib,
             "cluster.env.profile": OSWORLD,
             "cluster.engine.gpu": "h100",
-            "cluster.engine.model_billions": self.model_billions,
             "cluster.learner.gpus": trainer,
             "cluster.learner.fixed_seconds": round(FIXED_SHARE * self.update_seconds, 3),
             "cluster.learner.kilotoken_seconds": round((1.0 - FIXED_SHARE) * self.update_seconds / self.kilotokens, 6),
@@ -129,20 +126,3 @@ def _is_written(setting: Setting) -> bool:
     if setting.key == "cluster.engine.model" or setting.key.startswith(UNUSED):
         return False
     return any(setting.key == part or setting.key.startswith(f"{part}.") for part in WRITTEN)
-
-
-def write_cluster(numbers: ClusterNumbers, path: Path) -> None:
-    """Write a cluster file and check that a scheduler runs on it.
-
-    Raises:
-        ConfigError: As ``cluster_toml``, or if the file exists.
-    """
-    text = cluster_toml(numbers)
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise ConfigError(f"{path} exists already; name another file, or remove it") from None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
-    prepare(load("dartsim", workload_name=str(path)))

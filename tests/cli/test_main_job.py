@@ -85,7 +85,7 @@ def test_the_main_job_is_repeated_by_its_seed(finished: Path, dartsim, tmp_path)
 
 def test_a_surrogate_run_has_no_model_to_evaluate(dartsim, tmp_path, capsys):
     folder = str(tmp_path / "run")
-    dartsim("run", "--preset", "dart", "--hours", "0.2", "--out", folder)
+    dartsim("run", "dart", "--hours", "0.2", "--out", folder)
     for command in (("eval", folder), ("show", folder, "--film", "e.gif")):
         assert dartsim(*command) == 2
         assert "surrogate policy" in " ".join(capsys.readouterr().err.split())

@@ -18,7 +18,7 @@ from dartsim.config import load, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.observe.rundir import CONFIG, lock_run, read_run
 
-SMALL = ("--preset", "dart", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1")
+SMALL = ("dart", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1")
 COMMAND = [sys.executable, "-c", "from dartsim.cli.app import main; main()"]
 
 
@@ -62,11 +62,11 @@ def test_sigterm_writes_the_report_so_far_where_the_shell_ignores_ctrl_c(long_ru
 def test_what_is_interrupted_ends_with_its_code(dartsim, monkeypatch, capsys, ended, code):
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr("dartsim.run.execute.execute", ended)
-    assert dartsim("run", "--preset", "dart", "--out", "new") == code
+    assert dartsim("run", "dart", "--out", "new") == code
     Path("begun").mkdir()
     (Path("begun") / CONFIG).write_text("")
     capsys.readouterr()
-    assert dartsim("run", "--preset", "dart", "--out", "begun") == code
+    assert dartsim("run", "dart", "--out", "begun") == code
     assert "dartsim run begun" in capsys.readouterr().err
     monkeypatch.setattr(compare, "make_runs", ended)
     assert dartsim("compare", "dart", "coupled", "--out", "both") == code
@@ -96,7 +96,7 @@ def test_a_file_for_json_is_tried_before_anything_runs(dartsim, monkeypatch):
     kept = Path("kept.json")
     kept.write_text("{}")
     for name, code in (("/proc/x.json", 2), ("kept.json", 130), ("new.json", 130)):
-        assert dartsim("run", "--preset", "dart", "--json", name) == code
+        assert dartsim("run", "dart", "--json", name) == code
     assert (kept.read_text(), Path("new.json").exists()) == ("{}", False)
 
 

@@ -16,7 +16,6 @@ from hatchling.builders.sdist import SdistBuilder
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
-    "--preset",
     "dart",
     "--hours",
     "1",

@@ -174,7 +174,6 @@ COMMANDS = [
     ("config", "RUN"),
     ("config", "RUN/config.toml"),
     ("config", "dart", "--on", "RUN"),
-    ("config", "dart", "--profile", "RUN"),
     ("check", "RUN"),
     ("run", "dart", "--on", "RUN/config.toml", "--hours", "0.02", "--out", "new"),
     ("compare", "RUN", "dart", "--hours", "0.02", "--seeds", "1", "--processes", "1"),
