@@ -174,7 +174,6 @@ def _run_with_stand_ins(
 
 def _show_run(found: Mapping[str, Any]) -> None:
     """Print what a run would start, with commands in shell syntax."""
-    from dartsim.run.backends.fsdp import FOLDER
     from dartsim.run.backends.vllm import MODEL, PORT
 
     out.print(f"{found['name']}: {found['hours']:g} hours by the {found['clock']} clock; nothing was started")
@@ -182,8 +181,8 @@ def _show_run(found: Mapping[str, Any]) -> None:
         if found[title] is not None:
             out.print(f"\n{title}", style="bold")
             _show_facts(found[title])
-    if any("processes" in found[part] for part in ("engines", "learner")):
-        out.print(f"\n{PORT}, {MODEL} and {FOLDER} are a free port and folders made at the start")
+    if "processes" in found["engines"]:
+        out.print(f"\n{PORT} and {MODEL} are a free port and a folder made at the start")
     if found["missing"]:
         out.print("\nmissing on this machine", style="bold")
     for check in found["missing"]:

@@ -25,9 +25,9 @@ httpx = pytest.importorskip("httpx", reason="needs the extra `real`")
 from safetensors.torch import load_file  # noqa: E402
 
 from dartsim.config.sections.vllm import VARIABLE  # noqa: E402
-from dartsim.real.engines.launcher import free_port  # noqa: E402
 from dartsim.real.engines.options import engine_options  # noqa: E402
 from dartsim.real.learners.fsdp.learner import FsdpLearner  # noqa: E402
+from dartsim.real.processes import free_port  # noqa: E402
 from dartsim.real.vlm import build  # noqa: E402
 from dartsim.real.vlm.export import export  # noqa: E402
 from dartsim.real.vlm.plan import vlm_config  # noqa: E402

@@ -16,9 +16,6 @@ from dartsim.run.backends.in_process import LocalLearnerBackend
 if TYPE_CHECKING:
     from dartsim.config import Config
 
-FOLDER = "FOLDER"
-"""Placeholder for the learner's folder, which is created at the start."""
-
 
 @register("learner", "fsdp")
 class FsdpLearnerBackend(LocalLearnerBackend):
@@ -39,20 +36,10 @@ class FsdpLearnerBackend(LocalLearnerBackend):
 
     @override
     def plan(self, config: Config) -> dict[str, Any]:
-        from dartsim.real.learners.fsdp.group import rank_command, rank_variables
-
         fsdp = config.trainer.fsdp
         trains = "all weights" if config.trainer.lora.rank is None else f"LoRA of rank {config.trainer.lora.rank}"
-        what = f"{fsdp.ranks} processes of torch FSDP2 ({fsdp.device}, {fsdp.precision}); {trains}"
-        if config.ray.address is not None:
-            return {"what": what}
-        torchrun = {
-            "name": "torchrun",
-            "listens": "on the loopback",
-            "command": rank_command(fsdp, fsdp.folder or FOLDER),
-            "environment": rank_variables(fsdp),
-        }
-        return {"what": what, "processes": [torchrun]}
+        where = f"GPUs {', '.join(map(str, fsdp.gpus))}" if fsdp.gpus else fsdp.device
+        return {"what": f"{fsdp.ranks} processes of torch FSDP2 ({where}, {fsdp.precision}); {trains}"}
 
     @override
     def train(self, config: Config, vlm: Any, **options: Any) -> Any:

@@ -10,12 +10,13 @@ import pytest
 from dartsim.config.sections.vllm import VllmConfig
 from dartsim.core.types import Weights
 from dartsim.real.engines.errors import EngineStartFailed
-from dartsim.real.engines.launcher import LocalEngine, free_port
+from dartsim.real.engines.launcher import LocalEngine
 from dartsim.real.engines.ledger import WeightsLedger
 from dartsim.real.engines.options import EngineOptions, WorkerSettings
 from dartsim.real.engines.request_codec import RequestCodec
 from dartsim.real.engines.supervisor import EngineHealth
 from dartsim.real.engines.worker import VllmWorker, started
+from dartsim.real.processes import free_port
 from dartsim.real.stand_ins.serving import ENGINE, PATH
 
 SECONDS = 10.0

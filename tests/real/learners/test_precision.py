@@ -21,9 +21,9 @@ from dartsim.core.errors import BatchUntrainable  # noqa: E402
 from dartsim.core.types import Batch, Weights  # noqa: E402
 from dartsim.real.learners.fsdp.files import Setup, write_turns  # noqa: E402
 from dartsim.real.learners.fsdp.learner import FsdpLearner  # noqa: E402
-from dartsim.real.learners.fsdp.peers import Ranks  # noqa: E402
 from dartsim.real.learners.fsdp.rank import Rank  # noqa: E402
 from dartsim.real.learners.gradient_steps import TINY, GradientSteps  # noqa: E402
+from dartsim.real.learners.ranks import Ranks  # noqa: E402
 from dartsim.real.learners.torch_learner import TorchLearner  # noqa: E402
 from dartsim.real.learners.turn_data import read_turns  # noqa: E402
 from dartsim.real.vlm import VlmPolicy  # noqa: E402
@@ -183,7 +183,7 @@ def test_a_rank_publishes_what_it_computes(make_vlm, batch, peers, tmp_path, dty
     vlm = make_vlm(dtype=dtype)
     config = settings(trained).replace(fsdp={"ranks": 1, "precision": dtype})
     model = replace(vlm.config, folder=str(export(vlm, tmp_path / "model")))
-    setup = Setup(model=model, trainer=config, seed=5, socket="", export_dtype=dtype)
+    setup = Setup(model=model, trainer=config, seed=5, export_dtype=dtype)
     rank = Rank(setup, init_device_mesh("cpu", (1,)), peers)
     write_turns(read_turns(batch, vlm, OBJECTIVE.advantage), tmp_path / "turns")
     order = {"do": "train", "turns": str(tmp_path / "turns"), "weights": str(tmp_path / "new")}

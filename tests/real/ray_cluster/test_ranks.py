@@ -91,4 +91,4 @@ def test_a_folder_that_a_node_does_not_see_is_named(tmp_path):
     from dartsim.real.ray_cluster.ranks import RankActor
 
     with pytest.raises(ConfigError, match=r"trainer\.fsdp\.folder"):
-        RankActor().join(str(tmp_path), 0, 1, ("10.0.0.1", 1))
+        RankActor().join(str(tmp_path), 0, 1, "tcp://10.0.0.1:1")

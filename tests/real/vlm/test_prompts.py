@@ -11,7 +11,6 @@ pytest.importorskip("transformers")
 
 from dartsim.core.errors import ConfigError  # noqa: E402
 from dartsim.core.types import Observation, Reply, Turn  # noqa: E402
-from dartsim.real.engines.request_codec import short_tokens  # noqa: E402
 from dartsim.real.vlm import PromptStyle, build, tiny  # noqa: E402
 from dartsim.real.vlm.vocabulary import GROUNDING, SPECIAL  # noqa: E402
 
@@ -92,7 +91,7 @@ def controls(vlm, instruction: str, replies: list[str], *, sampled: bool) -> lis
     prompt = vlm.prompts.build(now._replace(instruction=instruction), before)
     parts = np.split(prompt.tokens, list(prompt.image_starts))
     assert np.count_nonzero(prompt.tokens == vocabulary.image) == 4 * len(prompt.pictures) == 4 * (len(parts) - 1)
-    short = short_tokens(prompt, vocabulary.image)
+    short = prompt.short_tokens
     expanded = [token for each in short for token in [each] * (4 if each == vocabulary.image else 1)]
     assert expanded == prompt.tokens.tolist()
     known = vocabulary.tokenizer.get_vocab()
