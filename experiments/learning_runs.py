@@ -190,7 +190,7 @@ def run_from(run: LearningRun, folder: Path, report: Report = lambda share: None
     base = made_base(run, folder)
     began = time.process_time()
     prepared = prepare(run.config)
-    trained = learning(prepared, resume=folder)
+    trained = learning(prepared, restore=folder)
     kinds = {task: kind_of(rate) for name in ("tasks", "held_out") for task, rate in base[name].items()}
     curve, counts = Curve(kinds), AttemptCounts(kinds, run.config.run.hours)
     curve.note(0, 0.0)

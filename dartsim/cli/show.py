@@ -102,13 +102,18 @@ def _follow(folder: Path) -> None:
 
 
 def _film(folder: Path, task: int, target: Path, json_file: str | None) -> None:
-    from dartsim.observe.rundir import read_run
-    from dartsim.run.resume import load_finished
+    from dartsim.config import load
+    from dartsim.observe.rundir import CONFIG, read_run
 
-    if read_run(folder).summary.get("surrogate", True):
+    if "learning" not in read_run(folder).summary:
         raise ConfigError(f"{folder} was run with a surrogate policy: it has no model to film")
-    prepared, learning = load_finished(folder, [f"tasks.held_out={task + 1}"])
-    trajectory = learning.film(prepared.held_out[task], target)
+    # Imported here: they need torch and numpy.
+    from dartsim.run.prepare import prepare
+    from dartsim.run.served_model import served_model
+
+    changes = [f"tasks.held_out={task + 1}", f"policy.model={json.dumps(str(folder / 'model'))}"]
+    prepared = prepare(load(folder / CONFIG, overrides=changes))
+    trajectory = served_model(prepared.config).film(prepared.config, prepared.held_out[task], target)
     actions = [turn.reply.action for turn in trajectory.turns]
     instruction = trajectory.attempt.task.instruction
     if json_file is not None:
@@ -177,11 +182,12 @@ def read_status(folder: Path) -> dict[str, Any]:
         ConfigError: If there is none, or it cannot be read.
     """
     from dartsim.core.files import below
-    from dartsim.observe.rundir import CONFIG, SUMMARY, is_locked
+    from dartsim.observe.rundir import CONFIG, SUMMARY, is_locked, refuse_evaluation
     from dartsim.run.watch import STATUS
 
     if not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
+    refuse_evaluation(folder)
     running = is_locked(folder)  # checked before reading, because a run updates the file when it ends
     path = below(folder, STATUS)
     try:
@@ -192,10 +198,15 @@ def read_status(folder: Path) -> dict[str, Any]:
         if (folder / CONFIG).is_file() and not (folder / SUMMARY).is_file():
             return _begun(folder)
         raise ConfigError(f"{folder} has no {STATUS}; a run's folder is wanted, as `dartsim run` prints it") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read ({error}); the file is the run's own, whole or not there") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        status = None
     if not isinstance(status, dict) or not isinstance(status.get("components"), list):
-        raise ConfigError(f"{path} is no status of a run; the file is the run's own")
+        raise ConfigError(
+            f"{path} is damaged or from elsewhere: it holds no status of a run. A running run writes it again in "
+            f"seconds; otherwise remove it, and `dartsim run {folder}` goes on with the run"
+        )
     if status["state"] not in ENDED and not running:
         status["state"] = "crashed"
         status["error"] = "its process is gone and has not written its end"

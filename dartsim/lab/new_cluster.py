@@ -8,7 +8,9 @@ from typing import Any
 import tomli_w
 
 from dartsim.config import Config, load
-from dartsim.config.load import CLUSTER, WORKLOAD, Setting, describe, workloads
+from dartsim.config.load import CLUSTER, WORKLOAD
+from dartsim.config.packaged import workloads
+from dartsim.config.settings import Setting, describe
 from dartsim.core.section import NONE
 from dartsim.lab.batch_tokens import tokens_per_turn
 from dartsim.lab.machines import read_hosts

@@ -28,10 +28,10 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.png import png_of
 from dartsim.core.rewards import SUCCESS, reaches
 from dartsim.core.types import Score, Task, Trajectory
-from dartsim.observe.rundir import CONFIG, LOCK, write_text
+from dartsim.observe.rundir import CONFIG, EVALUATION, LOCK, write_text
 
 SCHEMA = 1
-IDENTITY, RESULT, TRAJECTORY, ATTEMPT = "evaluation.json", "result.txt", "traj.jsonl", "attempt.json"
+RESULT, TRAJECTORY, ATTEMPT = "result.txt", "traj.jsonl", "attempt.json"
 KEPT = "success"
 LAYOUT = ("pyautogui", "screenshot")
 """Action space and observation type: folders of OSWorld's layout."""
@@ -93,7 +93,7 @@ class EvaluationFolder:
             ConfigError: If the folder contains something else.
         """
         ours = identity(config, tasks, self.model, weights)
-        file = self.path / IDENTITY
+        file = self.path / EVALUATION
         if file.is_file():
             found = read_object(file, "results of `dartsim eval`")
             if found.get("schema") != SCHEMA:
@@ -106,18 +106,18 @@ class EvaluationFolder:
         others = [each.name for each in self.path.iterdir() if each.name != LOCK] if self.path.is_dir() else []
         if others:
             raise ConfigError(
-                f"{self.path} holds {', '.join(sorted(others)[:3])} and no {IDENTITY}: it is no evaluation to go on "
+                f"{self.path} holds {', '.join(sorted(others)[:3])} and no {EVALUATION}: it is no evaluation to go on "
                 "with; name another folder with --out"
             )
 
     def claim(self, config: Config, tasks: Sequence[Task], weights: str) -> None:
         """Begin this evaluation here, or continue it; arguments and errors as for ``check``."""
         self.check(config, tasks, weights)
-        if not (self.path / IDENTITY).is_file():
+        if not (self.path / EVALUATION).is_file():
             self.path.mkdir(parents=True, exist_ok=True)
             write_text(self.path / CONFIG, to_toml(config))
             ours = identity(config, tasks, self.model, weights)
-            write_text(self.path / IDENTITY, json.dumps(ours, indent=1) + "\n")
+            write_text(self.path / EVALUATION, json.dumps(ours, indent=1) + "\n")
 
     def folder(self, key: AttemptKey) -> Path:
         result_dir = self.path / f"steps-{key.steps}" / f"attempt-{key.attempt}"

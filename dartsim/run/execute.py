@@ -137,7 +137,7 @@ def write_results(
         more = {
             **success_rates(parts.first, last),
             "learning": learning_curve(result.recorder.snapshots, list(result.recorder.updates), parts.first, last),
-            "samples": samples.write(path, trained.grammar),
+            "samples": samples.write(path, prepared.config),
             **trained.figures(),
         }
     if resume_point is not None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dartsim.config import Config, load, to_toml
 from dartsim.core.errors import ConfigError, StoreFault
@@ -27,8 +27,8 @@ from dartsim.observe.rundir import (
     RunDir,
     is_locked,
     lock_run,
-    read_run,
     reading,
+    refuse_evaluation,
     refuse_locked,
     write_text,
 )
@@ -43,16 +43,13 @@ from dartsim.run.execute import (
     open_store,
     run_parts,
 )
-from dartsim.run.prepare import PreparedRun, prepare, prepare_run
+from dartsim.run.prepare import prepare_run
 from dartsim.run.results import RunResult
 from dartsim.run.resume_point import LIVES, METRICS, SETTINGS, ResumePoint, read_resume_point
 from dartsim.run.watch import STATUS
 from dartsim.store.checkpoints import checkpoint_folders
 from dartsim.store.database import stored_documents
 from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE
-
-if TYPE_CHECKING:
-    from dartsim.run.learning import Learning
 
 
 def resume(
@@ -107,25 +104,6 @@ def resume(
             return begin(prepared, path, trained, instruments, more_figures)
 
 
-def load_finished(folder: Path, changes: Sequence[str] = ()) -> tuple[PreparedRun, Learning]:
-    """Return a finished run's configuration and its model.
-
-    Raises:
-        ConfigError: If the run has not finished or had no model.
-    """
-    read_run(folder)
-    config = load(folder / CONFIG, overrides=changes)
-    if config.backend.learner_backend.starts_processes:  # not needed, because nothing is trained
-        config = load(folder / CONFIG, overrides=[*changes, "backend.learner=local"])
-    if config.policy.kind != "vlm":
-        raise ConfigError(f"{folder} was run with a surrogate policy: it has no model to evaluate")
-    # Imported here: it needs torch, and names the extra that is missing.
-    from dartsim.run.learning import learning
-
-    prepared = prepare(config)
-    return prepared, learning(prepared, resume=folder)
-
-
 def stored_config(path: Path, changes: Sequence[str] = ()) -> Config:
     """Return the configuration of a run, with overrides.
 
@@ -134,6 +112,7 @@ def stored_config(path: Path, changes: Sequence[str] = ()) -> Config:
     """
     if not (path / CONFIG).is_file():
         raise ConfigError(f"{path} is no run's folder: it has no {CONFIG}; name a folder that `dartsim run` made")
+    refuse_evaluation(path)
     refuse_links(path)
     return load(path / CONFIG, overrides=changes)
 

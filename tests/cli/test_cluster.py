@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dartsim.config import load
-from dartsim.config.load import presets
+from dartsim.config.packaged import presets
 from dartsim.lab.batch_tokens import tokens_per_turn
 from dartsim.run.execute import execute
 from dartsim.run.prepare import prepare
@@ -124,7 +124,7 @@ def test_latencies_alone_are_no_cluster(dartsim, capsys, times):
     for cluster in ("latencies.toml", "latencies.toml+long-tail"):
         assert dartsim("run", "dart", "--on", cluster) == 2
         said = " ".join(capsys.readouterr().err.split())
-        assert "latencies.toml has latencies of desktops and no cluster: write --on CLUSTER+latencies.toml" in said
+        assert "latencies.toml has latencies of desktops but no cluster: write --on CLUSTER+latencies.toml" in said
 
 
 def test_options_of_another_source_are_refused(dartsim, times):

@@ -76,10 +76,22 @@ def test_status_of_a_run_that_goes_on_and_of_one_whose_process_is_gone(dartsim, 
 def test_what_is_no_run_is_refused(dartsim, capsys, tmp_path):
     assert dartsim("show", str(tmp_path)) == 2
     assert "has no status.json" in " ".join(capsys.readouterr().err.split())
-    (tmp_path / STATUS).write_text("{")
-    assert dartsim("show", str(tmp_path)) == 2
-    (tmp_path / STATUS).write_text("[]")
-    assert dartsim("show", str(tmp_path)) == 2
+    for torn in ("{", "[]"):
+        (tmp_path / STATUS).write_text(torn)
+        assert dartsim("show", str(tmp_path)) == 2
+        said = capsys.readouterr().err
+        assert "holds no status of a run" in " ".join(said.split())
+        assert "JSON" not in said
+        assert "delimiter" not in said
+
+
+@pytest.mark.parametrize("command", ["run", "show", "show --film a.gif", "eval", "eval --rescore"])
+def test_the_folder_of_an_evaluation_is_no_run(dartsim, capsys, tmp_path, command):
+    for name in ("config.toml", "summary.json", "evaluation.json"):
+        (tmp_path / name).write_text("")
+    name, *options = command.split()
+    assert dartsim(name, str(tmp_path), *options) == 2
+    assert "is an evaluation and no run" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_strict_run_ends_with_the_exit_code_of_its_alarm(dartsim, capsys, tmp_path, monkeypatch):
