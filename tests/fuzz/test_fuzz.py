@@ -115,7 +115,6 @@ MORTAL = {
     "same seeds again": KILLED,
     "pool forgotten": LEARNED,
     "rates forgotten": LEARNED,
-    "limits forgotten": LEARNED,
 }
 
 QUICK = (
