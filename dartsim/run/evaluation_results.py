@@ -28,7 +28,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.png import png_of
 from dartsim.core.rewards import SUCCESS, reaches
 from dartsim.core.types import Score, Task, Trajectory
-from dartsim.observe.rundir import CONFIG, EVALUATION, LOCK, write_text
+from dartsim.observe.rundir import CONFIG, EVALUATION, LOCK, is_locked, refuse_locked, write_text
 
 SCHEMA = 1
 RESULT, TRAJECTORY, ATTEMPT = "result.txt", "traj.jsonl", "attempt.json"
@@ -86,22 +86,17 @@ class EvaluationFolder:
         self.model = file_name(model)
         self._token_meaning = token_meaning
 
-    def check(self, config: Config, tasks: Sequence[Task], weights: str) -> None:
+    def check(self, identity: Mapping[str, Any]) -> None:
         """Refuse a folder with anything but this evaluation; write nothing.
 
         Raises:
-            ConfigError: If the folder contains something else.
+            ConfigError: If the folder contains something else, or another process evaluates into it.
         """
-        ours = identity(config, tasks, self.model, weights)
+        if is_locked(self.path):
+            refuse_locked(self.path)
         file = self.path / EVALUATION
         if file.is_file():
-            found = read_object(file, "results of `dartsim eval`")
-            if found.get("schema") != SCHEMA:
-                raise ConfigError(
-                    f"{file} has the schema {found.get('schema')!r}, and this version writes {SCHEMA}; name another "
-                    "folder with --out"
-                )
-            _refuse_other(self.path, found, ours)
+            _refuse_other(self.path, read_object(file, "results of `dartsim eval`"), identity)
             return
         others = [each.name for each in self.path.iterdir() if each.name != LOCK] if self.path.is_dir() else []
         if others:
@@ -110,14 +105,12 @@ class EvaluationFolder:
                 "with; name another folder with --out"
             )
 
-    def claim(self, config: Config, tasks: Sequence[Task], weights: str) -> None:
-        """Begin this evaluation here, or continue it; arguments and errors as for ``check``."""
-        self.check(config, tasks, weights)
+    def claim(self, identity: Mapping[str, Any], config: Config) -> None:
+        """Begin this evaluation in the folder, unless it has begun."""
         if not (self.path / EVALUATION).is_file():
             self.path.mkdir(parents=True, exist_ok=True)
             write_text(self.path / CONFIG, to_toml(config))
-            ours = identity(config, tasks, self.model, weights)
-            write_text(self.path / EVALUATION, json.dumps(ours, indent=1) + "\n")
+            write_text(self.path / EVALUATION, json.dumps(identity, indent=1) + "\n")
 
     def folder(self, key: AttemptKey) -> Path:
         result_dir = self.path / f"steps-{key.steps}" / f"attempt-{key.attempt}"
@@ -208,7 +201,7 @@ class EvaluationFolder:
         return write_pool(pool, successes, writes=self._token_meaning, source=source)
 
 
-def identity(config: Config, tasks: Sequence[Task], model: str, weights: str) -> dict[str, Any]:
+def identity_of(config: Config, tasks: Sequence[Task], model: str, weights: str) -> dict[str, Any]:
     """Return what two equal evaluations have in common, JSON-serializable."""
     settings = {
         f"{section}.{name}": getattr(getattr(config, section), name)
@@ -247,6 +240,11 @@ def read_object(file: Path, what: str) -> dict[str, Any]:
 
 def _refuse_other(path: Path, found: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
     """Refuse results of another evaluation; the error names what differs."""
+    if found.get("schema") != SCHEMA:
+        raise ConfigError(
+            f"{path} has results of schema {found.get('schema')!r}, and this version writes {SCHEMA}; name another "
+            "folder with --out"
+        )
     before, now = found.get("settings"), ours["settings"]
     before = before if isinstance(before, dict) else {}
     changed = [f"with {key} = {before.get(key)!r}, now {now[key]!r}" for key in now if before.get(key) != now[key]]

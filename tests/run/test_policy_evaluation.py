@@ -15,7 +15,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.png import check_png
 from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
 from dartsim.run import policy_evaluation
-from dartsim.run.evaluation_results import AttemptKey, EvaluationFolder
+from dartsim.run.evaluation_results import AttemptKey, EvaluationFolder, identity_of
 from dartsim.run.policy_evaluation import EvaluationPlan, EvaluationStopped, evaluate_policy, evaluation_figures
 from dartsim.run.prepare import prepare
 
@@ -26,15 +26,7 @@ def evaluated(path: Path, *changes: str, on_step: Any = None, **options: Any) ->
     prepared = prepare(load(preset_name="dart", overrides=[*SIZES, *changes]))
     plan = EvaluationPlan(tasks=prepared.tasks, steps=options.pop("steps", [15]), **options)
     folder = EvaluationFolder(path, "surrogate")
-    begun: list[None] = []
-
-    def begin() -> None:
-        begun.append(None)
-        folder.claim(prepared.config, prepared.tasks, "none")
-
-    results = evaluate_policy(prepared, plan, folder, begin, on_step=on_step)
-    assert len(begun) == 1
-    return plan, results
+    return plan, evaluate_policy(prepared, plan, folder, "none", on_step=on_step)
 
 
 def scores_like_show_result(result_dir: Path, model: str) -> dict[str, list[float]]:
@@ -170,7 +162,10 @@ def test_a_masked_attempt_has_no_result_and_its_folder_is_replaced(tmp_path: Pat
 
 
 def claimed(path: Path, config: Config | None = None, tasks: tuple[Task, ...] = (TASK,), weights: str = "w") -> None:
-    EvaluationFolder(path, "m").claim(config or ui_tars(), tasks, weights)
+    config = config or ui_tars()
+    folder, identity = EvaluationFolder(path, "m"), identity_of(config, tasks, "m", weights)
+    folder.check(identity)
+    folder.claim(identity, config)
 
 
 def test_the_same_evaluation_goes_on_with_other_machines(tmp_path: Path):
@@ -203,7 +198,7 @@ def test_results_of_another_evaluation_are_refused_and_kept(tmp_path: Path, chan
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("evaluation.json", '{"schema": 7}', "has the schema 7, and this version writes 1"),
+        ("evaluation.json", '{"schema": 7}', "schema 7, and this version writes 1"),
         ("evaluation.json", "[]", "wanted an object"),
         ("evaluation.json", '{"schema"', "cannot be read"),
         ("pyautogui.txt", "", "it is no evaluation to go on with"),
