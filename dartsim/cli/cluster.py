@@ -61,12 +61,6 @@ def cluster(
             help="Machines for desktops: 4x64GiB, or 4x64GiBx32cores; default 8x64GiBx32cores.", rich_help_panel=NEW
         ),
     ] = None,
-    model_billions: Annotated[
-        float | None,
-        typer.Option(
-            help="Parameters of the model, billions; default 7. Each engine has one GPU.", rich_help_panel=NEW
-        ),
-    ] = None,
     update_seconds: Annotated[
         float | None,
         typer.Option(min=0.001, help="Seconds of an update of a full batch; default 216.", rich_help_panel=NEW),
@@ -107,7 +101,6 @@ def cluster(
         "gpus": gpus,
         "desktops": desktops,
         "hosts": hosts,
-        "model_billions": model_billions,
         "update_seconds": update_seconds,
     }
     given = {name: value for name, value in numbers.items() if value is not None}

@@ -107,7 +107,7 @@ def _presets() -> Listed:
 
 def _settings() -> Listed:
     from dartsim.config import Config
-    from dartsim.config.load import describe
+    from dartsim.config.settings import describe
     from dartsim.sim.latency import describe_kinds
 
     table = plain_table("setting", "default", "meaning")

@@ -42,8 +42,6 @@ class GroupGrader:
         rewards = rewards_of(usable)
         self._rules.attempts.learn(task.id, rewards)
         self._rules.order.learn(task.id, rewards)
-        if self._rules.task_filter is not None:
-            self._rules.task_filter.learn(task.id, rewards)
         reason = self.reason_to_drop(usable)
         pool = self._rules.pool
         if pool is not None and reason is not Drop.TOO_SMALL and pool.wanted(usable):
@@ -71,7 +69,6 @@ class GroupGrader:
             "attempts": rules.attempts.state(),
             "turn_limits": rules.turn_limits.state(),
             "pool": None if rules.pool is None else rules.pool.state(),
-            "task_filter": None if rules.task_filter is None else rules.task_filter.state(),
         }
 
     def restore(self, saved: Mapping[str, Any], successes: Sequence[StoredSuccess]) -> None:
@@ -80,8 +77,6 @@ class GroupGrader:
         rules.turn_limits.restore(saved["turn_limits"])
         if rules.pool is not None:
             rules.pool.restore(successes, saved["pool"] or {})
-        if rules.task_filter is not None and saved["task_filter"] is not None:
-            rules.task_filter.restore(saved["task_filter"])
 
 
 def rewards_of(trajectories: Sequence[Trajectory]) -> list[float]:

@@ -8,7 +8,9 @@ from typing import Any
 import tomli_w
 
 from dartsim.config import Config, load
-from dartsim.config.load import CLUSTER, WORKLOAD, Setting, describe, workloads
+from dartsim.config.load import CLUSTER, WORKLOAD
+from dartsim.config.packaged import workloads
+from dartsim.config.settings import Setting, describe
 from dartsim.core.section import NONE
 from dartsim.lab.batch_tokens import tokens_per_turn
 from dartsim.lab.machines import read_hosts
@@ -40,14 +42,12 @@ class ClusterNumbers:
         gpus: GPUs of engines and trainer together, 2 or more; half of them are the trainer's.
         desktops: Number of desktops.
         hosts: Their machines: ``4x64GiB`` or ``4x64GiBx32cores``.
-        model_billions: Parameters of the model, billions; each engine has one GPU.
         update_seconds: Time of an update of a full batch, with one sequence per turn and DART's window of screenshots.
     """
 
     gpus: int = 8
     desktops: int = 64
     hosts: str = "8x64GiBx32cores"
-    model_billions: float = 7.0
     update_seconds: float = 216.0
 
     @property
@@ -64,7 +64,6 @@ class ClusterNumbers:
             "cluster.hosts.memory_gib": memory_gib,
             "cluster.env.profile": OSWORLD,
             "cluster.engine.gpu": "h100",
-            "cluster.engine.model_billions": self.model_billions,
             "cluster.learner.gpus": trainer,
             "cluster.learner.fixed_seconds": round(FIXED_SHARE * self.update_seconds, 3),
             "cluster.learner.kilotoken_seconds": round((1.0 - FIXED_SHARE) * self.update_seconds / self.kilotokens, 6),

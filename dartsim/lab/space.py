@@ -17,7 +17,7 @@ import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from dartsim.config import Config
-from dartsim.config.load import check_setting
+from dartsim.config.settings import check_setting
 from dartsim.core.errors import ConfigError
 
 Space = Mapping[str, BaseDistribution]

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dartsim.config import Config
-from dartsim.config.load import apply_profile, from_tree, merge
+from dartsim.config.load import apply_profile, from_tree
+from dartsim.config.settings import merge
 from dartsim.core.errors import ConfigError
 from dartsim.lab.measure import Measurement, Tree
 from dartsim.run.prepare import prepare

@@ -20,7 +20,6 @@ from dartsim.core.types import Task, Version, Weights
 from dartsim.curation import (
     DataManager,
     EngineCaches,
-    FilteredOrder,
     GroupFilter,
     Rules,
     SamplingUnit,
@@ -313,9 +312,8 @@ def _data_manager(
     curation, rollout = config.curation, config.rollout
     group_size = curation.attempts.group_size
     order: TaskOrder = curation.task_order.build(tasks=tasks, rng=streams.rng("curation/tasks"))
-    task_filter = TaskFilter(curation.task_filter, pool=successes) if curation.task_filter.enabled else None
-    if task_filter is not None:
-        order = FilteredOrder(order, task_filter, num_tasks=len(tasks))
+    if curation.task_filter.enabled:
+        order = TaskFilter(order, curation.task_filter, num_tasks=len(tasks), pool=successes)
     rules = Rules(
         order=order,
         attempts=curation.attempts.build(),
@@ -327,7 +325,6 @@ def _data_manager(
         batch_rule=curation.batch.build(),
         staleness=StalenessRule(curation.staleness),
         pool=successes,
-        task_filter=task_filter,
         max_ahead=curation.max_ahead,
         publish_wait=config.trainer.publish_wait,
     )

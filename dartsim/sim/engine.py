@@ -97,7 +97,6 @@ class FluidEngine:
         "_armed",
         "_base",
         "_budget",
-        "_busy_seconds",
         "_capacity",
         "_chunk",
         "_context",
@@ -118,7 +117,6 @@ class FluidEngine:
         "_queue",
         "_reserved",
         "_sequence_seconds",
-        "_since",
         "_start",
         "_steps",
         "_tokens",
@@ -149,8 +147,6 @@ class FluidEngine:
         self._fire_timer = self._fire  # bound once: binding it at each arming costs more than the call
         self._handle: Timer | None = None
         self._armed = 0.0
-        self._busy_seconds = 0.0
-        self._since: float | None = None  # start of the current busy time
         self._paused: float | None = None  # start of the pause
         self._num_submitted = 0
         self._tokens = 0
@@ -202,7 +198,6 @@ class FluidEngine:
         if self._paused is None:
             now: float = self.env.now
             if not self._planned:
-                self._since = now
                 self._plan(now)
             elif now <= self._start:
                 self._plan(self._start)  # the iteration has not begun, so it can still admit the job
@@ -256,9 +251,8 @@ class FluidEngine:
     def pause(self) -> None:
         """Freeze all progress, as while weights load with requests kept."""
         if self._paused is None:
-            self._paused = now = self.env.now
+            self._paused = self.env.now
             self._disarm()
-            self._stop_clock(now)
 
     def resume(self) -> None:
         """Continue after ``pause``; everything that was running ends later by the length of the pause."""
@@ -267,8 +261,6 @@ class FluidEngine:
         now = self.env.now
         pause = now - self._paused
         self._paused = None
-        if self._queue or self._heap:
-            self._since = now
         if not self._planned:
             self._plan(now)
             return
@@ -304,11 +296,6 @@ class FluidEngine:
     @property
     def paused(self) -> bool:
         return self._paused is not None
-
-    @property
-    def busy_seconds(self) -> float:
-        """Time with at least one job inside, without pauses."""
-        return self._busy_seconds + (0.0 if self._since is None else self.env.now - self._since)
 
     @property
     def kv_tokens(self) -> int:
@@ -492,12 +479,6 @@ class FluidEngine:
         self._planned = False
         self._chunk = None
         self._v = 0  # keeps the counter small; no job refers to it
-        self._stop_clock(self.env.now)
-
-    def _stop_clock(self, now: float) -> None:
-        if self._since is not None:
-            self._busy_seconds += now - self._since
-            self._since = None
 
 
 def _images_touched(job: EngineJob, before: int, take: int) -> int:

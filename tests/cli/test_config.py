@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dartsim.config import load, presets
-from dartsim.config.load import describe
+from dartsim.config.settings import describe
 
 
 def test_a_configuration_is_shown_with_all_that_a_run_takes(dartsim, capsys):

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.config import Config, from_tree, load, merge, preset, presets, to_toml
-from dartsim.config.load import check_setting, describe, parse_override
+from dartsim.config.load import parse_override
+from dartsim.config.settings import check_setting, describe
 from dartsim.core.errors import ConfigError
 from dartsim.rollout.routers.round_robin import RoundRobin
 from dartsim.rollout.routers.session_affine import SessionAffine
@@ -134,7 +135,7 @@ def test_all_wrong_values_are_named_at_once():
 
 
 def test_the_preset_must_be_a_name():
-    assert "preset must be the name of a preset, got 3; there are: areal-eta0, areal-eta4" in refused("preset=3")
+    assert "there is no preset '3'; there are: areal-eta0, areal-eta4" in refused("preset=3")
 
 
 # -- unknown keys ---------------------------------------------------------------------------------

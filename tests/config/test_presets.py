@@ -3,8 +3,8 @@
 import pytest
 
 from dartsim.config import Config, load, preset, presets
-from dartsim.config.load import valid_keys
 from dartsim.config.sections.trainer import ObjectiveConfig
+from dartsim.config.settings import valid_keys
 
 SYSTEM = ("rollout", "cluster", "tasks", "run")
 """What the three presets of DART share: the headline run's cluster and workload."""

@@ -3,9 +3,10 @@
 import pytest
 
 from dartsim.config import from_tree, load, preset
-from dartsim.config.load import merge, parse_override
+from dartsim.config.load import parse_override
 from dartsim.config.rules import broken_rules, check
 from dartsim.config.schema import Config
+from dartsim.config.settings import merge
 from dartsim.core.errors import ConfigError
 
 PRESET = "dart-measured"

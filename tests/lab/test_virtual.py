@@ -8,7 +8,8 @@ from functools import partial
 import pytest
 
 from dartsim.config import load
-from dartsim.config.load import from_tree, merge
+from dartsim.config.load import from_tree
+from dartsim.config.settings import merge
 from dartsim.lab.measure import measure
 from dartsim.lab.virtual import compare, modeled_twin, twin
 from dartsim.observe.timings import TIMINGS, TimedDesktops, TimedLearner, TimedWorker, Timings, read_timings

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 import simpy
 
-from dartsim.sim import as_event, wait
+from dartsim.sim import wait
 from dartsim.sim.bridge import BridgeEnvironment
 
 
@@ -97,16 +97,6 @@ def test_a_real_socket_works_beside_it():
     reply, seconds = run(main)
     assert reply == b"CLICK\n"
     assert seconds >= 1.0
-
-
-def test_a_process_can_wait_for_a_coroutine_on_the_real_loop():
-    async def main(world):
-        def process():
-            return (yield as_event(world, asyncio.sleep(0.001, "slept")))
-
-        return await wait(world.process(process()))
-
-    assert run(main) == "slept"
 
 
 def test_cancelling_a_wait_detaches():

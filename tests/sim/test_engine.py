@@ -52,7 +52,6 @@ def test_one_request_takes_its_prefill_and_its_decoding():
     bench.env.run()
     assert bench.times() == pytest.approx([prefill_seconds(3_000, 1) + decode_seconds([3_001], 103)])
     assert (job.state, job.payload, bench.engine.tokens_generated) == (DONE, "mine", 104.0)
-    assert bench.engine.busy_seconds == bench.env.now
     assert bench.env.peek() == float("inf")
 
 
@@ -81,7 +80,6 @@ def test_a_pause_shifts_completions_by_its_length(start):
         bench.env.run()
     assert plain.times()[0] > 0.4
     assert paused.times() == pytest.approx([when + 5.0 for when in plain.times()], rel=1e-12)
-    assert paused.engine.busy_seconds == pytest.approx(plain.env.now, rel=1e-12)
 
 
 def test_an_arrival_in_a_pause_is_taken_in_at_the_end_of_the_frozen_iteration():
@@ -103,7 +101,6 @@ def test_nothing_progresses_in_a_pause_and_arrivals_wait():
     bench.submit(100, 0, 0, 10)
     bench.env.run(until=7.0)
     assert (bench.engine.paused, bench.engine.num_waiting, bench.engine.tokens_generated) == (True, 1, 0.0)
-    assert bench.engine.busy_seconds == 0.0
     bench.engine.resume()
     bench.env.run()
     assert bench.times() == pytest.approx([7.0 + prefill_seconds(100) + decode_seconds([101], 9)])
@@ -236,22 +233,3 @@ def test_every_job_ends_once_and_the_cache_is_never_overfull(arrivals, disturban
     if len(finished) == len(jobs):
         assert engine.tokens_generated == sum(job.output_tokens for job in jobs)
     assert (engine.kv_tokens, engine.num_jobs, engine.num_running) == (0, 0, 0)
-
-
-@given(requests)
-@settings(deadline=None)
-def test_the_engine_never_idles_while_a_job_is_inside(arrivals):
-    """Busy time is the union of the jobs' stays."""
-    bench = Bench(SMALL)
-    ends = replay(bench, arrivals)
-    starts, when = [], 0.0
-    for arrival in arrivals:
-        when += arrival[0]
-        starts.append(when)
-    union, reached = 0.0, 0.0
-    for number, start in enumerate(starts):
-        end = ends[number]
-        if end > reached:
-            union += end - max(start, reached)
-            reached = end
-    assert bench.engine.busy_seconds == pytest.approx(union, abs=1e-9)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dartsim.sim.engine import FluidEngine
 from dartsim.sim.environment import SimEnvironment
 from dartsim.sim.gpu import A100_80, H100, GpuProfile
-from dartsim.sim.prompts import PromptModel, ReplyLengths
+from dartsim.sim.prompts import PromptModel, reply_lengths
 
 BLOCK_TOKENS = 16
 
@@ -183,7 +183,7 @@ class Desktop:
     def __init__(self, env: SimEnvironment, engine: Any, log: list, prompts: PromptModel, seed: int) -> None:
         rng = np.random.default_rng((7, seed))
         self.env, self.engine, self.log, self.prompts = env, engine, log, prompts
-        self.reply = ReplyLengths().sampler(np.random.default_rng((8, seed)))
+        self.reply = reply_lengths(np.random.default_rng((8, seed)))
         sigma = np.log(1.25) ** 0.5
         self.steps = iter(rng.lognormal(np.log(STEP_SECONDS) - sigma**2 / 2, sigma, 20_000).tolist())
         self.lengths = iter(rng.integers(20, 51, 2_000).tolist())
@@ -214,12 +214,12 @@ class Outcome(NamedTuple):
 
 
 def closed_loop(
-    engine_class: Any, num_desktops: int, seconds: float, *, profile: GpuProfile = H100, window: Any = "slide"
+    engine_class: Any, num_desktops: int, seconds: float, *, profile: GpuProfile = H100, after_cut: int | None = None
 ) -> Outcome:
     env = SimEnvironment()
     engine = engine_class(env, profile)
     log: list[tuple[float, float]] = []
-    prompts = PromptModel(window=window)
+    prompts = PromptModel(images_after_cut=after_cut)
     desktops = [Desktop(env, engine, log, prompts, seed) for seed in range(num_desktops)]
     env.run(until=seconds)
     assert len(desktops) == num_desktops
@@ -247,8 +247,8 @@ def test_fluid_engine_agrees_with_the_reference(num_desktops, seconds):
 
 @pytest.mark.sim
 def test_fluid_engine_agrees_on_the_other_gpu_and_window():
-    reference = closed_loop(ReferenceEngine, 6, 4_000, profile=A100_80, window="block")
-    fluid = closed_loop(FluidEngine, 6, 4_000, profile=A100_80, window="block")
+    reference = closed_loop(ReferenceEngine, 6, 4_000, profile=A100_80, after_cut=3)
+    fluid = closed_loop(FluidEngine, 6, 4_000, profile=A100_80, after_cut=3)
     assert fluid.throughput == pytest.approx(reference.throughput, rel=0.01)
     assert fluid.p95 == pytest.approx(reference.p95, rel=0.03)
 

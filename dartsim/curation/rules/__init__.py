@@ -12,7 +12,6 @@ from dartsim.curation.rules.batches import BatchRule
 from dartsim.curation.rules.task_order import TaskOrder
 from dartsim.curation.rules.turn_limit import TurnLimitRule
 from dartsim.curation.success_pool import SuccessPool
-from dartsim.curation.task_filter import TaskFilter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +27,6 @@ class Rules:
         batch_rule: When there is a batch, and which groups it takes.
         staleness: How old a trajectory may be.
         pool: Stored successes for groups in which all attempts failed; None: such groups are dropped.
-        task_filter: Learns which tasks are too easy or too hard; the order skips them.
         max_ahead: Bound on admitted attempts not yet in published weights; None: no bound.
         publish_wait: What ``before_publication`` waits for: nothing; the running groups, while no new one begins; or
             the complete next batch.
@@ -42,6 +40,5 @@ class Rules:
     batch_rule: BatchRule
     staleness: StalenessRule
     pool: SuccessPool | None = None
-    task_filter: TaskFilter | None = None
     max_ahead: int | None = None
     publish_wait: Literal["nothing", "running", "batch"] = "nothing"
