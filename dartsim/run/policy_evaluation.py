@@ -31,9 +31,9 @@ from dartsim.real.osworld.pyautogui_code import plain, snippets
 from dartsim.real.ray_cluster.backend import session
 from dartsim.rollout.guarded_worker import guard
 from dartsim.run.backends import BackendContext
+from dartsim.run.build import open_desktops, transport
 from dartsim.run.evaluation_results import AttemptKey, AttemptResult, EvaluationFolder, identity_of
 from dartsim.run.prepare import PreparedRun
-from dartsim.run.realtime import open_desktops, transport
 from dartsim.run.sim_cluster import faulty_cluster
 from dartsim.run.system import ActingSystem, new_recorder
 from dartsim.sim import SimLoop, run_virtual
