@@ -102,7 +102,7 @@ class DesktopConfig(Section):
         "ahead in place of that, as many as rollout.warm_envs).",
     )
     snapshots: SnapshotsConfig = Field(default_factory=SnapshotsConfig, description="Saved states.")
-    variant: Literal["skeleton", "full", "vm"] = Field(
+    variant: Literal["skeleton", "full", "apps", "vm"] = Field(
         "skeleton", description="desktop: which of our images, see `dartsim desktop build`."
     )
     image: str | None = Field(None, description="Another image with the same interface; none: that of the variant.")
