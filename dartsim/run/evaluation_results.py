@@ -3,9 +3,9 @@
     OUT/evaluation.json, config.toml                      what is evaluated; another evaluation is refused
     OUT/steps-50/attempt-1/                               what OSWorld's show_result.py takes as its result_dir
         pyautogui/screenshot/MODEL/DOMAIN/TASK/
-            result.txt                                    the score; absent if the attempt was masked
+            result.txt                                    the score, for that script; absent if the attempt was masked
             traj.jsonl, step_0.png, step_1.png, …         step_0: the first screen; step_n: the screen after action n
-            attempt.json                                  how the attempt ended, and why it was masked
+            attempt.json                                  the score, how the attempt ended, and why it was masked
             success/                                      a pool of one, if it is a success and successes are kept
 
 Invariant: a folder appears whole or not at all, so that an interrupted evaluation continues where it stopped.
@@ -94,9 +94,8 @@ class EvaluationFolder:
         """
         if is_locked(self.path):
             refuse_locked(self.path)
-        file = self.path / EVALUATION
-        if file.is_file():
-            _refuse_other(self.path, read_object(file, "results of `dartsim eval`"), identity)
+        if (self.path / EVALUATION).is_file():
+            _refuse_other(self.path, identity)
             return
         others = [each.name for each in self.path.iterdir() if each.name != LOCK] if self.path.is_dir() else []
         if others:
@@ -123,27 +122,19 @@ class EvaluationFolder:
             ConfigError: If its files do not have the expected form.
         """
         folder = self.folder(key)
-        if not folder.is_dir():
-            return None
-        score = _score(folder / RESULT)
-        file = folder / ATTEMPT
-        found = read_object(file, "an attempt's results") if file.is_file() else {}
-        if self._is_kept(score) and not (folder / KEPT).is_dir():
-            raise ConfigError(f"{folder} is a success that was not kept; evaluate again in another folder with --out")
         try:
-            cause = found.get("cause")
-            return AttemptResult(
-                score=score,
-                ending=str(found.get("ending", "unknown")),
-                cause=None if score is not None else str(cause or "unknown"),
-                turns=int(found.get("turns", 0)),
-                seconds=float(found.get("seconds", 0.0)),
-                scorer=None if found.get("scorer") is None else str(found["scorer"]),
-            )
-        except (TypeError, ValueError):
+            found = AttemptResult(**json.loads((folder / ATTEMPT).read_text(encoding="utf-8")))
+            if found.score is not None and not 0.0 <= found.score <= 1.0:
+                raise ValueError(found.score)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, RecursionError):
             raise ConfigError(
-                f"{file} is not as `dartsim eval` writes it; remove {folder}, and it is made again"
+                f"{folder / ATTEMPT} is not as `dartsim eval` writes it; remove {folder}, and the attempt is made again"
             ) from None
+        if self._is_kept(found.score) and not (folder / KEPT).is_dir():
+            raise ConfigError(f"{folder} is a success that was not kept; evaluate again in another folder with --out")
+        return found
 
     def write(
         self, key: AttemptKey, trajectory: Trajectory, screens: Sequence[Any], code_of: Callable[[str], str]
@@ -223,30 +214,19 @@ def file_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip(".-") or "unnamed"
 
 
-def read_object(file: Path, what: str) -> dict[str, Any]:
-    """Return the JSON object in a file.
-
-    Raises:
-        ConfigError: If the file contains something else.
-    """
-    try:
-        found: Any = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{file} cannot be read as {what}: {error}; name another folder with --out") from None
-    if not isinstance(found, dict):
-        raise ConfigError(f"{file} is not {what}: wanted an object; name another folder with --out")
-    return found
-
-
-def _refuse_other(path: Path, found: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+def _refuse_other(path: Path, ours: Mapping[str, Any]) -> None:
     """Refuse results of another evaluation; the error names what differs."""
-    if found.get("schema") != SCHEMA:
+    try:
+        found: dict[str, Any] = dict(json.loads((path / EVALUATION).read_text(encoding="utf-8")))
+        before = dict(found["settings"])
+        if found["schema"] != SCHEMA:
+            raise ValueError(found["schema"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         raise ConfigError(
-            f"{path} has results of schema {found.get('schema')!r}, and this version writes {SCHEMA}; name another "
+            f"{path / EVALUATION} is damaged or of another version (this one writes schema {SCHEMA}); name another "
             "folder with --out"
-        )
-    before, now = found.get("settings"), ours["settings"]
-    before = before if isinstance(before, dict) else {}
+        ) from None
+    now = ours["settings"]
     changed = [f"with {key} = {before.get(key)!r}, now {now[key]!r}" for key in now if before.get(key) != now[key]]
     for name, text in (("model", "of another model"), ("weights", "of other weights"), ("tasks", "of other tasks")):
         if found.get(name) != ours[name]:
@@ -257,19 +237,6 @@ def _refuse_other(path: Path, found: Mapping[str, Any], ours: Mapping[str, Any])
             f"{path} holds results {'; '.join(changed[:3])}{more}; name another folder with --out, or evaluate as "
             "before"
         )
-
-
-def _score(file: Path) -> float | None:
-    try:
-        text = file.read_text(encoding="utf-8")
-        score = float(text)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError):
-        score = -1.0
-    if not 0.0 <= score <= 1.0:
-        raise ConfigError(f"{file} holds no score in [0, 1]; remove {file.parent}, and the attempt is made again")
-    return score
 
 
 def _screen(number: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -200,9 +201,9 @@ def test_results_of_another_evaluation_are_refused_and_kept(tmp_path: Path, chan
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("evaluation.json", '{"schema": 7}', "schema 7, and this version writes 1"),
-        ("evaluation.json", "[]", "wanted an object"),
-        ("evaluation.json", '{"schema"', "cannot be read"),
+        ("evaluation.json", '{"schema": 7, "settings": {}}', "of another version"),
+        ("evaluation.json", "[]", "is damaged"),
+        ("evaluation.json", '{"schema"', "is damaged"),
         ("pyautogui.txt", "", "it is no evaluation to go on with"),
     ],
 )
@@ -213,19 +214,13 @@ def test_a_folder_of_something_else_is_refused_and_kept(tmp_path: Path, name: st
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [(name, content)]
 
 
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        ("result.txt", "nan"),
-        ("result.txt", "[1, 2]"),
-        ("result.txt", "7.0"),
-        ("attempt.json", '{"turns": "many"}'),
-        ("attempt.json", "[]"),
-    ],
-)
-def test_a_result_that_was_not_written_here_is_refused(tmp_path: Path, file: str, content: str):
+@pytest.mark.parametrize("content", ['{"turns": "many"}', '{"score"', "[]", "[" * 9999])
+def test_a_result_that_was_not_written_here_is_refused(tmp_path: Path, content: str):
     folder = EvaluationFolder(tmp_path, "m")
-    folder.write(KEY, ended(["a"], 1.0, Ending.DONE), [], str)
-    (folder.folder(KEY) / file).write_text(content)
-    with pytest.raises(ConfigError, match=f"{file}.* (holds no score|is not)"):
+    written = folder.write(KEY, ended(["a"], 1.0, Ending.DONE), [], str)
+    (folder.folder(KEY) / "attempt.json").write_text(content)
+    with pytest.raises(ConfigError, match="is not as `dartsim eval` writes it"):
+        folder.read(KEY)
+    (folder.folder(KEY) / "attempt.json").write_text(json.dumps(asdict(written) | {"score": 7.0}))
+    with pytest.raises(ConfigError, match="is not as `dartsim eval` writes it"):
         folder.read(KEY)
