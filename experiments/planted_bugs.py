@@ -19,7 +19,7 @@ from dartsim.curation.attempt_ledger import AttemptLedger
 from dartsim.curation.eligibility import StalenessRule
 from dartsim.curation.manager import DataManager
 from dartsim.curation.open_groups import OpenGroup, OpenGroups
-from dartsim.curation.ready_groups import GroupGrader, ReadyGroups
+from dartsim.curation.ready_groups import ReadyGroups
 from dartsim.curation.rules.attempts import AttemptsBySuccess
 from dartsim.curation.rules.turn_limit import TurnLimitBySuccess
 from dartsim.curation.success_pool import SuccessPool
@@ -382,8 +382,8 @@ def _(old: Any, self: SuccessPool, groups: Any) -> None:
     """Stored successes in finished updates are not recorded."""
 
 
-@_planted("pool forgotten", GroupGrader, "successes")
-def _(old: Any, self: GroupGrader) -> Any:
+@_planted("pool forgotten", DataManager, "successes")
+def _(old: Any, self: DataManager) -> Any:
     """The success pool is lost in a crash, except for successes that were used."""
     return [entry for entry in old(self) if entry.uses]
 
