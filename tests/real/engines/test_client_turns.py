@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+pytest.importorskip("aiohttp")
+
 from dartsim.real.engines.client import EngineClient
 from dartsim.real.engines.errors import EngineBadReply, EngineHung, EngineLost, EngineRefused
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("torch")
+
 from dartsim.config.sections.vllm import VllmConfig
 from dartsim.core.types import Weights
 from dartsim.real.engines.errors import EngineStartFailed
