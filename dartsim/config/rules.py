@@ -278,8 +278,7 @@ def ray_rules(config: Config) -> Iterator[str]:
     if backend.modeled:
         yield (
             f'ray.address = "{ray.address}", but every part is modeled and nothing of it would be placed. Set '
-            "backend.desktops, backend.workers or backend.learner, or leave ray.address out (`dartsim compare --ray` "
-            "spreads simulated runs)."
+            "backend.desktops, backend.workers or backend.learner, or leave ray.address out."
         )
 
 

@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from dartsim.config.sections.rollout import RolloutConfig
 from dartsim.core.answers import close_desktop, start_desktop, text_of
 from dartsim.core.backoff import backoff_seconds
-from dartsim.core.errors import EnvStartFailed, EnvStartTimedOut, cause_of
+from dartsim.core.errors import EnvStartFailed, cause_of
 from dartsim.core.ports import AsyncEnv, EnvProvider
-from dartsim.core.time_limit import TimeLimit
 from dartsim.observe import DesktopState, Recorder, Track
 
 logger = logging.getLogger(__name__)
@@ -200,11 +199,7 @@ class WarmProvider:
 
     async def _boot(self, place: Place) -> LentDesktop:
         try:
-            with TimeLimit(self._limits.start_seconds):
-                return LentDesktop(self, place, await start_desktop(self.inner, place))
-        except TimeoutError:
-            self._free_place(place)
-            raise EnvStartTimedOut(f"a desktop was not ready after {self._limits.start_seconds:g} s") from None
+            return LentDesktop(self, place, await start_desktop(self.inner, place, self._limits.start_seconds))
         except BaseException:
             self._free_place(place)
             raise

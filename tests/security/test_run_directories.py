@@ -180,7 +180,7 @@ COMMANDS = [
     ("run", "RUN"),
     ("run", "RUN", "--hours", "0.12"),
 ]
-READING = [command for command in COMMANDS if command[0] in ("show", "run") and "dart" not in command]
+READING = [command for command in COMMANDS if command[2:3] in (("--html",), ("--film",), ("--hours",))]
 
 
 @pytest.fixture(scope="module")

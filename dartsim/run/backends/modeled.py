@@ -74,7 +74,9 @@ class SimEngines(EngineBackend):
 
         served = context.optional_model
         model = served.model if served else None
-        return workers(context.prepared, context.world, context.streams, model, version=context.version)
+        return workers(
+            context.prepared, context.world, context.streams, model, version=context.version, control=context.control
+        )
 
 
 @register("learner", "sim")
@@ -85,11 +87,13 @@ class SimLearnerBackend(LocalLearnerBackend):
 
     @override
     def plan(self, config: Config) -> dict[str, Any]:
-        return {"what": "modeled"}
+        if config.policy.kind == "surrogate":
+            return {"what": "modeled"}
+        return {"what": "in this process; an update takes the modeled time"}
 
     @override
     def open(self, context: BackendContext) -> Learner:
         from dartsim.run.sim_cluster import learner
 
         inner = context.learning.learner if context.optional_model else None
-        return learner(context.prepared, inner)
+        return learner(context.prepared, inner, context.control)

@@ -39,19 +39,6 @@ def group(*trajectories: list[Any], ids: list[int] | None = None) -> Group:
     return Group(0, TASK, tuple(made), 1.0)
 
 
-@pytest.mark.parametrize(("turns", "kept"), [(1, 1), (2, 2), (4, 4), (5, 4), (6, 5), (10, 8), (11, 9), (100, 80)])
-def test_exactly_eighty_percent_rounded_up_are_kept(turns: int, kept: int):
-    found = entropy(0.8).select(group([[float(i)] for i in range(turns)]))
-    assert (found.num_kept, found.num_cut) == (kept, turns - kept)
-    assert found.kept == ((False,) * (turns - kept) + (True,) * kept,)
-    assert found.threshold == turns - kept
-
-
-def test_the_share_is_of_the_group_not_of_a_trajectory():
-    found = entropy(0.5).select(group([[1.0], [2.0]], [[3.0], [4.0]]))
-    assert found.kept == ((False, False), (True, True))
-
-
 def test_of_equal_entropies_the_lower_id_is_kept_whatever_the_order():
     turns = [[[1.0]] * 2, [[1.0]] * 3]
     assert entropy(0.4).select(group(*turns, ids=[4, 7])).kept == ((True, True), (False,) * 3)
