@@ -175,7 +175,7 @@ class TwoRanks:
         self.case = case
         self._vlm = build(case.config())
         config = trainer_config(case, variant).replace(
-            fsdp={"ranks": RANKS, "device": "cpu", "checkpoint_every_updates": 1_000}
+            fsdp={"ranks": RANKS, "device": "cpu"}, checkpoint_every_updates=1_000
         )
         model = export(self._vlm, folder / "model")
         self._learner = FsdpLearner(self._vlm, model, folder / "ranks", config, select=lambda _: self.case.kept)

@@ -346,7 +346,7 @@ def _config(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str, 
         tree = apply_profile(tree, _speeds(cluster))
     tree = merge(tree, {"cluster": {"faults": _rates(settings, profile)}})
     if settings["revert"] != "boot":
-        kept = {"revert": settings["revert"], "snapshots": {"max_count": 2, "max_gib": 2.0}}
+        kept = {"revert": settings["revert"], "states_gib": 1.0}
         tree = merge(tree, {"desktop": kept, "rollout": {"warm_envs": 0}})
     if tree["curation"]["attempts"].get("rule") == "by_success":
         tree = merge(tree, {"curation": {"attempts": {"min_group_size": 1}}})

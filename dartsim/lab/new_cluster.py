@@ -23,7 +23,8 @@ FIXED_SHARE = 0.2
 WRITTEN = ("run.hours", "tasks.source", "tasks.count", *WORKLOAD[2:], *CLUSTER)
 UNUSED = (
     *("cluster.faults.", "cluster.engine.batch_", "cluster.engine.request_seconds", "cluster.engine.max_batch"),
-    *("cluster.engine.prompt", "cluster.engine.prefix_cache", "surrogate.outcomes"),
+    "cluster.engine.prompt",
+    "surrogate.outcomes",
 )
 """Keys that are written, and prefixes of keys that are not: faults are an option, the rest is for measured engines."""
 

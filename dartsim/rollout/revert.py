@@ -79,7 +79,7 @@ class RevertingProvider:
     def library(self, host: str) -> SnapshotLibrary:
         if host not in self._libraries:
             self._libraries[host] = SnapshotLibrary(
-                host, self.config.snapshots, self.counts, patience=self.setup_seconds
+                host, self.config.states_gib, self.counts, patience=self.setup_seconds
             )
         return self._libraries[host]
 

@@ -126,7 +126,6 @@ def workers(
             "prompts": prepared.prompts,
             "reply_tokens": _reply_tokens(config, streams.rng(f"workers/{index}/reply")),
             "reload_seconds": Constant(engine.reload_seconds).sampler(streams.rng(f"workers/{index}/reload")),
-            "prefix_cache": engine.prefix_cache,
             "forgets": config.rollout.sync.cache == "lost",
             "retry_seconds": config.rollout.sync.resume_seconds,
             "control": control,

@@ -203,7 +203,7 @@ class RayProvider:
                 await host.until_up()
             except ActorGone as gone:
                 if all(host.gone for host in self.hosts):
-                    raise ActorGone("no desktop host is left; see max_restarts in ray.desktops.options") from gone
+                    raise ActorGone("no desktop host is left; see max_restarts in ray.desktop_options") from gone
             raise HostLostAtStart(f"slot {slot}: {lost}") from lost
         except ConfigError as error:  # of the node that a host was restarted on: no reason to end the run
             raise EnvStartFailed(f"slot {slot} on {host.name}: {error}") from error

@@ -10,10 +10,9 @@ import asyncio
 import inspect
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
-from dartsim.config.sections.ray import RayPart
 from dartsim.core.errors import ConfigError
 from dartsim.real.ray_cluster.errors import ActorGone, ActorLost
 
@@ -23,9 +22,9 @@ READY_SECONDS = 120.0
 """Time limit for placing an actor."""
 
 
-def actor_options(part: RayPart) -> dict[str, Any]:
+def actor_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of an actor: those of the configuration, a CPU, and any number of restarts by default."""
-    return {"num_cpus": 1, "max_restarts": -1, **part.options}
+    return {"num_cpus": 1, "max_restarts": -1, **options}
 
 
 def remote_class(body: type, options: dict[str, Any]) -> Any:
@@ -79,11 +78,11 @@ class Hosted:
 class Part:
     """One actor."""
 
-    def __init__(self, name: str, make: Callable[[], object], want: RayPart) -> None:
+    def __init__(self, name: str, make: Callable[[], object], options: Mapping[str, Any]) -> None:
         import ray
 
         self.name = name
-        self.options = actor_options(want)
+        self.options = actor_options(options)
         self.restarts_seen = 0
         self.gone = False
         self._make = ray.put(make)  # referenced as long as the actor may be restarted

@@ -229,7 +229,7 @@ ALLOWED = [
     {"run.hours": 1.4},
     {"run.updates": 4},
     {"run.fail_on_alarm": True},
-    {"storage.checkpoint_every_updates": 2},
+    {"trainer.checkpoint_every_updates": 2},
 ]
 
 
