@@ -168,15 +168,8 @@ def write_json(value: Any, target: str) -> None:
     try:
         Path(target).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise cannot_write(target, error) from None
-
-
-def cannot_write(target: str, error: OSError) -> ConfigError:
-    """Return the error for a ``--json`` file that cannot be written."""
-    return ConfigError(
-        f"--json {target} cannot be written: {error.strerror}; name a file in a writable folder, or - for standard "
-        "output"
-    )
+        why = error.strerror
+        raise ConfigError(f"--json {target} cannot be written: {why}; name another file, or -") from None
 
 
 SHOWN = (

@@ -135,7 +135,7 @@ def evaluate(
         return
     # The preset's model is not the endpoint's; --set may name the folder of that one.
     unset = ["policy.model=none"] if endpoint is not None else []
-    changes = [*unset, *backend_overrides(backend, workers, False), *(overrides or ()), *EVALUATION]
+    changes = [*unset, *backend_overrides(backend, workers), *(overrides or ()), *EVALUATION]
     if split is None and keep is not None:
         split = Split.TRAIN
     given = {

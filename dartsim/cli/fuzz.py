@@ -17,7 +17,7 @@ from rich.console import Console
 
 from dartsim.cli.command_group import plugin_words
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.options import FaultProfile, Json, OnOption, Out, Processes, folder_target, new_folder
+from dartsim.cli.options import FaultProfile, Json, OnOption, Out, Processes, new_folder, refuse_unwritable
 from dartsim.cli.signals import INTERRUPTED
 from dartsim.core.errors import no_such
 from dartsim.core.words import plural
@@ -142,7 +142,7 @@ def _replay(token: str, out_folder: Path | None, json_file: str | None) -> None:
     from dartsim.fuzz.case_directory import write_case_directory
 
     case = from_token(token)
-    folder_target(out_folder or Path("runs"))
+    refuse_unwritable("--out", out_folder or Path("runs"), folder=True)
     with _silence():
         result = run_case(case, keep=True)
     # Named by the hash of its events, so a second replay writes the same bytes to the same place.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dartsim.cli.console import cannot_write
 from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -87,64 +86,40 @@ OnOption = Annotated[
 Processes = Annotated[int | None, typer.Option(min=1, help="Runs at a time; default: one for each core.")]
 
 
-def json_target(target: str | None) -> str | None:
-    """Check the target of ``--json`` before any work is done.
+def refuse_unwritable(option: str, target: Path, *, folder: bool) -> None:
+    """Refuse a file or folder that cannot be written, before any work is done."""
+    name, parent = f"{option} {target}", target.parent
+    if folder:
+        parent = next(path for path in (target, *target.absolute().parents) if path.exists())
+    elif target.is_dir():
+        raise ConfigError(f"{name} is a folder; name a file")
+    if parent.exists() and not parent.is_dir():
+        raise ConfigError(f"{name}: {parent} is not a folder; name a new or existing folder")
+    if not parent.exists():
+        raise ConfigError(f"{name}: there is no folder {parent}; make it, or name another one")
+    if not os.access(target if target.is_file() else parent, os.W_OK):
+        raise ConfigError(f"{name}: {parent} is read-only; name another folder")
 
-    Raises:
-        ConfigError: If it is a folder, in a missing folder, or not writable.
-    """
-    if target is None or target == "-":
-        return target
-    path = Path(target)
-    if not target or path.is_dir():
-        raise ConfigError(f"--json {target or repr(target)} is not a file name; name a file, or - for standard output")
-    if not path.parent.is_dir():
-        raise ConfigError(f"--json {target}: there is no folder {path.parent}; make it, or name another file")
-    new = not path.exists()
-    try:
-        path.open("ab").close()  # an existing file stays until there is a result
-    except OSError as error:
-        raise cannot_write(target, error) from None
-    if new:
-        path.unlink()
+
+def json_target(option: typer.CallbackParam, target: str | None) -> str | None:
+    """Check the target of ``--json``: a file, or ``-`` for standard output."""
+    if target is not None and target != "-":
+        refuse_unwritable(option.opts[-1], Path(target), folder=False)
     return target
 
 
 def file_target(option: typer.CallbackParam, target: Path | None) -> Path | None:
-    """Check the target file of an option.
-
-    Raises:
-        ConfigError: If it is a folder, or its folder is missing or read-only.
-    """
-    if target is None:
-        return None
-    name = f"{option.opts[-1]} {target}"
-    if target.is_dir():
-        raise ConfigError(f"{name} is a folder; name a file in it")
-    if not target.parent.is_dir():
-        raise ConfigError(f"{name}: there is no folder {target.parent}; make it, or name another file")
-    _refuse_read_only(name, target.parent)
+    """Check the target file of an option."""
+    if target is not None:
+        refuse_unwritable(option.opts[-1], target, folder=False)
     return target
 
 
-def folder_target(folder: Path | None) -> Path | None:
-    """Check the target folder of ``--out``.
-
-    Raises:
-        ConfigError: If it, or its nearest existing parent, is not a folder or is read-only.
-    """
-    if folder is None:
-        return None
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not existing.is_dir():
-        raise ConfigError(f"--out {folder}: {existing} is not a folder; name a new or existing folder")
-    _refuse_read_only(f"--out {folder}", existing)
-    return folder
-
-
-def _refuse_read_only(name: str, folder: Path) -> None:
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError(f"{name}: {folder} is read-only; name another folder")
+def folder_target(option: typer.CallbackParam, target: Path | None) -> Path | None:
+    """Check the target folder of an option, which may be new."""
+    if target is not None:
+        refuse_unwritable(option.opts[-1], target, folder=True)
+    return target
 
 
 Json = Annotated[
@@ -184,19 +159,9 @@ Workers = Annotated[
     str | None,
     typer.Option(metavar="KIND", help="Which workers: sim (modeled), local (in this process), vllm (servers)."),
 ]
-RealTime = Annotated[bool, typer.Option("--real-time", help="Run in real time even if every component is modeled.")]
-Ray = Annotated[
-    str | None,
-    typer.Option(
-        "--ray",
-        metavar="ADDRESS",
-        help="Place the real components on a Ray cluster: HOST:PORT of its head, ray://HOST:PORT, auto, or local (a "
-        "Ray of our own). Needs the extra `ray`.",
-    ),
-]
 
 
-def backend_overrides(desktops: str | None, workers: str | None, real_time: bool, ray: str | None = None) -> list[str]:
+def backend_overrides(desktops: str | None, workers: str | None) -> list[str]:
     """Return the overrides for these options."""
     overrides = []
     if desktops is not None:
@@ -204,10 +169,6 @@ def backend_overrides(desktops: str | None, workers: str | None, real_time: bool
         overrides += [f"backend.desktops={desktops}", f"backend.workers={others}", f"backend.learner={others}"]
     if workers is not None:
         overrides.append(f"backend.workers={workers}")
-    if real_time:
-        overrides.append("backend.real_time=true")
-    if ray is not None:
-        overrides.append(f"ray.address={json.dumps(ray)}")
     return overrides
 
 
@@ -252,7 +213,7 @@ def new_folder(name: str, base: Path = Path("runs"), unless: Callable[[Path], bo
     number = 1
     while (path := base / (name if number == 1 else f"{name}-{number}")).exists() and not unless(path):
         number += 1
-    folder_target(path)
+    refuse_unwritable("--out", path, folder=True)
     return path
 
 

@@ -20,8 +20,6 @@ from dartsim.cli.options import (
     OnOption,
     Out,
     Overrides,
-    Ray,
-    RealTime,
     UntilSteady,
     Workers,
     backend_overrides,
@@ -61,15 +59,10 @@ def run(
     backend: Backend = None,
     workers: Workers = None,
     env: GymEnv = None,
-    real_time: RealTime = False,
     faults: FaultsOption = None,
-    ray: Ray = None,
     twin: Annotated[
         bool,
         typer.Option("--twin", help="Run the virtual twin of a real configuration: its rules on a modeled cluster."),
-    ] = False,
-    strict_alarms: Annotated[
-        bool, typer.Option("--strict-alarms", help="Let an alarm end the run, with the alarm's exit code (10 to 20).")
     ] = False,
     out_folder: Out = None,
     json_file: Json = None,
@@ -106,15 +99,14 @@ def run(
     from dartsim.run.execute import execute
     from dartsim.run.resume import is_run
 
-    strict = ["run.fail_on_alarm=true"] if strict_alarms else []
     if scheduler is not None and is_run(Path(scheduler)):
         _refuse_options(context, scheduler)
-        _resume(Path(scheduler), [*settings(overrides, hours, None), *strict], json_file)
+        _resume(Path(scheduler), settings(overrides, hours, None), json_file)
         return
-    changes = [*backend_overrides(backend, workers, real_time, ray), *env_overrides(env)]
+    changes = [*backend_overrides(backend, workers), *env_overrides(env)]
     asked = settings(overrides, hours, seed, faults)
     default = "desktop" if backend == "desktop" else "tiny"
-    resolved = load_config(scheduler, default=default, on=None if twin else on, overrides=[*changes, *asked, *strict])
+    resolved = load_config(scheduler, default=default, on=None if twin else on, overrides=[*changes, *asked])
     if twin:
         from dartsim.lab.compared_runs import scheduler_config
         from dartsim.lab.virtual import modeled_twin
@@ -144,7 +136,7 @@ def run(
     )
 
 
-RESUME_OPTIONS = ("scheduler", "overrides", "hours", "strict_alarms", "json_file", "plugin", "debug")
+RESUME_OPTIONS = ("scheduler", "overrides", "hours", "json_file", "plugin", "debug")
 """Parameters that may be given together with a run's folder."""
 
 

@@ -18,7 +18,7 @@ from dartsim.config.sections.gym import GymConfig
 from dartsim.config.sections.policy import PolicyConfig, SurrogateConfig
 from dartsim.config.sections.ray import RayConfig
 from dartsim.config.sections.rollout import LimitsConfig, RolloutConfig, SyncConfig
-from dartsim.config.sections.run import RecorderConfig, RunConfig
+from dartsim.config.sections.run import RunConfig
 from dartsim.config.sections.tasks import TasksConfig
 from dartsim.config.sections.trainer import FsdpConfig, TrainerConfig
 from dartsim.config.sections.vllm import VllmConfig
@@ -60,7 +60,6 @@ class Config(Section):
     desktop: DesktopConfig = Field(default_factory=DesktopConfig, description="Real desktops.")
     gym: GymConfig = Field(default_factory=GymConfig, description="Gymnasium environments.")
     ray: RayConfig = Field(default_factory=RayConfig, description="Real parts on a Ray cluster.")
-    recorder: RecorderConfig = Field(default_factory=RecorderConfig, description="Measurements.")
     plugin_modules: list[str] = Field(
         default_factory=list,
         description="Modules that register components of your own, which --plugin has to name, too: no "

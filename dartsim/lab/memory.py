@@ -63,7 +63,6 @@ class EngineMemory:
             graphs and reserve.
         kv_bytes_per_token: Keys and values of one token.
         kv: The rest, which is used for keys and values.
-        wanted: Keys and values of ``max_num_seqs`` requests of ``max_model_len`` tokens.
         budget: Memory that the engine may use.
     """
 
@@ -71,7 +70,6 @@ class EngineMemory:
     working: int
     kv_bytes_per_token: int
     kv: int
-    wanted: int
     budget: int
 
     @property
@@ -104,7 +102,6 @@ def engine_memory(config: Config, shape: ModelShape, screen: tuple[int, int]) ->
         working=working,
         kv_bytes_per_token=kv_bytes,
         kv=budget - weights - working,
-        wanted=wanted * kv_bytes,
         budget=budget,
     )
 

@@ -4,8 +4,8 @@
                                  |
                                  +-- a call failed or was cancelled --> closed; the next attempt boots another
 
-If anything goes wrong with a saved state, the desktop boots: a bad snapshot costs only time. If that boot fails too,
-the attempt is masked; it never gets a wrong reward.
+If anything goes wrong with a saved state, the state is discarded and the desktop boots: a bad snapshot costs only time.
+If that boot fails too, the attempt is masked; it never gets a wrong reward.
 """
 
 from __future__ import annotations
@@ -105,8 +105,6 @@ class RevertingDesktop:
         """Whether it may be kept: its last call neither failed nor was cancelled."""
         self._beginning = "booted"
         """How its last attempt began, for the counts."""
-        self._suspected: tuple[SnapshotLibrary, SavedState] | None = None
-        """A state after a boot in which a set-up failed; it is to blame if the set-up works after a real boot."""
 
     async def open(self) -> None:
         """Boot, unless there is a good desktop already."""
@@ -130,7 +128,7 @@ class RevertingDesktop:
         self._fresh = True
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
-        self._good, self._suspected = False, None
+        self._good = False
         shown = await self._begin(task, seed)
         self._owner.counts[f"revert/{self._beginning}"] += 1
         self._good = True
@@ -204,11 +202,7 @@ class RevertingDesktop:
         if not self._fresh:
             await self.boot()
         self._beginning = "booted"
-        shown = await self._set_up(task, seed)
-        if self._suspected is not None:
-            (library, state), self._suspected = self._suspected, None
-            library.record_restore(state, good=False)
-        return shown
+        return await self._set_up(task, seed)
 
     async def _set_up(self, task: Task, seed: int) -> Observation:
         self._fresh = False
@@ -222,29 +216,22 @@ class RevertingDesktop:
         snapshots = snapshots_of(self._env)
         assert snapshots is not None
         self._fresh = False
-        sets_up = False
         try:
             with state.in_use():
                 await snapshots.restore(state.name)
-                sets_up = state.shown is None
                 shown = await self._set_up(task, seed)
         except BaseException as error:
             if not isinstance(error, EnvFault) and not is_own(error):
                 raise
             counts["revert/failed"] += 1
-            if sets_up:
-                self._suspected = library, state
-            else:
-                library.record_restore(state, good=False)
+            library.discard(state)
             return None
-        good = True
         if state.shown is not None:
             before, after = state.shown.screenshot, shown.screenshot
-            good = await asyncio.to_thread(changed_share, before, after) <= MAX_CHANGED
-        library.record_restore(state, good=good)
-        if not good:
-            counts["revert/changed"] += 1
-            return None
+            if await asyncio.to_thread(changed_share, before, after) > MAX_CHANGED:
+                counts["revert/changed"] += 1
+                library.discard(state)
+                return None
         self._beginning = "restored" if state.shown is None else "forked"
         return shown
 

@@ -111,9 +111,7 @@ class PerturbedLoop(SimLoop):
         """Call ``callback(*args)`` in the next generation of its node."""
         context = copy_context() if context is None else context
         handle = SoonHandle(call, context)
-        node = context.get(NODE)
-        if node is None or node.alive:
-            self._queue_of(node).ready.append(handle)
+        self._queue_of(context.get(NODE)).ready.append(handle)
         return handle
 
     def call_later(self, delay: float, *call: Any, context: Context | None = None) -> Timer:  # type: ignore[override]
@@ -126,15 +124,6 @@ class PerturbedLoop(SimLoop):
     def calm(self) -> None:
         """Stop stretching latencies; the order between nodes remains random."""
         self.env.calm()
-
-    def _handles(self) -> Iterator[Any]:
-        yield from super()._handles()
-        for queue in self._queues.values():
-            yield from queue.ready
-            yield from queue.due
-
-    def _refuse_the_dead(self) -> None:
-        pass  # this loop checks every callback's node anyway
 
     def close(self) -> None:
         super().close()
@@ -197,9 +186,7 @@ class PerturbedLoop(SimLoop):
         timer = env.head()
         if timer is not None and timer._context is not None:
             env.pop()
-            node = timer._context.get(NODE)
-            if node is None or node.alive:
-                self._queue_of(node).due.append(timer)
+            self._queue_of(timer._context.get(NODE)).due.append(timer)
             return
         self._num_events += 1
         if self._num_events > self._limits.max_events:

@@ -25,9 +25,11 @@ from dartsim.real.containers.errors import OWN_REPOSITORY
 from dartsim.real.containers.official import configured_kvm
 from dartsim.real.containers.spec import ContainerSpec, container_limits
 from dartsim.real.desktop.recipe import (
+    APPS_PORTS,
     HOME,
     PYTHON_PACKAGES,
     SERVER_PORT,
+    SUDO_CAPABILITIES,
     SUITE,
     USER_ID,
     VIEWER_PORT,
@@ -119,9 +121,9 @@ def _make_skeleton(put: Callable[[Path], None], on_line: OnLine) -> None:
 
 def _make_full(variant: Variant, put: Callable[[Path], None], on_line: OnLine) -> None:
     entries = [*own_entries(variant), *python_entries(on_line)]
-    hooks = ('sh "$1/opt/dartsim/vm/disk" "$1"',) if variant == "vm" else ()
+    hooks = {"apps": ('chroot "$1" sh /opt/dartsim/prepare',), "vm": ('sh "$1/opt/dartsim/vm/disk" "$1"',)}
     with tempfile.TemporaryDirectory() as scratch:
-        put(make_debian(Path(scratch), to_tar(entries), all_packages(variant), on_line, hooks=hooks))
+        put(make_debian(Path(scratch), to_tar(entries), all_packages(variant), on_line, hooks=hooks.get(variant, ())))
 
 
 def _import(client: Any, name: str, settings: list[str], archive: Path) -> None:
@@ -252,7 +254,9 @@ def make_debian(
     # Manuals and translations are half of the size.
     left_out = ["/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/help/*"]
     command = [
-        *("mmdebstrap", "--variant=minbase", f"--include={','.join(packages)}"),
+        # Its cleaning would empty /etc/machine-id, which D-Bus requires, and /run.
+        *("mmdebstrap", "--variant=minbase", "--skip=cleanup/reproducible,cleanup/run"),
+        f"--include={','.join(packages)}",
         *(f"--dpkgopt=path-exclude={path}" for path in left_out),
         "--dpkgopt=force-unsafe-io",  # safe, because an interrupted image is made again
         *(f"--customize-hook={hook}" for hook in all_hooks),
@@ -314,6 +318,8 @@ def desktop_spec(
     desktop = desktop or DesktopConfig()
     if vnc and desktop.variant == "vm":
         raise ConfigError("the image of a virtual machine has no viewer: leave --vnc out, or take another variant")
+    apps = desktop.variant == "apps"
+    ports = {"server": SERVER_PORT} | (APPS_PORTS if apps else {})
     spec = ContainerSpec(
         image=desktop.image or image_name(desktop.variant),
         environment={
@@ -323,10 +329,12 @@ def desktop_spec(
             "VNC": str(int(vnc)),
             "WARM_ACTIONS": str(int(warm_actions)),
         },
-        ports={"server": SERVER_PORT} | ({"vnc": VIEWER_PORT} if vnc else {}),
+        ports=ports | ({"vnc": VIEWER_PORT} if vnc else {}),
         volumes={"/usr": "/usr:ro"} if desktop.variant == "skeleton" else {},
         cap_drop=("ALL",),
-        security_opt=("no-new-privileges",),
+        # Tasks use sudo, which needs these capabilities and a way to get them.
+        cap_add=SUDO_CAPABILITIES if apps else (),
+        security_opt=() if apps else ("no-new-privileges",),
         limits=container_limits(desktop),
     )
     return _machine(spec, desktop) if desktop.variant == "vm" else spec

@@ -237,7 +237,7 @@ class LocalEngine:
         started, reported = loop.time(), 0.0
         assert self._process is not None
         async with EngineClient(self.url, control_seconds=5.0) as client:
-            while not await client.healthy():
+            while await client.health_problem():
                 seconds = loop.time() - started
                 problem = None
                 if self._process.returncode is not None:

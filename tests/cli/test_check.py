@@ -50,6 +50,7 @@ def test_a_simulation_needs_nothing():
     assert found["learner"] == {"what": "modeled"}
     assert found["missing"] == []
     assert check("dart").exit_code == 0
+    assert "in this process" in as_json("tiny")["learner"]["what"]
 
 
 def test_engines_are_shown_by_command_environment_and_port():
@@ -146,7 +147,7 @@ def test_engines_of_another_machine_are_shown_with_their_command():
 
 def test_an_evaluation_trains_nothing():
     found = as_json("osworld-8gpu", "--eval")
-    assert found["memory"]["learner"] is None
+    assert found["memory"]["learner_gib"] is None
     assert all("rank-0" not in gpu["holds_gib"] for gpu in found["memory"]["gpus"])
     assert {"model", "tasks", "vllm"} <= {one["name"] for one in found["missing"]}
 
@@ -199,8 +200,8 @@ def test_every_task_that_will_not_run_is_named(tmp_path, monkeypatch):
     assert "tasks" in missing("osworld-8gpu", sets=(*sets, "tasks.unsupported=refuse"))
     assert "tasks" in missing("osworld-8gpu", sets=(*sets, "tasks.exclude=['a']")), "then none is left"
     shown = check("osworld-8gpu", sets=sets)
-    assert "will not run: os/b: needs a Google account" in shown.stdout
-    assert "will not run: os/c: it has no file" in shown.stdout
+    assert "os/b needs a Google account" in shown.stdout
+    assert "os/c it has no file" in shown.stdout
 
 
 def requirements(tmp_path: Path, *changes: str, gpus: int = 0) -> dict[str, str]:

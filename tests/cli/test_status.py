@@ -98,7 +98,7 @@ def test_a_strict_run_ends_with_the_exit_code_of_its_alarm(dartsim, capsys, tmp_
     starved = ("--set", "curation.batch.max_groups=500", "--set", "curation.batch.min_groups=500")
     arguments = ("run", *SMALL, *starved, "--out")
     monkeypatch.setattr("dartsim.observe.alarm_rules.STARVED_SECONDS", 300.0)
-    assert dartsim(*arguments, str(tmp_path / "strict"), "--strict-alarms") == 10
+    assert dartsim(*arguments, str(tmp_path / "strict"), "--set", "run.fail_on_alarm=true") == 10
     assert "alarm: trainer_starved since" in capsys.readouterr().err
     monkeypatch.setattr("dartsim.observe.alarm_rules.STARVED_SECONDS", 1e6)
     assert dartsim("run", str(tmp_path / "strict")) == 18, "what it suffered from is over; it trained nothing"

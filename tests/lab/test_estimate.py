@@ -138,7 +138,6 @@ def test_an_engine_s_parts_add_up_to_what_it_may_take():
     found = engine()
     assert found.weights == 2 * QWEN2_5_VL_7B.parameters
     assert found.weights + found.working + found.kv == found.budget == int(0.9 * int(79.6 * GIB))
-    assert found.wanted == 32 * 20_480 * 57_344
     assert found.kv_tokens == found.kv // 57_344
 
 
@@ -247,7 +246,7 @@ def test_disk_space_counts_every_copy_of_weights_and_every_checkpoint():
     assert found.host.engines == 2 * 2 * parameters  # their first model, and a version that a start reads
     # Two checkpoints of the run and the next one; and the model and the learner's state at its end.
     assert found.host.run == 3 * state + 2 * parameters + state
-    assert found.as_json()["disk_gib"]["total"] > 600
+    assert sum(found.as_json()["disk_gib"].values()) > 600
 
 
 def test_host_memory_counts_the_turns_of_an_update():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-import simpy
 
 from dartsim.sim import wait
 from dartsim.sim.bridge import BridgeEnvironment
@@ -44,34 +43,6 @@ def test_events_and_timers_happen_in_order_at_their_times():
     assert times[0] >= 1.0
     assert times[2] - times[0] == pytest.approx(2.0)
     assert times[1] >= 2.0
-
-
-def test_an_earlier_event_rearms_the_timer():
-    async def main(world):
-        log = []
-        world.call_in(3, log.append, "late")
-        world.call_in(1, log.append, "early")
-        world.call_at(world.now, log.append, "at once")
-        await wait(world.timeout(4))
-        return log
-
-    assert run(main) == ["at once", "early", "late"]
-
-
-def test_the_same_host_model_serves_coroutines():
-    async def main(world):
-        boots, log = simpy.Resource(world, capacity=1), []
-
-        async def boot(name):
-            with boots.request() as request:
-                await wait(request)
-                await wait(world.timeout(1))
-                log.append(name)
-
-        await asyncio.gather(boot("a"), boot("b"), boot("c"))
-        return log
-
-    assert run(main) == ["a", "b", "c"]
 
 
 def test_a_real_socket_works_beside_it():

@@ -63,16 +63,6 @@ def test_leaving_twice_or_after_the_end_is_harmless():
     assert env.now == 1.0  # the timer of the job that left did not ring
 
 
-def test_a_future_that_is_done_already_is_left_alone():
-    env = SimEnvironment()
-    shared = SharedCores(env, 1)
-    mark = Mark(env)
-    mark.at = -1.0
-    shared.use(1, 1, mark)
-    env.run()
-    assert mark.at == -1.0
-
-
 def test_a_completed_job_may_start_the_next_at_once():
     env = SimEnvironment()
     shared = SharedCores(env, 1)
@@ -88,11 +78,6 @@ def test_a_completed_job_may_start_the_next_at_once():
     shared.use(1, 0, other)
     env.run()
     assert (other.at, last.at) == (1.0, 2.0)
-
-
-def test_no_seconds_and_no_demand():
-    marks, _ = run_jobs(1, [(1, 0, 1, None), (1, 2, 0, None)])
-    assert [mark.at for mark in marks] == [1.0, 3.0]
 
 
 def test_ties_end_in_the_order_of_arrival():

@@ -95,17 +95,6 @@ def test_an_arrival_in_a_pause_is_taken_in_at_the_end_of_the_frozen_iteration():
     assert bench.times()[0] == pytest.approx(frozen + 3.0 + 1e-3 + together)
 
 
-def test_nothing_progresses_in_a_pause_and_arrivals_wait():
-    bench = Bench()
-    bench.engine.pause()
-    bench.submit(100, 0, 0, 10)
-    bench.env.run(until=7.0)
-    assert (bench.engine.paused, bench.engine.num_waiting, bench.engine.tokens_generated) == (True, 1, 0.0)
-    bench.engine.resume()
-    bench.env.run()
-    assert bench.times() == pytest.approx([7.0 + prefill_seconds(100) + decode_seconds([101], 9)])
-
-
 def test_abort_frees_the_cache_for_the_next_in_line():
     bench = Bench(SMALL)
     hog = bench.submit(3_000, 0, 0, 900)
@@ -135,22 +124,6 @@ def test_abort_all_returns_every_job_and_leaves_an_idle_engine():
     assert bench.done == [(again, pytest.approx(0.5 + prefill_seconds(100) + decode_seconds([101], 9)))]
 
 
-def test_done_may_submit_and_abort():
-    env = SimEnvironment()
-    engine = FluidEngine(env, H100)
-    ended = []
-
-    def next_one(job):
-        ended.append(env.now)
-        if len(ended) < 3:
-            engine.submit(100, 0, 0, 10, next_one)
-
-    engine.submit(100, 0, 0, 10, next_one)
-    env.run()
-    alone = prefill_seconds(100) + decode_seconds([101], 9)
-    assert ended == pytest.approx([alone, 2 * alone, 3 * alone])
-
-
 @pytest.mark.parametrize(
     ("prompt", "cached", "images", "output"),
     [(0, 0, 0, 1), (10, 10, 0, 1), (10, -1, 0, 1), (10, 0, -1, 1), (10, 0, 0, 0), (3_990, 0, 0, 11)],
@@ -173,15 +146,6 @@ requests = st.lists(
     min_size=1,
     max_size=12,
 )
-
-
-def replay(bench, arrivals):
-    when = 0.0
-    for number, (gap, prompt, share, images, output) in enumerate(arrivals):
-        when += gap
-        bench.submit_at(when, prompt, int(share * prompt), images, output, number)
-    bench.env.run()
-    return {job.payload: end for job, end in bench.done}
 
 
 actions = st.lists(

@@ -18,11 +18,6 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def test_a_timeout_is_awaited_for_its_value():
-    assert await wait(world().timeout(3, value="late")) == "late"
-    assert now() == 3.0
-
-
 async def test_a_process_is_awaited_for_its_result():
     def process():
         yield world().timeout(1)
@@ -38,12 +33,6 @@ async def test_an_event_that_has_happened_is_returned_at_once():
     await asyncio.sleep(2)
     assert await wait(event) == "past"
     assert now() == 2.0
-
-
-async def test_an_event_can_be_awaited_by_many():
-    event = world().event()
-    world().call_in(5, event.succeed, "all")
-    assert await asyncio.gather(*(wait(event) for _ in range(3))) == ["all"] * 3
 
 
 async def test_a_failing_process_raises_where_it_is_awaited():

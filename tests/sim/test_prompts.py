@@ -43,11 +43,6 @@ def test_slide_keeps_five_images_and_hits_nothing_but_the_text_before_them():
     assert SLIDE.warm[5].cached_tokens == 345 // BLOCK_TOKENS * BLOCK_TOKENS
 
 
-def test_block_grows_to_five_and_cuts_to_three():
-    assert [BLOCK.num_images(turn) for turn in range(11)] == [1, 2, 3, 4, 5, 3, 4, 5, 3, 4, 5]
-    assert [BLOCK.warm[turn].images for turn in range(1, 9)] == [1, 1, 1, 1, 3, 1, 1, 3]
-
-
 def test_hit_rates_with_sticky_sessions_and_dart_lengths():
     """The reference study has 21 % and 67 %.
 

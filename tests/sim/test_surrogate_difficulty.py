@@ -72,11 +72,6 @@ def test_each_domain_has_its_published_mean():
     assert 0 <= min(rates) <= max(rates) <= 1
 
 
-def test_the_domains_together_give_about_the_published_total():
-    # 42.13 is published for the whole; the domains' task counts were not the same in every run.
-    assert np.mean(by_domain(osworld(), rng())) * 100 == pytest.approx(42.13, abs=1.5)
-
-
 def test_a_tasks_rate_does_not_depend_on_the_order_of_the_list():
     tasks = osworld()
     forward = dict(zip([t.id for t in tasks], by_domain(tasks, rng()), strict=True))
@@ -91,15 +86,6 @@ def test_difficulties_have_length_factors_of_mean_one():
     assert factors.mean() == pytest.approx(1, abs=0.02)
     assert factors.std() == pytest.approx(LENGTH_SD, abs=0.02)
     assert np.mean([d.success_rate for d in found.values()]) == pytest.approx(0.594, abs=1e-9)
-
-
-def test_rates_and_factors_have_streams_of_their_own():
-    tasks = osworld()
-    one, other = difficulties(tasks, rng()), difficulties(tasks, rng(), domains=True)
-    assert [d.length_factor for d in one.values()] == [d.length_factor for d in other.values()]
-    flat = difficulties(tasks, rng(), length_sd=0.0)
-    assert {d.length_factor for d in flat.values()} == {1.0}
-    assert [d.success_rate for d in flat.values()] == [d.success_rate for d in one.values()]
 
 
 def test_what_does_not_go_together_is_refused():

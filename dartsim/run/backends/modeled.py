@@ -85,7 +85,9 @@ class SimLearnerBackend(LocalLearnerBackend):
 
     @override
     def plan(self, config: Config) -> dict[str, Any]:
-        return {"what": "modeled"}
+        if config.policy.kind == "surrogate":
+            return {"what": "modeled"}
+        return {"what": "in this process; an update takes the modeled time"}
 
     @override
     def open(self, context: BackendContext) -> Learner:

@@ -25,9 +25,9 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from dartsim.core.errors import BatchUntrainable, LearnerFault
 from dartsim.real.learners import checkpoint
 from dartsim.real.learners.fsdp.files import Setup, read_turns_from, write_tensor
-from dartsim.real.learners.fsdp.peers import Ranks
 from dartsim.real.learners.fsdp.sharding import gathered, shard
 from dartsim.real.learners.gradient_steps import GradientSteps
+from dartsim.real.learners.ranks import Ranks
 from dartsim.real.processes import end_with
 from dartsim.real.vlm.export import export_weights
 from dartsim.real.vlm.lora import add_lora, has_lora
@@ -38,10 +38,10 @@ _FOREVER = timedelta(days=365)
 
 
 class Rank:
-    """One rank of the learner that ``setup`` describes; ``mesh`` and ``peers`` are all of its ranks."""
+    """One rank of the learner that ``setup`` describes; ``mesh`` and ``ranks`` are all of them."""
 
-    def __init__(self, setup: Setup, mesh: DeviceMesh, peers: Ranks) -> None:
-        self._peers = peers
+    def __init__(self, setup: Setup, mesh: DeviceMesh, ranks: Ranks) -> None:
+        self._ranks = ranks
         self._seed = setup.seed
         self._like = Path(str(setup.model.folder))
         self._export_dtype = setup.export_dtype
@@ -57,7 +57,7 @@ class Rank:
             shard(self._vlm, mesh, config.fsdp),
             None if self._reference is None else shard(self._reference, mesh, config.fsdp),
         )
-        self._steps = GradientSteps(self._vlm, config, seed=setup.seed, peers=peers, scorers=scorers)
+        self._steps = GradientSteps(self._vlm, config, seed=setup.seed, ranks=ranks, scorers=scorers)
 
     def do(self, order: dict[str, Any]) -> dict[str, Any]:
         """Carry out an order; all ranks get the same one."""
@@ -66,10 +66,10 @@ class Rank:
             return self._train(order["update"], paths)
         if kind == "score":
             scores = self._steps.score(read_turns_from(paths["turns"]))
-            if self._peers.rank == 0:
+            if self._ranks.rank == 0:
                 write_tensor(torch.stack(scores), paths["out"])
         elif kind == "save":
-            checkpoint.save(self._steps, paths["folder"], self._peers, seed=self._seed)
+            checkpoint.save(self._steps, paths["folder"], self._ranks, seed=self._seed)
         elif kind == "load":
             checkpoint.load(self._steps, paths["folder"])
             if order["version"] is not None:
@@ -88,7 +88,7 @@ class Rank:
         except LearnerFault as fault:
             return {"fault": str(fault), "untrainable": isinstance(fault, BatchUntrainable)}
         if "checkpoint" in paths:
-            checkpoint.save(self._steps, paths["checkpoint"], self._peers, seed=self._seed)
+            checkpoint.save(self._steps, paths["checkpoint"], self._ranks, seed=self._seed)
         self._export(paths["weights"])
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             metrics["learner/peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
@@ -99,13 +99,13 @@ class Rank:
 
         With LoRA, which starts at 0, the reference is already the model itself.
         """
-        whole: dict[str, Any] = gathered(self._vlm.model, keep=self._peers.rank == 0)
+        whole: dict[str, Any] = gathered(self._vlm.model, keep=self._ranks.rank == 0)
         # Not strict: tied weights have one more name in the model's state than among its parameters.
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
         set_model_state_dict(reference.model, whole, options=options)
 
     def _export(self, folder: Path) -> None:
-        first = self._peers.rank == 0
+        first = self._ranks.rank == 0
         weights = gathered(self._vlm.model, keep=first)
         if first:
             export_weights(weights, folder, like=self._like, dtype=self._export_dtype)

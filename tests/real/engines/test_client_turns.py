@@ -64,12 +64,11 @@ def chunked(*chunks: bytes) -> bytes:
 
 async def test_a_connection_is_kept_for_the_next_turn():
     async with serving(whole(b'{"n": 1}'), chunked(b'{"n"', b": 2}")) as (server, url):
-        async with EngineClient(url + "/base/", api_key="k") as client:
+        async with EngineClient(url + "/base/") as client:
             assert await client.generate({"a": 1}, seconds=30.0) == {"n": 1}
             assert await client.generate({}, seconds=30.0) == {"n": 2}
         assert (server.connections, server.bodies) == (1, [b'{"a": 1}', b"{}"])
         assert server.heads[0].startswith("POST /base/inference/v1/generate HTTP/1.1\r\n")
-        assert "\r\nAuthorization: Bearer k\r\n" in server.heads[0]
         await server.gone.wait()
 
 

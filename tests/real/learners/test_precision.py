@@ -21,9 +21,9 @@ from dartsim.core.errors import BatchUntrainable  # noqa: E402
 from dartsim.core.types import Batch, Weights  # noqa: E402
 from dartsim.real.learners.fsdp.files import Setup, write_turns  # noqa: E402
 from dartsim.real.learners.fsdp.learner import FsdpLearner  # noqa: E402
-from dartsim.real.learners.fsdp.peers import Ranks  # noqa: E402
 from dartsim.real.learners.fsdp.rank import Rank  # noqa: E402
 from dartsim.real.learners.gradient_steps import TINY, GradientSteps  # noqa: E402
+from dartsim.real.learners.ranks import Ranks  # noqa: E402
 from dartsim.real.learners.torch_learner import TorchLearner  # noqa: E402
 from dartsim.real.learners.turn_data import read_turns  # noqa: E402
 from dartsim.real.vlm import VlmPolicy  # noqa: E402

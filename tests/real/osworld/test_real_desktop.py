@@ -83,8 +83,7 @@ TERMINAL = {
 }
 
 
-@pytest.mark.parametrize("step", [LAUNCH, TERMINAL])
-@pytest.mark.parametrize("paste", [False, True])
+@pytest.mark.parametrize(("step", "paste"), [(LAUNCH, True), (TERMINAL, False)])
 @pytest.mark.anyio
 async def test_typed_text_is_exact_on_a_busy_desktop(small_desktop, step, paste):
     texts = ["Grüße, 世界 0 ", "plain <ASCII> ~", "aé" * 130, "a😀", "ß", "x" * 3_000]

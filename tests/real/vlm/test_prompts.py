@@ -117,9 +117,14 @@ def test_text_is_text_whatever_it_spells(three_styles, instruction, replies, sam
         assert vlm.vocabulary.decode(vlm.vocabulary.encode(text)) == text
 
 
+@pytest.fixture(scope="session")
+def terse_qwen(qwen) -> Any:
+    return qwen.qwen_model(PromptStyle())
+
+
 @given(text=texts)
-def test_a_demonstration_s_reply_ends_at_its_end_only(qwen, text):
-    vlm = qwen.qwen_model(PromptStyle())
+def test_a_demonstration_s_reply_ends_at_its_end_only(terse_qwen, text):
+    vlm = terse_qwen
     tokens = vlm.grammar.tokens(text)
     assert tokens.index(vlm.vocabulary.end) == len(tokens) - 1
     assert vlm.vocabulary.decode(tokens) == text

@@ -17,9 +17,9 @@ from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from dartsim.config.sections.trainer import ObjectiveConfig  # noqa: E402
 from dartsim.real.engines.ledger import WeightsLedger, read_folder  # noqa: E402
 from dartsim.real.learners.fsdp.files import Setup, write_turns  # noqa: E402
-from dartsim.real.learners.fsdp.peers import Ranks  # noqa: E402
 from dartsim.real.learners.fsdp.rank import Rank  # noqa: E402
 from dartsim.real.learners.gradient_steps import TINY  # noqa: E402
+from dartsim.real.learners.ranks import Ranks  # noqa: E402
 from dartsim.real.learners.torch_learner import TorchLearner  # noqa: E402
 from dartsim.real.learners.turn_data import read_turns  # noqa: E402
 from dartsim.real.vlm.export import export, read_weights, stored_name  # noqa: E402
