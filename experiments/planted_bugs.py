@@ -19,7 +19,7 @@ from dartsim.curation.attempt_ledger import AttemptLedger
 from dartsim.curation.eligibility import StalenessRule
 from dartsim.curation.manager import DataManager
 from dartsim.curation.open_groups import OpenGroup, OpenGroups
-from dartsim.curation.ready_groups import GroupGrader, ReadyGroups
+from dartsim.curation.ready_groups import ReadyGroups
 from dartsim.curation.rules.attempts import AttemptsBySuccess
 from dartsim.curation.success_pool import SuccessPool
 from dartsim.rollout import actors
@@ -356,8 +356,8 @@ def _(old: Any, self: SuccessPool, attempt: Any) -> Any:
     return old(self, attempt) or next(iter(others), None)
 
 
-@_planted("pool forgotten", GroupGrader, "successes")
-def _(old: Any, self: GroupGrader) -> Any:
+@_planted("pool forgotten", DataManager, "successes")
+def _(old: Any, self: DataManager) -> Any:
     """The success pool is lost in a crash, except for successes that were used."""
     return [entry for entry in old(self) if entry.uses]
 

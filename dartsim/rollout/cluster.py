@@ -10,9 +10,8 @@ from contextlib import asynccontextmanager
 from dartsim.config.sections.rollout import RolloutConfig
 from dartsim.core.answers import close_desktop, start_desktop, text_of
 from dartsim.core.backoff import backoff_seconds
-from dartsim.core.errors import EnvStartFailed, EnvStartTimedOut, InvariantViolated, cause_of
+from dartsim.core.errors import EnvStartFailed, InvariantViolated, cause_of
 from dartsim.core.ports import AsyncEnv, EnvProvider
-from dartsim.core.time_limit import TimeLimit
 from dartsim.core.types import Attempt
 from dartsim.observe import DesktopState, Recorder, Track
 from dartsim.rollout.warm import START_BACKOFF_SECONDS
@@ -95,19 +94,16 @@ class EnvCluster:
 
     async def _start(self, slot: int, track: Track) -> AsyncEnv:
         config = self._config
-        seconds, number = config.limits.start_seconds, 1
+        number = 1
         while True:
             track.enter(DesktopState.STARTING)
             try:
-                with TimeLimit(seconds):
-                    env = await start_desktop(self.provider, slot)
+                env = await start_desktop(self.provider, slot, config.limits.start_seconds)
                 if id(env) in self._lent:
                     raise EnvStartFailed("the start returned a desktop that another slot uses")
                 return env
             except EnvStartFailed as fault:
-                last: EnvStartFailed = fault
-            except TimeoutError:
-                last = EnvStartTimedOut(f"not ready after {seconds:g} s")
+                last = fault
             self._recorder.start_failed(cause_of(last), text_of(last))
             logger.debug("slot %d: start %d of %d failed: %s", slot, number, config.start_tries, last)
             if number == config.start_tries:

@@ -19,10 +19,9 @@ import numpy as np
 from dartsim.config.sections.desktop import DesktopConfig
 from dartsim.config.sections.rollout import LimitsConfig
 from dartsim.core.answers import close_desktop, is_own, start_desktop
-from dartsim.core.errors import EnvFault, EnvStartTimedOut, ScoreUnavailable
+from dartsim.core.errors import EnvFault, ScoreUnavailable
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.snapshots import REVERT_KEY, snapshot_key, snapshots_of
-from dartsim.core.time_limit import TimeLimit
 from dartsim.core.types import Observation, StepResult, Task
 from dartsim.rollout.snapshot_library import BOOTED, SavedState, SnapshotLibrary
 
@@ -41,7 +40,7 @@ class RevertingProvider:
         inner: Starts desktops.
         config: How they revert: by ``snapshot`` or ``fork``.
         counts: Counters to increase.
-        limits: Longest start and tear-down of a desktop, if limited: a longer start fails, and a longer tear-down is
+        limits: Longest start and tear-down of a desktop: a longer start fails, and a longer tear-down is
             counted (``fault/close``) and abandoned. An attempt waits for another one's set-up for at most the longest
             set-up.
     """
@@ -52,14 +51,12 @@ class RevertingProvider:
         config: DesktopConfig,
         counts: Counter[str],
         *,
-        limits: LimitsConfig | None = None,
+        limits: LimitsConfig,
     ) -> None:
         self.inner = inner
         self.config = config
         self.counts = counts
-        self.setup_seconds = None if limits is None else limits.setup_seconds
-        self.start_seconds = None if limits is None else limits.start_seconds
-        self.close_seconds = None if limits is None else limits.close_seconds
+        self.limits = limits
         self.closed = False
         self._desktops: dict[int, RevertingDesktop] = {}
         self._libraries: dict[str, SnapshotLibrary] = {}
@@ -79,7 +76,7 @@ class RevertingProvider:
     def library(self, host: str) -> SnapshotLibrary:
         if host not in self._libraries:
             self._libraries[host] = SnapshotLibrary(
-                host, self.config.states_gib, self.counts, patience=self.setup_seconds
+                host, self.config.states_gib, self.counts, patience=self.limits.setup_seconds
             )
         return self._libraries[host]
 
@@ -119,12 +116,7 @@ class RevertingDesktop:
             EnvStartFailed: If it did not start in time.
         """
         await self._discard()
-        seconds = self._owner.start_seconds
-        try:
-            with TimeLimit(seconds):
-                self.env = await start_desktop(self._owner.inner, self._slot)
-        except TimeoutError:
-            raise EnvStartTimedOut(f"a desktop was not ready after {seconds} s") from None
+        self.env = await start_desktop(self._owner.inner, self._slot, self._owner.limits.start_seconds)
         self._fresh = True
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
@@ -162,7 +154,7 @@ class RevertingDesktop:
     async def _discard(self) -> None:
         env, self.env, self._good = self.env, None, False
         if env is not None:
-            await close_desktop(env, self._owner.close_seconds, self._owner.counts)
+            await close_desktop(env, self._owner.limits.close_seconds, self._owner.counts)
 
     async def _begin(self, task: Task, seed: int) -> Observation:
         """Begin an attempt in the best available state."""

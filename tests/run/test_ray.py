@@ -24,8 +24,8 @@ SMALL = ["run.updates=2", "run.hours=0.1", "tasks.count=64", "tasks.held_out=8",
     ("overrides", "message"),
     [
         (['ray.address="local"'], "every part is modeled"),
-        ([*PARTS, 'backend.workers="vllm"', "vllm.gpus=[0]"], r"set ray\.engines\.options\.num_gpus"),
-        ([*PARTS, "trainer.fsdp.gpus=[0, 1]"], r"set ray\.learner\.options\.num_gpus"),
+        ([*PARTS, 'backend.workers="vllm"', "vllm.gpus=[0]"], r"set ray\.engine_options\.num_gpus"),
+        ([*PARTS, "trainer.fsdp.gpus=[0, 1]"], r"set ray\.learner_options\.num_gpus"),
     ],
 )
 def test_what_ray_cannot_place_is_refused(overrides, message):
