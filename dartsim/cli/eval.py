@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -26,14 +25,6 @@ if TYPE_CHECKING:
     from dartsim.observe.rundir import RunDir
 
 
-class Split(StrEnum):
-    """Which tasks of a configuration."""
-
-    HELD_OUT = "held-out"
-    TRAIN = "train"
-    ALL = "all"
-
-
 def evaluate(
     target: Annotated[
         Path | None,
@@ -50,15 +41,7 @@ def evaluate(
     task_list: Annotated[
         Path | None, typer.Option(metavar="FILE", help="An OSWorld list, beside its folder examples/.")
     ] = None,
-    tasks: Annotated[
-        int | None, typer.Option(min=2, help="Number of tasks of the split; default: as configured.")
-    ] = None,
-    split: Annotated[
-        Split | None,
-        typer.Option(
-            help="Which tasks; default: the held-out ones, or all if there are none; with --keep-successes: train."
-        ),
-    ] = None,
+    tasks: Annotated[int | None, typer.Option(min=2, help="Number of tasks; default: as configured.")] = None,
     attempts: Annotated[
         int | None,
         typer.Option(min=1, help="Attempts at each task, for pass@k; default: trainer.evaluation.attempts_per_task."),
@@ -94,8 +77,9 @@ def evaluate(
 ) -> None:
     r"""Measure the success rate of a model.
 
-    The model is that of a run, of a folder, or behind an endpoint (whose key comes from OPENAI_API_KEY). Attempts run
-    as in training, on any backend. Each step budget is a separate pass. Results are in the layout that OSWorld's
+    The model is that of a run, of a folder, or behind an endpoint (whose key comes from OPENAI_API_KEY). It attempts
+    the held-out tasks or, where there are none or its successes are kept, the training tasks. Attempts run as in
+    training, on any backend. Each step budget is a separate pass. Results are in the layout that OSWorld's
     show_result.py reads: its result_dir is OUT/steps-N/attempt-K. A masked attempt is reported with its cause, and
     counts neither as success nor as failure. The same command with the same --out continues an interrupted evaluation,
     and repeats masked attempts.
@@ -133,10 +117,8 @@ def evaluate(
     # The preset's model is not the endpoint's; --set may name the folder of that one.
     unset = ["policy.model=none"] if endpoint is not None else []
     changes = [*unset, *backend_overrides(backend, workers), *(overrides or ()), *EVALUATION]
-    if split is None and keep is not None:
-        split = Split.TRAIN
     given = {
-        "tasks.count" if split is Split.TRAIN else "tasks.held_out": tasks,
+        "tasks.held_out" if keep is None else "tasks.count": tasks,
         "policy.temperature": None if temperature is None else float(temperature),
         "rollout.max_turns": max(steps) if steps else None,
     }
@@ -144,7 +126,7 @@ def evaluate(
     changes += _task_list(task_list) if task_list is not None else []
     policy = _policy(run, model, endpoint)
     config = _evaluated_config(file, preset, [*changes, *(policy.overrides if policy is not None else ())])
-    figures = _evaluate(config, policy or _configured(config), split, steps, attempts, out_folder, keep)
+    figures = _evaluate(config, policy or _configured(config), steps, attempts, out_folder, keep)
     write_json(figures, str(Path(figures["out"]) / "summary.json"))
     if json_file != "-":
         show(figures)
@@ -171,7 +153,6 @@ def _run_of(target: Path | None, preset: str | None) -> RunDir | None:
 def _evaluate(
     config: Config,
     policy: EvaluatedPolicy,
-    split: Split | None,
     steps: list[int] | None,
     attempts: int | None,
     out_folder: Path | None,
@@ -184,7 +165,7 @@ def _evaluate(
 
     prepared = prepare_run(config, trains=False)
     plan = EvaluationPlan(
-        tasks=_choose(prepared.tasks, prepared.held_out, split),
+        tasks=prepared.held_out if keep is None and prepared.held_out else prepared.tasks,
         steps=sorted(set(steps or [config.rollout.max_turns])),
         attempts=attempts or config.trainer.evaluation.attempts_per_task,
     )
@@ -211,7 +192,7 @@ def _evaluate(
         "model": policy.name,
         "version": policy.version,
         "out": str(path),
-        "split": split or (Split.HELD_OUT if prepared.held_out else Split.ALL),
+        "split": "training" if plan.tasks is prepared.tasks else "held-out",
         "temperature": config.policy.temperature,
         "interval": "95 %, Wilson, over tasks",
         **evaluation_figures(plan, ended),
@@ -380,14 +361,6 @@ def _of_folder(folder: Path) -> EvaluatedPolicy:
     found = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     fingerprint = sha256(repr(found).encode()).hexdigest()[:16]
     return EvaluatedPolicy(folder.resolve().name, fingerprint, [f"policy.model={json.dumps(str(folder))}"])
-
-
-def _choose(train: Sequence[Any], held_out: Sequence[Any], split: Split | None) -> Sequence[Any]:
-    if split is None:
-        return held_out or train
-    if split is Split.HELD_OUT and not held_out:
-        raise ConfigError("no tasks are held out; say how many with --tasks, or leave --split out")
-    return {Split.HELD_OUT: held_out, Split.TRAIN: train, Split.ALL: [*train, *held_out]}[split]
 
 
 @contextmanager

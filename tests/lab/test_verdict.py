@@ -107,11 +107,6 @@ def test_the_cause_why_a_run_trained_nothing_is_named(changes, said):
     assert "too hard or too easy" not in str(failed.value)
 
 
-def test_a_rule_of_ones_own_is_asked_although_its_bounds_are_open():
-    with pytest.raises(NothingTrained, match="the moon is full"):
-        told("dart", **{"curation.admission.rule": "verdict-never"})
-
-
 def test_shares_of_a_real_run_say_that_its_desktops_start_too_slowly():
     """Engines that are idle 99.7 %, desktops that start 70 %: no model is needed."""
     desktops = {state.name.lower(): 0.0 for state in DesktopState} | {"starting": 0.7, "acting": 0.2, "generating": 0.1}

@@ -153,16 +153,6 @@ def test_a_run_of_a_known_cluster_is_predicted_from_its_own_timings(tmp_path, mo
     assert max(map(abs, errors.values())) < 0.05, errors
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("cluster", [{}, BUSY], ids=["trainer-waits", "trainer-bound"])
-@pytest.mark.parametrize(("model", "workers"), [("batch", "local"), ("shared", "vllm")])
-def test_a_longer_one_is_predicted_closer(tmp_path, monkeypatch, model, workers, cluster):
-    """An update more or less at the end is 5 % of twenty, and 1 % of a hundred."""
-    errors, num_updates = errors_of(tmp_path, monkeypatch, model, workers, cluster, hours=4.0)
-    assert num_updates >= 90
-    assert max(map(abs, errors.values())) < 0.03, errors
-
-
 def test_what_attempts_came_to_is_in_the_timings(tmp_path, monkeypatch):
     virtual, _ = both("batch", {}, "local", 0.1)
     ended = []
