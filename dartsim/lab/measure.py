@@ -135,7 +135,7 @@ def _workers(config: Config, table: TimingTable) -> Tree:
     if config.backend.workers == "sim":
         return {}
     inline = config.backend.desktops == "mock"
-    engine: Tree = {"overhead_seconds": 0.0, "prefix_cache": False}
+    engine: Tree = {"overhead_seconds": 0.0}
     if config.backend.workers == "local":
         engine |= {"model": "batch", **_batches(table, inline=inline)}
     else:

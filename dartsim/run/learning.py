@@ -140,11 +140,10 @@ def learning(
         model.add(trainer.weights())
     held_out = HeldOut(prepared, vlm)
     steps: list[UpdateStep] = []
-    every_updates = config.storage.checkpoint_every_updates
-    if checkpoints is not None and every_updates is not None:
-        steps.append(UpdateStep("its checkpoint", every_updates, partial(_checkpointed, trainer, checkpoints)))
-    every_updates = config.trainer.evaluation.every_updates
-    if every_updates is not None:
+    if checkpoints is not None:
+        every = config.trainer.checkpoint_every_updates
+        steps.append(UpdateStep("its checkpoint", every, partial(_checkpointed, trainer, checkpoints)))
+    if (every_updates := config.trainer.evaluation.every_updates) is not None:
         steps.append(UpdateStep("its evaluation", every_updates, partial(_evaluated, held_out)))
     file = config.curation.pool.file
     collected = None if file is None else read_successes(Path(file), prepared, vlm)
