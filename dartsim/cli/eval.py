@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from contextlib import contextmanager
+from dataclasses import asdict
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +19,6 @@ from dartsim.cli.console import errors, out, plain_table, printable, write_json
 from dartsim.cli.options import EVALUATION, Backend, Json, Out, Overrides, Workers, backend_overrides, new_folder
 from dartsim.cli.signals import report_interrupt
 from dartsim.core.errors import ConfigError
-from dartsim.core.rewards import SUCCESS
 from dartsim.run.model_folder import model_folder
 
 if TYPE_CHECKING:
@@ -71,8 +70,6 @@ def evaluate(
     temperature: Annotated[
         float | None, typer.Option(min=0.0, help="Sampling temperature; 0 is greedy; default: policy.temperature.")
     ] = None,
-    desktops: Annotated[int | None, typer.Option(min=1, help="Desktops at once; default: rollout.num_envs.")] = None,
-    tries: Annotated[int, typer.Option(min=1, help="Tries of an attempt that is masked.")] = 2,
     backend: Backend = None,
     workers: Workers = None,
     overrides: Overrides = None,
@@ -115,7 +112,7 @@ def evaluate(
           --task-list OSWorld/evaluation_examples/test_nogdrive.json \
           --steps 15 --steps 50 --steps 100 --temperature 0
         dartsim eval --preset osworld-8gpu --endpoint https://api.example.com/v1 \
-          --model some-model --attempts 4 --desktops 16 --out runs/some-model
+          --model some-model --attempts 4 --set rollout.num_envs=16
         dartsim eval runs/tiny-seed0 --attempts 8 --keep-successes runs/pool
         dartsim eval --preset osworld-8gpu --results results/pyautogui \
           --keep-successes runs/pool
@@ -131,7 +128,7 @@ def evaluate(
     run = _run_of(target, preset)
     file = target if run is None else run.path / CONFIG
     if results:
-        _import(_with_model(file, preset, overrides or ()), results, keep, json_file)
+        _import(_load(file, preset, overrides or ()), results, keep, json_file)
         return
     # The preset's model is not the endpoint's; --set may name the folder of that one.
     unset = ["policy.model=none"] if endpoint is not None else []
@@ -141,16 +138,13 @@ def evaluate(
     given = {
         "tasks.count" if split is Split.TRAIN else "tasks.held_out": tasks,
         "policy.temperature": None if temperature is None else float(temperature),
-        "rollout.num_envs": desktops,
         "rollout.max_turns": max(steps) if steps else None,
     }
     changes += [f"{key}={value}" for key, value in given.items() if value is not None]
     changes += _task_list(task_list) if task_list is not None else []
     policy = _policy(run, model, endpoint)
-    config = _load(file, preset, [*changes, *(policy.overrides if policy is not None else ())])
-    policy = policy or _configured(config)
-    figures = _evaluate(config, policy, split, steps, attempts, tries, out_folder, keep)
-    figures["version"] = policy.version if run is not None else None
+    config = _evaluated_config(file, preset, [*changes, *(policy.overrides if policy is not None else ())])
+    figures = _evaluate(config, policy or _configured(config), split, steps, attempts, out_folder, keep)
     write_json(figures, str(Path(figures["out"]) / "summary.json"))
     if json_file != "-":
         show(figures)
@@ -180,64 +174,47 @@ def _evaluate(
     split: Split | None,
     steps: list[int] | None,
     attempts: int | None,
-    tries: int,
     out_folder: Path | None,
     keep: Path | None,
 ) -> dict[str, Any]:
     """Run the attempts that have no score yet, and return the figures of all."""
-    from dartsim.observe.rundir import is_locked, lock_run, refuse_locked
-    from dartsim.run.evaluation_results import EvaluationFolder
+    from dartsim.run.evaluation_results import EvaluationFolder, file_name
     from dartsim.run.policy_evaluation import EvaluationPlan, evaluate_policy, evaluation_figures
     from dartsim.run.prepare import prepare_run
 
     prepared = prepare_run(config, trains=False)
-    chosen = _choose(prepared.tasks, prepared.held_out, split)
     plan = EvaluationPlan(
-        tasks=chosen,
+        tasks=_choose(prepared.tasks, prepared.held_out, split),
         steps=sorted(set(steps or [config.rollout.max_turns])),
         attempts=attempts or config.trainer.evaluation.attempts_per_task,
-        tries=tries,
     )
     served = None
     if config.backend.engine_backend.loads_weights:
         # Imported here: it needs torch.
         from dartsim.run.served_model import served_model
 
-        served = served_model(config, policy.version)
+        served = served_model(config, policy.version or 0)
     elif keep is not None:
         raise ConfigError(
             "an endpoint's replies have no tokens to train on; evaluate it, and give its --out as --results to "
             "`dartsim eval` with the model to train"
         )
-    path = out_folder or new_folder(f"eval-{EvaluationFolder(Path(), policy.name).model}")
+    path = out_folder or new_folder(f"eval-{file_name(policy.name)}")
     meaning = served.token_meaning(config) if served is not None and keep is not None else None
     results = EvaluationFolder(path, policy.name, meaning)
-    results.check(config, chosen, policy.weights)
-    if is_locked(path):
-        refuse_locked(path)
     interrupted = f"interrupted; scored attempts are kept in {path}, and the same command with --out {path} goes on"
-    with ExitStack() as stack, report_interrupt(interrupted), _bar() as (on_step, on_start):
-
-        def begin() -> None:
-            stack.enter_context(lock_run(path))
-            results.claim(config, chosen, policy.weights)
-
+    with report_interrupt(interrupted), _bar() as (on_step, on_start):
         ended = evaluate_policy(
-            replace(prepared, tasks=chosen, held_out=()),
-            plan,
-            results,
-            begin,
-            served=served,
-            on_step=on_step,
-            on_start=on_start,
+            prepared, plan, results, policy.weights, served=served, on_step=on_step, on_start=on_start
         )
     figures = {
         "model": policy.name,
+        "version": policy.version,
         "out": str(path),
         "split": split or (Split.HELD_OUT if prepared.held_out else Split.ALL),
         "temperature": config.policy.temperature,
         "interval": "95 %, Wilson, over tasks",
-        **evaluation_figures(plan, ended, success=SUCCESS),
+        **evaluation_figures(plan, ended),
     }
     if keep is not None:
         source = {"kind": "model", "name": policy.name, "version": policy.version, "attempts_per_task": plan.attempts}
@@ -330,22 +307,23 @@ class EvaluatedPolicy(NamedTuple):
     name: str
     weights: str
     overrides: Sequence[str] = ()
-    version: int = 0
+    version: int | None = None
+    """Number of updates of the run that made it; None: not of a run."""
 
 
-def _load(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Config:
+def _evaluated_config(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Config:
     """Return the configuration, without a learner's processes, and for an endpoint without modeled desktops."""
-    backend = _with_model(file, preset, overrides).backend
+    backend = _load(file, preset, overrides).backend
     # Modeled desktops and engines take virtual time, as in the run, if nothing beside them is real.
     modeled = backend.desktop_backend.modeled and backend.engine_backend.modeled
     changes = [*overrides, f"backend.learner={'sim' if modeled else 'local'}"]
-    config = _with_model(file, preset, changes)
+    config = _load(file, preset, changes)
     if config.backend.engine_backend.loads_weights or not config.backend.desktop_backend.modeled:
         return config
-    return _with_model(file, preset, [*changes, "backend.desktops=mock"])  # an endpoint answers in real time
+    return _load(file, preset, [*changes, "backend.desktops=mock"])  # an endpoint answers in real time
 
 
-def _with_model(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Config:
+def _load(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Config:
     """Return a configuration that has a model.
 
     Raises:
@@ -370,34 +348,21 @@ def _policy(run: RunDir | None, model: str | None, endpoint: str | None) -> Eval
     if endpoint is not None:
         if run is not None or model is None:
             raise ConfigError("--endpoint URL needs --model NAME, and no run: its model is not the run's")
-        return EvaluatedPolicy(model, f"endpoint {model}", _endpoint(endpoint, model))
-    if run is not None:
-        if model is not None:
-            raise ConfigError(f"{run.path} has a model of its own; leave --model out, or name a configuration")
-        return _of_run(run)
-    return None if model is None else _of_folder(Path(model))
-
-
-def _endpoint(url: str, model: str) -> list[str]:
-    """Return overrides that select an endpoint."""
-    return [
-        *("policy.kind=vlm", "policy.grammar=ui_tars", "backend.workers=endpoint", "rollout.num_workers=1"),
-        *(f"endpoint.url={json.dumps(url)}", f"endpoint.model={json.dumps(model)}"),
-    ]
-
-
-def _of_run(run: RunDir) -> EvaluatedPolicy:
+        kinds = ("policy.kind=vlm", "policy.grammar=ui_tars", "backend.workers=endpoint", "rollout.num_workers=1")
+        named = (f"endpoint.url={json.dumps(endpoint)}", f"endpoint.model={json.dumps(model)}")
+        return EvaluatedPolicy(model, f"endpoint {model}", [*kinds, *named])
+    if run is None:
+        return None if model is None else _of_folder(Path(model))
+    if model is not None:
+        raise ConfigError(f"{run.path} has a model of its own; leave --model out, or name a configuration")
     if "learning" not in run.summary:
         raise ConfigError(f"{run.path} was run with a surrogate policy: it has no model to evaluate")
     policy = _of_folder(run.path / "model")
     return policy._replace(name=run.path.resolve().name, version=run.summary["total_updates"])
 
 
-def _of_folder(folder: Path) -> EvaluatedPolicy:
-    return EvaluatedPolicy(folder.resolve().name, _fingerprint(folder), [f"policy.model={json.dumps(str(folder))}"])
-
-
 def _configured(config: Config) -> EvaluatedPolicy:
+    """Return the configuration's own policy."""
     if not config.backend.engine_backend.loads_weights:
         return EvaluatedPolicy(str(config.endpoint.model), f"endpoint {config.endpoint.model}")
     if config.policy.model is None:
@@ -405,19 +370,16 @@ def _configured(config: Config) -> EvaluatedPolicy:
     return _of_folder(model_folder(config.policy.model))
 
 
-def _fingerprint(folder: Path) -> str:
-    """Return an identifier of a model's weights without reading them: names, sizes and times of their files.
-
-    Raises:
-        ConfigError: If the folder has no weights.
-    """
+def _of_folder(folder: Path) -> EvaluatedPolicy:
+    """Return the model in a folder; names, sizes and times of its files identify the weights without reading them."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise ConfigError(
             f"{folder} holds no model (config.json, *.safetensors); name a folder as transformers saves it"
         )
     found = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return sha256(repr(found).encode()).hexdigest()[:16]
+    fingerprint = sha256(repr(found).encode()).hexdigest()[:16]
+    return EvaluatedPolicy(folder.resolve().name, fingerprint, [f"policy.model={json.dumps(str(folder))}"])
 
 
 def _choose(train: Sequence[Any], held_out: Sequence[Any], split: Split | None) -> Sequence[Any]:

@@ -97,8 +97,14 @@ def refuse_unwritable(option: str, target: Path, *, folder: bool) -> None:
         raise ConfigError(f"{name}: {parent} is not a folder; name a new or existing folder")
     if not parent.exists():
         raise ConfigError(f"{name}: there is no folder {parent}; make it, or name another one")
-    if not os.access(target if target.is_file() else parent, os.W_OK):
+    if not os.access(parent, os.W_OK):
         raise ConfigError(f"{name}: {parent} is read-only; name another folder")
+    if not folder and not target.exists():
+        try:
+            target.touch()
+            target.unlink()
+        except OSError as error:  # such as in /proc
+            raise ConfigError(f"{name} cannot be written: {error.strerror}; name another file") from None
 
 
 def json_target(option: typer.CallbackParam, target: str | None) -> str | None:

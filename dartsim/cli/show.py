@@ -196,7 +196,8 @@ def read_status(folder: Path) -> dict[str, Any]:
         status = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         if (folder / CONFIG).is_file() and not (folder / SUMMARY).is_file():
-            return _begun(folder)
+            begun = "is starting" if running else f"ended before it had a status; `dartsim run {folder}` begins it"
+            raise ConfigError(f"{folder} {begun}") from None
         raise ConfigError(f"{folder} has no {STATUS}; a run's folder is wanted, as `dartsim run` prints it") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
@@ -221,33 +222,6 @@ def _silent_since(path: Path) -> str | None:
     if time.time() - written < SILENT_SECONDS:
         return None
     return datetime.fromtimestamp(written).astimezone().isoformat(timespec="seconds")
-
-
-def _begun(folder: Path) -> dict[str, Any]:
-    """Return the status of a run that has started but has no status file yet."""
-    from dartsim.config.load import read_tree
-    from dartsim.core.files import below
-    from dartsim.core.section import NONE
-    from dartsim.observe.rundir import CONFIG, is_locked
-
-    # Read as text, so that its plug-ins are not imported.
-    config, held = read_tree(below(folder, CONFIG)), is_locked(folder)
-    run, backend = config["run"], config["backend"]
-    simulated = not backend["real_time"] and {backend[part] for part in ("desktops", "workers", "learner")} == {"sim"}
-    return {
-        "state": "starting" if held else "crashed",
-        "name": config["preset"] if run["name"] == NONE else run["name"],
-        "preset": config["preset"],
-        "seed": run["seed"],
-        "clock": "virtual" if simulated else "real",
-        "run_seconds": 0.0,
-        "of_seconds": run["hours"] * 3600.0,
-        "error": None if held else f"it ended before anything had happened; `dartsim run {folder}` begins it",
-        "alarms": [],
-        "counts": {},
-        "as_of_seconds": 0.0,
-        "components": [],
-    }
 
 
 def _status_page(status: Mapping[str, Any]) -> RenderableType:

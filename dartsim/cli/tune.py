@@ -53,9 +53,7 @@ StudyFolder = Annotated[
 
 def tune(
     scheduler: SchedulerArgument = None,
-    space: Annotated[
-        str, typer.Option(help="Settings that may change: a TOML file, or key=low..high,key=one|other.")
-    ] = "",
+    space: Annotated[str, typer.Option(help="Settings that may change: key=low..high,key=one|other.")] = "",
     on: OnOption = None,
     objective: Annotated[
         list[str] | None,
@@ -90,8 +88,8 @@ def tune(
     Examples:
         dartsim tune --space "rollout.num_envs=20..80,rollout.sync.mode=drain|keep" \
           --hours 6
-        dartsim tune my.toml --space space.toml --max-staleness 1 \
-          --budget 400 --out studies/mine
+        dartsim tune my.toml --space curation.max_ahead=64..256/32 \
+          --max-staleness 1 --budget 400 --out studies/mine
         dartsim tune --space "rollout.num_envs=20..80,rollout.num_workers=2..8" \
           --objective trained_turns_per_minute --objective cost_per_hour
     """
@@ -101,7 +99,7 @@ def tune(
     from dartsim.lab.study import StudySpec
 
     if not space:
-        raise ConfigError('nothing to tune: give --space, a TOML file or "key=low..high,key=one|other"')
+        raise ConfigError('nothing to tune: give --space "key=low..high,key=one|other"')
     spec = StudySpec(
         base=load_config(
             scheduler,

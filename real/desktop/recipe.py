@@ -79,6 +79,7 @@ APPS_ENVIRONMENT = {"LANG": "en_US.UTF-8", "GSETTINGS_BACKEND": "dconf", "XDG_CU
 APPS_PORTS = {"chromium": 9222, "vlc": 8080}
 """Ports that getters of tasks connect to: DevTools behind a relay that tasks start, and VLC's web interface."""
 SUDO_CAPABILITIES = ("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
+FINISH = "sh /opt/dartsim/finish"
 ENTRYPOINT = ("/usr/bin/tini", "-g", "--", "/opt/dartsim/start")
 VM_RUN = ("/usr/bin/python3", "/opt/dartsim/vm/run.py")
 """Runs the virtual machine; with other arguments than ``run`` it saves and restores its state."""
@@ -110,6 +111,7 @@ def own_entries(variant: Variant = "full") -> list[Entry]:
     return [
         *(Entry(folder) for folder in folders),
         *(Entry(f"{server_folder}/{path.name}", path.read_bytes(), mode=0o644) for path in server),
+        Entry("/opt/dartsim/finish", _read("finish")),
         Entry("/opt/dartsim/start", _read("start")),
         Entry("/opt/dartsim/panel.py", _read("panel.py"), mode=0o644),
         Entry("/opt/dartsim/bin/panel", _read("panel")),

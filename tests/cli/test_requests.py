@@ -108,7 +108,6 @@ def test_a_json_file_that_cannot_be_written_after_all_is_one_message(tmp_path):
         (("eval", "--keep-successes", "folder"), "folder already exists"),
         (("fuzz", "--out", "file"), "file is not a folder"),
         (("fuzz", "--out", "file/below"), "file is not a folder"),
-        (("desktop", "tasks", "--gif", "file"), "--gif file is not a folder"),
         (("desktop", "evaluator", "--python", "no-such-python"), "no-such-python cannot be run"),
         (("check", "dart", "--set", "cluster.env.profile=nope"), "cluster.env.profile = 'nope'"),
         (("check", "dart", "--set", "cluster.env.latency.stepp=1"), "cluster.env.latency.stepp"),

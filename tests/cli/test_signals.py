@@ -15,8 +15,7 @@ import pytest
 from dartsim.cli import compare
 from dartsim.cli.signals import sigterm_as_ctrl_c, undisturbed
 from dartsim.config import load, to_toml
-from dartsim.core.errors import ConfigError
-from dartsim.observe.rundir import CONFIG, lock_run, read_run
+from dartsim.observe.rundir import CONFIG
 
 SMALL = ("dart", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1")
 COMMAND = [sys.executable, "-c", "from dartsim.cli.app import main; main()"]
@@ -100,11 +99,7 @@ def test_a_file_for_json_is_tried_before_anything_runs(dartsim, monkeypatch):
     assert (kept.read_text(), Path("new.json").exists()) == ("{}", False)
 
 
-def test_status_of_a_run_of_which_nothing_has_happened(dartsim, capsys, tmp_path):
+def test_a_run_that_ended_before_it_had_a_status_can_begin(dartsim, capsys, tmp_path):
     (tmp_path / CONFIG).write_text(to_toml(load(preset_name="dart")))
-    with lock_run(tmp_path):
-        assert dartsim("show", str(tmp_path), "--json", "-") == 0
-        assert json.loads(capsys.readouterr().out)["state"] == "starting"
-    assert dartsim("show", str(tmp_path)) == 0
-    with pytest.raises(ConfigError):
-        read_run(tmp_path)
+    assert dartsim("show", str(tmp_path)) == 2
+    assert f"`dartsim run {tmp_path}` begins it" in " ".join(capsys.readouterr().err.split())

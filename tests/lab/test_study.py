@@ -53,15 +53,6 @@ def test_a_space_is_read_from_text():
     }
 
 
-def test_a_space_is_read_from_a_file(tmp_path: Path):
-    file = tmp_path / "space.toml"
-    file.write_text('[rollout]\nnum_envs = "20..80/5"\nsync.mode = ["drain", "keep"]\n')
-    assert read_space(str(file)) == {
-        "rollout.num_envs": IntDistribution(20, 80, step=5),
-        "rollout.sync.mode": CategoricalDistribution(("drain", "keep")),
-    }
-
-
 @pytest.mark.parametrize(
     ("text", "named"),
     [

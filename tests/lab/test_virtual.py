@@ -13,7 +13,7 @@ from dartsim.config.settings import merge
 from dartsim.lab.measure import measure
 from dartsim.lab.virtual import compare, modeled_twin, twin
 from dartsim.observe.timings import TIMINGS, TimedDesktops, TimedLearner, TimedWorker, Timings, read_timings
-from dartsim.run import sim_cluster, simulation
+from dartsim.run import sim_cluster
 from dartsim.run.prepare import prepare, recorded_outcomes
 from dartsim.run.simulation import run_simulation
 from dartsim.sim.engine import DECODING, WAITING
@@ -78,7 +78,7 @@ def both(model, cluster, workers, hours, seed=4):
 
 def timed(config, path, monkeypatch):
     """Run a virtual configuration, and write its timings as a run by the clock does."""
-    made = {name: getattr(simulation, name) for name in ("provider", "workers", "learner")}
+    made = {name: getattr(sim_cluster, name) for name in ("provider", "workers", "learner")}
 
     with Timings.open(path) as timings:
 
@@ -93,9 +93,9 @@ def timed(config, path, monkeypatch):
             return [TimedPut(number, engine, timings) for number, engine in enumerate(engines)]
 
         with monkeypatch.context() as patch:
-            patch.setattr(simulation, "provider", lambda *given: TimedDesktops(made["provider"](*given), timings))
-            patch.setattr(simulation, "learner", learner)
-            patch.setattr(simulation, "workers", workers)
+            patch.setattr(sim_cluster, "provider", lambda *given: TimedDesktops(made["provider"](*given), timings))
+            patch.setattr(sim_cluster, "learner", learner)
+            patch.setattr(sim_cluster, "workers", workers)
             patch.setattr(sim_cluster, "BatchEngine", TimedBatches)
             return run_simulation(prepare(config), instruments=[timings]).figures
 

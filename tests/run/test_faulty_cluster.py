@@ -14,7 +14,7 @@ from dartsim.config import from_tree, load, merge, preset, presets
 from dartsim.core.errors import ConfigError, StoreFull
 from dartsim.core.types import Ending
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import build, run_simulation
+from dartsim.run.simulation import build_simulated, run_simulation
 from dartsim.sim import run_virtual_reported
 from dartsim.sim.faults import KINDS, FaultyCluster, Scope
 from dartsim.sim.faults.kinds import FUZZ_PLACES
@@ -94,7 +94,7 @@ def live(config, *, seed=None):
     store = Watched()
 
     async def main():
-        system = build(prepared, store)
+        system = await build_simulated(prepared, store)
         await system.run(config.run.hours * 3600.0)
         return system
 
@@ -212,7 +212,7 @@ def test_no_faults_change_nothing(name, monkeypatch):
     plain = ["run.hours=1.0", 'curation.store="memory"', "recorder.max_segments=0"]
     still = ["cluster.faults.profile=hostile", "cluster.faults.scale=0.0", "cluster.faults.heal_after_hours=0.5"]
     found = [run_simulation(prepare(load(preset_name=name, overrides=[*plain, *more]))) for more in ([], still)]
-    monkeypatch.setattr("dartsim.run.simulation.faulty_cluster", lambda *_: FaultyCluster())
+    monkeypatch.setattr("dartsim.run.build.faulty_cluster", lambda *_: FaultyCluster())
     found.append(run_simulation(prepare(load(preset_name=name, overrides=plain))))
     assert len({result.event_hash for result in found}) == 1
 

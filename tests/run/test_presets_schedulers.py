@@ -13,7 +13,7 @@ from dartsim.config import from_tree, load, merge, preset, presets
 from dartsim.lab.virtual import modeled_twin
 from dartsim.observe import DesktopState
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import build, run_simulation
+from dartsim.run.simulation import build_simulated, run_simulation
 from dartsim.sim import run_virtual_reported
 from dartsim.sim.task_difficulties import TaskDifficulty
 from dartsim.store.memory import MemoryStore
@@ -91,7 +91,7 @@ def run(name, sure=(), **tables):
     store = Noted()
 
     async def main():
-        system = build(prepared, store)
+        system = await build_simulated(prepared, store)
         await system.run(config.run.hours * 3600.0)
         return system
 

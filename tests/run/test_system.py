@@ -14,7 +14,7 @@ from dartsim.config import from_tree, merge, preset
 from dartsim.core.errors import LearnerFault, StoreFull
 from dartsim.core.types import Ending, TrajectoryState
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import build
+from dartsim.run.simulation import build_simulated
 from dartsim.run.system import only_error
 from dartsim.sim import run_virtual_reported
 from dartsim.sim.perturb import Perturbation
@@ -85,7 +85,7 @@ def run(config, *, seed=None, perturb=None, success_rate=None):
     store = WatchedStore(config)
 
     async def main():
-        system = build(prepared, store)
+        system = await build_simulated(prepared, store)
         await system.run(config.run.hours * 3600.0)
         return system
 

@@ -15,7 +15,7 @@ from dartsim.observe import ticker
 from dartsim.observe.rundir import LOCK, is_locked
 from dartsim.run.execute import execute
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import build, run_simulation
+from dartsim.run.simulation import build_simulated, run_simulation
 from dartsim.run.watch import STATUS, Watch
 from dartsim.sim import run_virtual
 from dartsim.store.memory import MemoryStore
@@ -82,7 +82,7 @@ def test_a_stalled_simulation_says_what_its_parts_wait_for():
     config = small()
 
     async def main():
-        system = build(prepare(config), MemoryStore())
+        system = await build_simulated(prepare(config), MemoryStore())
         train = asyncio.create_task(system.trainer.run())
         await train  # without desktops nothing will ever be trained
 

@@ -74,7 +74,9 @@ class SimEngines(EngineBackend):
 
         served = context.optional_model
         model = served.model if served else None
-        return workers(context.prepared, context.world, context.streams, model, version=context.version)
+        return workers(
+            context.prepared, context.world, context.streams, model, version=context.version, control=context.control
+        )
 
 
 @register("learner", "sim")
@@ -94,4 +96,4 @@ class SimLearnerBackend(LocalLearnerBackend):
         from dartsim.run.sim_cluster import learner
 
         inner = context.learning.learner if context.optional_model else None
-        return learner(context.prepared, inner)
+        return learner(context.prepared, inner, context.control)

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image

@@ -36,6 +36,7 @@ SETTINGS = DesktopSettings(
 TIMEOUTS = Timeouts(screenshot=4.0)
 
 
+@pytest.mark.usefixtures("docker_engine")
 def test_engines_report_the_memory_that_limits_spares(monkeypatch):
     from dartsim.config import load
     from dartsim.real.osworld.backend import memory_of_hosts

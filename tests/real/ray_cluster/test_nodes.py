@@ -89,7 +89,7 @@ async def _lose(cluster, nodes):
         async with asyncio.timeout(120.0):
             cause = await _until_broken(desktops[0])
             assert not (await desktops[1].step("WAIT")).over
-            facts = await hosts[0].until_up()
+            facts = await hosts[0].placed()
             again = [await provider.start(slot) for slot in range(2, 5)]
             for desktop in again:
                 await desktop.reset(task, seed=2)
