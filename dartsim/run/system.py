@@ -283,8 +283,8 @@ def new_recorder(config: Config, clock: Clock, *, first_spacing_seconds: float) 
         clock,
         num_envs=config.rollout.num_desktops,
         num_engines=config.rollout.num_workers,
-        max_segments=config.recorder.max_segments,
-        max_requests=MAX_REQUESTS if config.recorder.max_segments else 0,
+        max_segments=config.run.max_segments,
+        max_requests=MAX_REQUESTS if config.run.max_segments else 0,
         first_spacing_seconds=min(first_spacing_seconds, 36.0 * config.run.hours),
     )
 
