@@ -163,5 +163,5 @@ def _failed(error: Exception, more: bool) -> int:
     if state.debug:
         sys.stderr.write(redact("".join(format_exception(error))))
     elif more:
-        errors.print("(--debug shows the whole traceback)", highlight=False)
+        errors.print("(--debug shows the whole traceback)")
     return 1

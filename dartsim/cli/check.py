@@ -165,7 +165,7 @@ def _run_with_stand_ins(
             delivered = "no update ended: --minutes" if rate.delivered is None else f"{rate.delivered:,.0f}"
             table.add_row(rate.name, f"{rate.needed:,.0f}", delivered, "too slow" if rate.short else "")
         out.print(table)
-        out.print(f"run: {path}", soft_wrap=True, highlight=False, markup=False)
+        out.say(f"run: {path}")
     if json_file is not None:
         write_json({"rates": [asdict(rate) for rate in found], "short": short, "run_dir": str(path)}, json_file)
     if short:
@@ -186,7 +186,7 @@ def _show_run(found: Mapping[str, Any]) -> None:
     if found["missing"]:
         out.print("\nmissing on this machine", style="bold")
     for check in found["missing"]:
-        _say(f"  {check['name']}: {check['found']}" + (f"; {check['fix']}" if check["fix"] else ""))
+        out.say(f"  {check['name']}: {check['found']}" + (f"; {check['fix']}" if check["fix"] else ""))
 
 
 def _show_facts(facts: Mapping[str, Any]) -> None:
@@ -195,21 +195,17 @@ def _show_facts(facts: Mapping[str, Any]) -> None:
         label = name.replace("_", " ")
         if name in ("processes", "start_there"):
             for process in value or ():
-                _say(f"# {process['name']}, {process['listens']}")
+                out.say(f"# {process['name']}, {process['listens']}")
                 words = [f"{variable}={shlex.quote(text)}" for variable, text in process["environment"].items()]
-                _say(" ".join([*words, *map(shlex.quote, process["command"])]))
+                out.say(" ".join([*words, *map(shlex.quote, process["command"])]))
         elif isinstance(value, list):
             for each in value:
-                _say(f"  {label}: {_text(each)}")
+                out.say(f"  {label}: {_text(each)}")
         elif value not in (None, {}, ""):
-            _say(f"  {label}: {_text(value)}")
+            out.say(f"  {label}: {_text(value)}")
 
 
 def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_text(each)}" for name, each in value.items() if each not in (None, {}, [], ""))
     return " ".join(map(_text, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _say(text: str) -> None:
-    out.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from dartsim.cli.console import errors, out, plain_table, write_json
+from dartsim.cli.console import TextConsole, errors, out, plain_table, write_json
 from dartsim.cli.options import Json, file_target, new_folder
 from dartsim.core.errors import ConfigError
 
@@ -132,7 +131,7 @@ def _write_new(file: Path, text: str) -> None:
         raise ConfigError(f"{file} cannot be written: {error.strerror}") from None
 
 
-def _new(given: dict[str, Any], file: Path, console: Console) -> dict[str, Any]:
+def _new(given: dict[str, Any], file: Path, console: TextConsole) -> dict[str, Any]:
     from dartsim.core.words import plural
     from dartsim.lab.new_cluster import ClusterNumbers, cluster_toml
 
@@ -140,18 +139,18 @@ def _new(given: dict[str, Any], file: Path, console: Console) -> dict[str, Any]:
     _write_new(file, cluster_toml(numbers))
     settings = numbers.settings
     engines = plural(settings["rollout.num_workers"], "GPU")
-    console.print(
+    console.say(
         f"{file}: {plural(numbers.desktops, 'desktop')} on {numbers.hosts}, {engines} for engines "
         f"and {settings['cluster.learner.gpus']} for the trainer, {numbers.update_seconds:g} s an update of about "
         f"{numbers.batch_turns:,.0f} turns\n"
-        f"next: dartsim compare dartsim areal-eta4 dart --on {file} --seeds 3",
-        soft_wrap=True,
-        highlight=False,
+        f"next: dartsim compare dartsim areal-eta4 dart --on {file} --seeds 3"
     )
     return {"file": str(file), "settings": settings}
 
 
-def _latencies(source: Path, column: list[str], unit: TimeUnit | None, file: Path, console: Console) -> dict[str, Any]:
+def _latencies(
+    source: Path, column: list[str], unit: TimeUnit | None, file: Path, console: TextConsole
+) -> dict[str, Any]:
     import tomli_w
 
     from dartsim.lab.latency_file import latency_settings
@@ -162,15 +161,11 @@ def _latencies(source: Path, column: list[str], unit: TimeUnit | None, file: Pat
     tree = latency_settings(source, columns, unit)
     about = {"title": f"Measured latencies of {source.name}", "source": f"dartsim cluster {source}"}
     _write_new(file, tomli_w.dumps({"about": about, **tree}))
-    console.print(
-        f"{file}: {', '.join(columns)}\nnext: dartsim compare dartsim areal-eta4 --on osworld+{file}",
-        soft_wrap=True,
-        highlight=False,
-    )
+    console.say(f"{file}: {', '.join(columns)}\nnext: dartsim compare dartsim areal-eta4 --on osworld+{file}")
     return {"file": str(file), "settings": tree}
 
 
-def _measured(run: Path, out_file: Path | None, console: Console, *, check: bool) -> dict[str, Any]:
+def _measured(run: Path, out_file: Path | None, console: TextConsole, *, check: bool) -> dict[str, Any]:
     from dartsim.config import load, to_toml
     from dartsim.config.load import PROFILE
     from dartsim.lab.measure import measure, profile_toml
@@ -186,15 +181,12 @@ def _measured(run: Path, out_file: Path | None, console: Console, *, check: bool
         write_text(file, profile_toml(measured, _about(run, measured)))
         twin = twin_of(config, measured, summary, run / TIMINGS)
     write_text(run / TWIN, to_toml(twin))
-    for note in measured.notes:
-        console.print(note, highlight=False)
-    console.print(f"profile: {file}\ntwin: {run / TWIN}", soft_wrap=True, highlight=False)
+    console.say(f"profile: {file}\ntwin: {run / TWIN}")
     return {
         "file": str(file),
         "twin": str(run / TWIN),
         "counts": measured.counts,
         "settings": measured.settings,
-        "notes": list(measured.notes),
         **(_run_twin(run, twin, summary, console) if check else {}),
     }
 
@@ -214,11 +206,10 @@ def _about(run: Path, measured: Measurement) -> dict[str, Any]:
         "date": when.date(),
         "machine": f"{machine['cpu_model']}, {machine['logical_cores']} cores, {machine['memory_gib']} GiB",
         "counts": measured.counts,
-        "notes": list(measured.notes),
     }
 
 
-def _run_twin(run: Path, twin: Config, summary: Mapping[str, Any], console: Console) -> dict[str, Any]:
+def _run_twin(run: Path, twin: Config, summary: Mapping[str, Any], console: TextConsole) -> dict[str, Any]:
     """Run the twin, show its figures beside the run's, and return both."""
     from dartsim.cli.progress import RunBar, bars
     from dartsim.lab.virtual import as_json, compare

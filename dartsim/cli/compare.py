@@ -166,8 +166,8 @@ def compare(
         if any(made.summary.get("surrogate") for made in ended):
             out.print("surrogate policy: outcomes are drawn, nothing was learned")
         for result in results:
-            out.print(str(result), soft_wrap=True, highlight=False, markup=False)
-        out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
+            out.say(str(result))
+        out.say(f"report: {page.resolve().as_uri()}")
     if json_file is not None:
         facts = {"preset": {run.scheduler: run.config.preset for run in possible}, "workload": on, "updates": last}
         write_json(_as_json(compared, facts), json_file)
@@ -197,7 +197,7 @@ def _show(compared: Comparison, columns: Sequence[SchedulerColumn], updates: int
     if len(columns) > 1:
         out.print()
         out.print(ranking_table(compared))
-    out.print(NOTE, highlight=False, soft_wrap=True)
+    out.say(NOTE)
     lines = [
         f"{column.name} starves {share['class']} tasks (by {share['by']}): of those that the group filter keeps, "
         f"{share['ratio']:.2f} times the average share is trained ({share['low']:.2f} to {share['high']:.2f} at 95 %; "
@@ -208,7 +208,7 @@ def _show(compared: Comparison, columns: Sequence[SchedulerColumn], updates: int
     if (seeds := len(compared.seeds)) > 1:
         lines.append(f"means over {seeds} seeds, ± half the 95 % confidence interval; the page's timelines show seed 0")
     for line in lines:
-        out.print(line, highlight=False, soft_wrap=True)
+        out.say(line)
 
 
 def _as_json(compared: Comparison, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -236,7 +236,7 @@ def _end(compared: Comparison, results: Sequence[ConditionResult]) -> None:
     unmet = [result for result in results if not result.passed]
     lines += [f"{'failed' if one.decided else 'undecided'}: {compared.explain(one)}" for one in unmet]
     for line in lines:
-        errors.print(line, soft_wrap=True, highlight=False, markup=False)
+        errors.say(line)
     if any(result.decided for result in unmet):
         raise typer.Exit(1)
     if compared.failures:
@@ -260,7 +260,7 @@ def plan(schedulers: Sequence[str], overrides: Sequence[str], seeds: int, on: st
         prepare(first)
         _refuse_without_engine(first)
         if few := too_few_attempts(first):
-            errors.print(f"{name}: {few}", soft_wrap=True, highlight=False, markup=False)
+            errors.say(f"{name}: {few}")
         for seed in range(seeds):
             config = first.model_copy(update={"run": first.run.model_copy(update={"seed": seed})})
             words = [

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from dartsim.cli.command_group import plugin_words
-from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.console import TextConsole, errors, out, write_json
 from dartsim.cli.options import FaultProfile, Json, OnOption, Out, Processes, new_folder, refuse_unwritable
 from dartsim.cli.signals import INTERRUPTED
 from dartsim.core.errors import no_such
@@ -148,9 +147,9 @@ def _replay(token: str, out_folder: Path | None, json_file: str | None) -> None:
     # Named by the hash of its events, so a second replay writes the same bytes to the same place.
     folder = write_case_directory(out_folder or Path("runs") / f"replay-{result.event_hash}", result)
     if json_file != "-":
-        out.print(_verdict(result), soft_wrap=True, markup=False)
+        out.say(_verdict(result))
         out.print(f"event hash {result.event_hash}, {result.seconds:g} virtual seconds")
-        out.print(f"folder: {folder}", soft_wrap=True)
+        out.say(f"folder: {folder}")
     if json_file is not None:
         write_json({**_facts(result, folder), "virtual_seconds": result.seconds}, json_file)
     if result.failed:
@@ -220,7 +219,7 @@ def _shortest(failures: Sequence[CaseResult]) -> CaseResult:
     return min(failures, key=lambda failure: len(failure.case.token()))
 
 
-def _write_failure(failure: CaseResult, out_folder: Path | None, console: Console) -> dict[str, Any]:
+def _write_failure(failure: CaseResult, out_folder: Path | None, console: TextConsole) -> dict[str, Any]:
     """Replay a failure, write its folder, and print the command that replays it."""
     from dartsim.fuzz import run_case
     from dartsim.fuzz.case_directory import write_case_directory
@@ -231,7 +230,7 @@ def _write_failure(failure: CaseResult, out_folder: Path | None, console: Consol
     token = failure.case.token()
     replay = shlex.join(["dartsim", "fuzz", "--replay", token, *plugin_words()])
     for line in (_verdict(result), f"folder: {folder}", replay):
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+        console.say(line)
     return {"token": token, **_facts(result, folder)}
 
 

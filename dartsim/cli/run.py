@@ -128,9 +128,9 @@ def run(
         estimate(resolved)  # fails if processes do not fit on their GPUs
     path = out_folder or new_folder(f"{resolved.name}-seed{resolved.run.seed}")
     if few := too_few_attempts(resolved):
-        errors.print(few, soft_wrap=True, highlight=False, markup=False)
+        errors.say(few)
     where = f"run: {path} (while it runs: dartsim show {path})"
-    announced = Listener(run_started=lambda _: errors.print(where, soft_wrap=True, highlight=False, markup=False))
+    announced = Listener(run_started=lambda _: errors.say(where))
     execute_with_progress(
         resolved, path, json_file, lambda bar: execute(resolved, path, [bar, announced], more_figures=run_figures)
     )
@@ -185,28 +185,28 @@ def execute_with_progress(
 def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float], json_file: str | None) -> None:
     if json_file != "-":
         out.print(figure_table([(run_dir.name, run_dir.summary)]))
-        out.print(FIGURES_NOTE, soft_wrap=True, highlight=False)
+        out.say(FIGURES_NOTE)
         if run_dir.summary.get("verdict"):
-            out.print(run_dir.summary["verdict"], soft_wrap=True, highlight=False, markup=False)
+            out.say(run_dir.summary["verdict"])
         if "steady" in run_dir.summary:
             from dartsim.observe.steady import steady_text  # imported here: it needs numpy
 
-            out.print(steady_text(run_dir.summary["steady"]), soft_wrap=True, highlight=False)
+            out.say(steady_text(run_dir.summary["steady"]))
         out.print(_learning_text(run_dir.summary))
         if result.event_hash is not None:
             out.print(f"event hash {result.event_hash}")
-        out.print(f"report: {run_dir.report.resolve().as_uri()}", soft_wrap=True)
+        out.say(f"report: {run_dir.report.resolve().as_uri()}")
     if json_file is not None:
         summary = run_dir.summary.items()
         plain = {name: value for name, value in summary if name == "steady" or not isinstance(value, (dict, list))}
         updates = {"num_updates": run_dir.summary["total_updates"]}
         write_json({**plain, **updates, **seconds, "run_dir": str(run_dir.path)}, json_file)
     for alarm in run_dir.summary["alarms"]:
-        errors.print(f"alarm: {alarm_text(alarm)}", highlight=False, markup=False, soft_wrap=True)
+        errors.say(f"alarm: {alarm_text(alarm)}")
     if result.interrupted:
         errors.print(f"interrupted after {run_dir.summary['simulated_hours']:.1f} hours of the run's time")
         again = f"resume it with: dartsim run {quote(str(run_dir.path))}"
-        errors.print(again, soft_wrap=True, highlight=False, markup=False)
+        errors.say(again)
         raise typer.Exit(130)
     if result.failure is not None:
         raise typer.Exit(KINDS[result.alarm or "nothing_trained"].code)
@@ -240,6 +240,6 @@ def _show_resume(config: Config, resume_point: ResumePoint | None) -> None:
         text += f"; {facts['returned']} leased trajectories are returned"
     if facts["undone_updates"]:
         text += f"; {facts['undone_updates']} updates that no checkpoint contains are repeated"
-    errors.print(text, highlight=False)
+    errors.print(text)
     for why in facts["torn_checkpoints"]:
-        errors.print(f"a checkpoint is incomplete, using the previous one: {why}", style="yellow", markup=False)
+        errors.print(f"a checkpoint is incomplete, using the previous one: {why}", style="yellow")

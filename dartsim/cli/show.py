@@ -91,7 +91,7 @@ def _show(folder: Path, html: Path | None, json_file: str | None) -> None:
     if html is not None and run is not None:
         from dartsim.observe.report import render_report
 
-        errors.print(f"page: {render_report(run, html).resolve().as_uri()}", soft_wrap=True, markup=False)
+        errors.say(f"page: {render_report(run, html).resolve().as_uri()}")
 
 
 def _follow(folder: Path) -> None:
@@ -120,8 +120,8 @@ def _film(folder: Path, task: int, target: Path, json_file: str | None) -> None:
         figures = {"task": instruction, "actions": actions, "reward": trajectory.reward, "gif": str(target)}
         write_json(figures, json_file)
     if json_file != "-":
-        out.print(f"{instruction} {', '.join(actions)}: reward {trajectory.reward:g}", markup=False)
-        out.print(f"episode: {target.resolve().as_uri()}", soft_wrap=True)
+        out.print(f"{instruction} {', '.join(actions)}: reward {trajectory.reward:g}")
+        out.say(f"episode: {target.resolve().as_uri()}")
 
 
 def idle_shares(idle: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _ended_page(name: str, shown: Mapping[str, Any]) -> RenderableType:
     parts += [Text(printable(figures["verdict"]))] if figures.get("verdict") else []
     parts += [Text(printable(f"alarm: {alarm_text(alarm)}")) for alarm in figures["alarms"]]
     if shown["idle"] is None:
-        parts.append(Text("no segments were recorded that would explain idle time (recorder.max_segments)"))
+        parts.append(Text("no segments were recorded that would explain idle time (run.max_segments)"))
     else:
         parts += _idle_tables(shown["idle"])
     return Group(*parts)

@@ -174,7 +174,7 @@ def search(
     from dartsim.lab.study import Study
 
     study = Study(spec, folder / DATABASE)
-    errors.print(f"study: {folder} (resume with --out {folder})", soft_wrap=True, highlight=False)
+    errors.say(f"study: {folder} (resume with --out {folder})")
     resumable = f"the same command with --out {folder} resumes"
     with report_interrupt(lambda: f"interrupted after {len(study.trials())} trials; {resumable}"):
         fresh = _run(study, budget, fresh_seeds, processes)
@@ -314,7 +314,7 @@ def _show(study: Study, fresh: Comparison | None, folder: Path) -> None:
             "surrogate policy: outcomes are drawn, nothing was learned",
         ]
     for line in lines:
-        out.print(line, soft_wrap=True, highlight=False, markup=False)
+        out.say(line)
 
 
 def _trial_table(spec: StudySpec, trials: Sequence[Trial]) -> Table:
@@ -323,6 +323,8 @@ def _trial_table(spec: StudySpec, trials: Sequence[Trial]) -> Table:
     heads = [key if list(short.values()).count(name) > 1 else name for key, name in short.items()]
     labels = [objective.label.replace(" per minute", "/min") for objective in spec.objectives]
     table = plain_table("trial", *heads, numbers=labels, after=("state",))
+    for column in table.columns:
+        column.no_wrap = column.justify == "left"
     for trial in trials:
         values = map(_text, trial.values) if trial.values else ["–"] * len(labels)
         chosen = (_text(trial.settings.get(key)) for key in spec.space)

@@ -30,10 +30,10 @@ DESKTOPS, WORKERS, SYNC = "rollout.num_envs", "rollout.num_workers", "weight syn
 """Keys that a plan chooses."""
 
 SYNCS: Mapping[str, Mapping[str, Any]] = {
-    "keep, one by one": {"rollout.sync.mode": "keep", "rollout.sync.workers_at_a_time": 1},
-    "drain, one by one": {"rollout.sync.mode": "drain", "rollout.sync.workers_at_a_time": 1},
-    "restart, one by one": {"rollout.sync.mode": "restart", "rollout.sync.workers_at_a_time": 1},
-    "keep, all at once": {"rollout.sync.mode": "keep", "rollout.sync.workers_at_a_time": "all"},
+    "keep one by one": {"rollout.sync.mode": "keep", "rollout.sync.workers_at_a_time": 1},
+    "drain one by one": {"rollout.sync.mode": "drain", "rollout.sync.workers_at_a_time": 1},
+    "restart one by one": {"rollout.sync.mode": "restart", "rollout.sync.workers_at_a_time": 1},
+    "keep all at once": {"rollout.sync.mode": "keep", "rollout.sync.workers_at_a_time": "all"},
 }
 """Weight syncs to compare with the configuration's own."""
 OWN = "as configured"

@@ -82,7 +82,7 @@ class WarmProvider:
         self._free: deque[Place] = deque(range(config.num_envs + len(tracks)))
         self._ready: deque[tuple[LentDesktop, asyncio.Event]] = deque()
         self._slots: deque[asyncio.Future[Place | LentDesktop]] = deque()
-        self._spares: deque[asyncio.Future[Place]] = deque()
+        self._spares: deque[asyncio.Future[Place | LentDesktop]] = deque()
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
@@ -130,17 +130,21 @@ class WarmProvider:
             return desktop
         if self._free:
             return self._free.popleft()
+        return await self._wait(self._slots)
+
+    async def _wait(self, line: deque[asyncio.Future[Place | LentDesktop]]) -> Place | LentDesktop:
+        """Wait in a line for a place or a spare; if cancelled, pass on what was given at the same time."""
         waiting: asyncio.Future[Place | LentDesktop] = asyncio.get_running_loop().create_future()
-        self._slots.append(waiting)
+        line.append(waiting)
         try:
             return await waiting
         except asyncio.CancelledError:
             if waiting.done() and not waiting.cancelled():
-                spare = waiting.result()
-                if isinstance(spare, LentDesktop):
-                    self.take_back(spare)
+                given = waiting.result()
+                if isinstance(given, LentDesktop):
+                    self.take_back(given)
                 else:
-                    self._free_place(spare)
+                    self._free_place(given)
             raise
 
     def _free_place(self, place: Place) -> None:
@@ -158,7 +162,8 @@ class WarmProvider:
         failures = 0
         while True:
             track.enter(DesktopState.WAIT_ADMISSION)
-            place = await self._spare_place()
+            place = self._free.popleft() if self._free else await self._wait(self._spares)
+            assert isinstance(place, Place), "only slots are given desktops"
             track.enter(DesktopState.STARTING)
             try:
                 desktop = await self._boot(place)
@@ -173,18 +178,6 @@ class WarmProvider:
             failures = 0
             track.enter(DesktopState.READY)
             await self._offer(desktop)
-
-    async def _spare_place(self) -> Place:
-        if self._free:
-            return self._free.popleft()
-        waiting: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
-        self._spares.append(waiting)
-        try:
-            return await waiting
-        except asyncio.CancelledError:
-            if waiting.done() and not waiting.cancelled():
-                self._free_place(waiting.result())
-            raise
 
     async def _offer(self, desktop: LentDesktop) -> None:
         """Hand a spare to a waiting slot, or keep it until one asks."""

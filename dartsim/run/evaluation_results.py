@@ -44,8 +44,8 @@ MEASURED = {
         *("max_new_tokens", "temperature", "call_user_waits", "max_images", "images_after_cut", "max_texts"),
     ),
     "desktop": (
-        *("width", "height", "settle", "max_settle_seconds", "wait_seconds", "ready"),
-        *("max_ready_seconds", "evaluate_wait_seconds", "typing"),
+        *("width", "height", "settle", "max_settle_seconds", "wait_seconds", "ready", "evaluate_wait_seconds"),
+        "typing",
     ),
 }
 """Settings that change what is measured; the others say where it runs. Tasks and weights are compared separately."""

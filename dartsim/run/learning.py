@@ -27,7 +27,7 @@ try:
     from dartsim.real.vlm.model import one_thread
     from dartsim.real.vlm.plan import vlm_config
     from dartsim.real.vlm.policy import complete
-    from dartsim.run.demonstrations import demonstrate, pool_figures, read_successes, scored
+    from dartsim.run.demonstrations import demonstrate, read_successes, scored
     from dartsim.run.evaluation import HeldOut
     from dartsim.run.served_model import ServedModel
     from dartsim.store.checkpoints import write_checkpoint
@@ -76,10 +76,13 @@ class Learning(ServedModel):
 
     def figures(self) -> dict[str, Any]:
         """Return its figures for the run's summary, other than success rates."""
-        figures: dict[str, Any] = {}
-        if self.successes is not None:
-            figures["pool"] = pool_figures(self.successes, self.collected)
-        return figures
+        if self.successes is None:
+            return {}
+        pool: dict[str, Any] = {"stored": len(self.successes), **dict(sorted(self.successes.counts.items()))}
+        if self.collected is not None:
+            found = self.collected
+            pool["file"] = {"successes": len(found.successes), "unknown_tasks": list(found.unknown)}
+        return {"pool": pool}
 
     @property
     def weights(self) -> Weights:
@@ -137,11 +140,10 @@ def learning(
         model.add(trainer.weights())
     held_out = HeldOut(prepared, vlm)
     steps: list[UpdateStep] = []
-    every_updates = config.storage.checkpoint_every_updates
-    if checkpoints is not None and every_updates is not None:
-        steps.append(UpdateStep("its checkpoint", every_updates, partial(_checkpointed, trainer, checkpoints)))
-    every_updates = config.trainer.evaluation.every_updates
-    if every_updates is not None:
+    if checkpoints is not None:
+        every = config.trainer.checkpoint_every_updates
+        steps.append(UpdateStep("its checkpoint", every, partial(_checkpointed, trainer, checkpoints)))
+    if (every_updates := config.trainer.evaluation.every_updates) is not None:
         steps.append(UpdateStep("its evaluation", every_updates, partial(_evaluated, held_out)))
     file = config.curation.pool.file
     collected = None if file is None else read_successes(Path(file), prepared, vlm)

@@ -180,7 +180,7 @@ def _resumable(path: Path, overrides: Sequence[str]) -> Config:
 
 CHANGEABLE = (
     *("run.hours", "run.updates", "run.target_success", "run.name", "run.fail_on_alarm"),
-    *("trainer.evaluation.every_updates", "storage.checkpoint_every_updates"),
+    *("trainer.evaluation.every_updates", "trainer.checkpoint_every_updates"),
     *("plugin_modules", "desktop.hosts", "vllm.addresses", "ray.address"),
 )
 """Settings and sections that may change when a run is resumed: length, addresses."""

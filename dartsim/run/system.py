@@ -22,10 +22,10 @@ from dartsim.curation import (
     EngineCaches,
     GroupFilter,
     Rules,
-    SamplingUnit,
     StalenessRule,
     SuccessPool,
     TaskFilter,
+    slot_groups,
 )
 from dartsim.curation.rules.task_order import TaskOrder
 from dartsim.curation.status import CurationStatus
@@ -283,8 +283,8 @@ def new_recorder(config: Config, clock: Clock, *, first_spacing_seconds: float) 
         clock,
         num_envs=config.rollout.num_desktops,
         num_engines=config.rollout.num_workers,
-        max_segments=config.recorder.max_segments,
-        max_requests=MAX_REQUESTS if config.recorder.max_segments else 0,
+        max_segments=config.run.max_segments,
+        max_requests=MAX_REQUESTS if config.run.max_segments else 0,
         first_spacing_seconds=min(first_spacing_seconds, 36.0 * config.run.hours),
     )
 
@@ -328,8 +328,13 @@ def _data_manager(
         max_ahead=curation.max_ahead,
         publish_wait=config.trainer.publish_wait,
     )
-    unit = SamplingUnit(rollout.unit, num_envs=rollout.num_envs, attempts_per_task=group_size)
-    return DataManager(rules, unit=unit, store=store, recorder=recorder, seed=streams.seed_of("curation/attempts"))
+    return DataManager(
+        rules,
+        slot_groups=slot_groups(rollout.unit, num_envs=rollout.num_envs, attempts_per_task=group_size),
+        store=store,
+        recorder=recorder,
+        seed=streams.seed_of("curation/attempts"),
+    )
 
 
 def success_pool(config: Config) -> SuccessPool | None:

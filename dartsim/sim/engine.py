@@ -119,7 +119,6 @@ class FluidEngine:
         "_sequence_seconds",
         "_start",
         "_steps",
-        "_tokens",
         "_v",
         "env",
         "profile",
@@ -149,7 +148,6 @@ class FluidEngine:
         self._armed = 0.0
         self._paused: float | None = None  # start of the pause
         self._num_submitted = 0
-        self._tokens = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -234,7 +232,6 @@ class FluidEngine:
         jobs = sorted((*self._queue, *(entry[2] for entry in self._heap)), key=lambda job: job.id)
         for job in jobs:
             job.state = ABORTED
-        self._tokens = int(self.tokens_generated)
         self._stop()
         self._clear()
         return jobs
@@ -301,16 +298,6 @@ class FluidEngine:
     def kv_tokens(self) -> int:
         """Cache reserved by admitted jobs, tokens."""
         return self._reserved
-
-    @property
-    def tokens_generated(self) -> float:
-        """Tokens sampled so far, including those of aborted jobs."""
-        tokens = self._tokens
-        if self._planned and self._chunk is None:
-            now = self.env.now if self._paused is None else self._paused
-            if now > self._start:
-                tokens += (min(self._steps, self._boundary(now)[0]) - 1) * len(self._heap)
-        return float(tokens)
 
     # The engine.
 
@@ -383,10 +370,8 @@ class FluidEngine:
             self._set(self._start, end)
             return
         heap = self._heap
-        sampled = self._steps * len(heap)
         self._v = v = self._v + self._steps
-        self._context += sampled
-        self._tokens += sampled
+        self._context += self._steps * len(heap)
         if self._chunk is not None:
             self._finish_chunk(self._chunk, v)
         done: list[EngineJob] | None = None
@@ -422,16 +407,13 @@ class FluidEngine:
             job._last = v + job.output_tokens - 1
             heappush(self._heap, (job._last, job.id, job))
             self._context += job.prompt_tokens + 1
-            self._tokens += 1
 
     def _cut(self, now: float) -> None:
         """End a decode-only plan with the current iteration, and plan what follows."""
         steps, boundary = self._boundary(now)
         if steps < self._steps:  # otherwise it ends there anyway
-            sampled = steps * len(self._heap)
             self._v += steps
-            self._context += sampled
-            self._tokens += sampled
+            self._context += steps * len(self._heap)
             self._plan(boundary)
 
     def _stop_at_boundary(self) -> None:
@@ -440,7 +422,6 @@ class FluidEngine:
         if self._chunk is not None or now <= self._start:
             return
         steps, boundary = self._boundary(now)
-        self._tokens += min(self._steps, steps) - 1  # the tokens of the job that leaves
         if steps < self._steps:
             self._steps = steps
             self._end = boundary

@@ -33,10 +33,10 @@ class SimDesktops(DesktopBackend):
     def problems(self, config: Config) -> Iterator[str]:
         if config.tasks.source == "desktop":
             yield 'tasks.source = "desktop" needs the real desktops: set backend.desktops = "desktop".'
-        kept, there = config.desktop.snapshots.max_gib, config.cluster.hosts.memory_gib
+        kept, there = config.desktop.states_gib, config.cluster.hosts.memory_gib
         if self.reverts(config) and kept >= there:
             yield (
-                f"desktop.snapshots.max_gib = {kept:g} leaves no memory for desktops on hosts of {there:g} GiB "
+                f"desktop.states_gib = {kept:g} leaves no memory for desktops on hosts of {there:g} GiB "
                 "(cluster.hosts.memory_gib). Lower the first."
             )
 

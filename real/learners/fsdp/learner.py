@@ -183,7 +183,7 @@ class FsdpLearner:
         turns = files / "turns"
         write_turns(data, turns)
         update, checkpoint = batch.update, None
-        if update % self.config.fsdp.checkpoint_every_updates == 0 or self._checkpoint is None:
+        if update % self.config.checkpoint_every_updates == 0 or self._checkpoint is None:
             checkpoint = self._folder / "checkpoints" / f"update-{update:06d}"
         answer = self._ask(
             {
