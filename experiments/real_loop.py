@@ -67,7 +67,6 @@ def run_seed(real: Config, out: Path | None = None) -> Figures:
             "faults": done.summary["faults"],
             "counts": measured.counts,
             "settings": measured.settings,
-            "notes": list(measured.notes),
         }
 
 

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 def evaluate(
     target: Annotated[
         Path | None,
-        typer.Argument(metavar="RUN|CONFIG", help="A finished run's folder, to evaluate its model; or a TOML file."),
+        typer.Argument(metavar="RUN|CONFIG", help="A finished run, to evaluate its model; a preset; or a TOML file."),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="Preset to start from; see `dartsim config`.")] = None,
     model: Annotated[
         str | None, typer.Option(help="A model's folder; with --endpoint: the model's name there.")
     ] = None,
@@ -92,13 +91,13 @@ def evaluate(
 
     Examples:
         dartsim eval runs/tiny-seed0 --tasks 512 --json -
-        dartsim eval --preset osworld-8gpu --model models/UI-TARS-1.5-7B \
+        dartsim eval osworld-8gpu --model models/UI-TARS-1.5-7B \
           --task-list OSWorld/evaluation_examples/test_nogdrive.json \
           --steps 15 --steps 50 --steps 100 --temperature 0
-        dartsim eval --preset osworld-8gpu --endpoint https://api.example.com/v1 \
+        dartsim eval osworld-8gpu --endpoint https://api.example.com/v1 \
           --model some-model --attempts 4 --set rollout.num_envs=16
         dartsim eval runs/tiny-seed0 --attempts 8 --keep-successes runs/pool
-        dartsim eval --preset osworld-8gpu --results results/pyautogui \
+        dartsim eval osworld-8gpu --results results/pyautogui \
           --keep-successes runs/pool
         dartsim eval runs/desktop-seed0 --rescore
     """
@@ -109,10 +108,10 @@ def evaluate(
         return
     if keep is not None and keep.exists() and not results:
         raise ConfigError(f"{keep} already exists; name another folder with --keep-successes")
-    run = _run_of(target, preset)
+    run = _run_of(target)
     file = target if run is None else run.path / CONFIG
     if results:
-        _import(_load(file, preset, overrides or ()), results, keep, json_file)
+        _import(_load(file, overrides or ()), results, keep, json_file)
         return
     # The preset's model is not the endpoint's; --set may name the folder of that one.
     unset = ["policy.model=none"] if endpoint is not None else []
@@ -124,7 +123,7 @@ def evaluate(
     }
     changes += [f"{key}={value}" for key, value in given.items() if value is not None]
     changes += _task_list(task_list) if task_list is not None else []
-    config = _evaluated_config(file, preset, [*changes, *_selected(run, model, endpoint)])
+    config = _evaluated_config(file, [*changes, *_selected(run, model, endpoint)])
     figures = _evaluate(config, run, steps, attempts, out_folder, keep)
     write_json(figures, str(Path(figures["out"]) / "summary.json"))
     if json_file != "-":
@@ -137,16 +136,13 @@ def evaluate(
         raise typer.Exit(1)
 
 
-def _run_of(target: Path | None, preset: str | None) -> RunDir | None:
+def _run_of(target: Path | None) -> RunDir | None:
     """Return the finished run whose model is evaluated; None if a configuration is named."""
     from dartsim.observe.rundir import read_run
 
     if target is None or not target.is_dir():
         return None
-    run = read_run(target)
-    if preset is not None:
-        raise ConfigError(f"{run.path} has its own configuration; leave --preset out")
-    return run
+    return read_run(target)
 
 
 def _evaluate(
@@ -281,19 +277,19 @@ def _cells(row: Mapping[str, Any], ks: Sequence[str]) -> list[str]:
     return [str(row["tasks"]), str(row["attempts"]), f"{row['success_rate']:.1%}", f"{low:.1%} – {high:.1%}", *passed]
 
 
-def _evaluated_config(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Config:
+def _evaluated_config(file: Path | None, overrides: Sequence[str]) -> Config:
     """Return the configuration, without a learner's processes, and for an endpoint without modeled desktops."""
-    backend = _load(file, preset, overrides).backend
+    backend = _load(file, overrides).backend
     # Modeled desktops and engines take virtual time, as in the run, if nothing beside them is real.
     modeled = backend.desktop_backend.modeled and backend.engine_backend.modeled
     changes = [*overrides, f"backend.learner={'sim' if modeled else 'local'}"]
-    config = _load(file, preset, changes)
+    config = _load(file, changes)
     if config.backend.engine_backend.loads_weights or not config.backend.desktop_backend.modeled:
         return config
-    return _load(file, preset, [*changes, "backend.desktops=mock"])  # an endpoint answers in real time
+    return _load(file, [*changes, "backend.desktops=mock"])  # an endpoint answers in real time
 
 
-def _load(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Config:
+def _load(file: Path | None, overrides: Sequence[str]) -> Config:
     """Return a configuration that has a model.
 
     Raises:
@@ -301,9 +297,9 @@ def _load(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Co
     """
     from dartsim.config import load
 
-    config = load(file, preset_name="tiny" if file is None and preset is None else preset, overrides=overrides)
+    config = load(file or "tiny", overrides=overrides)
     if config.policy.kind != "vlm":
-        raise ConfigError(f"{file or preset} has a surrogate policy: it has no model")
+        raise ConfigError(f"{file} has a surrogate policy: it has no model")
     return config
 
 

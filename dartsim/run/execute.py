@@ -21,6 +21,7 @@ from dartsim.observe.records import Snapshot
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, is_locked, lock_run, refuse_locked, write_run, write_text
 from dartsim.observe.timeline import SegmentLog
 from dartsim.real.ray_cluster.backend import session
+from dartsim.run.backends import desktop_backend
 from dartsim.run.prepare import PreparedRun, prepare_run
 from dartsim.run.realtime import run_realtime
 from dartsim.run.results import RunResult, Samples, learning_curve
@@ -59,7 +60,7 @@ def execute(
     with session(config):
         prepared = prepare_run(config)
         refuse_used(path)
-        config.backend.desktop_backend.check_hosts(config)
+        desktop_backend(config).check_hosts(config)
         trained = configured_learning(prepared, path, instruments)  # may fail, so before the directory exists
         with lock_run(path):
             refuse_used(path, ours=True)  # again: another process may have used it in the meantime

@@ -16,10 +16,11 @@ from dartsim.core.ports import Learner
 from dartsim.core.types import Trajectory, UpdateResult, Weights
 from dartsim.curation import SuccessPool
 from dartsim.observe.records import HELD_OUT
+from dartsim.run.backends import learner_backend
 from dartsim.run.prepare import PreparedRun
 
 try:
-    from dartsim.real.learners.backend import RealLearner, configured_learner
+    from dartsim.real.learners.backend import RealLearner, turn_selector
     from dartsim.real.learners.fsdp.learner import FsdpLearner
     from dartsim.real.pool_files import PoolFile, token_meaning, write_pool
     from dartsim.real.vlm import Vlm, VlmPolicy, build
@@ -130,7 +131,9 @@ def learning(
     seed = config.run.seed
     one_thread()
     vlm = build(vlm_config(config), seed=seed)
-    trainer = configured_learner(config, vlm)
+    trainer: RealLearner = learner_backend(config).train(
+        config, vlm, seed=config.run.seed, select=turn_selector(config)
+    )
     if restore is not None:
         trainer.load(restore / CHECKPOINT)
         if isinstance(trainer, FsdpLearner):  # engines start with its weights

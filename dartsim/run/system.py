@@ -22,10 +22,10 @@ from dartsim.curation import (
     EngineCaches,
     GroupFilter,
     Rules,
-    SamplingUnit,
     StalenessRule,
     SuccessPool,
     TaskFilter,
+    slot_groups,
 )
 from dartsim.curation.rules.task_order import TaskOrder
 from dartsim.curation.status import CurationStatus
@@ -328,8 +328,13 @@ def _data_manager(
         max_ahead=curation.max_ahead,
         publish_wait=config.trainer.publish_wait,
     )
-    unit = SamplingUnit(rollout.unit, num_envs=rollout.num_envs, attempts_per_task=group_size)
-    return DataManager(rules, unit=unit, store=store, recorder=recorder, seed=streams.seed_of("curation/attempts"))
+    return DataManager(
+        rules,
+        slot_groups=slot_groups(rollout.unit, num_envs=rollout.num_envs, attempts_per_task=group_size),
+        store=store,
+        recorder=recorder,
+        seed=streams.seed_of("curation/attempts"),
+    )
 
 
 def success_pool(config: Config) -> SuccessPool | None:
