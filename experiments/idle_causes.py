@@ -37,7 +37,7 @@ def run_scheduler(arm: Arm, seed: int) -> Figures:
     """Run one scheduler and return its shares of time at work and of each idle cause, by population."""
     config = arm.cluster(seed).config
     # Configurations of studies keep no timelines.
-    result = run_simulation(prepare(config.replace(recorder={"max_segments": 2_000_000})))
+    result = run_simulation(prepare(config.replace(run={"max_segments": 2_000_000})))
     window = recorded_window(result.recorder)
     assert window is not None, "segments are kept"
     start = config.run.warmup_share * window.end

@@ -181,15 +181,12 @@ def _measured(run: Path, out_file: Path | None, console: TextConsole, *, check: 
         write_text(file, profile_toml(measured, _about(run, measured)))
         twin = twin_of(config, measured, summary, run / TIMINGS)
     write_text(run / TWIN, to_toml(twin))
-    for note in measured.notes:
-        console.print(note)
     console.say(f"profile: {file}\ntwin: {run / TWIN}")
     return {
         "file": str(file),
         "twin": str(run / TWIN),
         "counts": measured.counts,
         "settings": measured.settings,
-        "notes": list(measured.notes),
         **(_run_twin(run, twin, summary, console) if check else {}),
     }
 
@@ -209,7 +206,6 @@ def _about(run: Path, measured: Measurement) -> dict[str, Any]:
         "date": when.date(),
         "machine": f"{machine['cpu_model']}, {machine['logical_cores']} cores, {machine['memory_gib']} GiB",
         "counts": measured.counts,
-        "notes": list(measured.notes),
     }
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 def evaluate(
     target: Annotated[
         Path | None,
-        typer.Argument(metavar="RUN|CONFIG", help="A finished run's folder, to evaluate its model; or a TOML file."),
+        typer.Argument(metavar="RUN|CONFIG", help="A finished run, to evaluate its model; a preset; or a TOML file."),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="Preset to start from; see `dartsim config`.")] = None,
     model: Annotated[
         str | None, typer.Option(help="A model's folder; with --endpoint: the model's name there.")
     ] = None,
@@ -92,13 +91,13 @@ def evaluate(
 
     Examples:
         dartsim eval runs/tiny-seed0 --tasks 512 --json -
-        dartsim eval --preset osworld-8gpu --model models/UI-TARS-1.5-7B \
+        dartsim eval osworld-8gpu --model models/UI-TARS-1.5-7B \
           --task-list OSWorld/evaluation_examples/test_nogdrive.json \
           --steps 15 --steps 50 --steps 100 --temperature 0
-        dartsim eval --preset osworld-8gpu --endpoint https://api.example.com/v1 \
+        dartsim eval osworld-8gpu --endpoint https://api.example.com/v1 \
           --model some-model --attempts 4 --set rollout.num_envs=16
         dartsim eval runs/tiny-seed0 --attempts 8 --keep-successes runs/pool
-        dartsim eval --preset osworld-8gpu --results results/pyautogui \
+        dartsim eval osworld-8gpu --results results/pyautogui \
           --keep-successes runs/pool
         dartsim eval runs/desktop-seed0 --rescore
     """
@@ -109,10 +108,10 @@ def evaluate(
         return
     if keep is not None and keep.exists() and not results:
         raise ConfigError(f"{keep} already exists; name another folder with --keep-successes")
-    run = _run_of(target, preset)
+    run = _run_of(target)
     file = target if run is None else run.path / CONFIG
     if results:
-        _import(_load(file, preset, overrides or ()), results, keep, json_file)
+        _import(_load(file, overrides or ()), results, keep, json_file)
         return
     # The preset's model is not the endpoint's; --set may name the folder of that one.
     unset = ["policy.model=none"] if endpoint is not None else []
@@ -124,9 +123,8 @@ def evaluate(
     }
     changes += [f"{key}={value}" for key, value in given.items() if value is not None]
     changes += _task_list(task_list) if task_list is not None else []
-    policy = _policy(run, model, endpoint)
-    config = _evaluated_config(file, preset, [*changes, *(policy.overrides if policy is not None else ())])
-    figures = _evaluate(config, policy or _configured(config), steps, attempts, out_folder, keep)
+    config = _evaluated_config(file, [*changes, *_selected(run, model, endpoint)])
+    figures = _evaluate(config, run, steps, attempts, out_folder, keep)
     write_json(figures, str(Path(figures["out"]) / "summary.json"))
     if json_file != "-":
         show(figures)
@@ -138,21 +136,18 @@ def evaluate(
         raise typer.Exit(1)
 
 
-def _run_of(target: Path | None, preset: str | None) -> RunDir | None:
+def _run_of(target: Path | None) -> RunDir | None:
     """Return the finished run whose model is evaluated; None if a configuration is named."""
     from dartsim.observe.rundir import read_run
 
     if target is None or not target.is_dir():
         return None
-    run = read_run(target)
-    if preset is not None:
-        raise ConfigError(f"{run.path} has its own configuration; leave --preset out")
-    return run
+    return read_run(target)
 
 
 def _evaluate(
     config: Config,
-    policy: EvaluatedPolicy,
+    run: RunDir | None,
     steps: list[int] | None,
     attempts: int | None,
     out_folder: Path | None,
@@ -163,6 +158,8 @@ def _evaluate(
     from dartsim.run.policy_evaluation import EvaluationPlan, evaluate_policy, evaluation_figures
     from dartsim.run.prepare import prepare_run
 
+    name, fingerprint = _identity(config, run)
+    version = None if run is None else run.summary["total_updates"]
     prepared = prepare_run(config, trains=False)
     plan = EvaluationPlan(
         tasks=prepared.held_out if keep is None and prepared.held_out else prepared.tasks,
@@ -174,23 +171,21 @@ def _evaluate(
         # Imported here: it needs torch.
         from dartsim.run.served_model import served_model
 
-        served = served_model(config, policy.version or 0)
+        served = served_model(config, version or 0)
     elif keep is not None:
         raise ConfigError(
             "an endpoint's replies have no tokens to train on; evaluate it, and give its --out as --results to "
             "`dartsim eval` with the model to train"
         )
-    path = out_folder or new_folder(f"eval-{file_name(policy.name)}")
+    path = out_folder or new_folder(f"eval-{file_name(name)}")
     meaning = served.token_meaning(config) if served is not None and keep is not None else None
-    results = EvaluationFolder(path, policy.name, meaning)
+    results = EvaluationFolder(path, name, meaning)
     interrupted = f"interrupted; scored attempts are kept in {path}, and the same command with --out {path} goes on"
     with report_interrupt(interrupted), _bar() as (on_step, on_start):
-        ended = evaluate_policy(
-            prepared, plan, results, policy.weights, served=served, on_step=on_step, on_start=on_start
-        )
+        ended = evaluate_policy(prepared, plan, results, fingerprint, served=served, on_step=on_step, on_start=on_start)
     figures = {
-        "model": policy.name,
-        "version": policy.version,
+        "model": name,
+        "version": version,
         "out": str(path),
         "split": "training" if plan.tasks is prepared.tasks else "held-out",
         "temperature": config.policy.temperature,
@@ -198,7 +193,7 @@ def _evaluate(
         **evaluation_figures(plan, ended),
     }
     if keep is not None:
-        source = {"kind": "model", "name": policy.name, "version": policy.version, "attempts_per_task": plan.attempts}
+        source = {"kind": "model", "name": name, "version": version, "attempts_per_task": plan.attempts}
         figures["kept_successes"] = results.write_pool(keep, plan.planned(), source)
         figures["pool"] = str(keep)
     return figures
@@ -282,29 +277,19 @@ def _cells(row: Mapping[str, Any], ks: Sequence[str]) -> list[str]:
     return [str(row["tasks"]), str(row["attempts"]), f"{row['success_rate']:.1%}", f"{low:.1%} – {high:.1%}", *passed]
 
 
-class EvaluatedPolicy(NamedTuple):
-    """A policy to evaluate: a name for its results, an identifier of its weights, and overrides that select it."""
-
-    name: str
-    weights: str
-    overrides: Sequence[str] = ()
-    version: int | None = None
-    """Number of updates of the run that made it; None: not of a run."""
-
-
-def _evaluated_config(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Config:
+def _evaluated_config(file: Path | None, overrides: Sequence[str]) -> Config:
     """Return the configuration, without a learner's processes, and for an endpoint without modeled desktops."""
-    backend = _load(file, preset, overrides).backend
+    backend = _load(file, overrides).backend
     # Modeled desktops and engines take virtual time, as in the run, if nothing beside them is real.
     modeled = backend.desktop_backend.modeled and backend.engine_backend.modeled
     changes = [*overrides, f"backend.learner={'sim' if modeled else 'local'}"]
-    config = _load(file, preset, changes)
+    config = _load(file, changes)
     if config.backend.engine_backend.loads_weights or not config.backend.desktop_backend.modeled:
         return config
-    return _load(file, preset, [*changes, "backend.desktops=mock"])  # an endpoint answers in real time
+    return _load(file, [*changes, "backend.desktops=mock"])  # an endpoint answers in real time
 
 
-def _load(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Config:
+def _load(file: Path | None, overrides: Sequence[str]) -> Config:
     """Return a configuration that has a model.
 
     Raises:
@@ -312,9 +297,9 @@ def _load(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Co
     """
     from dartsim.config import load
 
-    config = load(file, preset_name="tiny" if file is None and preset is None else preset, overrides=overrides)
+    config = load(file or "tiny", overrides=overrides)
     if config.policy.kind != "vlm":
-        raise ConfigError(f"{file or preset} has a surrogate policy: it has no model")
+        raise ConfigError(f"{file} has a surrogate policy: it has no model")
     return config
 
 
@@ -324,43 +309,39 @@ def _task_list(file: Path) -> list[str]:
     return ["tasks.source=osworld", f"tasks.folder={file.parent}", f"tasks.list_name={file.name.removesuffix('.json')}"]
 
 
-def _policy(run: RunDir | None, model: str | None, endpoint: str | None) -> EvaluatedPolicy | None:
-    """Return the policy that the command line names; None: the configuration's own."""
+def _selected(run: RunDir | None, model: str | None, endpoint: str | None) -> list[str]:
+    """Return overrides that select the policy that the command line names; none: the configuration's own."""
     if endpoint is not None:
         if run is not None or model is None:
             raise ConfigError("--endpoint URL needs --model NAME, and no run: its model is not the run's")
         kinds = ("policy.kind=vlm", "policy.grammar=ui_tars", "backend.workers=endpoint", "rollout.num_workers=1")
-        named = (f"endpoint.url={json.dumps(endpoint)}", f"endpoint.model={json.dumps(model)}")
-        return EvaluatedPolicy(model, f"endpoint {model}", [*kinds, *named])
-    if run is None:
-        return None if model is None else _of_folder(Path(model))
-    if model is not None:
-        raise ConfigError(f"{run.path} has a model of its own; leave --model out, or name a configuration")
-    if "learning" not in run.summary:
-        raise ConfigError(f"{run.path} was run with a surrogate policy: it has no model to evaluate")
-    policy = _of_folder(run.path / "model")
-    return policy._replace(name=run.path.resolve().name, version=run.summary["total_updates"])
+        return [*kinds, f"endpoint.url={json.dumps(endpoint)}", f"endpoint.model={json.dumps(model)}"]
+    if run is not None:
+        if model is not None:
+            raise ConfigError(f"{run.path} has a model of its own; leave --model out, or name a configuration")
+        if "learning" not in run.summary:
+            raise ConfigError(f"{run.path} was run with a surrogate policy: it has no model to evaluate")
+        model = str(run.path / "model")
+    return [] if model is None else [f"policy.model={json.dumps(model)}"]
 
 
-def _configured(config: Config) -> EvaluatedPolicy:
-    """Return the configuration's own policy."""
+def _identity(config: Config, run: RunDir | None) -> tuple[str, str]:
+    """Return the name of the policy, and an identifier of its weights.
+
+    Names, sizes and times of a model's files identify its weights without reading them.
+    """
     if not config.backend.engine_backend.loads_weights:
-        return EvaluatedPolicy(str(config.endpoint.model), f"endpoint {config.endpoint.model}")
+        return str(config.endpoint.model), f"endpoint {config.endpoint.model}"
     if config.policy.model is None:
         raise ConfigError("there is no model to evaluate: name a run's folder, --model FOLDER, or --endpoint URL")
-    return _of_folder(model_folder(config.policy.model))
-
-
-def _of_folder(folder: Path) -> EvaluatedPolicy:
-    """Return the model in a folder; names, sizes and times of its files identify the weights without reading them."""
+    folder = model_folder(config.policy.model)
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise ConfigError(
             f"{folder} holds no model (config.json, *.safetensors); name a folder as transformers saves it"
         )
     found = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    fingerprint = sha256(repr(found).encode()).hexdigest()[:16]
-    return EvaluatedPolicy(folder.resolve().name, fingerprint, [f"policy.model={json.dumps(str(folder))}"])
+    return (folder if run is None else run.path).resolve().name, sha256(repr(found).encode()).hexdigest()[:16]
 
 
 @contextmanager

@@ -152,7 +152,7 @@ def _ended_page(name: str, shown: Mapping[str, Any]) -> RenderableType:
     parts += [Text(printable(figures["verdict"]))] if figures.get("verdict") else []
     parts += [Text(printable(f"alarm: {alarm_text(alarm)}")) for alarm in figures["alarms"]]
     if shown["idle"] is None:
-        parts.append(Text("no segments were recorded that would explain idle time (recorder.max_segments)"))
+        parts.append(Text("no segments were recorded that would explain idle time (run.max_segments)"))
     else:
         parts += _idle_tables(shown["idle"])
     return Group(*parts)

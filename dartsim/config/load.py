@@ -52,7 +52,7 @@ def load(
     """
     if file is not None and str(file) in preset_names() and not Path(file).is_file():
         if preset_name not in (None, str(file)):
-            raise ConfigError(f"two presets are named, {str(file)!r} and --preset {preset_name}; name one of them")
+            raise ConfigError(f"two presets are named, {str(file)!r} and {preset_name!r}; name one of them")
         file, preset_name = None, str(file)
     own = _read(Path(file)) if file is not None else {}
     given: Tree = {}
@@ -63,8 +63,8 @@ def load(
     name = str(asked.get("preset", "dart") if preset_name is None else preset_name)
     if own.get("preset", name) != name:
         raise ConfigError(
-            f"{file} is based on preset {own['preset']!r}, and its settings would override those of {name!r}. Leave "
-            "out --preset, or remove `preset` from the file, and what it should not override"
+            f"{file} is based on preset {own['preset']!r}, and its settings would override those of {name!r}; "
+            "remove `preset` from the file, and what it should not override"
         )
     base: Tree = preset(name)
     laid = str(asked.get("workload", NONE)) if workload_name is None else workload_name

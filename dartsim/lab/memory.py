@@ -288,8 +288,7 @@ def host_needs(
     if config.backend.workers == "vllm":
         spooled = 0 if config.backend.learner == "fsdp" else SPOOLED_VERSIONS + 1
         engines = (2 * shape.parameters + spooled * (trained if serves_adapters(config) else shape.parameters)) * served
-    checkpoints = 0 if config.storage.checkpoint_every_updates is None else KEEP_CHECKPOINTS + 1
-    run = shape.parameters * served + (checkpoints + 1) * state
+    run = shape.parameters * served + (KEEP_CHECKPOINTS + 2) * state
     return HostNeeds(start=start, later=later, learner=ranks, engines=engines, run=run)
 
 

@@ -48,7 +48,7 @@ def as_virtual(config: Config) -> Config:
     changes: dict[str, Any] = {
         "run.target_success": None,
         "curation.store": "memory",
-        "recorder.max_segments": 0,
+        "run.max_segments": 0,
     }
     if config.policy.kind != "surrogate":
         changes |= {

@@ -76,7 +76,7 @@ class RevertingProvider:
     def library(self, host: str) -> SnapshotLibrary:
         if host not in self._libraries:
             self._libraries[host] = SnapshotLibrary(
-                host, self.config.snapshots, self.counts, patience=self.limits.setup_seconds
+                host, self.config.states_gib, self.counts, patience=self.limits.setup_seconds
             )
         return self._libraries[host]
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from dartsim.config.sections.desktop import SnapshotsConfig
 from dartsim.core.errors import EnvFault
 from dartsim.core.snapshots import Snapshots
 from dartsim.core.time_limit import TimeLimit
@@ -50,18 +49,15 @@ class SavedState:
 class SnapshotLibrary:
     """The saved states of one host.
 
-    Invariants: it has at most ``max_count`` states of tasks; one desktop at a time prepares the state of a key; a state
-    in use is not deleted; after every ``save`` the states on the host take at most ``max_gib``.
+    Invariants: one desktop at a time prepares the state of a key; a state in use is not deleted; after every ``save``
+    the states on the host take at most ``max_gib``.
     """
 
-    def __init__(
-        self, host: str, config: SnapshotsConfig, counts: Counter[str], *, patience: float | None = None
-    ) -> None:
+    def __init__(self, host: str, max_gib: float, counts: Counter[str], *, patience: float | None = None) -> None:
         self.host = host
-        self._config = config
         self._patience = patience
         """Longest wait for a state that another desktop prepares, seconds; None: no limit."""
-        self._max_bytes = int(config.max_gib * 2**30)
+        self._max_bytes = int(max_gib * 2**30)
         self._counts = counts
         self._states: dict[str, SavedState] = {}
         """States by key, the least recently used first."""
@@ -91,7 +87,7 @@ class SnapshotLibrary:
         Yields None if the state cannot be saved: there is no room, or another desktop is preparing it.
         """
         estimate = max((state.num_bytes for state in self._states.values()), default=0)
-        if key in self._states or not self._make_room(estimate, num_tasks=key != BOOTED):
+        if key in self._states or not self._make_room(estimate):
             yield None
             return
         self._num_names += 1
@@ -125,10 +121,7 @@ class SnapshotLibrary:
 
     def _make_room(self, num_bytes: int, num_tasks: int = 0) -> bool:
         """Evict states until this much fits; return whether it does."""
-        while (
-            sum(state.num_bytes for state in self._states.values()) + num_bytes > self._max_bytes
-            or sum(key != BOOTED for key in self._states) + num_tasks > self._config.max_count
-        ):
+        while sum(state.num_bytes for state in self._states.values()) + num_bytes > self._max_bytes:
             if not self._evict():
                 return False
         return True

@@ -126,9 +126,8 @@ def workers(
             "prompts": prepared.prompts,
             "reply_tokens": _reply_tokens(config, streams.rng(f"workers/{index}/reply")),
             "reload_seconds": Constant(engine.reload_seconds).sampler(streams.rng(f"workers/{index}/reload")),
-            "prefix_cache": engine.prefix_cache,
-            "forgets": config.rollout.sync.cache == "lost",
-            "retry_seconds": config.rollout.sync.resume_seconds,
+            "forgets": config.rollout.sync.resume_seconds is not None,
+            "retry_seconds": config.rollout.sync.resume_seconds or 0.0,
             "control": control,
             "prepare_seconds": engine.prepare_seconds,
         }

@@ -293,7 +293,7 @@ def _machine(spec: ContainerSpec, desktop: DesktopConfig) -> ContainerSpec:
         "RAM_SIZE": f"{ram}M",
         "CPU_CORES": str(max(1, int(desktop.cpus))),
         "KVM": "Y" if kvm else "N",
-        "STATES_MIB": str(int(1024 * desktop.snapshots.max_gib)),
+        "STATES_MIB": str(int(1024 * desktop.states_gib)),
     }
     return replace(
         spec,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dartsim.config import Config
-from dartsim.config.sections.ray import RayPart
 from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Task
 from dartsim.real.ray_cluster.desktops import DesktopHost, RayProvider
@@ -36,12 +35,14 @@ def placed(config: Config, kind: Kind) -> bool:
     return backend.workers == "vllm" and not config.vllm.addresses if kind == "workers" else backend.learner == "fsdp"
 
 
-def actors(config: Config, kind: Kind) -> tuple[int, RayPart]:
-    """Return the number of actors of a component, and what each of them asks for."""
+def actors(config: Config, kind: Kind) -> tuple[int, dict[str, Any]]:
+    """Return the number of actors of a component, and their options."""
     ray = config.ray
     if kind == "desktops":
-        return ray.desktops.hosts, ray.desktops
-    return (config.rollout.num_workers, ray.engines) if kind == "workers" else (config.trainer.fsdp.ranks, ray.learner)
+        return ray.desktop_hosts, ray.desktop_options
+    if kind == "workers":
+        return config.rollout.num_workers, ray.engine_options
+    return config.trainer.fsdp.ranks, ray.learner_options
 
 
 def session(config: Config) -> AbstractContextManager[None]:
@@ -53,31 +54,28 @@ def session(config: Config) -> AbstractContextManager[None]:
     if config.ray.address is None:
         return nullcontext()
     cpus, resources = 0.0, dict[str, float]()
-    for count, part in (actors(config, kind) for kind in KINDS if placed(config, kind)):
-        options = actor_options(part)
+    for count, own in (actors(config, kind) for kind in KINDS if placed(config, kind)):
+        options = actor_options(own)
         cpus += options["num_cpus"] * count
         for name, amount in options.get("resources", {}).items():
             resources[name] = resources.get(name, 0.0) + amount * count
     return connected(config.ray.address, cpus=cpus, resources=resources)
 
 
-def ray_desktops(config: Config, tasks: Sequence[Task]) -> RayProvider:
+def ray_desktops(
+    config: Config,
+    tasks: Sequence[Task],
+    open_here: Callable[[Config, Sequence[Task]], AbstractAsyncContextManager[EnvProvider]],
+) -> RayProvider:
     """Return the provider of desktops on the nodes of the cluster; use it as ``async with``."""
-    part = config.ray.desktops
-    make = partial(DesktopHost, partial(open_desktops, share(config, part.hosts), tasks))
-    return RayProvider([Part(f"desktops-{number}", make, part) for number in range(part.hosts)])
+    number, options = actors(config, "desktops")
+    make = partial(DesktopHost, partial(open_here, share(config, number), tasks))
+    return RayProvider([Part(f"desktops-{index}", make, options) for index in range(number)])
 
 
 def share(config: Config, hosts: int) -> Config:
     """Return the configuration of one of several hosts: it has room for at least its share of the desktops."""
     return config.replace(rollout={"num_envs": -(-config.rollout.num_desktops // hosts), "warm_envs": 0})
-
-
-@asynccontextmanager
-async def open_desktops(config: Config, tasks: Sequence[Task]) -> AsyncIterator[EnvProvider]:
-    """Provide the configured desktops of this machine."""
-    async with config.backend.desktop_backend.open_here(config, tasks) as provider:
-        yield provider
 
 
 @asynccontextmanager
@@ -93,8 +91,8 @@ async def ray_engines(config: Config, options: Sequence[EngineOptions], folder: 
     try:
         for index, engine in enumerate(options):
             name = f"engine-{index}"
-            make = partial(EngineHost, engine, str(folder / name), name, config.ray.engines.listen)
-            parts.append(Part(name, make, config.ray.engines))
+            make = partial(EngineHost, engine, str(folder / name), name, config.ray.engines_listen)
+            parts.append(Part(name, make, config.ray.engine_options))
         for part in parts:
             await part.placed()
         yield [RayEngine(part, start_seconds=config.vllm.start_seconds) for part in parts]

@@ -202,7 +202,7 @@ class RayProvider:
         except ActorGone as gone:
             self._gone.add(host)
             if len(self._gone) == len(self.hosts):
-                raise ActorGone("no desktop host is left; see max_restarts in ray.desktops.options") from gone
+                raise ActorGone("no desktop host is left; see max_restarts in ray.desktop_options") from gone
             raise EnvStartFailed(f"slot {slot}: {gone}") from gone
         except (ActorLost, ConfigError) as error:  # of the node that a host was restarted on: no reason to end the run
             raise EnvStartFailed(f"slot {slot} on {host.name}: {error}") from error

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
-from dartsim.config.sections.ray import RayPart
 from dartsim.core.errors import ConfigError
 from dartsim.real.ray_cluster.errors import ActorGone, ActorLost
 
@@ -22,9 +21,9 @@ _AGAIN = {"max_task_retries": -1}
 """Options of a call that Ray repeats on a restarted actor."""
 
 
-def actor_options(part: RayPart) -> dict[str, Any]:
+def actor_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of an actor: those of the configuration, a CPU, and any number of restarts by default."""
-    return {"num_cpus": 1, "max_restarts": -1, **part.options}
+    return {"num_cpus": 1, "max_restarts": -1, **options}
 
 
 def remote_class(body: type, options: dict[str, Any]) -> Any:
@@ -78,11 +77,11 @@ class Hosted:
 class Part:
     """One actor."""
 
-    def __init__(self, name: str, make: Callable[[], object], want: RayPart) -> None:
+    def __init__(self, name: str, make: Callable[[], object], options: Mapping[str, Any]) -> None:
         import ray
 
         self.name = name
-        self.options = actor_options(want)
+        self.options = actor_options(options)
         self._make = ray.put(make)  # referenced as long as the actor may be restarted
         kind = remote_class(Hosted, {"scheduling_strategy": "SPREAD", **self.options})
         self._actor: Any = kind.remote([self._make])

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dartsim.config.sections.ray import RayPart
 from dartsim.config.sections.trainer import FsdpConfig
 from dartsim.core.errors import ConfigError, LearnerFault
 from dartsim.real.processes import free_port
@@ -56,15 +55,17 @@ class RayRanks:
         folder: Holds what the ranks read at their start; on a disk that all nodes share.
         settings: How many ranks, and the time limit of a start.
         prepare: Called before they are started.
-        part: What each actor asks of Ray.
+        options: Ray's options of each actor.
     """
 
-    def __init__(self, folder: Path, *, settings: FsdpConfig, prepare: Callable[[], None], part: RayPart) -> None:
+    def __init__(
+        self, folder: Path, *, settings: FsdpConfig, prepare: Callable[[], None], options: Mapping[str, Any]
+    ) -> None:
         self.pids: tuple[int, ...] = ()
         self._folder = folder
         self._settings = settings
         self._prepare = prepare
-        self._options = {**actor_options(part), "max_restarts": 0}
+        self._options = {**actor_options(options), "max_restarts": 0}
         self._actors: list[Any] = []
 
     @property

@@ -40,7 +40,7 @@ def test_reinforcement_improves_the_policy_from_chance(dartsim, tmp_path):
     changes = {
         "tasks.mock": "plain_locks", "tasks.count": 64, "tasks.held_out": 32, "policy.screen": 96,
         "trainer.optimizer.learning_rate": 2e-3, "trainer.evaluation.every_updates": 10,
-        "recorder.max_segments": 0, "run.updates": 20,
+        "run.max_segments": 0, "run.updates": 20,
     }  # fmt: skip
     options = [word for name, value in changes.items() for word in ("--set", f"{name}={value}")]
     assert dartsim("run", *options, "--out", str(tmp_path / "run"), "--json", str(tmp_path / "figures.json")) == 0

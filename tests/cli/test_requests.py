@@ -104,7 +104,7 @@ def test_a_json_file_that_cannot_be_written_after_all_is_one_message(tmp_path):
         (("eval", "folder", "--rescore"), "folder is no run's folder"),
         (("eval", "--rescore"), "--rescore needs the folder of a run"),
         (("eval", "--results", "folder"), "--results DIR needs --keep-successes POOL"),
-        (("eval", "--preset", "dart"), "has a surrogate policy: it has no model"),
+        (("eval", "dart"), "has a surrogate policy: it has no model"),
         (("eval", "--keep-successes", "folder"), "folder already exists"),
         (("fuzz", "--out", "file"), "file is not a folder"),
         (("fuzz", "--out", "file/below"), "file is not a folder"),
@@ -126,12 +126,6 @@ def test_a_wrong_request_is_one_message(dartsim, capsys, arguments, message):
     assert message in told
     assert "Traceback" not in told
     assert not Path("runs").exists()
-
-
-def test_a_run_s_own_file_is_not_another_preset(dartsim, capsys):
-    Path("config.toml").write_text(to_toml(load(preset_name="dart")))
-    assert dartsim("eval", "config.toml", "--preset", "coupled") == 2
-    assert "based on preset 'dart'" in said(capsys)
 
 
 def test_a_scheduler_is_a_name_a_file_or_a_run():

@@ -56,7 +56,7 @@ def test_a_scheduler_is_a_preset_or_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert load("areal-eta4") == load(Path("areal-eta4")) == load(preset_name="areal-eta4")
     assert load("areal-eta4", preset_name="areal-eta4").preset == "areal-eta4"
-    with pytest.raises(ConfigError, match="--preset"):
+    with pytest.raises(ConfigError, match="two presets"):
         load("dart", preset_name="coupled")
     with pytest.raises(ConfigError, match="no configuration file or run areal-eta; did you mean 'areal-eta"):
         load("areal-eta")

@@ -28,7 +28,7 @@ BROKEN = [
     "rollout.lockstep=true",
     "policy.max_images=4 policy.images_after_cut=5",
     "desktop.revert=snapshot rollout.warm_envs=2",
-    "desktop.snapshots.max_gib=200.0 desktop.revert=snapshot",
+    "desktop.states_gib=200.0 desktop.revert=snapshot",
     "desktop.revert=fork tasks.source=gym gym.env=x:Y policy.kind=vlm",
     "desktop.revert=snapshot backend.desktops=desktop tasks.source=desktop rollout.warm_envs=1 policy.kind=vlm",
     "desktop.revert=fork backend.desktops=osworld tasks.source=osworld desktop.disk=y tasks.folder=x policy.kind=vlm",

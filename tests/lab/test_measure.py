@@ -167,13 +167,8 @@ def test_warm_up_failures_and_what_was_cancelled_stay_out_of_the_times():
     assert measured.counts["env/start"] == 9
 
 
-def test_of_a_run_whose_first_timings_are_gone_it_is_said_since_when_they_are_there():
-    whole = measure(real(), timings())
-    cut = measure(real(), [line("cut", 0.0, at=120.0, since=100.0), *timings()])
-    assert cut.settings == whole.settings
-    assert [note for note in cut.notes if note not in whole.notes] == [
-        "Only the newest timings of this long run are kept, from second 100 on."
-    ]
+def test_the_mark_of_timings_that_are_gone_changes_nothing():
+    assert measure(real(), [line("cut", 0.0, at=120.0, since=100.0), *timings()]) == measure(real(), timings())
 
 
 def test_what_is_only_of_the_warm_up_counts_if_there_is_nothing_else():

@@ -16,7 +16,7 @@ SLOW_TRAINER = {"cluster.learner.fixed_seconds": 300.0, "run.hours": 4.0}
 
 
 def told(scheduler: str = "areal-eta4", **changes) -> Result:
-    settings = {"run.hours": 1.0, "recorder.max_segments": 0, **changes}
+    settings = {"run.hours": 1.0, "run.max_segments": 0, **changes}
     return simulate(scheduler, on="laptop", overrides=settings)
 
 
@@ -43,7 +43,7 @@ def told(scheduler: str = "areal-eta4", **changes) -> Result:
             {
                 "trainer.wait_for_sync": True,
                 "rollout.sync.mode": "restart",
-                "rollout.sync.cache": "kept",
+                "rollout.sync.resume_seconds": None,
                 "cluster.engine.reload_seconds": 900.0,
                 "run.hours": 3.0,
             },

@@ -60,7 +60,7 @@ def configured(tree):
 
 def both(model, cluster, workers, hours, seed=4):
     """Return a run's configuration as it is, virtual, and as if it had been real."""
-    engine = {**ENGINE, "model": model, "batch_spread": SPREAD, "prefix_cache": False}
+    engine = {**ENGINE, "model": model, "batch_spread": SPREAD}
     shared = {
         "run": {"hours": hours, "seed": seed},
         "rollout": ROLLOUT,

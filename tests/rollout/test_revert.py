@@ -262,7 +262,7 @@ async def test_a_save_that_fails_evicts_the_least_recently_used_state():
 
 async def test_a_state_that_was_not_deleted_is_deleted_by_the_next_desktop_that_saves():
     hosts = Hosts()
-    made = provider(hosts, snapshots={"max_count": 1})
+    made = provider(hosts, states_gib=2 * hosts.size / 2**30)
     await attempt(made, 0, TASKS[0])
     hosts.fault = lambda call: call == "delete"
     await attempt(made, 0, TASKS[1])
@@ -273,7 +273,7 @@ async def test_a_state_that_was_not_deleted_is_deleted_by_the_next_desktop_that_
 
 async def test_two_desktops_delete_at_the_same_time():
     hosts = Hosts()
-    library = SnapshotLibrary("host-0", DesktopConfig().snapshots, Counter())
+    library = SnapshotLibrary("host-0", DesktopConfig().states_gib, Counter())
     desktops = [await hosts.start(0) for _ in range(2)]
     for number in range(4):
         with library.preparing(f"task-{number}"):
@@ -287,7 +287,7 @@ async def test_two_desktops_delete_at_the_same_time():
 
 async def test_the_least_recently_used_state_is_evicted():
     hosts = Hosts()
-    made = provider(hosts, snapshots={"max_count": 2})
+    made = provider(hosts, states_gib=3 * hosts.size / 2**30)
     for number in (0, 1, 0, 2, 0, 1):
         await attempt(made, 0, TASKS[number])
     assert outcomes(made) == {"booted": 1, "restored": 3, "forked": 2, "saved": 5, "evicted": 2}
@@ -338,16 +338,15 @@ PLANS = st.lists(
     PLANS,
     st.sampled_from(["snapshot", "fork"]),
     st.integers(1, 3),
-    st.integers(1, 4),
+    st.sampled_from([0.2, 0.3, 0.5]),
     st.lists(st.booleans(), max_size=60),
 )
-def test_no_attempt_sees_another_and_bounds_hold(plan, mode, num_hosts, max_count, faults):
+def test_no_attempt_sees_another_and_bounds_hold(plan, mode, num_hosts, max_gib, faults):
     """The fake desktops check that an attempt begins with its own set-up; slots play side by side."""
     luck = iter(faults)
     hosts = Hosts(num_hosts=num_hosts, size=100 * MIB, fault=lambda call: next(luck, False))
-    limits = {"max_count": max_count, "max_gib": 0.3}
     tasks = [*TASKS[:4], replace(TASKS[4], spec={"revert": "boot"})]
-    made = provider(hosts, revert=mode, snapshots=limits)
+    made = provider(hosts, revert=mode, states_gib=max_gib)
     scores = []
 
     async def serve(slot):
@@ -362,8 +361,7 @@ def test_no_attempt_sees_another_and_bounds_hold(plan, mode, num_hosts, max_coun
             for host in range(num_hosts):
                 condemned = {state.name for state in made.library(f"host-{host}")._discarded}
                 num_kept = sum(name == f"host-{host}" and key not in condemned for name, key in hosts.kept)
-                assert num_kept <= max_count + 1
-                assert num_kept * hosts.size <= (0.3 * 2**30) + hosts.size
+                assert num_kept * hosts.size <= (max_gib * 2**30) + hosts.size
 
     async def main():
         await asyncio.gather(*(serve(slot) for slot in range(4)))

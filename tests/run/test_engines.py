@@ -34,7 +34,7 @@ from dartsim.real.vlm.plan import vlm_config  # noqa: E402
 from dartsim.run.learning import learning  # noqa: E402
 
 STANDIN = f"PYTHONPATH={Path(__file__).parents[2]} {sys.executable} -m dartsim.real.stand_ins.engine"
-PARTS = ("backend.desktops=mock", "backend.workers=vllm", "backend.learner=local", "recorder.max_segments=0")
+PARTS = ("backend.desktops=mock", "backend.workers=vllm", "backend.learner=local", "run.max_segments=0")
 SMALL = ("run.hours=0.02", "tasks.count=64", "tasks.held_out=8", "rollout.num_envs=4", "run.target_success=none")
 BATCHES = ("curation.batch.min_groups=2", "curation.batch.max_groups=2", "curation.groups.drop_all_failed=false")
 EQUAL = ("curation.groups.drop_equal=false", "curation.groups.drop_solved=false")

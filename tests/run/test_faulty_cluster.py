@@ -135,7 +135,7 @@ def test_a_load_that_hangs_is_given_up():
 @pytest.mark.parametrize("name", ["dart", "coupled"])
 def test_no_faults_change_nothing(name, monkeypatch):
     """Without faults a run is the one of a cluster that knows of none, to the last event."""
-    plain = ["run.hours=1.0", 'curation.store="memory"', "recorder.max_segments=0"]
+    plain = ["run.hours=1.0", 'curation.store="memory"', "run.max_segments=0"]
     still = ["cluster.faults.profile=hostile", "cluster.faults.scale=0.0", "cluster.faults.heal_after_hours=0.5"]
     found = [run_simulation(prepare(load(preset_name=name, overrides=[*plain, *more]))) for more in ([], still)]
     monkeypatch.setattr("dartsim.run.build.faulty_cluster", lambda *_: FaultyCluster())
@@ -161,7 +161,7 @@ def test_faults_strike_modeled_clusters_only():
 @pytest.mark.soak
 @pytest.mark.parametrize("name", presets())
 def test_every_preset_makes_progress_in_a_hostile_world(name):
-    changes = ["cluster.faults.profile=hostile", "run.hours=8.0", 'curation.store="memory"', "recorder.max_segments=0"]
+    changes = ["cluster.faults.profile=hostile", "run.hours=8.0", 'curation.store="memory"', "run.max_segments=0"]
     try:
         config = load(preset_name=name, overrides=changes)
     except ConfigError as refused:

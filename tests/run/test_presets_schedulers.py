@@ -20,7 +20,7 @@ from dartsim.store.memory import MemoryStore
 
 NO_TIME = {"start": 0.0, "boot": 0.0, "setup": 0.0, "step": 20.0, "evaluate": 0.0, "teardown": 0.0}
 CLUSTER = {
-    "run": {"hours": 0.5},
+    "run": {"hours": 0.5, "max_segments": 0},
     "tasks": {"count": 4},
     "surrogate": {
         "success_turns_mean": 2.0,
@@ -37,7 +37,6 @@ CLUSTER = {
         "groups": {"min_size": 1, "drop_all_failed": False, "drop_solved": False, "drop_equal": False},
         "store": "memory",
     },
-    "recorder": {"max_segments": 0},
     "cluster": {
         "env": {"latency": NO_TIME},
         "hosts": {"count": 1, "cores": 64.0, "memory_gib": 64.0, "concurrent_starts": 64},

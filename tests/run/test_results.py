@@ -16,7 +16,7 @@ from dartsim.sim.task_difficulties import TaskDifficulty
 
 
 def lab(preset, hours, *changes):
-    overrides = [f"run.hours={hours}", "recorder.max_segments=0", 'curation.store="memory"', *changes]
+    overrides = [f"run.hours={hours}", "run.max_segments=0", 'curation.store="memory"', *changes]
     return prepare(load(preset_name=preset, workload_name="long-tail", overrides=overrides))
 
 

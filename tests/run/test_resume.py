@@ -229,7 +229,7 @@ ALLOWED = [
     {"run.hours": 1.4},
     {"run.updates": 4},
     {"run.fail_on_alarm": True},
-    {"storage.checkpoint_every_updates": 2},
+    {"trainer.checkpoint_every_updates": 2},
 ]
 
 
@@ -332,7 +332,7 @@ def stays(run, until):
 
 def test_the_timeline_and_the_alarms_of_all_lives_are_shown(tmp_path, monkeypatch):
     monkeypatch.setattr("dartsim.observe.alarm_rules.DISK_FREE_GIB", 1e9)
-    config = small(recorder={"max_segments": 60_000})
+    config = small(run={"hours": 0.4, "max_segments": 60_000})
     execute(config, tmp_path / "run", [ticker(interrupting(700.0), 1.0)])
     before = stays(tmp_path / "run", 690.0)
     alarm = json.loads((tmp_path / "run" / "summary.json").read_text())["alarms"]

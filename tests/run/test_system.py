@@ -65,7 +65,7 @@ def configs(draw):
         trainer={"wait_for_sync": draw(st.booleans())},
         desktop={
             "revert": draw(st.sampled_from(["boot", "boot", "snapshot", "fork"])),
-            "snapshots": {"max_count": draw(st.integers(1, 3)), "max_gib": 1.0},
+            "states_gib": draw(st.sampled_from([0.4, 0.8, 1.2])),
         },
         cluster={
             "env": {"latency": {"restore_failures": draw(SHARES)}},

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from dartsim.config import from_tree, merge, preset
+from dartsim.config import merge
 from dartsim.core.errors import Stalled
 from dartsim.observe import ticker
 from dartsim.observe.rundir import LOCK, is_locked
@@ -19,22 +19,11 @@ from dartsim.run.simulation import build_simulated, run_simulation
 from dartsim.run.watch import STATUS, Watch
 from dartsim.sim import run_virtual
 from dartsim.store.memory import MemoryStore
-
-SMALL = {
-    "tasks": {"count": 7},
-    "rollout": {"num_envs": 4, "num_workers": 2, "max_turns": 6},
-    "curation": {
-        "attempts": {"group_size": 4},
-        "batch": {"min_groups": 2, "max_groups": 4},
-        "store": "memory",
-    },
-    "cluster": {"engine": {"reload_seconds": 30.0}, "learner": {"fixed_seconds": 120.0}},
-    "run": {"hours": 0.5},
-}
+from tests.run.clusters import small as small_cluster
 
 
-def small(name="dart", **tables):
-    return from_tree(merge(merge(preset(name), SMALL), tables))
+def small(**tables):
+    return small_cluster(**merge({"rollout": {"num_envs": 4}, "run": {"hours": 0.5}}, tables))
 
 
 def read(folder):

@@ -21,15 +21,13 @@ if TYPE_CHECKING:
 class FsdpLearnerBackend(LocalLearnerBackend):
     """Several processes train the model, from a copy on disk."""
 
-    starts_processes = True
-
     @override
     def problems(self, config: Config) -> Iterator[str]:
         fsdp = config.trainer.fsdp
         if fsdp.gpus and config.ray.address is not None:
             yield (
                 f"trainer.fsdp.gpus = {fsdp.gpus} names GPUs of this machine. With Ray, leave it out, and set "
-                "ray.learner.options.num_gpus = 1."
+                "ray.learner_options.num_gpus = 1."
             )
         elif fsdp.gpus and len(fsdp.gpus) != fsdp.ranks:
             yield f"trainer.fsdp.gpus names {len(fsdp.gpus)} GPUs for {fsdp.ranks} ranks; name as many."
@@ -56,7 +54,7 @@ class FsdpLearnerBackend(LocalLearnerBackend):
         base = scratch("learner", config.ray.folder) if own is None else Path(own)
         options["export_dtype"] = weights_dtype(config)
         if placed(config, "learner"):
-            options["group"] = partial(RayRanks, part=config.ray.learner)
+            options["group"] = partial(RayRanks, options=config.ray.learner_options)
         learner = FsdpLearner(vlm, export(vlm, base / "model"), base, config.trainer, **options)
         if own is None:
             finalize(learner, rmtree, base, ignore_errors=True)

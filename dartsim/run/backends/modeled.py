@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from dartsim.config.sections.backend import DesktopBackend, EngineBackend
 from dartsim.core.ports import EnvProvider, Learner, PolicyWorker
 from dartsim.core.registry import register
+from dartsim.run.backends import BackendContext, DesktopBackend, EngineBackend
 from dartsim.run.backends.in_process import LocalLearnerBackend
 
 if TYPE_CHECKING:
     from dartsim.config import Config
-    from dartsim.run.backends import BackendContext
 
 
 @register("desktops", "sim")
@@ -33,10 +32,10 @@ class SimDesktops(DesktopBackend):
     def problems(self, config: Config) -> Iterator[str]:
         if config.tasks.source == "desktop":
             yield 'tasks.source = "desktop" needs the real desktops: set backend.desktops = "desktop".'
-        kept, there = config.desktop.snapshots.max_gib, config.cluster.hosts.memory_gib
+        kept, there = config.desktop.states_gib, config.cluster.hosts.memory_gib
         if self.reverts(config) and kept >= there:
             yield (
-                f"desktop.snapshots.max_gib = {kept:g} leaves no memory for desktops on hosts of {there:g} GiB "
+                f"desktop.states_gib = {kept:g} leaves no memory for desktops on hosts of {there:g} GiB "
                 "(cluster.hosts.memory_gib). Lower the first."
             )
 

@@ -11,14 +11,13 @@ from urllib.parse import urlsplit
 
 from typing_extensions import override
 
-from dartsim.config.sections.backend import EngineBackend
 from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.ports import PolicyWorker
 from dartsim.core.registry import register
+from dartsim.run.backends import BackendContext, EngineBackend
 
 if TYPE_CHECKING:
     from dartsim.config import Config
-    from dartsim.run.backends import BackendContext
 
 PORT = "PORT"
 """Placeholder for a free port, chosen at the start."""
@@ -42,7 +41,7 @@ class VllmEngines(EngineBackend):
         if config.ray.address is not None and vllm.gpus:
             yield (
                 f"vllm.gpus = {vllm.gpus} names GPUs of this machine. With Ray, leave it out, and set "
-                "ray.engines.options.num_gpus to the number that each engine takes."
+                "ray.engine_options.num_gpus to the number that each engine takes."
             )
 
     @override

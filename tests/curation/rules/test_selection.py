@@ -71,7 +71,7 @@ def test_a_stored_success_is_ranked_or_kept_whole():
     rescued = replace(mixed, trajectories=(mixed.trajectories[0], stored))
     ranked = entropy(0.5).select(rescued)
     assert ranked.kept == ((False, True, True, True), (False, False))
-    whole = entropy(0.5, keep_stored=True).select(rescued)
+    whole = entropy(0.5, keep="stored").select(rescued)
     assert whole.kept == ((False, False, True, True), (True, True))
     assert (whole.num_kept, whole.num_cut, whole.num_unknown) == (4, 2, 0)
 
@@ -80,7 +80,7 @@ def test_only_turns_of_attempts_below_the_mean_are_ranked_if_successes_are_kept(
     mixed = group([[0.1], [0.2]], [[1.0], [2.0], [3.0], [4.0]], [[0.3]])
     rewards = (1.0, 0.0, 0.5)
     graded = tuple(replace(t, reward=reward) for t, reward in zip(mixed.trajectories, rewards, strict=True))
-    found = entropy(0.5, keep_successes=True).select(replace(mixed, trajectories=graded))
+    found = entropy(0.5, keep="successes").select(replace(mixed, trajectories=graded))
     assert found.kept == ((True, True), (False, True, True, True), (False,))
     assert (found.num_kept, found.num_cut) == (5, 2)
 

@@ -20,7 +20,7 @@ def test_an_endpoint_is_evaluated_on_real_desktops(desktop_image, dartsim, modul
     reply = f"Thought: it is red.\nAction: click(start_box='({x},{y})')"
     wanted = [float(target == targets[0]) for target in targets]
     with module_of(FAKE).endpoint(lambda messages: reply) as served:
-        given = ["--preset", "desktop", "--endpoint", served.url, "--model", "agent-1", "--tasks", str(TASKS)]
+        given = ["desktop", "--endpoint", served.url, "--model", "agent-1", "--tasks", str(TASKS)]
         assert (
             dartsim(
                 "eval", *given, "--set", "rollout.num_envs=2", "--steps", "2", "--out", "out", "--json", "figures.json"

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from dartsim.config.sections.trainer import FsdpConfig
 from dartsim.core.errors import ConfigError, LearnerFault
 from dartsim.testing import ports as checks
 
@@ -16,7 +17,6 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def learner(local_ray, make_vlm, tmp_path):
     """Make a learner of two ranks, with its batches: ``learner(**options of the actors)``."""
-    from dartsim.config.sections.ray import RayPart
     from dartsim.real.learners.fsdp.learner import FsdpLearner
     from dartsim.real.learners.gradient_steps import TINY
     from dartsim.real.ray_cluster.ranks import RayRanks
@@ -24,10 +24,10 @@ def learner(local_ray, make_vlm, tmp_path):
 
     made = []
 
-    def make(start_seconds=120.0, **options):
+    def make(**options):
         vlm = make_vlm()
-        config = TINY.replace(fsdp={"ranks": 2, "device": "cpu", "start_seconds": start_seconds})
-        group = partial(RayRanks, part=RayPart(options={"num_cpus": 0.1, **options}))
+        config = TINY.replace(fsdp={"ranks": 2, "device": "cpu"})
+        group = partial(RayRanks, options={"num_cpus": 0.1, **options})
         model = export(vlm, tmp_path / "model")
         made.append(FsdpLearner(vlm, model, tmp_path / "ranks", config, seed=5, group=group))
         return made[-1]
@@ -68,9 +68,10 @@ async def test_closing_ends_the_update_under_way(learner, batches):
         await running
 
 
-def test_ranks_that_no_node_has_room_for_are_a_fault(learner, batches):
+def test_ranks_that_no_node_has_room_for_are_a_fault(learner, batches, monkeypatch):
+    monkeypatch.setattr(FsdpConfig, "start_seconds", 1.0)
     with pytest.raises(LearnerFault, match=r"within 1 s.*'num_gpus': 1000"):
-        learner(start_seconds=1.0, num_gpus=1000).train(batches[0])
+        learner(num_gpus=1000).train(batches[0])
 
 
 def test_a_folder_that_a_node_does_not_see_is_named(tmp_path):

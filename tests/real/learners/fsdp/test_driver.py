@@ -57,9 +57,10 @@ class Pretended:
 
 @pytest.fixture
 def make(make_vlm, tmp_path) -> Callable[..., tuple[FsdpLearner, Any]]:
-    def learner(**settings) -> tuple[FsdpLearner, Any]:
+    def learner(checkpoint_every_updates=1, **settings) -> tuple[FsdpLearner, Any]:
         (tmp_path / "model").mkdir()
-        found = FsdpLearner(make_vlm(), tmp_path / "model", tmp_path / "disk", TINY.replace(fsdp=settings))
+        config = TINY.replace(fsdp=settings, checkpoint_every_updates=checkpoint_every_updates)
+        found = FsdpLearner(make_vlm(), tmp_path / "model", tmp_path / "disk", config)
         group: Any = Pretended()
         found.group = group
         return found, group
@@ -113,7 +114,7 @@ def test_a_closed_learner_can_be_saved_but_not_trained(make, batches, tmp_path):
 
 
 def test_ranks_that_cannot_start_are_a_fault_with_their_log(tmp_path):
-    group = RankGroup(tmp_path, settings=FsdpConfig(ranks=1, start_seconds=60.0), prepare=lambda: None)
+    group = RankGroup(tmp_path, settings=FsdpConfig(ranks=1), prepare=lambda: None)
     with pytest.raises(LearnerFault, match=r"setup\.json.*ranks\.log"):
         group.start()
     assert not group.running
