@@ -162,12 +162,14 @@ def validate(tree: Mapping[str, Any]) -> Config:
     """Return a tree's configuration.
 
     Raises:
-        ConfigError: Naming each wrong value: what was found, what is allowed, and what the setting means.
+        ConfigError: If a key is unknown; or naming each wrong value: what was found, what is allowed, and what the
+            setting means.
     """
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
         errors = error.errors()
+    check_keys(tree)
     misplaced = [item["loc"] for item in errors if item["type"] == "extra_forbidden"]
     if misplaced:
         raise ConfigError("\n".join(_first([_misplaced(location) for location in misplaced])))
