@@ -16,10 +16,11 @@ from dartsim.core.ports import Learner
 from dartsim.core.types import Trajectory, UpdateResult, Weights
 from dartsim.curation import SuccessPool
 from dartsim.observe.records import HELD_OUT
+from dartsim.run.backends import learner_backend
 from dartsim.run.prepare import PreparedRun
 
 try:
-    from dartsim.real.learners.backend import RealLearner, configured_learner
+    from dartsim.real.learners.backend import RealLearner, turn_selector
     from dartsim.real.learners.fsdp.learner import FsdpLearner
     from dartsim.real.pool_files import PoolFile, token_meaning, write_pool
     from dartsim.real.vlm import Vlm, VlmPolicy, build
@@ -69,10 +70,10 @@ class Learning(ServedModel):
     def save_successes(self, folder: Path) -> None:
         """Write the newest successes of the run's own attempts, if any are in a pool."""
         config = self.prepared.config
-        kept = self.successes.learned() if self.successes is not None else []
-        if kept:
+        learned = self.successes.learned() if self.successes is not None else []
+        if learned:
             source = {"kind": "run", "seed": config.run.seed, "updates": self.trainer.updates}
-            write_pool(folder, kept, writes=token_meaning(self.vlm, config.policy.screen), source=source)
+            write_pool(folder, learned, writes=token_meaning(self.vlm, config.policy.screen), source=source)
 
     def figures(self) -> dict[str, Any]:
         """Return its figures for the run's summary, other than success rates."""
@@ -130,7 +131,9 @@ def learning(
     seed = config.run.seed
     one_thread()
     vlm = build(vlm_config(config), seed=seed)
-    trainer = configured_learner(config, vlm)
+    trainer: RealLearner = learner_backend(config).train(
+        config, vlm, seed=config.run.seed, select=turn_selector(config)
+    )
     if restore is not None:
         trainer.load(restore / CHECKPOINT)
         if isinstance(trainer, FsdpLearner):  # engines start with its weights

@@ -22,6 +22,7 @@ from dartsim.envs.mock.suites import SUITES, mock_suite, mock_tasks
 from dartsim.envs.tasks import generated_tasks, is_forgeable, load_suite
 from dartsim.observe.timings import Entry, read_timings
 from dartsim.rollout.warm import fitting_spares
+from dartsim.run.backends import desktop_backend
 from dartsim.run.model_folder import with_model_folder
 from dartsim.sim import SimEnvironment
 from dartsim.sim.env_profiles import LATENCIES, NUMBERS, EnvTiming
@@ -103,7 +104,7 @@ def prepare_run(config: Config, *, trains: bool = True) -> PreparedRun:
         _refuse_training(config)
     refuse_missing_packages(config)
     prepared = prepare(with_fitting_spares(with_model_folder(config)))
-    desktops = config.backend.desktop_backend
+    desktops = desktop_backend(config)
     held_out = desktops.supported(config, prepared.held_out) if prepared.held_out else ()
     return replace(prepared, tasks=desktops.supported(config, prepared.tasks), held_out=held_out)
 
@@ -125,7 +126,7 @@ def _refuse_training(config: Config) -> None:
 def with_fitting_spares(config: Config) -> Config:
     """Return a configuration with as many of its spare desktops as fit in its hosts' memory; warn if fewer."""
     rollout = config.rollout
-    memory = config.backend.desktop_backend.memory_gib(config) if rollout.warm_envs else None
+    memory = desktop_backend(config).memory_gib(config) if rollout.warm_envs else None
     fitting = rollout.warm_envs if memory is None else fitting_spares(rollout, *memory)
     if fitting == rollout.warm_envs:
         return config
