@@ -70,10 +70,10 @@ class Learning(ServedModel):
     def save_successes(self, folder: Path) -> None:
         """Write the newest successes of the run's own attempts, if any are in a pool."""
         config = self.prepared.config
-        kept = self.successes.learned() if self.successes is not None else []
-        if kept:
+        learned = self.successes.learned() if self.successes is not None else []
+        if learned:
             source = {"kind": "run", "seed": config.run.seed, "updates": self.trainer.updates}
-            write_pool(folder, kept, writes=token_meaning(self.vlm, config.policy.screen), source=source)
+            write_pool(folder, learned, writes=token_meaning(self.vlm, config.policy.screen), source=source)
 
     def figures(self) -> dict[str, Any]:
         """Return its figures for the run's summary, other than success rates."""
