@@ -108,7 +108,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], path: str = "") -> T
             continue
         if place in choices() and TAG in value:
             sections = choices()[place].sections()
-            if chosen := sections.get(value[TAG]):  # an unknown name is refused during validation
+            if chosen := sections.get(str(value[TAG])):  # an unknown name is refused during validation
                 every = {name for section in sections.values() for name in section.model_fields}
                 old = {name: each for name, each in old.items() if name not in every - chosen.model_fields.keys()}
         merged[key] = merge(old, value, f"{place}.")
