@@ -83,7 +83,7 @@ def test_every_application_opens_without_a_dialog(desktop):
     assert titles(caller) == SESSION | set(PROGRAMS.values())
     tree = caller.get("/accessibility")[1]["AT"]
     applications = set(re.findall(r'<application name="([^"]*)"', tree))
-    assert {"Google Chrome", "soffice", "gnome-terminal-server"} <= applications
+    assert {"Google Chrome", "gimp", "soffice", "gnome-terminal-server"} <= applications
     assert 'name="Address and search bar"' in tree
 
 
