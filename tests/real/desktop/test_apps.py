@@ -73,6 +73,7 @@ def titles(caller) -> set[str]:
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 def test_every_application_opens_without_a_dialog(desktop):
     _, caller = desktop
     assert titles(caller) == SESSION
@@ -87,6 +88,7 @@ def test_every_application_opens_without_a_dialog(desktop):
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 def test_getters_find_what_they_look_for(desktop):
     caller = desktop[1]
     sudo = "echo password | sudo -S -p ''"
@@ -106,6 +108,7 @@ def test_getters_find_what_they_look_for(desktop):
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 def test_devtools_answer_at_the_published_port(desktop, make_caller):
     container, caller = desktop
     shell(caller, "pkill chrome; sleep 1")
@@ -137,6 +140,7 @@ CALC = {"type": "launch", "parameters": {"command": ["libreoffice", "--calc"]}}
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 def test_an_application_that_crashes_masks_its_attempt_and_asks_nothing_afterwards(spec):
     async def use(desktop):
         await desktop.reset(task(CALC), seed=1)
@@ -152,6 +156,7 @@ def test_an_application_that_crashes_masks_its_attempt_and_asks_nothing_afterwar
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 def test_a_full_disk_masks_the_attempt(spec):
     async def use(desktop):
         fill = {"type": "execute", "parameters": {"command": "cat /dev/zero > ~/fill", "shell": True}}
@@ -162,6 +167,7 @@ def test_a_full_disk_masks_the_attempt(spec):
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 def test_a_script_that_fails_makes_no_image(engine, spec):
     before = {image.id for image in engine.images.list()}
     with pytest.raises(ConfigError, match="not to be found"):
