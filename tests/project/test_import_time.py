@@ -19,8 +19,8 @@ HEAVY = {
     "typer", "vllm",
 }  # fmt: skip
 EXTRAS = [
-    "aiohttp", "cssselect", "docker", "h11", "httpx", "lxml", "openpyxl", "orjson", "peft", "ray", "safetensors", "torch",
-    "transformers", "vllm",
+    "aiohttp", "cssselect", "docker", "h11", "httpx", "lxml", "openpyxl", "orjson", "peft", "ray",
+    "safetensors", "torch", "transformers", "vllm",
 ]  # fmt: skip
 LEARN = [
     *(f"dartsim.run.{name}" for name in ("demonstrations", "evaluation", "learning", "served_model", "trained_model")),
