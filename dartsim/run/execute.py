@@ -22,7 +22,8 @@ from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, is_locked, lock_run,
 from dartsim.observe.timeline import SegmentLog
 from dartsim.real.ray_cluster.backend import session
 from dartsim.run.backends import desktop_backend
-from dartsim.run.prepare import PreparedRun, prepare_run
+from dartsim.run.prepare import prepare_run
+from dartsim.run.prepared_run import PreparedRun
 from dartsim.run.realtime import run_realtime
 from dartsim.run.results import RunResult, Samples, learning_curve
 from dartsim.run.resume_point import FIRST, METRICS, SEGMENTS, SETTINGS, SNAPSHOTS, ResumePoint
@@ -32,7 +33,7 @@ from dartsim.store.memory import MemoryStore
 from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER, SqlStore
 
 if TYPE_CHECKING:
-    from dartsim.run.learning import Learning
+    from dartsim.run.trained_model import TrainedModel
 
 TENSORBOARD = "tensorboard"
 SUCCESSES = "successes"
@@ -73,7 +74,7 @@ class Execution:
 
     prepared: PreparedRun
     path: Path
-    trained: Learning | None
+    trained: TrainedModel | None
     instruments: Sequence[Instrument] = ()
     more_figures: MoreFigures | None = None
 
@@ -173,7 +174,7 @@ def open_store(config: Config, path: Path) -> Store:
 
 def configured_learning(
     prepared: PreparedRun, path: Path, instruments: Sequence[Instrument] = (), *, restore: Path | None = None
-) -> Learning | None:
+) -> TrainedModel | None:
     """Return the configured model; None for the surrogate policy."""
     if prepared.config.policy.kind != "vlm":
         return None

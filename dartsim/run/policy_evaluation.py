@@ -33,7 +33,7 @@ from dartsim.rollout.guarded_worker import guard
 from dartsim.run.backends import BackendContext, engine_backend
 from dartsim.run.build import open_desktops, transport
 from dartsim.run.evaluation_results import AttemptKey, AttemptResult, EvaluationFolder, identity_of
-from dartsim.run.prepare import PreparedRun
+from dartsim.run.prepared_run import PreparedRun
 from dartsim.run.sim_cluster import faulty_cluster
 from dartsim.run.system import ActingSystem, new_recorder
 from dartsim.sim import SimLoop, run_virtual

@@ -1,11 +1,10 @@
-"""``PreparedRun``: a configuration whose names are resolved and checked before anything starts."""
+"""Resolves and checks what a configuration names, before anything starts."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,45 +23,19 @@ from dartsim.observe.timings import Entry, read_timings
 from dartsim.rollout.warm import fitting_spares
 from dartsim.run.backends import desktop_backend
 from dartsim.run.model_folder import with_model_folder
+from dartsim.run.prepared_run import PreparedRun
 from dartsim.sim import SimEnvironment
 from dartsim.sim.env_profiles import LATENCIES, NUMBERS, EnvTiming
 from dartsim.sim.env_profiles import PROFILES as ENV_PROFILES
 from dartsim.sim.faults import active_faults
 from dartsim.sim.gpu import PROFILES as GPU_PROFILES
-from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.host import SimHost, place
 from dartsim.sim.latency import Capped, from_spec
-from dartsim.sim.learner import UpdateTokens
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.surrogate import RecordedAttempt, RecordedOutcomes
 from dartsim.sim.task_difficulties import MEAN_SUCCESS, TaskDifficulty, difficulties
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class PreparedRun:
-    """A configuration with the objects it names: tasks, latencies, prompt sizes."""
-
-    config: Config
-    tasks: Sequence[Task]
-    held_out: Sequence[Task]
-    difficulties: Mapping[str, TaskDifficulty]
-    timing: EnvTiming
-    gpu: GpuProfile
-    prompts: PromptModel
-    outcomes: RecordedOutcomes | None = None
-
-    @cached_property
-    def update_tokens(self) -> UpdateTokens:
-        """Counter of the tokens that the modeled trainer computes."""
-        return UpdateTokens(self.prompts, packed=self.config.trainer.optimizer.pack == "trajectories")
-
-    @property
-    def peak_tokens_per_second(self) -> float:
-        """Most response tokens per second that all engines can decode with full prompts."""
-        context = self.prompts.cold[self.prompts.max_images].tokens
-        return self.config.rollout.num_workers * self.gpu.peak_tokens_per_second(context)
 
 
 def prepare(config: Config) -> PreparedRun:

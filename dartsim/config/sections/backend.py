@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from dartsim.core.registry import Named, NamedComponent, component
 from dartsim.core.section import Section
 
-if TYPE_CHECKING:
-    from dartsim.config.schema import Config
+Whole = Any
+"""A ``Config``, which has this file's section and so cannot be imported here."""
 
 
 class Backend(NamedComponent):
@@ -22,11 +22,11 @@ class Backend(NamedComponent):
     packages: ClassVar[tuple[str, ...]] = ()
     """Packages of the extra `real` that it needs on this machine."""
 
-    def problems(self, config: Config) -> Iterator[str]:
+    def problems(self, config: Whole) -> Iterator[str]:
         """Yield one sentence for each reason why it cannot work as configured."""
         return iter(())
 
-    def plan(self, config: Config) -> dict[str, Any]:
+    def plan(self, config: Whole) -> dict[str, Any]:
         """Return what would be started: a sentence as ``what``, and details."""
         return {"what": self.name}
 
@@ -41,13 +41,13 @@ class Desktops(Backend):
     no_states: ClassVar[str] = "a gymnasium environment cannot be copied"
     """Why its desktops cannot save their states, if they cannot."""
 
-    def saves_states(self, config: Config) -> bool:
+    def saves_states(self, config: Whole) -> bool:
         """Return whether its desktops provide ``dartsim.core.snapshots.Snapshots``."""
         return False
 
-    def reverts(self, config: Config) -> bool:
+    def reverts(self, config: Whole) -> bool:
         """Return whether its desktops revert to saved states between attempts instead of booting."""
-        return config.desktop.revert != "boot" and self.saves_states(config)
+        return bool(config.desktop.revert != "boot" and self.saves_states(config))
 
 
 class Engines(Backend):

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from dartsim.core.rng import Streams
     from dartsim.core.types import Version
     from dartsim.observe.timings import Timings
-    from dartsim.run.learning import Learning
-    from dartsim.run.prepare import PreparedRun
+    from dartsim.run.prepared_run import PreparedRun
     from dartsim.run.served_model import ServedModel
+    from dartsim.run.trained_model import TrainedModel
     from dartsim.sim import SimEnvironment
     from dartsim.sim.control_loop import ControlLoop
 
@@ -57,8 +57,8 @@ class BackendContext:
         return self.optional_model
 
     @property
-    def learning(self) -> Learning:
-        return cast("Learning", self.model)
+    def learning(self) -> TrainedModel:
+        return cast("TrainedModel", self.model)
 
     @property
     def on_call(self) -> Callable[[int, str, float], None] | None:
