@@ -109,6 +109,25 @@ def test_getters_find_what_they_look_for(desktop):
 
 @pytest.mark.docker
 @pytest.mark.slow
+def test_root_of_the_container_is_not_root_of_the_host(desktop):
+    caller = desktop[1]
+    for command in (
+        "mount -t tmpfs none /mnt",
+        "mknod /tmp/disk b 8 0",
+        "unshare --user true",
+        "unshare --net true",
+        "sysctl -w kernel.core_pattern=x",
+        "sh -c 'echo x >/proc/sysrq-trigger'",
+        "chroot / true",
+        "setpriv --inh-caps +sys_admin --bounding-set +sys_admin true",
+    ):
+        assert shell(caller, f"echo password | sudo -S -p '' sh -c \"{command}\" >/dev/null 2>&1; echo $?") != "0", (
+            command
+        )
+
+
+@pytest.mark.docker
+@pytest.mark.slow
 def test_devtools_answer_at_the_published_port(desktop, make_caller):
     container, caller = desktop
     shell(caller, "pkill chrome; sleep 1")
