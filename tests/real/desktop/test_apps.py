@@ -102,6 +102,10 @@ def test_getters_find_what_they_look_for(desktop):
     paths = [".config/GIMP/2.10", ".config/google-chrome/Default/Preferences", ".config/vlc/vlcrc"]
     paths += [".config/libreoffice/4/user/registrymodifications.xcu", "Desktop", "Downloads", "Pictures"]
     assert shell(caller, f"cd && ls -d {' '.join(paths)} 2>&1 >/dev/null") == ""
+    profile = "~/.thunderbird/x.default-release"
+    shell(caller, f"mkdir -p {profile}")
+    caller.post("/setup/launch", {"command": ["/usr/bin/thunderbird"]})
+    caller.until("a task's profile in use", lambda: shell(caller, f"ls {profile}/compatibility.ini"))
     caller.post("/setup/launch", {"command": ["vlc"]})
     status = "curl -s -u :password localhost:8080/requests/status.xml"
     caller.until("VLC's state", lambda: "<root>" in shell(caller, status))
