@@ -19,7 +19,7 @@ from dartsim.config.sections.policy import PolicyConfig
 from dartsim.core.answers import check_task
 from dartsim.core.errors import ConfigError, TaskFileError
 from dartsim.core.plugin_errors import describe
-from dartsim.core.registry import import_module_here
+from dartsim.core.plugins import import_module_here
 from dartsim.core.types import Observation, Task
 from dartsim.envs.actions import ending, make_grammar, read
 from dartsim.envs.actions.grammar import Inexpressible

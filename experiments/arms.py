@@ -51,7 +51,7 @@ class Cluster:
         own = (
             f"run.hours={self.hours}",
             f"run.seed={self.seed}",
-            "recorder.max_segments=0",
+            "run.max_segments=0",
             'curation.store="memory"',
         )
         return load(preset_name=self.preset, workload_name=self.workload, overrides=[*self.changes, *own])

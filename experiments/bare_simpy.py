@@ -23,8 +23,8 @@ from dartsim.envs.timed import Pace
 from dartsim.run.prepare import PreparedRun
 from dartsim.sim.cores import SharedCores
 from dartsim.sim.engine import EngineJob, FluidEngine
-from dartsim.sim.host import CoreUse, mib, place
-from dartsim.sim.prompts import ReplyLengths
+from dartsim.sim.host import mib, place
+from dartsim.sim.prompts import reply_lengths
 from dartsim.sim.surrogate import SurrogateActions, SurrogatePolicy
 from dartsim.sim.worker import PrefixCache
 
@@ -49,6 +49,36 @@ class At(simpy.Event):
 
     def cancel(self) -> None:
         self._fn = None
+
+
+class CoreUse(simpy.Event):
+    """A job on the cores as a SimPy event: ``yield CoreUse(env, cores, 2.0, 0.5)``.
+
+    As a context manager, it leaves the cores if the block ends early (an interrupt).
+    """
+
+    def __init__(self, env: simpy.Environment, cores: SharedCores, seconds: float, demand: float) -> None:
+        super().__init__(env)
+        self._cores = cores
+        self._job = cores.use(seconds, demand, self)
+
+    def done(self) -> bool:
+        """Whether the job has finished (a future's name for ``triggered``)."""
+        return self.triggered
+
+    def set_result(self, result: None) -> None:
+        """Finish the job (a future's name for ``succeed``)."""
+        self.succeed(result)
+
+    def cancel(self) -> None:
+        """Leave the cores if the job still runs."""
+        self._cores.leave(self._job)
+
+    def __enter__(self) -> CoreUse:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.cancel()
 
 
 class EventEnvironment(simpy.Environment):
@@ -110,7 +140,7 @@ class BareCluster:
             Gpu(
                 FluidEngine(env, self.prepared.gpu),
                 PrefixCache(held),
-                ReplyLengths().sampler(streams.rng(f"workers/{index}/reply")),
+                reply_lengths(streams.rng(f"workers/{index}/reply")),
             )
             for index in range(config.rollout.num_workers)
         ]

@@ -74,7 +74,7 @@ def configuration(case: DriverCase, folder: Path) -> Config:
     changes |= {"tasks.source": "generated", "tasks.folder": None, "tasks.do_nothing": "ignore"}
     changes |= {"rollout.num_envs": case.desktops, "rollout.num_workers": case.engines, "rollout.max_turns": TURNS}
     changes |= {"vllm.gpus": []}
-    changes |= {"run.hours": sum(case.seconds) / 3_600.0 + 1.0, "run.seed": case.seed, "recorder.max_segments": 0}
+    changes |= {"run.hours": sum(case.seconds) / 3_600.0 + 1.0, "run.seed": case.seed, "run.max_segments": 0}
     changes |= {"curation.batch.min_groups": 1_000, "curation.batch.max_groups": 1_000}
     changes |= {"desktop.hosts.vm-1.max_desktops": case.desktops, "cluster.hosts.memory_gib": 4.0 * case.desktops}
     return with_settings(preset, {**changes, "policy.model": str(write_stand_in(preset, folder / "model"))})

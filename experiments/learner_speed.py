@@ -2,7 +2,7 @@
 
     python -m experiments.learner_speed [--quick] [--record]
 
-Models of a transformers class with random weights (0.4 and 4.3 M parameters), the same batch, one thread a rank,
+Models of a transformers class with random weights (0.4 and 4.3 M parameters), the same batch, one thread,
 alternately in one run. Times are process time, so that other work on the machine does not count. Memory is what an
 update adds to the peak of its own process.
 
@@ -42,7 +42,6 @@ AGAINST = {
     "transformers": "plain loop",
     "trl": "TRL",
 }
-PEER_NAMES = {**AGAINST, "sliding": "sliding window"}
 
 
 def measure(options: Options) -> Figures:
@@ -54,42 +53,21 @@ def measure(options: Options) -> Figures:
     single, turns = measured(options), multi_turn(options)
     return {
         **turns,
-        "rows": [*single["rows"], *packed_rows(turns)],
+        "rows": single["rows"],
         "config": {**single["config"], "multi_turn": turns["config"]},
     }
 
 
-def packed_rows(figures: Figures) -> list[Figures]:
-    """Return the speed of packed turns over each variant in the form of all other comparisons."""
-    return [
-        {
-            "what": f"turns trained/s, {row['images']} images, {row['turns']} turns, {row['selected']:.0%} selected, "
-            f"{row['model']} model, ranks: {row['ranks']}, micro-batches of {row['max_tokens']:,} tokens",
-            "ours": speed * row["turns_per_second"],
-            "peer": row["turns_per_second"],
-            "peer_name": PEER_NAMES[variant],
-            "ratio": speed,
-        }
-        for variant in AGAINST
-        for row, speed, _ in speeds(figures, variant)
-    ]
-
-
-def single_rows(figures: Figures) -> list[Figures]:
-    """Return the comparisons in which each turn is a sequence of its own."""
-    return [row for row in figures["rows"] if row["peer_name"] not in PEER_NAMES.values()]
-
-
 def summary(figures: Figures) -> str:
     """The rates of learner and engine, in words."""
-    rates = {row["what"]: row["ours"] for row in single_rows(figures) if "/s," in row["what"]}
+    rates = {row["what"]: row["ours"] for row in figures["rows"] if "/s," in row["what"]}
     words = (f"{rate:,.0f} {what.replace('/s, ', ' (', 1)})" for what, rate in rates.items())
     return f"Per CPU second: {'; '.join(words)}.\n"
 
 
 def speeds(figures: Figures, variant: str, **wanted: Any) -> Iterator[tuple[Figures, float, float | None]]:
     """Yield the cases in which a variant was measured, with packed turns' times its speed and, if known, its memory."""
-    keys = ("model", "images", "turns", "max_tokens", "selected", "ranks")
+    keys = ("model", "images", "turns", "max_tokens", "selected")
     rows = [row for row in figures["multi_turn"] if row.items() >= wanted.items()]
     packed = {tuple(row[key] for key in keys): row for row in rows if row["variant"] == "packed"}
     for row in rows:
@@ -108,17 +86,16 @@ def multi_turn_picture(figure: Any, learner: Figures) -> None:
         (f"{images} images, {words}", {"images": images, **wanted})
         for images in (5, 10)
         for words, wanted in (
-            ("one rank", {"ranks": 1, "selected": 1.0, "model": "tiny"}),
-            ("80 % selected", {"ranks": 1, "selected": 0.8, "model": "tiny"}),
-            ("two ranks", {"ranks": 2, "selected": 1.0, "model": "tiny"}),
-            ("wider model", {"ranks": 1, "selected": 1.0, "model": "wider"}),
+            ("tiny model", {"selected": 1.0, "model": "tiny"}),
+            ("80 % selected", {"selected": 0.8, "model": "tiny"}),
+            ("wider model", {"selected": 1.0, "model": "wider"}),
         )
     ]
     for number, (label, wanted) in enumerate(cases):
-        style = {"color": (BLUE, ORANGE)[number // 4], "marker": MARKERS[number % 4], "ls": "", "label": label}
+        style = {"color": (BLUE, ORANGE)[number // 3], "marker": MARKERS[number % 3], "ls": "", "label": label}
         for axes, place in ((speed, 1), (memory, 2)):
             found = [
-                (names.index(variant) + 0.09 * (number - 3.5), each[place])
+                (names.index(variant) + 0.12 * (number - 2.5), each[place])
                 for variant in names
                 for each in speeds(learner, variant, **wanted)
                 if each[0]["max_tokens"] != SHARING and each[place] is not None
@@ -147,7 +124,7 @@ def multi_turn_picture(figure: Any, learner: Figures) -> None:
     most = max(row["operations"] for row in ratios) + 0.5
     counted.plot([1.0, most], [1.0, most], color=GRAY, linestyle=":")
     label_axes(counted, "Saving, counted", "operations, times", "CPU time, times")
-    legend_below(figure, 4)
+    legend_below(figure, 3)
 
 
 STUDY = Experiment(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,20 +11,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import psutil
 import torch
 
 from dartsim.config.sections.trainer import TrainerConfig
 from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
 from dartsim.lab.model_shapes import read_shape
-from dartsim.real.learners.fsdp.learner import FsdpLearner
 from dartsim.real.learners.gradient_steps import TINY
 from dartsim.real.learners.torch_learner import TorchLearner
 from dartsim.real.learners.turn_data import read_turns
 from dartsim.real.vlm import Vlm, VlmConfig, build, tiny
-from dartsim.real.vlm.export import export
 from dartsim.real.vlm.packing import pack, rows_of, split
-from experiments.isolated import peak_rss_mb
 from experiments.learner_speed_work import (
     OBJECTIVE,
     added_mebibytes,
@@ -121,7 +115,6 @@ CASES = (
 OURS = {"packed": "trajectories", "per turn": "turns", "sliding": "turns"}
 """Variants of ours, by ``trainer.optimizer.pack``; the images of the last slide, as DART's."""
 PEERS = {"transformers": plain_update, "trl": trl_update}
-RANKS = 2
 
 
 def trainer_config(case: TurnsCase, variant: str) -> TrainerConfig:
@@ -168,82 +161,15 @@ def memory_and_tokens(case: TurnsCase, variant: str) -> Figures:
     return {"peak_mib": memory, **tokens}
 
 
-class TwoRanks:
-    """A learner of two ranks, for cases that differ in what they train and show only."""
-
-    def __init__(self, case: TurnsCase, variant: str, folder: Path) -> None:
-        self.case = case
-        self._vlm = build(case.config())
-        config = trainer_config(case, variant).replace(
-            fsdp={"ranks": RANKS, "device": "cpu", "checkpoint_every_updates": 1_000}
-        )
-        model = export(self._vlm, folder / "model")
-        self._learner = FsdpLearner(self._vlm, model, folder / "ranks", config, select=lambda _: self.case.kept)
-        self._learner.group.start()
-        self._ranks = [psutil.Process(pid) for pid in self._learner.group.pids]
-        self._before = [rank.memory_info().rss for rank in self._ranks]
-
-    def train(self, case: TurnsCase, *, sliding: bool) -> float:
-        """Take an update and return its CPU seconds, the driver's included."""
-        self.case = case
-        # Prompts are written here; the ranks compute whatever they are given.
-        self._vlm.prompts = build(case.config(sliding=sliding)).prompts
-        batch = replace(case.batch(self._vlm), update=self._learner.updates + 1)
-        start = self._cpu_seconds()
-        self._learner.train(batch)
-        return self._cpu_seconds() - start
-
-    def added_mebibytes(self) -> float:
-        """Return what the updates so far have added to the larger rank."""
-        added = (1e6 * peak_rss_mb(rank.pid) - rss for rank, rss in zip(self._ranks, self._before, strict=True))
-        return max(added) / 2**20
-
-    def _cpu_seconds(self) -> float:
-        return time.process_time() + sum(sum(rank.cpu_times()[:2]) for rank in self._ranks)
-
-    def close(self) -> None:
-        self._learner.close()
-
-
 def _named(case: TurnsCase) -> Figures:
     return {**asdict(case), "turns_trained": sum(case.kept)}
 
 
-def two_ranks(cases: Sequence[TurnsCase], options: Options) -> list[Figures]:
-    """Measure the updates of two ranks by the variants of ours, alternately."""
-    seconds: dict[tuple[TurnsCase, str], float] = {}
-    memory: dict[tuple[TurnsCase, str], float] = {}  # of the first update
-    with TemporaryDirectory() as folder, ExitStack() as stack:
-        packed, per_turn = (TwoRanks(cases[0], variant, Path(folder) / variant) for variant in ("packed", "per turn"))
-        stack.callback(packed.close)
-        stack.callback(per_turn.close)
-        for number in range(2 if options.quick else 1 + options.seeds):
-            for case in cases:
-                options.console.print(f"two ranks: {case} …")
-                for variant in OURS:
-                    learner = packed if variant == "packed" else per_turn
-                    spent = learner.train(case, sliding=variant == "sliding")
-                    if number:  # the first one warms up
-                        seconds[case, variant] = min(spent, seconds.get((case, variant), spent))
-                    elif case is cases[0] and variant != "sliding":  # later ones find memory that is kept for them
-                        memory[case, variant] = learner.added_mebibytes()
-    return [
-        {
-            **_named(case),
-            "ranks": RANKS,
-            "variant": variant,
-            "peak_mib": memory.get((case, variant)),
-            "turns_per_second": sum(case.kept) / seconds[case, variant],
-        }
-        for case, variant in seconds
-    ]
-
-
 def operation_ratios(cases: Sequence[TurnsCase], rows: Sequence[Figures]) -> list[Figures]:
-    """Compare how much less is computed by packing with how much less CPU time it takes, on one rank."""
+    """Compare how much less is computed by packing with how much less CPU time it takes."""
     ratios = []
     for case in cases:
-        own = {row["variant"]: row for row in rows if row["ranks"] == 1 and row.items() >= _named(case).items()}
+        own = {row["variant"]: row for row in rows if row.items() >= _named(case).items()}
         computed = {variant: operations(case, variant) for variant in OURS}
         for against in ("per turn", "sliding"):
             predicted = computed[against] / computed["packed"]
@@ -287,12 +213,6 @@ def multi_turn(options: Options) -> Figures:
             }
             for variant in variants
         ]
-    by_learner: dict[tuple[str, int], list[TurnsCase]] = {}
-    for case in cases:
-        if (case.images, case.max_tokens) in {(images, limit) for images, _, _, limit in LENGTHS}:
-            by_learner.setdefault((case.model, case.max_tokens), []).append(case)
-    for alike in by_learner.values():
-        rows += two_ranks(alike, options)
     whole = [case for case in cases if case.selected == 1.0]
     parameters = {model: build(CASES[place].config()).num_parameters for model, place in (("tiny", 0), ("wider", -1))}
     config = {"model": "Qwen2.5-VL class", "parameters": parameters, "screen": [SIDE, SIDE], "after_cut": AFTER_CUT}

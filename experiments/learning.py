@@ -51,7 +51,6 @@ def learning_sweep(options: Options, name: str, runs: Sequence[LearningRun]) -> 
             list(wanted.values()),
             console=options.console,
             results=results,
-            ray=options.ray,
             reports=True,
         )
     except KeyboardInterrupt:

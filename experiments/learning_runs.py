@@ -17,9 +17,7 @@ import numpy as np
 from typing_extensions import override
 
 from dartsim.config import Config
-from dartsim.core.ports import Learner
-from dartsim.core.types import Batch, Group, Trajectory, UpdateResult, Weights
-from dartsim.curation import TurnSelection
+from dartsim.core.types import Weights
 from dartsim.envs.mock.suites import mock_tasks
 from dartsim.lab.sweep import Report
 from dartsim.observe import HELD_OUT, Instrument, Recorder, UpdateRecord, ticker
@@ -39,9 +37,6 @@ from experiments.learning_suites import KINDS, LearningRun, Teacher
 
 FINAL_ATTEMPTS = 4
 """Attempts at each held-out task with the last weights."""
-
-QUARTERS = 4
-"""Parts of a run in which attempts are counted apart."""
 
 BASE = "base.json"
 """File beside a base model's checkpoint: what it can do."""
@@ -145,58 +140,17 @@ def by_kind(rates: Mapping[str, float], kinds: Mapping[str, str]) -> dict[str, f
     return {kind: float(np.mean(found[kind])) for kind in KINDS if found[kind]}
 
 
-class AttemptCounts(Instrument):
-    """Counts attempts, turns and successes by quarter of the run and by kind of task."""
-
-    def __init__(self, kinds: Mapping[str, str], hours: float) -> None:
-        self._kinds = kinds
-        self._quarter_seconds = hours * 3600.0 / QUARTERS
-        self.quarters: list[dict[str, Counter[str]]] = [{kind: Counter() for kind in KINDS} for _ in range(QUARTERS)]
-
-    @override
-    def attempt_ended(self, trajectory: Trajectory) -> None:
-        if trajectory.reward is None:
-            return
-        quarter = min(QUARTERS - 1, int(trajectory.finished / self._quarter_seconds))
-        counts = self.quarters[quarter][self._kinds[trajectory.attempt.task.id]]
-        counts.update(attempts=1, turns=len(trajectory.turns), successes=int(trajectory.reward >= 1.0))
-
-
-class Cuts:
-    """A learner that counts the turns that selection drops: of stored successes, and by the sign of the advantage."""
-
-    def __init__(self, inner: Learner, settings: Config) -> None:
-        self._inner = inner
-        self._rule: TurnSelection = settings.curation.selection.build()
-        self.counts: Counter[str] = Counter()
-
-    async def update(self, batch: Batch) -> UpdateResult:
-        for group in batch.groups:
-            for trajectory, flags in zip(group.trajectories, self._rule.select(group).kept, strict=True):
-                for name in _names(trajectory, group):
-                    self.counts[name] += len(flags)
-                    self.counts[f"{name}_cut"] += flags.count(False)
-        return await self._inner.update(batch)
-
-
-def _names(trajectory: Trajectory, group: Group) -> tuple[str, str]:
-    mean = np.mean([other.reward or 0.0 for other in group.trajectories])
-    sign = "positive" if (trajectory.reward or 0.0) > mean else "negative"
-    return "own" if trajectory.attempt.group == group.id else "stored", sign
-
-
 def run_from(run: LearningRun, folder: Path, report: Report = lambda share: None) -> dict[str, Any]:
     """Make a run from the base model in a folder, which is made if it is not there, and return its figures."""
     base = made_base(run, folder)
     began = time.process_time()
     prepared = prepare(run.config)
-    trained = learning(prepared, resume=folder)
+    trained = learning(prepared, restore=folder)
     kinds = {task: kind_of(rate) for name in ("tasks", "held_out") for task, rate in base[name].items()}
-    curve, counts = Curve(kinds), AttemptCounts(kinds, run.config.run.hours)
+    curve = Curve(kinds)
     curve.note(0, 0.0)
-    trained.learner = cuts = Cuts(trained.learner, prepared.config)
     progress = ticker(lambda now: report(now / 3600.0 / run.config.run.hours))
-    result = run_simulation(prepared, learning=trained, instruments=[curve, counts, progress])
+    result = run_simulation(prepared, learning=trained, instruments=[curve, progress])
     newest = trained.weights
     last = _evaluate(trained.model, prepared, prepared.held_out, newest, FINAL_ATTEMPTS)
     recorder = result.recorder
@@ -211,12 +165,10 @@ def run_from(run: LearningRun, folder: Path, report: Report = lambda share: None
         "by_kind_final": by_kind(last, kinds),
         "kinds": dict(Counter(kinds[task.id] for task in prepared.held_out)),
         "curve": points,
-        "attempts": counts.quarters,
         "num_updates": newest.version,
         "turns": recorder.hot.generated_turns,
         "trained_turns": int(recorder.counts["trained_turns"]),
         "importance": importance(recorder),
-        "cut_turns": dict(cuts.counts),
         "pool": dict(trained.successes.counts) if trained.successes is not None else {},
         "cpu_seconds": time.process_time() - began,
     }

@@ -12,7 +12,8 @@ from typing import Any
 
 import dartsim
 from dartsim.config import Config, from_tree, load, merge
-from dartsim.config.load import parse_override, preset
+from dartsim.config.load import parse_override
+from dartsim.config.packaged import preset
 from experiments.arms import declared
 
 KINDS = ("easy", "hard", "never")

@@ -35,7 +35,7 @@ FIGURES = (
 
 def config(seed: int, quick: bool) -> Config:
     """Return the main job's configuration."""
-    changes = [f"run.seed={seed}", "recorder.max_segments=0"]
+    changes = [f"run.seed={seed}", "run.max_segments=0"]
     return load(preset_name="tiny", overrides=[*changes, "run.updates=40"] if quick else changes)
 
 

@@ -24,7 +24,7 @@ from dartsim.config import Config
 from dartsim.lab.comparison import half_width
 from dartsim.lab.virtual import as_json
 from dartsim.observe.metrics import read_updates
-from dartsim.observe.rundir import lock_run, read_run
+from dartsim.observe.rundir import read_run
 from dartsim.observe.timings import read_timings
 from dartsim.real.scratch import scratch_folder
 from dartsim.rollout.history import num_images
@@ -85,10 +85,7 @@ def rewards(settings: Config, folder: Path) -> dict[str, float]:
     prepared = prepare_run(settings, trains=False)
     plan = EvaluationPlan(tasks=prepared.held_out, steps=[settings.rollout.max_turns])
     results = EvaluationFolder(folder, "policy")
-    alone = replace(prepared, tasks=prepared.held_out, held_out=())
-    folder.mkdir(parents=True)
-    with lock_run(folder):
-        ended = evaluate_policy(alone, plan, results, lambda: None, served=served_model(settings))
+    ended = evaluate_policy(prepared, plan, results, "", served=served_model(settings))
     return {key.task: result.score for key, result in ended.items() if result.score is not None}
 
 

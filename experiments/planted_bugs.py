@@ -13,21 +13,19 @@ from types import FunctionType
 from typing import Any
 
 from dartsim.core.errors import StoreFault
-from dartsim.core.types import Drop, Ending, Trajectory, TrajectoryState, UpdateResult, Weights
+from dartsim.core.types import Ending, Trajectory, TrajectoryState, UpdateResult, Weights
 from dartsim.curation.admission import SlotGroup
 from dartsim.curation.attempt_ledger import AttemptLedger
 from dartsim.curation.eligibility import StalenessRule
 from dartsim.curation.manager import DataManager
 from dartsim.curation.open_groups import OpenGroup, OpenGroups
-from dartsim.curation.ready_groups import GroupGrader, ReadyGroups
+from dartsim.curation.ready_groups import ReadyGroups
 from dartsim.curation.rules.attempts import AttemptsBySuccess
-from dartsim.curation.rules.turn_limit import TurnLimitBySuccess
 from dartsim.curation.success_pool import SuccessPool
-from dartsim.observe import Recorder
 from dartsim.rollout import actors
 from dartsim.rollout.cluster import EnvCluster
 from dartsim.rollout.deadlines import Lane
-from dartsim.rollout.lockstep import LockstepSession, LockstepTurn
+from dartsim.rollout.lockstep import LockstepSession
 from dartsim.rollout.revert import RevertingDesktop
 from dartsim.rollout.routing import Router
 from dartsim.rollout.service import RolloutService
@@ -308,12 +306,6 @@ async def _(old: Any, self: RolloutService, worker: Any, back: Any) -> None:
     self.bring_up(worker)
 
 
-@_planted("missed while refusing", WeightSync, "retry_missed")
-async def _(old: Any, self: WeightSync) -> None:
-    """An engine that loads at last, after it was out of rotation, has missed what was published meanwhile."""
-    await self._notify()
-
-
 @_planted("one pass", WeightSync, "_synchronize")
 async def _(old: Any, self: WeightSync, returns: asyncio.TaskGroup) -> None:
     """A sync that keeps requests leaves out the last worker."""
@@ -323,13 +315,6 @@ async def _(old: Any, self: WeightSync, returns: asyncio.TaskGroup) -> None:
     behind = [w for w in self._service.workers if w.version < self._target.version and not w.out_of_rotation]
     for worker in behind[:-1] or behind:
         await self._change([worker], returns)
-
-
-@_planted("apart for good", RolloutService, "_bring_back")
-async def _(old: Any, self: RolloutService, worker: Any, back: Any) -> None:
-    """An engine that is back answers requests, and weight syncs skip it from then on."""
-    await back()
-    self.bring_up(worker)
 
 
 @_planted("settled by one", WeightSync, "_has_settled")
@@ -344,12 +329,6 @@ async def _(old: Any, self: Trainer, batch: Any) -> UpdateResult:
     result: UpdateResult = await old(self, batch)
     self._publisher.publish(result.weights)
     return result
-
-
-@_planted("each one published", Trainer, "__init__")
-def _(old: Any, self: Trainer, *args: Any, **options: Any) -> None:
-    """Every update is published, regardless of the interval."""
-    old(self, *args, **{**options, "publish_every": 1})
 
 
 @_planted("used twice", SuccessPool, "rescue")
@@ -377,13 +356,8 @@ def _(old: Any, self: SuccessPool, attempt: Any) -> Any:
     return old(self, attempt) or next(iter(others), None)
 
 
-@_planted("replay not counted", SuccessPool, "trained")
-def _(old: Any, self: SuccessPool, groups: Any) -> None:
-    """Stored successes in finished updates are not recorded."""
-
-
-@_planted("pool forgotten", GroupGrader, "successes")
-def _(old: Any, self: GroupGrader) -> Any:
+@_planted("pool forgotten", DataManager, "successes")
+def _(old: Any, self: DataManager) -> Any:
     """The success pool is lost in a crash, except for successes that were used."""
     return [entry for entry in old(self) if entry.uses]
 
@@ -391,12 +365,6 @@ def _(old: Any, self: GroupGrader) -> Any:
 @_planted("rates forgotten", AttemptsBySuccess, "restore")
 def _(old: Any, self: AttemptsBySuccess, state: Any) -> None:
     """A resumed run has forgotten how often tasks succeed."""
-
-
-@_planted("limits forgotten", TurnLimitBySuccess, "state")
-def _(old: Any, self: TurnLimitBySuccess) -> Any:
-    """Learned turn limits are lost in a crash."""
-    return {**old(self), "lengths": {}}
 
 
 @_planted("same seeds again", OpenGroups, "restore")
@@ -414,48 +382,11 @@ def _(old: Any, self: OpenGroups, *args: Any, **options: Any) -> Any:
     return attempt
 
 
-@_planted("stays in its turn", LockstepSession, "generate")
-async def _(old: Any, self: LockstepSession, request: Any) -> Any:
-    """An attempt whose request failed stays in its lock-step turn."""
-    turn = await self._service.join()
-    reply = await self._inner.generate(request)
-    await turn.finish()
-    return reply
-
-
-@_planted("turn without the last", LockstepTurn, "start_if_full")
-def _(old: Any, self: LockstepTurn, live: int) -> bool:
-    """A lock-step turn of three or more begins without the last one."""
-    return bool(old(self, live - 1 if live > 2 else live))
-
-
-@_planted("member lost", LockstepTurn, "started")
-async def _(old: Any, self: LockstepTurn) -> None:
-    """An attempt that is cancelled before its lock-step turn begins still counts as a member."""
-    await asyncio.shield(self._started)
-
-
 @_planted("newest as oldest", PoolSession, "generate")
 async def _(old: Any, self: PoolSession, request: Any) -> Any:
     """A turn is recorded with the newest version that generated it only."""
     reply = await old(self, request)
     return reply._replace(oldest_version=reply.version)
-
-
-@_planted("no lease", Lane, "begin")
-def _(old: Any, self: Lane) -> None:
-    """The lease of a desktop never expires."""
-    if self.label != "lease":
-        old(self)
-
-
-@_planted("spare lent twice", WarmProvider, "_next")
-async def _(old: Any, self: WarmProvider, task: Any) -> Any:
-    """A spare stays among the ready ones after it was lent."""
-    ready = list(self._ready)
-    spare = await old(self, task)
-    self._ready.extend(pair for pair in ready[:1] if pair[0] is spare and not self._ready)
-    return spare
 
 
 @_planted("place lost", WarmProvider, "_boot")
@@ -481,80 +412,11 @@ async def _(old: Any, self: SnapshotLibrary, key: str) -> Any:
     return await old(self, key) or next(iter(others), None)
 
 
-@_planted("stale by one in a batch", DataManager, "_drop_stale")
-def _(old: Any, self: DataManager) -> None:
-    """Staleness is one version more lenient where all slots are one sampling unit."""
-    whole = len(set(map(id, self._unit._group_of))) == 1 and self._unit.num_envs > 1
-    self.ledger.trainer_version -= whole
-    for task in self.ready_groups.drop_stale():
-        if self._rules.staleness.parameters.requeue:
-            self.open_groups.offer_again(task)
-    self.ledger.trainer_version += whole
-    self._start_attempts()
-
-
-@_planted("permit lost", Router, "end")
-def _(old: Any, self: Router, worker: Any) -> None:
-    """A request that is cancelled at a deadline is not counted off."""
-    task = asyncio.current_task()
-    if task is None or not task.cancelling():
-        old(self, worker)
-
-
-@_planted("one of many stale", Recorder, "dropped")
-def _(old: Any, self: Recorder, trajectories: Any, reason: Drop) -> None:
-    """A group that is dropped as stale counts as one attempt."""
-    old(self, trajectories[:1] if reason is Drop.STALE else trajectories, reason)
-
-
-@_planted("turns of the masked", Recorder, "dropped")
-def _(old: Any, self: Recorder, trajectories: Any, reason: Drop) -> None:
-    """The turns of masked attempts count as turns of groups without a signal."""
-    old(self, trajectories, reason)
-    if reason is Drop.MASKED:
-        num_turns = sum(len(trajectory.turns) for trajectory in trajectories)
-        self.counts[f"dropped_turns/{Drop.MASKED}"] -= num_turns
-        self.counts[f"dropped_turns/{Drop.NO_SIGNAL}"] += num_turns
-
-
-@_planted("group short of one", OpenGroup, "planned")
-def _(old: Any, self: OpenGroup) -> int:
-    """A group of three is complete with two."""
-    return int(old(self)) - (self.size == 3)
-
-
 @_planted("unit opens early", SlotGroup, "end")
 def _(old: Any, self: SlotGroup) -> None:
     """A sampling unit opens again while one of its attempts still runs."""
     self.running -= 1
     self.open = self.running <= 1
-
-
-@_planted("late as failed", actors, "play")
-async def _(old: Any, *args: Any, **options: Any) -> Trajectory:
-    """An attempt that ran into a deadline has a reward of 0."""
-    trajectory: Trajectory = await old(*args, **options)
-    if trajectory.ending is Ending.TIMED_OUT:
-        return replace(trajectory, ending=Ending.FAIL, reward=0.0, cause=None)
-    return trajectory
-
-
-@_planted("failure masked", actors, "play")
-async def _(old: Any, *args: Any, **options: Any) -> Trajectory:
-    """An attempt whose agent took too many turns is masked as if its desktop had failed."""
-    trajectory: Trajectory = await old(*args, **options)
-    if trajectory.ending is Ending.TURN_LIMIT and not trajectory.reward:
-        return replace(trajectory, ending=Ending.BROKEN, reward=None, cause="EnvBroken")
-    return trajectory
-
-
-@_planted("masked for nothing", actors, "play")
-async def _(old: Any, *args: Any, **options: Any) -> Trajectory:
-    """An attempt whose desktop broke ends as if its lease had expired."""
-    trajectory: Trajectory = await old(*args, **options)
-    if trajectory.reward is None and trajectory.ending is Ending.BROKEN:
-        return replace(trajectory, ending=Ending.TIMED_OUT, cause="lease timed out")
-    return trajectory
 
 
 @_planted("evaluation trained", HeldOutAttempts, "finish")

@@ -40,7 +40,7 @@ def config(run: str, seed: int, *, quick: bool, minutes: float | None = None, ch
     length = minutes or own["quick_minutes" if quick else "minutes"]
     ends = (f"run.hours={length / 60.0}", f"run.seed={seed}", "run.updates=none", "run.target_success=none")
     shorter = own["quick_changes"] if quick else ()
-    settings = ("backend.learner=local", *ends, "recorder.max_segments=0", *own["changes"], *shorter, *changes)
+    settings = ("backend.learner=local", *ends, "run.max_segments=0", *own["changes"], *shorter, *changes)
     return load(preset_name=own["preset"], overrides=settings)
 
 
@@ -67,7 +67,6 @@ def run_seed(real: Config, out: Path | None = None) -> Figures:
             "faults": done.summary["faults"],
             "counts": measured.counts,
             "settings": measured.settings,
-            "notes": list(measured.notes),
         }
 
 

@@ -9,7 +9,7 @@ import typer
 from pydantic import BaseModel
 
 from dartsim.cli.app import app
-from dartsim.config.load import workloads as known_workloads
+from dartsim.config.packaged import workloads as known_workloads
 from dartsim.config.schema import Config
 from dartsim.core.registry import TAG, Choice, Named, built_in
 from dartsim.observe.alarm import KINDS

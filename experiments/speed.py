@@ -21,7 +21,6 @@ from dartsim.core.compiled import PURE_PYTHON, is_compiled
 from dartsim.lab.sweep import ArmRun
 from experiments.charts import COLORS, GRAY, MARKERS, PURPLE, drawing, label_axes, rows_axis
 from experiments.isolated import isolated, peak_rss_mb
-from experiments.learner_speed import single_rows
 from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, rows_of
 from experiments.timers import LOOPS, timers_per_second
 
@@ -357,7 +356,7 @@ def speed_picture(figure: Any, simulator: Figures, learner: Figures) -> None:
     turns.minorticks_off()
     label_axes(turns, "Simulated turn", "desktops", "CPU microseconds per turn")
     turns.legend(loc="upper left")
-    ratios = [(_short(row["what"], row["peer_name"]), row["ratio"]) for row in single_rows(learner)]
+    ratios = [(_short(row["what"], row["peer_name"]), row["ratio"]) for row in learner["rows"]]
     for row, (_, ratio) in enumerate(ratios):
         peers.barh([row], [ratio], 0.7, color=PURPLE)
         peers.annotate(f"{ratio:.1f}x", (ratio, row), (3, 0), textcoords="offset points", va="center")

@@ -75,7 +75,6 @@ class Options:
         seeds: Number of seeds (or of repeats, where nothing is random), counted from 0.
         console: Where tables and progress go.
         results: File of finished runs, from which an interrupted sweep resumes; None: none is kept.
-        ray: Address of a Ray cluster for sweeps; None: all cores of this machine.
         record: Whether the figures will be recorded.
         own: Options that the study itself adds.
     """
@@ -84,12 +83,11 @@ class Options:
     seeds: int
     console: Console
     results: Path | None = None
-    ray: str | None = None
     record: bool = False
     own: argparse.Namespace = field(default_factory=argparse.Namespace)
 
     def sweep(self, function: Callable[[Any], R], runs: Sequence[ArmRun], name: str = "runs") -> list[R]:
-        return sweep(function, runs, console=self.console, name=name, results=self.results, ray=self.ray)
+        return sweep(function, runs, console=self.console, name=name, results=self.results)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +129,6 @@ class Experiment:
             # Standard output belongs to the JSON if that was asked for.
             console=Console(stderr=arguments.json == "-"),
             results=arguments.results,
-            ray=arguments.ray,
             record=arguments.record,
             own=arguments,
         )
@@ -154,7 +151,6 @@ class Experiment:
         add("--seeds", type=_positive, metavar="N", help="number of seeds (or repeats)")
         add("--json", metavar="FILE", help="write the figures to FILE; - is standard output")
         add("--results", type=Path, metavar="FILE", help="keep finished runs in FILE and resume from it")
-        add("--ray", metavar="ADDRESS", help="run on this Ray cluster")
         add("--record", action="store_true", help="keep the figures in experiments/recorded")
         if self.add_arguments is not None:
             self.add_arguments(parser)

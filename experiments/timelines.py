@@ -24,7 +24,7 @@ SEED = 0
 def measure(options: Options) -> Figures:
     """Simulate both, and measure in each shown minute the share of desktops, engines and trainer that works."""
     hours = SHOWN_FROM / 60.0 + SHOWN_MINUTES / 60.0 if options.quick else HOURS
-    overrides = {"run.hours": hours, "recorder.max_segments": 1_000_000}
+    overrides = {"run.hours": hours, "run.max_segments": 1_000_000}
     runs = {preset: dartsim.simulate(preset, overrides=overrides, seed=SEED) for preset in PRESETS}
     return {
         "config": {"hours": hours, "seed": SEED, "shown_from_minute": SHOWN_FROM},
@@ -47,9 +47,7 @@ def working_shares(recorder: Recorder, start: int, minutes: int) -> dict[str, li
     """
     window = recorded_window(recorder)
     if window is None or window.start > start * 60.0 or window.end < (start + minutes) * 60.0:
-        raise ValueError(
-            f"minutes {start} to {start + minutes} were not kept: raise recorder.max_segments or run.hours"
-        )
+        raise ValueError(f"minutes {start} to {start + minutes} were not kept: raise run.max_segments or run.hours")
     found = {}
     for name, tracks in window.stays.items():
         useful = {state.value for state in POPULATIONS[name].states if state.info.useful}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import httpx
 
-CHUNK_BYTES = 2**16
 MAX_REPLY_BYTES = 128 * 2**20
 """Largest reply of a desktop: a file, a screenshot, a tree."""
 MAX_HEAD_BYTES = 2**20
@@ -96,18 +95,6 @@ def check_length(response: httpx.Response, check: ReplyCheck, size: int) -> None
     packed = response.headers.get("Content-Encoding", "identity") != "identity"
     if check.overlong or not (packed or response.headers.get("Content-Length", str(size)) == str(size)):
         raise httpx.RemoteProtocolError("the body has another length than its Content-Length")
-
-
-async def hung_up(response: httpx.Response) -> None:
-    """Wait until a server hangs up, so that a ``ReplyCheck`` sees what it may still send."""
-    import httpcore
-
-    stream = response.extensions.get("network_stream")
-    try:
-        if stream is not None:
-            await stream.read(CHUNK_BYTES, timeout=CLOSE_SECONDS)
-    except (httpcore.NetworkError, httpcore.TimeoutException):
-        pass
 
 
 def _tap(stream: Any, check: ReplyCheck) -> None:

@@ -1,8 +1,7 @@
 """Files of stored successes, which a run or ``dartsim eval --keep-successes`` writes and another run starts with.
 
     POOL/pool.json            schema, source, and the meaning of its tokens
-    POOL/rows.jsonl           a success a line: task, attempt, the action and version of every turn, and its origin
-    POOL/tensors.safetensors  tokens, log-probabilities and entropies of all turns, concatenated
+    POOL/rows.jsonl           a success a line: task, attempt, origin, and the reply of every turn
     POOL/screens/ab/ab….png   screenshots, each once, by the hash of its pixels (``BlobStore``)
 
 A pool contains no code. It appears whole or not at all, and is refused if a byte changed, if it has another schema, or
@@ -15,14 +14,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
 
 from dartsim.core.errors import ConfigError, TornFile
 from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
@@ -31,10 +29,10 @@ from dartsim.store.blobs import BlobStore
 if TYPE_CHECKING:
     from dartsim.real.vlm.model import ReplyWriter, Vlm
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of the format; others are refused."""
 
-ABOUT, ROWS, TENSORS, SCREENS = "pool.json", "rows.jsonl", "tensors.safetensors", "screens"
+ABOUT, ROWS, SCREENS = "pool.json", "rows.jsonl", "screens"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,66 +64,41 @@ def token_meaning(vlm: Vlm | ReplyWriter, screen: int) -> dict[str, Any]:
     return meaning
 
 
-@dataclass(slots=True)
-class _Writer:
-    """A pool being written; ``columns`` are the tokens, log-probabilities and entropies so far, ``length`` each."""
+def _row(trajectory: Trajectory, blobs: BlobStore) -> dict[str, Any]:
+    attempt = trajectory.attempt
+    return {
+        "task": {"id": attempt.task.id, "digest": task_digest(attempt.task)},
+        "attempt": {
+            "seed": attempt.seed,
+            "index": attempt.index,
+            "turn_limit": attempt.turn_limit,
+            "version": attempt.version,
+        },
+        "ending": trajectory.ending.value,
+        "reward": trajectory.reward,
+        "turns": [_turn(turn, attempt.task, blobs) for turn in trajectory.turns],
+    }
 
-    blobs: BlobStore
-    screens: set[str] = field(default_factory=set)
-    columns: tuple[list[Any], list[Any], list[Any]] = field(default_factory=lambda: ([], [], []))
-    length: int = 0
 
-    def row(self, trajectory: Trajectory) -> dict[str, Any]:
-        attempt = trajectory.attempt
-        return {
-            "task": {"id": attempt.task.id, "digest": task_digest(attempt.task)},
-            "attempt": {
-                "seed": attempt.seed,
-                "index": attempt.index,
-                "turn_limit": attempt.turn_limit,
-                "version": attempt.version,
-            },
-            "ending": trajectory.ending.value,
-            "reward": trajectory.reward,
-            "turns": [self._turn(turn, attempt.task) for turn in trajectory.turns],
-        }
-
-    def _turn(self, turn: Turn, task: Task) -> dict[str, Any]:
-        observation, reply = turn
-        if reply.tokens is None:
-            raise ValueError(f"a success of task {task.id!r} has no tokens; only a model's or an oracle's has some")
-        row: dict[str, Any] = {
-            "screen": self._screen(observation.screenshot),
-            "action": reply.action,
-            "version": reply.version,
-            "oldest_version": reply.oldest_version,
-            "prompt_tokens": reply.prompt_tokens,
-            "tokens": [self.length, self.length + len(reply.tokens)],
-            "scored": reply.logprobs is not None,
-        }
-        if observation.instruction != task.instruction:
-            row["instruction"] = observation.instruction
-        if observation.accessibility_tree is not None:
-            row["accessibility_tree"] = observation.accessibility_tree
-        blank = np.full(len(reply.tokens), np.nan, dtype=np.float32)
-        entropies = reply.entropies if reply.entropies is not None else blank
-        values = (reply.tokens, reply.logprobs if reply.logprobs is not None else blank, entropies)
-        for column, value in zip(self.columns, values, strict=True):
-            column.append(np.asarray(value))
-        self.length += len(reply.tokens)
-        return row
-
-    def _screen(self, pixels: Any) -> str:
-        name = self.blobs.put(pixels)
-        self.screens.add(name)
-        return name
-
-    def tensors(self) -> dict[str, NDArray[Any]]:
-        kinds = {"tokens": np.int64, "logprobs": np.float32, "entropies": np.float32}
-        return {
-            name: np.concatenate([np.zeros(0, kind), *column]).astype(kind)
-            for (name, kind), column in zip(kinds.items(), self.columns, strict=True)
-        }
+def _turn(turn: Turn, task: Task, blobs: BlobStore) -> dict[str, Any]:
+    observation, reply = turn
+    if reply.tokens is None:
+        raise ValueError(f"a success of task {task.id!r} has no tokens; only a model's or an oracle's has some")
+    row: dict[str, Any] = {
+        "screen": blobs.put(observation.screenshot),
+        "action": reply.action,
+        "version": reply.version,
+        "oldest_version": reply.oldest_version,
+        "prompt_tokens": reply.prompt_tokens,
+        "tokens": np.asarray(reply.tokens).tolist(),
+        "logprobs": None if reply.logprobs is None else np.asarray(reply.logprobs).tolist(),
+        "entropies": None if reply.entropies is None else np.asarray(reply.entropies).tolist(),
+    }
+    if observation.instruction != task.instruction:
+        row["instruction"] = observation.instruction
+    if observation.accessibility_tree is not None:
+        row["accessibility_tree"] = observation.accessibility_tree
+    return row
 
 
 def write_pool(
@@ -157,11 +130,10 @@ def write_pool(
         partial.mkdir(parents=True)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be made a pool's folder: {error.strerror}") from None
-    writer = _Writer(BlobStore(partial / SCREENS))
-    rows = []
+    blobs, rows = BlobStore(partial / SCREENS), []
     try:
         for success in successes:
-            row = writer.row(success)
+            row = _row(success, blobs)
             if origins is not None:
                 row["origin"] = origins[success.attempt.id]
             rows.append(json.dumps(row, separators=(",", ":"), allow_nan=False))
@@ -169,14 +141,12 @@ def write_pool(
         shutil.rmtree(partial)
         raise
     (partial / ROWS).write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
-    save_file(writer.tensors(), partial / TENSORS)
     about = {
         "schema": SCHEMA,
         "successes": len(rows),
-        "screens": len(writer.screens),
         "writes": dict(writes),
         "source": dict(source),
-        "sha256": {name: _file_hash(partial / name) for name in (ROWS, TENSORS)},
+        "sha256": _file_hash(partial / ROWS),
     }
     (partial / ABOUT).write_text(json.dumps(about, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
@@ -202,8 +172,7 @@ def read_pool(
     about = _about(folder)
     if writes is not None:
         check_meaning(folder, about["writes"], writes)
-    tensors = load_file(folder / TENSORS)
-    reader = _Reader(folder, {task.id: task for task in tasks}, tensors, vocabulary)
+    reader = _Reader(folder, {task.id: task for task in tasks}, vocabulary)
     successes: list[Trajectory] = []
     unknown: dict[str, None] = {}
     for number, line in enumerate((folder / ROWS).read_text(encoding="utf-8").splitlines(), 1):
@@ -231,7 +200,7 @@ def pool_source(folder: Path) -> dict[str, Any]:
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    """Return a pool's description, after checking the hashes of its rows and tensors."""
+    """Return a pool's description, after checking the hash of its rows."""
     if not (folder / ABOUT).is_file():
         raise ConfigError(
             f"{folder} is no pool of successes: it has no {ABOUT}; wanted a folder of "
@@ -239,15 +208,14 @@ def _about(folder: Path) -> dict[str, Any]:
         )
     try:
         about: dict[str, Any] = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        schema, hashes = about["schema"], about["sha256"]
+        schema, wanted = about["schema"], about["sha256"]
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{folder / ABOUT} cannot be read ({error!r}); collect the successes again") from None
     if schema != SCHEMA:
         raise ConfigError(f"{folder} has schema {schema}, this version reads {SCHEMA}; collect the successes again")
-    for name in (ROWS, TENSORS):
-        digest = _file_hash(folder / name) if (folder / name).is_file() else "nothing"
-        if digest != hashes.get(name):
-            raise ConfigError(f"{folder / name} is not what was written: its hash is {digest}; collect it again")
+    digest = _file_hash(folder / ROWS) if (folder / ROWS).is_file() else "nothing"
+    if digest != wanted:
+        raise ConfigError(f"{folder / ROWS} is not what was written: its hash is {digest}; collect it again")
     return about
 
 
@@ -269,14 +237,11 @@ def check_meaning(where: Path, there: Mapping[str, Any], here: Mapping[str, Any]
 class _Reader:
     """Reads rows as trajectories; each screenshot is read once."""
 
-    def __init__(
-        self, folder: Path, tasks: Mapping[str, Task], tensors: Mapping[str, NDArray[Any]], vocabulary: int | None
-    ) -> None:
+    def __init__(self, folder: Path, tasks: Mapping[str, Task], vocabulary: int | None) -> None:
         self._vocabulary = vocabulary
         self._folder = folder
         self._blobs = BlobStore(folder / SCREENS)
         self._tasks = tasks
-        self._tensors = tensors
         self._screens: dict[str, NDArray[np.uint8]] = {}
 
     def success(self, row: Mapping[str, Any]) -> Trajectory | None:
@@ -297,17 +262,12 @@ class _Reader:
         return Trajectory(attempt, turns, Ending(row["ending"]), reward, None, 0.0, 0.0)
 
     def _turn(self, row: Mapping[str, Any], task: Task) -> Turn:
-        start, stop = row["tokens"]
-        if not 0 <= start < stop <= len(self._tensors["tokens"]):
-            raise ValueError(f"tokens {start} to {stop}, of {len(self._tensors['tokens'])}")
-        tokens = self._tensors["tokens"][start:stop]
-        logprobs, entropies = (
-            self._tensors[name][start:stop] if row["scored"] else None for name in ("logprobs", "entropies")
-        )
+        tokens = np.array(row["tokens"], dtype=np.int64)
+        if tokens.ndim != 1 or not tokens.size:
+            raise ValueError(f"tokens {row['tokens']!r}, wanted a list")
         if tokens.min() < 0 or (self._vocabulary is not None and tokens.max() >= self._vocabulary):
             raise ValueError(f"a token that is not in a vocabulary of {self._vocabulary}")
-        if logprobs is not None and not np.isfinite(logprobs).all():
-            raise ValueError("a log-probability that is not finite")
+        logprobs, entropies = (_numbers(row[name], len(tokens)) for name in ("logprobs", "entropies"))
         observation = Observation(
             self._screen(row["screen"]), row.get("instruction", task.instruction), row.get("accessibility_tree")
         )
@@ -322,6 +282,15 @@ class _Reader:
             except TornFile as error:
                 raise ConfigError(f"{error}; collect the successes again") from None
         return self._screens[name]
+
+
+def _numbers(values: Any, count: int) -> NDArray[np.float32] | None:
+    if values is None:
+        return None
+    numbers = np.array(values, dtype=np.float32)
+    if numbers.shape != (count,) or not np.isfinite(numbers).all():
+        raise ValueError(f"wanted {count} finite numbers")
+    return numbers
 
 
 def task_digest(task: Task) -> str:

@@ -6,6 +6,8 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import socket
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
@@ -26,6 +28,8 @@ SLOTS = 4096
 PROC = Path("/proc")
 
 _PR_SET_PDEATHSIG = 1
+_GIVEN: deque[int] = deque(maxlen=256)
+"""Ports that ``free_port`` returned last."""
 _LIBC = ctypes.CDLL(None, use_errno=True)  # loaded before any fork: a forked child may do very little
 
 
@@ -91,6 +95,20 @@ def end_with(parent: int, signal_number: int) -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal_number)
     if os.getppid() != parent:
         os._exit(128 + signal_number)  # not by the signal itself, which the parent may handle
+
+
+def free_port(host: str) -> int:
+    """Return a free port that no other server of this process was just given.
+
+    The kernel may return a port twice before anyone listens on it; the second server would be mistaken for the first.
+    """
+    while True:
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+            port = int(probe.getsockname()[1])
+        if port not in _GIVEN:
+            _GIVEN.append(port)
+            return port
 
 
 class SpawnPool(ProcessPoolExecutor):

@@ -42,8 +42,7 @@ SMALL: dict[str, Any] = {
     },
     "cluster": {"learner": {"fixed_seconds": 60.0}, "engine": {"reload_seconds": 30.0}},
     "surrogate": {"mean_success": 0.5},
-    "recorder": {"max_segments": 0},
-    "run": {"hours": 1.5},
+    "run": {"hours": 1.5, "max_segments": 0},
 }
 FAULTS: dict[str, Any] = {
     "cluster": {

@@ -138,7 +138,7 @@ def test_the_command_that_repeats_a_compared_run_has_its_settings():
     command, run, preset, *words = shlex.split(replay)
     overrides = [word for flag, word in pairwise(words) if flag == "--set"]
     assert (command, run, words[:2], words[-2:]) == ("dartsim", "run", ["--on", "laptop"], ["--seed", "3"])
-    assert load_config(preset, on="laptop", profile=None, overrides=overrides) == dartsim.load(
+    assert load_config(preset, on="laptop", overrides=overrides) == dartsim.load(
         "coupled", on="laptop", overrides=changes
     )
 

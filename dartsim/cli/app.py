@@ -24,7 +24,6 @@ from dartsim.cli import (
     eval,
     evaluator,
     fuzz,
-    plan,
     run,
     show,
     task_lists,
@@ -46,7 +45,7 @@ from dartsim.core.errors import ConfigError, DartsimError, PlugInFailed, TaskFil
 
 COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Run": {"run": run.run, "eval": eval.evaluate, "show": show.show},
-    "Tune a scheduler": {"compare": compare.compare, "tune": tune.tune, "plan": plan.plan},
+    "Tune a scheduler": {"compare": compare.compare, "tune": tune.tune, "plan": tune.plan},
     "Test at scale": {"fuzz": fuzz.fuzz},
     "Set up": {
         "check": check.check,
@@ -164,5 +163,5 @@ def _failed(error: Exception, more: bool) -> int:
     if state.debug:
         sys.stderr.write(redact("".join(format_exception(error))))
     elif more:
-        errors.print("(--debug shows the whole traceback)", highlight=False)
+        errors.print("(--debug shows the whole traceback)")
     return 1

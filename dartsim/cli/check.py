@@ -21,10 +21,11 @@ from dartsim.cli.options import (
     Json,
     Out,
     Overrides,
-    Ray,
     SchedulerArgument,
     Workers,
     backend_overrides,
+    load_config,
+    new_folder,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ def check(
     minutes: Annotated[float, typer.Option(min=0.1, help="Minutes of the run with stand-ins.")] = 10.0,
     backend: Backend = None,
     workers: Workers = None,
-    ray: Ray = None,
     overrides: Overrides = None,
     out_folder: Out = None,
     json_file: Json = None,
@@ -77,11 +77,10 @@ def check(
         dartsim check my.toml --eval --set tasks.list_name=test_nogdrive
         dartsim check osworld-8gpu --stand-in all --minutes 10
     """
-    from dartsim.cli.options import load_config
     from dartsim.config.secrets import redact_tree
     from dartsim.core.errors import ConfigError
 
-    changes = [*backend_overrides(backend, workers, False, ray), *(overrides or ())]
+    changes = [*backend_overrides(backend, workers), *(overrides or ())]
     if scheduler is None:
         if changes or evaluation or stand_in:
             raise ConfigError("name a configuration to check: a preset or a TOML file")
@@ -138,7 +137,6 @@ def _use_table(lacking: Mapping[str, Sequence[str]]) -> Table:
 def _run_with_stand_ins(
     config: Config, stand_ins: Sequence[StandIn], minutes: float, folder: Path | None, json_file: str | None
 ) -> None:
-    from dartsim.cli.options import new_folder
     from dartsim.cli.progress import RunBar, bars
     from dartsim.cli.signals import report_interrupt
     from dartsim.lab.stand_ins import KEYS, Part, rates, twin_figures, with_stand_ins
@@ -167,104 +165,47 @@ def _run_with_stand_ins(
             delivered = "no update ended: --minutes" if rate.delivered is None else f"{rate.delivered:,.0f}"
             table.add_row(rate.name, f"{rate.needed:,.0f}", delivered, "too slow" if rate.short else "")
         out.print(table)
-        out.print(f"run: {path}", soft_wrap=True, highlight=False, markup=False)
+        out.say(f"run: {path}")
     if json_file is not None:
         write_json({"rates": [asdict(rate) for rate in found], "short": short, "run_dir": str(path)}, json_file)
     if short:
         raise typer.Exit(1)
 
 
-def _show_run(found: dict[str, Any]) -> None:
+def _show_run(found: Mapping[str, Any]) -> None:
     """Print what a run would start, with commands in shell syntax."""
-    from dartsim.run.backends.fsdp import FOLDER
     from dartsim.run.backends.vllm import MODEL, PORT
 
     out.print(f"{found['name']}: {found['hours']:g} hours by the {found['clock']} clock; nothing was started")
-    for part in ("engines", "desktops", "learner"):
-        out.print(f"\n{part}: {found[part]['what']}", style="bold")
-        _show_part(found[part])
-    if any("processes" in found[part] for part in ("engines", "learner")):
-        out.print(f"\n{PORT}, {MODEL} and {FOLDER} are a free port and folders made at the start")
-    if found["memory"] is not None:
-        _show_memory(found["memory"])
-    if found["tasks"] is not None:
-        _show_tasks(found["tasks"])
+    for title in ("engines", "desktops", "learner", "memory", "tasks"):
+        if found[title] is not None:
+            out.print(f"\n{title}", style="bold")
+            _show_facts(found[title])
+    if "processes" in found["engines"]:
+        out.print(f"\n{PORT} and {MODEL} are a free port and a folder made at the start")
     if found["missing"]:
         out.print("\nmissing on this machine", style="bold")
     for check in found["missing"]:
-        _say(f"  {check['name']}: {check['found']}" + (f"; {check['fix']}" if check["fix"] else ""))
+        out.say(f"  {check['name']}: {check['found']}" + (f"; {check['fix']}" if check["fix"] else ""))
 
 
-def _say(text: str) -> None:
-    out.print(text, highlight=False, markup=False, soft_wrap=True)
+def _show_facts(facts: Mapping[str, Any]) -> None:
+    """Print a line for each fact, or for each entry of a list; processes as the commands that start them."""
+    for name, value in facts.items():
+        label = name.replace("_", " ")
+        if name in ("processes", "start_there"):
+            for process in value or ():
+                out.say(f"# {process['name']}, {process['listens']}")
+                words = [f"{variable}={shlex.quote(text)}" for variable, text in process["environment"].items()]
+                out.say(" ".join([*words, *map(shlex.quote, process["command"])]))
+        elif isinstance(value, list):
+            for each in value:
+                out.say(f"  {label}: {_text(each)}")
+        elif value not in (None, {}, ""):
+            out.say(f"  {label}: {_text(value)}")
 
 
-def _show_part(part: dict[str, Any]) -> None:
-    for process in part.get("processes", ()):
-        _show_process(process)
-    for address in part.get("addresses", ()):
-        _say(f"  {address}")
-    for host in part.get("hosts", ()):
-        limits = f"{host['gib_limit']:g} GiB, {host['cores_limit']:g} cores"
-        _say(f"  {host['name']}: {host['desktops']} desktops, {host['gib_used']:g} GiB used (limits: {limits})")
-    if (there := part.get("start_there")) is not None:
-        out.print("start them there:")
-        for process in there:
-            _show_process(process)
-
-
-def _show_process(process: dict[str, Any]) -> None:
-    _say(f"# {process['name']}, {process['listens']}")
-    words = [f"{name}={shlex.quote(value)}" for name, value in process["environment"].items()]
-    _say(" ".join([*words, *map(shlex.quote, process["command"])]))
-
-
-def _show_memory(memory: dict[str, Any]) -> None:
-    out.print("\nmemory, estimated, GiB", style="bold")
-    _say(
-        f"  model: {memory['model']}, {memory['parameters'] / 1e9:.2f} G parameters ({memory['shape_source']}); a "
-        f"screenshot has {memory['screen_tokens']} tokens, a full prompt {memory['prompt_tokens']}, the longest with "
-        f"its reply {memory['longest_tokens']}"
-    )
-    if (engine := memory["engine"]) is not None:
-        _say(
-            f"  an engine's GPU: {engine['budget_gib']} = weights {engine['weights_gib']} + computing "
-            f"{engine['working_gib']} + cache {engine['kv_gib']}, which holds {engine['kv_tokens']} tokens of "
-            f"{engine['kv_bytes_per_token']} bytes: {engine['requests_of_full_prompt']} full prompts "
-            f"(max_num_seqs x max_model_len would be {engine['wanted_kv_gib']})"
-        )
-    if (learner := memory["learner"]) is not None:
-        parts = [
-            f"{name.removesuffix('_gib')} {size}" for name, size in learner.items() if name != "total_gib" and size
-        ]
-        _say(f"  a rank's GPU: {learner['total_gib']} = {' + '.join(parts)}")
-    for gpu in memory["gpus"]:
-        holds = ", ".join(f"{name} {size}" for name, size in gpu["holds_gib"].items())
-        _say(f"  {gpu['host']}, GPU {gpu['gpu']}: {holds}; {sum(gpu['holds_gib'].values()):.1f} of {memory['gpu_gib']}")
-    _say(
-        f"  this machine's memory: {memory['host_gib_at_start']} at the start, {memory['host_gib_later']} later at most"
-    )
-    disk = memory["disk_gib"]
-    _say(
-        f"  disk: {disk['total']} = learner {disk['learner']} + engines {disk['engines']} + run directory "
-        f"{disk['run']}, and stored turns"
-    )
-    for note in memory["notes"]:
-        _say(f"  note: {note}")
-
-
-def _show_tasks(tasks: dict[str, Any]) -> None:
-    out.print("\ntasks", style="bold")
-    scorer = tasks["scorer"]
-    if scorer is None and tasks["scorer_problem"]:
-        scorer = f"desktop-env, taken to be complete because it could not be asked: {tasks['scorer_problem']}"
-    will_run = f"{tasks['num_run']} of {tasks['num_listed']} will run"
-    if tasks["num_internet"]:
-        will_run += f" ({tasks['num_internet']} need the internet)"
-    _say(f"  {tasks['list']}: {will_run}; scored by {scorer or 'our own metrics'}")
-    if tasks["scorer_differs"]:
-        _say(f"  {tasks['scorer_differs']}")
-    for name, problem in tasks["problems"].items():
-        _say(f"  will not run: {name}: {problem}")
-    for name, note in tasks["notes"].items():
-        _say(f"  note: {name}: {note}")
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_text(each)}" for name, each in value.items() if each not in (None, {}, [], ""))
+    return " ".join(map(_text, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,19 +1,16 @@
-"""``dartsim cluster``: write a modeled cluster from questions, from a real run, or from a CSV file of times."""
+"""``dartsim cluster``: write a modeled cluster from a few numbers, from a real run, or from a CSV file of times."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from dartsim.cli.console import errors, out, plain_table, write_json
+from dartsim.cli.console import TextConsole, errors, out, plain_table, write_json
 from dartsim.cli.options import Json, file_target, new_folder
 from dartsim.core.errors import ConfigError
 
@@ -21,15 +18,6 @@ if TYPE_CHECKING:
     from dartsim.config import Config
     from dartsim.lab.measure import Measurement
     from dartsim.lab.virtual import TwinCheck
-
-QUESTIONS = {
-    "gpus": "GPUs, for engines and trainer together",
-    "desktops": "Desktops",
-    "hosts": "Machines for desktops (COUNTxMEMORYGiB or COUNTxMEMORYGiBxCOREScores)",
-    "model_billions": "Parameters of the model, billions",
-    "update_seconds": "Seconds of an update, as measured or as you expect it",
-}
-"""The question for each number."""
 
 TWIN = "twin.toml"
 """File in a real run's folder with its twin: the whole configuration in virtual time on the measured cluster."""
@@ -72,19 +60,10 @@ def cluster(
             help="Machines for desktops: 4x64GiB, or 4x64GiBx32cores; default 8x64GiBx32cores.", rich_help_panel=NEW
         ),
     ] = None,
-    model_billions: Annotated[
-        float | None,
-        typer.Option(
-            help="Parameters of the model, billions; default 7. Each engine has one GPU.", rich_help_panel=NEW
-        ),
-    ] = None,
     update_seconds: Annotated[
         float | None,
         typer.Option(min=0.001, help="Seconds of an update of a full batch; default 216.", rich_help_panel=NEW),
     ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask; use the defaults.", rich_help_panel=NEW)
-    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Run the twin and compare its figures with RUN's.", rich_help_panel=RUN)
     ] = False,
@@ -100,40 +79,39 @@ def cluster(
     unit: Annotated[TimeUnit | None, typer.Option(help="Unit of the times: s or ms.", rich_help_panel=CSV)] = None,
     json_file: Json = None,
 ) -> None:
-    r"""Write a cluster file for --on or --profile: your own cluster, that of a real run, or measured latencies.
+    r"""Write a cluster file for --on: your own cluster, that of a real run, or measured latencies.
 
-    Without an argument it asks, on a terminal, for the numbers that matter most. The file for --on also has all other
-    settings, with their meaning and source, ready to edit.
+    Without an argument it writes a cluster of these numbers, and all other settings with their meaning and source,
+    ready to edit.
 
-    From a real run it writes a profile of the timings, for --on or --profile, and RUN/twin.toml: the run's
-    configuration in virtual time on the measured cluster. --check runs this twin for as long as RUN.
+    From a real run it writes a profile of the timings, and RUN/twin.toml: the run's configuration in virtual time on
+    the measured cluster. --check runs this twin for as long as RUN.
 
-    From a CSV file it writes the latencies of desktops, for --profile.
+    From a CSV file it writes the latencies of desktops, for --on CLUSTER+latencies.toml.
 
     Examples:
         dartsim cluster
         dartsim cluster --gpus 8 --desktops 80 --hosts 10x64GiBx32cores \
-          --update-seconds 240 --yes --out large.toml
+          --update-seconds 240 --out large.toml
         dartsim cluster runs/real --check
         dartsim cluster times.csv --column step=action_ms --unit ms
     """
-    given: dict[str, Any] = {
+    numbers = {
         "gpus": gpus,
         "desktops": desktops,
         "hosts": hosts,
-        "model_billions": model_billions,
         "update_seconds": update_seconds,
     }
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {name: value for name, value in numbers.items() if value is not None}
     if source is not None and not source.exists():
         raise ConfigError(f"there is no run and no CSV file {source}")
     kind = NEW if source is None else RUN if source.is_dir() else CSV
-    used = {NEW: bool(given) or yes, RUN: check, CSV: bool(column) or unit is not None}
+    used = {NEW: bool(given), RUN: check, CSV: bool(column) or unit is not None}
     if wrong := [panel for panel, is_used in used.items() if is_used and panel != kind]:
         raise ConfigError(f"options under {wrong[0]!r} of --help do not go with {source or 'a cluster of your own'}")
     console = errors if json_file == "-" else out
     if source is None:
-        written = _new(given, out_file or Path("cluster.toml"), console, asks=not yes and sys.stdin.isatty())
+        written = _new(given, out_file or Path("cluster.toml"), console)
     elif kind == RUN:
         written = _measured(source, out_file, console, check=check)
     else:
@@ -142,59 +120,52 @@ def cluster(
         write_json(written, json_file)
 
 
-def _refuse_existing(file: Path) -> None:
-    if file.exists():
-        raise ConfigError(f"{file} exists already; name another file with --out, or remove it")
+def _write_new(file: Path, text: str) -> None:
+    """Write a file that must not exist yet."""
+    try:
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(text)
+    except FileExistsError:
+        raise ConfigError(f"{file} exists already; name another file with --out, or remove it") from None
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}") from None
 
 
-def _new(given: dict[str, Any], file: Path, console: Console, *, asks: bool) -> dict[str, Any]:
+def _new(given: dict[str, Any], file: Path, console: TextConsole) -> dict[str, Any]:
     from dartsim.core.words import plural
-    from dartsim.lab.new_cluster import ClusterNumbers, write_cluster
+    from dartsim.lab.new_cluster import ClusterNumbers, cluster_toml
 
-    _refuse_existing(file)
-    if asks:
-        for number in fields(ClusterNumbers):
-            if number.name in QUESTIONS and number.name not in given:
-                given[number.name] = typer.prompt(
-                    QUESTIONS[number.name], default=number.default, type=type(number.default)
-                )
     numbers = ClusterNumbers(**given)
-    write_cluster(numbers, file)
+    _write_new(file, cluster_toml(numbers))
     settings = numbers.settings
     engines = plural(settings["rollout.num_workers"], "GPU")
-    console.print(
+    console.say(
         f"{file}: {plural(numbers.desktops, 'desktop')} on {numbers.hosts}, {engines} for engines "
         f"and {settings['cluster.learner.gpus']} for the trainer, {numbers.update_seconds:g} s an update of about "
         f"{numbers.batch_turns:,.0f} turns\n"
-        f"next: dartsim compare dartsim areal-eta4 dart --on {file} --seeds 3",
-        soft_wrap=True,
-        highlight=False,
+        f"next: dartsim compare dartsim areal-eta4 dart --on {file} --seeds 3"
     )
     return {"file": str(file), "settings": settings}
 
 
-def _latencies(source: Path, column: list[str], unit: TimeUnit | None, file: Path, console: Console) -> dict[str, Any]:
+def _latencies(
+    source: Path, column: list[str], unit: TimeUnit | None, file: Path, console: TextConsole
+) -> dict[str, Any]:
     import tomli_w
 
     from dartsim.lab.latency_file import latency_settings
-    from dartsim.observe.rundir import write_text
 
-    _refuse_existing(file)
     if not column:
         raise ConfigError(f"which column of {source} is which latency? Give --column step, or --column step=NAME")
     columns = {name: other or name for name, _, other in (text.partition("=") for text in column)}
     tree = latency_settings(source, columns, unit)
     about = {"title": f"Measured latencies of {source.name}", "source": f"dartsim cluster {source}"}
-    write_text(file, tomli_w.dumps({"about": about, **tree}))
-    console.print(
-        f"{file}: {', '.join(columns)}\nnext: dartsim compare dartsim areal-eta4 --profile {file}",
-        soft_wrap=True,
-        highlight=False,
-    )
+    _write_new(file, tomli_w.dumps({"about": about, **tree}))
+    console.say(f"{file}: {', '.join(columns)}\nnext: dartsim compare dartsim areal-eta4 --on osworld+{file}")
     return {"file": str(file), "settings": tree}
 
 
-def _measured(run: Path, out_file: Path | None, console: Console, *, check: bool) -> dict[str, Any]:
+def _measured(run: Path, out_file: Path | None, console: TextConsole, *, check: bool) -> dict[str, Any]:
     from dartsim.config import load, to_toml
     from dartsim.config.load import PROFILE
     from dartsim.lab.measure import measure, profile_toml
@@ -210,15 +181,12 @@ def _measured(run: Path, out_file: Path | None, console: Console, *, check: bool
         write_text(file, profile_toml(measured, _about(run, measured)))
         twin = twin_of(config, measured, summary, run / TIMINGS)
     write_text(run / TWIN, to_toml(twin))
-    for note in measured.notes:
-        console.print(note, highlight=False)
-    console.print(f"profile: {file}\ntwin: {run / TWIN}", soft_wrap=True, highlight=False)
+    console.say(f"profile: {file}\ntwin: {run / TWIN}")
     return {
         "file": str(file),
         "twin": str(run / TWIN),
         "counts": measured.counts,
         "settings": measured.settings,
-        "notes": list(measured.notes),
         **(_run_twin(run, twin, summary, console) if check else {}),
     }
 
@@ -238,11 +206,10 @@ def _about(run: Path, measured: Measurement) -> dict[str, Any]:
         "date": when.date(),
         "machine": f"{machine['cpu_model']}, {machine['logical_cores']} cores, {machine['memory_gib']} GiB",
         "counts": measured.counts,
-        "notes": list(measured.notes),
     }
 
 
-def _run_twin(run: Path, twin: Config, summary: Mapping[str, Any], console: Console) -> dict[str, Any]:
+def _run_twin(run: Path, twin: Config, summary: Mapping[str, Any], console: TextConsole) -> dict[str, Any]:
     """Run the twin, show its figures beside the run's, and return both."""
     from dartsim.cli.progress import RunBar, bars
     from dartsim.lab.virtual import as_json, compare

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from dartsim.cli.console import drop_output, errors, state
 from dartsim.cli.signals import INTERRUPTED
-from dartsim.core.registry import use_plugin, used_plugins
+from dartsim.core.plugins import use_plugin, used_plugins
 
 
 class CommandGroup(TyperGroup):

@@ -20,7 +20,7 @@ from dartsim.cli.options import (
     OnOption,
     Out,
     Overrides,
-    ProfileOption,
+    Processes,
     UntilSteady,
     file_target,
     load_config,
@@ -28,7 +28,6 @@ from dartsim.cli.options import (
     settings,
 )
 from dartsim.cli.signals import report_interrupt
-from dartsim.cli.tune import Processes, RayAddress
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.lab.compared_runs import ComparedRun, EndedRun, by_name, make_runs, new_run
@@ -90,7 +89,6 @@ def compare(
         list[str], typer.Argument(help="Presets (`dartsim config`), or TOML files.", metavar="SCHEDULER")
     ],
     on: OnOption = None,
-    profile: ProfileOption = None,
     overrides: Overrides = None,
     hours: Hours = None,
     until_steady: UntilSteady = None,
@@ -101,14 +99,13 @@ def compare(
         typer.Option(min=1, help="Report time to this update; default: the last update that all runs finished."),
     ] = None,
     processes: Processes = None,
-    ray: RayAddress = None,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
             metavar="CONDITION",
             help="Exit with 1 if this holds for the first scheduler: 'FIGURE < FACTOR * SCHEDULER', 'FIGURE > NUMBER'. "
-            "Adds seeds until it is decided with at most 5 % probability of error; exits with 3 if it stays undecided. "
-            "Repeatable.",
+            "Starts with two seeds and adds more until it is decided with at most 5 % probability of error; exits with "
+            "3 if it stays undecided. Repeatable.",
         ),
     ] = None,
     max_seeds: Annotated[int, typer.Option(min=2, help="Most seeds of each scheduler that --fail-if may use.")] = 20,
@@ -134,9 +131,10 @@ def compare(
     from dartsim.lab.gate import Comparison, write_junit
     from dartsim.observe.report import render_comparison
 
+    seeds = max(seeds, 2) if fail_if else seeds
     given = settings(overrides, hours, None, faults, until_steady=until_steady)
-    possible = plan(schedulers, given, max(seeds, max_seeds if fail_if else 0), on, profile)
-    _check_conditions(fail_if or [], possible, seeds, junit)
+    possible = plan(schedulers, given, max(seeds, max_seeds if fail_if else 0), on)
+    _check_conditions(fail_if or [], possible, junit)
     folder = out_folder or new_or_interrupted(possible, seeds)
     possible = runs_in(folder, possible)
     if not _is_part(folder, possible, seeds):
@@ -147,7 +145,7 @@ def compare(
         nonlocal ended
         runs = [run for run in possible if run.config.run.seed < count]
         with report_interrupt(lambda: _progress_so_far(runs, folder)):
-            ended = make_runs(runs, errors, ray, processes)
+            ended = make_runs(runs, errors, processes)
         return Comparison.of(runs, ended, updates=updates or _common_updates(ended), with_seeds=with_seeds)
 
     compared, results = with_seeds(seeds).decide(fail_if or (), max_seeds)
@@ -168,8 +166,8 @@ def compare(
         if any(made.summary.get("surrogate") for made in ended):
             out.print("surrogate policy: outcomes are drawn, nothing was learned")
         for result in results:
-            out.print(str(result), soft_wrap=True, highlight=False, markup=False)
-        out.print(f"report: {page.resolve().as_uri()}", soft_wrap=True)
+            out.say(str(result))
+        out.say(f"report: {page.resolve().as_uri()}")
     if json_file is not None:
         facts = {"preset": {run.scheduler: run.config.preset for run in possible}, "workload": on, "updates": last}
         write_json(_as_json(compared, facts), json_file)
@@ -199,7 +197,7 @@ def _show(compared: Comparison, columns: Sequence[SchedulerColumn], updates: int
     if len(columns) > 1:
         out.print()
         out.print(ranking_table(compared))
-    out.print(NOTE, highlight=False, soft_wrap=True)
+    out.say(NOTE)
     lines = [
         f"{column.name} starves {share['class']} tasks (by {share['by']}): of those that the group filter keeps, "
         f"{share['ratio']:.2f} times the average share is trained ({share['low']:.2f} to {share['high']:.2f} at 95 %; "
@@ -210,7 +208,7 @@ def _show(compared: Comparison, columns: Sequence[SchedulerColumn], updates: int
     if (seeds := len(compared.seeds)) > 1:
         lines.append(f"means over {seeds} seeds, ± half the 95 % confidence interval; the page's timelines show seed 0")
     for line in lines:
-        out.print(line, highlight=False, soft_wrap=True)
+        out.say(line)
 
 
 def _as_json(compared: Comparison, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -238,7 +236,7 @@ def _end(compared: Comparison, results: Sequence[ConditionResult]) -> None:
     unmet = [result for result in results if not result.passed]
     lines += [f"{'failed' if one.decided else 'undecided'}: {compared.explain(one)}" for one in unmet]
     for line in lines:
-        errors.print(line, soft_wrap=True, highlight=False, markup=False)
+        errors.say(line)
     if any(result.decided for result in unmet):
         raise typer.Exit(1)
     if compared.failures:
@@ -247,9 +245,7 @@ def _end(compared: Comparison, results: Sequence[ConditionResult]) -> None:
         raise typer.Exit(UNDECIDED)
 
 
-def plan(
-    schedulers: Sequence[str], overrides: Sequence[str], seeds: int, on: str | None = None, profile: str | None = None
-) -> list[ComparedRun]:
+def plan(schedulers: Sequence[str], overrides: Sequence[str], seeds: int, on: str | None = None) -> list[ComparedRun]:
     """Return the runs of a comparison, all checked before the first one starts; none has a directory yet.
 
     Raises:
@@ -260,28 +256,29 @@ def plan(
 
     runs: list[ComparedRun] = []
     for name, scheduler in by_name(list(dict.fromkeys(schedulers))).items():
-        first = load_config(str(scheduler), on=on, profile=profile, overrides=[*overrides, "run.seed=0"])
+        first = load_config(str(scheduler), on=on, overrides=[*overrides, "run.seed=0"])
         prepare(first)
         _refuse_without_engine(first)
         if few := too_few_attempts(first):
-            errors.print(f"{name}: {few}", soft_wrap=True, highlight=False, markup=False)
+            errors.say(f"{name}: {few}")
         for seed in range(seeds):
             config = first.model_copy(update={"run": first.run.model_copy(update={"seed": seed})})
-            places = [word for name, at in (("--on", on), ("--profile", profile)) if at for word in (name, at)]
-            words = [*plugin_words(), *places, *(word for text in overrides for word in ("--set", text))]
+            words = [
+                *plugin_words(),
+                *(["--on", on] if on else []),
+                *(word for text in overrides for word in ("--set", text)),
+            ]
             command = ["dartsim", "run", new_run(str(scheduler)), *words, "--seed", str(seed)]
             runs.append(ComparedRun(name, config, shlex.join(command)))
     return runs
 
 
-def _check_conditions(conditions: Sequence[str], runs: Sequence[ComparedRun], seeds: int, junit: Path | None) -> None:
+def _check_conditions(conditions: Sequence[str], runs: Sequence[ComparedRun], junit: Path | None) -> None:
     """Refuse conditions that cannot be decided, before anything runs."""
     from dartsim.lab.gate import read_condition
 
     for condition in conditions:
         read_condition(condition, list(dict.fromkeys(run.scheduler for run in runs)))
-        if seeds < 2:
-            raise ConfigError("--fail-if needs --seeds of 2 or more: with one, chance cannot be told from a loss")
     if junit is not None and not conditions:
         raise ConfigError("--junit writes a test for each --fail-if, and there is none")
 

@@ -14,8 +14,8 @@ from dartsim.cli.options import (
     JsonInstead,
     OnOption,
     Overrides,
-    ProfileOption,
     SchedulerArgument,
+    load_config,
     settings,
 )
 from dartsim.core.errors import ConfigError
@@ -33,7 +33,6 @@ class Listing(StrEnum):
 def config(
     scheduler: SchedulerArgument = None,
     on: OnOption = None,
-    profile: ProfileOption = None,
     faults: FaultsOption = None,
     overrides: Overrides = None,
     listing: Annotated[
@@ -60,7 +59,7 @@ def config(
         dartsim config --list faults --json - | jq '.kinds[].source'
     """
     if scheduler is None:
-        if on or profile or faults or overrides:
+        if on or faults or overrides:
             raise ConfigError("name the scheduler whose configuration is printed; `dartsim config` lists the presets")
         lists = {
             Listing.PRESETS: _presets,
@@ -79,10 +78,9 @@ def config(
         return
     if listing is not None:
         raise ConfigError(f"--list {listing} takes no scheduler; leave {scheduler} out")
-    from dartsim.cli.options import load_config
     from dartsim.config import presets, to_toml
 
-    resolved = load_config(scheduler, on=on, profile=profile, overrides=settings(overrides, None, None, faults))
+    resolved = load_config(scheduler, on=on, overrides=settings(overrides, None, None, faults))
     if json_file is not None:
         write_json(resolved.model_dump(mode="json"), json_file)
         return
@@ -109,7 +107,7 @@ def _presets() -> Listed:
 
 def _settings() -> Listed:
     from dartsim.config import Config
-    from dartsim.config.load import describe
+    from dartsim.config.settings import describe
     from dartsim.sim.latency import describe_kinds
 
     table = plain_table("setting", "default", "meaning")

@@ -30,17 +30,21 @@ OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of writing to standard output, other than a closed pipe."""
 
 
-class _Console(Console):
+class TextConsole(Console):
     """A console that wraps lines for terminals only, and drops its output when the reader has gone.
 
     Text is printed literally, without markup or control characters, because names and errors quote untrusted input.
     """
 
     def __init__(self, *, stderr: bool = False, file: IO[str] | None = None) -> None:
-        super().__init__(stderr=stderr, file=file, markup=False)
+        super().__init__(stderr=stderr, file=file, markup=False, highlight=False)
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(printable(text), **options)
+
+    def say(self, text: str, style: str | None = None) -> None:
+        """Print a text whose lines are not wrapped, so that paths and commands can be copied."""
+        self.print(text, style=style, soft_wrap=True)
 
     @property
     def size(self) -> ConsoleDimensions:
@@ -59,8 +63,8 @@ class _Console(Console):
         drop_output(self.file)
 
 
-out = _Console()
-errors = _Console(stderr=True)
+out = TextConsole()
+errors = TextConsole(stderr=True)
 
 
 class CommandState:
@@ -133,7 +137,7 @@ class _StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            errors.print(self.format(record), highlight=False, markup=False, soft_wrap=True)
+            errors.say(self.format(record))
         except Exception:  # as in every handler, a broken record must not stop the program
             self.handleError(record)
 
@@ -168,15 +172,8 @@ def write_json(value: Any, target: str) -> None:
     try:
         Path(target).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise cannot_write(target, error) from None
-
-
-def cannot_write(target: str, error: OSError) -> ConfigError:
-    """Return the error for a ``--json`` file that cannot be written."""
-    return ConfigError(
-        f"--json {target} cannot be written: {error.strerror}; name a file in a writable folder, or - for standard "
-        "output"
-    )
+        why = error.strerror
+        raise ConfigError(f"--json {target} cannot be written: {why}; name another file, or -") from None
 
 
 SHOWN = (

@@ -34,14 +34,15 @@ class ImageVariant(StrEnum):
 
     SKELETON = "skeleton"
     FULL = "full"
+    APPS = "apps"
     VM = "vm"
 
 
 VariantOption = Annotated[
     ImageVariant,
     typer.Option(
-        help="skeleton: a second, with this machine's /usr mounted; full: minutes, a Debian of its own; vm: minutes, a "
-        "virtual machine with one."
+        help="skeleton: a second, with this machine's /usr mounted; full: minutes, a Debian of its own; "
+        "apps: minutes, that with OSWorld's applications; vm: minutes, a virtual machine with the Debian of full."
     ),
 ]
 Host = Annotated[
@@ -60,6 +61,7 @@ def build(
     Examples:
         dartsim desktop build
         dartsim desktop build --variant full
+        dartsim desktop build --variant apps
         dartsim desktop build --variant vm
     """
     settings = engine_settings(host)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -24,18 +23,8 @@ if TYPE_CHECKING:
     from dartsim.real.containers import ContainerSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskCheckRow:
-    """Result of checking one task."""
-
-    task: str
-    apps: list[str]
-    steps: int
-    oracle: float | None = None
-    nothing: float | None = None
-    seconds: float | None = None
-    fault: str | None = None
-    passed: bool = False
+Row = dict[str, Any]
+"""A task with its applications and the number of its oracle's steps, and what a check found."""
 
 
 def tasks(
@@ -49,9 +38,6 @@ def tasks(
     check: Annotated[
         bool, typer.Option("--check", help="Run each oracle, and an attempt without actions, on real desktops.")
     ] = False,
-    gif: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Check, and write each oracle's episode as a GIF.")
-    ] = None,
     at_once: Annotated[int, typer.Option(min=1, help="Desktops that run at the same time.")] = 2,
     variant: Annotated[
         ImageVariant | None,
@@ -75,44 +61,37 @@ def tasks(
         dartsim desktop tasks
         dartsim desktop tasks OSWorld/evaluation_examples --list test_all
         dartsim desktop tasks --check --at-once 4
-        dartsim desktop tasks thunar-drag-file --gif pictures
     """
     if names and len(names) == 1 and Path(names[0]).is_dir():
         show_list(Path(names[0]), list_name, None if variant is None else variant.value, json_file)
         return
-    from dartsim.real.desktop.tasks.oracles import ORACLES
-
-    if gif is not None and gif.exists() and not gif.is_dir():
-        raise ConfigError(f"--gif {gif} is not a folder; name a new or existing folder")
     chosen = _choose(names or [])
-    if not check and gif is None:
-        rows = [TaskCheckRow(task=task.id, apps=_apps(task), steps=len(ORACLES[task.id])) for task in chosen]
-        if json_file is not None:
-            write_json([{"task": row.task, "apps": row.apps, "steps": row.steps} for row in rows], json_file)
-        if json_file != "-":
-            out.print(_listing(rows, chosen))
-        return
-    settings = engine_settings(host)
-    from dartsim.config.schema import DesktopConfig
-    from dartsim.real.desktop import build, desktop_spec
+    if check:
+        settings = engine_settings(host)
+        from dartsim.config.schema import DesktopConfig
+        from dartsim.real.desktop import build, desktop_spec
 
-    if gif is not None:
-        try:
-            gif.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"--gif {gif} cannot be created: {error.strerror}; name another folder") from None
-    variant = variant or ImageVariant.SKELETON
-    image = asyncio.run(build(variant.value, settings))
-    spec = desktop_spec(DesktopConfig(variant=variant.value, width=width, height=height, image=image))
-    rows = asyncio.run(_check(chosen, spec, settings, (width, height), at_once, gif))
+        variant = variant or ImageVariant.SKELETON
+        image = asyncio.run(build(variant.value, settings))
+        spec = desktop_spec(DesktopConfig(variant=variant.value, width=width, height=height, image=image))
+        rows = asyncio.run(_check(chosen, spec, settings, (width, height), at_once))
+    else:
+        rows = [_row(task) for task in chosen]
     if json_file is not None:
-        write_json([asdict(row) for row in rows], json_file)
+        write_json(rows, json_file)
     if json_file != "-":
-        out.print(_results_table(rows))
-    failed = [row.task for row in rows if not row.passed]
+        out.print(_results_table(rows) if check else _listing(rows, chosen))
+    failed = [row["task"] for row in rows if check and not row["passed"]]
     if failed:
         errors.print(f"{len(failed)} of {len(rows)} tasks failed: {', '.join(failed)}")
         raise typer.Exit(1)
+
+
+def _row(task: Task) -> Row:
+    from dartsim.real.desktop.tasks.oracles import ORACLES
+
+    apps = [str(app) for app in task.spec.get("related_apps", ())]
+    return {"task": task.id, "apps": apps, "steps": len(ORACLES[task.id])}
 
 
 def _choose(names: Sequence[str]) -> list[Task]:
@@ -127,81 +106,51 @@ def _choose(names: Sequence[str]) -> list[Task]:
 
 
 async def _check(
-    chosen: Sequence[Task],
-    spec: ContainerSpec,
-    settings: DockerHostConfig,
-    screen: tuple[int, int],
-    at_once: int,
-    gif: Path | None,
-) -> list[TaskCheckRow]:
-    from dartsim.real.desktop.tasks.playing import desktops
+    chosen: Sequence[Task], spec: ContainerSpec, settings: DockerHostConfig, screen: tuple[int, int], at_once: int
+) -> list[Row]:
+    """Check tasks on some desktops at a time; a fault is recorded in a task's row."""
+    from dartsim.real.desktop.tasks.playing import check_task, desktops
 
     free = list(range(at_once))
     limit = asyncio.Semaphore(at_once)
     done = 0
 
+    async def check(provider: EnvProvider, task: Task) -> Row:
+        nonlocal done
+        found: Row = {"oracle": None, "nothing": None, "seconds": None, "fault": None, "passed": False}
+        async with limit:
+            slot = free.pop()
+            try:
+                checked = await check_task(provider, task, slot=slot)
+            except (EnvFault, ScoreUnavailable) as fault:
+                found["fault"] = str(fault)
+            else:
+                found |= {"oracle": checked.oracle.score, "nothing": checked.nothing, "passed": checked.passed}
+                found["seconds"] = round(checked.oracle.seconds, 2)
+            free.append(slot)
+        done += 1
+        status.update(f"{done} of {len(chosen)} tasks")
+        return {**_row(task), **found}
+
     with errors.status(f"0 of {len(chosen)} tasks") as status:
-
-        async def check(provider: EnvProvider, task: Task) -> TaskCheckRow:
-            nonlocal done
-            async with limit:
-                slot = free.pop()
-                try:
-                    return await _row(provider, task, slot, gif)
-                finally:
-                    free.append(slot)
-                    done += 1
-                    status.update(f"{done} of {len(chosen)} tasks")
-
         async with desktops(spec, settings, screen=screen) as provider, asyncio.TaskGroup() as group:
             rows = [group.create_task(check(provider, task)) for task in chosen]
     return [row.result() for row in rows]
 
 
-async def _row(provider: EnvProvider, task: Task, slot: int, gif: Path | None) -> TaskCheckRow:
-    """Check one task; a fault is recorded in its row."""
-    from dartsim.envs.render import episode_gif
-    from dartsim.real.desktop.tasks.oracles import ORACLES
-    from dartsim.real.desktop.tasks.playing import check_task
-
-    apps, steps = _apps(task), len(ORACLES[task.id])
-    try:
-        checked = await check_task(provider, task, slot=slot)
-    except (EnvFault, ScoreUnavailable) as fault:
-        return TaskCheckRow(task=task.id, apps=apps, steps=steps, fault=str(fault))
-    oracle = checked.oracle
-    if gif is not None:
-        await asyncio.to_thread(
-            episode_gif, oracle.frames, oracle.actions, gif / f"{task.id}.gif", end=f"score {oracle.score:g}"
-        )
-    return TaskCheckRow(
-        task=task.id,
-        apps=apps,
-        steps=steps,
-        oracle=oracle.score,
-        nothing=checked.nothing,
-        seconds=round(oracle.seconds, 2),
-        passed=checked.passed,
-    )
-
-
-def _apps(task: Task) -> list[str]:
-    return [str(app) for app in task.spec.get("related_apps", ())]
-
-
-def _listing(rows: Sequence[TaskCheckRow], chosen: Sequence[Task]) -> Table:
+def _listing(rows: Sequence[Row], chosen: Sequence[Task]) -> Table:
     table = plain_table("task", "app", numbers=("steps",), after=("instruction",))
     table.columns[0].no_wrap = True
     for row, task in zip(rows, chosen, strict=True):
-        table.add_row(row.task, ", ".join(row.apps), str(row.steps), task.instruction)
+        table.add_row(row["task"], ", ".join(row["apps"]), str(row["steps"]), task.instruction)
     return table
 
 
-def _results_table(rows: Sequence[TaskCheckRow]) -> Table:
+def _results_table(rows: Sequence[Row]) -> Table:
     table = plain_table("task", "app", numbers=("steps", "oracle", "nothing", "seconds"), after=("",))
     table.columns[0].no_wrap = True
     for row in rows:
-        figures = ["–" if value is None else f"{value:g}" for value in (row.oracle, row.nothing, row.seconds)]
-        verdict = "ok" if row.passed else f"failed{': ' + row.fault if row.fault else ''}"
-        table.add_row(row.task, ", ".join(row.apps), str(row.steps), *figures, verdict)
+        figures = ["–" if row[name] is None else f"{row[name]:g}" for name in ("oracle", "nothing", "seconds")]
+        verdict = "ok" if row["passed"] else f"failed{': ' + row['fault'] if row['fault'] else ''}"
+        table.add_row(row["task"], ", ".join(row["apps"]), str(row["steps"]), *figures, verdict)
     return table

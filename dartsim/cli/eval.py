@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
-from enum import StrEnum
+from contextlib import contextmanager
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -19,7 +18,6 @@ from dartsim.cli.console import errors, out, plain_table, printable, write_json
 from dartsim.cli.options import EVALUATION, Backend, Json, Out, Overrides, Workers, backend_overrides, new_folder
 from dartsim.cli.signals import report_interrupt
 from dartsim.core.errors import ConfigError
-from dartsim.core.rewards import SUCCESS
 from dartsim.run.model_folder import model_folder
 
 if TYPE_CHECKING:
@@ -27,20 +25,11 @@ if TYPE_CHECKING:
     from dartsim.observe.rundir import RunDir
 
 
-class Split(StrEnum):
-    """Which tasks of a configuration."""
-
-    HELD_OUT = "held-out"
-    TRAIN = "train"
-    ALL = "all"
-
-
 def evaluate(
     target: Annotated[
         Path | None,
-        typer.Argument(metavar="RUN|CONFIG", help="A finished run's folder, to evaluate its model; or a TOML file."),
+        typer.Argument(metavar="RUN|CONFIG", help="A finished run, to evaluate its model; a preset; or a TOML file."),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="Preset to start from; see `dartsim config`.")] = None,
     model: Annotated[
         str | None, typer.Option(help="A model's folder; with --endpoint: the model's name there.")
     ] = None,
@@ -51,15 +40,7 @@ def evaluate(
     task_list: Annotated[
         Path | None, typer.Option(metavar="FILE", help="An OSWorld list, beside its folder examples/.")
     ] = None,
-    tasks: Annotated[
-        int | None, typer.Option(min=2, help="Number of tasks of the split; default: as configured.")
-    ] = None,
-    split: Annotated[
-        Split | None,
-        typer.Option(
-            help="Which tasks; default: the held-out ones, or all if there are none; with --keep-successes: train."
-        ),
-    ] = None,
+    tasks: Annotated[int | None, typer.Option(min=2, help="Number of tasks; default: as configured.")] = None,
     attempts: Annotated[
         int | None,
         typer.Option(min=1, help="Attempts at each task, for pass@k; default: trainer.evaluation.attempts_per_task."),
@@ -71,8 +52,6 @@ def evaluate(
     temperature: Annotated[
         float | None, typer.Option(min=0.0, help="Sampling temperature; 0 is greedy; default: policy.temperature.")
     ] = None,
-    desktops: Annotated[int | None, typer.Option(min=1, help="Desktops at once; default: rollout.num_envs.")] = None,
-    tries: Annotated[int, typer.Option(min=1, help="Tries of an attempt that is masked.")] = 2,
     backend: Backend = None,
     workers: Workers = None,
     overrides: Overrides = None,
@@ -97,8 +76,9 @@ def evaluate(
 ) -> None:
     r"""Measure the success rate of a model.
 
-    The model is that of a run, of a folder, or behind an endpoint (whose key comes from OPENAI_API_KEY). Attempts run
-    as in training, on any backend. Each step budget is a separate pass. Results are in the layout that OSWorld's
+    The model is that of a run, of a folder, or behind an endpoint (whose key comes from OPENAI_API_KEY). It attempts
+    the held-out tasks or, where there are none or its successes are kept, the training tasks. Attempts run as in
+    training, on any backend. Each step budget is a separate pass. Results are in the layout that OSWorld's
     show_result.py reads: its result_dir is OUT/steps-N/attempt-K. A masked attempt is reported with its cause, and
     counts neither as success nor as failure. The same command with the same --out continues an interrupted evaluation,
     and repeats masked attempts.
@@ -111,13 +91,13 @@ def evaluate(
 
     Examples:
         dartsim eval runs/tiny-seed0 --tasks 512 --json -
-        dartsim eval --preset osworld-8gpu --model models/UI-TARS-1.5-7B \
+        dartsim eval osworld-8gpu --model models/UI-TARS-1.5-7B \
           --task-list OSWorld/evaluation_examples/test_nogdrive.json \
           --steps 15 --steps 50 --steps 100 --temperature 0
-        dartsim eval --preset osworld-8gpu --endpoint https://api.example.com/v1 \
-          --model some-model --attempts 4 --desktops 16 --out runs/some-model
+        dartsim eval osworld-8gpu --endpoint https://api.example.com/v1 \
+          --model some-model --attempts 4 --set rollout.num_envs=16
         dartsim eval runs/tiny-seed0 --attempts 8 --keep-successes runs/pool
-        dartsim eval --preset osworld-8gpu --results results/pyautogui \
+        dartsim eval osworld-8gpu --results results/pyautogui \
           --keep-successes runs/pool
         dartsim eval runs/desktop-seed0 --rescore
     """
@@ -128,29 +108,23 @@ def evaluate(
         return
     if keep is not None and keep.exists() and not results:
         raise ConfigError(f"{keep} already exists; name another folder with --keep-successes")
-    run = _run_of(target, preset)
+    run = _run_of(target)
     file = target if run is None else run.path / CONFIG
     if results:
-        _import(_with_model(file, preset, overrides or ()), results, keep, json_file)
+        _import(_load(file, overrides or ()), results, keep, json_file)
         return
     # The preset's model is not the endpoint's; --set may name the folder of that one.
     unset = ["policy.model=none"] if endpoint is not None else []
-    changes = [*unset, *backend_overrides(backend, workers, False), *(overrides or ()), *EVALUATION]
-    if split is None and keep is not None:
-        split = Split.TRAIN
+    changes = [*unset, *backend_overrides(backend, workers), *(overrides or ()), *EVALUATION]
     given = {
-        "tasks.count" if split is Split.TRAIN else "tasks.held_out": tasks,
+        "tasks.held_out" if keep is None else "tasks.count": tasks,
         "policy.temperature": None if temperature is None else float(temperature),
-        "rollout.num_envs": desktops,
         "rollout.max_turns": max(steps) if steps else None,
     }
     changes += [f"{key}={value}" for key, value in given.items() if value is not None]
     changes += _task_list(task_list) if task_list is not None else []
-    policy = _policy(run, model, endpoint)
-    config = _load(file, preset, [*changes, *(policy.overrides if policy is not None else ())])
-    policy = policy or _configured(config)
-    figures = _evaluate(config, policy, split, steps, attempts, tries, out_folder, keep)
-    figures["version"] = policy.version if run is not None else None
+    config = _evaluated_config(file, [*changes, *_selected(run, model, endpoint)])
+    figures = _evaluate(config, run, steps, attempts, out_folder, keep)
     write_json(figures, str(Path(figures["out"]) / "summary.json"))
     if json_file != "-":
         show(figures)
@@ -162,85 +136,64 @@ def evaluate(
         raise typer.Exit(1)
 
 
-def _run_of(target: Path | None, preset: str | None) -> RunDir | None:
+def _run_of(target: Path | None) -> RunDir | None:
     """Return the finished run whose model is evaluated; None if a configuration is named."""
     from dartsim.observe.rundir import read_run
 
     if target is None or not target.is_dir():
         return None
-    run = read_run(target)
-    if preset is not None:
-        raise ConfigError(f"{run.path} has its own configuration; leave --preset out")
-    return run
+    return read_run(target)
 
 
 def _evaluate(
     config: Config,
-    policy: EvaluatedPolicy,
-    split: Split | None,
+    run: RunDir | None,
     steps: list[int] | None,
     attempts: int | None,
-    tries: int,
     out_folder: Path | None,
     keep: Path | None,
 ) -> dict[str, Any]:
     """Run the attempts that have no score yet, and return the figures of all."""
-    from dartsim.observe.rundir import is_locked, lock_run, refuse_locked
-    from dartsim.run.evaluation_results import EvaluationFolder
+    from dartsim.run.evaluation_results import EvaluationFolder, file_name
     from dartsim.run.policy_evaluation import EvaluationPlan, evaluate_policy, evaluation_figures
     from dartsim.run.prepare import prepare_run
 
+    name, fingerprint = _identity(config, run)
+    version = None if run is None else run.summary["total_updates"]
     prepared = prepare_run(config, trains=False)
-    chosen = _choose(prepared.tasks, prepared.held_out, split)
     plan = EvaluationPlan(
-        tasks=chosen,
+        tasks=prepared.held_out if keep is None and prepared.held_out else prepared.tasks,
         steps=sorted(set(steps or [config.rollout.max_turns])),
         attempts=attempts or config.trainer.evaluation.attempts_per_task,
-        tries=tries,
     )
     served = None
     if config.backend.engine_backend.loads_weights:
         # Imported here: it needs torch.
         from dartsim.run.served_model import served_model
 
-        served = served_model(config, policy.version)
+        served = served_model(config, version or 0)
     elif keep is not None:
         raise ConfigError(
             "an endpoint's replies have no tokens to train on; evaluate it, and give its --out as --results to "
             "`dartsim eval` with the model to train"
         )
-    path = out_folder or new_folder(f"eval-{EvaluationFolder(Path(), policy.name).model}")
+    path = out_folder or new_folder(f"eval-{file_name(name)}")
     meaning = served.token_meaning(config) if served is not None and keep is not None else None
-    results = EvaluationFolder(path, policy.name, meaning)
-    results.check(config, chosen, policy.weights)
-    if is_locked(path):
-        refuse_locked(path)
+    results = EvaluationFolder(path, name, meaning)
     interrupted = f"interrupted; scored attempts are kept in {path}, and the same command with --out {path} goes on"
-    with ExitStack() as stack, report_interrupt(interrupted), _bar() as (on_step, on_start):
-
-        def begin() -> None:
-            stack.enter_context(lock_run(path))
-            results.claim(config, chosen, policy.weights)
-
-        ended = evaluate_policy(
-            replace(prepared, tasks=chosen, held_out=()),
-            plan,
-            results,
-            begin,
-            served=served,
-            on_step=on_step,
-            on_start=on_start,
-        )
+    with report_interrupt(interrupted), _bar() as (on_step, on_start):
+        ended = evaluate_policy(prepared, plan, results, fingerprint, served=served, on_step=on_step, on_start=on_start)
     figures = {
-        "model": policy.name,
+        "model": name,
+        "version": version,
         "out": str(path),
-        "split": split or (Split.HELD_OUT if prepared.held_out else Split.ALL),
+        "split": "training" if plan.tasks is prepared.tasks else "held-out",
         "temperature": config.policy.temperature,
         "interval": "95 %, Wilson, over tasks",
-        **evaluation_figures(plan, ended, success=SUCCESS),
+        **evaluation_figures(plan, ended),
     }
     if keep is not None:
-        source = {"kind": "model", "name": policy.name, "version": policy.version, "attempts_per_task": plan.attempts}
+        source = {"kind": "model", "name": name, "version": version, "attempts_per_task": plan.attempts}
         figures["kept_successes"] = results.write_pool(keep, plan.planned(), source)
         figures["pool"] = str(keep)
     return figures
@@ -324,26 +277,19 @@ def _cells(row: Mapping[str, Any], ks: Sequence[str]) -> list[str]:
     return [str(row["tasks"]), str(row["attempts"]), f"{row['success_rate']:.1%}", f"{low:.1%} – {high:.1%}", *passed]
 
 
-class EvaluatedPolicy(NamedTuple):
-    """A policy to evaluate: a name for its results, an identifier of its weights, and overrides that select it."""
-
-    name: str
-    weights: str
-    overrides: Sequence[str] = ()
-    version: int = 0
-
-
-def _load(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Config:
+def _evaluated_config(file: Path | None, overrides: Sequence[str]) -> Config:
     """Return the configuration, without a learner's processes, and for an endpoint without modeled desktops."""
-    _with_model(file, preset, overrides)
-    changes = [*overrides, "backend.learner=local"]
-    config = _with_model(file, preset, changes)
+    backend = _load(file, overrides).backend
+    # Modeled desktops and engines take virtual time, as in the run, if nothing beside them is real.
+    modeled = backend.desktop_backend.modeled and backend.engine_backend.modeled
+    changes = [*overrides, f"backend.learner={'sim' if modeled else 'local'}"]
+    config = _load(file, changes)
     if config.backend.engine_backend.loads_weights or not config.backend.desktop_backend.modeled:
         return config
-    return _with_model(file, preset, [*changes, "backend.desktops=mock"])  # an endpoint answers in real time
+    return _load(file, [*changes, "backend.desktops=mock"])  # an endpoint answers in real time
 
 
-def _with_model(file: Path | None, preset: str | None, overrides: Sequence[str]) -> Config:
+def _load(file: Path | None, overrides: Sequence[str]) -> Config:
     """Return a configuration that has a model.
 
     Raises:
@@ -351,9 +297,9 @@ def _with_model(file: Path | None, preset: str | None, overrides: Sequence[str])
     """
     from dartsim.config import load
 
-    config = load(file, preset_name="tiny" if file is None and preset is None else preset, overrides=overrides)
+    config = load(file or "tiny", overrides=overrides)
     if config.policy.kind != "vlm":
-        raise ConfigError(f"{file or preset} has a surrogate policy: it has no model")
+        raise ConfigError(f"{file} has a surrogate policy: it has no model")
     return config
 
 
@@ -363,67 +309,39 @@ def _task_list(file: Path) -> list[str]:
     return ["tasks.source=osworld", f"tasks.folder={file.parent}", f"tasks.list_name={file.name.removesuffix('.json')}"]
 
 
-def _policy(run: RunDir | None, model: str | None, endpoint: str | None) -> EvaluatedPolicy | None:
-    """Return the policy that the command line names; None: the configuration's own."""
+def _selected(run: RunDir | None, model: str | None, endpoint: str | None) -> list[str]:
+    """Return overrides that select the policy that the command line names; none: the configuration's own."""
     if endpoint is not None:
         if run is not None or model is None:
             raise ConfigError("--endpoint URL needs --model NAME, and no run: its model is not the run's")
-        return EvaluatedPolicy(model, f"endpoint {model}", _endpoint(endpoint, model))
+        kinds = ("policy.kind=vlm", "policy.grammar=ui_tars", "backend.workers=endpoint", "rollout.num_workers=1")
+        return [*kinds, f"endpoint.url={json.dumps(endpoint)}", f"endpoint.model={json.dumps(model)}"]
     if run is not None:
         if model is not None:
             raise ConfigError(f"{run.path} has a model of its own; leave --model out, or name a configuration")
-        return _of_run(run)
-    return None if model is None else _of_folder(Path(model))
+        if "learning" not in run.summary:
+            raise ConfigError(f"{run.path} was run with a surrogate policy: it has no model to evaluate")
+        model = str(run.path / "model")
+    return [] if model is None else [f"policy.model={json.dumps(model)}"]
 
 
-def _endpoint(url: str, model: str) -> list[str]:
-    """Return overrides that select an endpoint."""
-    return [
-        *("policy.kind=vlm", "policy.grammar=ui_tars", "backend.workers=endpoint", "rollout.num_workers=1"),
-        *(f"endpoint.url={json.dumps(url)}", f"endpoint.model={json.dumps(model)}"),
-    ]
+def _identity(config: Config, run: RunDir | None) -> tuple[str, str]:
+    """Return the name of the policy, and an identifier of its weights.
 
-
-def _of_run(run: RunDir) -> EvaluatedPolicy:
-    if "learning" not in run.summary:
-        raise ConfigError(f"{run.path} was run with a surrogate policy: it has no model to evaluate")
-    policy = _of_folder(run.path / "model")
-    return policy._replace(name=run.path.resolve().name, version=run.summary["total_updates"])
-
-
-def _of_folder(folder: Path) -> EvaluatedPolicy:
-    return EvaluatedPolicy(folder.resolve().name, _fingerprint(folder), [f"policy.model={json.dumps(str(folder))}"])
-
-
-def _configured(config: Config) -> EvaluatedPolicy:
+    Names, sizes and times of a model's files identify its weights without reading them.
+    """
     if not config.backend.engine_backend.loads_weights:
-        return EvaluatedPolicy(str(config.endpoint.model), f"endpoint {config.endpoint.model}")
+        return str(config.endpoint.model), f"endpoint {config.endpoint.model}"
     if config.policy.model is None:
         raise ConfigError("there is no model to evaluate: name a run's folder, --model FOLDER, or --endpoint URL")
-    return _of_folder(model_folder(config.policy.model))
-
-
-def _fingerprint(folder: Path) -> str:
-    """Return an identifier of a model's weights without reading them: names, sizes and times of their files.
-
-    Raises:
-        ConfigError: If the folder has no weights.
-    """
+    folder = model_folder(config.policy.model)
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise ConfigError(
             f"{folder} holds no model (config.json, *.safetensors); name a folder as transformers saves it"
         )
     found = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return sha256(repr(found).encode()).hexdigest()[:16]
-
-
-def _choose(train: Sequence[Any], held_out: Sequence[Any], split: Split | None) -> Sequence[Any]:
-    if split is None:
-        return held_out or train
-    if split is Split.HELD_OUT and not held_out:
-        raise ConfigError("no tasks are held out; say how many with --tasks, or leave --split out")
-    return {Split.HELD_OUT: held_out, Split.TRAIN: train, Split.ALL: [*train, *held_out]}[split]
+    return (folder if run is None else run.path).resolve().name, sha256(repr(found).encode()).hexdigest()[:16]
 
 
 @contextmanager

@@ -26,9 +26,6 @@ def evaluator(
             show_default=False,
         ),
     ] = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="All of desktop-env (7 GB) instead of what the metrics import (1.2 GB).")
-    ] = False,
     ocr: Annotated[
         bool,
         typer.Option("--ocr", help="Also install easyocr with its weights (1 GB more), for compare_image_text."),
@@ -39,14 +36,13 @@ def evaluator(
 
     Examples:
         dartsim desktop evaluator --from OSWorld
-        dartsim desktop evaluator --ocr
-        dartsim desktop evaluator --full --python python3.11
+        dartsim desktop evaluator --ocr --python python3.11
     """
     from dartsim.real.scoring import evaluator_venv as venv
 
     home = venv.default_home()
     errors.print(f"creating {home} …", highlight=False)
-    venv.install(home, light=not full, ocr=ocr, python=python or sys.executable, source=source)
+    venv.install(home, ocr=ocr, python=python or sys.executable, source=source)
     facts = scorer_facts(home)
     lacking = [f"{name} ({', '.join(lacks)})" for name, lacks in {**facts.metrics, **facts.getters}.items() if lacks]
     out.print(

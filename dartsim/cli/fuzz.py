@@ -13,29 +13,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from dartsim.cli.command_group import plugin_words
-from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.options import FaultProfile, Json, OnOption, Out, SchedulerArgument, folder_target, given, new_folder
+from dartsim.cli.console import TextConsole, errors, out, write_json
+from dartsim.cli.options import FaultProfile, Json, OnOption, Out, Processes, new_folder, refuse_unwritable
 from dartsim.cli.signals import INTERRUPTED
-from dartsim.core.errors import ConfigError, no_such
+from dartsim.core.errors import no_such
 from dartsim.core.words import plural
 
 if TYPE_CHECKING:
-    from dartsim.fuzz import Case, CaseResult, Chunk, ChunkResult, Tally
+    from dartsim.fuzz import Case, CaseResult, Chunk, ChunkResult
     from dartsim.lab.sweep import Executor
 
 PRESET_RUNS = 10
 """Runs of a chunk if several presets are searched, so that each gets its turn soon."""
 
-SEARCH_OPTIONS = ("scheduler", "on", "seconds", "preset", "faults", "seed", "processes")
-
 
 def fuzz(
-    context: typer.Context,
-    scheduler: SchedulerArgument = None,
+    scheduler: Annotated[
+        str,
+        typer.Argument(
+            help="A preset or a TOML file; drawn (schedulers drawn from all rules); or all (each preset in turn)."
+        ),
+    ] = "drawn",
     on: OnOption = None,
     token: Annotated[
         str | None,
@@ -46,17 +46,11 @@ def fuzz(
         ),
     ] = None,
     seconds: Annotated[float, typer.Option(min=1.0, help="How long to search, real seconds.")] = 60.0,
-    preset: Annotated[
-        str,
-        typer.Option(
-            help="Without SCHEDULER: a preset; drawn (schedulers drawn from all rules); or all (each preset in turn)."
-        ),
-    ] = "drawn",
     faults: Annotated[
         FaultProfile, typer.Option(metavar="RATES", help="Fault rates: none, calm, osworld or hostile.")
     ] = FaultProfile.HOSTILE,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
-    processes: Annotated[int | None, typer.Option(min=1, help="Number of processes; default: one per core.")] = None,
+    processes: Processes = None,
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
@@ -69,28 +63,37 @@ def fuzz(
 
     Examples:
         dartsim fuzz
-        dartsim fuzz --seconds 3600 --preset coupled --faults osworld
+        dartsim fuzz coupled --seconds 3600 --faults osworld
         dartsim fuzz my.toml --on cluster.toml
         dartsim fuzz --seconds 20 --seed 7 --json - | jq .violations
         dartsim fuzz --replay TOKEN --out failure
     """
     if token is not None:
-        if searched := [name for name in SEARCH_OPTIONS if given(context, name)]:
-            raise ConfigError(f"--{searched[0]} is about a search, and --replay plays one case again; leave one out")
         _replay(token, out_folder, json_file)
         return
     from dartsim.fuzz import CaseResult, Tally, shrink
+    from dartsim.lab.progress import PrintedProgress
     from dartsim.lab.sweep import executor_for
     from dartsim.real.machine import usable_cores
 
-    presets = _presets(preset if scheduler is None else scheduler, seed)
+    presets = _presets(scheduler, seed)
     workers = processes or usable_cores()
     began = time.monotonic()
     tally, failures, interrupted = Tally(), list[CaseResult](), False
     try:
-        with _silence(), executor_for(workers) as executor, _progress() as progress:
-            _search(executor, 2 * workers, progress, tally, failures, presets, faults, seed, seconds, on)
-            failure = shrink(_shortest(failures), on_run=progress.shrinking) if failures else None
+        with _silence(), executor_for(workers) as executor, PrintedProgress(console=errors) as progress:
+            bar = progress.add_task("searching", total=seconds, live="")
+            for result in _search(executor, 2 * workers, presets, faults, seed, began + seconds, on):
+                tally.add(result.tally)
+                failures += [] if result.failure is None else [result.failure]
+                live = f"{tally.runs} runs, {tally.hours:.1f} simulated h, {len(tally.injected)} kinds of faults"
+                progress.update(bar, completed=min(seconds, time.monotonic() - began), live=live)
+
+            def simplified(runs: int, case: Case) -> None:
+                live = f"{len(case.faults)} faults and {len(case.choices)} settings left after {runs} runs"
+                progress.update(bar, description="simplifying a failure", live=live)
+
+            failure = shrink(_shortest(failures), on_run=simplified) if failures else None
     except KeyboardInterrupt:
         failure, interrupted = _shortest(failures) if failures else None, True
         errors.print("interrupted: these are the finished runs; the same command searches the same cases again")
@@ -138,15 +141,15 @@ def _replay(token: str, out_folder: Path | None, json_file: str | None) -> None:
     from dartsim.fuzz.case_directory import write_case_directory
 
     case = from_token(token)
-    folder_target(out_folder or Path("runs"))
+    refuse_unwritable("--out", out_folder or Path("runs"), folder=True)
     with _silence():
         result = run_case(case, keep=True)
     # Named by the hash of its events, so a second replay writes the same bytes to the same place.
     folder = write_case_directory(out_folder or Path("runs") / f"replay-{result.event_hash}", result)
     if json_file != "-":
-        out.print(_verdict(result), soft_wrap=True, markup=False)
+        out.say(_verdict(result))
         out.print(f"event hash {result.event_hash}, {result.seconds:g} virtual seconds")
-        out.print(f"folder: {folder}", soft_wrap=True)
+        out.say(f"folder: {folder}")
     if json_file is not None:
         write_json({**_facts(result, folder), "virtual_seconds": result.seconds}, json_file)
     if result.failed:
@@ -191,66 +194,32 @@ def _silence() -> Iterator[None]:
 def _search(
     executor: Executor,
     num_chunks: int,
-    progress: _SearchProgress,
-    tally: Tally,
-    failures: list[CaseResult],
     presets: list[str],
     faults: str,
     seed: int,
-    seconds: float,
+    until: float,
     cluster: str | None,
-) -> None:
-    """Search until the time is up or a rule is broken, adding to the tally and the failures."""
+) -> Iterator[ChunkResult]:
+    """Yield the results of chunks until the time is up, or a chunk and those beside it have failed."""
     from dartsim.fuzz import Chunk
     from dartsim.fuzz.search import CHUNK_RUNS
 
-    number, began = 0, time.monotonic()
+    number, found = 0, False
     runs = CHUNK_RUNS if len(presets) == 1 else PRESET_RUNS
-    while not failures and time.monotonic() < began + seconds:
+    while not found and time.monotonic() < until:
         numbers = range(number, number + num_chunks)
         chunks = [Chunk(seed, n, presets[n % len(presets)], faults, cluster, runs=runs) for n in numbers]
         number += num_chunks
-        for _, result in executor.run(partial(_search_chunk, began + seconds), chunks):
-            tally.add(result.tally)
-            if result.failure is not None:
-                failures.append(result.failure)
-            progress.searched(tally, time.monotonic() - began, seconds)
+        for _, result in executor.run(partial(_search_chunk, until), chunks):
+            found |= result.failure is not None
+            yield result
 
 
 def _shortest(failures: Sequence[CaseResult]) -> CaseResult:
     return min(failures, key=lambda failure: len(failure.case.token()))
 
 
-class _SearchProgress:
-    """Progress bar of a search."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._task = progress.add_task("searching", total=1.0, live="")
-
-    def searched(self, tally: Tally, elapsed: float, seconds: float) -> None:
-        rate = tally.runs / elapsed if elapsed > 0 else 0.0
-        live = f"{tally.runs} runs ({rate:.0f}/s), {tally.hours:.1f} simulated h, {len(tally.injected)} kinds of faults"
-        self._progress.update(self._task, completed=min(1.0, elapsed / seconds), live=live)
-
-    def shrinking(self, runs: int, case: Case) -> None:
-        live = f"a failure: {len(case.faults)} faults and {len(case.choices)} settings left after {runs} runs"
-        self._progress.update(self._task, description="simplifying", live=live)
-
-
-@contextmanager
-def _progress() -> Iterator[_SearchProgress]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[live]}", style="dim", markup=False),
-    )
-    with Progress(*columns, console=errors, disable=not errors.is_terminal) as progress:
-        yield _SearchProgress(progress)
-
-
-def _write_failure(failure: CaseResult, out_folder: Path | None, console: Console) -> dict[str, Any]:
+def _write_failure(failure: CaseResult, out_folder: Path | None, console: TextConsole) -> dict[str, Any]:
     """Replay a failure, write its folder, and print the command that replays it."""
     from dartsim.fuzz import run_case
     from dartsim.fuzz.case_directory import write_case_directory
@@ -261,7 +230,7 @@ def _write_failure(failure: CaseResult, out_folder: Path | None, console: Consol
     token = failure.case.token()
     replay = shlex.join(["dartsim", "fuzz", "--replay", token, *plugin_words()])
     for line in (_verdict(result), f"folder: {folder}", replay):
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+        console.say(line)
     return {"token": token, **_facts(result, folder)}
 
 

@@ -214,7 +214,7 @@ def check_vllm(python: str | None, engines: Sequence[str] = ()) -> Check:
         return _check_interpreter(python)
     with ThreadPoolExecutor(len(engines)) as pool:
         problems = dict(zip(engines, pool.map(_engine_problem, engines), strict=True))
-    found = "; ".join(problem or _engine_version(url) for url, problem in problems.items())
+    found = "; ".join(problem or f"vLLM at {url}" for url, problem in problems.items())
     if not any(problems.values()):
         return Check("vllm", OK, found)
     return Check(
@@ -249,39 +249,22 @@ def _check_interpreter(python: str | None) -> Check:
 
 
 def _engine_problem(url: str) -> str:
-    """Return why an engine cannot be used; empty if it can."""
+    """Return why an engine cannot be used; empty if it can. Only vLLM's development mode has this route."""
+    # Without proxies: engines are on this machine or in this cluster.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        _get(url, "/health")
-        answer = json.loads(_get(url, "/is_paused"))
-        if not isinstance(answer, dict) or "is_paused" not in answer:
-            return redact(f"what answers at {url} is no vLLM server: it said {str(answer)[:80]!r}")
+        with opener.open(url.rstrip("/") + "/is_paused", timeout=CONNECT_SECONDS) as response:
+            answer = json.loads(response.read(65_536))
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 404:  # it runs without the routes of vLLM's development mode
-            return f"{url} has no routes that pause and change weights: start it with VLLM_SERVER_DEV_MODE=1"
-        return f"{url} answers {error.code}"
-    except json.JSONDecodeError:
+        return f"{url} answers {error.code}: start it with VLLM_SERVER_DEV_MODE=1, so that it pauses and takes weights"
+    except (UnicodeDecodeError, json.JSONDecodeError):
         return redact(f"what answers at {url} is no vLLM server: it does not speak JSON")
     except (OSError, ValueError, HTTPException) as error:
         why = error.reason if isinstance(error, urllib.error.URLError) else str(error) or type(error).__name__
         return redact(f"{url} does not answer ({why})")
-    return ""
-
-
-def _engine_version(url: str) -> str:
-    try:
-        version = json.loads(_get(url, "/version"))["version"]
-    except (OSError, ValueError, KeyError, TypeError, HTTPException):
-        version = "of unknown version"
-    return f"vLLM {version} at {url}"
-
-
-def _get(url: str, path: str) -> str:
-    # Without proxies: engines are on this machine or in this cluster.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url.rstrip("/") + path, timeout=CONNECT_SECONDS) as response:
-        text: str = response.read(65_536).decode("utf-8", "replace")
-        return text
+    known = isinstance(answer, dict) and "is_paused" in answer
+    return "" if known else redact(f"what answers at {url} is no vLLM server: it said {str(answer)[:80]!r}")
 
 
 def check_ray(address: str | None) -> Check:

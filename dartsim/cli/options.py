@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dartsim.cli.console import cannot_write
 from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -80,78 +79,53 @@ OnOption = Annotated[
         "--on",
         metavar="CLUSTER",
         help="Cluster and tasks instead of the scheduler's own: dart, osworld, long-tail, skewed-hosts, laptop, math; "
-        "those of a preset; a TOML file (`dartsim cluster`); or a run's folder or profile.toml (`dartsim cluster`). "
-        "CLUSTER+TASKS takes the tasks of another, as cluster.toml+math.",
+        "those of a preset; a TOML file, or a run's folder (`dartsim cluster`). CLUSTER+TASKS takes the tasks of "
+        "another (cluster.toml+math), CLUSTER+latencies.toml measured latencies.",
     ),
 ]
-ProfileOption = Annotated[
-    str | None,
-    typer.Option(
-        "--profile",
-        help="Desktops, or a whole cluster: a name (`dartsim config --list profiles`), a file that `dartsim cluster` "
-        "wrote, or a run's folder.",
-    ),
-]
+Processes = Annotated[int | None, typer.Option(min=1, help="Runs at a time; default: one for each core.")]
 
 
-def json_target(target: str | None) -> str | None:
-    """Check the target of ``--json`` before any work is done.
+def refuse_unwritable(option: str, target: Path, *, folder: bool) -> None:
+    """Refuse a file or folder that cannot be written, before any work is done."""
+    name, parent = f"{option} {target}", target.parent
+    if folder:
+        parent = next(path for path in (target, *target.absolute().parents) if path.exists())
+    elif target.is_dir():
+        raise ConfigError(f"{name} is a folder; name a file")
+    if parent.exists() and not parent.is_dir():
+        raise ConfigError(f"{name}: {parent} is not a folder; name a new or existing folder")
+    if not parent.exists():
+        raise ConfigError(f"{name}: there is no folder {parent}; make it, or name another one")
+    if not os.access(parent, os.W_OK):
+        raise ConfigError(f"{name}: {parent} is read-only; name another folder")
+    if not folder and not target.exists():
+        try:
+            target.touch()
+            target.unlink()
+        except OSError as error:  # such as in /proc
+            raise ConfigError(f"{name} cannot be written: {error.strerror}; name another file") from None
 
-    Raises:
-        ConfigError: If it is a folder, in a missing folder, or not writable.
-    """
-    if target is None or target == "-":
-        return target
-    path = Path(target)
-    if not target or path.is_dir():
-        raise ConfigError(f"--json {target or repr(target)} is not a file name; name a file, or - for standard output")
-    if not path.parent.is_dir():
-        raise ConfigError(f"--json {target}: there is no folder {path.parent}; make it, or name another file")
-    new = not path.exists()
-    try:
-        path.open("ab").close()  # an existing file stays until there is a result
-    except OSError as error:
-        raise cannot_write(target, error) from None
-    if new:
-        path.unlink()
+
+def json_target(option: typer.CallbackParam, target: str | None) -> str | None:
+    """Check the target of ``--json``: a file, or ``-`` for standard output."""
+    if target is not None and target != "-":
+        refuse_unwritable(option.opts[-1], Path(target), folder=False)
     return target
 
 
 def file_target(option: typer.CallbackParam, target: Path | None) -> Path | None:
-    """Check the target file of an option.
-
-    Raises:
-        ConfigError: If it is a folder, or its folder is missing or read-only.
-    """
-    if target is None:
-        return None
-    name = f"{option.opts[-1]} {target}"
-    if target.is_dir():
-        raise ConfigError(f"{name} is a folder; name a file in it")
-    if not target.parent.is_dir():
-        raise ConfigError(f"{name}: there is no folder {target.parent}; make it, or name another file")
-    _refuse_read_only(name, target.parent)
+    """Check the target file of an option."""
+    if target is not None:
+        refuse_unwritable(option.opts[-1], target, folder=False)
     return target
 
 
-def folder_target(folder: Path | None) -> Path | None:
-    """Check the target folder of ``--out``.
-
-    Raises:
-        ConfigError: If it, or its nearest existing parent, is not a folder or is read-only.
-    """
-    if folder is None:
-        return None
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not existing.is_dir():
-        raise ConfigError(f"--out {folder}: {existing} is not a folder; name a new or existing folder")
-    _refuse_read_only(f"--out {folder}", existing)
-    return folder
-
-
-def _refuse_read_only(name: str, folder: Path) -> None:
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError(f"{name}: {folder} is read-only; name another folder")
+def folder_target(option: typer.CallbackParam, target: Path | None) -> Path | None:
+    """Check the target folder of an option, which may be new."""
+    if target is not None:
+        refuse_unwritable(option.opts[-1], target, folder=True)
+    return target
 
 
 Json = Annotated[
@@ -191,19 +165,9 @@ Workers = Annotated[
     str | None,
     typer.Option(metavar="KIND", help="Which workers: sim (modeled), local (in this process), vllm (servers)."),
 ]
-RealTime = Annotated[bool, typer.Option("--real-time", help="Run in real time even if every component is modeled.")]
-Ray = Annotated[
-    str | None,
-    typer.Option(
-        "--ray",
-        metavar="ADDRESS",
-        help="Place the real components on a Ray cluster: HOST:PORT of its head, ray://HOST:PORT, auto, or local (a "
-        "Ray of our own). Needs the extra `ray`.",
-    ),
-]
 
 
-def backend_overrides(desktops: str | None, workers: str | None, real_time: bool, ray: str | None = None) -> list[str]:
+def backend_overrides(desktops: str | None, workers: str | None) -> list[str]:
     """Return the overrides for these options."""
     overrides = []
     if desktops is not None:
@@ -211,10 +175,6 @@ def backend_overrides(desktops: str | None, workers: str | None, real_time: bool
         overrides += [f"backend.desktops={desktops}", f"backend.workers={others}", f"backend.learner={others}"]
     if workers is not None:
         overrides.append(f"backend.workers={workers}")
-    if real_time:
-        overrides.append("backend.real_time=true")
-    if ray is not None:
-        overrides.append(f"ray.address={json.dumps(ray)}")
     return overrides
 
 
@@ -259,59 +219,26 @@ def new_folder(name: str, base: Path = Path("runs"), unless: Callable[[Path], bo
     number = 1
     while (path := base / (name if number == 1 else f"{name}-{number}")).exists() and not unless(path):
         number += 1
-    folder_target(path)
+    refuse_unwritable("--out", path, folder=True)
     return path
 
 
 def load_config(
-    scheduler: str | None = None,
-    *,
-    preset_name: str | None = None,
-    default: str | None = None,
-    on: str | None = None,
-    profile: str | None = None,
-    overrides: Iterable[str] = (),
+    scheduler: str | None, *, default: str = "dart", on: str | None = None, overrides: Iterable[str] = ()
 ) -> Config:
     """Return the resolved configuration of a scheduler on a cluster, as every command reads it.
 
     Args:
         scheduler: A preset, a TOML file, or the folder of a run, for its configuration.
-        preset_name: As in ``dartsim.config.load``.
-        default: The preset if neither a scheduler, a preset nor a run's folder is given.
+        default: The preset if no scheduler is given.
         on: As in ``dartsim.config.load.workload``.
-        profile: A named profile of desktops, a file with measured settings, or a run's folder (its measured settings
-            or, without these, its configuration). It overrides everything except the overrides.
         overrides: As in ``dartsim.config.load``.
-
-    Raises:
-        ConfigError: As ``dartsim.config.load``, or if the profile is none of these.
     """
     from dartsim.config import load
-    from dartsim.config.load import PROFILE
     from dartsim.core.files import below
     from dartsim.observe.rundir import CONFIG
-    from dartsim.sim.env_profiles import PROFILES
 
-    measured: Path | None = None
-    given = list(overrides)
-    file = None if scheduler is None else Path(scheduler)
-    if file is not None and (file / CONFIG).is_file():
+    file = Path(default if scheduler is None else scheduler)
+    if (file / CONFIG).is_file():
         file = below(file, CONFIG)
-    if profile is not None:
-        path = Path(profile)
-        if profile in PROFILES:
-            given.insert(0, f"cluster.env.profile={profile}")
-        elif profile and path.is_file():
-            measured = path
-        elif profile and (path / PROFILE).is_file():
-            measured = below(path, PROFILE)
-        elif profile and file is None and (path / CONFIG).is_file():
-            file = below(path, CONFIG)
-        else:
-            raise ConfigError(
-                f"there is no profile, run or file {profile!r}; profiles: {', '.join(PROFILES)}; a run's folder, or a "
-                "profile.toml that `dartsim cluster` wrote"
-            )
-    if file is None and preset_name is None:
-        preset_name = default
-    return load(file, preset_name=preset_name, workload_name=on, profile=measured, overrides=given)
+    return load(file, workload_name=on, overrides=overrides)

@@ -20,14 +20,12 @@ from dartsim.cli.options import (
     OnOption,
     Out,
     Overrides,
-    ProfileOption,
-    Ray,
-    RealTime,
     UntilSteady,
     Workers,
     backend_overrides,
     env_overrides,
     given,
+    load_config,
     new_folder,
     settings,
 )
@@ -53,9 +51,7 @@ def run(
             help="A preset (`dartsim config`), a TOML file (`dartsim config --list settings`), or a run to resume.",
         ),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="Preset to start from; see `dartsim config`.")] = None,
     on: OnOption = None,
-    profile: ProfileOption = None,
     overrides: Overrides = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all random draws.")] = None,
     hours: Hours = None,
@@ -63,23 +59,18 @@ def run(
     backend: Backend = None,
     workers: Workers = None,
     env: GymEnv = None,
-    real_time: RealTime = False,
     faults: FaultsOption = None,
-    ray: Ray = None,
     twin: Annotated[
         bool,
         typer.Option("--twin", help="Run the virtual twin of a real configuration: its rules on a modeled cluster."),
-    ] = False,
-    strict_alarms: Annotated[
-        bool, typer.Option("--strict-alarms", help="Let an alarm end the run, with the alarm's exit code (10 to 20).")
     ] = False,
     out_folder: Out = None,
     json_file: Json = None,
 ) -> None:
     r"""Run one system, simulated or real, or resume a run.
 
-    A run writes a folder with its figures, model, database, traces and report.html. Without a configuration or preset,
-    a tiny vision-language model learns to click (preset `tiny`; with --backend desktop, on real desktops, preset
+    A run writes a folder with its figures, model, database, traces and report.html. Without a configuration, a
+    tiny vision-language model learns to click (preset `tiny`; with --backend desktop, on real desktops, preset
     `desktop`). This needs the extra `train`; presets with a surrogate policy need no extra.
 
     Given a run's folder, it resumes that run from its last transaction, after a crash, a kill or Ctrl-C; --hours or
@@ -97,37 +88,32 @@ def run(
         dartsim config dart > my.toml
         dartsim run my.toml --set rollout.num_envs=80 \
           --set cluster.engine.reload_seconds=20 --seed 3
-        dartsim run --preset dart --faults osworld
+        dartsim run dart --faults osworld
         dartsim run --backend mock --hours 0.1
         dartsim run --backend gym --env my_package.desktop:MyDesktop
-        dartsim run --preset osworld-8gpu --twin --hours 8
-        dartsim run --preset coupled --json - | jq .env_utilization
+        dartsim run osworld-8gpu --twin --hours 8
+        dartsim run coupled --json - | jq .env_utilization
     """
-    from dartsim.cli.options import load_config
     from dartsim.lab.verdict import run_figures, too_few_attempts
     from dartsim.observe import Listener
     from dartsim.run.execute import execute
     from dartsim.run.resume import is_run
 
-    strict = ["run.fail_on_alarm=true"] if strict_alarms else []
     if scheduler is not None and is_run(Path(scheduler)):
         _refuse_options(context, scheduler)
-        _resume(Path(scheduler), [*settings(overrides, hours, None), *strict], json_file)
+        _resume(Path(scheduler), settings(overrides, hours, None), json_file)
         return
-    changes = [*backend_overrides(backend, workers, real_time, ray), *env_overrides(env)]
-    changes += [*settings(overrides, hours, seed, faults), *strict]
-    resolved = load_config(
-        scheduler,
-        preset_name=preset,
-        default="desktop" if backend == "desktop" else "tiny",
-        on=on,
-        profile=profile,
-        overrides=changes,
-    )
+    changes = [*backend_overrides(backend, workers), *env_overrides(env)]
+    asked = settings(overrides, hours, seed, faults)
+    default = "desktop" if backend == "desktop" else "tiny"
+    resolved = load_config(scheduler, default=default, on=None if twin else on, overrides=[*changes, *asked])
     if twin:
+        from dartsim.lab.compared_runs import scheduler_config
         from dartsim.lab.virtual import modeled_twin
 
         resolved = modeled_twin(resolved)
+        if on is not None:  # only now: a cluster needs a surrogate policy
+            resolved = scheduler_config(resolved, on, asked)
     if until_steady is not None:
         from dartsim.lab.virtual import with_settings
 
@@ -142,15 +128,15 @@ def run(
         estimate(resolved)  # fails if processes do not fit on their GPUs
     path = out_folder or new_folder(f"{resolved.name}-seed{resolved.run.seed}")
     if few := too_few_attempts(resolved):
-        errors.print(few, soft_wrap=True, highlight=False, markup=False)
+        errors.say(few)
     where = f"run: {path} (while it runs: dartsim show {path})"
-    announced = Listener(run_started=lambda _: errors.print(where, soft_wrap=True, highlight=False, markup=False))
+    announced = Listener(run_started=lambda _: errors.say(where))
     execute_with_progress(
         resolved, path, json_file, lambda bar: execute(resolved, path, [bar, announced], more_figures=run_figures)
     )
 
 
-RESUME_OPTIONS = ("scheduler", "overrides", "hours", "strict_alarms", "json_file", "plugin", "debug")
+RESUME_OPTIONS = ("scheduler", "overrides", "hours", "json_file", "plugin", "debug")
 """Parameters that may be given together with a run's folder."""
 
 
@@ -199,28 +185,28 @@ def execute_with_progress(
 def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float], json_file: str | None) -> None:
     if json_file != "-":
         out.print(figure_table([(run_dir.name, run_dir.summary)]))
-        out.print(FIGURES_NOTE, soft_wrap=True, highlight=False)
+        out.say(FIGURES_NOTE)
         if run_dir.summary.get("verdict"):
-            out.print(run_dir.summary["verdict"], soft_wrap=True, highlight=False, markup=False)
+            out.say(run_dir.summary["verdict"])
         if "steady" in run_dir.summary:
             from dartsim.observe.steady import steady_text  # imported here: it needs numpy
 
-            out.print(steady_text(run_dir.summary["steady"]), soft_wrap=True, highlight=False)
+            out.say(steady_text(run_dir.summary["steady"]))
         out.print(_learning_text(run_dir.summary))
         if result.event_hash is not None:
             out.print(f"event hash {result.event_hash}")
-        out.print(f"report: {run_dir.report.resolve().as_uri()}", soft_wrap=True)
+        out.say(f"report: {run_dir.report.resolve().as_uri()}")
     if json_file is not None:
         summary = run_dir.summary.items()
         plain = {name: value for name, value in summary if name == "steady" or not isinstance(value, (dict, list))}
         updates = {"num_updates": run_dir.summary["total_updates"]}
         write_json({**plain, **updates, **seconds, "run_dir": str(run_dir.path)}, json_file)
     for alarm in run_dir.summary["alarms"]:
-        errors.print(f"alarm: {alarm_text(alarm)}", highlight=False, markup=False, soft_wrap=True)
+        errors.say(f"alarm: {alarm_text(alarm)}")
     if result.interrupted:
         errors.print(f"interrupted after {run_dir.summary['simulated_hours']:.1f} hours of the run's time")
         again = f"resume it with: dartsim run {quote(str(run_dir.path))}"
-        errors.print(again, soft_wrap=True, highlight=False, markup=False)
+        errors.say(again)
         raise typer.Exit(130)
     if result.failure is not None:
         raise typer.Exit(KINDS[result.alarm or "nothing_trained"].code)
@@ -254,6 +240,6 @@ def _show_resume(config: Config, resume_point: ResumePoint | None) -> None:
         text += f"; {facts['returned']} leased trajectories are returned"
     if facts["undone_updates"]:
         text += f"; {facts['undone_updates']} updates that no checkpoint contains are repeated"
-    errors.print(text, highlight=False)
+    errors.print(text)
     for why in facts["torn_checkpoints"]:
-        errors.print(f"a checkpoint is incomplete, using the previous one: {why}", style="yellow", markup=False)
+        errors.print(f"a checkpoint is incomplete, using the previous one: {why}", style="yellow")

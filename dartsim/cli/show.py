@@ -91,7 +91,7 @@ def _show(folder: Path, html: Path | None, json_file: str | None) -> None:
     if html is not None and run is not None:
         from dartsim.observe.report import render_report
 
-        errors.print(f"page: {render_report(run, html).resolve().as_uri()}", soft_wrap=True, markup=False)
+        errors.say(f"page: {render_report(run, html).resolve().as_uri()}")
 
 
 def _follow(folder: Path) -> None:
@@ -102,21 +102,26 @@ def _follow(folder: Path) -> None:
 
 
 def _film(folder: Path, task: int, target: Path, json_file: str | None) -> None:
-    from dartsim.observe.rundir import read_run
-    from dartsim.run.resume import load_finished
+    from dartsim.config import load
+    from dartsim.observe.rundir import CONFIG, read_run
 
-    if read_run(folder).summary.get("surrogate", True):
+    if "learning" not in read_run(folder).summary:
         raise ConfigError(f"{folder} was run with a surrogate policy: it has no model to film")
-    prepared, learning = load_finished(folder, [f"tasks.held_out={task + 1}"])
-    trajectory = learning.film(prepared.held_out[task], target)
+    # Imported here: they need torch and numpy.
+    from dartsim.run.prepare import prepare
+    from dartsim.run.served_model import served_model
+
+    changes = [f"tasks.held_out={task + 1}", f"policy.model={json.dumps(str(folder / 'model'))}"]
+    prepared = prepare(load(folder / CONFIG, overrides=changes))
+    trajectory = served_model(prepared.config).film(prepared.config, prepared.held_out[task], target)
     actions = [turn.reply.action for turn in trajectory.turns]
     instruction = trajectory.attempt.task.instruction
     if json_file is not None:
         figures = {"task": instruction, "actions": actions, "reward": trajectory.reward, "gif": str(target)}
         write_json(figures, json_file)
     if json_file != "-":
-        out.print(f"{instruction} {', '.join(actions)}: reward {trajectory.reward:g}", markup=False)
-        out.print(f"episode: {target.resolve().as_uri()}", soft_wrap=True)
+        out.print(f"{instruction} {', '.join(actions)}: reward {trajectory.reward:g}")
+        out.say(f"episode: {target.resolve().as_uri()}")
 
 
 def idle_shares(idle: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,7 +152,7 @@ def _ended_page(name: str, shown: Mapping[str, Any]) -> RenderableType:
     parts += [Text(printable(figures["verdict"]))] if figures.get("verdict") else []
     parts += [Text(printable(f"alarm: {alarm_text(alarm)}")) for alarm in figures["alarms"]]
     if shown["idle"] is None:
-        parts.append(Text("no segments were recorded that would explain idle time (recorder.max_segments)"))
+        parts.append(Text("no segments were recorded that would explain idle time (run.max_segments)"))
     else:
         parts += _idle_tables(shown["idle"])
     return Group(*parts)
@@ -177,11 +182,12 @@ def read_status(folder: Path) -> dict[str, Any]:
         ConfigError: If there is none, or it cannot be read.
     """
     from dartsim.core.files import below
-    from dartsim.observe.rundir import CONFIG, SUMMARY, is_locked
+    from dartsim.observe.rundir import CONFIG, SUMMARY, is_locked, refuse_evaluation
     from dartsim.run.watch import STATUS
 
     if not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
+    refuse_evaluation(folder)
     running = is_locked(folder)  # checked before reading, because a run updates the file when it ends
     path = below(folder, STATUS)
     try:
@@ -190,12 +196,18 @@ def read_status(folder: Path) -> dict[str, Any]:
         status = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         if (folder / CONFIG).is_file() and not (folder / SUMMARY).is_file():
-            return _begun(folder)
+            begun = "is starting" if running else f"ended before it had a status; `dartsim run {folder}` begins it"
+            raise ConfigError(f"{folder} {begun}") from None
         raise ConfigError(f"{folder} has no {STATUS}; a run's folder is wanted, as `dartsim run` prints it") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read ({error}); the file is the run's own, whole or not there") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        status = None
     if not isinstance(status, dict) or not isinstance(status.get("components"), list):
-        raise ConfigError(f"{path} is no status of a run; the file is the run's own")
+        raise ConfigError(
+            f"{path} is damaged or from elsewhere: it holds no status of a run. A running run writes it again in "
+            f"seconds; otherwise remove it, and `dartsim run {folder}` goes on with the run"
+        )
     if status["state"] not in ENDED and not running:
         status["state"] = "crashed"
         status["error"] = "its process is gone and has not written its end"
@@ -210,33 +222,6 @@ def _silent_since(path: Path) -> str | None:
     if time.time() - written < SILENT_SECONDS:
         return None
     return datetime.fromtimestamp(written).astimezone().isoformat(timespec="seconds")
-
-
-def _begun(folder: Path) -> dict[str, Any]:
-    """Return the status of a run that has started but has no status file yet."""
-    from dartsim.config.load import read_tree
-    from dartsim.core.files import below
-    from dartsim.core.section import NONE
-    from dartsim.observe.rundir import CONFIG, is_locked
-
-    # Read as text, so that its plug-ins are not imported.
-    config, held = read_tree(below(folder, CONFIG)), is_locked(folder)
-    run, backend = config["run"], config["backend"]
-    simulated = not backend["real_time"] and {backend[part] for part in ("desktops", "workers", "learner")} == {"sim"}
-    return {
-        "state": "starting" if held else "crashed",
-        "name": config["preset"] if run["name"] == NONE else run["name"],
-        "preset": config["preset"],
-        "seed": run["seed"],
-        "clock": "virtual" if simulated else "real",
-        "run_seconds": 0.0,
-        "of_seconds": run["hours"] * 3600.0,
-        "error": None if held else f"it ended before anything had happened; `dartsim run {folder}` begins it",
-        "alarms": [],
-        "counts": {},
-        "as_of_seconds": 0.0,
-        "components": [],
-    }
 
 
 def _status_page(status: Mapping[str, Any]) -> RenderableType:

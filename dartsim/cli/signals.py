@@ -90,7 +90,7 @@ def report_interrupt(message: str | Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        errors.print(message if isinstance(message, str) else message(), soft_wrap=True, highlight=False)
+        errors.say(message if isinstance(message, str) else message())
         raise typer.Exit(INTERRUPTED) from None
 
 

@@ -1,9 +1,9 @@
-"""``dartsim tune``: find better settings for a cluster by simulation."""
+"""``dartsim tune`` and ``plan``: find better settings, or the best use of given machines, by simulation."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,10 +17,11 @@ from dartsim.cli.options import (
     Json,
     OnOption,
     Overrides,
-    ProfileOption,
+    Processes,
     SchedulerArgument,
     UntilSteady,
     folder_target,
+    load_config,
     new_folder,
     settings,
 )
@@ -44,19 +45,16 @@ HostPrice = Annotated[float, typer.Option("--price-host-hour", min=0.0, help="Pr
 FreshSeeds = Annotated[
     int, typer.Option(min=2, help="Simulations of the best at the end, with seeds that no trial had.")
 ]
-Processes = Annotated[int | None, typer.Option(min=1, help="Runs at a time; default: one for each core.")]
-RayAddress = Annotated[
-    str | None, typer.Option("--ray", metavar="ADDRESS", help="Simulate on this Ray cluster (extra `ray`).")
+StudyFolder = Annotated[
+    Path | None,
+    typer.Option("--out", callback=folder_target, help="Folder of the study; an existing study is resumed."),
 ]
 
 
 def tune(
     scheduler: SchedulerArgument = None,
-    space: Annotated[
-        str, typer.Option(help="Settings that may change: a TOML file, or key=low..high,key=one|other.")
-    ] = "",
+    space: Annotated[str, typer.Option(help="Settings that may change: key=low..high,key=one|other.")] = "",
     on: OnOption = None,
-    profile: ProfileOption = None,
     objective: Annotated[
         list[str] | None,
         typer.Option(
@@ -79,11 +77,7 @@ def tune(
     hours: Hours = None,
     until_steady: UntilSteady = None,
     processes: Processes = None,
-    ray: RayAddress = None,
-    out_folder: Annotated[
-        Path | None,
-        typer.Option("--out", callback=folder_target, help="Folder of the study; an existing study is resumed."),
-    ] = None,
+    out_folder: StudyFolder = None,
     json_file: Json = None,
 ) -> None:
     r"""Find better settings by simulation, and write them as a TOML file for the real run.
@@ -94,25 +88,23 @@ def tune(
     Examples:
         dartsim tune --space "rollout.num_envs=20..80,rollout.sync.mode=drain|keep" \
           --hours 6
-        dartsim tune my.toml --space space.toml --max-staleness 1 \
-          --budget 400 --out studies/mine
+        dartsim tune my.toml --space curation.max_ahead=64..256/32 \
+          --max-staleness 1 --budget 400 --out studies/mine
         dartsim tune --space "rollout.num_envs=20..80,rollout.num_workers=2..8" \
           --objective trained_turns_per_minute --objective cost_per_hour
     """
-    from dartsim.cli.options import load_config
     from dartsim.core.errors import ConfigError
     from dartsim.lab.jobs import Prices, read_objective
     from dartsim.lab.space import read_space
-    from dartsim.lab.study import Study, StudySpec
+    from dartsim.lab.study import StudySpec
 
     if not space:
-        raise ConfigError('nothing to tune: give --space, a TOML file or "key=low..high,key=one|other"')
+        raise ConfigError('nothing to tune: give --space "key=low..high,key=one|other"')
     spec = StudySpec(
         base=load_config(
             scheduler,
             default="dart-measured",
             on=on,
-            profile=profile,
             overrides=settings(overrides, hours, None, until_steady=until_steady),
         ),
         space=read_space(space),
@@ -124,46 +116,87 @@ def tune(
         max_cost=max_cost,
         prices=Prices(price_gpu_hour, price_host_hour),
     )
-    folder = out_folder or new_folder("tune")
+    search(spec, out_folder or new_folder("tune"), budget, fresh_seeds, processes, json_file)
+
+
+def plan(
+    scheduler: SchedulerArgument = None,
+    on: OnOption = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option(help="GPUs, for engines and trainer together, 2 or more; default: those of the configuration."),
+    ] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option(help="Machines for desktops: 4x64GiB, or 4x64GiBx32cores; default: those of the configuration."),
+    ] = None,
+    budget: Annotated[int, typer.Option(min=1, help="Splits to simulate.")] = 40,
+    price_gpu_hour: GpuPrice = 1.0,
+    price_host_hour: HostPrice = 0.0,
+    hours: Hours = None,
+    fresh_seeds: FreshSeeds = 3,
+    overrides: Overrides = None,
+    processes: Processes = None,
+    out_folder: StudyFolder = None,
+    json_file: Json = None,
+) -> None:
+    r"""Find the best number of desktops, split of GPUs and weight sync for given machines.
+
+    It is `dartsim tune` for splits of the machines: the best one is compared with the configuration's own.
+
+    Examples:
+        dartsim plan --on cluster.toml
+        dartsim plan --gpus 8 --hosts 4x64GiB --set cluster.env.profile=osworld
+        dartsim plan --gpus 16 --hosts 8x128GiBx32cores --on runs/real \
+          --price-gpu-hour 2.5 --price-host-hour 0.8
+    """
+    from dartsim.lab.jobs import Prices
+    from dartsim.lab.machines import Machines, read_hosts
+    from dartsim.lab.planning import plan_spec
+
+    base = load_config(scheduler, default="dartsim", on=on, overrides=settings(overrides, hours, None))
+    own = base.cluster.hosts
+    count, memory_gib, cores = (own.count, own.memory_gib, own.cores) if hosts is None else read_hosts(hosts)
+    gpus = base.rollout.num_workers + base.cluster.learner.gpus if gpus is None else gpus
+    machines = Machines(gpus, count, memory_gib, cores)
+    spec = plan_spec(base, machines, Prices(price_gpu_hour, price_host_hour))
+    search(spec, out_folder or new_folder("plan"), budget, fresh_seeds, processes, json_file)
+
+
+def search(
+    spec: StudySpec, folder: Path, budget: int, fresh_seeds: int, processes: int | None, json_file: str | None
+) -> None:
+    """Run or resume a study, compare its best settings with the configuration's own, and show and write the results.
+
+    Raises:
+        typer.Exit: If it was interrupted, or no trial met the bounds.
+    """
+    from dartsim.lab.study import Study
+
     study = Study(spec, folder / DATABASE)
-    errors.print(f"study: {folder} (resume with --out {folder})", soft_wrap=True, highlight=False)
+    errors.say(f"study: {folder} (resume with --out {folder})")
     resumable = f"the same command with --out {folder} resumes"
-
-    def finalists() -> dict[str, Mapping[str, Any]]:
-        best = study.best()
-        return {"as it is": {}} if best is None else {"best": best.settings, "as it is": {}}
-
     with report_interrupt(lambda: f"interrupted after {len(study.trials())} trials; {resumable}"):
-        fresh = run_study(study, budget, finalists, fresh_seeds, processes, ray)
+        fresh = _run(study, budget, fresh_seeds, processes)
     results = _write(study, fresh, folder)
     if json_file != "-":
-        _show(study, fresh)
-        if fresh is not None:
-            out.print(f"configuration: {folder / BEST}", soft_wrap=True, highlight=False)
-            out.print(f"page: {(folder / PAGE).resolve().as_uri()}", soft_wrap=True)
-            out.print("surrogate policy: outcomes are drawn, nothing was learned")
+        _show(study, fresh, folder)
     if json_file is not None:
         write_json(results, json_file)
     if fresh is None:
-        no_result(study)
+        errors.print("no trial met the bounds: no settings were written")
+        raise typer.Exit(1)
 
 
-def run_study(
-    study: Study,
-    budget: int,
-    finalists: Callable[[], Mapping[str, Mapping[str, Any]]],
-    fresh_seeds: int,
-    processes: int | None,
-    ray: str | None,
-) -> Comparison | None:
-    """Run a study with a progress bar; then compare its named finalists, if any, with fresh seeds."""
+def _run(study: Study, budget: int, fresh_seeds: int, processes: int | None) -> Comparison | None:
+    """Run a study with a progress bar; then compare the best settings, if any, with fresh seeds."""
     from dartsim.lab.progress import progress_bar
     from dartsim.lab.study import fresh_comparison
     from dartsim.lab.sweep import WithProgress, executor_for
     from dartsim.real.machine import usable_cores
 
     done = len(study.trials())
-    with executor_for(processes, ray) as executor, progress_bar(errors) as progress:
+    with executor_for(processes) as executor, progress_bar(errors) as progress:
         bar = progress.add_task("trials", total=max(budget, done), completed=done, live=_live(study))
         study.run(
             budget,
@@ -172,18 +205,11 @@ def run_study(
             on_trial=lambda trial: progress.update(bar, advance=1, live=_live(study)),
             undisturbed=undisturbed,
         )
-        if study.best() is None:
+        best = study.best()
+        if best is None:
             return None
-        counted = WithProgress(executor, progress, "with fresh seeds")
-        return fresh_comparison(study.spec, finalists(), fresh_seeds, counted)
-
-
-def no_result(study: Study) -> None:
-    """Say why no trial can be recommended, and end the command."""
-    reasons = Counter(trial.reason for trial in study.trials() if trial.reason).most_common(1)
-    why = "".join(f"; {number} of {len(study.trials())}: {reason}" for reason, number in reasons)
-    errors.print(f"no trial met the bounds: no settings were written{why}", highlight=False)
-    raise typer.Exit(1)
+        finalists: Mapping[str, Mapping[str, Any]] = {"best": best.settings, "as it is": {}}
+        return fresh_comparison(study.spec, finalists, fresh_seeds, WithProgress(executor, progress, "fresh seeds"))
 
 
 def _live(study: Study) -> str:
@@ -211,8 +237,8 @@ def _write(study: Study, fresh: Comparison | None, folder: Path) -> dict[str, An
         "space": {key: str(dimension) for key, dimension in spec.space.items()},
         "num_trials": len(trials),
         "states": Counter(trial.state for trial in trials),
-        "as_it_is": {key: setting_of(spec.base, key) for key in spec.space},
-        "best": None if best is None else asdict(best),
+        "as_it_is": {**{key: setting_of(spec.base, key) for key in spec.space}, **spec.own_point()},
+        "best": None if best is None else {**asdict(best), "changed": spec.settings(best.settings)},
         "front": [asdict(trial) for trial in front],
         "importances": study.importances(),
         "fresh": None if fresh is None else {"seeds": list(fresh.seeds), "effects": list(_effects(spec, fresh))},
@@ -225,18 +251,18 @@ def _write(study: Study, fresh: Comparison | None, folder: Path) -> dict[str, An
 
 
 def _toml(path: Path, spec: StudySpec, trial: Trial, effects: Sequence[str] = ()) -> Path:
-    """Write the complete tuned configuration, with its origin and its effect with fresh seeds as comments."""
+    """Write the complete configuration of a trial, with its origin and its effect with fresh seeds as comments."""
     from dartsim.config import to_toml
     from dartsim.lab.virtual import with_settings
     from dartsim.observe.rundir import write_text
 
     values = ", ".join(f"{one.figure} = {x:.4g}" for one, x in zip(spec.objectives, trial.values, strict=True))
     lines = [
-        f"# Found by `dartsim tune`, trial {trial.number}: simulated {values}.",
+        f"# Found by dartsim, trial {trial.number}: simulated {values}.",
         *(f"# With fresh seeds: {effect}." for effect in effects),
         *(f"# {key} = {value}" for key, value in trial.settings.items()),
     ]
-    config = with_settings(spec.base, {**trial.settings, "run.until_steady": None})
+    config = with_settings(spec.base, {**spec.settings(trial.settings), "run.until_steady": None})
     write_text(path, "\n".join(lines) + "\n\n" + to_toml(config))
     return path
 
@@ -263,33 +289,46 @@ def _effects(spec: StudySpec, fresh: Comparison | None) -> Iterator[str]:
         yield f"the largest staleness is {stale:g}, above the bound of {spec.max_staleness:g}; search with more --seeds"
 
 
-def _show(study: Study, fresh: Comparison | None) -> None:
-    """Print trials, the best settings, and their effect with fresh seeds."""
-    trials, spec = study.trials(), study.spec
+def _show(study: Study, fresh: Comparison | None, folder: Path) -> None:
+    """Print the best trials, why others have no value, and the effect of the best settings with fresh seeds."""
+    trials, spec, best = study.trials(), study.spec, study.best()
     states = Counter(trial.state for trial in trials)
     out.print(f"{len(trials)} trials: {', '.join(f'{number} {state}' for state, number in states.items())}")
     sign = spec.objectives[0].sign
     ranked = sorted(trials, key=lambda trial: -sign * trial.values[0] if trial.values else float("inf"))
-    out.print(trial_table(spec, ranked[:SHOWN]))
-    for reason, number in Counter(trial.reason for trial in ranked[SHOWN:] if trial.reason).most_common():
-        out.print(f"{number} more: {reason}", soft_wrap=True, highlight=False, markup=False)
+    out.print(_trial_table(spec, ranked[:SHOWN]))
+    lines = [
+        f"{number} {kind[0]}: {kind[1]}"
+        for kind, number in Counter((trial.state, trial.reason) for trial in trials if trial.reason).most_common()
+    ]
     if importances := study.importances():
-        out.print("importance: " + ", ".join(f"{key} {share:.0%}" for key, share in importances.items()))
-    for effect in _effects(spec, fresh):
-        out.print(f"with fresh seeds: {effect}", soft_wrap=True, highlight=False)
+        lines.append("importance: " + ", ".join(f"{key} {share:.0%}" for key, share in importances.items()))
+    lines += [f"with fresh seeds: {effect}" for effect in _effects(spec, fresh)]
+    if best is not None and fresh is not None:
+        cost, each = (_text(best.figures[name]) for name in ("cost_per_hour", "cost_per_1000_turns"))
+        lines += [
+            f"the best: {fresh.figures['best'][0]['verdict']}",
+            f"it costs {cost} an hour, {each} per 1,000 trained turns",
+            f"configuration: {folder / BEST}",
+            f"page: {(folder / PAGE).resolve().as_uri()}",
+            "surrogate policy: outcomes are drawn, nothing was learned",
+        ]
+    for line in lines:
+        out.say(line)
 
 
-def trial_table(spec: StudySpec, trials: Sequence[Trial], more: Mapping[str, str] = {}) -> Table:
-    """Return a table of trials: settings, objectives, additional figures by their titles, state and reason."""
-    table = plain_table(
-        "trial", *spec.space, numbers=[*(one.label for one in spec.objectives), *more], after=("state",)
-    )
+def _trial_table(spec: StudySpec, trials: Sequence[Trial]) -> Table:
+    """Return a table of trials, with the last part of each setting's name where that is unique."""
+    short = {key: key.rpartition(".")[2] for key in spec.space}
+    heads = [key if list(short.values()).count(name) > 1 else name for key, name in short.items()]
+    labels = [objective.label.replace(" per minute", "/min") for objective in spec.objectives]
+    table = plain_table("trial", *heads, numbers=labels, after=("state",))
+    for column in table.columns:
+        column.no_wrap = column.justify == "left"
     for trial in trials:
-        values = map(_text, trial.values) if trial.values else ["–"] * len(spec.objectives)
-        figures = [_text(trial.figures.get(name)) for name in more.values()]
-        state = f"{trial.state}: {trial.reason}" if trial.reason else trial.state
+        values = map(_text, trial.values) if trial.values else ["–"] * len(labels)
         chosen = (_text(trial.settings.get(key)) for key in spec.space)
-        table.add_row(str(trial.number), *chosen, *values, *figures, state)
+        table.add_row(str(trial.number), *chosen, *values, trial.state)
     return table
 
 

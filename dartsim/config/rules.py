@@ -164,10 +164,12 @@ def scheduler_rules(config: Config) -> Iterator[str]:
             f"curation.task_filter.min_mean = {tasks.min_mean:g} is more than curation.task_filter.max_mean = "
             f"{tasks.max_mean:g}: every task would be left out. Lower the first."
         )
-    if sync.cache == "lost" and (not sync.sync_mode.keeps_requests or not config.backend.engine_backend.modeled):
+    if sync.resume_seconds is not None and (
+        not sync.sync_mode.keeps_requests or not config.backend.engine_backend.modeled
+    ):
         yield (
-            'rollout.sync.cache = "lost" says what becomes of requests that are kept: it needs rollout.sync.mode = '
-            '"keep" and backend.workers = "sim".'
+            f'rollout.sync.resume_seconds = {sync.resume_seconds:g} needs rollout.sync.mode = "keep" and '
+            'backend.workers = "sim". Set it to "none".'
         )
 
 
@@ -278,8 +280,7 @@ def ray_rules(config: Config) -> Iterator[str]:
     if backend.modeled:
         yield (
             f'ray.address = "{ray.address}", but every part is modeled and nothing of it would be placed. Set '
-            "backend.desktops, backend.workers or backend.learner, or leave ray.address out (`dartsim compare --ray` "
-            "spreads simulated runs)."
+            "backend.desktops, backend.workers or backend.learner, or leave ray.address out."
         )
 
 

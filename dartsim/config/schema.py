@@ -16,10 +16,9 @@ from dartsim.config.sections.endpoint import EndpointConfig
 from dartsim.config.sections.faults import FaultsConfig, FaultWindow
 from dartsim.config.sections.gym import GymConfig
 from dartsim.config.sections.policy import PolicyConfig, SurrogateConfig
-from dartsim.config.sections.ray import RayConfig, RayPart
+from dartsim.config.sections.ray import RayConfig
 from dartsim.config.sections.rollout import LimitsConfig, RolloutConfig, SyncConfig
-from dartsim.config.sections.run import RecorderConfig, RunConfig
-from dartsim.config.sections.storage import StorageConfig
+from dartsim.config.sections.run import RunConfig
 from dartsim.config.sections.tasks import TasksConfig
 from dartsim.config.sections.trainer import FsdpConfig, TrainerConfig
 from dartsim.config.sections.vllm import VllmConfig
@@ -34,7 +33,6 @@ __all__ = [
     "FaultWindow",
     "FaultsConfig",
     "FsdpConfig",
-    "RayPart",
     "RolloutConfig",
     "SyncConfig",
     "VllmConfig",
@@ -54,7 +52,6 @@ class Config(Section):
     surrogate: SurrogateConfig = Field(default_factory=SurrogateConfig, description="Drawn outcomes.")
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, description="Rollout.")
     curation: CurationConfig = Field(default_factory=CurationConfig, description="Curation.")
-    storage: StorageConfig = Field(default_factory=StorageConfig, description="What outlives the run.")
     trainer: TrainerConfig = Field(default_factory=TrainerConfig, description="Trainer.")
     cluster: ClusterConfig = Field(default_factory=ClusterConfig, description="Modeled cluster.")
     backend: BackendConfig = Field(default_factory=BackendConfig, description="What is real.")
@@ -63,7 +60,6 @@ class Config(Section):
     desktop: DesktopConfig = Field(default_factory=DesktopConfig, description="Real desktops.")
     gym: GymConfig = Field(default_factory=GymConfig, description="Gymnasium environments.")
     ray: RayConfig = Field(default_factory=RayConfig, description="Real parts on a Ray cluster.")
-    recorder: RecorderConfig = Field(default_factory=RecorderConfig, description="Measurements.")
     plugin_modules: list[str] = Field(
         default_factory=list,
         description="Modules that register components of your own, which --plugin has to name, too: no "

@@ -23,6 +23,7 @@ from dartsim.core.errors import (
     EnvBroken,
     EnvFault,
     EnvStartFailed,
+    EnvStartTimedOut,
     ScoreUnavailable,
     TaskFileError,
     UpdateUncertain,
@@ -101,18 +102,21 @@ def check_task(task: Task) -> None:
         raise TaskFileError(f"task {task.id}: its spec is no JSON: {error}") from None
 
 
-async def start_desktop(provider: EnvProvider, slot: int) -> AsyncEnv:
+async def start_desktop(provider: EnvProvider, slot: int, seconds: float) -> AsyncEnv:
     """Start a desktop.
 
     Raises:
-        EnvStartFailed: Whatever the provider raised, except ``TimeoutError``, which is left to the caller.
+        EnvStartFailed: Whatever the provider raised; ``EnvStartTimedOut`` if it took longer than ``seconds``.
     """
     try:
-        env: Any = await provider.start(slot)
+        with TimeLimit(seconds):
+            env: Any = await provider.start(slot)
         missing = [name for name in ("reset", "step", "evaluate", "close") if not callable(getattr(env, name, None))]
     except BaseException as error:
+        if isinstance(error, TimeoutError):
+            raise EnvStartTimedOut(f"not ready after {seconds:g} s") from None
         fault = isinstance(error, EnvFault) and not isinstance(error, EnvStartFailed)
-        if fault or (is_own(error) and not isinstance(error, TimeoutError)):
+        if fault or is_own(error):
             raise EnvStartFailed(f"slot {slot}: {describe(error)}") from error
         raise
     if missing:

@@ -39,7 +39,7 @@ def torch_missing(missing: ModuleNotFoundError) -> ConfigError:
     """Return the error for a module that a real model needs and that is not installed."""
     return ConfigError(
         f"policy.kind = 'vlm' trains a real model and needs {missing.name}, which is not installed: "
-        f"{install_command('train')}; or let no model act: take a preset with a surrogate, such as --preset dart, or "
+        f"{install_command('train')}; or let no model act: take a preset with a surrogate, such as dart, or "
         "with --env a policy of your own: --plugin MODULE --set policy.kind=surrogate --set policy.agent.rule=NAME, "
         "and with --backend gym also --workers sim"
     )

@@ -8,13 +8,12 @@ from dartsim.curation.rules.admission import CachePressure, EngineCaches, GroupC
 from dartsim.curation.rules.batches import RunningGroup
 from dartsim.curation.rules.selection import TurnSelection
 from dartsim.curation.success_pool import SuccessPool
-from dartsim.curation.task_filter import FilteredOrder, TaskFilter
+from dartsim.curation.task_filter import TaskFilter
 
 __all__ = [
     "CachePressure",
     "DataManager",
     "EngineCaches",
-    "FilteredOrder",
     "GroupCounts",
     "GroupFilter",
     "Rules",

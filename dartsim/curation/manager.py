@@ -9,7 +9,8 @@ flow; its components are in
 
     admission       AdmissionQueue (waiting slots), AdmissionControl (whether another attempt may start)
     open_groups     OpenGroups (groups being collected)
-    ready_groups    GroupGrader (which groups to train on), ReadyGroups (groups ready for a batch)
+    rules           Rules (which groups to train on, and what is learned from them)
+    ready_groups    ReadyGroups (groups ready for a batch)
     attempt_ledger  AttemptLedger (the state of every attempt)
 """
 
@@ -38,7 +39,7 @@ from dartsim.core.types import (
 from dartsim.curation.admission import AdmissionControl, AdmissionQueue, SamplingUnit
 from dartsim.curation.attempt_ledger import AttemptLedger
 from dartsim.curation.open_groups import OpenGroup, OpenGroups
-from dartsim.curation.ready_groups import GroupGrader, ReadyGroups
+from dartsim.curation.ready_groups import ReadyGroups
 from dartsim.curation.rules import Rules
 from dartsim.curation.rules.batches import RunningGroup
 from dartsim.curation.scheduler_state import (
@@ -88,7 +89,6 @@ class DataManager:
             rules.order, rules.attempts, rules.turn_limits, seed=seed, max_filling=max_filling
         )
         self.ready_groups = ReadyGroups(rules, self.ledger)
-        self._grader = GroupGrader(rules)
         self._queue = AdmissionQueue(unit, recorder)
         self._admission = AdmissionControl(rules, self.ledger, self.open_groups, self.ready_groups)
         self.store = store
@@ -172,7 +172,7 @@ class DataManager:
     def _finish(self, trajectory: Trajectory) -> None:
         withdrawn = self.ledger.end(trajectory)
         self._admission.attempt_ended()
-        self._grader.learn(trajectory, now=asyncio.get_running_loop().time())
+        self._rules.learn(trajectory, now=asyncio.get_running_loop().time())
         group = self.open_groups.groups.get(trajectory.attempt.group)
         if group is None:
             self.ledger.drop((trajectory,), Drop.MASKED if trajectory.masked else withdrawn or Drop.UNUSED)
@@ -202,7 +202,7 @@ class DataManager:
     def _complete(self, opened: OpenGroup) -> None:
         self.open_groups.remove(opened)
         now = asyncio.get_running_loop().time()
-        group, reason, replaced = self._grader.grade(opened, now=now)
+        group, reason, replaced = self._rules.grade(opened.id, opened.task, opened.usable, now=now)
         if replaced is not None:
             self.ledger.drop((replaced,), Drop.REPLACED)
         self.ledger.grade(group, reason)
@@ -254,7 +254,8 @@ class DataManager:
     def trained(self, batch: Batch, result: UpdateResult) -> None:
         self.ready_groups.trained(batch)
         self.ledger.train(batch, result)
-        self._grader.trained(batch.groups)
+        if self._rules.pool is not None:
+            self._rules.pool.trained(batch.groups)
         self._settle()
 
     def release(self, batch: Batch, *, drop: Drop | None = None) -> None:
@@ -322,12 +323,12 @@ class DataManager:
             **self.open_groups.state(),
             "eligible": [save_group(group) for group in self.ready_groups.groups],
             "leased": [save_group(group) for group in self.ready_groups.leased],
-            **self._grader.state(),
+            **self._rules.state(),
         }
         return {SCHEDULER: scheduler, RECORDER: save_state(self.recorder)}
 
     def successes(self) -> Sequence[StoredSuccess]:
-        return self._grader.successes()
+        return () if self._rules.pool is None else self._rules.pool.entries()
 
     def restore(self, saved: Mapping[str, Any], stored: Restored, tasks: Mapping[str, Task]) -> None:
         """Restore the state that ``documents`` returned, before anything is admitted.
@@ -337,10 +338,10 @@ class DataManager:
         lost weights as ``undone``.
         """
         restore_counts(self.ledger, saved, stored)
-        self._grader.restore(saved, stored.successes)
+        self._rules.restore(saved, stored.successes)
         restore_groups(self.open_groups, self.ready_groups, saved, stored, tasks, now=asyncio.get_running_loop().time())
         drop_lost(self.ledger, self.open_groups, self.ready_groups, stored)
-        drop_undone(self.ledger, self._grader, self.open_groups, self.ready_groups)
+        drop_undone(self.ledger, self._rules.group_filter, self.open_groups, self.ready_groups)
         for attempt in saved["running"]:
             self._interrupt(read_attempt(attempt, tasks))
         self._drop_stale()

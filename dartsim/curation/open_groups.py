@@ -32,7 +32,7 @@ class OpenGroup:
     again: list[tuple[int, int]] = field(default_factory=list)
     repeated: int = 0
     hosts: set[str] = field(default_factory=set)
-    """Hosts that ran its attempts, where its task's set-up is saved."""
+    """Hosts that ran its attempts, where its task's set-up is saved; a resumed run begins without saved states."""
 
     @property
     def planned(self) -> int:

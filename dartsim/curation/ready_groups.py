@@ -1,92 +1,15 @@
-"""From a complete group to a batch: ``GroupGrader`` decides which groups to train on, ``ReadyGroups`` keeps them."""
+"""``ReadyGroups``: the groups that may be trained on, and the batches made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 from dartsim.core.errors import PlugInFailed
-from dartsim.core.types import Batch, Drop, Group, StoredSuccess, Task, Trajectory
+from dartsim.core.types import Batch, Drop, Group, Task, Trajectory
 from dartsim.curation.attempt_ledger import AttemptLedger
-from dartsim.curation.open_groups import OpenGroup
 from dartsim.curation.rules import Rules
 from dartsim.curation.rules.batches import RunningGroup
-
-
-class GradedGroup(NamedTuple):
-    """A complete group, and whether it may be trained on."""
-
-    group: Group
-    """The group, including a stored success if one rescued it."""
-    reason: Drop | None
-    """Why it is dropped; None if it may be trained on."""
-    replaced: Trajectory | None = None
-    """The failure that a stored success replaced."""
-
-
-class GroupGrader:
-    """Grades complete groups, and lets the rules learn from attempts and groups."""
-
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
-
-    def learn(self, trajectory: Trajectory, *, now: float) -> None:
-        """Let the rules learn from an attempt that ended at this loop time."""
-        self._rules.turn_limits.learn((trajectory,))
-        if self._rules.pool is not None:
-            self._rules.pool.learn((trajectory,), now=now)
-
-    def grade(self, opened: OpenGroup, *, now: float) -> GradedGroup:
-        """Grade a complete group, and let the rules learn from it."""
-        usable, task = tuple(opened.usable), opened.task
-        rewards = rewards_of(usable)
-        self._rules.attempts.learn(task.id, rewards)
-        self._rules.order.learn(task.id, rewards)
-        if self._rules.task_filter is not None:
-            self._rules.task_filter.learn(task.id, rewards)
-        reason = self.reason_to_drop(usable)
-        pool = self._rules.pool
-        if pool is not None and reason is not Drop.TOO_SMALL and pool.wanted(usable):
-            rescue = pool.rescue(usable)
-            if rescue is not None:
-                group = Group(opened.id, task, rescue.trajectories, now)
-                return GradedGroup(group, self.reason_to_drop(rescue.trajectories), rescue.replaced)
-        return GradedGroup(Group(opened.id, task, usable, now), reason)
-
-    def reason_to_drop(self, trajectories: Sequence[Trajectory]) -> Drop | None:
-        """Return why a group of unmasked trajectories is not worth training on, or None if it is."""
-        return self._rules.group_filter.reason_to_drop(trajectories)
-
-    def trained(self, groups: Sequence[Group]) -> None:
-        """Count the stored successes in trained groups."""
-        if self._rules.pool is not None:
-            self._rules.pool.trained(groups)
-
-    def successes(self) -> Sequence[StoredSuccess]:
-        return () if self._rules.pool is None else self._rules.pool.entries()
-
-    def state(self) -> dict[str, Any]:
-        rules = self._rules
-        return {
-            "attempts": rules.attempts.state(),
-            "turn_limits": rules.turn_limits.state(),
-            "pool": None if rules.pool is None else rules.pool.state(),
-            "task_filter": None if rules.task_filter is None else rules.task_filter.state(),
-        }
-
-    def restore(self, saved: Mapping[str, Any], successes: Sequence[StoredSuccess]) -> None:
-        rules = self._rules
-        rules.attempts.restore(saved["attempts"])
-        rules.turn_limits.restore(saved["turn_limits"])
-        if rules.pool is not None:
-            rules.pool.restore(successes, saved["pool"] or {})
-        if rules.task_filter is not None and saved["task_filter"] is not None:
-            rules.task_filter.restore(saved["task_filter"])
-
-
-def rewards_of(trajectories: Sequence[Trajectory]) -> list[float]:
-    """Return the rewards of unmasked trajectories."""
-    return [trajectory.reward for trajectory in trajectories if trajectory.reward is not None]
 
 
 class ReadyGroups:

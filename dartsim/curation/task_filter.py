@@ -1,4 +1,4 @@
-"""``TaskFilter``: skips tasks that are too easy or too hard to learn from, for a while."""
+"""``TaskFilter``: a task order that skips tasks that are too easy or too hard to learn from, for a while."""
 
 from __future__ import annotations
 
@@ -15,23 +15,39 @@ from dartsim.curation.rules.task_order import TaskOrder
 from dartsim.curation.success_pool import SuccessPool
 
 
-class TaskFilter:
-    """Skips tasks whose mean reward over their last attempts is too high or too low.
+class TaskFilter(TaskOrder):
+    """Another order, without tasks whose mean reward over their last attempts is too high or too low.
 
     A task with a stored success is never too hard, because the pool makes groups of failures worth training on. A task
     is judged once ``window`` rewards are known. After ``revisit_after`` skips it is offered again and its rewards are
-    forgotten, because policies change.
+    forgotten, because policies change. If every task would be skipped, the next one is offered anyway, so a run never
+    waits for a task.
     """
 
-    def __init__(self, parameters: TaskFilterConfig, *, pool: SuccessPool | None = None) -> None:
+    def __init__(
+        self, order: TaskOrder, parameters: TaskFilterConfig, *, num_tasks: int, pool: SuccessPool | None = None
+    ) -> None:
+        self._order = order
         self._parameters = parameters
+        self._num_tasks = num_tasks
         self._pool = pool
         self._rewards: dict[str, deque[float]] = {}
         self._skipped: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
-        """Skips by reason (``too_easy``, ``too_hard``), and ``revisited``."""
+        """Skips by reason (``too_easy``, ``too_hard``), ``revisited``, and ``none_left``."""
 
+    @override
+    def next(self) -> Task:
+        for _ in range(self._num_tasks):
+            task = self._order.next()
+            if self.offer(task.id):
+                return task
+        self.counts["none_left"] += 1
+        return self._order.next()
+
+    @override
     def learn(self, task_id: str, rewards: Sequence[float]) -> None:
+        self._order.learn(task_id, rewards)
         self._rewards.setdefault(task_id, deque(maxlen=self._parameters.window)).extend(rewards)
 
     def reason_to_skip(self, task_id: str) -> str | None:
@@ -59,47 +75,17 @@ class TaskFilter:
         self.counts[reason] += 1
         return False
 
+    @override
     def state(self) -> dict[str, Any]:
         rewards = {task: list(newest) for task, newest in self._rewards.items()}
-        return {"rewards": rewards, "skipped": dict(self._skipped), "counts": dict(self.counts)}
+        skips = {"rewards": rewards, "skipped": dict(self._skipped), "counts": dict(self.counts)}
+        return {"order": self._order.state(), **skips}
 
+    @override
     def restore(self, state: dict[str, Any]) -> None:
+        self._order.restore(state["order"])
         self._rewards = {
             task: deque(newest, maxlen=self._parameters.window) for task, newest in state["rewards"].items()
         }
         self._skipped = Counter(state["skipped"])
         self.counts = Counter(state["counts"])
-
-
-class FilteredOrder(TaskOrder):
-    """A task order without the tasks that a filter skips.
-
-    If the filter skips every task, the next one is offered anyway, so a run never waits for a task.
-    """
-
-    def __init__(self, order: TaskOrder, task_filter: TaskFilter, *, num_tasks: int) -> None:
-        self._order = order
-        self._filter = task_filter
-        self._num_tasks = num_tasks
-
-    @override
-    def next(self) -> Task:
-        for _ in range(self._num_tasks):
-            task = self._order.next()
-            if self._filter.offer(task.id):
-                return task
-        self._filter.counts["none_left"] += 1
-        return self._order.next()
-
-    @override
-    def learn(self, task_id: str, rewards: Sequence[float]) -> None:
-        self._order.learn(task_id, rewards)
-
-    @override
-    def state(self) -> Any:
-        """Return the state of the inner order; the filter keeps its own."""
-        return self._order.state()
-
-    @override
-    def restore(self, state: Any) -> None:
-        self._order.restore(state)

@@ -346,7 +346,7 @@ def _config(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str, 
         tree = apply_profile(tree, _speeds(cluster))
     tree = merge(tree, {"cluster": {"faults": _rates(settings, profile)}})
     if settings["revert"] != "boot":
-        kept = {"revert": settings["revert"], "snapshots": {"max_count": 2, "max_gib": 2.0}}
+        kept = {"revert": settings["revert"], "states_gib": 1.0}
         tree = merge(tree, {"desktop": kept, "rollout": {"warm_envs": 0}})
     if tree["curation"]["attempts"].get("rule") == "by_success":
         tree = merge(tree, {"curation": {"attempts": {"min_group_size": 1}}})
@@ -387,7 +387,7 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
     most_lengths = {"success_turns_mean": 2.0, "success_turns_sd": 1.0}
     most_lengths |= {"failure_turns_mean": 3.0, "failure_turns_sd": 1.5}
     return {
-        "run": {"hours": 1.0, "seed": 0, "updates": None, "target_success": None},
+        "run": {"hours": 1.0, "max_segments": 0, "seed": 0, "updates": None, "target_success": None},
         "tasks": {"source": "generated", "count": settings["tasks"], "held_out": 0, "folder": None},
         "policy": {"kind": "surrogate", "grammar": "clicks", "model": None},
         "surrogate": {"mean_success": None, **most_lengths},
@@ -440,7 +440,6 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
             },
         },
         "backend": {"desktops": "sim", "workers": "sim", "learner": "sim", "real_time": False},
-        "recorder": {"max_segments": 0},
     }
 
 

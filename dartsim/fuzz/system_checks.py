@@ -289,7 +289,7 @@ class SystemChecks:
             + [t.attempt.id for t in group.usable]
             for group in groups.groups.values()
         }
-        learned = (rules.order, rules.attempts, rules.turn_limits, rules.task_filter, rules.pool)
+        learned = (rules.order, rules.attempts, rules.turn_limits, rules.pool)
         # Tasks of groups that are stale by then are offered again immediately.
         again = None if self._monitor.config.curation.staleness.requeue else groups._again
         return _plain([places, data.ledger.admitted, groups._drawn, groups._begun, again, *learned])

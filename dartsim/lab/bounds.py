@@ -79,7 +79,7 @@ def least_seconds(prepared: PreparedRun, turns_per_trajectory: float, most: int)
     bounds counts.
     """
     gpu, engine = prepared.gpu, prepared.config.cluster.engine
-    table = prepared.prompts.warm if engine.prefix_cache else prepared.prompts.cold
+    table = prepared.prompts.warm
     prompts = table[: max(1, min(round(turns_per_trajectory), len(table)))]
     new = [prompt.tokens - prompt.cached_tokens for prompt in prompts]
     prefill, images = fmean(new), fmean(prompt.images for prompt in prompts)

@@ -1,17 +1,12 @@
-"""The runs of a comparison, on all cores or on a Ray cluster: each writes its own directory, or nothing.
-
-Directories come back from a cluster as archives, so nodes need no shared disk.
-"""
+"""The runs of a comparison, on all cores: each writes its own directory, or nothing."""
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import shutil
-import tarfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -113,27 +108,18 @@ class EndedRun(NamedTuple):
     update_hours: Sequence[float]
 
 
-def make_runs(
-    runs: Sequence[ComparedRun], console: Console, ray: str | None = None, processes: int | None = None
-) -> list[EndedRun]:
-    """Run what is not finished, with one progress bar, on this machine's cores or on a Ray cluster.
-
-    Raises:
-        ConfigError: If there is no such cluster.
-    """
+def make_runs(runs: Sequence[ComparedRun], console: Console, processes: int | None = None) -> list[EndedRun]:
+    """Run what is not finished, with one progress bar."""
     left = [run for run in runs if not run.finished]
     for run in left:
         if run.path is not None:
             shutil.rmtree(run.path, ignore_errors=True)  # files of an interrupted run
     simulated: dict[str, EndedRun] = {}
     if left:
-        with executor_for(processes, ray) as executor, progress_bar(console) as progress:
-            make = make_archive if ray is not None else _make_here if isinstance(executor, InProcess) else make_run
+        with executor_for(processes) as executor, progress_bar(console) as progress:
+            make = _make_here if isinstance(executor, InProcess) else make_run
             for number, made in WithProgress(executor, progress, "runs").run(make, left):
-                path = left[number].path
-                if isinstance(made, bytes) and path is not None:
-                    unpack(made, path)
-                elif isinstance(made, EndedRun):
+                if made is not None:
                     simulated[left[number].name] = made
     return [simulated[run.name] if run.path is None else _read(run.path) for run in runs]
 
@@ -171,27 +157,6 @@ def _read(path: Path) -> EndedRun:
     with reading(path):
         lines = (path / METRICS).read_text("utf-8").splitlines()
         return EndedRun(summary, [json.loads(line)["time"] / 3600.0 for line in lines])
-
-
-def make_archive(run: ComparedRun, report: Report) -> bytes:
-    """Execute a run on any node, and return its directory as an archive."""
-    from dartsim.real.scratch import scratch_folder
-
-    assert run.path is not None, "only `dartsim compare` uses Ray, and it writes directories"
-    with scratch_folder("run") as folder:
-        path = folder / run.path.name
-        make_run(replace(run, path=path), report)
-        archive = io.BytesIO()
-        with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1) as tar:
-            tar.add(path, arcname=".")
-        return archive.getvalue()
-
-
-def unpack(archive: bytes, path: Path) -> None:
-    """Write the archive of a run's directory to its place."""
-    path.mkdir(parents=True)
-    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
-        tar.extractall(path, filter="data")
 
 
 def named_handler(name: str) -> logging.Handler:

@@ -10,11 +10,6 @@ from typing import Any
 
 from dartsim.observe.bias import judged_shares, least_trained, sum_counts
 
-POWER_Z = 0.8416
-"""Normal quantile of 80 %: the power of a test with ``seeds_to_tell`` seeds."""
-WORTH_SEEDS = 100
-"""Differences that need more seeds are not worth detecting."""
-
 FIGURES = (
     "trained_turns_per_minute",
     "signal_turns_per_minute",
@@ -115,24 +110,6 @@ def student_t(level: float, freedom: int) -> float:
 def half_width(values: Sequence[float], level: float = 0.05) -> float | None:
     """Return half the width of the mean's confidence interval, by default 95 %; None with fewer than two values."""
     return None if len(values) < 2 else student_t(level, len(values) - 1) * stdev(values) / sqrt(len(values))
-
-
-def seeds_to_tell(differences: Sequence[float]) -> int | None:
-    """Return how many seeds would probably distinguish paired differences from 0; None: more than ``WORTH_SEEDS``.
-
-    It is the smallest n with (t(n - 1) + 0.84) s / sqrt(n) <= abs(d), where d is the mean and s the standard deviation
-    of the differences so far, and t Student's quantile for 95 %: with n seeds the 95 % interval excludes 0 in 80 % of
-    cases, if d and s are true; after two or three seeds, s may be far too small, and n too. Source: the sample size of
-    a paired t-test (Cohen, Statistical Power Analysis, 1988).
-
-    Args:
-        differences: One for each seed so far, two or more.
-    """
-    mean, spread = abs(fmean(differences)), stdev(differences)
-    sizes = range(2, WORTH_SEEDS + 1)
-    return next(
-        (n for n in sizes if mean > 0.0 and (student_t(0.05, n - 1) + POWER_Z) * spread / sqrt(n) <= mean), None
-    )
 
 
 def over_seeds(

@@ -6,7 +6,7 @@ It needs neither machines nor weights: shapes come from the checkpoint's ``confi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ class Estimate:
     notes: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        engine, learner, host = self.engine, self.learner, self.host
+        engine, learner = self.engine, self.learner
         return {
             "model": self.shape.name,
             "shape_source": self.shape_source,
@@ -68,35 +68,17 @@ class Estimate:
             "prompt_tokens": self.prompt_tokens,
             "longest_tokens": self.longest_tokens,
             "gpu_gib": _gib(self.gpu_bytes),
-            "engine": None
+            "engine_gib": None if engine is None else _in_gib(asdict(engine)),
+            "cache": None
             if engine is None
-            else {
-                "weights_gib": _gib(engine.weights),
-                "working_gib": _gib(engine.working),
-                "kv_gib": _gib(engine.kv),
-                "kv_bytes_per_token": engine.kv_bytes_per_token,
-                "kv_tokens": engine.kv_tokens,
-                "wanted_kv_gib": _gib(engine.wanted),
-                "requests_of_full_prompt": engine.kv_tokens // self.prompt_tokens,
-                "budget_gib": _gib(engine.budget),
-            },
-            "learner": None
-            if learner is None
-            else {
-                **{f"{name}_gib": _gib(size) for name, size in asdict(learner).items() if name != "host"},
-                "total_gib": _gib(learner.total),
-            },
-            "gpus": [
-                {"host": gpu.host, "gpu": gpu.number, "holds_gib": {name: _gib(x) for name, x in gpu.holds.items()}}
-                for gpu in self.gpus
-            ],
-            "host_gib_at_start": _gib(host.start),
-            "host_gib_later": _gib(host.later),
+            else {"tokens": engine.kv_tokens, "full_prompts": engine.kv_tokens // self.prompt_tokens},
+            "learner_gib": None if learner is None else {**_in_gib(asdict(learner)), "total": _gib(learner.total)},
+            "gpus": [{"host": gpu.host, "gpu": gpu.number, "holds_gib": _in_gib(gpu.holds)} for gpu in self.gpus],
+            "host_memory_gib": {"at_start": _gib(self.host.start), "later": _gib(self.host.later)},
             "disk_gib": {
-                "learner": _gib(host.learner),
-                "engines": _gib(host.engines),
-                "run": _gib(host.run),
-                "total": _gib(host.learner + host.engines + host.run),
+                "learner": _gib(self.host.learner),
+                "engines": _gib(self.host.engines),
+                "run": _gib(self.host.run),
             },
             "notes": list(self.notes),
         }
@@ -234,13 +216,6 @@ def _notes(config: Config, engine: EngineMemory | None, prompt: int) -> list[str
         whole = engine.kv_tokens // (prompt + config.policy.max_new_tokens)
         if whole < min(live, config.vllm.max_num_seqs):
             notes.append(f"an engine holds {whole} full prompts, for {live:.0f} desktops: others wait")
-        if engine.wanted > engine.kv:
-            notes.append("max_num_seqs x max_model_len exceeds the cache: requests wait when it is full")
-    if config.policy.dtype == "bfloat16" and config.trainer.lora.rank is None and config.backend.learner == "fsdp":
-        notes.append(
-            "weights trained in bfloat16 have masters in float32, 20 bytes a weight in all; with policy.dtype float32 "
-            "and trainer.fsdp.precision = bfloat16 they take 16, and compute alike"
-        )
     policy = config.policy
     prompted_as_ui_tars = policy.instructions is None and policy.prompt != "plain"
     if policy.grammar == "ui_tars" and policy.model_family == "qwen3_vl" and prompted_as_ui_tars:
@@ -250,3 +225,7 @@ def _notes(config: Config, engine: EngineMemory | None, prompt: int) -> list[str
 
 def _gib(size: int) -> float:
     return round(size / GIB, 1)
+
+
+def _in_gib(sizes: Mapping[str, int]) -> dict[str, float]:
+    return {name: _gib(size) for name, size in sizes.items() if name not in ("kv_bytes_per_token", "host")}

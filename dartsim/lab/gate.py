@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from dartsim.core.errors import ConfigError, NothingTrained, no_such
-from dartsim.core.words import plural, significant
+from dartsim.core.words import significant
 from dartsim.lab.compared_runs import ComparedRun, EndedRun
-from dartsim.lab.comparison import FIGURES, comparison_figures, half_width, over_seeds, seeds_to_tell
+from dartsim.lab.comparison import FIGURES, comparison_figures, half_width, over_seeds
 
 ERROR = 0.05
 """Largest probability of a wrong decision about a condition."""
@@ -154,9 +154,7 @@ class SchedulerRank(NamedTuple):
     change_half_width: float | None
     """Half of the 95 % interval of the paired differences, relative."""
     verdict: str
-    """"best", "failed" with the cause, "differs", "identical to" another, or "could be chance" with the least number
-    of seeds that would decide.
-    """
+    """"best", "failed" with the cause, "differs", "identical to" another, or "could be chance"."""
 
     @property
     def mean_text(self) -> str:
@@ -276,11 +274,7 @@ class Comparison:
             return change, None, "unknown: one seed; take --seeds 3 or more"
         if abs(change) > width:
             return change, width, "differs"
-        wanted = seeds_to_tell(differences)
-        if wanted is None:
-            return change, width, "could be chance: the difference is too small to tell"
-        more = max(1, wanted - len(self.seeds))
-        return change, width, f"could be chance: at least {plural(more, 'more seed')} would tell"
+        return change, width, "could be chance"
 
     def _hashes(self, name: str) -> list[Any]:
         """Return the event hashes of a scheduler's runs; real runs have none and get values that equal no others."""

@@ -36,10 +36,9 @@ WORK = frozenset({*LATENCIES.values(), "worker/generate", "learner/update"})
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A profile as a tree of settings, notes about it, and the number of measured calls by kind."""
+    """A profile as a tree of settings, and the number of measured calls by kind."""
 
     settings: Tree
-    notes: Sequence[str]
     counts: Mapping[str, int]
 
 
@@ -57,13 +56,9 @@ def measure(config: Config, entries: Sequence[Entry]) -> Measurement:
     first, last = min(times, default=0.0), max(times, default=0.0)
     table = TimingTable(entries, first + config.run.warmup_share * (last - first))
     settings: Tree = {}
-    notes: list[str] = []
-    since = max((entry["since"] for entry in entries if entry["what"] == CUT), default=None)
-    if since is not None:
-        notes.append(f"Only the newest timings of this long run are kept, from second {since:,.0f} on.")
     for part in (_desktops, _workers, _learner, _faults):
-        settings = {**settings, **part(config, table, notes)}
-    return Measurement({"cluster": settings}, notes, table.counts())
+        settings = {**settings, **part(config, table)}
+    return Measurement({"cluster": settings}, table.counts())
 
 
 def profile_toml(measured: Measurement, about: Tree) -> str:
@@ -109,7 +104,7 @@ class TimingTable:
         return {what: len(self.of(what)) for what in sorted(self._by_what) if what not in ("loop/busy", CUT)}
 
 
-def _desktops(config: Config, table: TimingTable, notes: list[str]) -> Tree:
+def _desktops(config: Config, table: TimingTable) -> Tree:
     """Return the desktops' latencies, for hosts that add no delay."""
     if config.backend.desktops == "sim":
         return {}
@@ -122,17 +117,8 @@ def _desktops(config: Config, table: TimingTable, notes: list[str]) -> Tree:
         latency[name] = 0.0 if inline or kept else quantiles(table.seconds(what))
     if config.backend.desktop_backend.reverts(config):
         latency |= {"save": 0.0, "restore": 0.0} if inline else _reverts(table)
-    if inline:
+    if inline:  # the loop computes the desktops: its time is in engine.control_seconds, and between two attempts here
         latency["evaluate"] = _between_attempts(table)
-        notes.append(
-            "The event loop computed the mock desktops: its time is in engine.control_seconds, between two attempts of "
-            "a slot in the latency evaluate."
-        )
-    else:
-        notes.append(
-            "A desktop's boot includes waiting for the engine's start slots; its latencies are those under the run's "
-            "own load."
-        )
     return {"hosts": hosts, "env": {"profile": "desktop-small", "latency": latency}}
 
 
@@ -144,32 +130,28 @@ def _reverts(table: TimingTable) -> Tree:
     return {"save": quantiles(table.seconds("env/save")), "restore": quantiles(restores)}
 
 
-def _workers(config: Config, table: TimingTable, notes: list[str]) -> Tree:
+def _workers(config: Config, table: TimingTable) -> Tree:
     """Return the engine's model."""
     if config.backend.workers == "sim":
         return {}
     inline = config.backend.desktops == "mock"
-    engine: Tree = {"overhead_seconds": 0.0, "prefix_cache": False}
+    engine: Tree = {"overhead_seconds": 0.0}
     if config.backend.workers == "local":
-        engine |= {"model": "batch", **_batches(table, notes, inline=inline)}
+        engine |= {"model": "batch", **_batches(table, inline=inline)}
     else:
-        engine |= {"model": "shared", **_replies(table, notes)}
+        engine |= {"model": "shared", **_replies(table)}
     # Times of a server's replies already include waiting for the loop.
     engine["control_seconds"] = _control_seconds(table) if inline and config.backend.workers == "local" else 0.0
     return {"engine": engine}
 
 
-def _batches(table: TimingTable, notes: list[str], *, inline: bool) -> Tree:
+def _batches(table: TimingTable, *, inline: bool) -> Tree:
     """Return the batch times of workers in this process, without the event loop if that is modeled (``inline``)."""
     batches, puts = table.some("worker/batch"), table.some("worker/put")
     sizes = [float(entry["size"]) for entry in batches]
     seconds = [entry["seconds"] for entry in batches] if inline else seen_seconds(batches, puts, table)
     put_seconds = [entry["seconds"] + (0.0 if inline else entry["waited"]) for entry in puts]
     line = fit_line(sizes, seconds)
-    notes.append(
-        f"A batch of {np.mean(sizes):.1f} requests on average took {_formula(line)} s, half of them within "
-        f"{line.spread:.0%} of that."
-    )
     return {**_law(line, batches, sizes, seconds), "reload_seconds": _rounded(float(np.mean(put_seconds)))}
 
 
@@ -211,7 +193,7 @@ def _answered_by(batches: Sequence[Entry], table: TimingTable) -> dict[int, list
     return answered
 
 
-def _replies(table: TimingTable, notes: list[str]) -> Tree:
+def _replies(table: TimingTable) -> Tree:
     """Return a server's reply times by the number of live requests, without replies delayed by a load."""
     replies, loads = table.some("worker/generate"), table.some("worker/load")
     undisturbed = [entry for entry in replies if not any(_held_up(entry, load) for load in loads)] or replies
@@ -221,10 +203,6 @@ def _replies(table: TimingTable, notes: list[str]) -> Tree:
     line = fit_line(live, seconds)
     served = [_served(load, replies) for load in loads]
     prepare, whole = float(np.mean(served)), float(np.mean([load["seconds"] for load in loads]))
-    notes.append(
-        f"A reply among {np.mean(live):.1f} live requests on average took {_formula(line)} s, half of them within "
-        f"{line.spread:.0%} of that. A load took {whole:.2f} s, during the first {prepare:.2f} s of which it served."
-    )
     changes = {"prepare_seconds": _rounded(prepare), "reload_seconds": _rounded(whole - prepare)}
     return {**_law(line, undisturbed, live, seconds), **changes}
 
@@ -306,22 +284,16 @@ def _between_attempts(table: TimingTable) -> float:
     return _rounded(min(float(np.median(gaps)), most) if gaps else most)
 
 
-def _learner(config: Config, table: TimingTable, notes: list[str]) -> Tree:
+def _learner(config: Config, table: TimingTable) -> Tree:
     """Return the trainer's speed in tokens of the prompt model, which its twin counts in the same way."""
     if config.backend.learner == "sim":
         return {}
     updates = table.some("learner/update")
     line = fit_line([entry["tokens"] / 1000.0 for entry in updates], [entry["seconds"] for entry in updates])
-    tokens = sorted({int(entry["tokens"]) for entry in updates})
-    most = f" to {tokens[-1]:,} tokens" if len(tokens) > 1 else " tokens: half is counted as theirs"
-    notes.append(
-        f"An update took {_formula(line, '1,000 tokens of the prompt model')} s ({len(updates)} updates of "
-        f"{tokens[0]:,}{most})."
-    )
     return {"learner": {"fixed_seconds": _rounded(line.fixed), "kilotoken_seconds": _rounded(line.each)}}
 
 
-def _faults(config: Config, table: TimingTable, notes: list[str]) -> Tree:
+def _faults(config: Config, table: TimingTable) -> Tree:
     """Return the shares of failed calls."""
     calls = {
         "start_failed": "env/start",
@@ -337,10 +309,6 @@ def quantiles(seconds: Iterable[float]) -> Tree:
     """Return a distribution as a setting."""
     points = fit_quantiles(list(seconds)).points
     return {"kind": "quantiles", "points": [[quantile, _rounded(value)] for quantile, value in points]}
-
-
-def _formula(line: FittedLine, of: str = "requests") -> str:
-    return f"{line.fixed:.4g} + {line.each:.4g} x {of}"
 
 
 def _rounded(value: float) -> float:

@@ -63,7 +63,6 @@ class EngineMemory:
             graphs and reserve.
         kv_bytes_per_token: Keys and values of one token.
         kv: The rest, which is used for keys and values.
-        wanted: Keys and values of ``max_num_seqs`` requests of ``max_model_len`` tokens.
         budget: Memory that the engine may use.
     """
 
@@ -71,7 +70,6 @@ class EngineMemory:
     working: int
     kv_bytes_per_token: int
     kv: int
-    wanted: int
     budget: int
 
     @property
@@ -104,7 +102,6 @@ def engine_memory(config: Config, shape: ModelShape, screen: tuple[int, int]) ->
         working=working,
         kv_bytes_per_token=kv_bytes,
         kv=budget - weights - working,
-        wanted=wanted * kv_bytes,
         budget=budget,
     )
 
@@ -291,8 +288,7 @@ def host_needs(
     if config.backend.workers == "vllm":
         spooled = 0 if config.backend.learner == "fsdp" else SPOOLED_VERSIONS + 1
         engines = (2 * shape.parameters + spooled * (trained if serves_adapters(config) else shape.parameters)) * served
-    checkpoints = 0 if config.storage.checkpoint_every_updates is None else KEEP_CHECKPOINTS + 1
-    run = shape.parameters * served + (checkpoints + 1) * state
+    run = shape.parameters * served + (KEEP_CHECKPOINTS + 2) * state
     return HostNeeds(start=start, later=later, learner=ranks, engines=engines, run=run)
 
 

@@ -1,17 +1,16 @@
-"""Writes a cluster file from a few numbers: every setting of a cluster and its workload, with meaning and source."""
+"""A cluster file from a few numbers."""
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from dartsim.config import Config, load
-from dartsim.config.load import CLUSTER, WORKLOAD, Setting, describe, workloads
-from dartsim.core.errors import ConfigError
-from dartsim.core.section import NONE
+from dartsim.config import Config, load, to_toml
+from dartsim.config.load import CLUSTER, WORKLOAD
+from dartsim.config.packaged import workloads
 from dartsim.lab.batch_tokens import tokens_per_turn
 from dartsim.lab.machines import read_hosts
 from dartsim.lab.virtual import with_settings
@@ -19,13 +18,6 @@ from dartsim.run.prepare import prepare
 
 FIXED_SHARE = 0.2
 """Share of an update that does not depend on its tokens: 270 of DART's 1,270 s (21.2 min per version)."""
-
-WRITTEN = ("run.hours", "tasks.source", "tasks.count", *WORKLOAD[2:], *CLUSTER)
-UNUSED = (
-    *("cluster.faults.", "cluster.engine.batch_", "cluster.engine.request_seconds", "cluster.engine.max_batch"),
-    *("cluster.engine.prompt", "cluster.engine.prefix_cache", "surrogate.outcomes"),
-)
-"""Keys that are written, and prefixes of keys that are not: faults are an option, the rest is for measured engines."""
 
 OSWORLD = "osworld"
 """The workload that provides tasks and lengths of attempts, and the desktops' latency profile."""
@@ -42,14 +34,12 @@ class ClusterNumbers:
         gpus: GPUs of engines and trainer together, 2 or more; half of them are the trainer's.
         desktops: Number of desktops.
         hosts: Their machines: ``4x64GiB`` or ``4x64GiBx32cores``.
-        model_billions: Parameters of the model, billions; each engine has one GPU.
         update_seconds: Time of an update of a full batch, with one sequence per turn and DART's window of screenshots.
     """
 
     gpus: int = 8
     desktops: int = 64
     hosts: str = "8x64GiBx32cores"
-    model_billions: float = 7.0
     update_seconds: float = 216.0
 
     @property
@@ -66,7 +56,6 @@ class ClusterNumbers:
             "cluster.hosts.memory_gib": memory_gib,
             "cluster.env.profile": OSWORLD,
             "cluster.engine.gpu": "h100",
-            "cluster.engine.model_billions": self.model_billions,
             "cluster.learner.gpus": trainer,
             "cluster.learner.fixed_seconds": round(FIXED_SHARE * self.update_seconds, 3),
             "cluster.learner.kilotoken_seconds": round((1.0 - FIXED_SHARE) * self.update_seconds / self.kilotokens, 6),
@@ -91,58 +80,32 @@ class ClusterNumbers:
 
 
 def cluster_toml(numbers: ClusterNumbers) -> str:
-    """Return the text of a cluster file: settings from the numbers, and all other settings with their defaults.
+    """Return the text of a cluster file: every setting of the cluster and its workload, after these numbers.
 
     Raises:
         ConfigError: If the numbers do not fit together.
     """
-    given = numbers.settings
-    config = with_settings(
-        load("dart", workload_name=OSWORLD), {**given, "run.hours": HOURS, "rollout.sync.workers_at_a_time": 1}
-    )
+    changes = {**numbers.settings, "run.hours": HOURS, "rollout.sync.workers_at_a_time": 1}
+    config = with_settings(load("dart", workload_name=OSWORLD), changes)
     prepare(config)
-    tree, about = config.model_dump(), workloads()[OSWORLD]["about"]
-    source = f"Other settings: the workload {OSWORLD!r} ({about['source']}), or their defaults."
+    about = workloads()[OSWORLD]["about"]
     lines = [
-        "# A cluster and its workload for `--on`, written by `dartsim cluster`; what was asked for is marked (given).",
-        f"# {source}",
+        "# A cluster and its workload for `--on`, written by `dartsim cluster`. Given:",
+        *(f"# {key} = {value}" for key, value in numbers.settings.items()),
+        f"# Others: the workload {OSWORLD!r} ({about['source']}), or their defaults; `dartsim config --list settings`",
+        "# explains them.",
+        *(f"# {departure}" for departure in about["departures"]),
     ]
-    lines += [f"# {departure}" for departure in about["departures"]]
-    section = ""
-    for setting in describe():
-        if not _is_written(setting):
-            continue
-        table, _, key = setting.key.rpartition(".")
-        if table != section:
-            lines += ["", f"[{table}]"]
-            section = table
-        value: Any = tree
-        for part in setting.key.split("."):
-            value = value[part]
-        lines.append(f"# {'(given) ' if setting.key in given else ''}{setting.meaning}")
-        written = tomli_w.dumps({key: NONE if value is None else value}).rstrip()
-        lines.append(f"{key} = {{}}" if value == {} else written)
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n\n" + tomli_w.dumps(_part(config))
 
 
-def _is_written(setting: Setting) -> bool:
-    if setting.key == "cluster.engine.model" or setting.key.startswith(UNUSED):
-        return False
-    return any(setting.key == part or setting.key.startswith(f"{part}.") for part in WRITTEN)
-
-
-def write_cluster(numbers: ClusterNumbers, path: Path) -> None:
-    """Write a cluster file and check that a scheduler runs on it.
-
-    Raises:
-        ConfigError: As ``cluster_toml``, or if the file exists.
-    """
-    text = cluster_toml(numbers)
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise ConfigError(f"{path} exists already; name another file, or remove it") from None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
-    prepare(load("dartsim", workload_name=str(path)))
+def _part(config: Config) -> dict[str, Any]:
+    """Return the settings of a configuration's cluster and workload."""
+    everything, part = tomllib.loads(to_toml(config)), dict[str, Any]()
+    for key in (*CLUSTER, *WORKLOAD):
+        *tables, name = key.split(".")
+        source, target = everything, part
+        for table in tables:
+            source, target = source[table], target.setdefault(table, {})
+        target[name] = source[name]
+    return part

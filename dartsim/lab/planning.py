@@ -30,10 +30,10 @@ DESKTOPS, WORKERS, SYNC = "rollout.num_envs", "rollout.num_workers", "weight syn
 """Keys that a plan chooses."""
 
 SYNCS: Mapping[str, Mapping[str, Any]] = {
-    "keep, one worker at a time": {"rollout.sync.mode": "keep", "rollout.sync.workers_at_a_time": 1},
-    "drain, one worker at a time": {"rollout.sync.mode": "drain", "rollout.sync.workers_at_a_time": 1},
-    "restart, one worker at a time": {"rollout.sync.mode": "restart", "rollout.sync.workers_at_a_time": 1},
-    "keep, all at once": {"rollout.sync.mode": "keep", "rollout.sync.workers_at_a_time": "all"},
+    "keep one by one": {"rollout.sync.mode": "keep", "rollout.sync.workers_at_a_time": 1},
+    "drain one by one": {"rollout.sync.mode": "drain", "rollout.sync.workers_at_a_time": 1},
+    "restart one by one": {"rollout.sync.mode": "restart", "rollout.sync.workers_at_a_time": 1},
+    "keep all at once": {"rollout.sync.mode": "keep", "rollout.sync.workers_at_a_time": "all"},
 }
 """Weight syncs to compare with the configuration's own."""
 OWN = "as configured"
@@ -44,11 +44,14 @@ class PlanSpec(StudySpec):
     """A study whose points are splits of machines."""
 
     machines: Machines
+    capacity: int
+    """Desktops that fit on the hosts."""
 
+    @override
     def settings(self, point: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a split of the machines; other settings stay as in the base."""
         machines, rollout, learner = self.machines, self.base.rollout, self.base.cluster.learner
-        total = point.get(DESKTOPS, rollout.num_desktops)
+        total = point.get(DESKTOPS, min(rollout.num_desktops, self.capacity))
         spares = min(rollout.warm_envs, total - 1)
         workers = point.get(WORKERS, min(rollout.num_workers, machines.gpus - 1))
         trainer = machines.gpus - workers
@@ -69,12 +72,8 @@ class PlanSpec(StudySpec):
         return settings if machines.cores is None else {**settings, "cluster.hosts.cores": machines.cores}
 
     @override
-    def first_point(self) -> dict[str, Any]:
-        return {**super().first_point(), SYNC: OWN}
-
-    @override
-    def config(self, point: Mapping[str, Any]) -> Config:
-        return as_virtual(with_settings(self.base, self.settings(point)))
+    def own_point(self) -> dict[str, Any]:
+        return {**super().own_point(), SYNC: OWN}
 
 
 def plan_spec(base: Config, machines: Machines, prices: Prices, seeds: int = 1) -> PlanSpec:
@@ -91,7 +90,7 @@ def plan_spec(base: Config, machines: Machines, prices: Prices, seeds: int = 1) 
     if capacity < 1:
         raise ConfigError(
             f"a desktop of {need:g} GiB does not fit on a host of {machines.memory_gib:g} GiB; name larger hosts, "
-            "or another --profile of desktops"
+            "or another cluster.env.profile"
         )
     step = max(1, capacity // SIZES)
     space = {
@@ -106,6 +105,7 @@ def plan_spec(base: Config, machines: Machines, prices: Prices, seeds: int = 1) 
         seeds=seeds,
         prices=prices,
         machines=machines,
+        capacity=capacity,
     )
 
 

@@ -1,7 +1,7 @@
 """The space of a study: settings of a configuration, each with a range or choices, as Optuna's distributions.
 
-As text, ``key=RANGE`` entries separated by commas: ``20..80``, ``20..80/10`` (a step), ``1e-3..10:log``,
-``drain|keep``. As a TOML file, the same keys as in a configuration, each with such a text or a list of choices.
+It is written as ``key=RANGE`` entries separated by commas: ``20..80``, ``20..80/10`` (a step), ``1e-3..10:log``,
+``drain|keep``.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import itertools
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from dartsim.config import Config
-from dartsim.config.load import check_setting
+from dartsim.config.settings import check_setting
 from dartsim.core.errors import ConfigError
 
 Space = Mapping[str, BaseDistribution]
@@ -27,15 +26,13 @@ MEASURING = ("run.hours", "run.seed", "run.warmup_share", "run.updates")
 """Settings that change the measurement, not the system."""
 
 
-def read_space(given: str) -> Space:
-    """Parse a space, or the TOML file of that name.
+def read_space(text: str) -> Space:
+    """Parse a space.
 
     Raises:
         ConfigError: If it cannot be read, is empty, or has an unknown setting or an invalid value.
     """
-    pairs = list(_of_file(Path(given)) if given.endswith(".toml") else _of_text(given))
-    if not pairs:
-        raise ConfigError("the space is empty: nothing could be tuned; write key=low..high or key=one|other")
+    pairs = list(_entries(text))
     keys = [key for key, _ in pairs]
     if twice := sorted({key for key in keys if keys.count(key) > 1}):
         raise ConfigError(f"the space names {', '.join(twice)} more than once")
@@ -86,7 +83,7 @@ def _holds(dimension: BaseDistribution, value: Any) -> bool:
     return dimension.step is None or (value - dimension.low) % dimension.step == 0
 
 
-def _of_text(text: str) -> Iterator[tuple[str, Any]]:
+def _entries(text: str) -> Iterator[tuple[str, str]]:
     for part in text.split(","):
         key, equals, value = part.partition("=")
         if not equals or not key.strip() or not value.strip():
@@ -94,30 +91,11 @@ def _of_text(text: str) -> Iterator[tuple[str, Any]]:
         yield key.strip(), value.strip()
 
 
-def _of_file(path: Path) -> Iterator[tuple[str, Any]]:
-    try:
-        tree = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"the space {path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None
-    yield from _leaves(tree, "")
-
-
-def _leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
-
-
-def _dimension(key: str, value: Any) -> BaseDistribution:
-    match = RANGE.match(value) if isinstance(value, str) else None
-    if match:
+def _dimension(key: str, text: str) -> BaseDistribution:
+    if match := RANGE.match(text):
         step = None if match["step"] is None else _number(key, match["step"])
         return _range(key, _number(key, match["low"]), _number(key, match["high"]), step, match["log"] is not None)
-    values = value if isinstance(value, list) else [_value(text.strip()) for text in str(value).split("|")]
+    values = [_value(choice.strip()) for choice in text.split("|")]
     if len(values) < 2 or len({str(value) for value in values}) < len(values):
         raise ConfigError(f"{key}: choices are two or more different values, got {values!r}")
     for value in values:

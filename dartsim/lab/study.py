@@ -15,7 +15,7 @@ import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -66,28 +66,22 @@ class StudySpec:
     max_cost: float | None = None
     prices: Prices = field(default_factory=Prices)
 
+    def settings(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of a point of the space."""
+        return dict(point)
+
     def config(self, point: Mapping[str, Any]) -> Config:
         """Return the virtual configuration of a point of the space."""
-        return as_virtual(with_settings(self.base, point))
+        return as_virtual(with_settings(self.base, self.settings(point)))
 
-    def first_point(self) -> dict[str, Any]:
-        """Return the point of the first trial: the base's own settings, where the space contains them."""
+    def own_point(self) -> dict[str, Any]:
+        """Return the base's own settings where the space contains them: the point of the first trial."""
         return base_point(self.base, self.space)
 
     def options(self) -> dict[str, str]:
-        """Return the options that must not change when a study is resumed, in the user's notation."""
-        return {
-            "configuration": to_toml(self.base),
-            "--space": ", ".join(f"{key}={dimension}" for key, dimension in self.space.items()),
-            "--objective": ", ".join(f"{one.figure}:{one.direction[:3]}" for one in self.objectives),
-            "--seeds": str(self.seeds),
-            "--seed": str(self.seed),
-            "--prune": "on" if self.prune else "off (--no-prune)",
-            "--max-staleness": "none" if self.max_staleness is None else f"{self.max_staleness:g}",
-            "--max-cost": "none" if self.max_cost is None else f"{self.max_cost:g}",
-            "--price-gpu-hour": f"{self.prices.gpu_hour:g}",
-            "--price-host-hour": f"{self.prices.host_hour:g}",
-        }
+        """Return what must not change when a study is resumed, as text."""
+        others = {item.name: str(getattr(self, item.name)) for item in fields(self) if item.name != "base"}
+        return {"configuration": to_toml(self.base), **others}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +127,7 @@ class Study:
         if not known:
             for name, text in options.items():
                 self._study.set_user_attr(name, text)
-            self._study.enqueue_trial(spec.first_point())
+            self._study.enqueue_trial(spec.own_point())
         for name, text in options.items():
             if known and known.get(name) != text:
                 raise ConfigError(

@@ -1,4 +1,4 @@
-"""Many runs (arms x seeds) on all cores, on a Ray cluster or in this process, resumable and with one progress bar."""
+"""Many runs (arms x seeds) on all cores or in this process, resumable and with one progress bar."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Report = Callable[[float], None]
 
 
 class Executor(Protocol):
-    """Calls a function on many items: in this process, in others, or on a cluster."""
+    """Calls a function on many items: in this process or in others."""
 
     def run(
         self,
@@ -55,22 +55,13 @@ class InProcess:
 
 
 @contextmanager
-def executor_for(processes: int | None = None, ray: str | None = None) -> Iterator[Executor]:
-    """Provide an executor.
-
-    Args:
-        processes: Runs at a time on this machine, default: all cores; 1 runs in this process.
-        ray: Address of a Ray cluster to use instead.
-    """
+def executor_for(processes: int | None = None) -> Iterator[Executor]:
+    """Provide an executor of this many runs at a time, by default one for each core; 1 runs in this process."""
     from dartsim.real.machine import usable_cores
     from dartsim.real.processes import LocalProcesses
 
     processes = processes or usable_cores()
-    if ray is not None:
-        from dartsim.real.ray_cluster.sweep import RayCluster
-
-        yield RayCluster(ray)
-    elif processes == 1:
+    if processes == 1:
         yield InProcess()
     else:
         with LocalProcesses(processes) as executor:
@@ -136,7 +127,6 @@ def sweep(
     name: str = "runs",
     results: Path | None = None,
     executor: Executor | None = None,
-    ray: str | None = None,
     reports: bool = False,
 ) -> list[R]:
     """Execute all runs with one progress bar, and return their results in the order of the runs.
@@ -149,7 +139,6 @@ def sweep(
         results: A file with one line of JSON for each finished run, from which an interrupted sweep resumes; None
             keeps nothing.
         executor: Executes the runs; default: all cores.
-        ray: Address of a Ray cluster to use instead.
         reports: Whether ``function`` takes a second argument, a ``Report``, which moves the bar while it runs.
     """
     known = {} if results is None else finished(results)
@@ -157,7 +146,7 @@ def sweep(
     left = [number for number in range(len(runs)) if number not in done]
     if not left:
         return list(done.values())
-    chosen = executor_for(ray=ray) if executor is None else nullcontext(executor)
+    chosen = executor_for() if executor is None else nullcontext(executor)
     call = _Run(function, reports)
     with chosen as inner, progress_bar(console) as progress:
         for index, result in WithProgress(inner, progress, name).run(call, [runs[number] for number in left]):

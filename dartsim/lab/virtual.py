@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dartsim.config import Config
-from dartsim.config.load import apply_profile, from_tree, merge
+from dartsim.config.load import apply_profile, from_tree
+from dartsim.config.settings import merge
 from dartsim.core.errors import ConfigError
 from dartsim.lab.measure import Measurement, Tree
 from dartsim.run.prepare import prepare
@@ -47,7 +48,7 @@ def as_virtual(config: Config) -> Config:
     changes: dict[str, Any] = {
         "run.target_success": None,
         "curation.store": "memory",
-        "recorder.max_segments": 0,
+        "run.max_segments": 0,
     }
     if config.policy.kind != "surrogate":
         changes |= {

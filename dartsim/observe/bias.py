@@ -43,8 +43,7 @@ ORDERS = (("short", "middle", "long"), ("hard", "middle", "easy"))
 """Natural orders of labels."""
 
 ByClass = Mapping[str, Mapping[str, float]]
-"""Counts by label: trajectories ``offered``, ``trained``, ``judged`` and ``kept``, and ``trained_groups``; if success
-rates are known, also ``expected``, the trajectories that the filter keeps by closed form."""
+"""Counts by label: trajectories ``offered``, ``trained``, ``judged`` and ``kept``, and ``trained_groups``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +53,6 @@ class ClassShare:
     Attributes:
         offered: Ended attempts.
         kept_share: Share of its trajectories that the group filter keeps, as counted.
-        expected_kept_share: The same by closed form; None if unknown.
         trained_share: Trained share of what the filter keeps.
         groups: Trained groups.
         ratio: Its trained share over that of all tasks.
@@ -64,7 +62,6 @@ class ClassShare:
 
     offered: int
     kept_share: float
-    expected_kept_share: float | None
     trained_share: float
     groups: int
     ratio: float
@@ -105,7 +102,6 @@ def class_shares(table: ByClass) -> dict[str, ClassShare]:
         shares[label] = ClassShare(
             offered=round(row["offered"]),
             kept_share=left[label] / row["offered"],
-            expected_kept_share=row["expected"] / row["offered"] if "expected" in row else None,
             trained_share=share,
             groups=round(row["trained_groups"]),
             ratio=share / of_all,

@@ -37,6 +37,8 @@ TIMELINE = "timeline.json"
 IDLE = "idle.json"
 TRACE = "trace.json.gz"
 REPORT = "report.html"
+EVALUATION = "evaluation.json"
+"""File that marks the folder of an evaluation."""
 
 KEYS = {
     SUMMARY: ("simulated_hours", "desktop_shares", "engine_shares", "trainer_shares"),
@@ -126,6 +128,19 @@ def write_run(
     return RunDir(path)
 
 
+def refuse_evaluation(path: Path) -> None:
+    """Refuse the folder of an evaluation, which is no run.
+
+    Raises:
+        ConfigError: If it is one.
+    """
+    if (path / EVALUATION).is_file():
+        raise ConfigError(
+            f"{path} is an evaluation and no run: its figures are in {SUMMARY}, and the command that began it, with "
+            f"--out {path}, goes on with it"
+        )
+
+
 def read_run(path: Path) -> RunDir:
     """Return the run in a folder.
 
@@ -134,6 +149,7 @@ def read_run(path: Path) -> RunDir:
     """
     if not path.is_dir():
         raise ConfigError(f"{path} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
+    refuse_evaluation(path)
     missing = [name for name in (CONFIG, SUMMARY, SERIES, TIMELINE) if not (path / name).is_file()]
     if missing:
         _refuse_unfinished(path)

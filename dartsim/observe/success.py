@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import comb, sqrt
 from typing import Any
 
-from dartsim.core.rewards import reaches
+from dartsim.core.rewards import SUCCESS, reaches
 
 Z95 = 1.959963984540054
 """Quantile of the normal distribution for a two-sided 95 % interval."""
@@ -44,7 +44,7 @@ def pass_at_k(attempts: int, successes: int, k: int) -> float:
     return 1.0 - comb(attempts - successes, k) / comb(attempts, k)
 
 
-def success_figures(scores: Mapping[str, Sequence[float]], *, success: float = 1.0) -> dict[str, Any]:
+def success_figures(scores: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """Return success figures, JSON-serializable.
 
     The success rate is the mean over tasks of their attempts' mean score, as in OSWorld; for its interval each task is
@@ -52,7 +52,6 @@ def success_figures(scores: Mapping[str, Sequence[float]], *, success: float = 1
 
     Args:
         scores: Scores of the unmasked attempts at each task; tasks without attempts are ignored.
-        success: Smallest score of a success, for pass@k.
     """
     played = {task: values for task, values in scores.items() if values}
     if not played:
@@ -62,7 +61,7 @@ def success_figures(scores: Mapping[str, Sequence[float]], *, success: float = 1
     pass_at = {}
     for k in sorted({1, most, *(2**power for power in range(1, most.bit_length()))}):
         enough = [values for values in played.values() if len(values) >= k]
-        passed = [pass_at_k(len(values), sum(reaches(value, success) for value in values), k) for values in enough]
+        passed = [pass_at_k(len(values), sum(reaches(value, SUCCESS) for value in values), k) for values in enough]
         pass_at[str(k)] = {"value": sum(passed) / len(passed), "tasks": len(passed)}
     return {
         "tasks": len(played),

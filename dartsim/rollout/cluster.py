@@ -4,36 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from dartsim.config.sections.rollout import RolloutConfig
 from dartsim.core.answers import close_desktop, start_desktop, text_of
 from dartsim.core.backoff import backoff_seconds
-from dartsim.core.errors import EnvStartFailed, EnvStartTimedOut, InvariantViolated, cause_of
+from dartsim.core.errors import EnvStartFailed, InvariantViolated, cause_of
 from dartsim.core.ports import AsyncEnv, EnvProvider
-from dartsim.core.time_limit import TimeLimit
 from dartsim.core.types import Attempt
 from dartsim.observe import DesktopState, Recorder, Track
 from dartsim.rollout.warm import START_BACKOFF_SECONDS
 
 logger = logging.getLogger(__name__)
-
-
-class Lease:
-    """A slot and its desktop, leased for an ``async with`` block, at whose end the desktop is closed."""
-
-    __slots__ = ("_attempt", "_cluster", "_env", "_slot")
-
-    def __init__(self, cluster: EnvCluster, slot: int, attempt: Attempt) -> None:
-        self._cluster = cluster
-        self._slot = slot
-        self._attempt = attempt
-
-    async def __aenter__(self) -> AsyncEnv:
-        self._env = await self._cluster.open(self._slot, self._attempt)
-        return self._env
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self._cluster.close(self._slot, self._env)
 
 
 class EnvCluster:
@@ -65,17 +48,25 @@ class EnvCluster:
         self._failed: dict[int, int] = {}
         """Number of attempts in a row for which every start failed, by slot."""
 
-    def lease(self, slot: int, attempt: Attempt) -> Lease:
-        """Lease the slot to an attempt and start a desktop for it, for an ``async with`` block."""
-        return Lease(self, slot, attempt)
-
-    async def open(self, slot: int, attempt: Attempt) -> AsyncEnv:
-        """Lease the slot to an attempt and start a desktop for it.
+    @asynccontextmanager
+    async def lease(self, slot: int, attempt: Attempt) -> AsyncIterator[AsyncEnv]:
+        """Lease the slot to an attempt and start a desktop for it, for a block at whose end the desktop is closed.
 
         Raises:
             EnvStartFailed: If every try to start one failed.
             InvariantViolated: If the slot serves an attempt already.
         """
+        env = await self._open(slot, attempt)
+        try:
+            yield env
+        finally:
+            try:
+                await self._close(env, self._recorder.desktops.tracks[slot])
+            finally:
+                self._lent.discard(id(env))
+                del self.leases[slot]
+
+    async def _open(self, slot: int, attempt: Attempt) -> AsyncEnv:
         if slot in self.leases:
             raise InvariantViolated(
                 f"slot {slot} serves attempt {self.leases[slot].id} and was asked to serve attempt {attempt.id} as well"
@@ -92,14 +83,6 @@ class EnvCluster:
         self._lent.add(id(env))
         return env
 
-    async def close(self, slot: int, env: AsyncEnv) -> None:
-        """Close the slot's desktop and end its lease."""
-        try:
-            await self._close(env, self._recorder.desktops.tracks[slot])
-        finally:
-            self._lent.discard(id(env))
-            del self.leases[slot]
-
     async def rest(self, slot: int) -> None:
         """Pause before the next attempt if no desktop started for the last ones, longer each time."""
         times = self._failed.get(slot, 0)
@@ -111,19 +94,16 @@ class EnvCluster:
 
     async def _start(self, slot: int, track: Track) -> AsyncEnv:
         config = self._config
-        seconds, number = config.limits.start_seconds, 1
+        number = 1
         while True:
             track.enter(DesktopState.STARTING)
             try:
-                with TimeLimit(seconds):
-                    env = await start_desktop(self.provider, slot)
+                env = await start_desktop(self.provider, slot, config.limits.start_seconds)
                 if id(env) in self._lent:
                     raise EnvStartFailed("the start returned a desktop that another slot uses")
                 return env
             except EnvStartFailed as fault:
-                last: EnvStartFailed = fault
-            except TimeoutError:
-                last = EnvStartTimedOut(f"not ready after {seconds:g} s")
+                last = fault
             self._recorder.start_failed(cause_of(last), text_of(last))
             logger.debug("slot %d: start %d of %d failed: %s", slot, number, config.start_tries, last)
             if number == config.start_tries:

@@ -4,8 +4,8 @@
                                  |
                                  +-- a call failed or was cancelled --> closed; the next attempt boots another
 
-If anything goes wrong with a saved state, the desktop boots: a bad snapshot costs only time. If that boot fails too,
-the attempt is masked; it never gets a wrong reward.
+If anything goes wrong with a saved state, the state is discarded and the desktop boots: a bad snapshot costs only time.
+If that boot fails too, the attempt is masked; it never gets a wrong reward.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ import numpy as np
 from dartsim.config.sections.desktop import DesktopConfig
 from dartsim.config.sections.rollout import LimitsConfig
 from dartsim.core.answers import close_desktop, is_own, start_desktop
-from dartsim.core.errors import EnvFault, EnvStartTimedOut, ScoreUnavailable
+from dartsim.core.errors import EnvFault, ScoreUnavailable
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.snapshots import REVERT_KEY, snapshot_key, snapshots_of
-from dartsim.core.time_limit import TimeLimit
 from dartsim.core.types import Observation, StepResult, Task
 from dartsim.rollout.snapshot_library import BOOTED, SavedState, SnapshotLibrary
 
@@ -41,7 +40,7 @@ class RevertingProvider:
         inner: Starts desktops.
         config: How they revert: by ``snapshot`` or ``fork``.
         counts: Counters to increase.
-        limits: Longest start and tear-down of a desktop, if limited: a longer start fails, and a longer tear-down is
+        limits: Longest start and tear-down of a desktop: a longer start fails, and a longer tear-down is
             counted (``fault/close``) and abandoned. An attempt waits for another one's set-up for at most the longest
             set-up.
     """
@@ -52,14 +51,12 @@ class RevertingProvider:
         config: DesktopConfig,
         counts: Counter[str],
         *,
-        limits: LimitsConfig | None = None,
+        limits: LimitsConfig,
     ) -> None:
         self.inner = inner
         self.config = config
         self.counts = counts
-        self.setup_seconds = None if limits is None else limits.setup_seconds
-        self.start_seconds = None if limits is None else limits.start_seconds
-        self.close_seconds = None if limits is None else limits.close_seconds
+        self.limits = limits
         self.closed = False
         self._desktops: dict[int, RevertingDesktop] = {}
         self._libraries: dict[str, SnapshotLibrary] = {}
@@ -79,7 +76,7 @@ class RevertingProvider:
     def library(self, host: str) -> SnapshotLibrary:
         if host not in self._libraries:
             self._libraries[host] = SnapshotLibrary(
-                host, self.config.snapshots, self.counts, patience=self.setup_seconds
+                host, self.config.states_gib, self.counts, patience=self.limits.setup_seconds
             )
         return self._libraries[host]
 
@@ -105,8 +102,6 @@ class RevertingDesktop:
         """Whether it may be kept: its last call neither failed nor was cancelled."""
         self._beginning = "booted"
         """How its last attempt began, for the counts."""
-        self._suspected: tuple[SnapshotLibrary, SavedState] | None = None
-        """A state after a boot in which a set-up failed; it is to blame if the set-up works after a real boot."""
 
     async def open(self) -> None:
         """Boot, unless there is a good desktop already."""
@@ -121,16 +116,11 @@ class RevertingDesktop:
             EnvStartFailed: If it did not start in time.
         """
         await self._discard()
-        seconds = self._owner.start_seconds
-        try:
-            with TimeLimit(seconds):
-                self.env = await start_desktop(self._owner.inner, self._slot)
-        except TimeoutError:
-            raise EnvStartTimedOut(f"a desktop was not ready after {seconds} s") from None
+        self.env = await start_desktop(self._owner.inner, self._slot, self._owner.limits.start_seconds)
         self._fresh = True
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
-        self._good, self._suspected = False, None
+        self._good = False
         shown = await self._begin(task, seed)
         self._owner.counts[f"revert/{self._beginning}"] += 1
         self._good = True
@@ -164,7 +154,7 @@ class RevertingDesktop:
     async def _discard(self) -> None:
         env, self.env, self._good = self.env, None, False
         if env is not None:
-            await close_desktop(env, self._owner.close_seconds, self._owner.counts)
+            await close_desktop(env, self._owner.limits.close_seconds, self._owner.counts)
 
     async def _begin(self, task: Task, seed: int) -> Observation:
         """Begin an attempt in the best available state."""
@@ -204,11 +194,7 @@ class RevertingDesktop:
         if not self._fresh:
             await self.boot()
         self._beginning = "booted"
-        shown = await self._set_up(task, seed)
-        if self._suspected is not None:
-            (library, state), self._suspected = self._suspected, None
-            library.record_restore(state, good=False)
-        return shown
+        return await self._set_up(task, seed)
 
     async def _set_up(self, task: Task, seed: int) -> Observation:
         self._fresh = False
@@ -222,29 +208,22 @@ class RevertingDesktop:
         snapshots = snapshots_of(self._env)
         assert snapshots is not None
         self._fresh = False
-        sets_up = False
         try:
             with state.in_use():
                 await snapshots.restore(state.name)
-                sets_up = state.shown is None
                 shown = await self._set_up(task, seed)
         except BaseException as error:
             if not isinstance(error, EnvFault) and not is_own(error):
                 raise
             counts["revert/failed"] += 1
-            if sets_up:
-                self._suspected = library, state
-            else:
-                library.record_restore(state, good=False)
+            library.discard(state)
             return None
-        good = True
         if state.shown is not None:
             before, after = state.shown.screenshot, shown.screenshot
-            good = await asyncio.to_thread(changed_share, before, after) <= MAX_CHANGED
-        library.record_restore(state, good=good)
-        if not good:
-            counts["revert/changed"] += 1
-            return None
+            if await asyncio.to_thread(changed_share, before, after) > MAX_CHANGED:
+                counts["revert/changed"] += 1
+                library.discard(state)
+                return None
         self._beginning = "restored" if state.shown is None else "forked"
         return shown
 

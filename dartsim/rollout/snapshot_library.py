@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from dartsim.config.sections.desktop import SnapshotsConfig
 from dartsim.core.errors import EnvFault
 from dartsim.core.snapshots import Snapshots
 from dartsim.core.time_limit import TimeLimit
@@ -17,10 +15,6 @@ from dartsim.core.types import Observation
 
 BOOTED = "booted"
 """Key of the state after the boot, which belongs to no task and is never evicted."""
-MAX_FAULTS = 2
-"""Failures in a row to save or restore a key's state, after which it is deleted and the key rests."""
-REST_SECONDS = 600.0
-"""How long a key rests: meanwhile its state is not saved and desktops boot, but not forever after a host's outage."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,27 +49,20 @@ class SavedState:
 class SnapshotLibrary:
     """The saved states of one host.
 
-    Invariants: it has at most ``max_count`` states of tasks; one desktop at a time prepares the state of a key; a state
-    in use is not deleted; after every ``save`` the states on the host take at most ``max_gib``.
+    Invariants: one desktop at a time prepares the state of a key; a state in use is not deleted; after every ``save``
+    the states on the host take at most ``max_gib``.
     """
 
-    def __init__(
-        self, host: str, config: SnapshotsConfig, counts: Counter[str], *, patience: float | None = None
-    ) -> None:
+    def __init__(self, host: str, max_gib: float, counts: Counter[str], *, patience: float | None = None) -> None:
         self.host = host
-        self._config = config
         self._patience = patience
         """Longest wait for a state that another desktop prepares, seconds; None: no limit."""
-        self._max_bytes = int(config.max_gib * 2**30)
+        self._max_bytes = int(max_gib * 2**30)
         self._counts = counts
         self._states: dict[str, SavedState] = {}
         """States by key, the least recently used first."""
         self._discarded: list[SavedState] = []
         """States to delete; the next desktop that saves a state deletes them."""
-        self._faults: Counter[str] = Counter()
-        """Failures in a row, by key."""
-        self._rests: dict[str, float] = {}
-        """When a key's rest ends, loop time."""
         self._num_names = 0
 
     async def find(self, key: str) -> SavedState | None:
@@ -97,10 +84,10 @@ class SnapshotLibrary:
     def preparing(self, key: str) -> Iterator[SavedState | None]:
         """Reserve a place for a state that the caller prepares and saves within the block.
 
-        Yields None if the state cannot be saved: there is no room, the key rests, or another desktop is preparing it.
+        Yields None if the state cannot be saved: there is no room, or another desktop is preparing it.
         """
         estimate = max((state.num_bytes for state in self._states.values()), default=0)
-        if key in self._states or self._rests_now(key) or not self._make_room(estimate, num_tasks=key != BOOTED):
+        if key in self._states or not self._make_room(estimate):
             yield None
             return
         self._num_names += 1
@@ -109,7 +96,7 @@ class SnapshotLibrary:
             yield state
         finally:
             if not state.settled.is_set():
-                self._discard(state)  # also deletes what a cancelled save left behind
+                self.discard(state)  # also deletes what a cancelled save left behind
                 state.settled.set()
 
     async def save(self, state: SavedState, snapshots: Snapshots, shown: Observation | None = None) -> None:
@@ -122,31 +109,19 @@ class SnapshotLibrary:
         try:
             state.num_bytes, state.shown = await snapshots.save(state.name), shown
         except EnvFault:
-            self._count_fault(state.key)
             self._evict()  # the host may have less room than ``max_gib``
             raise
         self._counts["revert/saved"] += 1
         self._counts["revert/saved_bytes"] += state.num_bytes
         with state.in_use():
             if not self._make_room(0):
-                self._discard(state)
-                self._rest(state.key)
+                self.discard(state)
         state.settled.set()
         await self._delete_discarded(snapshots)
 
-    def record_restore(self, state: SavedState, *, good: bool) -> None:
-        """Record whether a desktop returned to a state."""
-        if good:
-            self._faults.pop(state.key, None)
-        else:
-            self._count_fault(state.key)
-
     def _make_room(self, num_bytes: int, num_tasks: int = 0) -> bool:
         """Evict states until this much fits; return whether it does."""
-        while (
-            sum(state.num_bytes for state in self._states.values()) + num_bytes > self._max_bytes
-            or sum(key != BOOTED for key in self._states) + num_tasks > self._config.max_count
-        ):
+        while sum(state.num_bytes for state in self._states.values()) + num_bytes > self._max_bytes:
             if not self._evict():
                 return False
         return True
@@ -157,27 +132,12 @@ class SnapshotLibrary:
         victim = next(evictable, None)
         if victim is None:
             return False
-        self._discard(victim)
+        self.discard(victim)
         self._counts["revert/evicted"] += 1
         return True
 
-    def _count_fault(self, key: str) -> None:
-        self._faults[key] += 1
-        if self._faults[key] >= MAX_FAULTS:
-            self._rest(key)
-
-    def _rest(self, key: str) -> None:
-        """Delete a key's state, and save none for a while."""
-        self._faults.pop(key, None)
-        self._rests[key] = asyncio.get_running_loop().time() + REST_SECONDS
-        state = self._states.get(key)
-        if state is not None and state.settled.is_set():
-            self._discard(state)
-
-    def _rests_now(self, key: str) -> bool:
-        return asyncio.get_running_loop().time() < self._rests.get(key, -math.inf)
-
-    def _discard(self, state: SavedState) -> None:
+    def discard(self, state: SavedState) -> None:
+        """Forget a state, so that the next desktop that needs it saves it anew."""
         if self._states.get(state.key) is state:
             del self._states[state.key]
             self._discarded.append(state)

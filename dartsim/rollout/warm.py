@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from dartsim.config.sections.rollout import RolloutConfig
 from dartsim.core.answers import close_desktop, start_desktop, text_of
 from dartsim.core.backoff import backoff_seconds
-from dartsim.core.errors import EnvStartFailed, EnvStartTimedOut, cause_of
+from dartsim.core.errors import EnvStartFailed, cause_of
 from dartsim.core.ports import AsyncEnv, EnvProvider
-from dartsim.core.time_limit import TimeLimit
 from dartsim.observe import DesktopState, Recorder, Track
 
 logger = logging.getLogger(__name__)
@@ -83,7 +82,7 @@ class WarmProvider:
         self._free: deque[Place] = deque(range(config.num_envs + len(tracks)))
         self._ready: deque[tuple[LentDesktop, asyncio.Event]] = deque()
         self._slots: deque[asyncio.Future[Place | LentDesktop]] = deque()
-        self._spares: deque[asyncio.Future[Place]] = deque()
+        self._spares: deque[asyncio.Future[Place | LentDesktop]] = deque()
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
@@ -131,17 +130,21 @@ class WarmProvider:
             return desktop
         if self._free:
             return self._free.popleft()
+        return await self._wait(self._slots)
+
+    async def _wait(self, line: deque[asyncio.Future[Place | LentDesktop]]) -> Place | LentDesktop:
+        """Wait in a line for a place or a spare; if cancelled, pass on what was given at the same time."""
         waiting: asyncio.Future[Place | LentDesktop] = asyncio.get_running_loop().create_future()
-        self._slots.append(waiting)
+        line.append(waiting)
         try:
             return await waiting
         except asyncio.CancelledError:
             if waiting.done() and not waiting.cancelled():
-                spare = waiting.result()
-                if isinstance(spare, LentDesktop):
-                    self.take_back(spare)
+                given = waiting.result()
+                if isinstance(given, LentDesktop):
+                    self.take_back(given)
                 else:
-                    self._free_place(spare)
+                    self._free_place(given)
             raise
 
     def _free_place(self, place: Place) -> None:
@@ -159,7 +162,8 @@ class WarmProvider:
         failures = 0
         while True:
             track.enter(DesktopState.WAIT_ADMISSION)
-            place = await self._spare_place()
+            place = self._free.popleft() if self._free else await self._wait(self._spares)
+            assert isinstance(place, Place), "only slots are given desktops"
             track.enter(DesktopState.STARTING)
             try:
                 desktop = await self._boot(place)
@@ -175,18 +179,6 @@ class WarmProvider:
             track.enter(DesktopState.READY)
             await self._offer(desktop)
 
-    async def _spare_place(self) -> Place:
-        if self._free:
-            return self._free.popleft()
-        waiting: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
-        self._spares.append(waiting)
-        try:
-            return await waiting
-        except asyncio.CancelledError:
-            if waiting.done() and not waiting.cancelled():
-                self._free_place(waiting.result())
-            raise
-
     async def _offer(self, desktop: LentDesktop) -> None:
         """Hand a spare to a waiting slot, or keep it until one asks."""
         while self._slots:
@@ -200,11 +192,7 @@ class WarmProvider:
 
     async def _boot(self, place: Place) -> LentDesktop:
         try:
-            with TimeLimit(self._limits.start_seconds):
-                return LentDesktop(self, place, await start_desktop(self.inner, place))
-        except TimeoutError:
-            self._free_place(place)
-            raise EnvStartTimedOut(f"a desktop was not ready after {self._limits.start_seconds:g} s") from None
+            return LentDesktop(self, place, await start_desktop(self.inner, place, self._limits.start_seconds))
         except BaseException:
             self._free_place(place)
             raise

@@ -6,13 +6,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.core.rewards import reaches
 from dartsim.core.types import Attempt, Ending, Reply, Task, Trajectory, Turn
-from dartsim.curation import SuccessPool
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.oracle import oracle_text
 from dartsim.real.learners.warm_start import Demonstration
@@ -100,11 +98,3 @@ def read_successes(folder: Path, prepared: PreparedRun, vlm: Vlm) -> PoolFile:
             ", …" if len(file.unknown) > 3 else "",
         )
     return file
-
-
-def pool_figures(successes: SuccessPool, file: PoolFile | None) -> dict[str, Any]:
-    """Return the figures of a run's summary about its pool and the file that it started with."""
-    figures: dict[str, Any] = {"stored": len(successes), **dict(sorted(successes.counts.items()))}
-    if file is not None:
-        figures["file"] = {"successes": len(file.successes), "unknown_tasks": list(file.unknown)}
-    return figures

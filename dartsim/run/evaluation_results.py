@@ -3,9 +3,9 @@
     OUT/evaluation.json, config.toml                      what is evaluated; another evaluation is refused
     OUT/steps-50/attempt-1/                               what OSWorld's show_result.py takes as its result_dir
         pyautogui/screenshot/MODEL/DOMAIN/TASK/
-            result.txt                                    the score; absent if the attempt was masked
+            result.txt                                    the score, for that script; absent if the attempt was masked
             traj.jsonl, step_0.png, step_1.png, …         step_0: the first screen; step_n: the screen after action n
-            attempt.json                                  how the attempt ended, and why it was masked
+            attempt.json                                  the score, how the attempt ended, and why it was masked
             success/                                      a pool of one, if it is a success and successes are kept
 
 Invariant: a folder appears whole or not at all, so that an interrupted evaluation continues where it stopped.
@@ -28,10 +28,10 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.png import png_of
 from dartsim.core.rewards import SUCCESS, reaches
 from dartsim.core.types import Score, Task, Trajectory
-from dartsim.observe.rundir import CONFIG, LOCK, write_text
+from dartsim.observe.rundir import CONFIG, EVALUATION, LOCK, is_locked, refuse_locked, write_text
 
 SCHEMA = 1
-IDENTITY, RESULT, TRAJECTORY, ATTEMPT = "evaluation.json", "result.txt", "traj.jsonl", "attempt.json"
+RESULT, TRAJECTORY, ATTEMPT = "result.txt", "traj.jsonl", "attempt.json"
 KEPT = "success"
 LAYOUT = ("pyautogui", "screenshot")
 """Action space and observation type: folders of OSWorld's layout."""
@@ -44,8 +44,8 @@ MEASURED = {
         *("max_new_tokens", "temperature", "call_user_waits", "max_images", "images_after_cut", "max_texts"),
     ),
     "desktop": (
-        *("width", "height", "settle", "max_settle_seconds", "wait_seconds", "ready"),
-        *("max_ready_seconds", "evaluate_wait_seconds", "typing"),
+        *("width", "height", "settle", "max_settle_seconds", "wait_seconds", "ready", "evaluate_wait_seconds"),
+        "typing",
     ),
 }
 """Settings that change what is measured; the others say where it runs. Tasks and weights are compared separately."""
@@ -86,38 +86,30 @@ class EvaluationFolder:
         self.model = file_name(model)
         self._token_meaning = token_meaning
 
-    def check(self, config: Config, tasks: Sequence[Task], weights: str) -> None:
+    def check(self, identity: Mapping[str, Any]) -> None:
         """Refuse a folder with anything but this evaluation; write nothing.
 
         Raises:
-            ConfigError: If the folder contains something else.
+            ConfigError: If the folder contains something else, or another process evaluates into it.
         """
-        ours = identity(config, tasks, self.model, weights)
-        file = self.path / IDENTITY
-        if file.is_file():
-            found = read_object(file, "results of `dartsim eval`")
-            if found.get("schema") != SCHEMA:
-                raise ConfigError(
-                    f"{file} has the schema {found.get('schema')!r}, and this version writes {SCHEMA}; name another "
-                    "folder with --out"
-                )
-            _refuse_other(self.path, found, ours)
+        if is_locked(self.path):
+            refuse_locked(self.path)
+        if (self.path / EVALUATION).is_file():
+            _refuse_other(self.path, identity)
             return
         others = [each.name for each in self.path.iterdir() if each.name != LOCK] if self.path.is_dir() else []
         if others:
             raise ConfigError(
-                f"{self.path} holds {', '.join(sorted(others)[:3])} and no {IDENTITY}: it is no evaluation to go on "
+                f"{self.path} holds {', '.join(sorted(others)[:3])} and no {EVALUATION}: it is no evaluation to go on "
                 "with; name another folder with --out"
             )
 
-    def claim(self, config: Config, tasks: Sequence[Task], weights: str) -> None:
-        """Begin this evaluation here, or continue it; arguments and errors as for ``check``."""
-        self.check(config, tasks, weights)
-        if not (self.path / IDENTITY).is_file():
+    def claim(self, identity: Mapping[str, Any], config: Config) -> None:
+        """Begin this evaluation in the folder, unless it has begun."""
+        if not (self.path / EVALUATION).is_file():
             self.path.mkdir(parents=True, exist_ok=True)
             write_text(self.path / CONFIG, to_toml(config))
-            ours = identity(config, tasks, self.model, weights)
-            write_text(self.path / IDENTITY, json.dumps(ours, indent=1) + "\n")
+            write_text(self.path / EVALUATION, json.dumps(identity, indent=1) + "\n")
 
     def folder(self, key: AttemptKey) -> Path:
         result_dir = self.path / f"steps-{key.steps}" / f"attempt-{key.attempt}"
@@ -130,27 +122,19 @@ class EvaluationFolder:
             ConfigError: If its files do not have the expected form.
         """
         folder = self.folder(key)
-        if not folder.is_dir():
-            return None
-        score = _score(folder / RESULT)
-        file = folder / ATTEMPT
-        found = read_object(file, "an attempt's results") if file.is_file() else {}
-        if self._is_kept(score) and not (folder / KEPT).is_dir():
-            raise ConfigError(f"{folder} is a success that was not kept; evaluate again in another folder with --out")
         try:
-            cause = found.get("cause")
-            return AttemptResult(
-                score=score,
-                ending=str(found.get("ending", "unknown")),
-                cause=None if score is not None else str(cause or "unknown"),
-                turns=int(found.get("turns", 0)),
-                seconds=float(found.get("seconds", 0.0)),
-                scorer=None if found.get("scorer") is None else str(found["scorer"]),
-            )
-        except (TypeError, ValueError):
+            found = AttemptResult(**json.loads((folder / ATTEMPT).read_text(encoding="utf-8")))
+            if found.score is not None and not 0.0 <= found.score <= 1.0:
+                raise ValueError(found.score)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, RecursionError):
             raise ConfigError(
-                f"{file} is not as `dartsim eval` writes it; remove {folder}, and it is made again"
+                f"{folder / ATTEMPT} is not as `dartsim eval` writes it; remove {folder}, and the attempt is made again"
             ) from None
+        if self._is_kept(found.score) and not (folder / KEPT).is_dir():
+            raise ConfigError(f"{folder} is a success that was not kept; evaluate again in another folder with --out")
+        return found
 
     def write(
         self, key: AttemptKey, trajectory: Trajectory, screens: Sequence[Any], code_of: Callable[[str], str]
@@ -208,7 +192,7 @@ class EvaluationFolder:
         return write_pool(pool, successes, writes=self._token_meaning, source=source)
 
 
-def identity(config: Config, tasks: Sequence[Task], model: str, weights: str) -> dict[str, Any]:
+def identity_of(config: Config, tasks: Sequence[Task], model: str, weights: str) -> dict[str, Any]:
     """Return what two equal evaluations have in common, JSON-serializable."""
     settings = {
         f"{section}.{name}": getattr(getattr(config, section), name)
@@ -230,25 +214,19 @@ def file_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip(".-") or "unnamed"
 
 
-def read_object(file: Path, what: str) -> dict[str, Any]:
-    """Return the JSON object in a file.
-
-    Raises:
-        ConfigError: If the file contains something else.
-    """
-    try:
-        found: Any = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{file} cannot be read as {what}: {error}; name another folder with --out") from None
-    if not isinstance(found, dict):
-        raise ConfigError(f"{file} is not {what}: wanted an object; name another folder with --out")
-    return found
-
-
-def _refuse_other(path: Path, found: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+def _refuse_other(path: Path, ours: Mapping[str, Any]) -> None:
     """Refuse results of another evaluation; the error names what differs."""
-    before, now = found.get("settings"), ours["settings"]
-    before = before if isinstance(before, dict) else {}
+    try:
+        found: dict[str, Any] = dict(json.loads((path / EVALUATION).read_text(encoding="utf-8")))
+        before = dict(found["settings"])
+        if found["schema"] != SCHEMA:
+            raise ValueError(found["schema"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        raise ConfigError(
+            f"{path / EVALUATION} is damaged or of another version (this one writes schema {SCHEMA}); name another "
+            "folder with --out"
+        ) from None
+    now = ours["settings"]
     changed = [f"with {key} = {before.get(key)!r}, now {now[key]!r}" for key in now if before.get(key) != now[key]]
     for name, text in (("model", "of another model"), ("weights", "of other weights"), ("tasks", "of other tasks")):
         if found.get(name) != ours[name]:
@@ -259,19 +237,6 @@ def _refuse_other(path: Path, found: Mapping[str, Any], ours: Mapping[str, Any])
             f"{path} holds results {'; '.join(changed[:3])}{more}; name another folder with --out, or evaluate as "
             "before"
         )
-
-
-def _score(file: Path) -> float | None:
-    try:
-        text = file.read_text(encoding="utf-8")
-        score = float(text)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError):
-        score = -1.0
-    if not 0.0 <= score <= 1.0:
-        raise ConfigError(f"{file} holds no score in [0, 1]; remove {file.parent}, and the attempt is made again")
-    return score
 
 
 def _screen(number: int) -> str:

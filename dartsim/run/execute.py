@@ -108,7 +108,7 @@ def run_parts(
     with ExitStack() as stack:
         watch = stack.enter_context(Watch(config, path))
         listening: list[Instrument] = [*_writers(stack, path, resume_point), SnapshotLog(path / SNAPSHOTS)]
-        if config.recorder.max_segments and parts.store.resumable:
+        if config.run.max_segments and parts.store.resumable:
             listening.append(SegmentLog(path / SEGMENTS))
         listening.append(watch)
         if samples is not None:
@@ -137,7 +137,7 @@ def write_results(
         more = {
             **success_rates(parts.first, last),
             "learning": learning_curve(result.recorder.snapshots, list(result.recorder.updates), parts.first, last),
-            "samples": samples.write(path, trained.grammar),
+            "samples": samples.write(path, prepared.config),
             **trained.figures(),
         }
     if resume_point is not None:

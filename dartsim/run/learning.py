@@ -11,22 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from dartsim.core.errors import ConfigError
 from dartsim.core.install import torch_missing
 from dartsim.core.ports import Learner
-from dartsim.core.types import Attempt, Task, Trajectory, UpdateResult, Weights
+from dartsim.core.types import Trajectory, UpdateResult, Weights
 from dartsim.curation import SuccessPool
-from dartsim.envs.actions import make_grammar
-from dartsim.envs.actions.grammar import ActionGrammar
-from dartsim.envs.render import episode_gif
 from dartsim.observe.records import HELD_OUT
 from dartsim.run.prepare import PreparedRun
-from dartsim.run.sim_cluster import desktop_maker
 
 try:
-    from dartsim.real.evaluate import play
     from dartsim.real.learners.backend import RealLearner, configured_learner
     from dartsim.real.learners.fsdp.learner import FsdpLearner
     from dartsim.real.pool_files import PoolFile, token_meaning, write_pool
@@ -35,7 +27,7 @@ try:
     from dartsim.real.vlm.model import one_thread
     from dartsim.real.vlm.plan import vlm_config
     from dartsim.real.vlm.policy import complete
-    from dartsim.run.demonstrations import demonstrate, pool_figures, read_successes, scored
+    from dartsim.run.demonstrations import demonstrate, read_successes, scored
     from dartsim.run.evaluation import HeldOut
     from dartsim.run.served_model import ServedModel
     from dartsim.store.checkpoints import write_checkpoint
@@ -61,12 +53,6 @@ class Learning(ServedModel):
     prepared: PreparedRun
     successes: SuccessPool | None = None
 
-    @property
-    def grammar(self) -> ActionGrammar:
-        name, options = self.prepared.config.policy.action_grammar
-        screen = self.prepared.config.policy.screen
-        return make_grammar(name, screen, screen, **options)
-
     def close(self) -> None:
         """End the training processes, if any; weights and state can still be written."""
         if isinstance(self.trainer, FsdpLearner):
@@ -90,27 +76,17 @@ class Learning(ServedModel):
 
     def figures(self) -> dict[str, Any]:
         """Return its figures for the run's summary, other than success rates."""
-        figures: dict[str, Any] = {}
-        if self.successes is not None:
-            figures["pool"] = pool_figures(self.successes, self.collected)
-        return figures
+        if self.successes is None:
+            return {}
+        pool: dict[str, Any] = {"stored": len(self.successes), **dict(sorted(self.successes.counts.items()))}
+        if self.collected is not None:
+            found = self.collected
+            pool["file"] = {"successes": len(found.successes), "unknown_tasks": list(found.unknown)}
+        return {"pool": pool}
 
     @property
     def weights(self) -> Weights:
         return self.trainer.weights()
-
-    def film(self, task: Task, target: Path) -> Trajectory:
-        """Play a task with the last weights, and write the episode as a GIF."""
-        weights = self.weights
-        self.model.add(weights)
-        limit = self.prepared.config.rollout.max_turns
-        attempt = Attempt(0, task, 0, 0, 0, limit, weights.version)
-        desktop = desktop_maker(self.prepared.config)()
-        trajectory = play(self.model, [desktop], [attempt], version=weights.version)[0]
-        frames = [np.asarray(turn.observation.screenshot) for turn in trajectory.turns]
-        actions = [turn.reply.action for turn in trajectory.turns]
-        episode_gif(frames, actions, target, grammar=self.grammar, end=f"reward {trajectory.reward:g}")
-        return trajectory
 
     def fill(self, successes: SuccessPool, *, begun: bool = False) -> None:
         """Store the configured successes: those of the file, and the oracle's, scored by the first weights.
@@ -146,7 +122,6 @@ def learning(
     prepared: PreparedRun,
     on_step: Callable[[str, int, int], None] | None = None,
     *,
-    resume: Path | None = None,
     checkpoints: Path | None = None,
     restore: Path | None = None,
 ) -> Learning:
@@ -156,27 +131,21 @@ def learning(
     one_thread()
     vlm = build(vlm_config(config), seed=seed)
     trainer = configured_learner(config, vlm)
-    if resume is not None:
-        if not (resume / CHECKPOINT).is_dir():
-            raise ConfigError(f"{resume} holds no {CHECKPOINT}: the run was not finished; run it again")
-        trainer.load(resume / CHECKPOINT)
-        if isinstance(trainer, FsdpLearner):
-            vlm = _with(vlm, trainer.weights())
-    model = VlmPolicy(vlm.twin(), keep_versions=config.rollout.num_workers + 4)
-    held_out = HeldOut(prepared, vlm)
     if restore is not None:
         trainer.load(restore / CHECKPOINT)
-        model.add(trainer.weights())
         if isinstance(trainer, FsdpLearner):  # engines start with its weights
             vlm = _with(vlm, trainer.weights())
+    model = VlmPolicy(vlm.twin(), keep_versions=config.rollout.num_workers + 4)
+    if restore is not None:
+        model.add(trainer.weights())
+    held_out = HeldOut(prepared, vlm)
     steps: list[UpdateStep] = []
-    every_updates = config.storage.checkpoint_every_updates
-    if checkpoints is not None and every_updates is not None:
-        steps.append(UpdateStep("its checkpoint", every_updates, partial(_checkpointed, trainer, checkpoints)))
-    every_updates = config.trainer.evaluation.every_updates
-    if every_updates is not None:
+    if checkpoints is not None:
+        every = config.trainer.checkpoint_every_updates
+        steps.append(UpdateStep("its checkpoint", every, partial(_checkpointed, trainer, checkpoints)))
+    if (every_updates := config.trainer.evaluation.every_updates) is not None:
         steps.append(UpdateStep("its evaluation", every_updates, partial(_evaluated, held_out)))
-    file = config.curation.pool.file if resume is None else None
+    file = config.curation.pool.file
     collected = None if file is None else read_successes(Path(file), prepared, vlm)
     return Learning(
         model=model,

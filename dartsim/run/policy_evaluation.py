@@ -12,7 +12,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,15 +24,16 @@ from dartsim.core.snapshots import snapshots_of
 from dartsim.core.types import Attempt, Ending, Observation, StepResult, Task, Trajectory, Version, Weights
 from dartsim.envs.actions import make_grammar, read
 from dartsim.envs.actions.model import Done, Fail, Wait
+from dartsim.observe.rundir import lock_run
 from dartsim.observe.success import success_figures
 from dartsim.real.loop import RunLoop
 from dartsim.real.osworld.pyautogui_code import plain, snippets
 from dartsim.real.ray_cluster.backend import session
 from dartsim.rollout.guarded_worker import guard
 from dartsim.run.backends import BackendContext
-from dartsim.run.evaluation_results import AttemptKey, AttemptResult, EvaluationFolder
+from dartsim.run.build import open_desktops, transport
+from dartsim.run.evaluation_results import AttemptKey, AttemptResult, EvaluationFolder, identity_of
 from dartsim.run.prepare import PreparedRun
-from dartsim.run.realtime import open_desktops, transport
 from dartsim.run.sim_cluster import faulty_cluster
 from dartsim.run.system import ActingSystem, new_recorder
 from dartsim.sim import SimLoop, run_virtual
@@ -232,7 +233,7 @@ def evaluate_policy(
     prepared: PreparedRun,
     plan: EvaluationPlan,
     folder: EvaluationFolder,
-    begin: Callable[[], None],
+    fingerprint: str,
     *,
     served: ServedModel | None = None,
     on_step: Progress | None = None,
@@ -240,13 +241,25 @@ def evaluate_policy(
 ) -> dict[AttemptKey, AttemptResult]:
     """Run the attempts of a plan that have no score yet, and return how all of them ended.
 
+    Args:
+        prepared: The configuration.
+        plan: The attempts.
+        folder: Where results are, and are written; nothing is written before desktops and engines have started.
+        fingerprint: Identifies the evaluated weights.
+        served: The model, if engines need one.
+        on_step: Called after each attempt.
+        on_start: Called while desktops and engines start.
+
     Raises:
-        ConfigError: If desktops or engines cannot be started as configured, or the folder's results cannot be read.
+        ConfigError: If desktops or engines cannot be started as configured, or the folder holds anything else.
         EvaluationStopped: If every attempt is masked; results are kept.
         KeyboardInterrupt: After Ctrl-C; results are kept.
     """
+    prepared = replace(prepared, tasks=plan.tasks, held_out=())
     config = prepared.config
     weights = served.weights if served is not None else Weights(0)
+    identity = identity_of(config, plan.tasks, folder.model, fingerprint)
+    folder.check(identity)
 
     async def main() -> dict[AttemptKey, AttemptResult]:
         loop = asyncio.get_running_loop()
@@ -261,7 +274,6 @@ def evaluate_policy(
             on_step=on_step,
         )
         if source.complete:
-            begin()
             return source.results
         try:
             async with AsyncExitStack() as stack:
@@ -283,7 +295,8 @@ def evaluate_policy(
                 recorder = new_recorder(config, loop.time, first_spacing_seconds=60.0)
                 faults = faulty_cluster(prepared, world, streams, recorder.counts)
                 screens.provider = faults.provider(provider)
-                begin()
+                stack.enter_context(lock_run(folder.path))
+                folder.claim(identity, config)
                 system = ActingSystem(
                     config,
                     source=source,
@@ -322,21 +335,17 @@ def osworld_code(config: Config, text: str) -> str:
     return "; ".join(plain(part) if part else "time.sleep(1)" for part in snippets(actions, lambda x, y: (x, y)))
 
 
-def evaluation_figures(
-    plan: EvaluationPlan, results: dict[AttemptKey, AttemptResult], *, success: float = 1.0
-) -> dict[str, Any]:
+def evaluation_figures(plan: EvaluationPlan, results: dict[AttemptKey, AttemptResult]) -> dict[str, Any]:
     """Return the figures of an evaluation, by budget and domain, JSON-serializable."""
     return {
         "attempts_per_task": plan.attempts,
         "tasks": len(plan.tasks),
-        "budgets": [_budget(plan, results, steps, success) for steps in plan.steps],
+        "budgets": [_budget(plan, results, steps) for steps in plan.steps],
         "scorers": dict(Counter(result.scorer for result in results.values() if result.scorer)),
     }
 
 
-def _budget(
-    plan: EvaluationPlan, results: dict[AttemptKey, AttemptResult], steps: int, success: float
-) -> dict[str, Any]:
+def _budget(plan: EvaluationPlan, results: dict[AttemptKey, AttemptResult], steps: int) -> dict[str, Any]:
     scores: dict[str, dict[str, list[float]]] = {}
     masked: Counter[str] = Counter()
     missing = 0
@@ -354,8 +363,8 @@ def _budget(
     everything = {task: values for domain in scores.values() for task, values in domain.items()}
     return {
         "steps": steps,
-        **success_figures(everything, success=success),
-        "domains": {domain: success_figures(tasks, success=success) for domain, tasks in sorted(scores.items())},
+        **success_figures(everything),
+        "domains": {domain: success_figures(tasks) for domain, tasks in sorted(scores.items())},
         "masked": dict(masked.most_common()),
         "missing": missing,
     }

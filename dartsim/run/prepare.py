@@ -86,7 +86,7 @@ def prepare(config: Config) -> PreparedRun:
         held_out=held_out,
         difficulties=_difficulties(config, [*tasks, *held_out]),
         timing=timing,
-        gpu=GPU_PROFILES[gpu_name].for_model(config.cluster.engine.model_billions),
+        gpu=GPU_PROFILES[gpu_name],
         prompts=_prompts(config),
         outcomes=_outcomes(config),
     )
@@ -163,7 +163,7 @@ def _outcomes(config: Config) -> RecordedOutcomes | None:
 def _prompts(config: Config) -> PromptModel:
     engine, num_turns = config.cluster.engine, max(100, config.rollout.max_turns)
     if engine.prompt == "text":
-        alone = PromptModel(image_tokens=0, max_images=1, images_after_cut=1, max_texts=0, num_turns=num_turns)
+        alone = PromptModel(image_tokens=0, max_images=1, max_texts=0, num_turns=num_turns)
         if engine.reply_tokens is None:
             return alone
         reply = Capped(from_spec(engine.reply_tokens), engine.longest_reply_tokens)
@@ -172,8 +172,7 @@ def _prompts(config: Config) -> PromptModel:
     return PromptModel(
         max_images=policy.max_images,
         max_texts=policy.max_texts,
-        window="slide" if policy.images_after_cut is None else "block",
-        images_after_cut=policy.images_after_cut or policy.max_images,
+        images_after_cut=policy.images_after_cut,
         num_turns=num_turns,
     )
 
@@ -204,7 +203,7 @@ def env_timing(config: Config) -> EnvTiming:
 def reserved_gib(config: Config) -> float:
     """Return the memory of each modeled host that is reserved for saved states of desktops, GiB."""
     backend = config.backend.desktop_backend
-    return config.desktop.snapshots.max_gib if backend.modeled and backend.reverts(config) else 0.0
+    return config.desktop.states_gib if backend.modeled and backend.reverts(config) else 0.0
 
 
 def hosts(config: Config, env: SimEnvironment) -> list[SimHost]:
@@ -337,7 +336,7 @@ def _difficulties(config: Config, tasks: Sequence[Task]) -> Mapping[str, TaskDif
     return difficulties(
         tasks,
         Streams(config.run.seed).rng("tasks/difficulty"),
-        source="deciles" if generated else "DART-GUI-7B",
+        domains=not generated,
         mean=surrogate.mean_success if generated else None,
         length_sd=surrogate.task_length_sd,
     )

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import comb
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
-from dartsim.core.rewards import reaches
+from dartsim.config import Config
 from dartsim.core.types import Trajectory
-from dartsim.curation.rules.attempts import AttemptsRule
-from dartsim.envs.actions.grammar import ActionGrammar
 from dartsim.envs.render import episode_png
 from dartsim.observe import HELD_OUT, Instrument, Recorder, Snapshot, UpdateRecord
 from dartsim.observe.alarm import Alarm
@@ -118,8 +115,6 @@ def bias(prepared: PreparedRun, recorder: Recorder) -> dict[str, dict[str, dict[
         "trained": recorder.trained,
         "trained_groups": recorder.trained_groups,
     }
-    if _rates_known(prepared) and not prepared.config.curation.pool.enabled:
-        counts["expected"] = _expected(prepared, recorder.offered)
     return {name: by_label(counts, labels) for name, labels in classes(prepared).items()}
 
 
@@ -159,35 +154,6 @@ def _thirds(prepared: PreparedRun) -> dict[str, str]:
     return {task.id: names[3 * place // len(order)] for place, task in enumerate(order)}
 
 
-def _expected(prepared: PreparedRun, offered: Mapping[str, int]) -> dict[str, float]:
-    """Return how many trajectories of each task the group filter keeps on average, without a pool of successes."""
-    return {
-        task: number * kept_chance(prepared, prepared.difficulties[task].success_rate)
-        for task, number in offered.items()
-    }
-
-
-def kept_chance(prepared: PreparedRun, rate: float) -> float:
-    """Return the probability that the group filter keeps a group of a task with this success rate, exactly."""
-    curation, size = prepared.config.curation, group_size(prepared, rate)
-    groups = curation.groups
-    failed = (1.0 - rate) ** size if groups.drop_all_failed and not curation.pool.enabled else 0.0
-    solved = chance(rate, size, lambda mean: reaches(mean, 1.0)) if groups.drop_solved else 0.0
-    return max(0.0, 1.0 - failed - solved)
-
-
-def group_size(prepared: PreparedRun, rate: float) -> int:
-    """Return the number of attempts in a group of a task with this success rate."""
-    attempts: AttemptsRule = prepared.config.curation.attempts.build()
-    return attempts.size_at(rate)
-
-
-def chance(rate: float, number: int, holds: Callable[[float], bool]) -> float:
-    """Return the probability that a condition holds for the mean of ``number`` rewards of 0 or 1."""
-    wanted = (k for k in range(number + 1) if holds(k / number))
-    return min(1.0, sum(comb(number, k) * rate**k * (1.0 - rate) ** (number - k) for k in wanted))
-
-
 def learning_curve(
     snapshots: Sequence[Snapshot], updates: Sequence[UpdateRecord], first: float | None, last: float | None
 ) -> dict[str, Any]:
@@ -225,9 +191,12 @@ class Samples(Instrument):
         else:
             self._last.append(trajectory)
 
-    def write(self, folder: Path, grammar: ActionGrammar) -> list[dict[str, Any]]:
+    def write(self, folder: Path, config: Config) -> list[dict[str, Any]]:
         """Write pictures into the run's folder and return their files and captions."""
-        written = []
+        # Imported here: it needs torch.
+        from dartsim.run.served_model import policy_grammar
+
+        written, grammar = [], policy_grammar(config)
         for kind, kept in (("first", self._first), ("last", self._last)):
             for number, trajectory in enumerate(kept):
                 file = Path("samples") / f"{kind}-{number}.png"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dartsim.config import Config, load, to_toml
 from dartsim.core.errors import ConfigError, StoreFault
@@ -21,21 +21,19 @@ from dartsim.observe.metrics import read_updates
 from dartsim.observe.records import HELD_OUT
 from dartsim.observe.rundir import (
     CONFIG,
-    LOCK,
     SERIES,
     SUMMARY,
     RunDir,
     is_locked,
     lock_run,
-    read_run,
     reading,
+    refuse_evaluation,
     refuse_locked,
     write_text,
 )
 from dartsim.real.ray_cluster.backend import session
 from dartsim.run.execute import (
     SUCCESSES,
-    TENSORBOARD,
     MoreFigures,
     Parts,
     begin,
@@ -43,16 +41,12 @@ from dartsim.run.execute import (
     open_store,
     run_parts,
 )
-from dartsim.run.prepare import PreparedRun, prepare, prepare_run
+from dartsim.run.prepare import prepare_run
 from dartsim.run.results import RunResult
-from dartsim.run.resume_point import LIVES, METRICS, SETTINGS, ResumePoint, read_resume_point
-from dartsim.run.watch import STATUS
+from dartsim.run.resume_point import LIVES, METRICS, SEGMENTS, SETTINGS, SNAPSHOTS, ResumePoint, read_resume_point
 from dartsim.store.checkpoints import checkpoint_folders
 from dartsim.store.database import stored_documents
-from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE
-
-if TYPE_CHECKING:
-    from dartsim.run.learning import Learning
+from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER
 
 
 def resume(
@@ -107,25 +101,6 @@ def resume(
             return begin(prepared, path, trained, instruments, more_figures)
 
 
-def load_finished(folder: Path, changes: Sequence[str] = ()) -> tuple[PreparedRun, Learning]:
-    """Return a finished run's configuration and its model.
-
-    Raises:
-        ConfigError: If the run has not finished or had no model.
-    """
-    read_run(folder)
-    config = load(folder / CONFIG, overrides=changes)
-    if config.backend.learner_backend.starts_processes:  # not needed, because nothing is trained
-        config = load(folder / CONFIG, overrides=[*changes, "backend.learner=local"])
-    if config.policy.kind != "vlm":
-        raise ConfigError(f"{folder} was run with a surrogate policy: it has no model to evaluate")
-    # Imported here: it needs torch, and names the extra that is missing.
-    from dartsim.run.learning import learning
-
-    prepared = prepare(config)
-    return prepared, learning(prepared, resume=folder)
-
-
 def stored_config(path: Path, changes: Sequence[str] = ()) -> Config:
     """Return the configuration of a run, with overrides.
 
@@ -134,6 +109,7 @@ def stored_config(path: Path, changes: Sequence[str] = ()) -> Config:
     """
     if not (path / CONFIG).is_file():
         raise ConfigError(f"{path} is no run's folder: it has no {CONFIG}; name a folder that `dartsim run` made")
+    refuse_evaluation(path)
     refuse_links(path)
     return load(path / CONFIG, overrides=changes)
 
@@ -187,17 +163,16 @@ def _resumable(path: Path, overrides: Sequence[str]) -> Config:
             f"{path} has finished its {finished} updates; to go on, say how many it shall have in all: "
             f"--set run.updates={2 * finished}"
         )
-    steady = summary.get("steady")
-    if not _longer(config, before) and steady is not None and steady["reached"]:
+    reached = None
+    steady, target = summary.get("steady"), config.run.target_success
+    if steady is not None and steady["reached"]:
+        reached = "was steady (run.until_steady)"
+    elif target is not None and _last_rate(path, finished) >= target:
+        reached = f"has reached {target:.0%} success on held-out tasks (run.target_success)"
+    if reached is not None and not _longer(config, before):
         raise ConfigError(
-            f"{path} was steady after {done:.5g} h (run.until_steady); to go on until it is steady again, say how many "
-            f"hours it shall have at most in all: --hours {max(config.run.hours, 2.0 * done):.2g}"
-        )
-    target = config.run.target_success
-    if not _longer(config, before) and target is not None and _last_rate(path, finished) >= target:
-        raise ConfigError(
-            f"{path} has reached {target:.0%} success on held-out tasks (run.target_success); to go on until it is "
-            f"found there again, say how many updates or hours it shall have at most in all: --set "
+            f"{path} {reached} after {done:.5g} h and {finished} updates; to go on until it is found so again, say how "
+            f"long it shall be at most in all: --hours {max(config.run.hours, 2.0 * done):.2g}, or --set "
             f"run.updates={2 * finished}"
         )
     return config
@@ -205,7 +180,7 @@ def _resumable(path: Path, overrides: Sequence[str]) -> Config:
 
 CHANGEABLE = (
     *("run.hours", "run.updates", "run.target_success", "run.name", "run.fail_on_alarm"),
-    *("trainer.evaluation.every_updates", "storage.checkpoint_every_updates"),
+    *("trainer.evaluation.every_updates", "trainer.checkpoint_every_updates"),
     *("plugin_modules", "desktop.hosts", "vllm.addresses", "ray.address"),
 )
 """Settings and sections that may change when a run is resumed: length, addresses."""
@@ -244,17 +219,8 @@ def _leaves(tree: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any
             yield f"{place}{name}", value
 
 
-UNWRITTEN = (
-    CONFIG,
-    LOCK,
-    STATUS,
-    DATABASE_FILE,
-    f"{DATABASE_FILE}-wal",
-    f"{DATABASE_FILE}-shm",
-    f"{DATABASE_FILE}-journal",
-    TENSORBOARD,
-)
-"""Files that a run directory may contain before anything has happened."""
+WRITTEN = (METRICS, CHECKPOINTS_FOLDER, SUMMARY, SERIES, SUCCESSES)
+"""Files and folders with content only after the first update or the end."""
 
 
 def _documents(path: Path) -> Mapping[str, Any]:
@@ -272,9 +238,8 @@ def _documents(path: Path) -> Mapping[str, Any]:
     if SCHEDULER in documents:
         _refuse_older(path, documents[SCHEDULER]["update"], remedy)
         return documents
-    begun = (METRICS, CHECKPOINTS_FOLDER, SUMMARY, SERIES, SUCCESSES)
-    names = begun if documents else sorted({entry.name for entry in path.iterdir()}.difference(UNWRITTEN))
-    if written := [own for own in names if _has_content(path / own)]:
+    names = WRITTEN if documents else (*WRITTEN, SNAPSHOTS, SEGMENTS, SCREENS_FOLDER)
+    if written := [name for name in names if _has_content(path / name)]:
         raise ConfigError(
             f"{path} holds what a run has written ({', '.join(written[:3])}), and {name} holds nothing of it: {remedy}"
         )

@@ -32,7 +32,7 @@ from dartsim.sim.latency import Constant, Quantiles, from_spec
 from dartsim.sim.learner import SimLearner, VersionCounter
 from dartsim.sim.measured_engines import BatchEngine, SharedEngine
 from dartsim.sim.model_worker import ModelWorker
-from dartsim.sim.prompts import ReplyLengths
+from dartsim.sim.prompts import MAX_REPLY_TOKENS, reply_lengths
 from dartsim.sim.worker import DelayedService, SimWorker
 
 
@@ -126,9 +126,8 @@ def workers(
             "prompts": prepared.prompts,
             "reply_tokens": _reply_tokens(config, streams.rng(f"workers/{index}/reply")),
             "reload_seconds": Constant(engine.reload_seconds).sampler(streams.rng(f"workers/{index}/reload")),
-            "prefix_cache": engine.prefix_cache,
-            "forgets": config.rollout.sync.cache == "lost",
-            "retry_seconds": config.rollout.sync.resume_seconds,
+            "forgets": config.rollout.sync.resume_seconds is not None,
+            "retry_seconds": config.rollout.sync.resume_seconds or 0.0,
             "control": control,
             "prepare_seconds": engine.prepare_seconds,
         }
@@ -146,7 +145,7 @@ def caches(prepared: PreparedRun, engines: Sequence[SimWorker]) -> EngineCaches:
     """Return the caches of modeled engines; measured engines report theirs as empty."""
     gpu, longest = prepared.gpu, prepared.prompts.cold[prepared.config.rollout.max_turns - 1].tokens
     engine = prepared.config.cluster.engine
-    longest += ReplyLengths().max_tokens if engine.reply_tokens is None else engine.longest_reply_tokens
+    longest += MAX_REPLY_TOKENS if engine.reply_tokens is None else engine.longest_reply_tokens
     inside = [worker.engine for worker in engines if isinstance(worker.engine, FluidEngine)]
 
     def read() -> CachePressure:
@@ -167,7 +166,7 @@ def _reply_tokens(config: Config, rng: np.random.Generator) -> Callable[[], int]
     """Return a function that draws the number of tokens of a reply."""
     engine = config.cluster.engine
     if engine.reply_tokens is None:
-        return ReplyLengths().sampler(rng)
+        return reply_lengths(rng)
     draw, longest = from_spec(engine.reply_tokens).sampler(rng), engine.longest_reply_tokens
     return lambda: min(longest, max(1, round(draw())))
 

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AsyncExitStack, nullcontext
 from typing import TYPE_CHECKING
 
 from dartsim.core.ports import Store
 from dartsim.core.rng import Streams
-from dartsim.core.types import Weights
 from dartsim.observe import Instrument
 from dartsim.observe.recorder import shortest_period
 from dartsim.observe.status import status_text
-from dartsim.rollout.guarded_worker import guard
+from dartsim.run.backends import BackendContext
+from dartsim.run.build import build
 from dartsim.run.fast_memory import fast_memory
-from dartsim.run.held_out_attempts import held_out_attempts
 from dartsim.run.prepare import PreparedRun
 from dartsim.run.results import RunResult, run_result
 from dartsim.run.resume_point import ResumePoint
-from dartsim.run.sim_cluster import caches, control_loop, faulty_cluster, learner, modeled_transport, provider, workers
-from dartsim.run.system import System, new_recorder, success_pool
+from dartsim.run.sim_cluster import control_loop
+from dartsim.run.system import System
 from dartsim.sim import SimLoop, run_virtual
 from dartsim.sim.run_virtual import SimReport
 from dartsim.store.memory import MemoryStore
@@ -46,7 +45,7 @@ def run_simulation(
 
     async def main() -> None:
         nonlocal interrupted
-        system = build(prepared, store or MemoryStore(), learning, resume_point)
+        system = await build_simulated(prepared, store or MemoryStore(), learning, resume_point)
         systems.append(system)
         try:
             await system.run(config.run.hours * 3600.0 - start, instruments)
@@ -78,38 +77,21 @@ def run_simulation(
     )
 
 
-def build(
+async def build_simulated(
     prepared: PreparedRun, store: Store, learning: Learning | None = None, resume_point: ResumePoint | None = None
 ) -> System:
     """Build the control plane over the modeled cluster, on the running simulated loop."""
-    config = prepared.config
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop), "the cluster model needs the environment of a simulated loop"
-    streams = Streams(config.run.seed, life=1 if resume_point is None else resume_point.life)
-    version = 0 if resume_point is None else resume_point.recovered.version
-    recorder = new_recorder(config, loop.time, first_spacing_seconds=60.0)
-    loop.explain = lambda: status_text(recorder.component_statuses())
-    successes = success_pool(config)
-    if successes is not None and learning is not None:
-        learning.fill(successes, begun=resume_point is not None)
-    faults = faulty_cluster(prepared, loop.env, streams, recorder.counts)
-    model, control = learning.model if learning else None, control_loop(config, loop.env)
-    engines = workers(prepared, loop.env, streams, model, version=version, control=control)
-    trains = faults.learner(learner(prepared, learning.learner if learning else None, control))
-    return System(
-        config,
-        tasks=prepared.tasks,
-        provider=faults.provider(provider(prepared, loop.env, streams)),
-        # Replies are checked only if a model writes them; otherwise they come from our own engine model.
-        engines=faults.workers(engines) if model is None else guard(faults.workers(engines), version),
-        caches=caches(prepared, engines),
-        learner=trains,
-        held_out=held_out_attempts(prepared, trains),
-        store=faults.store(store),
-        recorder=recorder,
-        streams=streams,
-        transport=lambda pool: faults.transport(modeled_transport(config, loop.env, pool)),
-        successes=successes,
-        weights=Weights(version, learning.weights.source if learning else None),
-        resume_point=resume_point,
+    context = BackendContext(
+        prepared=prepared,
+        world=loop.env,
+        streams=Streams(prepared.config.run.seed, life=1 if resume_point is None else resume_point.life),
+        version=0 if resume_point is None else resume_point.recovered.version,
+        stack=AsyncExitStack(),  # modeled components leave nothing to close
+        optional_model=learning,
+        control=control_loop(prepared.config, loop.env),
     )
+    system = await build(context, store, resume_point)
+    loop.explain = lambda: status_text(system.recorder.component_statuses())
+    return system

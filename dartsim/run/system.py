@@ -20,7 +20,6 @@ from dartsim.core.types import Task, Version, Weights
 from dartsim.curation import (
     DataManager,
     EngineCaches,
-    FilteredOrder,
     GroupFilter,
     Rules,
     SamplingUnit,
@@ -284,8 +283,8 @@ def new_recorder(config: Config, clock: Clock, *, first_spacing_seconds: float) 
         clock,
         num_envs=config.rollout.num_desktops,
         num_engines=config.rollout.num_workers,
-        max_segments=config.recorder.max_segments,
-        max_requests=MAX_REQUESTS if config.recorder.max_segments else 0,
+        max_segments=config.run.max_segments,
+        max_requests=MAX_REQUESTS if config.run.max_segments else 0,
         first_spacing_seconds=min(first_spacing_seconds, 36.0 * config.run.hours),
     )
 
@@ -313,9 +312,8 @@ def _data_manager(
     curation, rollout = config.curation, config.rollout
     group_size = curation.attempts.group_size
     order: TaskOrder = curation.task_order.build(tasks=tasks, rng=streams.rng("curation/tasks"))
-    task_filter = TaskFilter(curation.task_filter, pool=successes) if curation.task_filter.enabled else None
-    if task_filter is not None:
-        order = FilteredOrder(order, task_filter, num_tasks=len(tasks))
+    if curation.task_filter.enabled:
+        order = TaskFilter(order, curation.task_filter, num_tasks=len(tasks), pool=successes)
     rules = Rules(
         order=order,
         attempts=curation.attempts.build(),
@@ -327,7 +325,6 @@ def _data_manager(
         batch_rule=curation.batch.build(),
         staleness=StalenessRule(curation.staleness),
         pool=successes,
-        task_filter=task_filter,
         max_ahead=curation.max_ahead,
         publish_wait=config.trainer.publish_wait,
     )

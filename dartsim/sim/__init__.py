@@ -1,6 +1,6 @@
 """Virtual time and the cluster model: the only part of dartsim that uses SimPy."""
 
-from dartsim.sim.environment import SimEnvironment, as_event, wait
+from dartsim.sim.environment import SimEnvironment, wait
 from dartsim.sim.loop import SimLoop
 from dartsim.sim.perturb import Perturbation
 from dartsim.sim.run_virtual import SimReport, run_virtual, run_virtual_reported
@@ -12,7 +12,6 @@ __all__ = [
     "SimEnvironment",
     "SimLoop",
     "SimReport",
-    "as_event",
     "run_virtual",
     "run_virtual_reported",
     "wait",

@@ -97,7 +97,6 @@ class FluidEngine:
         "_armed",
         "_base",
         "_budget",
-        "_busy_seconds",
         "_capacity",
         "_chunk",
         "_context",
@@ -118,10 +117,8 @@ class FluidEngine:
         "_queue",
         "_reserved",
         "_sequence_seconds",
-        "_since",
         "_start",
         "_steps",
-        "_tokens",
         "_v",
         "env",
         "profile",
@@ -149,11 +146,8 @@ class FluidEngine:
         self._fire_timer = self._fire  # bound once: binding it at each arming costs more than the call
         self._handle: Timer | None = None
         self._armed = 0.0
-        self._busy_seconds = 0.0
-        self._since: float | None = None  # start of the current busy time
         self._paused: float | None = None  # start of the pause
         self._num_submitted = 0
-        self._tokens = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -202,7 +196,6 @@ class FluidEngine:
         if self._paused is None:
             now: float = self.env.now
             if not self._planned:
-                self._since = now
                 self._plan(now)
             elif now <= self._start:
                 self._plan(self._start)  # the iteration has not begun, so it can still admit the job
@@ -239,7 +232,6 @@ class FluidEngine:
         jobs = sorted((*self._queue, *(entry[2] for entry in self._heap)), key=lambda job: job.id)
         for job in jobs:
             job.state = ABORTED
-        self._tokens = int(self.tokens_generated)
         self._stop()
         self._clear()
         return jobs
@@ -256,9 +248,8 @@ class FluidEngine:
     def pause(self) -> None:
         """Freeze all progress, as while weights load with requests kept."""
         if self._paused is None:
-            self._paused = now = self.env.now
+            self._paused = self.env.now
             self._disarm()
-            self._stop_clock(now)
 
     def resume(self) -> None:
         """Continue after ``pause``; everything that was running ends later by the length of the pause."""
@@ -267,8 +258,6 @@ class FluidEngine:
         now = self.env.now
         pause = now - self._paused
         self._paused = None
-        if self._queue or self._heap:
-            self._since = now
         if not self._planned:
             self._plan(now)
             return
@@ -306,24 +295,9 @@ class FluidEngine:
         return self._paused is not None
 
     @property
-    def busy_seconds(self) -> float:
-        """Time with at least one job inside, without pauses."""
-        return self._busy_seconds + (0.0 if self._since is None else self.env.now - self._since)
-
-    @property
     def kv_tokens(self) -> int:
         """Cache reserved by admitted jobs, tokens."""
         return self._reserved
-
-    @property
-    def tokens_generated(self) -> float:
-        """Tokens sampled so far, including those of aborted jobs."""
-        tokens = self._tokens
-        if self._planned and self._chunk is None:
-            now = self.env.now if self._paused is None else self._paused
-            if now > self._start:
-                tokens += (min(self._steps, self._boundary(now)[0]) - 1) * len(self._heap)
-        return float(tokens)
 
     # The engine.
 
@@ -396,10 +370,8 @@ class FluidEngine:
             self._set(self._start, end)
             return
         heap = self._heap
-        sampled = self._steps * len(heap)
         self._v = v = self._v + self._steps
-        self._context += sampled
-        self._tokens += sampled
+        self._context += self._steps * len(heap)
         if self._chunk is not None:
             self._finish_chunk(self._chunk, v)
         done: list[EngineJob] | None = None
@@ -435,16 +407,13 @@ class FluidEngine:
             job._last = v + job.output_tokens - 1
             heappush(self._heap, (job._last, job.id, job))
             self._context += job.prompt_tokens + 1
-            self._tokens += 1
 
     def _cut(self, now: float) -> None:
         """End a decode-only plan with the current iteration, and plan what follows."""
         steps, boundary = self._boundary(now)
         if steps < self._steps:  # otherwise it ends there anyway
-            sampled = steps * len(self._heap)
             self._v += steps
-            self._context += sampled
-            self._tokens += sampled
+            self._context += steps * len(self._heap)
             self._plan(boundary)
 
     def _stop_at_boundary(self) -> None:
@@ -453,7 +422,6 @@ class FluidEngine:
         if self._chunk is not None or now <= self._start:
             return
         steps, boundary = self._boundary(now)
-        self._tokens += min(self._steps, steps) - 1  # the tokens of the job that leaves
         if steps < self._steps:
             self._steps = steps
             self._end = boundary
@@ -492,12 +460,6 @@ class FluidEngine:
         self._planned = False
         self._chunk = None
         self._v = 0  # keeps the counter small; no job refers to it
-        self._stop_clock(self.env.now)
-
-    def _stop_clock(self, now: float) -> None:
-        if self._since is not None:
-            self._busy_seconds += now - self._since
-            self._since = None
 
 
 def _images_touched(job: EngineJob, before: int, take: int) -> int:

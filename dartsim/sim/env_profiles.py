@@ -8,23 +8,11 @@ marked *measured* by the named source or *chosen* by us, with the reason.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from dartsim.core.errors import ConfigError
 from dartsim.sim.latency import ZERO, Capped, Constant, Gamma, Latency, Lognormal, Quantiles, Sum
 
-LATENCIES = ("start", "boot", "setup", "step", "evaluate", "teardown", "save", "restore")
-"""Latencies that ``cluster.env.latency`` may replace."""
-NUMBERS = (
-    "memory_gib",
-    "boot_cores",
-    "step_cores",
-    "settle_seconds",
-    "evaluate_settle_seconds",
-    "snapshot_mib",
-    "restore_failures",
-)
-"""Other numbers of a profile that ``cluster.env.latency`` may replace."""
 SAVEVM, LOADVM = Constant(1.2), Constant(0.8)
 """QEMU's save and restore of a Debian desktop of 1.5 GB without KVM (measured, n = 1)."""
 
@@ -74,6 +62,12 @@ class EnvTiming:
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"env timing: {name} must be >= 0, got {getattr(self, name)}")
 
+
+LATENCIES = tuple(field.name for field in fields(EnvTiming) if field.type == "Latency")
+"""Latencies that ``cluster.env.latency`` may replace."""
+
+NUMBERS = tuple(field.name for field in fields(EnvTiming) if field.type == "float")
+"""Other numbers of a profile that ``cluster.env.latency`` may replace."""
 
 DART = EnvTiming(
     # DART's released logs: 2 / 4 / 8 / 12 boots at once took 12.5 / 13.2 / 16.0 / 18.9 s (measured). The

@@ -1,12 +1,12 @@
 """The simulated world's clock: a SimPy environment with cheap cancellable timers on the same heap.
 
-Coroutines wait for its events (``wait``), and its processes for coroutines (``as_event``).
+Coroutines wait for its events and processes (``wait``).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import simpy
@@ -113,30 +113,3 @@ async def wait(event: simpy.Event) -> Any:
         if event.callbacks is not None:
             event.callbacks.remove(deliver)
         raise
-
-
-class CoroutineEvent(simpy.Event):
-    """A SimPy event that happens when a task ends, with its result or exception."""
-
-    def __init__(self, env: SimEnvironment, task: asyncio.Task[Any]) -> None:
-        super().__init__(env)
-        self.task = task
-        task.add_done_callback(self._finish)
-
-    def _finish(self, task: asyncio.Task[Any]) -> None:
-        if task.cancelled():
-            self.fail(asyncio.CancelledError(f"{task.get_name()} was cancelled"))  # type: ignore[arg-type]
-            return
-        exc = task.exception()
-        if exc is None:
-            self.succeed(task.result())
-        else:
-            self.fail(exc)  # type: ignore[arg-type]
-
-
-def as_event(env: SimEnvironment, coroutine: Coroutine[Any, Any, Any]) -> CoroutineEvent:
-    """Start ``coroutine`` as a task and return an event for a SimPy process to yield."""
-    if env.loop is None:
-        coroutine.close()
-        raise ValueError("as_event wants an environment that a loop drives: SimLoop.env or a BridgeEnvironment")
-    return CoroutineEvent(env, env.loop.create_task(coroutine))

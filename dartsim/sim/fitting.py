@@ -48,12 +48,10 @@ class FittedLine:
     Attributes:
         fixed: Seconds whatever the count, >= 0.
         each: Seconds per unit of the count, >= 0.
-        spread: Median absolute residual over the mean seconds: how well the line fits.
     """
 
     fixed: float
     each: float
-    spread: float
 
     def seconds(self, count: float) -> float:
         """Return the seconds that the line gives a count."""
@@ -72,9 +70,7 @@ def fit_line(counts: Sequence[float], seconds: Sequence[float]) -> FittedLine:
         raise ValueError(f"wanted as many counts > 0 as seconds >= 0, got {x.size} and {y.size}")
     level, most = float(y.mean()), float(y.mean() / x.mean())
     slope = min(max(_slope(x, y), 0.0), most) if np.ptp(x) > 0.0 else most / 2.0
-    fixed = max(0.0, level - slope * float(x.mean()))
-    residual = float(np.median(np.abs(y - (fixed + slope * x))))
-    return FittedLine(fixed, slope, residual / level if level > 0.0 else 0.0)
+    return FittedLine(max(0.0, level - slope * float(x.mean())), slope)
 
 
 def _slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:

@@ -30,16 +30,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
-from dartsim.core.errors import ConfigError
-
 KV_BYTES_PER_TOKEN = 57_344
 """28 layers x 4 heads x 128 x keys and values x 2 bytes."""
-
-MODEL_BILLIONS = 7.0
-"""The nominal size of the model served, 10^9 parameters."""
-
-LONGEST_PROMPT = 64_000
-"""Maximum tokens of a prompt and its reply: 35 turns with 5 screenshots."""
 
 LINEAR_PARAMETERS = 6.52e9
 """Weights in the linear layers of Qwen2.5-7B, without the embedding and the output layer."""
@@ -79,40 +71,6 @@ class GpuProfile:
     kv_capacity_tokens: int
     max_num_seqs: int = 256
     token_budget: int = 8_192
-    weight_bytes: float = 2.0
-    """Bytes per weight of the linear layers."""
-
-    def for_model(self, billions: float) -> GpuProfile:
-        """Return the profile with a model of another size: *derived, not measured*.
-
-        Linear layers, attention and cache scale with the parameters; output layer and vision transformer stay the same.
-
-        Args:
-            billions: Parameters, 10^9; ``MODEL_BILLIONS`` returns the profile itself.
-
-        Raises:
-            ConfigError: If the weights leave no space for a prompt on one GPU.
-        """
-        if billions == MODEL_BILLIONS:
-            return self
-        ratio = billions / MODEL_BILLIONS
-        room = self.kv_capacity_tokens * KV_BYTES_PER_TOKEN - 1e9 * self.weight_bytes * (billions - MODEL_BILLIONS)
-        tokens = int(room / (KV_BYTES_PER_TOKEN * ratio))
-        if tokens < LONGEST_PROMPT:
-            raise ConfigError(
-                f"a model of {billions:g} billion parameters leaves {max(0, tokens):,} tokens of cache on one "
-                f"{self.name}; {LONGEST_PROMPT:,} are wanted, and an engine over several GPUs is not modeled: measure "
-                "a real one (`dartsim cluster RUN`), or take a smaller model"
-            )
-        return replace(
-            self,
-            name=f"{self.name}, {billions:g}B",
-            linear=tuple((number, ratio * seconds) for number, seconds in self.linear),
-            linear_slope_seconds=ratio * self.linear_slope_seconds,
-            kv_seconds=ratio * self.kv_seconds,
-            prefill_pair_seconds=ratio * self.prefill_pair_seconds,
-            kv_capacity_tokens=tokens,
-        )
 
     def __post_init__(self) -> None:
         tokens = [point[0] for point in self.linear]
@@ -233,7 +191,6 @@ H100_FP8 = replace(
     source="derived from h100, not measured: linear layers at half the time",
     linear=tuple((tokens, seconds / 2) for tokens, seconds in H100.linear),
     linear_slope_seconds=H100.linear_slope_seconds / 2,
-    weight_bytes=1.0,
     # One byte less per linear weight leaves more memory for the cache.
     kv_capacity_tokens=H100.kv_capacity_tokens + int(LINEAR_PARAMETERS / KV_BYTES_PER_TOKEN),
 )

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio import events
-from collections.abc import Callable, Iterator
-from contextvars import Context, copy_context
+from collections.abc import Callable
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from dartsim.core.errors import Forbidden, SimulationError, Stalled
@@ -18,7 +18,7 @@ from dartsim.sim.environment import SimEnvironment
 from dartsim.sim.event_heap import ReadyQueue, SoonHandle
 from dartsim.sim.limits import SimLimits
 from dartsim.sim.loop_services import ExecutorCost, LoopServices
-from dartsim.sim.tasks import Node, crashed_tasks, describe_waiting, is_dead, pending_tasks
+from dartsim.sim.tasks import describe_waiting, pending_tasks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +55,6 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
         self._notes = 0
         self._running = False
         self._closing = False
-        self._buried: list[asyncio.Task[Any]] = []
         self.explain: Callable[[], str] | None = None
         """Returns what the system's components wait for, for error messages; set by its builder."""
 
@@ -84,8 +83,6 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
         if tasks:
             text += f" and {len(tasks)} task{'s wait' if len(tasks) > 1 else ' waits'}:\n"
             text += describe_waiting(tasks)
-        crashed = len(crashed_tasks(self))
-        text += f"\n  ({crashed} more on crashed nodes)" if crashed else ""
         return Stalled(text + self.components_wait())
 
     def components_wait(self) -> str:
@@ -161,7 +158,6 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
             raise RuntimeError("Cannot close a running event loop")
         if self._closed:
             return
-        self._bury()
         self._closed = True
         self._ready.clear()
         self.env.clear()
@@ -194,45 +190,6 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
     def rng(self, name: str) -> np.random.Generator:
         """Return the random stream of that name; see ``dartsim.core.rng``."""
         return self._streams.rng(name)
-
-    def crash(self, node: Node) -> None:
-        """Crash a node: none of its code runs any more, not even a ``finally``.
-
-        Its tasks stay unfinished. Their ``finally`` blocks run after the simulation has ended, where they cannot change
-        anything.
-        """
-        node.alive = False
-        self._buried.extend(task for task in crashed_tasks(self) if getattr(task, "node", None) is node)
-        for handle in self._handles():
-            if handle._context is not None and is_dead(handle._context):
-                handle.cancel()
-        self._refuse_the_dead()
-
-    def _handles(self) -> Iterator[Any]:
-        """Yield all pending timers and callbacks."""
-        yield from self._ready
-        yield from self.env.timers()
-
-    def _refuse_the_dead(self) -> None:
-        """From now on, check every new callback for whether its node is up."""
-        self.call_soon = self._call_soon_if_alive  # type: ignore[method-assign]
-
-    def _call_soon_if_alive(self, *call: Any, context: Context | None = None) -> SoonHandle:
-        if context is None:
-            context = copy_context()
-        if is_dead(context):
-            return SoonHandle(None, context)
-        return SimLoop.call_soon(self, *call, context=context)
-
-    def _bury(self) -> None:
-        """Close the coroutines of crashed nodes, while callbacks can still be scheduled and ignored."""
-        for task in self._buried:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            try:
-                task.get_coro().close()
-            except (Exception, asyncio.CancelledError):
-                continue  # failures in a crashed node's cleanup do not matter
-        self._buried.clear()
 
     def begin_cleanup(self) -> None:
         """Lift the limits, so that cancelled tasks can finish; failures of the world no longer count."""

@@ -6,11 +6,10 @@ Lengths of prompts and replies are part of the measured seconds, not of the mode
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -23,11 +22,8 @@ if TYPE_CHECKING:
     from dartsim.sim.event_heap import Timer
 
 
-class MeasuredEngine(ABC):
-    """The interface that ``SimWorker`` needs from an engine."""
-
-    atomic: ClassVar[bool]
-    """Whether a reply is computed by one version of the weights."""
+class MeasuredEngine:
+    """The beginning that both engines share. ``SimWorker`` uses the methods that they share with ``FluidEngine``."""
 
     def __init__(self, env: SimEnvironment, factor: Callable[[], float]) -> None:
         self.env = env
@@ -50,35 +46,8 @@ class MeasuredEngine(ABC):
         self._enter(job)
         return job
 
-    @abstractmethod
     def _enter(self, job: EngineJob) -> None:
-        """Accept a new job."""
-
-    @abstractmethod
-    def abort(self, job: EngineJob) -> bool:
-        """Remove a job; return whether it was still inside."""
-
-    @abstractmethod
-    def abort_all(self) -> list[EngineJob]:
-        """Remove all jobs; return them in order of submission."""
-
-    @abstractmethod
-    def pause(self) -> None:
-        """Stop progress, at once or after uninterruptible work."""
-
-    @abstractmethod
-    def resume(self) -> None:
-        """Continue where ``pause`` stopped."""
-
-    @property
-    @abstractmethod
-    def seconds_until_still(self) -> float:
-        """Seconds from a pause until nothing moves."""
-
-    @property
-    @abstractmethod
-    def num_jobs(self) -> int:
-        """Number of jobs inside."""
+        raise NotImplementedError
 
 
 class BatchEngine(MeasuredEngine):
@@ -132,7 +101,6 @@ class BatchEngine(MeasuredEngine):
         self._waiting.append(job)
         self._wake()
 
-    @override
     def abort(self, job: EngineJob) -> bool:
         if job.state >= DONE:
             return False
@@ -141,7 +109,6 @@ class BatchEngine(MeasuredEngine):
         job.state = ABORTED
         return True
 
-    @override
     def abort_all(self) -> list[EngineJob]:
         jobs = [job for job in (*(self._batch or ()), *self._waiting) if job.state < DONE]
         for job in jobs:
@@ -149,17 +116,14 @@ class BatchEngine(MeasuredEngine):
         self._waiting.clear()
         return jobs
 
-    @override
     def pause(self) -> None:
         self._paused = True
 
-    @override
     def resume(self) -> None:
         self._paused = False
         self._wake()
 
     @property
-    @override
     def seconds_until_still(self) -> float:
         return 0.0 if self._batch is None else max(0.0, self._end - self.env.now)
 
@@ -171,7 +135,6 @@ class BatchEngine(MeasuredEngine):
             await still
 
     @property
-    @override
     def num_jobs(self) -> int:
         return len(self._waiting) + sum(job.state == DECODING for job in self._batch or ())
 
@@ -263,7 +226,6 @@ class SharedEngine(MeasuredEngine):
         heappush(self._heap, (self._progress + self.env.delay(self._factor()), job.id, job))
         self._arm()
 
-    @override
     def abort(self, job: EngineJob) -> bool:
         if job.state >= DONE:
             return False
@@ -274,7 +236,6 @@ class SharedEngine(MeasuredEngine):
         self._arm()
         return True
 
-    @override
     def abort_all(self) -> list[EngineJob]:
         self._advance()
         jobs = sorted((entry[2] for entry in self._heap), key=lambda job: job.id)
@@ -284,25 +245,21 @@ class SharedEngine(MeasuredEngine):
         self._arm()
         return jobs
 
-    @override
     def pause(self) -> None:
         self._advance()
         self._paused = True
         self._arm()
 
-    @override
     def resume(self) -> None:
         self._advance()
         self._paused = False
         self._arm()
 
     @property
-    @override
     def seconds_until_still(self) -> float:
         return 0.0
 
     @property
-    @override
     def num_jobs(self) -> int:
         return len(self._heap)
 

@@ -26,16 +26,14 @@ DRAWS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Perturbation:
-    """What a perturbed simulation varies, depending on its seed.
+    """What a perturbed simulation varies, depending on its seed, besides which node with something ready runs next.
 
     Attributes:
-        order: Whether to choose at random which node runs next, among those with something ready.
         latency_share: Share of latencies that are stretched, in [0, 1]: those that pass through
             ``SimEnvironment.delay``, and every ``asyncio.sleep`` on a simulated node.
         latency_seconds: Range of the uniformly drawn extra time of a stretched latency.
     """
 
-    order: bool = True
     latency_share: float = 0.02
     latency_seconds: tuple[float, float] = (1.0, 60.0)
 
@@ -102,7 +100,6 @@ class PerturbedLoop(SimLoop):
         streams = Streams(seed)
         environment = _PerturbedEnvironment(perturbation, _uniforms(streams, "perturb/latency"))
         super().__init__(seed=seed, env=environment, **options)
-        self._by_node = perturbation.order
         self._choices = _uniforms(streams, "perturb/order")
         self._queues: dict[Node | None, _NodeQueue] = {}
         self._active: list[_NodeQueue] = []
@@ -111,9 +108,7 @@ class PerturbedLoop(SimLoop):
         """Call ``callback(*args)`` in the next generation of its node."""
         context = copy_context() if context is None else context
         handle = SoonHandle(call, context)
-        node = context.get(NODE)
-        if node is None or node.alive:
-            self._queue_of(node).ready.append(handle)
+        self._queue_of(context.get(NODE)).ready.append(handle)
         return handle
 
     def call_later(self, delay: float, *call: Any, context: Context | None = None) -> Timer:  # type: ignore[override]
@@ -127,15 +122,6 @@ class PerturbedLoop(SimLoop):
         """Stop stretching latencies; the order between nodes remains random."""
         self.env.calm()
 
-    def _handles(self) -> Iterator[Any]:
-        yield from super()._handles()
-        for queue in self._queues.values():
-            yield from queue.ready
-            yield from queue.due
-
-    def _refuse_the_dead(self) -> None:
-        pass  # this loop checks every callback's node anyway
-
     def close(self) -> None:
         super().close()
         self._queues.clear()
@@ -143,10 +129,9 @@ class PerturbedLoop(SimLoop):
 
     def _queue_of(self, node: Node | None) -> _NodeQueue:
         """Return a node's queue and mark it as active."""
-        key = node if self._by_node else None
-        queue = self._queues.get(key)
+        queue = self._queues.get(node)
         if queue is None:
-            queue = self._queues[key] = _NodeQueue()
+            queue = self._queues[node] = _NodeQueue()
         if not queue.active:
             queue.active = True
             self._active.append(queue)
@@ -197,9 +182,7 @@ class PerturbedLoop(SimLoop):
         timer = env.head()
         if timer is not None and timer._context is not None:
             env.pop()
-            node = timer._context.get(NODE)
-            if node is None or node.alive:
-                self._queue_of(node).due.append(timer)
+            self._queue_of(timer._context.get(NODE)).due.append(timer)
             return
         self._num_events += 1
         if self._num_events > self._limits.max_events:

@@ -55,13 +55,8 @@ class PromptModel:
         turn_tokens: Chat template around a reply and an image; the measured prompts grow by 2,800 a turn.
         max_images: Maximum screenshots in a prompt (DART: 5).
         max_texts: Maximum earlier replies in a prompt (DART: 35).
-        window: ``slide`` drops the oldest screenshot at every turn once there are ``max_images`` (DART);
-            ``block`` lets them grow to ``max_images`` and then cuts to ``images_after_cut``, and replies likewise.
-        images_after_cut: Screenshots left after a cut of ``block``, the newest included.
-        keep_embeddings: Whether the engine still has the vision transformer's output for a session's older
-            screenshots when their keys and values must be recomputed. vLLM's encoder cache holds about three of
-            these screenshots for all sessions together, hence false; an engine with a cache of embeddings encodes
-            one per turn.
+        images_after_cut: None: the oldest screenshot is dropped at every turn once there are ``max_images`` (DART).
+            Otherwise they grow to ``max_images`` and are then cut to this many, and replies likewise.
         num_turns: Number of turns in the tables.
     """
 
@@ -71,33 +66,27 @@ class PromptModel:
     turn_tokens: int = 5
     max_images: int = 5
     max_texts: int = 35
-    window: Literal["slide", "block"] = "slide"
-    images_after_cut: int = 3
-    keep_embeddings: bool = False
+    images_after_cut: int | None = None
     num_turns: int = 100
 
     def __post_init__(self) -> None:
-        if self.window not in ("slide", "block"):
-            raise ValueError(f"window must be 'slide' or 'block', got {self.window!r}")
-        if not 1 <= self.images_after_cut <= self.max_images:
+        if self.images_after_cut is not None and not 1 <= self.images_after_cut <= self.max_images:
             raise ValueError(
                 f"images_after_cut must be in [1, max_images={self.max_images}], got {self.images_after_cut}"
             )
         if self.max_texts < 0 or self.num_turns < 1:
             raise ValueError(f"max_texts must be >= 0 and num_turns >= 1, got {self.max_texts} and {self.num_turns}")
 
-    @property
-    def _after_cut(self) -> int | None:
-        return self.images_after_cut if self.window == "block" else None
-
     def num_images(self, turn: int) -> int:
         """Return the number of screenshots in the prompt of a turn (from 0)."""
-        return num_images(turn, max_images=self.max_images, after_cut=self._after_cut)
+        return num_images(turn, max_images=self.max_images, after_cut=self.images_after_cut)
 
     def segments(self, turn: int) -> list[Segment]:
         """Return the parts of a turn's prompt in order, each with its turn."""
         first_image = turn + 1 - self.num_images(turn)
-        first_text = first_reply(turn, max_images=self.max_images, max_texts=self.max_texts, after_cut=self._after_cut)
+        first_text = first_reply(
+            turn, max_images=self.max_images, max_texts=self.max_texts, after_cut=self.images_after_cut
+        )
         parts: list[Segment] = [("system", 0)]
         for past in range(turn + 1):
             if past >= first_image:
@@ -112,14 +101,11 @@ class PromptModel:
         ``packed``: turns share a sequence while each prompt begins with the previous prompt and reply. The token count
         is then exact if ``max_texts`` is at least ``max_images - 1``; otherwise the packer may compute fewer.
         """
-        last = [turn for turn in range(num_turns) if not packed or turn == num_turns - 1 or not self._extended(turn)]
+        ends = {turn for turn in range(num_turns - 1) if not (packed and self._extends[turn])} | {num_turns - 1}
+        last = sorted(ends) if num_turns else []
         tokens = (self.prompt(turn, warm=False).tokens + self.reply_tokens for turn in last)
         turns = (turn - before for before, turn in pairwise([-1, *last]))
         return list(map(TrainingSequence, tokens, map(self.num_images, last), turns))
-
-    def _extended(self, turn: int) -> bool:
-        """Return whether the prompt after a turn begins with the turn's prompt and reply."""
-        return turn < self.num_turns - 1 and self._extends[turn]
 
     @cached_property
     def _extends(self) -> tuple[bool, ...]:
@@ -159,7 +145,8 @@ class PromptModel:
         if shared[-1] == before[-1]:
             tokens -= self.turn_tokens + 1  # the reply's last token and the template after it are not cached
         cold = self.cold[turn]
-        images = 1 if self.keep_embeddings else cold.images - sum(kind == "image" for kind, _ in shared)
+        # A screenshot whose keys and values are recomputed is encoded again: vLLM's encoder cache holds about three.
+        images = cold.images - sum(kind == "image" for kind, _ in shared)
         return PromptSize(cold.tokens, tokens // BLOCK_TOKENS * BLOCK_TOKENS, images)
 
     def prompt(self, turn: int, *, warm: bool) -> PromptSize:
@@ -168,38 +155,20 @@ class PromptModel:
         return table[turn] if turn < self.num_turns else table[-1]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplyLengths:
-    """Lengths of replies: a gamma distribution, rounded and clipped.
+MEAN_REPLY_TOKENS, SD_REPLY_TOKENS, MAX_REPLY_TOKENS = 104.0, 20.0, 157
+"""DART's measured replies (n = 496): mean 104, median 103.5, 5 % quantile 73, 95 % quantile 139, longest 157. A gamma
+distribution with that mean and deviation has 73 and 139 at these quantiles, and a median of 103."""
 
-    The defaults reproduce DART's measured replies (n = 496): mean 104, median 103.5, 5 % quantile 73, 95 %
-    quantile 139, longest 157. A gamma distribution with that mean and sd 20 has 73 and 139 at these quantiles, and
-    a median of 103.
-    """
 
-    mean_tokens: float = 104.0
-    sd_tokens: float = 20.0
-    max_tokens: int = 157
+def reply_lengths(rng: Generator, block: int = 1_024) -> Callable[[], int]:
+    """Return a function that draws the length of a reply; it takes ``block`` of them from ``rng`` at a time."""
+    shape = (MEAN_REPLY_TOKENS / SD_REPLY_TOKENS) ** 2
+    scale = MEAN_REPLY_TOKENS / shape
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.mean_tokens <= self.max_tokens or self.sd_tokens < 0:
-            raise ValueError(
-                f"wanted 1 <= mean_tokens <= max_tokens and sd_tokens >= 0, got {self.mean_tokens}, "
-                f"{self.max_tokens} and {self.sd_tokens}"
-            )
+    def blocks() -> Iterator[list[int]]:
+        while True:
+            lengths = rng.gamma(shape, scale, block).round().clip(1, MAX_REPLY_TOKENS)
+            yield lengths.astype(int)[::-1].tolist()  # last first, so that recorded runs keep their draws
 
-    def sampler(self, rng: Generator, block: int = 1_024) -> Callable[[], int]:
-        """Return a function that draws one length; it takes ``block`` of them from ``rng`` at a time."""
-        if self.sd_tokens == 0:
-            constant = round(self.mean_tokens)
-            return lambda: constant
-        shape = (self.mean_tokens / self.sd_tokens) ** 2
-        scale = self.mean_tokens / shape
-
-        def blocks() -> Iterator[list[int]]:
-            while True:
-                lengths = rng.gamma(shape, scale, block).round().clip(1, self.max_tokens)
-                yield lengths.astype(int)[::-1].tolist()  # last first, so that recorded runs keep their draws
-
-        draw: Callable[[], int] = chain.from_iterable(blocks()).__next__
-        return draw
+    draw: Callable[[], int] = chain.from_iterable(blocks()).__next__
+    return draw

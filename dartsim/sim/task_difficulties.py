@@ -6,10 +6,9 @@ OSWorld's. Attempts at one task have similar lengths (a factor per task), which 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log1p, sqrt
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,13 +39,8 @@ DOMAINS = (
 )
 """OSWorld's domains, in the order of the rows below."""
 
-PUBLISHED: Mapping[str, tuple[float, ...]] = MappingProxyType(
-    {
-        "DART-GUI-7B": (52.09, 76.92, 19.15, 48.80, 60.86, 16.69, 62.50, 60.00, 39.30, 69.57),
-        "UI-TARS-1.5-7B": (38.34, 51.92, 9.57, 38.21, 39.13, 8.94, 31.25, 40.00, 22.44, 47.83),
-    }
-)
-"""OSWorld-Verified success rates by domain, per cent, at most 30 and 100 turns (DART's project page)."""
+PUBLISHED = (52.09, 76.92, 19.15, 48.80, 60.86, 16.69, 62.50, 60.00, 39.30, 69.57)
+"""DART-GUI-7B's success rates on OSWorld-Verified by domain, per cent, at most 30 turns (DART's project page)."""
 
 CONCENTRATION = 0.8
 """Concentration of the Beta distribution within a domain, from the measured deciles' mean and variance (.560, .137)."""
@@ -95,7 +89,6 @@ def deciles(num_tasks: int, rng: np.random.Generator, mean: float | None = None)
 def by_domain(
     tasks: Sequence[Task],
     rng: np.random.Generator,
-    results: str = "DART-GUI-7B",
 ) -> list[float]:
     """Return success rates of OSWorld tasks whose mean in each domain is the published one.
 
@@ -104,11 +97,9 @@ def by_domain(
     mean exact. They do not depend on the order of ``tasks``.
 
     Raises:
-        ConfigError: If the results or a task's domain are unknown.
+        ConfigError: If a task's domain is unknown.
     """
-    if results not in PUBLISHED:
-        raise ConfigError(f"published results {results!r} are unknown; known: {', '.join(PUBLISHED)}")
-    means = dict(zip(DOMAINS, PUBLISHED[results], strict=True))
+    means = dict(zip(DOMAINS, PUBLISHED, strict=True))
     rates: dict[str, float] = {}
     for domain in sorted({task.domain for task in tasks}):
         if domain not in means:
@@ -124,7 +115,7 @@ def difficulties(
     tasks: Sequence[Task],
     rng: np.random.Generator,
     *,
-    source: str = "deciles",
+    domains: bool = False,
     mean: float | None = None,
     length_sd: float = LENGTH_SD,
 ) -> dict[str, TaskDifficulty]:
@@ -133,17 +124,13 @@ def difficulties(
     Args:
         tasks: Tasks with unique ids.
         rng: Random generator.
-        source: ``deciles``, or the model in ``PUBLISHED`` whose results by domain to use.
-        mean: With ``deciles``, the wanted mean success rate.
+        domains: Whether the tasks are OSWorld's, with the results published for their domains.
+        mean: The wanted mean success rate of other tasks.
         length_sd: Standard deviation of the length factors, which are lognormal with mean 1.
 
-    Raises:
-        ConfigError: If the arguments contradict each other.
     """
-    if mean is not None and source != "deciles":
-        raise ConfigError(f"a mean success rate goes with source 'deciles' only, found {source!r}")
     rate_rng, length_rng = rng.spawn(2)
-    rates = deciles(len(tasks), rate_rng, mean) if source == "deciles" else by_domain(tasks, rate_rng, source)
+    rates = by_domain(tasks, rate_rng) if domains else deciles(len(tasks), rate_rng, mean)
     sigma = sqrt(log1p(length_sd**2))
     factors = length_rng.lognormal(-(sigma**2) / 2, sigma, len(tasks)).tolist()
     return {task.id: TaskDifficulty(*pair) for task, *pair in zip(tasks, rates, factors, strict=True)}

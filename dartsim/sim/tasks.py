@@ -3,8 +3,8 @@
 asyncio keeps tasks in sets (``TaskGroup``, ``wait``, ``all_tasks``) and iterates over them; the default hash is a
 memory address, so two runs with one seed would differ.
 
-Nodes are simulated machines as the loop sees them, the unit of crashes and of perturbed scheduling. Code runs on the
-node whose ``with`` block started it or its task. Everything else belongs to the control plane, an unnamed node.
+Nodes are simulated machines as the loop sees them, the unit of perturbed scheduling. Code runs on the node whose
+``with`` block started it or its task. Everything else belongs to the control plane, an unnamed node.
 """
 
 from __future__ import annotations
@@ -21,16 +21,12 @@ MAX_NAMED = 50
 
 
 class Node:
-    """One incarnation of a simulated machine; a restarted machine is a new ``Node`` of the same name.
+    """A simulated machine; ``with node:`` starts tasks and timers on it."""
 
-    ``with node:`` starts tasks and timers on it.
-    """
-
-    __slots__ = ("_tokens", "alive", "name")
+    __slots__ = ("_tokens", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.alive = True
         self._tokens: list[Token[Node | None]] = []
 
     def __enter__(self) -> Node:
@@ -41,17 +37,11 @@ class Node:
         NODE.reset(self._tokens.pop())
 
     def __repr__(self) -> str:
-        return f"<Node {self.name}{'' if self.alive else ' (crashed)'}>"
+        return f"<Node {self.name}>"
 
 
 NODE: ContextVar[Node | None] = ContextVar("NODE", default=None)
 """The node of the running code; None is the control plane."""
-
-
-def is_dead(context: Context) -> bool:
-    """Return whether code in ``context`` belongs to a crashed node."""
-    node = context.get(NODE)
-    return node is not None and not node.alive
 
 
 class TaskCounter(asyncio.AbstractEventLoop):
@@ -89,20 +79,8 @@ def sim_task_factory(loop: asyncio.AbstractEventLoop, coroutine: Any, **kwargs: 
 
 
 def pending_tasks(loop: asyncio.AbstractEventLoop) -> list[asyncio.Task[Any]]:
-    """Return the loop's unfinished tasks on nodes that are up, in the order of their creation."""
-    tasks = [task for task in asyncio.all_tasks(loop) if _is_up(task)]
-    return sorted(tasks, key=lambda task: getattr(task, "serial", -1))
-
-
-def crashed_tasks(loop: asyncio.AbstractEventLoop) -> list[asyncio.Task[Any]]:
-    """Return the loop's unfinished tasks on crashed nodes, in the order of their creation."""
-    tasks = [task for task in asyncio.all_tasks(loop) if not _is_up(task)]
-    return sorted(tasks, key=lambda task: getattr(task, "serial", -1))
-
-
-def _is_up(task: asyncio.Task[Any]) -> bool:
-    node: Node | None = getattr(task, "node", None)
-    return node is None or node.alive
+    """Return the loop's unfinished tasks, in the order of their creation."""
+    return sorted(asyncio.all_tasks(loop), key=lambda task: getattr(task, "serial", -1))
 
 
 def describe_waiting(tasks: Iterable[asyncio.Task[Any]]) -> str:

@@ -79,7 +79,7 @@ class SimWorker:
         policy: ReplyPolicy,
         reply_tokens: Callable[[], int],
         reload_seconds: Callable[[], float],
-        prefix_cache: bool,
+        prefix_cache: bool = True,
         transfer_seconds: Callable[[], float] | None = None,
         forgets: bool = False,
         retry_seconds: float = 0.0,

@@ -37,6 +37,38 @@ RESERVE_BYTES = 64 * 2**20
 """Disk space that screenshots leave for the database."""
 
 
+class Claims:
+    """The files that were written ahead for a picture, each until it is put or its picture is garbage-collected.
+
+    Called from several threads; every step is one operation of a dict or deque, which are atomic.
+    """
+
+    def __init__(self) -> None:
+        self._claims: dict[str, object] = {}
+        self._collected: deque[tuple[str, object]] = deque()
+
+    def add(self, name: str, picture: Any) -> object | None:
+        """Claim a file for a picture; return the claim, or None if the file is claimed already."""
+        claim = object()
+        if self._claims.setdefault(name, claim) is not claim:
+            return None
+        finalize(picture, self._collected.append, (name, claim)).atexit = False
+        return claim
+
+    def end(self, name: str, claim: object | None = None) -> bool:
+        """End the claim on a file, if any, or only a certain one; return whether it was ended."""
+        return (claim is None or self._claims.get(name) is claim) and self._claims.pop(name, None) is not None
+
+    def abandoned(self) -> list[str]:
+        """End the claims of garbage-collected pictures, and return their files, which nothing refers to."""
+        found = []
+        while self._collected:
+            name, claim = self._collected.popleft()
+            if self.end(name, claim):
+                found.append(name)
+        return found
+
+
 class BlobStore:
     """Stores arrays and texts as files. Only ``prepare`` may be called concurrently.
 
@@ -53,10 +85,7 @@ class BlobStore:
         self._reserve_bytes = reserve_bytes
         self._numbers = count()
         self._names: dict[int, tuple[ref[Any], str]] = {}
-        self._prepared: dict[str, object] = {}
-        """Prepared files not put yet, each with a token that identifies its preparation."""
-        self._given_up: deque[tuple[str, object]] = deque()
-        """Those whose pictures were garbage-collected before ``put``."""
+        self._claims = Claims()
         folder.mkdir(parents=True, exist_ok=True)
 
     def put(self, picture: Any) -> str:
@@ -84,15 +113,14 @@ class BlobStore:
         if text is not None:
             files.append(_text_file(text))
         for name, data in files:
-            mine = object()
-            # Registered before the file is looked for, so that a ``put`` in between takes it over and it stays.
-            if self._prepared.setdefault(name, mine) is not mine:
+            # Claimed before the file is looked for, so that a ``put`` in between takes it over and it stays.
+            claim = self._claims.add(name, picture)
+            if claim is None:
                 continue  # another thread is preparing it
-            finalize(picture, self._given_up.append, (name, mine)).atexit = False
             if not self._path(name).exists():
                 self._new(name, data())
-            elif self._prepared.get(name) is mine:
-                del self._prepared[name]  # rows may refer to it
+            else:
+                self._claims.end(name, claim)  # rows may refer to it
 
     def get(self, name: str) -> Any:
         """Return the screenshot with this name, as it was put.
@@ -155,19 +183,12 @@ class BlobStore:
         return name
 
     def _put(self, name: str, data: Callable[[], bytes]) -> str:
-        self._prepared.pop(name, None)
-        self._remove_given_up()
+        self._claims.end(name)
+        self.remove(self._claims.abandoned())
         if not self._path(name).exists():
             self._new(name, data())
-        self._prepared.pop(name, None)  # a preparation that began meanwhile has the same file
+        self._claims.end(name)  # a preparation that began meanwhile has the same file
         return name
-
-    def _remove_given_up(self) -> None:
-        while self._given_up:
-            name, mine = self._given_up.popleft()
-            if self._prepared.get(name) is mine:
-                del self._prepared[name]
-                self.remove((name,))
 
     def _new(self, name: str, content: bytes) -> None:
         path = self._path(name)

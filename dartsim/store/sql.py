@@ -155,15 +155,11 @@ class SqlStore(Store):
 
     @override
     def record(self, trajectory: Trajectory) -> None:
-        if self._suspended:
-            return
         self.states.record(trajectory)
         self._add(trajectory, TrajectoryState.RECORDED.value)
 
     @override
     def eligible(self, group: Group) -> None:
-        if self._suspended:
-            return
         self.states.eligible(group)
         attempts = [trajectory.attempt.id for trajectory in group.own]
         self._set(attempts, TrajectoryState.ELIGIBLE)
@@ -171,16 +167,12 @@ class SqlStore(Store):
 
     @override
     def lease(self, batch: Batch) -> None:
-        if self._suspended:
-            return
         self.states.lease(batch)
         self._set(_attempts(batch), TrajectoryState.LEASED, update=batch.update)
         self._due = True
 
     @override
     def release(self, batch: Batch) -> None:
-        if self._suspended:
-            return
         self.states.release(batch)
         for attempt in _attempts(batch):
             self._set((attempt,), self.states.live[attempt])
@@ -188,8 +180,6 @@ class SqlStore(Store):
 
     @override
     def trained(self, batch: Batch, version: Version, *, checkpoint: Checkpoint | None = None) -> None:
-        if self._suspended:
-            return
         if checkpoint is not None and checkpoint.update != batch.update:
             raise InvariantViolated(f"update {batch.update} comes with the checkpoint of update {checkpoint.update}")
         self.states.trained(batch, version)
@@ -210,8 +200,6 @@ class SqlStore(Store):
 
     @override
     def give_up(self, attempts: Sequence[int], reason: Drop) -> None:
-        if self._suspended:
-            return
         self.states.give_up(attempts, reason)
         self._set(attempts, TrajectoryState.DROPPED, reason=reason.value)
         self._ended += attempts
@@ -283,7 +271,7 @@ class SqlStore(Store):
 
     def _add(self, trajectory: Trajectory, state: str) -> None:
         files = [NO_FILES] * len(trajectory.turns)
-        if self.blobs is not None:
+        if self.blobs is not None and not self._suspended:
             files = [
                 self._put(turn.observation.screenshot, turn.observation.accessibility_tree) for turn in trajectory.turns
             ]
@@ -360,7 +348,9 @@ class SqlStore(Store):
                 self._unnamed.append(name)
 
     def _write(self, statement: str, *rows: tuple[Any, ...]) -> None:
-        """Execute a statement for rows in the open transaction."""
+        """Execute a statement for rows in the open transaction; nothing once the store is suspended."""
+        if self._suspended:
+            return
         self._changes += len(rows)
         with self._suspended_by_faults():
             if not self.database.in_transaction:
@@ -368,6 +358,8 @@ class SqlStore(Store):
             self.database.executemany(statement, rows)
 
     def _commit(self) -> None:
+        if self._suspended:
+            return
         self._forget_ended()
         with self._suspended_by_faults():
             self.database.commit()

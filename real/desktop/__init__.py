@@ -2,6 +2,7 @@
 
     recipe.py      the contents of an image, as data
     skeleton.py    the part that comes from this machine
+    debian.py      an image of Debian with the packages
     images.py      makes the image, with pinned Python packages, and specifies its containers
     server/        the server inside, on OSWorld's protocol; files/ the start script, the panel, settings
 

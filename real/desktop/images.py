@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import hashlib
 import io
 import logging
@@ -24,12 +23,14 @@ from dartsim.real.containers.engine import connect
 from dartsim.real.containers.errors import OWN_REPOSITORY
 from dartsim.real.containers.official import configured_kvm
 from dartsim.real.containers.spec import ContainerSpec, container_limits
+from dartsim.real.desktop.debian import debian_image, import_image, in_container, make_debian
 from dartsim.real.desktop.recipe import (
-    HOME,
+    APPS_PORTS,
+    FINISH,
     PYTHON_PACKAGES,
     SERVER_PORT,
+    SUDO_CAPABILITIES,
     SUITE,
-    USER_ID,
     VIEWER_PORT,
     VM_RUN,
     Entry,
@@ -46,7 +47,6 @@ logger = logging.getLogger(__name__)
 OnLine = Callable[[str], None]
 _COMPILE_SECONDS = 120.0
 _INSTALL_SECONDS = 300.0
-DEFAULT_MIRROR = "http://deb.debian.org/debian"
 
 
 def image_name(variant: Variant) -> str:
@@ -98,35 +98,44 @@ def _build(variant: Variant, settings: DockerHostConfig, again: bool, on_line: O
             on_line(f"{name} is there")
             return name
         on_line(f"making {name}")
-        put = functools.partial(_import, client, name, changes(variant))
-        if variant == "skeleton":
-            _make_skeleton(put, on_line)
-        else:
-            _make_full(variant, put, on_line)
+        make = {"skeleton": _make_skeleton, "vm": _make_machine}.get(variant, _make_full)
+        make(client, name, variant, on_line)
         on_line(f"made {name}")
         return name
+    except Exception as error:
+        if "no space left" in str(error).lower():
+            raise ConfigError(
+                f"no space is left to build {name}: up to 10 GB are needed where the engine keeps its images, and in "
+                f"{tempfile.gettempdir()}: {error}"
+            ) from error
+        raise
     finally:
         client.close()
 
 
-def _make_skeleton(put: Callable[[Path], None], on_line: OnLine) -> None:
-    entries = compiled([*own_entries(), *python_entries(on_line)])
+def _make_skeleton(client: Any, name: str, variant: Variant, on_line: OnLine) -> None:
+    entries = compiled([*own_entries(variant), *python_entries(on_line)])
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch, "skeleton.tar")
         archive.write_bytes(to_tar([*machine_entries(), *entries]))
-        put(archive)
+        import_image(client, name, archive, changes(variant))
 
 
-def _make_full(variant: Variant, put: Callable[[Path], None], on_line: OnLine) -> None:
-    entries = [*own_entries(variant), *python_entries(on_line)]
-    hooks = ('sh "$1/opt/dartsim/vm/disk" "$1"',) if variant == "vm" else ()
+def _make_full(client: Any, name: str, variant: Variant, on_line: OnLine) -> None:
+    """Lay our files over the packages, which are an image of their own: a change of ours makes a new layer only."""
+    ours = to_tar([*own_entries(variant), *python_entries(on_line)])
+    base = debian_image(client, all_packages(variant), on_line)
+    on_line("adding our files")
+    in_container(client, base, FINISH, name, on_line, files=ours, changes=changes(variant))
+
+
+def _make_machine(client: Any, name: str, variant: Variant, on_line: OnLine) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        put(make_debian(Path(scratch), to_tar(entries), all_packages(variant), on_line, hooks=hooks))
-
-
-def _import(client: Any, name: str, settings: list[str], archive: Path) -> None:
-    repository, _, tag = name.partition(":")
-    client.api.import_image_from_file(str(archive), repository=repository, tag=tag, changes=settings)
+        own = Path(scratch, "own.tar")
+        own.write_bytes(to_tar([*own_entries(variant), *python_entries(on_line)]))
+        hooks = (f"tar-in {own} /", f'chroot "$1" {FINISH}', 'sh "$1/opt/dartsim/vm/disk" "$1"')
+        archive = make_debian(Path(scratch), all_packages(variant), on_line, hooks=hooks)
+        import_image(client, name, archive, changes(variant))
 
 
 def compiled(entries: Sequence[Entry]) -> list[Entry]:
@@ -225,76 +234,6 @@ def _installed(on_line: Callable[[str], None]) -> Path:
     return folder
 
 
-def make_debian(
-    scratch: Path, ours: bytes, packages: Sequence[str], on_line: Callable[[str], None], *, hooks: Sequence[str] = ()
-) -> Path:
-    """Make a Debian by mmdebstrap, from this machine's own mirror, as a tar file; return its path.
-
-    ``hooks`` are mmdebstrap's customize hooks, after our own.
-
-    Raises:
-        ConfigError: If mmdebstrap is missing or failed.
-    """
-    if shutil.which("mmdebstrap") is None:
-        raise ConfigError("this image is made by mmdebstrap, which is missing: type `apt-get install mmdebstrap`")
-    own, archive = scratch / "own.tar", scratch / "full.tar"
-    own.write_bytes(ours)
-    user = f"user:x:{USER_ID}:{USER_ID}:user:{HOME}:/bin/bash"
-    all_hooks = [
-        f'echo {user} >> "$1/etc/passwd"',
-        f'echo user:x:{USER_ID}: >> "$1/etc/group"',
-        f"tar-in {own} /",
-        'chroot "$1" python3 -m compileall -q --invalidation-mode unchecked-hash /opt/dartsim || true',
-        'chroot "$1" fc-cache -s',
-        'test -s "$1/etc/machine-id" || echo 0123456789abcdef0123456789abcdef > "$1/etc/machine-id"',
-        *hooks,
-    ]
-    # Manuals and translations are half of the size.
-    left_out = ["/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/help/*"]
-    command = [
-        *("mmdebstrap", "--variant=minbase", f"--include={','.join(packages)}"),
-        *(f"--dpkgopt=path-exclude={path}" for path in left_out),
-        "--dpkgopt=force-unsafe-io",  # safe, because an interrupted image is made again
-        *(f"--customize-hook={hook}" for hook in all_hooks),
-        *(SUITE, str(archive), f"deb {mirror()} {SUITE} main"),
-    ]
-    _run_mmdebstrap(command, on_line)
-    return archive
-
-
-def mirror() -> str:
-    """Return the address that this machine's apt takes Debian from, or Debian's own."""
-    command = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(ORIGIN)", "Identifier: Packages"]
-    try:
-        output = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return DEFAULT_MIRROR
-    for line in output.splitlines():
-        address, _, rest = line.partition(" ")
-        if rest == f"{SUITE} Debian":
-            return address.rstrip("/")
-    return DEFAULT_MIRROR
-
-
-def _run_mmdebstrap(command: Sequence[str], on_line: Callable[[str], None]) -> None:
-    # A kernel's package would make an initial RAM disk, which nothing here uses.
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "INITRD": "No"}
-    last = ""
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
-    ) as process:
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                last = line.strip() or last
-                on_line(last)
-        except BaseException:
-            process.terminate()
-            raise
-    if process.returncode:
-        raise ConfigError(f"mmdebstrap failed with {process.returncode}: {last}")
-
-
 def desktop_spec(
     desktop: DesktopConfig | None = None, *, app: str = "", vnc: bool = False, warm_actions: bool = True
 ) -> ContainerSpec:
@@ -314,6 +253,8 @@ def desktop_spec(
     desktop = desktop or DesktopConfig()
     if vnc and desktop.variant == "vm":
         raise ConfigError("the image of a virtual machine has no viewer: leave --vnc out, or take another variant")
+    apps = desktop.variant == "apps"
+    ports = {"server": SERVER_PORT} | (APPS_PORTS if apps else {})
     spec = ContainerSpec(
         image=desktop.image or image_name(desktop.variant),
         environment={
@@ -323,10 +264,12 @@ def desktop_spec(
             "VNC": str(int(vnc)),
             "WARM_ACTIONS": str(int(warm_actions)),
         },
-        ports={"server": SERVER_PORT} | ({"vnc": VIEWER_PORT} if vnc else {}),
+        ports=ports | ({"vnc": VIEWER_PORT} if vnc else {}),
         volumes={"/usr": "/usr:ro"} if desktop.variant == "skeleton" else {},
         cap_drop=("ALL",),
-        security_opt=("no-new-privileges",),
+        # Tasks use sudo, which needs these capabilities and a way to get them.
+        cap_add=SUDO_CAPABILITIES if apps else (),
+        security_opt=() if apps else ("no-new-privileges",),
         limits=container_limits(desktop),
     )
     return _machine(spec, desktop) if desktop.variant == "vm" else spec
@@ -350,7 +293,7 @@ def _machine(spec: ContainerSpec, desktop: DesktopConfig) -> ContainerSpec:
         "RAM_SIZE": f"{ram}M",
         "CPU_CORES": str(max(1, int(desktop.cpus))),
         "KVM": "Y" if kvm else "N",
-        "STATES_MIB": str(int(1024 * desktop.snapshots.max_gib)),
+        "STATES_MIB": str(int(1024 * desktop.states_gib)),
     }
     return replace(
         spec,

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Variant = Literal["skeleton", "full", "vm"]
-"""``skeleton``: our files over the machine's own ``/usr``; ``full``: a Debian of its own; ``vm``: a virtual machine
-with that Debian."""
+Variant = Literal["skeleton", "full", "apps", "vm"]
+"""``skeleton``: our files over the machine's own ``/usr``; ``full``: a Debian of its own; ``apps``: that with OSWorld's
+applications; ``vm``: a virtual machine with the Debian of ``full``."""
 
 SUITE = "bookworm"
 SERVER_PORT = 5000
 VIEWER_PORT = 8006
 HOME = "/home/user"
 USER_ID = 1000
+RUNTIME = f"/run/user/{USER_ID}"
 
 PACKAGES = (
     # the display, its window manager, and accessibility
@@ -37,6 +38,21 @@ PACKAGES = (
 
 VIEWER_PACKAGES = ("novnc", "websockify", "x11vnc")
 """Additional packages for ``vnc=True``."""
+
+APPS_PACKAGES = (
+    # the session: panel, desktop, terminal, settings, sound, trash
+    *("xfce4-panel", "xfdesktop4", "xfconf", "xfce4-pulseaudio-plugin", "gnome-terminal", "gvfs", "pavucontrol"),
+    *("dconf-cli", "dconf-gsettings-backend", "gnome-settings-daemon-common", "gnome-shell-common"),
+    *("desktop-file-utils", "pulseaudio", "pulseaudio-utils", "shared-mime-info", "xdg-user-dirs", "xdg-utils"),
+    # the applications
+    *("chromium", "eog", "evince", "gimp", "libreoffice-calc", "libreoffice-gtk3", "libreoffice-impress"),
+    *("libreoffice-style-colibre", "libreoffice-writer", "thunderbird", "vlc"),
+    # what tasks call, and what documents are written in
+    *("bc", "ca-certificates", "curl", "expect", "file", "imagemagick", "jq", "less", "locales", "nano", "procps"),
+    *("psmisc", "socat", "sudo", "tzdata", "unzip", "wget", "zip"),
+    *("fonts-crosextra-caladea", "fonts-crosextra-carlito", "fonts-liberation", "fonts-wqy-microhei"),
+)
+"""Additional packages for ``apps``."""
 
 VM_PACKAGES = ("busybox-static", "linux-image-cloud-amd64", "qemu-system-x86", "qemu-utils")
 """Additional packages for ``vm``; the guest and the container share one Debian."""
@@ -57,7 +73,13 @@ ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "PATH": "/opt/dartsim/bin:/usr/bin:/bin",
     "PYTHONPATH": "/opt/dartsim:/opt/dartsim/site",
+    "GSETTINGS_BACKEND": "keyfile",
 }
+APPS_ENVIRONMENT = {"LANG": "en_US.UTF-8", "GSETTINGS_BACKEND": "dconf", "XDG_CURRENT_DESKTOP": "XFCE"}
+APPS_PORTS = {"chromium": 9222, "vlc": 8080}
+"""Ports that getters of tasks connect to: DevTools behind a relay that tasks start, and VLC's web interface."""
+SUDO_CAPABILITIES = ("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
+FINISH = "sh /opt/dartsim/finish"
 ENTRYPOINT = ("/usr/bin/tini", "-g", "--", "/opt/dartsim/start")
 VM_RUN = ("/usr/bin/python3", "/opt/dartsim/vm/run.py")
 """Runs the virtual machine; with other arguments than ``run`` it saves and restores its state."""
@@ -85,10 +107,11 @@ def own_entries(variant: Variant = "full") -> list[Entry]:
     server = sorted((_HERE / "server").glob("*.py"))
     server_folder = "/opt/dartsim/dartsim/real/desktop/server"
     folders = [server_folder, "/opt/dartsim/bin", "/opt/dartsim/site"]
-    homes = [HOME, f"{HOME}/Desktop", f"{HOME}/.config", f"{HOME}/.config/openbox", f"{HOME}/Documents"]
+    homes = [HOME, *(f"{HOME}/{name}" for name in ("Desktop", "Documents", ".config", ".config/openbox"))]
     return [
         *(Entry(folder) for folder in folders),
         *(Entry(f"{server_folder}/{path.name}", path.read_bytes(), mode=0o644) for path in server),
+        Entry("/opt/dartsim/finish", _read("finish")),
         Entry("/opt/dartsim/start", _read("start")),
         Entry("/opt/dartsim/panel.py", _read("panel.py"), mode=0o644),
         Entry("/opt/dartsim/bin/panel", _read("panel")),
@@ -97,6 +120,8 @@ def own_entries(variant: Variant = "full") -> list[Entry]:
         *(Entry(folder, owner=USER_ID) for folder in homes),
         Entry(f"{HOME}/.config/openbox/rc.xml", _read("rc.xml"), mode=0o644, owner=USER_ID),
         Entry(f"{HOME}/.config/mimeapps.list", _read("mimeapps.list"), mode=0o644, owner=USER_ID),
+        Entry(RUNTIME, mode=0o700, owner=USER_ID),
+        *(_apps_entries() if variant == "apps" else ()),
         *(
             Entry(f"/opt/dartsim/vm/{name}", _read(f"vm-{name}"), mode=mode)
             for name, mode in machine.items()
@@ -105,13 +130,27 @@ def own_entries(variant: Variant = "full") -> list[Entry]:
     ]
 
 
+def _apps_entries() -> list[Entry]:
+    """Return the files of the applications' session: what is in ``files/apps``, under its own path."""
+    top = _HERE / "files" / "apps"
+    entries = [Entry(f"{HOME}/{name}", owner=USER_ID) for name in ("Downloads", "Music", "Pictures", "Videos")]
+    for path in sorted(top.rglob("*")):
+        name = f"/{path.relative_to(top)}"
+        owner = USER_ID if f"{name}/".startswith(f"{HOME}/") else 0
+        if path.is_dir():
+            entries.append(Entry(name, owner=owner))
+        else:
+            entries.append(Entry(name, path.read_bytes(), mode=0o755 if "/bin/" in name else 0o644, owner=owner))
+    return entries
+
+
 def all_packages(variant: Variant = "full") -> tuple[str, ...]:
     """Return every Debian package of an image with a Debian of its own.
 
     A virtual machine has no viewer.
     """
-    more = VM_PACKAGES if variant == "vm" else VIEWER_PACKAGES
-    return (*PACKAGES, *more)
+    more = {"apps": (*VIEWER_PACKAGES, *APPS_PACKAGES), "vm": VM_PACKAGES}
+    return (*PACKAGES, *more.get(variant, VIEWER_PACKAGES))
 
 
 def digest_of(entries: Iterable[Entry], **facts: object) -> str:
@@ -125,8 +164,9 @@ def digest_of(entries: Iterable[Entry], **facts: object) -> str:
 def changes(variant: Variant = "full") -> list[str]:
     """Return the image's settings as instructions of a Dockerfile."""
     user, program = (USER_ID, ENTRYPOINT) if variant != "vm" else (0, (*ENTRYPOINT[:3], *VM_RUN, "run"))
+    environment = ENVIRONMENT | (APPS_ENVIRONMENT if variant == "apps" else {})
     return [
-        *(f"ENV {name}={value}" for name, value in ENVIRONMENT.items()),
+        *(f"ENV {name}={value}" for name, value in environment.items()),
         f"USER {user}:{user}",
         f"WORKDIR {HOME}",
         f"ENTRYPOINT {json.dumps(program)}",

@@ -34,7 +34,7 @@ _NEEDED = {
     **{
         "Xvfb": "xvfb",
         "at-spi-bus-launcher": "at-spi2-core",
-        "dbus-run-session": "dbus-daemon",
+        "dbus-daemon": "dbus-daemon",
         "gio": "libglib2.0-bin",
     },
     "xprop": "x11-utils",

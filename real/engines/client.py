@@ -6,7 +6,6 @@ It speaks HTTP instead of using vLLM's Python classes, which change between rele
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import ssl
 from collections import deque
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import aiohttp
 import httpx
+import orjson
 
 from dartsim.real.engines.errors import (
     EngineBadReply,
@@ -65,6 +65,10 @@ SOCKET_OPTIONS: list[SocketOption] = [
 ]
 """The options in the form of ``httpx``."""
 
+CONNECT_SECONDS = 5.0
+"""Time limit for opening a connection."""
+LOAD_SECONDS = 600.0
+"""Time limit of a request during which weights are moved."""
 _IDLE_SECONDS = 3.0
 """How long a turn's connection is kept for the next one; uvicorn closes it after 5 s and loses what was sent then."""
 
@@ -89,33 +93,19 @@ class EngineClient:
 
     Args:
         url: Such as ``http://127.0.0.1:8000``.
-        connect_seconds: Time limit for opening a connection.
         control_seconds: Time limit for a small request of the control routes.
-        load_seconds: Time limit for a request during which weights are moved.
-        api_key: Sent as a bearer token, if the server wants one.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        connect_seconds: float = 5.0,
-        control_seconds: float = 30.0,
-        load_seconds: float = 600.0,
-        api_key: str | None = None,
-    ) -> None:
+    def __init__(self, url: str, *, control_seconds: float = 30.0) -> None:
         self.url = url.rstrip("/")
         self.control_seconds = control_seconds
-        self.load_seconds = load_seconds
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._ssl = ssl.create_default_context()  # shared by both: each takes 20 ms to make
-        self._connect_seconds = connect_seconds
         self._turns: aiohttp.ClientSession | None = None
         self._images = SentImages()
         # Proxies of the environment are ignored: engines are on this machine or in this cluster.
         self._control = httpx.AsyncClient(
             base_url=self.url,
-            timeout=httpx.Timeout(None, connect=connect_seconds),  # the rest is limited by `_faults`
+            timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),  # the rest is limited by `_faults`
             transport=httpx.AsyncHTTPTransport(
                 # One connection per request: the server closes it after an error, and a reused one would be dead.
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
@@ -123,7 +113,6 @@ class EngineClient:
                 trust_env=False,
                 socket_options=SOCKET_OPTIONS,
             ),
-            headers=self._headers,
             trust_env=False,
         )
 
@@ -167,7 +156,7 @@ class EngineClient:
         self, body: Mapping[str, Any], pictures: Sequence[Picture], sent: Set[bytes], seconds: float
     ) -> dict[str, Any]:
         url = f"{self.url}/inference/v1/generate"
-        content = deque([json.dumps(body).encode()])
+        content = deque([orjson.dumps(body)])
         if pictures:
             content[0] = content[0][:-1] + b',"content_parts":['
             for number, picture in enumerate(pictures):
@@ -191,8 +180,7 @@ class EngineClient:
                 connector=aiohttp.TCPConnector(
                     limit=0, keepalive_timeout=_IDLE_SECONDS, ssl=self._ssl, socket_factory=kept_alive
                 ),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_seconds),
-                headers=self._headers,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=False,
             )
@@ -201,10 +189,6 @@ class EngineClient:
     async def abort(self, request_id: str) -> None:
         """End a request in the engine, by the id that was sent with it."""
         await self._ask("POST", "/abort_requests", json={"request_ids": [REQUEST_PREFIX + request_id]}, empty=True)
-
-    async def healthy(self) -> bool:
-        """Return whether the engine says that it is healthy. Never raises."""
-        return not await self.health_problem()
 
     async def health_problem(self) -> str:
         """Return why the engine is not healthy; empty if it is. Never raises."""
@@ -220,7 +204,7 @@ class EngineClient:
 
         New requests wait until the engine is resumed, or are refused with 503: see ``InFlight``.
         """
-        seconds = self.load_seconds if mode == "wait" else self.control_seconds
+        seconds = LOAD_SECONDS if mode == "wait" else self.control_seconds
         # Caches are reset separately, after the load: here only some of the modes would clear them.
         await self._ask("POST", "/pause", seconds=seconds, params={"mode": mode, "clear_cache": "false"})
 
@@ -242,8 +226,8 @@ class EngineClient:
 
     async def rpc(self, method: str, **kwargs: str | int) -> Any:
         """Call a method of every worker of the engine."""
-        body = {"method": method, "kwargs": kwargs, "timeout": self.load_seconds}
-        return await self._ask("POST", "/collective_rpc", seconds=self.load_seconds, json=body)
+        body = {"method": method, "kwargs": kwargs, "timeout": LOAD_SECONDS}
+        return await self._ask("POST", "/collective_rpc", seconds=LOAD_SECONDS, json=body)
 
     async def label(self, version: int) -> None:
         """Name the current weights; the name is returned with every token."""
@@ -254,10 +238,10 @@ class EngineClient:
 
     async def reset_weights(self) -> None:
         """Set all weights to zero."""
-        await self._ask("POST", "/weight_checker", seconds=self.load_seconds, json={"action": "reset"}, empty=True)
+        await self._ask("POST", "/weight_checker", seconds=LOAD_SECONDS, json={"action": "reset"}, empty=True)
 
     async def checksums(self) -> dict[str, str]:
-        answer = await self._ask("POST", "/weight_checker", seconds=self.load_seconds, json={"action": "checksum"})
+        answer = await self._ask("POST", "/weight_checker", seconds=LOAD_SECONDS, json={"action": "checksum"})
         checksums = answer.get("checksums")
         if not isinstance(checksums, dict):
             raise EngineBadReply(f"{self.url}/weight_checker answered {str(answer)[:200]}, wanted checksums")
@@ -308,7 +292,7 @@ def json_object(url: str, text: str | bytes) -> dict[str, Any]:
         EngineBadReply: If it is something else.
     """
     try:
-        answer = json.loads(text)
+        answer = orjson.loads(text)  # replies with the likeliest tokens are 100 KB and more
     except ValueError as error:
         raise EngineBadReply(f"{url} answered {text[:200]!r}, wanted JSON") from error
     if not isinstance(answer, dict):

@@ -12,8 +12,6 @@ import asyncio
 import base64
 import os
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -49,8 +47,6 @@ REQUEST_SECONDS = 300.0
 """Longest time of one request."""
 DOWN_SECONDS = 300.0
 """How long a request is repeated while the endpoint is unreachable, overloaded or failing."""
-MAX_CACHED_BYTES = 512 * 2**20
-"""Largest cache of screenshots as data URLs, bytes."""
 
 
 class EndpointRefused(DartsimError):
@@ -77,9 +73,6 @@ class EndpointWorker:
             timeout=httpx.Timeout(None, connect=30.0),
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
         )
-        self._urls: OrderedDict[int, tuple[Any, str]] = OrderedDict()
-        self._cached_bytes = 0
-        self._lock = threading.Lock()
 
     async def __aenter__(self) -> EndpointWorker:
         return self
@@ -171,25 +164,9 @@ class EndpointWorker:
             if screenshot is None:
                 messages.append({"role": role, "content": text})
             else:
-                image = {"type": "image_url", "image_url": {"url": self._url(screenshot)}}
+                image = {"type": "image_url", "image_url": {"url": data_url(screenshot)}}
                 messages.append({"role": role, "content": [{"type": "text", "text": text}, image] if text else [image]})
         return messages
-
-    def _url(self, screenshot: Any) -> str:
-        """Return a screenshot as a data URL, which is kept for the turns that show it again."""
-        key = id(screenshot)
-        with self._lock:
-            if key in self._urls:
-                return self._urls[key][1]
-        url = "data:image/png;base64," + base64.b64encode(png_of(screenshot)).decode("ascii")
-        with self._lock:
-            if key not in self._urls:
-                self._urls[key] = (screenshot, url)  # keeping the screenshot keeps its id unique
-                self._cached_bytes += len(url)
-            while self._cached_bytes > MAX_CACHED_BYTES and len(self._urls) > 1:
-                _, (_, dropped) = self._urls.popitem(last=False)
-                self._cached_bytes -= len(dropped)
-        return url
 
 
 _CONTROL = re.compile(
@@ -208,6 +185,11 @@ def as_text(parts: Parts) -> str:
     text that spells one.
     """
     return "".join(part if place % 2 else _CONTROL.sub("\\g<0>\u200b", part) for place, part in enumerate(parts))
+
+
+def data_url(screenshot: Any) -> str:
+    """Return a screenshot as a data URL; that of a real desktop is a PNG file already."""
+    return "data:image/png;base64," + base64.b64encode(png_of(screenshot)).decode("ascii")
 
 
 def base_url(url: str) -> str:

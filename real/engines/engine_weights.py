@@ -21,7 +21,6 @@ from dartsim.real.engines.errors import (
 )
 from dartsim.real.engines.launcher import Engine
 from dartsim.real.engines.ledger import EngineParameters, FolderFacts, WeightsLedger, is_adapter_folder
-from dartsim.real.engines.options import WorkerSettings
 from dartsim.real.engines.weights import Spool
 
 _ADAPTER = 1
@@ -37,13 +36,11 @@ class EngineWeights:
         *,
         ledger: WeightsLedger | None = None,
         spool: Spool | None = None,
-        settings: WorkerSettings | None = None,
     ) -> None:
         self.engine = engine
         self.client: EngineClient | None = None
         self._ledger = ledger or WeightsLedger()
         self._spool = spool
-        self._settings = settings or WorkerSettings()
         self._parameters: EngineParameters | None = None
         """Checksums of the engine's weights; None if unknown."""
 
@@ -165,7 +162,7 @@ class EngineWeights:
     async def _before_load(self, client: EngineClient, facts: FolderFacts) -> EngineParameters | None:
         """Return the parameters that the engine holds; empty if unknown."""
         before, self._parameters = self._parameters, None
-        if before is None and self._settings.confirm:
+        if before is None:
             await client.reset_weights()
             try:
                 before = EngineParameters.zeroed(facts, await client.checksums())
@@ -179,7 +176,7 @@ class EngineWeights:
         if label != str(version):
             raise WeightsUnconfirmed(f"{self.engine.name} names its weights {label!r}, wanted {str(version)!r}")
         # An adapter is not among the weights with checksums.
-        if self._settings.confirm and not is_adapter_folder(facts.path):
+        if not is_adapter_folder(facts.path):
             checksums = await client.checksums()
             foreign = not self.engine.can_restart
             self._ledger.confirm(version, facts, checksums, before=before, foreign=foreign)

@@ -8,8 +8,6 @@ import logging
 import os
 import re
 import signal
-import socket
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -21,7 +19,7 @@ from dartsim.real.engines.client import EngineClient
 from dartsim.real.engines.errors import EngineBadReply, EngineStartFailed, WeightsRefused
 from dartsim.real.engines.options import EngineOptions
 from dartsim.real.engines.weights import link_files
-from dartsim.real.processes import end_with
+from dartsim.real.processes import end_with, free_port
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +27,6 @@ _TAIL_LINES = 20
 _START_LINE = "---- start "
 _ERROR = re.compile(r"\b[A-Z]\w*(Error|Exception): ")
 _HEALTH_SECONDS = 0.1
-_GIVEN: deque[int] = deque(maxlen=256)
-"""Ports last given to engines."""
 
 Progress = Callable[[float, str], None]
 """Called every few seconds of a start with the seconds since it began and the log's last line."""
@@ -241,7 +237,7 @@ class LocalEngine:
         started, reported = loop.time(), 0.0
         assert self._process is not None
         async with EngineClient(self.url, control_seconds=5.0) as client:
-            while not await client.healthy():
+            while await client.health_problem():
                 seconds = loop.time() - started
                 problem = None
                 if self._process.returncode is not None:
@@ -262,20 +258,6 @@ class LocalEngine:
         last = max(i for i, line in enumerate(lines) if line.startswith(_START_LINE))
         errors = dict.fromkeys(line for line in lines[last:-_TAIL_LINES] if _ERROR.search(line))
         return "\n".join([*errors, *lines[last:][-_TAIL_LINES:]])
-
-
-def free_port(host: str) -> int:
-    """Return a free port that no other engine of this process was just given.
-
-    The kernel may return a port twice before anyone listens on it; the second engine would be mistaken for the first.
-    """
-    while True:
-        with socket.socket() as probe:
-            probe.bind((host, 0))
-            port = int(probe.getsockname()[1])
-        if port not in _GIVEN:
-            _GIVEN.append(port)
-            return port
 
 
 def _signal(group: int, number: int) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,23 +32,8 @@ _BLANK = hashlib.sha256(b"").hexdigest()
 """The checksum of a matrix that the engine has repacked."""
 
 
-class FileState(NamedTuple):
-    """Identifies a version of a file, which a replacement or a write changes; ``changed_ns`` is the last write."""
-
-    file: Path
-    inode: int
-    size: int
-    changed_ns: int
-
-
-def file_state(file: Path) -> FileState:
-    """Return the present state of a file.
-
-    Raises:
-        OSError: If there is none.
-    """
-    stat = file.stat()
-    return FileState(file, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+FileState = tuple[Path, int, int, int]
+"""A file, its inode, its size, and the time of its last write: another version of it differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +47,15 @@ class FolderFacts:
 
 
 class EngineParameters(NamedTuple):
-    """The parameters of an engine before a load.
-
-    ``sources`` are digests of tensors that its parameters were made of; ``reset`` says that all were set to zero.
-    """
+    """The parameters of an engine before a load, and the digests of the tensors that they were made of."""
 
     checksums: Mapping[str, str]
-    sources: Mapping[str, str | None]
-    reset: bool = False
+    sources: Mapping[str, str]
 
     @classmethod
     def zeroed(cls, facts: FolderFacts, checksums: Mapping[str, str]) -> EngineParameters:
         """Return what an engine holds whose parameters were set to zero before a folder is loaded."""
-        zeros = {name: facts.digests[name] if name in facts.zeros else "" for name in facts.shapes}
-        return cls(checksums, zeros, reset=True)
+        return cls(checksums, {name: facts.digests[name] if name in facts.zeros else "" for name in facts.shapes})
 
 
 def is_adapter_folder(path: Path) -> bool:
@@ -93,12 +72,13 @@ def read_folder(path: Path) -> FolderFacts:
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     if not files:
         raise WeightsTorn(f"{str(path)!r} holds no safetensors file")
-    states = []
+    states: list[FileState] = []
     for file in files:
         try:
-            states.append(file_state(file))
+            stat = file.stat()
         except OSError as error:
             raise _torn(file, error) from error
+        states.append((file, stat.st_ino, stat.st_size, stat.st_mtime_ns))
     return _read_files(path, tuple(states))
 
 
@@ -148,11 +128,10 @@ class WeightsLedger:
     """What the engines of one pool should hold, by version; they share one ledger.
 
     An engine's checksums are over its own parameters: some are the checkpoint's tensors byte by byte (norms, biases,
-    embeddings), others are fused from several or repacked. So they are confirmed in four ways: a parameter that did
-    not change in a load must be a tensor of the folder, or be made of tensors that did not change either; the
-    checkpoint's tensors that the first engine held verbatim must be there after every load; the checksums change if
-    the folder's did; and engines with equal weights have equal checksums. An attached engine must hold its first
-    weights tensor by tensor, where it has them under the checkpoint's names.
+    embeddings), others are fused from several or repacked. So they are confirmed in four ways: those that were a tensor
+    byte by byte after the first load are so after every load; one that did not change in a load is made of tensors that
+    did not change; the checksums change if the folder's did; and engines with equal weights have equal checksums. An
+    attached engine must hold its first weights tensor by tensor, where it has them under the checkpoint's names.
 
     Limits: vLLM's CPU build repacks the matrices of linear layers and reports the checksum of an empty tensor for
     them. There, norms, biases, embeddings and the output matrix are compared.
@@ -162,8 +141,9 @@ class WeightsLedger:
         self._shapes: dict[bool, Shapes] = {}
         """Shapes in the model's folders (key false) and in its adapters' (key true)."""
         self._verbatim: frozenset[str] | None = None
-        self._digests: dict[Version, Mapping[str, str]] = {}
-        self._checksums: dict[Version, Mapping[str, str]] = {}
+        """Parameters that are tensors of the folder, byte by byte."""
+        self._known: dict[Version, tuple[Mapping[str, str], Mapping[str, str]]] = {}
+        """Digests of the folder and checksums of the engine, of the newest versions."""
 
     def inspect(self, path: Path) -> FolderFacts:
         """Read a folder, which must have the names and shapes of the first one inspected; call it in a thread.
@@ -203,45 +183,49 @@ class WeightsLedger:
         Raises:
             WeightsUnconfirmed: If it has other weights.
         """
-        in_engine = set(checksums.values())
-        found = frozenset(name for name, digest in facts.digests.items() if digest in in_engine)
-        if before is not None:
-            _refuse_unloaded(version, facts, checksums, before)
+        sources = _sources(checksums, facts)
+        same = frozenset(
+            parameter
+            for parameter, names in sources.items()
+            if len(names) == 1 and facts.digests.get(names[0]) == checksums[parameter]
+        )
         if self._verbatim is None:
-            if foreign:
-                _refuse_others(version, facts, checksums, found)
-            elif not found:
-                logger.warning(
-                    "no tensor of %s is in the engine as it is, so that only changes are compared: is vllm.dtype the "
-                    "type of these weights?",
-                    facts.path,
-                )
-            # A tensor that equals another one, such as a bias of zeros, may only seem to be there.
-            counts = Counter(facts.digests.values())
-            named = {(_plain(name), digest) for name, digest in checksums.items()}
-            self._verbatim = frozenset(
-                name
-                for name in found
-                if counts[facts.digests[name]] == 1 or (_plain(name), facts.digests[name]) in named
-            )
-        if missing := sorted(self._verbatim - found):
+            if not same:
+                text = f"no tensor of {str(facts.path)!r} is in the engine; is vllm.dtype the type of these weights?"
+                if foreign:
+                    raise WeightsUnconfirmed(f"version {version}: {text}")
+                logger.warning("%s Only changes are compared.", text)
+            self._verbatim = same | _whole(sources, checksums, facts) if foreign else same
+        if missing := sorted(self._verbatim - same):
             raise WeightsUnconfirmed(
                 f"version {version}: {len(missing)} of {len(self._verbatim)} tensors of {str(facts.path)!r} are not in "
                 f"the engine, first {missing[0]}"
             )
+        if before is not None:
+            stale = [
+                parameter
+                for parameter, names in sources.items()
+                if parameter not in same
+                and checksums[parameter] == before.checksums.get(parameter) != _BLANK
+                and any(facts.digests.get(name) != before.sources.get(name) for name in names)
+            ]
+            if stale:
+                raise WeightsUnconfirmed(
+                    f"version {version}: {len(stale)} of {len(checksums)} parameters are as before the load, although "
+                    f"{str(facts.path)!r} has others, first {min(stale)}"
+                )
         self._compare(version, facts, checksums)
-        self._digests[version], self._checksums[version] = facts.digests, checksums
-        while len(self._checksums) > _KEPT_VERSIONS:
-            oldest = min(self._checksums)
-            del self._checksums[oldest], self._digests[oldest]
+        self._known[version] = facts.digests, checksums
+        while len(self._known) > _KEPT_VERSIONS:
+            del self._known[min(self._known)]
 
     def _compare(self, version: Version, facts: FolderFacts, checksums: Mapping[str, str]) -> None:
         """Compare with the same version in another engine, or with the newest one known."""
-        if not self._checksums:
+        if not self._known:
             return
-        other = version if version in self._checksums else max(self._checksums)
-        same_folder = self._digests[other] == facts.digests
-        known = self._checksums[other]
+        other = version if version in self._known else max(self._known)
+        digests, known = self._known[other]
+        same_folder = digests == facts.digests
         differing = sorted(name for name in checksums.keys() & known.keys() if checksums[name] != known[name])
         if same_folder and differing:
             raise WeightsUnconfirmed(
@@ -258,8 +242,6 @@ class WeightsLedger:
 
 _FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 """Parameters of vLLM's classes, and the checkpoint's tensors that they are made of."""
-_PADDED = 64
-"""vLLM adds rows to embeddings and outputs up to a multiple of that."""
 
 
 def _plain(name: str) -> str:
@@ -271,59 +253,29 @@ def _plain(name: str) -> str:
     return ".".join(part for part in name.rpartition(":")[2].split(".") if part not in other)
 
 
-def _sources(parameter: str, tensors: Mapping[str, str]) -> list[str]:
-    """Return the tensors that a parameter is made of, by plain names; none if that is unknown."""
-    path = _plain(parameter).split(".")
-    module = path[-2] if len(path) > 1 else ""
-    names = [".".join([*path[:-2], part, path[-1]]) for part in _FUSED.get(module, (module,))] if module else path
-    return [tensors[name] for name in names if name in tensors]
-
-
-def _refuse_unloaded(
-    version: Version, facts: FolderFacts, checksums: Mapping[str, str], before: EngineParameters
-) -> None:
-    """Check that a load reached every parameter.
-
-    Raises:
-        WeightsUnconfirmed: If one did not change although what it is made of did.
-    """
-    in_folder = {_BLANK, *facts.digests.values()}
+def _sources(checksums: Mapping[str, str], facts: FolderFacts) -> dict[str, list[str]]:
+    """Return the tensors that each parameter is made of; none if that is unknown."""
     tensors = {_plain(name): name for name in facts.shapes}
-    stale = []
-    for parameter, digest in checksums.items():
-        if digest in in_folder or digest != before.checksums.get(parameter):
-            continue
-        sources = _sources(parameter, tensors)
-        same = all(facts.digests.get(name) == before.sources.get(name) for name in sources)
-        if not same or (before.reset and not sources):
-            stale.append(parameter)
-    if stale:
-        raise WeightsUnconfirmed(
-            f"version {version}: {len(stale)} of {len(checksums)} parameters of {str(facts.path)!r} are not in the "
-            f"engine, which has them as before the load, first {min(stale)}"
-        )
+    sources = {}
+    for parameter in checksums:
+        path, _, kind = _plain(parameter).rpartition(".")
+        parent, dot, module = path.rpartition(".")
+        names = [f"{parent}{dot}{part}.{kind}" for part in _FUSED.get(module, (module,))]
+        sources[parameter] = [tensors[name] for name in names if name in tensors]
+    return sources
 
 
-def _refuse_others(version: Version, facts: FolderFacts, checksums: Mapping[str, str], found: frozenset[str]) -> None:
-    """Check the first weights of an attached engine.
-
-    Raises:
-        WeightsUnconfirmed: If a tensor is missing that it has a parameter for, or no tensor is there.
-    """
-    tensors = {_plain(name): name for name in facts.shapes}
+def _whole(sources: Mapping[str, list[str]], checksums: Mapping[str, str], facts: FolderFacts) -> frozenset[str]:
+    """Return the parameters that should be tensors of the folder, byte by byte."""
     # Parts of tensors and quantized ones differ from the folder's; norms are always whole.
-    whole = not any(":tp1:" in name or name.endswith("_scale") for name in checksums)
-    there = (tensors.get(_plain(name)) for name, digest in checksums.items() if digest != _BLANK)
-    wanted = {name for name in there if name in facts.digests and (whole or "norm" in str(name))}
-    wanted -= {name for name in wanted if _may_be_padded(str(name), facts.shapes[str(name)][1])}
-    missing = sorted(str(name) for name in wanted - found)
-    if missing or not found:
-        first = f"first {missing[0]}" if missing else "nor can any other be found there"
-        raise WeightsUnconfirmed(
-            f"version {version}: {len(missing)} of {len(wanted)} tensors of {str(facts.path)!r} are not in the engine, "
-            f"{first}; does it read this folder, and is vllm.dtype the type of these weights?"
-        )
-
-
-def _may_be_padded(name: str, shape: tuple[int, ...]) -> bool:
-    return ("embed_tokens" in name or "lm_head" in name) and shape[0] % _PADDED != 0
+    parts = any(":tp1:" in name or name.endswith("_scale") for name in checksums)
+    return frozenset(
+        parameter
+        for parameter, names in sources.items()
+        if len(names) == 1
+        and names[0] in facts.digests
+        and checksums[parameter] != _BLANK
+        and ("norm" in parameter or not parts)
+        # vLLM may add rows to these.
+        and not ("embed_tokens" in parameter or "lm_head" in parameter)
+    )

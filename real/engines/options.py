@@ -62,7 +62,6 @@ class WorkerSettings:
             (vLLM 0.33 in modes ``abort`` and ``wait``; in 0.32 they wait in the engine).
         retry_seconds: Between two tries at a paused engine, and between starts of one that does not come up; the
             latter doubles, up to 16-fold.
-        confirm: Compare checksums after every load. It reads all weights in the engine: about a second a gigabyte.
         warm_up: Answer one request at the start; the first one of an engine takes seconds.
         readable: Whether an action can be read; a reply whose action cannot be is sampled again.
         tries: How often a reply is sampled before it is taken as it is.
@@ -72,7 +71,6 @@ class WorkerSettings:
     patience_seconds: float = 2.0
     pause_seconds: float = 60.0
     retry_seconds: float = 0.25
-    confirm: bool = True
     warm_up: bool = True
     readable: Callable[[str], bool] | None = None
     tries: int = 1

@@ -14,7 +14,6 @@ import numpy as np
 from dartsim.core.types import Request
 from dartsim.real.engines.errors import EngineBadReply
 from dartsim.real.vlm.images import Picture
-from dartsim.real.vlm.prompts import VlmPrompt
 from dartsim.real.vlm.sampling import reply_keys
 
 if TYPE_CHECKING:
@@ -112,10 +111,10 @@ class RequestCodec:
         key = int(reply_keys([(request.attempt.seed, request.turn)])[0]) >> 1
         body: dict[str, Any] = {
             **self._model,
-            "token_ids": short_tokens(prompt, self.vlm.vocabulary.image),
+            "token_ids": prompt.short_tokens,
             "sampling_params": {**self._sampling, "seed": key},
         }
-        return EncodedRequest(body, prompt.pictures, len(prompt.tokens))
+        return EncodedRequest(body, prompt.pictures, prompt.length)
 
     def decode(self, answer: Mapping[str, Any], request: EncodedRequest) -> DecodedReply:
         """Read an answer to a request.
@@ -176,12 +175,3 @@ class RequestCodec:
         if len(yes) <= len(no):
             return {"ignore_eos": True, "allowed_token_ids": yes.tolist()}
         return {"ignore_eos": True, "logit_bias": {str(token): _REFUSE for token in no.tolist()}}
-
-
-def short_tokens(prompt: VlmPrompt, image: int) -> list[int]:
-    """Return a prompt's tokens with one image token for each picture."""
-    tokens = prompt.tokens
-    keep = np.ones(len(tokens), dtype=bool)
-    keep[1:] = (tokens[1:] != image) | (tokens[:-1] != image)
-    kept: list[int] = tokens[keep].tolist()
-    return kept

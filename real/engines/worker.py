@@ -60,7 +60,7 @@ class VllmWorker:
         self.counts: Counter[str] = Counter()
         self._codec = codec
         self._settings = settings or WorkerSettings()
-        self._engine_weights = EngineWeights(engine, ledger=ledger, spool=spool, settings=self._settings)
+        self._engine_weights = EngineWeights(engine, ledger=ledger, spool=spool)
         self._in_flight = InFlight(engine.name, self._settings, self._target, refused=self._refused)
         self._supervisor = EngineSupervisor(
             self._engine_weights,

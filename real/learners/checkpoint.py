@@ -23,31 +23,32 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, Hu
 from torch.distributed.checkpoint.state_dict_loader import load as load_parts
 from torch.distributed.checkpoint.state_dict_saver import save as save_parts
 
-from dartsim.real.learners.gradient_steps import GradientSteps, Peers
+from dartsim.real.learners.gradient_steps import GradientSteps
+from dartsim.real.learners.ranks import Ranks
 
 ABOUT, PARTS = "learner.json", "parts"
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def save(steps: GradientSteps, folder: Path, peers: Peers, *, seed: int) -> None:
+def save(steps: GradientSteps, folder: Path, ranks: Ranks, *, seed: int) -> None:
     """Write weights, optimizer and progress; the folder appears whole or not at all. All processes call it."""
     partial = folder.with_name(folder.name + ".partial")
-    if peers.rank == 0:
+    if ranks.rank == 0:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-    peers.barrier()
+    ranks.barrier()
     tensors, numbers = steps.state(copy=False)
     writer = HuggingFaceStorageWriter(str(partial / PARTS), save_distributed=True)
     with _alone():
         save_parts(tensors, storage_writer=writer, no_dist=not dist.is_initialized())
-    if peers.rank == 0:
+    if ranks.rank == 0:
         stepped = any(name.startswith("step/") for name in tensors)
-        about = {**numbers, "seed": seed, "ranks": peers.size, "stepped": stepped, "torch": torch.__version__}
+        about = {**numbers, "seed": seed, "ranks": ranks.size, "stepped": stepped, "torch": torch.__version__}
         (partial / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)
-    peers.barrier()
+    ranks.barrier()
 
 
 def read_about(folder: Path) -> dict[str, Any]:

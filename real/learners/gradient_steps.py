@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import ceil
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor
 from dartsim.config.sections.trainer import ObjectiveConfig, OptimizerConfig, TrainerConfig
 from dartsim.core.errors import BatchUntrainable
 from dartsim.real.learners.mismatch import Mismatch
+from dartsim.real.learners.ranks import Ranks
 from dartsim.real.learners.turn_data import TurnData
 from dartsim.real.vlm.model import Vlm
 from dartsim.real.vlm.packing import Packed, PackedRow, pack, rows_of, score, split
@@ -43,54 +44,6 @@ State = tuple[dict[str, Tensor], dict[str, Any]]
 """Trained weights and optimizer state by name, and numbers such as ``updates``."""
 
 
-class Peers(Protocol):
-    """The processes that compute an update together."""
-
-    @property
-    def rank(self) -> int:
-        """This process's number."""
-
-    @property
-    def size(self) -> int:
-        """Number of processes."""
-
-    def add(self, values: Tensor) -> Tensor:
-        """Return the sum over all processes of each value."""
-
-    def norm(self, local: Tensor) -> Tensor:
-        """Return the norm of the whole from the norm of this process's part."""
-
-    def health(self, health: Health) -> Health:
-        """Return the health of the whole batch."""
-
-    def mismatch(self, mismatch: Mismatch) -> Mismatch:
-        """Return the mismatch of the whole batch."""
-
-    def barrier(self) -> None:
-        """Wait for all processes."""
-
-
-class Alone:
-    """One process: its parts are the whole."""
-
-    rank, size = 0, 1
-
-    def add(self, values: Tensor) -> Tensor:
-        return values
-
-    def norm(self, local: Tensor) -> Tensor:
-        return local
-
-    def health(self, health: Health) -> Health:
-        return health
-
-    def mismatch(self, mismatch: Mismatch) -> Mismatch:
-        return mismatch
-
-    def barrier(self) -> None:
-        """Return immediately."""
-
-
 class GradientStep(NamedTuple):
     """Report of one gradient step."""
 
@@ -111,14 +64,14 @@ class GradientSteps:
         *,
         seed: int,
         reference: Vlm | None = None,
-        peers: Peers | None = None,
+        ranks: Ranks | None = None,
         scorers: tuple[Scorer, Scorer | None] | None = None,
     ) -> None:
         self.config = config
         self.updates = 0
         self._seed = seed
         self._vlm = vlm
-        self._peers: Peers = peers or Alone()
+        self._ranks = ranks or Ranks()
         self._score, self._score_reference = scorers or (
             _scorer(vlm),
             None if reference is None else _scorer(reference),
@@ -250,12 +203,12 @@ class GradientSteps:
         All processes have the same number, and compute micro-batches of similar size at the same time, because each
         takes part in gathering every layer's weights. A process with too few repeats the shortest row, uncounted.
         """
-        peers = self._peers
-        batches = split(rows, max_tokens=self.config.optimizer.max_tokens, ranks=peers.size)
+        ranks = self._ranks
+        batches = split(rows, max_tokens=self.config.optimizer.max_tokens, ranks=ranks.size)
         batches.sort(key=lambda batch: -sum(row.length for row in batch))
-        mine = batches[peers.rank :: peers.size]
+        mine = batches[ranks.rank :: ranks.size]
         yield from ((micro, True) for micro in mine)
-        if len(mine) < ceil(len(batches) / peers.size):
+        if len(mine) < ceil(len(batches) / ranks.size):
             yield [min(rows, key=lambda row: row.length)], False
 
     @torch.no_grad()
@@ -267,7 +220,7 @@ class GradientSteps:
             if counts:
                 logprobs_BT[packed.member, packed.column] = logprobs
                 entropies_BT[packed.member, packed.column] = entropies
-        return self._peers.add(logprobs_BT), self._peers.add(entropies_BT)
+        return self._ranks.add(logprobs_BT), self._ranks.add(entropies_BT)
 
     def _step(
         self, data: TurnData, turns: Tensor, old_BT: Tensor | None, reference_BT: Tensor | None
@@ -312,13 +265,13 @@ class GradientSteps:
                 data.fresh[these],
             )
             loss += result.loss.item()
-        loss = float(self._peers.add(torch.tensor(loss, dtype=torch.float64)))
+        loss = float(self._ranks.add(torch.tensor(loss, dtype=torch.float64)))
         norm = self._clip_gradient()
         if not (np.isfinite(norm) and np.isfinite(loss)):
             raise BatchUntrainable(f"loss {loss} and gradient norm {norm} after update {self.updates} are not finite")
         if norm == 0.0:
             return None
-        health, mismatch = self._peers.health(health), self._peers.mismatch(mismatch)
+        health, mismatch = self._ranks.health(health), self._ranks.mismatch(mismatch)
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.optimizer.learning_rate
         self.optimizer.step()  # the last thing that can fail
@@ -348,7 +301,7 @@ class GradientSteps:
     def _clip_gradient(self) -> float:
         """Clip the gradient to ``max_grad_norm`` and return its norm before."""
         grads = [_local(p.grad) for p in self.parameters.values() if p.grad is not None]
-        norm = self._peers.norm(torch.nn.utils.get_total_norm(grads))
+        norm = self._ranks.norm(torch.nn.utils.get_total_norm(grads))
         factor = torch.clamp(self.config.optimizer.max_grad_norm / (norm + 1e-6), max=1.0)
         torch._foreach_mul_(grads, factor)
         return float(norm)

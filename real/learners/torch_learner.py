@@ -17,8 +17,9 @@ import torch
 from dartsim.config.sections.trainer import TrainerConfig
 from dartsim.core.types import Batch, UpdateResult, Weights
 from dartsim.real.learners import checkpoint
-from dartsim.real.learners.gradient_steps import Alone, GradientSteps
+from dartsim.real.learners.gradient_steps import GradientSteps
 from dartsim.real.learners.mismatch import report
+from dartsim.real.learners.ranks import Ranks
 from dartsim.real.learners.turn_data import Selector, TurnData, chosen, lacks_entropies, read_turns
 from dartsim.real.vlm.lora import adapter_of, add_lora
 from dartsim.real.vlm.model import Vlm
@@ -76,7 +77,7 @@ class TorchLearner:
 
     def save(self, folder: Path) -> None:
         """Write weights, optimizer and progress, from which ``load`` continues exactly; atomic."""
-        checkpoint.save(self._steps, folder, Alone(), seed=self.seed)
+        checkpoint.save(self._steps, folder, Ranks(), seed=self.seed)
 
     def load(self, folder: Path) -> None:
         """Continue from a checkpoint, including one written by several ranks.

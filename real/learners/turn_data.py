@@ -77,7 +77,7 @@ def read_turns(batch: Batch, vlm: Vlm, advantage: AdvantageConfig) -> TurnData:
                 # A screenshot is in several prompts, and the picture cache is too small for a batch. It is cut into
                 # patches at its first use.
                 pictures = tuple(shared.setdefault((p.grid, p.key), p) for p in example.prompt.pictures)
-                examples.append(example._replace(prompt=example.prompt._replace(pictures=pictures)))
+                examples.append(example._replace(prompt=replace(example.prompt, pictures=pictures)))
                 workers.append(turn.reply.logprobs if turn.reply.tokens is not None else None)
                 advantages.append(value)
                 trajectories.append(trajectory.attempt.id)

@@ -129,7 +129,7 @@ def desktop_options(
         # UI-TARS sees the whole screen and uses its pixels; the tiny model sees a small square.
         shown=None if grammar == "ui_tars" else (config.policy.screen, config.policy.screen),
         settle=SettlingRules(cap_seconds=desktop.max_settle_seconds) if settle == "stable" else settle,
-        ready=Readiness(change_seconds=desktop.max_ready_seconds) if desktop.ready == "stable" else desktop.ready,
+        ready=Readiness() if desktop.ready == "stable" else desktop.ready,
         wait_seconds=desktop.wait_seconds,
         paste=desktop.typing == "paste",
         evaluate_wait_seconds=desktop.evaluate_wait_seconds,

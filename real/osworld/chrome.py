@@ -106,11 +106,11 @@ class Tabs:
     async def _call(self, method: str, path: str) -> Any:
         import httpx
 
-        from dartsim.real.osworld.transport import Bounded
+        from dartsim.real.osworld.exchange import OneExchange
 
         try:
             # The agent may listen at this port, so it is asked without a proxy and its answer is limited.
-            sending = Bounded(self._transport or httpx.AsyncHTTPTransport(), max_bytes=MAX_TREE_BYTES)
+            sending = self._transport or OneExchange(max_bytes=MAX_TREE_BYTES)
             async with httpx.AsyncClient(timeout=CALL_SECONDS, transport=sending) as client:
                 reply = await client.request(method, self.url + path)
                 reply.raise_for_status()

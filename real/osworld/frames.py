@@ -48,6 +48,8 @@ LIT = 24
 """A pixel shows something if one of its colors is brighter than this, out of 255."""
 POINTER_SIDE = 32
 """Side of a square that contains a pointer, pixels; a pointer is drawn even on a screen that shows nothing."""
+SPARSE_ROWS = 16
+"""Of so many rows one is looked at first: an eighth of a millisecond in place of one."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -84,10 +86,13 @@ def is_black(frame: Frame, *, lit_share: float) -> bool:
     """
     if not lit_share:
         return False
+    num_pixels = frame.pixels.size // 3
+    # A pixel has three colors, so this many flags are enough pixels, wherever they are. Some rows are mostly enough.
+    enough = 3 * max(lit_share * num_pixels, POINTER_SIDE**2 + 1)
+    if int(np.count_nonzero(frame.pixels[::SPARSE_ROWS] > LIT)) >= enough:
+        return False
     bright = frame.pixels > LIT
-    num_pixels = bright.size // 3
-    # A pixel has three colours, so that this many flags are enough pixels, however they lie.
-    if int(np.count_nonzero(bright)) >= 3 * max(lit_share * num_pixels, POINTER_SIDE**2 + 1):
+    if int(np.count_nonzero(bright)) >= enough:
         return False
     rows, columns = np.nonzero(bright.any(axis=2))
     if rows.size < lit_share * num_pixels:

@@ -9,15 +9,13 @@ working on it, and two concurrent screenshots corrupt each other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import httpx
 
-from dartsim.real.http_reply import MAX_REPLY_BYTES, ReplyCheck, check_length, hung_up, watch
 from dartsim.real.osworld.errors import (
-    TOO_LARGE,
     ActionUncertain,
     HostUnreachable,
     VmBadReply,
@@ -26,59 +24,7 @@ from dartsim.real.osworld.errors import (
     VmMissing,
     VmRefused,
 )
-
-
-class Bounded(httpx.AsyncBaseTransport):
-    """A transport that aborts replies that are too long or compressed.
-
-    A body whose length differs from its header is an error, too.
-    """
-
-    def __init__(self, inner: httpx.AsyncBaseTransport, *, max_bytes: int = MAX_REPLY_BYTES) -> None:
-        self._inner = inner
-        self._max_bytes = max_bytes
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request and return its reply, with the body still unread.
-
-        Raises:
-            VmBadReply: If it is compressed, which was not requested and may expand to any size.
-        """
-        check = watch(request)
-        response = await self._inner.handle_async_request(request)
-        if response.headers.get("Content-Encoding", "identity") != "identity":
-            await response.aclose()
-            raise VmBadReply(f"{request.url.path} answered with packed bytes, which were not asked for")
-        response.stream = _Stream(response, check, self._max_bytes, request.url.path)
-        return response
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
-class _Stream(httpx.AsyncByteStream):
-    def __init__(self, response: httpx.Response, check: ReplyCheck, max_bytes: int, what: str) -> None:
-        assert isinstance(response.stream, httpx.AsyncByteStream)
-        self._inner = response.stream
-        self._response = response
-        self._check = check
-        self._max_bytes = max_bytes
-        self._what = what
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for chunk in self._inner:
-            size += len(chunk)
-            if size > self._max_bytes:
-                raise VmBadReply(f"{self._what} answered with more than is taken from a desktop", status=TOO_LARGE)
-            yield chunk
-        if self._check.closes:
-            await hung_up(self._response)
-        check_length(self._response, self._check, size)
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
+from dartsim.real.osworld.exchange import OneExchange, Stage
 
 T = TypeVar("T")
 
@@ -160,20 +106,8 @@ class Transport:
         self._connect = timeouts.connect
         self._lock = asyncio.Lock()
         self._abandoned: str | None = None
-        # A connection serves one request: on a reused one, "closed before the request" and "lost after the request had
-        # arrived" look the same.
-        limits = httpx.Limits(max_connections=1, max_keepalive_connections=0)
-        self._http = httpx.AsyncClient(
-            base_url=self.base_url,
-            headers={"Authorization": f"Bearer {traits.token}"} if traits.token else {},
-            transport=Bounded(
-                transport
-                or httpx.AsyncHTTPTransport(
-                    verify=self.base_url.startswith("https:"), limits=limits, trust_env=False, retries=0
-                )
-            ),
-            trust_env=False,
-        )
+        self._headers = {"Authorization": f"Bearer {traits.token}"} if traits.token else {}
+        self._http = transport or OneExchange()
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -254,21 +188,24 @@ class Transport:
     async def _once(self, method: str, path: str, seconds: float, content: Mapping[str, Any]) -> httpx.Response:
         if self._abandoned is not None:
             raise VmHung(f"{self._abandoned} on {self.base_url}; start the desktop or its server afresh", sent=False)
-        stage = _Stage()
+        stage = Stage()
         self.requests += 1
         what = f"{method} {path}"
-        timeout = httpx.Timeout(seconds, connect=min(self._connect, seconds))
+        connect = min(self._connect, seconds)
+        extensions = {"stage": stage, "timeout": {"connect": connect}}
+        request = httpx.Request(method, self.base_url + path, headers=self._headers, extensions=extensions, **content)
         try:
-            async with asyncio.timeout(seconds):  # httpx limits each read, not the whole of a slow reply
-                return await self._http.request(
-                    method, path, timeout=timeout, extensions={"trace": stage.trace}, **content
-                )
+            async with asyncio.timeout(seconds):
+                response = await self._http.handle_async_request(request)
+                response.request = request
+                await response.aread()
+                return response
         except httpx.ConnectError as exc:
             raise VmRefused(f"nothing listens at {self.base_url} ({what}: {_said(exc)})") from exc
         except (TimeoutError, httpx.TimeoutException) as exc:
             if isinstance(exc, httpx.ConnectTimeout) or not stage.may_be_sent:
                 raise HostUnreachable(
-                    f"{self.base_url} ({what}): no connection within {timeout.connect:g} s; is its host up, and the "
+                    f"{self.base_url} ({what}): no connection within {connect:g} s; is its host up, and the "
                     "network to it?"
                 ) from exc
             self._abandoned = f"an earlier {what} had no answer within {seconds:g} s"
@@ -282,18 +219,6 @@ class Transport:
             if stage.may_be_sent:
                 self._abandoned = f"an earlier {what} was cancelled under way"
             raise
-
-
-class _Stage:
-    """The stage of a request, as traced by httpcore; without a trace it may have been sent."""
-
-    may_be_sent = True
-
-    async def trace(self, event: str, _: Any) -> None:
-        if event.startswith("connection."):
-            self.may_be_sent = False
-        elif event.endswith("send_request_headers.started"):
-            self.may_be_sent = True
 
 
 def _said(exc: Exception) -> str:

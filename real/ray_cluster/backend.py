@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dartsim.config import Config
-from dartsim.config.sections.ray import RayPart
 from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Task
 from dartsim.real.ray_cluster.desktops import DesktopHost, RayProvider
@@ -36,12 +35,14 @@ def placed(config: Config, kind: Kind) -> bool:
     return backend.workers == "vllm" and not config.vllm.addresses if kind == "workers" else backend.learner == "fsdp"
 
 
-def actors(config: Config, kind: Kind) -> tuple[int, RayPart]:
-    """Return the number of actors of a component, and what each of them asks for."""
+def actors(config: Config, kind: Kind) -> tuple[int, dict[str, Any]]:
+    """Return the number of actors of a component, and their options."""
     ray = config.ray
     if kind == "desktops":
-        return ray.desktops.hosts, ray.desktops
-    return (config.rollout.num_workers, ray.engines) if kind == "workers" else (config.trainer.fsdp.ranks, ray.learner)
+        return ray.desktop_hosts, ray.desktop_options
+    if kind == "workers":
+        return config.rollout.num_workers, ray.engine_options
+    return config.trainer.fsdp.ranks, ray.learner_options
 
 
 def session(config: Config) -> AbstractContextManager[None]:
@@ -53,8 +54,8 @@ def session(config: Config) -> AbstractContextManager[None]:
     if config.ray.address is None:
         return nullcontext()
     cpus, resources = 0.0, dict[str, float]()
-    for count, part in (actors(config, kind) for kind in KINDS if placed(config, kind)):
-        options = actor_options(part)
+    for count, own in (actors(config, kind) for kind in KINDS if placed(config, kind)):
+        options = actor_options(own)
         cpus += options["num_cpus"] * count
         for name, amount in options.get("resources", {}).items():
             resources[name] = resources.get(name, 0.0) + amount * count
@@ -63,9 +64,9 @@ def session(config: Config) -> AbstractContextManager[None]:
 
 def ray_desktops(config: Config, tasks: Sequence[Task]) -> RayProvider:
     """Return the provider of desktops on the nodes of the cluster; use it as ``async with``."""
-    part = config.ray.desktops
-    make = partial(DesktopHost, partial(open_desktops, share(config, part.hosts), tasks))
-    return RayProvider([Part(f"desktops-{number}", make, part) for number in range(part.hosts)])
+    number, options = actors(config, "desktops")
+    make = partial(DesktopHost, partial(open_desktops, share(config, number), tasks))
+    return RayProvider([Part(f"desktops-{index}", make, options) for index in range(number)])
 
 
 def share(config: Config, hosts: int) -> Config:
@@ -93,8 +94,8 @@ async def ray_engines(config: Config, options: Sequence[EngineOptions], folder: 
     try:
         for index, engine in enumerate(options):
             name = f"engine-{index}"
-            make = partial(EngineHost, engine, str(folder / name), name, config.ray.engines.listen)
-            parts.append(Part(name, make, config.ray.engines))
+            make = partial(EngineHost, engine, str(folder / name), name, config.ray.engines_listen)
+            parts.append(Part(name, make, config.ray.engine_options))
         for part in parts:
             await part.placed()
         yield [RayEngine(part, start_seconds=config.vllm.start_seconds) for part in parts]

@@ -19,7 +19,7 @@ from dartsim.core.errors import ConfigError, DartsimError, EnvStartFailed
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.types import Observation, StepResult, Task
 from dartsim.core.waiting import pausable, paused_deadline
-from dartsim.real.ray_cluster.errors import ActorGone, ActorLost, HostLost, HostLostAtStart
+from dartsim.real.ray_cluster.errors import ActorGone, ActorLost, HostLost
 from dartsim.real.ray_cluster.parts import Part
 
 logger = logging.getLogger(__name__)
@@ -174,11 +174,12 @@ class RayDesktop:
 class RayProvider:
     """Starts desktops on the nodes of a cluster; implements ``core.ports.EnvProvider``. Use it as ``async with``.
 
-    Every slot has its host. A start on a host that ended waits until Ray has restarted it, and fails.
+    Every slot has its host. A start on a host that ended waits until Ray has restarted it.
     """
 
     def __init__(self, hosts: Sequence[Part]) -> None:
         self.hosts = hosts
+        self._gone: set[Part] = set()
         self._numbers = itertools.count(1)
 
     async def __aenter__(self) -> RayProvider:
@@ -197,15 +198,13 @@ class RayProvider:
     async def start(self, slot: int) -> RayDesktop:
         host, number = self.hosts[slot % len(self.hosts)], next(self._numbers)
         try:
-            await host.call("start", number, slot)
-        except ActorLost as lost:
-            try:
-                await host.until_up()
-            except ActorGone as gone:
-                if all(host.gone for host in self.hosts):
-                    raise ActorGone("no desktop host is left; see max_restarts in ray.desktops.options") from gone
-            raise HostLostAtStart(f"slot {slot}: {lost}") from lost
-        except ConfigError as error:  # of the node that a host was restarted on: no reason to end the run
+            await host.call("start", number, slot, again=True)
+        except ActorGone as gone:
+            self._gone.add(host)
+            if len(self._gone) == len(self.hosts):
+                raise ActorGone("no desktop host is left; see max_restarts in ray.desktop_options") from gone
+            raise EnvStartFailed(f"slot {slot}: {gone}") from gone
+        except (ActorLost, ConfigError) as error:  # of the node that a host was restarted on: no reason to end the run
             raise EnvStartFailed(f"slot {slot} on {host.name}: {error}") from error
         except BaseException:
             host.send("close", number)  # it may have come up under a canceled call

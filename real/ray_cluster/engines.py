@@ -15,8 +15,8 @@ from dartsim.core.errors import DartsimError
 from dartsim.real.engines.errors import EngineLost, EngineStartFailed
 from dartsim.real.engines.launcher import LocalEngine
 from dartsim.real.engines.options import EngineOptions
-from dartsim.real.ray_cluster.errors import ActorGone, ActorLost
-from dartsim.real.ray_cluster.parts import Part, node_address
+from dartsim.real.ray_cluster.errors import ActorLost
+from dartsim.real.ray_cluster.parts import READY_SECONDS, Part, node_address
 
 logger = logging.getLogger(__name__)
 
@@ -71,11 +71,14 @@ class RayEngine:
         return self._url
 
     async def start(self, model: Path | None = None) -> None:
+        seconds = self._start_seconds + READY_SECONDS
         try:
-            self._url = await self.part.call("start", None if model is None else str(model))
+            async with asyncio.timeout(seconds):
+                self._url = await self.part.call("start", None if model is None else str(model), again=True)
         except ActorLost as lost:
-            await self._until_up()
             raise EngineStartFailed(f"{self.name}: {lost}") from lost
+        except TimeoutError:
+            raise EngineStartFailed(f"{self.name}: no node started it within {seconds:g} s") from None
         self.running = True
 
     async def stop(self) -> None:
@@ -104,12 +107,3 @@ class RayEngine:
 
     def mark_unreachable(self) -> None:
         """Its process is watched."""
-
-    async def _until_up(self) -> None:
-        try:
-            async with asyncio.timeout(self._start_seconds):
-                await self.part.until_up()
-        except TimeoutError:
-            logger.warning("%s: no node took its actor within %g s", self.name, self._start_seconds)
-        except ActorGone as gone:
-            raise EngineStartFailed(f"{self.name}: {gone}") from gone

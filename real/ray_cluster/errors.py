@@ -3,8 +3,6 @@
 DartsimError
 ├── ActorLost                the actor or its node ended under a call; Ray restarts it without its state
 │   └── ActorGone            the actor ended for good: its restarts are used up, or it was killed
-├── EnvStartFailed
-│   └── HostLostAtStart      the desktop host ended while a desktop started
 └── EnvBroken
     └── HostLost             the desktop host ended, and its desktops with it
 """
@@ -13,7 +11,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed
+from dartsim.core.errors import DartsimError, EnvBroken
 
 
 class ActorLost(DartsimError):
@@ -22,10 +20,6 @@ class ActorLost(DartsimError):
 
 class ActorGone(ActorLost):
     cause: ClassVar[str] = "actor_gone"
-
-
-class HostLostAtStart(EnvStartFailed):
-    cause: ClassVar[str] = "host_lost"
 
 
 class HostLost(EnvBroken):

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
-from dartsim.config.sections.ray import RayPart
 from dartsim.core.errors import ConfigError
 from dartsim.real.ray_cluster.errors import ActorGone, ActorLost
 
-logger = logging.getLogger(__name__)
-
 READY_SECONDS = 120.0
 """Time limit for placing an actor."""
+_AGAIN = {"max_task_retries": -1}
+"""Options of a call that Ray repeats on a restarted actor."""
 
 
-def actor_options(part: RayPart) -> dict[str, Any]:
+def actor_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of an actor: those of the configuration, a CPU, and any number of restarts by default."""
-    return {"num_cpus": 1, "max_restarts": -1, **part.options}
+    return {"num_cpus": 1, "max_restarts": -1, **options}
 
 
 def remote_class(body: type, options: dict[str, Any]) -> Any:
@@ -79,13 +77,11 @@ class Hosted:
 class Part:
     """One actor."""
 
-    def __init__(self, name: str, make: Callable[[], object], want: RayPart) -> None:
+    def __init__(self, name: str, make: Callable[[], object], options: Mapping[str, Any]) -> None:
         import ray
 
         self.name = name
-        self.options = actor_options(want)
-        self.restarts_seen = 0
-        self.gone = False
+        self.options = actor_options(options)
         self._make = ray.put(make)  # referenced as long as the actor may be restarted
         kind = remote_class(Hosted, {"scheduling_strategy": "SPREAD", **self.options})
         self._actor: Any = kind.remote([self._make])
@@ -94,7 +90,7 @@ class Part:
         return f"<Part {self.name}>"
 
     async def placed(self, seconds: float = READY_SECONDS) -> Placement:
-        """Wait until the actor was placed and answers.
+        """Wait until the actor is placed, again if it was lost, and answers.
 
         Raises:
             ConfigError: If no node had its resources free in time.
@@ -102,37 +98,25 @@ class Part:
         """
         try:
             async with asyncio.timeout(seconds):
-                return cast(Placement, await self._answer(self._actor.place.remote()))
+                return cast(Placement, await self._answer(self._actor.place.options(**_AGAIN).remote()))
         except TimeoutError:
             raise ConfigError(f"{self.name} was not up within {seconds:g} s: {unplaced(self.options)}") from None
 
-    async def call(self, method: str, *args: Any) -> Any:
-        """Call a method of the actor's object. Canceling the call cancels it in the actor.
+    async def call(self, method: str, *args: Any, again: bool = False) -> Any:
+        """Call a method of the actor's object, ``again`` if the actor was lost and restarted under the call.
+
+        Canceling the call cancels it in the actor.
 
         Raises:
             ActorLost: If the actor or its node ended.
             DartsimError: As raised by the method.
         """
-        return await self._answer(self._actor.do.remote(method, *args))
+        do = self._actor.do.options(**_AGAIN) if again else self._actor.do
+        return await self._answer(do.remote(method, *args))
 
     def send(self, method: str, *args: Any) -> None:
         """Call a method without waiting for it."""
         self._actor.do.remote(method, *args)
-
-    async def until_up(self) -> Placement:
-        """Wait until a lost actor answers again.
-
-        Raises:
-            ActorGone: If Ray does not restart it.
-        """
-        try:
-            place = cast(Placement, await self._answer(self._actor.place.options(max_task_retries=-1).remote()))
-        except ActorGone:
-            self.gone = True
-            raise
-        self.restarts_seen += 1
-        logger.warning("%s is up again: process %d at %s", self.name, place.pid, place.address)
-        return place
 
     def kill(self) -> None:
         import ray

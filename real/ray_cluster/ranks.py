@@ -6,38 +6,32 @@ If one of them ends, all are restarted together, because the others would wait f
 from __future__ import annotations
 
 import os
-import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dartsim.config.sections.ray import RayPart
 from dartsim.config.sections.trainer import FsdpConfig
 from dartsim.core.errors import ConfigError, LearnerFault
+from dartsim.real.processes import free_port
 from dartsim.real.ray_cluster.parts import actor_options, node_address, remote_class, translated, unplaced
 
 
 class RankActor:
     """In the actor: one rank."""
 
-    def address(self) -> tuple[str, int]:
+    def address(self) -> str:
         """Return where the ranks meet if this is the first one."""
         host = node_address()
-        with socket.socket() as probe:
-            probe.bind((host, 0))
-            return host, int(probe.getsockname()[1])
+        return f"tcp://{host}:{free_port(host)}"
 
-    def join(self, folder: str, rank: int, size: int, meeting: tuple[str, int]) -> int:
+    def join(self, folder: str, rank: int, size: int, meeting: str) -> int:
         """Join the other ranks, and return the process.
 
         Raises:
             ConfigError: If the learner's folder is not there.
         """
-        host, port = meeting
-        names = {"MASTER_ADDR": host, "MASTER_PORT": port, "RANK": rank, "WORLD_SIZE": size}
-        os.environ.update({name: str(value) for name, value in names.items()}, LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
-        if host.startswith("127."):
+        if node_address().startswith("127."):
             os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         from dartsim.real.learners.fsdp.files import SETUP, Setup
         from dartsim.real.learners.fsdp.rank import join
@@ -47,7 +41,7 @@ class RankActor:
                 f"{folder!r} of the learner is not on this node; set trainer.fsdp.folder to a folder of a disk "
                 "that all nodes share"
             )
-        self._rank, _ = join(Setup.read(Path(folder)))
+        self._rank = join(Setup.read(Path(folder)), rank, size, meeting)
         return os.getpid()
 
     def do(self, order: dict[str, Any]) -> dict[str, Any]:
@@ -61,15 +55,17 @@ class RayRanks:
         folder: Holds what the ranks read at their start; on a disk that all nodes share.
         settings: How many ranks, and the time limit of a start.
         prepare: Called before they are started.
-        part: What each actor asks of Ray.
+        options: Ray's options of each actor.
     """
 
-    def __init__(self, folder: Path, *, settings: FsdpConfig, prepare: Callable[[str], None], part: RayPart) -> None:
+    def __init__(
+        self, folder: Path, *, settings: FsdpConfig, prepare: Callable[[], None], options: Mapping[str, Any]
+    ) -> None:
         self.pids: tuple[int, ...] = ()
         self._folder = folder
         self._settings = settings
         self._prepare = prepare
-        self._options = {**actor_options(part), "max_restarts": 0}
+        self._options = {**actor_options(options), "max_restarts": 0}
         self._actors: list[Any] = []
 
     @property
@@ -78,7 +74,7 @@ class RayRanks:
 
     def start(self) -> None:
         self.kill()
-        self._prepare("")
+        self._prepare()
         size = self._settings.ranks
         kind = remote_class(RankActor, self._options)
         self._actors = actors = [kind.remote() for _ in range(size)]
@@ -118,9 +114,6 @@ class RayRanks:
                 raise
             found = translated(error, "a rank of the learner")
             raise found if isinstance(found, ConfigError) else LearnerFault(str(found)) from error
-
-    def stop(self) -> None:
-        self.kill()
 
     def kill(self) -> None:
         """End them at once. May be called twice, and from any thread while they compute."""

@@ -1,7 +1,8 @@
 """The virtual environment of the evaluator process: its installation and location.
 
 ``desktop-env`` requires 68 packages (7 GB, including torch), most of which no metric uses; its pins conflict with ours.
-The light form has only the packages that its metrics and getters import, at the required versions where these matter.
+So the environment has only the packages that its metrics and getters import, at the required versions where these
+matter.
 
 OSWorld's tasks and evaluators change together, so tasks from a checkout of its repository need the evaluators of the
 same checkout. These are copied; nothing in the checkout is run. Their version names its commit, and is stored with
@@ -23,7 +24,7 @@ from dartsim.core.errors import ConfigError
 PACKAGE = "desktop-env==1.0.2"
 """Its wheel also holds agents and providers, which nothing here imports."""
 
-LIGHT = (
+PACKAGES = (
     "beautifulsoup4",
     "cssselect",
     "fastdtw",
@@ -86,28 +87,23 @@ def python_of(home: Path) -> Path:
     return python
 
 
-def commands(
-    home: Path, *, light: bool, ocr: bool = False, python: str = sys.executable, copied: bool = False
-) -> list[list[str]]:
+def commands(home: Path, *, ocr: bool = False, python: str = sys.executable, copied: bool = False) -> list[list[str]]:
     """Return the commands that make the environment, in order; see ``install``. ``copied``: without PyPI's package."""
-    pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
-    make = [python, "-m", "venv", "--clear", str(home)]
-    reading = [[*pip, *TORCH], [*pip, *OCR]] if ocr and light else []
-    weights = [[str(home / "bin" / "python"), "-c", FETCH_WEIGHTS]] if ocr else []
-    if not light:
-        return [make, [*pip, PACKAGE], *weights]
-    package = [] if copied else [[*pip, "--no-deps", PACKAGE]]
-    return [make, [*pip, *LIGHT], *reading, *package, *weights]
+    inside = str(home / "bin" / "python")
+    pip = [inside, "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
+    found = [[python, "-m", "venv", "--clear", str(home)], [*pip, *PACKAGES]]
+    if ocr:
+        found += [[*pip, *TORCH], [*pip, *OCR]]
+    if not copied:
+        found.append([*pip, "--no-deps", PACKAGE])
+    return [*found, [inside, "-c", FETCH_WEIGHTS]] if ocr else found
 
 
-def install(
-    home: Path, *, light: bool, ocr: bool = False, python: str = sys.executable, source: Path | None = None
-) -> None:
+def install(home: Path, *, ocr: bool = False, python: str = sys.executable, source: Path | None = None) -> None:
     """Make the environment afresh.
 
     Args:
         home: Where.
-        light: Only what metrics and getters import, in a minute; otherwise all of ``desktop-env``, 7 GB.
         ocr: With easyocr and its weights, which the metric ``compare_image_text`` reads screenshots with.
         python: The interpreter.
         source: A checkout of OSWorld's repository, whose evaluators are installed in place of PyPI's.
@@ -120,7 +116,7 @@ def install(
         raise ConfigError(f"{home} is no virtual environment; name a folder that is empty or not there")
     if source is not None and not _has_evaluators(source):
         raise ConfigError(f"{source} has no desktop_env/evaluators; name a checkout of OSWorld's repository")
-    for command in commands(home, light=light, ocr=ocr, python=python, copied=source is not None):
+    for command in commands(home, ocr=ocr, python=python, copied=source is not None):
         try:
             done = subprocess.run(command, check=False, stdout=sys.stderr)
         except OSError as error:

@@ -121,7 +121,7 @@ class ScorerFacts:
         if name not in functions:
             return f"{self.scorer} does not have it"
         lacks = functions[name]
-        # A light evaluator lacks easyocr, and a full one its weights.
+        # Without --ocr the environment lacks easyocr; its weights may be missing too.
         ocr = any(each == "easyocr" or each.endswith(".pth") for each in lacks)
         hint = " (`dartsim desktop evaluator --ocr`)" if ocr else ""
         return f"{', '.join(lacks)} is not installed{hint}" if lacks else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,13 @@ from dartsim.real.scratch import replaced_folder
 class StandInRanks(RankGroup):
     """Carries out the orders of ``dartsim.real.learners.fsdp.rank`` in this process, without a model."""
 
-    @property
-    @override
-    def running(self) -> bool:
-        return bool(self.pids)
+    running = False
 
     @override
     def start(self) -> None:
-        self._prepare("")
+        self._prepare()
         self._setup = Setup.read(self._folder)
-        self.pids = (os.getpid(),) * self._settings.ranks
+        self.running = True
 
     @override
     def ask(self, order: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -48,12 +44,8 @@ class StandInRanks(RankGroup):
         return {"metrics": metrics, "updates": updates}
 
     @override
-    def stop(self) -> None:
-        self.kill()
-
-    @override
     def kill(self) -> None:
-        self.pids = ()
+        self.running = False
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -6,6 +6,8 @@ Worker and learner both use ``PromptBuilder``, so that they condition on the sam
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +21,8 @@ from dartsim.real.vlm.vocabulary import Parts, Vocabulary
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
-class VlmPrompt(NamedTuple):
-    """A model's input for one turn.
+class Expanded(NamedTuple):
+    """A prompt with an image token for every merged patch.
 
     ``tokens`` is [L]; ``positions`` [3, L] are time, height and width of multimodal rotary positions;
     ``next_position`` is that of the reply's first token; ``image_starts`` are the first positions of the pictures.
@@ -29,13 +31,72 @@ class VlmPrompt(NamedTuple):
     tokens: IntArray
     positions: IntArray
     next_position: int
-    pictures: tuple[Picture, ...]
     image_starts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class VlmPrompt:
+    """A model's input for one turn.
+
+    An engine reads ``short_tokens``, with one image token a picture. A learner needs them expanded, which costs more
+    than the rest of a prompt and is done when it is first asked for.
+
+    Attributes:
+        short_tokens: The tokens, one for each picture.
+        pictures: Its pictures in their order.
+        image: The image token.
+        merge: Patches on each side that become one token.
+    """
+
+    short_tokens: tuple[int, ...]
+    pictures: tuple[Picture, ...]
+    image: int
+    merge: int
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for equal prompts."""
-        return (self.tokens.tobytes(), *(picture.key for picture in self.pictures))
+        return self.short_tokens, *(picture.key for picture in self.pictures)
+
+    @property
+    def length(self) -> int:
+        """Number of its tokens, expanded."""
+        return len(self.short_tokens) + sum(rows * columns - 1 for rows, columns in self._grids)
+
+    @property
+    def tokens(self) -> IntArray:
+        return self._expanded.tokens
+
+    @property
+    def positions(self) -> IntArray:
+        return self._expanded.positions
+
+    @property
+    def next_position(self) -> int:
+        return self._expanded.next_position
+
+    @property
+    def image_starts(self) -> tuple[int, ...]:
+        return self._expanded.image_starts
+
+    @property
+    def _grids(self) -> list[tuple[int, int]]:
+        return [(picture.grid[0] // self.merge, picture.grid[1] // self.merge) for picture in self.pictures]
+
+    @cached_property
+    def _expanded(self) -> Expanded:
+        short = np.array(self.short_tokens, dtype=np.int64)
+        at_images, grids = np.flatnonzero(short == self.image), self._grids
+        sizes = np.ones(len(short), dtype=np.int64)
+        sizes[at_images] = [rows * columns for rows, columns in grids]
+        steps = np.ones(len(short), dtype=np.int64)
+        steps[at_images] = [max(grid) for grid in grids]
+        first = np.cumsum(steps) - steps
+        starts = (np.cumsum(sizes) - sizes)[at_images].tolist()
+        positions = np.repeat(first, sizes)[None].repeat(3, axis=0)
+        for start, (rows, columns) in zip(starts, grids, strict=True):
+            positions[:, start : start + rows * columns] += np.indices((1, rows, columns)).reshape(3, -1)
+        return Expanded(np.repeat(short, sizes), positions, int(steps.sum()), tuple(starts))
 
 
 class PromptBuilder:
@@ -78,16 +139,7 @@ class _Draft:
         self._merge = merge
         self._terse = terse
         self._tokens: list[int] = []
-        self._positions: list[IntArray] = []
-        self._next = 0
         self._pictures: list[Picture] = []
-        self._starts: list[int] = []
-
-    def _text(self, tokens: Sequence[int]) -> None:
-        self._tokens.extend(tokens)
-        count = len(tokens)
-        self._positions.append(np.arange(self._next, self._next + count)[None].repeat(3, axis=0))
-        self._next += count
 
     def _open(self, role: str) -> list[int]:
         return [self._vocabulary.start, *self._vocabulary.encode(f"{role}\n")]
@@ -96,37 +148,22 @@ class _Draft:
         return [self._vocabulary.end, *self._vocabulary.encode("\n")]
 
     def message(self, role: str, parts: Parts, picture: Picture | None = None) -> None:
-        words = self._vocabulary.spell(parts)
-        self._text(words if self._terse else [*self._open(role), *words])
-        if picture is not None:
-            self._image(picture)
-        if not self._terse:
-            self._text(self._close())
-
-    def _image(self, picture: Picture) -> None:
         vocabulary = self._vocabulary
-        self._text([vocabulary.vision_start])
-        rows, columns = picture.grid[0] // self._merge, picture.grid[1] // self._merge
-        self._starts.append(len(self._tokens))
-        self._pictures.append(picture)
-        self._tokens.extend([vocabulary.image] * (rows * columns))
-        grid = np.indices((1, rows, columns)).reshape(3, -1) + self._next
-        self._positions.append(grid)
-        self._next += max(rows, columns)
-        self._text([vocabulary.vision_end])
+        if not self._terse:
+            self._tokens += self._open(role)
+        self._tokens += vocabulary.spell(parts)
+        if picture is not None:
+            self._pictures.append(picture)
+            self._tokens += vocabulary.vision_start, vocabulary.image, vocabulary.vision_end
+        if not self._terse:
+            self._tokens += self._close()
 
     def reply(self, tokens: Sequence[int]) -> None:
         if self._terse:
-            self._text([self._vocabulary.start, *tokens, self._vocabulary.end])
+            self._tokens += [self._vocabulary.start, *tokens, self._vocabulary.end]
         else:
-            self._text([*self._open("assistant"), *tokens, *self._close()])
+            self._tokens += [*self._open("assistant"), *tokens, *self._close()]
 
     def finish(self) -> VlmPrompt:
-        self._text([self._vocabulary.start] if self._terse else self._open("assistant"))
-        return VlmPrompt(
-            np.asarray(self._tokens, dtype=np.int64),
-            np.concatenate(self._positions, axis=1, dtype=np.int64),
-            self._next,
-            tuple(self._pictures),
-            tuple(self._starts),
-        )
+        self._tokens += [self._vocabulary.start] if self._terse else self._open("assistant")
+        return VlmPrompt(tuple(self._tokens), tuple(self._pictures), self._vocabulary.image, self._merge)

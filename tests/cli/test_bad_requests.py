@@ -31,7 +31,7 @@ REQUESTS = [
     ("run", "dart", "--set", "run.warmup_share=1.0"),
     ("run", "dart", "--set", LATENCY + "{kind='lognormal',median_seconds=3.0,sigma=1e6}"),
     ("run", LONG),
-    *(("run", "dart", option, LONG) for option in ("--on", "--profile", "--out", "--json", "--plugin")),
+    *(("run", "dart", option, LONG) for option in ("--on", "--out", "--json", "--plugin")),
     *((command, LONG) for command in ("show", "eval", "compare")),
     ("show", "absent", "--html", LONG),
     ("config", LONG),

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -14,7 +10,7 @@ import numpy as np
 import pytest
 
 from dartsim.config import load
-from dartsim.config.load import presets
+from dartsim.config.packaged import presets
 from dartsim.lab.batch_tokens import tokens_per_turn
 from dartsim.run.execute import execute
 from dartsim.run.prepare import prepare
@@ -24,7 +20,7 @@ NUMBERS = ("--gpus", "6", "--desktops", "20", "--hosts", "2x64GiBx16cores")
 
 
 def test_a_new_cluster_has_the_given_numbers_and_every_scheduler_runs_on_it(dartsim):
-    assert dartsim("cluster", *NUMBERS, "--model-billions", "3", "--update-seconds", "100", "--yes") == 0
+    assert dartsim("cluster", *NUMBERS, "--update-seconds", "100") == 0
     for scheduler in ("dartsim", "areal-eta4", "coupled", "trl"):
         config = load(scheduler, workload_name="cluster.toml")
         assert prepare(config).config.rollout.num_desktops == 20
@@ -39,7 +35,7 @@ def test_a_new_cluster_has_the_given_numbers_and_every_scheduler_runs_on_it(dart
 
 
 def test_a_new_cluster_decides_nothing_of_a_scheduler(dartsim):
-    assert dartsim("cluster", "--yes") == 0
+    assert dartsim("cluster") == 0
     for name in presets():
         own = load(name)
         if own.policy.kind == "surrogate" and own.backend.virtual:
@@ -54,43 +50,19 @@ def test_a_new_cluster_decides_nothing_of_a_scheduler(dartsim):
     [
         (("--hosts", "four"), "hosts are written COUNTxMEMORYGiB"),
         (("--desktops", "400"), "400 desktops of 4.2 GiB do not fit on 8 hosts"),
-        (("--model-billions", "72"), "leaves 0 tokens of cache on one h100"),
     ],
 )
 def test_what_cannot_work_writes_nothing(dartsim, capsys, arguments, said):
-    assert dartsim("cluster", *arguments, "--yes") == 2
+    assert dartsim("cluster", *arguments) == 2
     assert said in " ".join(capsys.readouterr().err.split())
     assert not Path("cluster.toml").exists()
 
 
 def test_a_file_is_not_overwritten(dartsim, times):
     Path("mine.toml").write_text("mine")
-    assert dartsim("cluster", "--yes", "--out", "mine.toml") == 2
+    assert dartsim("cluster", "--out", "mine.toml") == 2
     assert dartsim("cluster", times, "--column", "step", "--out", "mine.toml") == 2
     assert Path("mine.toml").read_text() == "mine"
-
-
-def test_on_a_terminal_it_asks_for_what_was_not_given():
-    try:
-        ours, theirs = pty.openpty()
-    except OSError as error:
-        pytest.skip(f"no terminal can be opened here: {error}")
-    command = [sys.executable, "-m", "dartsim", "cluster", "--hosts", "2x64GiB", "--gpus", "4"]
-    os.write(ours, b"24\n\n300\n")
-    done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=60)
-    os.close(ours)
-    os.close(theirs)
-    assert done.returncode == 0, done.stderr
-    assert "Parameters of the model, billions [7.0]" in done.stdout
-    assert load("dart", workload_name="cluster.toml").rollout.num_envs == 24
-
-
-def test_a_larger_model_is_slower_and_leaves_less_cache():
-    small, large = (
-        prepare(load("dart", overrides=[f"cluster.engine.model_billions={size}"])).gpu for size in ("7.0", "14.0")
-    )
-    assert large.iteration_seconds(8) > 1.5 * small.iteration_seconds(8)
-    assert 0 < large.kv_capacity_tokens < small.kv_capacity_tokens / 2
 
 
 @pytest.fixture
@@ -112,7 +84,7 @@ def test_measured_times_become_a_profile_that_run_loads(dartsim, times):
     step = latency("latencies.toml", "step")
     assert step.mean == pytest.approx(np.mean(column), rel=1e-6)
     assert np.median(step.draw(np.random.default_rng(0), 10_000)) == pytest.approx(np.median(column), rel=0.05)
-    small = ("--on", "laptop", "--profile", "latencies.toml", "--hours", "0.1", "--out", "run", "--json", "-")
+    small = ("--on", "laptop+latencies.toml", "--hours", "0.1", "--out", "run", "--json", "-")
     assert dartsim("run", "areal-eta4", *small) == 0
     assert "step" in load(Path("run/config.toml")).cluster.env.latency
 
@@ -140,7 +112,8 @@ def test_times_that_look_like_milliseconds_are_asked_about(dartsim, capsys, time
 )
 def test_a_bad_file_gets_one_sentence(dartsim, capsys, text, column, said):
     Path("bad.csv").write_text(text)
-    assert dartsim("cluster", "bad.csv", "--column", column) == 2
+    Path("there.toml").touch()
+    assert dartsim("cluster", "bad.csv", "--column", column, "--out", "there.toml") == 2
     assert said in " ".join(capsys.readouterr().err.split())
     assert dartsim("cluster", "none.csv", "--column", "step") == 2
     assert not Path("latencies.toml").exists()
@@ -151,7 +124,7 @@ def test_latencies_alone_are_no_cluster(dartsim, capsys, times):
     for cluster in ("latencies.toml", "latencies.toml+long-tail"):
         assert dartsim("run", "dart", "--on", cluster) == 2
         said = " ".join(capsys.readouterr().err.split())
-        assert "latencies.toml has latencies of desktops and no cluster; give it as --profile" in said
+        assert "latencies.toml has latencies of desktops but no cluster: write --on CLUSTER+latencies.toml" in said
 
 
 def test_options_of_another_source_are_refused(dartsim, times):
@@ -160,7 +133,7 @@ def test_options_of_another_source_are_refused(dartsim, times):
         (times, "--column", "step", "--gpus", "8"),
         (times, "--column", "step", "--check"),
         ("run", "--column", "step"),
-        ("--unit", "ms", "--yes"),
+        ("--unit", "ms"),
         ("--check",),
         (times,),
         ("nowhere",),
@@ -194,3 +167,8 @@ def test_a_real_run_becomes_a_profile_and_a_twin_that_predicts_it(dartsim, capsy
     assert profile["about"]["counts"]["worker/batch"] > 0
     assert load(real_run / "twin.toml").backend.virtual
     assert (real_run / "twin" / "report.html").exists()
+    # The twin of another configuration runs on the measured cluster.
+    assert dartsim("run", "tiny", "--twin", "--on", str(real_run), "--hours", "0.05", "--out", "other") in (0, 18)
+    other = load("other/config.toml")
+    assert other.cluster.env.latency == load(real_run / "twin.toml").cluster.env.latency
+    assert other.rollout.num_envs == load("tiny").rollout.num_envs

@@ -33,7 +33,7 @@ EXAMPLES = [
     [
         ("rnu", "'run'"),
         ("desktop taks", "'tasks'"),
-        ("run --pesret dart", "--preset"),
+        ("run --hour 3", "--hours"),
         ("compare coupled dart-mesured", "'dart-measured'"),
         ("run --faults hostle", "'hostile'"),
         ("run --set rollout.num_env=3", "'rollout.num_envs'"),

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from dartsim.config import load, presets
-from dartsim.config.load import describe
+from dartsim.config.settings import describe
 
 
 def test_a_configuration_is_shown_with_all_that_a_run_takes(dartsim, capsys):
-    assert dartsim("config", "areal-eta4", "--on", "osworld", "--profile", "dart", "--faults", "calm") == 0
+    assert (
+        dartsim("config", "areal-eta4", "--on", "osworld", "--set", "cluster.env.profile=dart", "--faults", "calm") == 0
+    )
     shown = capsys.readouterr().out
     assert presets()["areal-eta4"]["about"]["source"] in shown
     Path("shown.toml").write_text(shown)

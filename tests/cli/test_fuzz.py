@@ -50,7 +50,7 @@ def test_the_time_is_checked_after_each_run():
 def test_a_replay_writes_its_folder(tmp_path):
     result = CliRunner().invoke(app, ["fuzz", "--replay", CASE.token(), "--out", str(tmp_path / "a")])
     assert result.exit_code == 0, result.output
-    assert json.loads((tmp_path / "a" / "case.json").read_text())["rule"] is None
+    assert json.loads((tmp_path / "a" / "summary.json").read_text())["rule"] is None
 
 
 def test_a_replay_of_what_fails_exits_with_1(tmp_path):

@@ -56,7 +56,7 @@ def test_a_model_s_successes_keep_its_own_log_probabilities_and_version(dartsim,
     assert dartsim("eval", *wanted) == 0
     found = json.loads(figures.read_text())
     (budget,) = found["budgets"]
-    assert (found["split"], budget["attempts"], found["version"]) == ("train", 60, 2)
+    assert (found["split"], budget["attempts"], found["version"]) == ("training", 60, 2)
     prepared = prepare(config(f"curation.pool.file={pool}"))
     learned = learning(prepared)
     filled = SuccessPool(max_per_task=99)
@@ -79,7 +79,7 @@ def test_a_model_s_successes_keep_its_own_log_probabilities_and_version(dartsim,
 
 
 def test_successes_of_an_evaluation_that_kept_none_are_refused(dartsim, run, capsys):
-    wanted = ("eval", str(run), "--attempts", "1", "--split", "train", "--out", "out")
+    wanted = ("eval", str(run), "--attempts", "1", "--set", "tasks.held_out=0", "--out", "out")
     assert dartsim(*wanted, "--json", "figures.json") == 0
     assert json.loads(Path("figures.json").read_text())["budgets"][0]["success_rate"] > 0.0
     assert dartsim(*wanted, "--keep-successes", "pool") == 2

@@ -40,7 +40,7 @@ def test_reinforcement_improves_the_policy_from_chance(dartsim, tmp_path):
     changes = {
         "tasks.mock": "plain_locks", "tasks.count": 64, "tasks.held_out": 32, "policy.screen": 96,
         "trainer.optimizer.learning_rate": 2e-3, "trainer.evaluation.every_updates": 10,
-        "recorder.max_segments": 0, "run.updates": 20,
+        "run.max_segments": 0, "run.updates": 20,
     }  # fmt: skip
     options = [word for name, value in changes.items() for word in ("--set", f"{name}={value}")]
     assert dartsim("run", *options, "--out", str(tmp_path / "run"), "--json", str(tmp_path / "figures.json")) == 0
@@ -85,7 +85,7 @@ def test_the_main_job_is_repeated_by_its_seed(finished: Path, dartsim, tmp_path)
 
 def test_a_surrogate_run_has_no_model_to_evaluate(dartsim, tmp_path, capsys):
     folder = str(tmp_path / "run")
-    dartsim("run", "--preset", "dart", "--hours", "0.2", "--out", folder)
+    dartsim("run", "dart", "--hours", "0.2", "--out", folder)
     for command in (("eval", folder), ("show", folder, "--film", "e.gif")):
         assert dartsim(*command) == 2
         assert "surrogate policy" in " ".join(capsys.readouterr().err.split())

@@ -12,7 +12,7 @@ from dartsim.cli.options import load_config
 from dartsim.config import load, to_toml
 from dartsim.core.errors import ConfigError
 
-SMALL = ("--preset", "dart", "--hours", "0.3", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1")
+SMALL = ("dart", "--hours", "0.3", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1")
 
 
 @pytest.fixture(autouse=True)
@@ -95,33 +95,29 @@ def test_a_json_file_that_cannot_be_written_after_all_is_one_message(tmp_path):
     ("arguments", "message"),
     [
         (("run", "dartt"), "no configuration file or run dartt; did you mean 'dart'"),
-        (("run", "--preset", ""), "there is no preset ''"),
-        (("run", "--preset", "tiny", "--on", "laptop"), "a preset with a surrogate policy"),
+        (("run", "tiny", "--on", "laptop"), "for surrogate policies"),
         (("compare", "file"), "file is not TOML"),
         (("compare", "my.toml"), "no configuration file or run my.toml"),
         (("compare", "desktop"), "preset 'desktop' needs real desktops"),
         (("fuzz", "--replay", "nonsense"), "'nonsense' is not a token of `dartsim fuzz`; give"),
-        (("fuzz", "--replay", "nonsense", "--seed", "3"), "--seed is about a search"),
         (("show", "file"), "file is not a folder"),
         (("eval", "folder", "--rescore"), "folder is no run's folder"),
         (("eval", "--rescore"), "--rescore needs the folder of a run"),
         (("eval", "--results", "folder"), "--results DIR needs --keep-successes POOL"),
-        (("eval", "--preset", "dart"), "has a surrogate policy: it has no model"),
+        (("eval", "dart"), "has a surrogate policy: it has no model"),
         (("eval", "--keep-successes", "folder"), "folder already exists"),
         (("fuzz", "--out", "file"), "file is not a folder"),
         (("fuzz", "--out", "file/below"), "file is not a folder"),
-        (("desktop", "tasks", "--gif", "file"), "--gif file is not a folder"),
         (("desktop", "evaluator", "--python", "no-such-python"), "no-such-python cannot be run"),
         (("check", "dart", "--set", "cluster.env.profile=nope"), "cluster.env.profile = 'nope'"),
         (("check", "dart", "--set", "cluster.env.latency.stepp=1"), "cluster.env.latency.stepp"),
         (("check", "dart", "--set", "cluster.faults.kinds.nope.share=1"), "no kind of fault 'nope'"),
-        (("run", *SMALL, "--profile", "nope"), "there is no profile, run or file 'nope'"),
         (("run", "--set", "rollout.num_envs=many"), "rollout.num_envs"),
         (("run", "--set", "rollout.num_envs"), "section.key=value"),
         (("run", "--set", "curation.max_ahead=8"), "curation.max_ahead"),
-        (("run", "--real-time", "--until-steady", "1%"), "run.until_steady"),
+        (("run", "--set", "backend.real_time=true", "--until-steady", "1%"), "run.until_steady"),
         (("compare", "dart", "--until-steady", "2"), "'2'"),
-        (("run", "--preset", "dart", "--set", "tasks.source=osworld"), "tasks.folder"),
+        (("run", "dart", "--set", "tasks.source=osworld"), "tasks.folder"),
     ],
 )
 def test_a_wrong_request_is_one_message(dartsim, capsys, arguments, message):
@@ -132,22 +128,7 @@ def test_a_wrong_request_is_one_message(dartsim, capsys, arguments, message):
     assert not Path("runs").exists()
 
 
-def test_a_run_s_own_file_is_not_another_preset(dartsim, capsys):
-    Path("config.toml").write_text(to_toml(load(preset_name="dart")))
-    assert dartsim("run", "config.toml", "--preset", "coupled") == 2
-    assert "builds on preset 'dart', and 'coupled' was asked for" in said(capsys)
-
-
-def test_a_profile_is_a_name_a_file_or_a_run():
-    named = load_config(default="dart", profile="osworld")
-    assert (named.preset, named.cluster.env.profile) == ("dart", "osworld")
-    Path("measured.toml").write_text("[cluster.learner]\nfixed_seconds = 7.0\n")
-    measured = load_config(preset_name="coupled", profile="measured.toml")
-    assert (measured.preset, measured.cluster.learner.fixed_seconds) == ("coupled", 7.0)
+def test_a_scheduler_is_a_name_a_file_or_a_run():
+    assert load_config(None).preset == "dart"
     Path("folder/config.toml").write_text(to_toml(load(preset_name="coupled")))
-    assert load_config(default="dart", profile="folder").preset == "coupled"
-    assert load_config("folder").preset == "coupled"
-    with pytest.raises(ConfigError, match="builds on preset"):
-        load_config(preset_name="dart", profile="folder")
-    Path("measured.toml").rename("folder/profile.toml")
-    assert load_config(default="dart", profile="folder").cluster.learner.fixed_seconds == 7.0
+    assert load_config("folder").preset == load_config("folder/config.toml").preset == "coupled"

@@ -15,10 +15,9 @@ import pytest
 from dartsim.cli import compare
 from dartsim.cli.signals import sigterm_as_ctrl_c, undisturbed
 from dartsim.config import load, to_toml
-from dartsim.core.errors import ConfigError
-from dartsim.observe.rundir import CONFIG, lock_run, read_run
+from dartsim.observe.rundir import CONFIG
 
-SMALL = ("--preset", "dart", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1")
+SMALL = ("dart", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1")
 COMMAND = [sys.executable, "-c", "from dartsim.cli.app import main; main()"]
 
 
@@ -62,11 +61,11 @@ def test_sigterm_writes_the_report_so_far_where_the_shell_ignores_ctrl_c(long_ru
 def test_what_is_interrupted_ends_with_its_code(dartsim, monkeypatch, capsys, ended, code):
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr("dartsim.run.execute.execute", ended)
-    assert dartsim("run", "--preset", "dart", "--out", "new") == code
+    assert dartsim("run", "dart", "--out", "new") == code
     Path("begun").mkdir()
     (Path("begun") / CONFIG).write_text("")
     capsys.readouterr()
-    assert dartsim("run", "--preset", "dart", "--out", "begun") == code
+    assert dartsim("run", "dart", "--out", "begun") == code
     assert "dartsim run begun" in capsys.readouterr().err
     monkeypatch.setattr(compare, "make_runs", ended)
     assert dartsim("compare", "dart", "coupled", "--out", "both") == code
@@ -96,15 +95,11 @@ def test_a_file_for_json_is_tried_before_anything_runs(dartsim, monkeypatch):
     kept = Path("kept.json")
     kept.write_text("{}")
     for name, code in (("/proc/x.json", 2), ("kept.json", 130), ("new.json", 130)):
-        assert dartsim("run", "--preset", "dart", "--json", name) == code
+        assert dartsim("run", "dart", "--json", name) == code
     assert (kept.read_text(), Path("new.json").exists()) == ("{}", False)
 
 
-def test_status_of_a_run_of_which_nothing_has_happened(dartsim, capsys, tmp_path):
+def test_a_run_that_ended_before_it_had_a_status_can_begin(dartsim, capsys, tmp_path):
     (tmp_path / CONFIG).write_text(to_toml(load(preset_name="dart")))
-    with lock_run(tmp_path):
-        assert dartsim("show", str(tmp_path), "--json", "-") == 0
-        assert json.loads(capsys.readouterr().out)["state"] == "starting"
-    assert dartsim("show", str(tmp_path)) == 0
-    with pytest.raises(ConfigError):
-        read_run(tmp_path)
+    assert dartsim("show", str(tmp_path)) == 2
+    assert f"`dartsim run {tmp_path}` begins it" in " ".join(capsys.readouterr().err.split())

@@ -14,7 +14,7 @@ from dartsim.config import load
 from dartsim.observe.rundir import lock_run
 from dartsim.run.watch import STATUS, Watch
 
-SMALL = ("--preset", "dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
+SMALL = ("dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
 
 
 def test_a_finished_run_has_its_figures_and_a_cause_for_every_idle_second(dartsim, capsys, tmp_path):
@@ -39,7 +39,7 @@ def test_a_finished_run_has_its_figures_and_a_cause_for_every_idle_second(dartsi
 
 
 def test_a_run_that_ends_before_any_attempt_has_no_rate_of_attempts(dartsim, capsys):
-    assert dartsim("run", *SMALL[:2], "--hours", "0.005", *SMALL[4:], "--out", "run") == 18
+    assert dartsim("run", *SMALL[:1], "--hours", "0.005", *SMALL[3:], "--out", "run") == 18
     figures = json.loads(Path("run/summary.json").read_text())
     assert set(figures["endings"]) == {"cancelled"}
     assert figures["trajectories_per_minute"] is None
@@ -76,17 +76,29 @@ def test_status_of_a_run_that_goes_on_and_of_one_whose_process_is_gone(dartsim, 
 def test_what_is_no_run_is_refused(dartsim, capsys, tmp_path):
     assert dartsim("show", str(tmp_path)) == 2
     assert "has no status.json" in " ".join(capsys.readouterr().err.split())
-    (tmp_path / STATUS).write_text("{")
-    assert dartsim("show", str(tmp_path)) == 2
-    (tmp_path / STATUS).write_text("[]")
-    assert dartsim("show", str(tmp_path)) == 2
+    for torn in ("{", "[]"):
+        (tmp_path / STATUS).write_text(torn)
+        assert dartsim("show", str(tmp_path)) == 2
+        said = capsys.readouterr().err
+        assert "holds no status of a run" in " ".join(said.split())
+        assert "JSON" not in said
+        assert "delimiter" not in said
+
+
+@pytest.mark.parametrize("command", ["run", "show", "show --film a.gif", "eval", "eval --rescore"])
+def test_the_folder_of_an_evaluation_is_no_run(dartsim, capsys, tmp_path, command):
+    for name in ("config.toml", "summary.json", "evaluation.json"):
+        (tmp_path / name).write_text("")
+    name, *options = command.split()
+    assert dartsim(name, str(tmp_path), *options) == 2
+    assert "is an evaluation and no run" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_strict_run_ends_with_the_exit_code_of_its_alarm(dartsim, capsys, tmp_path, monkeypatch):
     starved = ("--set", "curation.batch.max_groups=500", "--set", "curation.batch.min_groups=500")
     arguments = ("run", *SMALL, *starved, "--out")
     monkeypatch.setattr("dartsim.observe.alarm_rules.STARVED_SECONDS", 300.0)
-    assert dartsim(*arguments, str(tmp_path / "strict"), "--strict-alarms") == 10
+    assert dartsim(*arguments, str(tmp_path / "strict"), "--set", "run.fail_on_alarm=true") == 10
     assert "alarm: trainer_starved since" in capsys.readouterr().err
     monkeypatch.setattr("dartsim.observe.alarm_rules.STARVED_SECONDS", 1e6)
     assert dartsim("run", str(tmp_path / "strict")) == 18, "what it suffered from is over; it trained nothing"

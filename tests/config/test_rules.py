@@ -3,9 +3,10 @@
 import pytest
 
 from dartsim.config import from_tree, load, preset
-from dartsim.config.load import merge, parse_override
+from dartsim.config.load import parse_override
 from dartsim.config.rules import broken_rules, check
 from dartsim.config.schema import Config
+from dartsim.config.settings import merge
 from dartsim.core.errors import ConfigError
 
 PRESET = "dart-measured"
@@ -27,7 +28,7 @@ BROKEN = [
     "rollout.lockstep=true",
     "policy.max_images=4 policy.images_after_cut=5",
     "desktop.revert=snapshot rollout.warm_envs=2",
-    "desktop.snapshots.max_gib=200.0 desktop.revert=snapshot",
+    "desktop.states_gib=200.0 desktop.revert=snapshot",
     "desktop.revert=fork tasks.source=gym gym.env=x:Y policy.kind=vlm",
     "desktop.revert=snapshot backend.desktops=desktop tasks.source=desktop rollout.warm_envs=1 policy.kind=vlm",
     "desktop.revert=fork backend.desktops=osworld tasks.source=osworld desktop.disk=y tasks.folder=x policy.kind=vlm",

@@ -3,7 +3,8 @@
 import pytest
 
 from dartsim.config import load, presets, to_toml
-from dartsim.config.load import workload, workloads
+from dartsim.config.load import workload
+from dartsim.config.packaged import workloads
 from dartsim.core.errors import ConfigError
 from dartsim.run.prepare import prepare
 
@@ -54,7 +55,7 @@ def test_a_workload_lies_between_preset_and_file(tmp_path):
 def test_an_unknown_workload_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="'laptops'"):
         load(preset_name="dart", workload_name="laptops")
-    with pytest.raises(ConfigError, match=r"a TOML file or the folder of a run are taken, too"):
+    with pytest.raises(ConfigError, match="allowed: dart, laptop"):
         load(preset_name="dart", workload_name="nope")
 
 

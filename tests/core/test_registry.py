@@ -10,7 +10,7 @@ import dartsim
 from dartsim.config import load
 from dartsim.config.sections.backend import DesktopBackend
 from dartsim.core.errors import ConfigError
-from dartsim.core.registry import PACKAGES, register
+from dartsim.core.registry import KINDS, register
 from dartsim.envs.direct import DirectProvider
 from dartsim.envs.simulated import SimDesktop
 from dartsim.run.prepare import prepare
@@ -58,7 +58,7 @@ def test_a_component_without_the_method_of_its_kind_is_refused_when_it_is_regist
 
 def test_no_plug_in_takes_the_name_of_a_built_in_component_of_any_kind():
     """In a process of its own, in which nothing has looked up a name yet."""
-    assert BUILT_IN.keys() == PACKAGES.keys()
+    assert BUILT_IN.keys() == KINDS.keys()
     program = f"""
 from dartsim.core.registry import register
 class Other:

@@ -43,8 +43,3 @@ def test_each_filter_can_be_switched_off(made, change, rewards):
     trajectories = [made.trajectory(n, reward) for n, reward in enumerate(rewards)]
     assert RULE.reason_to_drop(trajectories) is not None
     assert GroupFilter(GroupsConfig(**change)).reason_to_drop(trajectories) is None
-
-
-def test_masked_trajectories_do_not_count(made):
-    trajectories = [made.trajectory(0, 1.0), made.trajectory(1, None)]
-    assert RULE.reason_to_drop(trajectories) == Drop.TOO_SMALL

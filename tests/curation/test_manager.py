@@ -79,14 +79,6 @@ async def test_room_is_made_by_publishing_and_not_before(made):
     assert [attempt.version for attempt in await asyncio.gather(*waiting)] == [1, 1]
 
 
-async def test_room_is_made_by_dropping(made):
-    data = made.make(num_envs=2, max_ahead=2, group_filter=GroupFilter())
-    for attempt in await admitted(data, [0, 1]):
-        data.finish(made.ended(attempt, 0.0))
-    assert (data.ledger.ahead, data.ledger.dropped) == (0, 2)
-    assert len(await admitted(data, [0, 1])) == 2
-
-
 async def test_who_waits_longest_is_first(made):
     data = made.make(max_ahead=1)
     first = await data.admit(0)
@@ -192,13 +184,6 @@ async def test_only_so_many_are_tried_again(made):
     assert data.store.reasons == {Drop.MASKED: 2, Drop.TOO_SMALL: 1}
 
 
-async def test_a_group_of_masked_attempts_alone_leaves_nothing(made):
-    data = made.make(attempts=1, max_replacements=0)
-    data.finish(made.ended(await data.admit(0), None))
-    assert (data.ledger.dropped, data.open_groups.groups, data.ready_groups.groups) == (1, {}, [])
-    assert (await data.admit(0)).group == 1
-
-
 async def test_a_cancelled_attempt_is_always_tried_again(made):
     data = made.make(attempts=1, max_replacements=0)
     data.finish(made.ended(await data.admit(0), None, ending=Ending.CANCELLED))
@@ -243,22 +228,6 @@ async def test_a_batch_waits_for_enough_groups_and_takes_the_longest_ready(made)
     waiting.cancel()
 
 
-async def test_groups_without_signal_are_no_part_of_a_batch(made):
-    data = made.make(group_filter=GroupFilter())
-    await fill(data, made, [[0.0, 0.0], [1.0, 1.0], [0.5, 0.5], [0.0, 1.0]])
-    assert [group.id for group in (await data.next_batch()).groups] == [3]
-    assert data.store.reasons == {Drop.ALL_FAILED: 2, Drop.ALL_SOLVED: 2, Drop.NO_SIGNAL: 2}
-
-
-async def test_a_trained_batch_makes_the_next_version(made):
-    data = made.make()
-    await fill(data, made, [[0.0, 1.0]] * 2)
-    assert (await train(data)).update == 1
-    batch = await data.next_batch()
-    assert (batch.update, batch.version) == (2, 1)
-    assert (data.ledger.trained, data.ledger.leased, data.ledger.version, data.ledger.trainer_version) == (2, 2, 0, 1)
-
-
 async def test_what_is_too_old_is_dropped_before_a_batch_is_chosen(made):
     data = made.make(bound=1)
     await fill(data, made, [[0.0, 1.0]] * 3, versions=(0,))
@@ -271,16 +240,6 @@ async def test_what_is_too_old_is_dropped_before_a_batch_is_chosen(made):
     await fill(data, made, [[0.0, 1.0]], versions=(1,))
     batch = await waiting
     assert (batch.version, batch.groups[0].id) == (2, 3)
-
-
-async def test_the_oldest_turn_of_a_trajectory_counts_or_its_newest(made):
-    for measured_by, stale in (("oldest", 2), ("newest", 0)):
-        data = made.make(bound=0, staleness={"measured_by": measured_by})
-        await fill(data, made, [[0.0, 1.0]], versions=(0,))
-        await train(data)
-        await fill(data, made, [[0.0, 1.0]], versions=(0, 1))
-        data.published(1)
-        assert data.ledger.dropped == stale
 
 
 async def test_a_group_that_is_partly_too_old_goes_on_without_that_part(made):
@@ -318,16 +277,6 @@ async def test_a_released_batch_is_first_again(made):
     assert data.recorder.counts["admitted_turns"] == 4
     data.trained(again, result_of(again))
     assert [group.id for group in (await data.next_batch()).groups] == [2, 3]
-
-
-async def test_a_released_batch_wakes_the_trainer(made):
-    data = made.make()
-    await fill(data, made, [[0.0, 1.0]])
-    batch = await data.next_batch()
-    waiting = start(data.next_batch())
-    await soon()
-    data.release(batch)
-    assert await waiting == batch
 
 
 async def test_a_group_that_a_stored_success_would_leave_without_attempts_of_its_own_is_not_rescued(made):

@@ -22,7 +22,7 @@ from dartsim.core.types import (
 from dartsim.curation import DataManager, GroupFilter, SamplingUnit, StalenessRule
 from dartsim.curation.rules import Rules
 from dartsim.curation.success_pool import SuccessPool
-from dartsim.curation.task_filter import FilteredOrder, TaskFilter
+from dartsim.curation.task_filter import TaskFilter
 from dartsim.observe import Recorder
 from dartsim.store.memory import MemoryStore
 
@@ -141,9 +141,8 @@ async def test_turn_limits_follow_successes_and_are_the_same_within_a_group(made
 
 async def test_the_filter_learns_from_complete_groups(made: ModuleType):
     tasks = [TASK, Task("u", "")]
-    rule = TaskFilter(TaskFilterConfig(window=2, max_mean=0.5, revisit_after=None))
-    order = FilteredOrder(made.order(tasks), rule, num_tasks=2)
-    manager = make(made, order=order, task_filter=rule)
+    parameters = TaskFilterConfig(window=2, max_mean=0.5, revisit_after=None)
+    manager = make(made, order=TaskFilter(made.order(tasks), parameters, num_tasks=2))
     first = await manager.admit(0)
     manager.finish(played(first, 1.0))
     manager.finish(played(await manager.admit(0), 1.0))

@@ -17,10 +17,6 @@ def test_a_trajectory_is_fresh_up_to_the_bound(made, bound, measured_by, fresh_u
     assert fresh == list(range(4, fresh_until + 1))
 
 
-def test_without_a_bound_everything_is_fresh(made):
-    assert StalenessRule(StalenessConfig(max_staleness=None)).fresh(made.trajectory(versions=[0]), 1000)
-
-
 def test_what_has_no_turns_is_as_old_as_its_admission(made):
     trajectory = made.trajectory(versions=[], version=3)
     rule = StalenessRule(StalenessConfig(max_staleness=1))

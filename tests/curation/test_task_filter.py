@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dartsim.config.sections.curation import TaskFilterConfig
 from dartsim.core.types import Task
 from dartsim.curation.success_pool import SuccessPool
-from dartsim.curation.task_filter import FilteredOrder, TaskFilter
+from dartsim.curation.task_filter import TaskFilter
 from dartsim.testing.ports import sample_trajectory
 
 TASKS = [Task(f"task-{index}", "") for index in range(400)]
 
 
+class Cycle:
+    """Tasks in turn."""
+
+    def __init__(self, tasks: list[Task]) -> None:
+        self.tasks = tasks
+        self.asked = 0
+
+    def learn(self, task_id: str, rewards: list[float]) -> None:
+        """Learn nothing."""
+
+    def next(self) -> Task:
+        self.asked += 1
+        return self.tasks[(self.asked - 1) % len(self.tasks)]
+
+
+def made(tasks: list[Task] = TASKS, pool: SuccessPool | None = None, **parameters: Any) -> TaskFilter:
+    return TaskFilter(Cycle(tasks), TaskFilterConfig(**parameters), num_tasks=len(tasks), pool=pool)
+
+
 def test_a_task_is_skipped_only_above_the_mean_and_with_a_full_window():
-    rule = TaskFilter(TaskFilterConfig(window=4, max_mean=0.75, revisit_after=None))
+    rule = made(window=4, max_mean=0.75, revisit_after=None)
     offered = []
     for reward in [1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0]:
         rule.learn("t", [reward])
@@ -26,14 +47,14 @@ def test_a_task_is_skipped_only_above_the_mean_and_with_a_full_window():
 
 
 def test_a_task_that_is_never_solved_can_be_skipped():
-    rule = TaskFilter(TaskFilterConfig(window=2, min_mean=0.1))
+    rule = made(window=2, min_mean=0.1)
     rule.learn("t", [0.0, 0.0])
     assert rule.reason_to_skip("t") == "too_hard"
 
 
 def test_a_task_of_which_a_success_is_stored_is_not_too_hard():
     pool = SuccessPool()
-    rule = TaskFilter(TaskFilterConfig(window=2, min_mean=0.1, max_mean=0.9), pool=pool)
+    rule = made(pool=pool, window=2, min_mean=0.1, max_mean=0.9)
     for task in ("check", "other"):
         rule.learn(task, [0.0, 0.0])
     pool.add(sample_trajectory(1), now=0.0)
@@ -43,7 +64,7 @@ def test_a_task_of_which_a_success_is_stored_is_not_too_hard():
 
 
 def test_a_skipped_task_comes_back_with_a_clean_slate():
-    rule = TaskFilter(TaskFilterConfig(window=2, max_mean=0.5, revisit_after=3))
+    rule = made(window=2, max_mean=0.5, revisit_after=3)
     rule.learn("t", [1.0, 1.0])
     assert [rule.offer("t") for _ in range(5)] == [False, False, False, True, True]
     rule.learn("t", [1.0, 1.0])
@@ -51,29 +72,15 @@ def test_a_skipped_task_comes_back_with_a_clean_slate():
     assert rule.counts == {"too_easy": 4, "revisited": 1}
 
 
-class Cycle:
-    """Tasks in turn."""
-
-    def __init__(self, tasks: list[Task]) -> None:
-        self.tasks = tasks
-        self.asked = 0
-
-    def next(self) -> Task:
-        self.asked += 1
-        return self.tasks[(self.asked - 1) % len(self.tasks)]
-
-
 def test_a_filtered_order_offers_the_others():
-    rule = TaskFilter(TaskFilterConfig(window=1, max_mean=0.5, revisit_after=None))
-    rule.learn("task-1", [1.0])
-    order = FilteredOrder(Cycle(TASKS[:3]), rule, num_tasks=3)
+    order = made(TASKS[:3], window=1, max_mean=0.5, revisit_after=None)
+    order.learn("task-1", [1.0])
     assert [order.next().id for _ in range(4)] == ["task-0", "task-2", "task-0", "task-2"]
 
 
 def test_an_order_without_any_task_left_offers_one_all_the_same():
-    rule = TaskFilter(TaskFilterConfig(window=1, max_mean=0.5, revisit_after=None))
+    rule = made(TASKS[:2], window=1, max_mean=0.5, revisit_after=None)
     for task in TASKS[:2]:
         rule.learn(task.id, [1.0])
-    order = FilteredOrder(Cycle(TASKS[:2]), rule, num_tasks=2)
-    assert order.next() in TASKS[:2]
+    assert rule.next() in TASKS[:2]
     assert rule.counts == {"too_easy": 2, "none_left": 1}

@@ -22,7 +22,7 @@ def run(hours, **wanted):
 
 
 def test_decoupling_makes_the_throughput_and_the_utilization_of_darts_table():
-    coupled, dart = run(4.0, family="ladder", arm="coupled"), run(2.0, arm="DART")
+    coupled, dart = run(2.5, family="ladder", arm="coupled"), run(1.5, arm="DART")
     assert dart["trained_turns_per_minute"] > 1.3 * coupled["trained_turns_per_minute"]
     assert dart["env_utilization"] > 4.0 * coupled["env_utilization"]
     assert dart["gpu_utilization"] > 5.0 * coupled["gpu_utilization"], "not the published 1.6x"
@@ -49,11 +49,6 @@ def test_only_a_global_sync_stops_the_pool():
     assert rolling["stopped_share"] == 0.0
     assert at_once["stopped_share"] > 0.1
     assert rolling["generated_turns_per_minute"] > at_once["generated_turns_per_minute"]
-
-
-def test_few_desktops_are_answered_at_once():
-    few, more = (run(1.0, series="trainer and sync free", value=number) for number in (2, 5))
-    assert more["generated_turns_per_minute"] > 2.0 * few["generated_turns_per_minute"]
 
 
 def test_the_ladder_ends_at_the_measured_preset():

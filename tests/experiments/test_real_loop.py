@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from dartsim.config import Config
-from dartsim.config.load import from_tree, merge
+from dartsim.config.load import from_tree
+from dartsim.config.settings import merge
 from dartsim.lab.virtual import COMPARED
 from experiments import real_loop
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dartsim.config import presets
-from dartsim.config.load import workloads as packaged
+from dartsim.config.packaged import workloads as packaged
 from experiments.arms import Cluster, arms_of, pick, studies
 from experiments.schedulers import OURS, STUDY, over_best_within, run_scheduler, without_spares
 from experiments.study import recorded

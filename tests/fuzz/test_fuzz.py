@@ -115,7 +115,6 @@ MORTAL = {
     "same seeds again": KILLED,
     "pool forgotten": LEARNED,
     "rates forgotten": LEARNED,
-    "limits forgotten": LEARNED,
 }
 
 QUICK = (
@@ -345,8 +344,16 @@ def test_the_folder_of_a_failure_is_the_same_to_the_byte(tmp_path):
         folder = write_case_directory(tmp_path / name, result)
         files.append({path.name: path.read_bytes() for path in folder.iterdir()})
     assert files[0] == files[1]
-    assert set(files[0]) == {"case.json", "config.toml", "events.jsonl", "idle.json", "trace.json.gz"}
-    facts = json.loads(files[0]["case.json"])
+    assert set(files[0]) == {
+        "config.toml",
+        "events.jsonl",
+        "idle.json",
+        "series.json",
+        "summary.json",
+        "timeline.json",
+        "trace.json.gz",
+    }
+    facts = json.loads(files[0]["summary.json"])
     assert (from_token(facts["token"]), facts["rule"]) == (case, "I8")
     last = json.loads(files[0]["events.jsonl"].splitlines()[-1])
     events = json.loads(gzip.decompress(files[0]["trace.json.gz"]))["traceEvents"]

@@ -1,12 +1,9 @@
 """Figures that schedulers are compared by, on numbers that can be worked out by hand."""
 
 from math import sqrt
-from statistics import fmean, stdev
+from statistics import stdev
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dartsim.core.errors import ConfigError
 from dartsim.lab.comparison import (
@@ -15,7 +12,6 @@ from dartsim.lab.comparison import (
     comparison_figures,
     half_width,
     over_seeds,
-    seeds_to_tell,
 )
 from dartsim.lab.gate import Comparison
 
@@ -95,8 +91,7 @@ def test_a_ranking_says_what_differs_from_the_best_seed_by_seed():
     assert (best.verdict, lower.verdict) == ("best", "differs")
     assert lower.change == pytest.approx(-1.0 / 60.0)
     assert lower.change_half_width == pytest.approx(half_width([-1.0, -0.9, -1.1]) / 60.0)
-    assert chance.verdict.startswith("could be chance: at least ")
-    assert chance.verdict.endswith(" more seeds would tell")
+    assert chance.verdict == "could be chance"
 
 
 def test_a_comparison_is_short_and_names_the_figure_that_was_meant():
@@ -114,7 +109,7 @@ def test_a_comparison_is_short_and_names_the_figure_that_was_meant():
 def test_a_ranking_claims_nothing_without_evidence():
     assert [rank.verdict for rank in ranked(a=[2.0], b=[1.0])] == ["best", "unknown: one seed; take --seeds 3 or more"]
     same = ranked(a=[1.0, 2.0], b=[2.0, 1.0])[1]
-    assert same.verdict == "could be chance: the difference is too small to tell"
+    assert same.verdict == "could be chance"
     none = ranked(a=[None, None], b=[1.0, 1.0])
     assert [rank.scheduler for rank in none] == ["b", "a"]
     assert none[1].verdict.startswith("unknown: no update finished")
@@ -136,26 +131,3 @@ def test_runs_with_the_same_events_are_identical_to_the_first_of_them():
     assert verdicts(eta4=own, dart=[(5.0, "c"), (6.0, "d")], mine=own)[2] == "identical to eta4 in every event"
     assert verdicts(eta4=own, mine=[(3.0, "a"), (4.0, "c")])[1] == "the same in every run"
     assert verdicts(1, eta4=own, mine=own)[1].endswith("(with one engine, every router sends all requests to it)")
-
-
-@given(st.lists(st.floats(-10.0, 10.0), min_size=2, max_size=8), st.floats(0.1, 10.0))
-def test_seeds_to_tell_does_not_depend_on_the_scale_and_falls_with_the_difference(values, scale):
-    wanted = seeds_to_tell(values)
-    mean = fmean(values)
-    if abs(mean) < 1e-3:
-        return
-    larger = seeds_to_tell([value + mean for value in values])
-    assert larger is not None or wanted is None
-    assert wanted is None or (larger is not None and larger <= wanted)
-    again = seeds_to_tell([scale * value for value in values])
-    assert again == wanted or None in (again, wanted) or abs(again - wanted) <= 1
-
-
-def test_as_many_seeds_as_told_tell_in_four_of_five_studies():
-    rng = np.random.default_rng(0)
-    sample = rng.normal(size=200)
-    wanted = seeds_to_tell(list(0.7 + (sample - sample.mean()) / sample.std(ddof=1)))
-    assert wanted == 18, "18.1 by the tables of a paired t-test, for an effect of 0.7, 5 %, 80 %"
-    studies = rng.normal(0.7, 1.0, size=(2000, wanted))
-    told = np.mean([abs(fmean(study)) > half_width(study) for study in studies.tolist()])
-    assert told == pytest.approx(0.8, abs=0.04)

@@ -18,17 +18,8 @@ SCREEN = (1920, 1080)
 PRESETS = tuple(f"{family}-{gpus}gpu" for family in ("osworld", "osworld-dartsim") for gpus in (1, 8, 16))
 
 
-def by_hand_qwen2_5() -> int:
-    """Weights of Qwen2.5-VL-7B, counted from its published sizes."""
-    attention = 3584 * (3584 + 512 + 512) + (3584 + 512 + 512) + 3584 * 3584
-    text = 28 * (attention + 3 * 3584 * 18944 + 2 * 3584) + 2 * 152_064 * 3584 + 3584
-    block = (1280 * 3840 + 3840) + (1280 * 1280 + 1280) + 2 * (1280 * 3420 + 3420) + (3420 * 1280 + 1280) + 2 * 1280
-    merger = 1280 + (5120 * 5120 + 5120) + (5120 * 3584 + 3584)
-    return text + 3 * 2 * 14 * 14 * 1280 + 32 * block + merger
-
-
 def test_qwen2_5_vl_7b_is_what_it_was_published_as():
-    assert QWEN2_5_VL_7B.parameters == by_hand_qwen2_5() == 8_292_166_656
+    assert QWEN2_5_VL_7B.parameters == 8_292_166_656
     assert QWEN2_5_VL_7B.kv_bytes_per_token() == 28 * 2 * 4 * 128 * 2 == 57_344
     assert QWEN2_5_VL_7B.image_tokens(*SCREEN) == (1932 // 28) * (1092 // 28) == 2_691
 
@@ -138,7 +129,6 @@ def test_an_engine_s_parts_add_up_to_what_it_may_take():
     found = engine()
     assert found.weights == 2 * QWEN2_5_VL_7B.parameters
     assert found.weights + found.working + found.kv == found.budget == int(0.9 * int(79.6 * GIB))
-    assert found.wanted == 32 * 20_480 * 57_344
     assert found.kv_tokens == found.kv // 57_344
 
 
@@ -171,22 +161,6 @@ def test_weights_in_bfloat16_have_masters():
     assert state == (2 + 4 + 8 + 4 + 2) * QWEN2_5_VL_7B.parameters
 
 
-def test_a_tiny_model_s_optimizer_holds_what_is_counted():
-    torch = pytest.importorskip("torch", reason="needs the extra `train`")
-    pytest.importorskip("transformers", reason="needs the extra `train`")
-    from dartsim.real.learners.gradient_steps import TINY
-    from dartsim.real.learners.torch_learner import TorchLearner
-    from dartsim.real.vlm import build, tiny
-
-    vlm = build(tiny())
-    steps = TorchLearner(vlm, TINY)
-    for parameter in vlm.model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    steps.optimizer.step()
-    held = sum(s["exp_avg"].nbytes + s["exp_avg_sq"].nbytes for s in steps.optimizer.state.values())
-    assert held == 2 * 4 * vlm.num_parameters
-
-
 # ---- configurations
 
 
@@ -201,7 +175,7 @@ def test_each_preset_fits_on_its_gpus(name: str, model: tuple[str, ...]):
     assert sum(desktops_by_host(config).values()) == config.rollout.num_desktops
     assert max(desktops_by_host(config).values()) * 4.2 < config.cluster.hosts.memory_gib
     assert found.as_json()["parameters"] == found.shape.parameters
-    assert "as published" in found.shape_source
+    assert found.prompt_tokens + config.policy.max_new_tokens < found.longest_tokens <= config.vllm.max_model_len
 
 
 @pytest.mark.parametrize(
@@ -247,7 +221,7 @@ def test_disk_space_counts_every_copy_of_weights_and_every_checkpoint():
     assert found.host.engines == 2 * 2 * parameters  # their first model, and a version that a start reads
     # Two checkpoints of the run and the next one; and the model and the learner's state at its end.
     assert found.host.run == 3 * state + 2 * parameters + state
-    assert found.as_json()["disk_gib"]["total"] > 600
+    assert sum(found.as_json()["disk_gib"].values()) > 600
 
 
 def test_host_memory_counts_the_turns_of_an_update():
@@ -264,17 +238,6 @@ def test_host_memory_counts_the_turns_of_an_update():
     assert host() == pytest.approx(by_hand, abs=1)
     assert host() - host("curation.batch.max_groups=7") == pytest.approx(8 * 30 * (screenshot + prompt), abs=1)
     assert host() - host("trainer.optimizer.minibatches=1") == 3 * model  # no step has to be taken back
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_the_latest_turn_of_the_longest_attempt_fits_into_an_engine(name: str):
-    config = load(preset_name=name)
-    found = estimate(config)
-    assert found is not None
-    replies = 29 * config.policy.max_new_tokens
-    assert found.longest_tokens > 5 * 2_691 + replies + config.policy.max_new_tokens
-    assert found.longest_tokens <= config.vllm.max_model_len
-    assert found.prompt_tokens + config.policy.max_new_tokens < found.longest_tokens
 
 
 def test_host_memory_counts_the_desktops_of_the_driver_s_own_engine():

@@ -49,15 +49,15 @@ def test_splits_take_all_machines_and_leave_what_a_trainer_computes_as_it_is():
         assert (cluster.hosts.count, cluster.hosts.memory_gib, cluster.hosts.cores) == (2, 8.0, 8.0)
         if point[SYNC] == OWN:
             assert rollout.sync.mode == asked.base.rollout.sync.mode
-    assert asked.first_point() == {WORKERS: 2, SYNC: OWN, DESKTOPS: 4}
+    assert asked.own_point() == {WORKERS: 2, SYNC: OWN, DESKTOPS: 4}
 
 
 def test_weight_syncs_that_a_scheduler_refuses_are_not_tried():
     def syncs(preset):
         return plan_spec(load(preset_name=preset), Machines(8, 8, 64.0), Prices()).space[SYNC].choices
 
-    assert syncs("areal-eta4") == (OWN, "keep, one worker at a time")
-    assert "restart, one worker at a time" in syncs("dart-measured")
+    assert syncs("areal-eta4") == (OWN, "keep one by one")
+    assert "restart one by one" in syncs("dart-measured")
 
 
 @pytest.mark.parametrize(

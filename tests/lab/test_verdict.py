@@ -16,7 +16,7 @@ SLOW_TRAINER = {"cluster.learner.fixed_seconds": 300.0, "run.hours": 4.0}
 
 
 def told(scheduler: str = "areal-eta4", **changes) -> Result:
-    settings = {"run.hours": 1.0, "recorder.max_segments": 0, **changes}
+    settings = {"run.hours": 1.0, "run.max_segments": 0, **changes}
     return simulate(scheduler, on="laptop", overrides=settings)
 
 
@@ -43,7 +43,7 @@ def told(scheduler: str = "areal-eta4", **changes) -> Result:
             {
                 "trainer.wait_for_sync": True,
                 "rollout.sync.mode": "restart",
-                "rollout.sync.cache": "kept",
+                "rollout.sync.resume_seconds": None,
                 "cluster.engine.reload_seconds": 900.0,
                 "run.hours": 3.0,
             },
@@ -105,11 +105,6 @@ def test_the_cause_why_a_run_trained_nothing_is_named(changes, said):
     with pytest.raises(NothingTrained, match=said) as failed:
         told(**changes)
     assert "too hard or too easy" not in str(failed.value)
-
-
-def test_a_rule_of_ones_own_is_asked_although_its_bounds_are_open():
-    with pytest.raises(NothingTrained, match="the moon is full"):
-        told("dart", **{"curation.admission.rule": "verdict-never"})
 
 
 def test_shares_of_a_real_run_say_that_its_desktops_start_too_slowly():

@@ -55,13 +55,6 @@ def test_a_class_that_never_got_as_far_as_the_filter_is_starved_and_one_that_it_
     }
 
 
-def test_the_closed_form_stands_beside_what_was_counted():
-    rows = table(hard=(100, 100, 30, 30, 3), easy=(100, 100, 60, 60, 6))
-    rows["hard"]["expected"], rows["easy"]["expected"] = 35.0, 55.0
-    assert [share.expected_kept_share for share in class_shares(rows).values()] == [0.35, 0.55]
-    assert class_shares(table(hard=(100, 100, 30, 30, 3)))["hard"].expected_kept_share is None
-
-
 def test_nothing_is_said_of_older_counts_nor_where_nothing_was_trained():
     assert class_shares({"long": {"offered": 3, "trained": 1}}) == {}
     assert class_shares(table(long=(8, 8, 8, 0, 0))) == {}

@@ -17,7 +17,7 @@ def run():
     """Runs a preset for half an hour of a laptop, and returns it."""
 
     def run(preset):
-        overrides = ["run.hours=0.5", "run.warmup_share=0.0", "recorder.max_segments=0"]
+        overrides = ["run.hours=0.5", "run.warmup_share=0.0", "run.max_segments=0"]
         return run_simulation(prepare(load(preset_name=preset, workload_name="laptop", overrides=overrides)))
 
     return run

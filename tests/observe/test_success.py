@@ -39,7 +39,7 @@ def test_pass_at_k_is_the_share_of_choices_of_k_attempts_with_a_success(attempts
 
 
 def test_figures_are_means_over_tasks_and_leave_tasks_without_a_score_out():
-    figures = success_figures({"a": [1.0, 0.0, 0.0, 1.0], "b": [0.5, 0.0, 0.0], "c": []}, success=1.0)
+    figures = success_figures({"a": [1.0, 0.0, 0.0, 1.0], "b": [0.5, 0.0, 0.0], "c": []})
     assert (figures["tasks"], figures["attempts"]) == (2, 7)
     assert figures["success_rate"] == pytest.approx((0.5 + 0.5 / 3) / 2)
     assert figures["interval"] == list(wilson(figures["success_rate"], 2))

@@ -13,7 +13,7 @@ import typer
 
 from dartsim.cli.app import app
 from dartsim.config import Config
-from dartsim.config.load import describe, valid_keys
+from dartsim.config.settings import describe, valid_keys
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

@@ -26,7 +26,7 @@ QUICK = (
 """In every run of the tests, seconds each."""
 
 SOAK = {
-    "## 2": ("dartsim run --preset dart --hours 4",),
+    "## 2": ("dartsim run dart --hours 4",),
     "## 3": ("dartsim run --backend mock --hours 0.05",),
     "## 4": (
         "dartsim run --backend mock --workers vllm --hours 0.05 --set rollout.num_workers=1 "
@@ -38,8 +38,8 @@ SOAK = {
         "dartsim run --backend desktop --hours 0.05",
         "dartsim desktop reap",
     ),
-    "## 6": ("python -c", "dartsim run --preset tiny --backend mock --hours 0.015"),
-    "## 9": ("dartsim run --preset osworld-8gpu --twin --hours 24",),
+    "## 6": ("python -c", "dartsim run tiny --backend mock --hours 0.015"),
+    "## 9": ("dartsim run osworld-8gpu --twin --hours 24",),
 }
 """Minutes each, by section: the commands of a section build on each other. Beginnings of commands."""
 

@@ -78,16 +78,6 @@ async def test_an_attempt_that_uses_up_its_turns_can_declare_its_task_infeasible
     assert (trajectory.ending, trajectory.reward, len(trajectory.turns)) == (Ending.TURN_LIMIT, 1.0, 2)
 
 
-async def test_an_attempt_that_uses_up_its_turns_is_scored_as_it_stands(fakes):
-    trajectory, _ = await run(fakes, fakes.Desktop(score=0.5), fakes.Session(["click"] * 9), turn_limit=2)
-    assert (trajectory.ending, trajectory.reward, len(trajectory.turns)) == (Ending.TURN_LIMIT, 0.5, 2)
-
-
-async def test_a_score_of_zero_is_a_reward(fakes):
-    trajectory, _ = await run(fakes, fakes.Desktop(score=0.0), fakes.Session(["DONE"]))
-    assert (trajectory.reward, trajectory.masked) == (0.0, False)
-
-
 @pytest.mark.parametrize(
     ("call", "fault", "ending", "turns", "ends"),
     [

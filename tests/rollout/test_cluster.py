@@ -121,17 +121,6 @@ async def test_a_tear_down_that_takes_too_long_is_counted_and_left(fakes):
     assert cluster.leases == {}
 
 
-async def test_a_desktop_is_closed_when_its_attempt_raises(fakes):
-    provider = fakes.Provider()
-    cluster, recorder = make(fakes, provider)
-    with pytest.raises(RuntimeError, match="boom"):
-        async with cluster.lease(0, fakes.attempt()):
-            raise RuntimeError("boom")
-    assert provider.desktops[0].closed_at == 3.0
-    assert cluster.leases == {}
-    assert "fault/close" not in recorder.counts
-
-
 # A start that fails until 2, a wait until 7, a start until 9, a body until 19, a tear-down until 20.
 @given(moment=st.one_of(st.sampled_from([0.0, 2.0, 7.0, 9.0, 19.0, 20.0]), st.floats(0.0, 21.0)), late=st.booleans())
 def test_whenever_a_lease_is_cancelled_no_desktop_is_left_and_the_slot_is_free(fakes, moment, late):

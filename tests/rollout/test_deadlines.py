@@ -35,27 +35,6 @@ async def expired(body):
     return deadlines
 
 
-async def test_time_between_calls_does_not_count():
-    with Deadlines() as deadlines:
-        step = deadlines.lane("step", 10.0)
-        for _ in range(20):
-            await call(step, 9.5)
-            await asyncio.sleep(9.5)
-    assert now() == 20 * 19.0
-
-
-async def test_lanes_do_not_disturb_each_other():
-    async def body(deadlines):
-        deadlines.lane("lease", 50.0).begin()
-        step = deadlines.lane("step", 10.0)
-        for _ in range(100):
-            await call(step, 7.0)
-
-    deadlines = await expired(body)
-    assert now() == 50.0
-    assert deadlines.expired.label == "lease"
-
-
 async def test_the_first_lane_to_expire_is_the_cause_even_if_clean_up_outlasts_another():
     async def slow_to_go(deadlines):
         deadlines.lane("step", 10.0).begin()

@@ -106,12 +106,6 @@ async def test_who_comes_later_is_waited_for_from_the_next_turn_on(fakes):
     assert clients.replies[0] == [2.0, 53.0, 56.0]
 
 
-async def test_who_has_ended_is_not_waited_for(fakes):
-    clients = Clients(fakes, 2)
-    await asyncio.gather(clients.playing(0, 1), clients.playing(1, 3, 1.0))
-    assert clients.replies == {0: [2.0], 1: [2.0, 5.0, 8.0]}
-
-
 async def test_a_session_may_be_closed_twice(fakes):
     clients = Clients(fakes, 2)
     session = clients.session(1)
@@ -127,19 +121,6 @@ async def test_a_request_that_fails_does_not_hold_the_others(fakes):
     with pytest.raises(WorkerFault):
         failing.result()
     assert clients.replies == {0: [2.0], 1: [2.0, 5.0, 8.0]}
-
-
-async def test_who_is_cancelled_while_all_gather_is_not_waited_for(fakes):
-    clients = Clients(fakes, 3)
-    leaving, staying = clients.playing(0, 3), clients.playing(1, 1)
-    late = clients.session(2)
-    await asyncio.sleep(10.0)
-    leaving.cancel()
-    await asyncio.sleep(10.0)
-    assert clients.pool.asking == set()
-    late.close()
-    await staying
-    assert clients.replies == {0: [], 1: [22.0], 2: []}
 
 
 async def test_who_is_cancelled_in_the_instant_in_which_a_turn_starts_is_not_waited_for(fakes):

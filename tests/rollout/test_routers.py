@@ -21,32 +21,6 @@ def load(router, worker, requests):
         router.begin(worker)
 
 
-def test_equally_loaded_workers_take_turns():
-    router = LeastInFlight()
-    workers(router, 3)
-    picked = []
-    for _ in range(6):
-        worker = router.pick(None)
-        picked.append(worker.index)
-        router.begin(worker)
-        router.end(worker)
-    assert picked == [0, 1, 2, 0, 1, 2]
-
-
-def test_a_worker_that_is_down_is_never_picked_and_keeps_its_count():
-    router = LeastInFlight()
-    first, second = workers(router, 2)
-    load(router, first, 2)
-    router.remove(first)
-    load(router, second, 5)
-    assert router.pick(first) is second
-    assert (router.num_routable, first.routable) == (1, False)
-    router.end(first)
-    router.add(first)
-    assert router.pick(None) is first
-    assert (router.num_routable, first.in_flight) == (2, 1)
-
-
 def test_a_session_stays_with_its_worker_unless_that_is_overloaded():
     router = SessionAffine(SessionAffine.Parameters(max_excess=2))
     first, second = workers(router, 2)

@@ -25,16 +25,16 @@ httpx = pytest.importorskip("httpx", reason="needs the extra `real`")
 from safetensors.torch import load_file  # noqa: E402
 
 from dartsim.config.sections.vllm import VARIABLE  # noqa: E402
-from dartsim.real.engines.launcher import free_port  # noqa: E402
 from dartsim.real.engines.options import engine_options  # noqa: E402
 from dartsim.real.learners.fsdp.learner import FsdpLearner  # noqa: E402
+from dartsim.real.processes import free_port  # noqa: E402
 from dartsim.real.vlm import build  # noqa: E402
 from dartsim.real.vlm.export import export  # noqa: E402
 from dartsim.real.vlm.plan import vlm_config  # noqa: E402
 from dartsim.run.learning import learning  # noqa: E402
 
 STANDIN = f"PYTHONPATH={Path(__file__).parents[2]} {sys.executable} -m dartsim.real.stand_ins.engine"
-PARTS = ("backend.desktops=mock", "backend.workers=vllm", "backend.learner=local", "recorder.max_segments=0")
+PARTS = ("backend.desktops=mock", "backend.workers=vllm", "backend.learner=local", "run.max_segments=0")
 SMALL = ("run.hours=0.02", "tasks.count=64", "tasks.held_out=8", "rollout.num_envs=4", "run.target_success=none")
 BATCHES = ("curation.batch.min_groups=2", "curation.batch.max_groups=2", "curation.groups.drop_all_failed=false")
 EQUAL = ("curation.groups.drop_equal=false", "curation.groups.drop_solved=false")
@@ -120,7 +120,7 @@ def test_engines_serve_modeled_desktops_in_real_time(folder):
     quick = [f"cluster.env.latency.{part}=0.01" for part in parts]
     with standin(folder) as (_, url):
         config = configured(
-            "backend.desktops=sim", "backend.real_time=true", "rollout.num_workers=1", "run.hours=0.002",
+            "backend.desktops=sim", "backend.real_time=true", "rollout.num_workers=1", "run.hours=0.001",
             "rollout.num_envs=100", "cluster.hosts.count=4", f"vllm.addresses={quoted([url])}", *quick,
         )  # fmt: skip
         result, _ = play(config)
@@ -146,7 +146,7 @@ def interpreter(tmp_path):
     """An interpreter whose vLLM is a stand-in, slow at a second start; it leaves its processes' numbers in a file."""
     script = tmp_path / "python"
     pids = tmp_path / "pids"
-    slow = f"[ $(wc -l < {pids}) -gt 1 ] && sleep 3"
+    slow = f"[ $(wc -l < {pids}) -gt 1 ] && sleep 1"
     script.write_text(f'#!/bin/sh\necho $$ >> {pids}\nshift 2\n{slow}\nexec env {STANDIN} "$@"\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     return script, pids

@@ -128,12 +128,13 @@ def test_an_environment_timed_by_a_profile_is_the_same_run_twice():
 
 
 FAST = ('cluster.engine.model="batch"', "cluster.engine.batch_seconds=0.001", "cluster.engine.overhead_seconds=0.0")
+PAIRS = ("curation.attempts.rule=fixed", "curation.attempts.group_size=2", "run.hours=1")
 FAST += ("cluster.learner.fixed_seconds=0.0", "cluster.learner.kilotoken_seconds=0.0", "curation.batch.min_groups=1")
 
 
 @pytest.mark.parametrize("where", ["threads", "processes", "loop"])
 def test_an_environment_in_real_time_serves_the_same_rollout(where):
-    config = configured(*FAST, "backend.desktops=gym", f"gym.run_in={where}", "run.updates=1", "run.hours=1")
+    config = configured(*FAST, "backend.desktops=gym", f"gym.run_in={where}", "run.updates=1", *PAIRS)
     assert not config.backend.virtual
     counts = run_realtime(prepare(config)).recorder.counts
     assert counts["updates"] == 1

@@ -15,7 +15,7 @@ from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 
 SMALL = (
-    "tasks.count=16", "tasks.held_out=8", "rollout.num_envs=8", "run.updates=2", "recorder.max_segments=0",
+    "tasks.count=16", "tasks.held_out=8", "rollout.num_envs=8", "run.updates=2", "run.max_segments=0",
     "curation.batch.min_groups=4", "curation.batch.max_groups=4",
 )  # fmt: skip
 

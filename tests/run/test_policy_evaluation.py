@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.png import check_png
 from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
 from dartsim.run import policy_evaluation
-from dartsim.run.evaluation_results import AttemptKey, EvaluationFolder
+from dartsim.run.evaluation_results import AttemptKey, EvaluationFolder, identity_of
 from dartsim.run.policy_evaluation import EvaluationPlan, EvaluationStopped, evaluate_policy, evaluation_figures
 from dartsim.run.prepare import prepare
 
@@ -26,15 +27,9 @@ def evaluated(path: Path, *changes: str, on_step: Any = None, **options: Any) ->
     prepared = prepare(load(preset_name="dart", overrides=[*SIZES, *changes]))
     plan = EvaluationPlan(tasks=prepared.tasks, steps=options.pop("steps", [15]), **options)
     folder = EvaluationFolder(path, "surrogate")
-    begun: list[None] = []
-
-    def begin() -> None:
-        begun.append(None)
-        folder.claim(prepared.config, prepared.tasks, "none")
-
-    results = evaluate_policy(prepared, plan, folder, begin, on_step=on_step)
-    assert len(begun) == 1
-    return plan, results
+    with pytest.MonkeyPatch.context() as patch:  # a thousand equal screenshots of 1080p take seconds
+        patch.setattr("dartsim.run.evaluation_results.png_of", lambda screen: b"PNG")
+        return plan, evaluate_policy(prepared, plan, folder, "none", on_step=on_step)
 
 
 def scores_like_show_result(result_dir: Path, model: str) -> dict[str, list[float]]:
@@ -170,7 +165,10 @@ def test_a_masked_attempt_has_no_result_and_its_folder_is_replaced(tmp_path: Pat
 
 
 def claimed(path: Path, config: Config | None = None, tasks: tuple[Task, ...] = (TASK,), weights: str = "w") -> None:
-    EvaluationFolder(path, "m").claim(config or ui_tars(), tasks, weights)
+    config = config or ui_tars()
+    folder, identity = EvaluationFolder(path, "m"), identity_of(config, tasks, "m", weights)
+    folder.check(identity)
+    folder.claim(identity, config)
 
 
 def test_the_same_evaluation_goes_on_with_other_machines(tmp_path: Path):
@@ -203,9 +201,9 @@ def test_results_of_another_evaluation_are_refused_and_kept(tmp_path: Path, chan
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("evaluation.json", '{"schema": 7}', "has the schema 7, and this version writes 1"),
-        ("evaluation.json", "[]", "wanted an object"),
-        ("evaluation.json", '{"schema"', "cannot be read"),
+        ("evaluation.json", '{"schema": 7, "settings": {}}', "of another version"),
+        ("evaluation.json", "[]", "is damaged"),
+        ("evaluation.json", '{"schema"', "is damaged"),
         ("pyautogui.txt", "", "it is no evaluation to go on with"),
     ],
 )
@@ -216,19 +214,13 @@ def test_a_folder_of_something_else_is_refused_and_kept(tmp_path: Path, name: st
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [(name, content)]
 
 
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        ("result.txt", "nan"),
-        ("result.txt", "[1, 2]"),
-        ("result.txt", "7.0"),
-        ("attempt.json", '{"turns": "many"}'),
-        ("attempt.json", "[]"),
-    ],
-)
-def test_a_result_that_was_not_written_here_is_refused(tmp_path: Path, file: str, content: str):
+@pytest.mark.parametrize("content", ['{"turns": "many"}', '{"score"', "[]", "[" * 9999])
+def test_a_result_that_was_not_written_here_is_refused(tmp_path: Path, content: str):
     folder = EvaluationFolder(tmp_path, "m")
-    folder.write(KEY, ended(["a"], 1.0, Ending.DONE), [], str)
-    (folder.folder(KEY) / file).write_text(content)
-    with pytest.raises(ConfigError, match=f"{file}.* (holds no score|is not)"):
+    written = folder.write(KEY, ended(["a"], 1.0, Ending.DONE), [], str)
+    (folder.folder(KEY) / "attempt.json").write_text(content)
+    with pytest.raises(ConfigError, match="is not as `dartsim eval` writes it"):
+        folder.read(KEY)
+    (folder.folder(KEY) / "attempt.json").write_text(json.dumps(asdict(written) | {"score": 7.0}))
+    with pytest.raises(ConfigError, match="is not as `dartsim eval` writes it"):
         folder.read(KEY)

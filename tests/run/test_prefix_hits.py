@@ -56,17 +56,17 @@ def request(turn, session=0):
 
 
 @pytest.mark.parametrize(
-    ("window", "found", "of"),
+    ("after_cut", "found", "of"),
     [
         # Turns 0 and 1 are alike: a cold 96 tokens, then 128 of 192 less the 6 at their end, in whole blocks: 112.
         # Turns 2 and 3 change their first screenshot, so that only the text before it is found again: 32, then 64.
-        ("slide", [0, 112, 32, 64], [96, 192, 224, 256]),
+        (None, [0, 112, 32, 64], [96, 192, 224, 256]),
         # Turn 2 is cut to one screenshot; turn 3 goes on from there, all 192 before it less 6, in whole blocks.
-        ("block", [0, 112, 32, 176], [96, 192, 160, 256]),
+        (1, [0, 112, 32, 176], [96, 192, 160, 256]),
     ],
 )
-async def test_dropping_in_blocks_keeps_the_prefix_that_a_sliding_window_breaks(window, found, of):
-    service, recorder, _ = made(PromptModel(window=window, images_after_cut=1, **SIZES))
+async def test_dropping_in_blocks_keeps_the_prefix_that_a_sliding_window_breaks(after_cut, found, of):
+    service, recorder, _ = made(PromptModel(images_after_cut=after_cut, **SIZES))
     session = service.session(request(0).attempt, recorder.desktops.tracks[0])
     first = recorder.snapshots[0]
     replies = [await session.generate(request(turn)) for turn in (0, 1)]
@@ -87,8 +87,7 @@ PROMPTS = st.builds(
     turn_tokens=st.integers(0, 8),
     max_images=st.integers(2, 5),
     max_texts=st.integers(0, 6),
-    window=st.sampled_from(["slide", "block"]),
-    images_after_cut=st.integers(1, 2),
+    images_after_cut=st.none() | st.integers(1, 2),
     num_turns=st.just(12),
 )
 STEPS = st.lists(

@@ -13,14 +13,14 @@ from dartsim.config import from_tree, load, merge, preset, presets
 from dartsim.lab.virtual import modeled_twin
 from dartsim.observe import DesktopState
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import build, run_simulation
+from dartsim.run.simulation import build_simulated, run_simulation
 from dartsim.sim import run_virtual_reported
 from dartsim.sim.task_difficulties import TaskDifficulty
 from dartsim.store.memory import MemoryStore
 
 NO_TIME = {"start": 0.0, "boot": 0.0, "setup": 0.0, "step": 20.0, "evaluate": 0.0, "teardown": 0.0}
 CLUSTER = {
-    "run": {"hours": 0.5},
+    "run": {"hours": 0.5, "max_segments": 0},
     "tasks": {"count": 4},
     "surrogate": {
         "success_turns_mean": 2.0,
@@ -37,7 +37,6 @@ CLUSTER = {
         "groups": {"min_size": 1, "drop_all_failed": False, "drop_solved": False, "drop_equal": False},
         "store": "memory",
     },
-    "recorder": {"max_segments": 0},
     "cluster": {
         "env": {"latency": NO_TIME},
         "hosts": {"count": 1, "cores": 64.0, "memory_gib": 64.0, "concurrent_starts": 64},
@@ -91,7 +90,7 @@ def run(name, sure=(), **tables):
     store = Noted()
 
     async def main():
-        system = build(prepared, store)
+        system = await build_simulated(prepared, store)
         await system.run(config.run.hours * 3600.0)
         return system
 

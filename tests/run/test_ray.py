@@ -15,7 +15,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.observe import Listener
 from dartsim.run.prepare import prepare
 
-FSDP = ['backend.learner="fsdp"', 'trainer.fsdp.device="cpu"', "ray.learner.options.num_cpus=0.5"]
+FSDP = ['backend.learner="fsdp"', 'trainer.fsdp.device="cpu"', "ray.learner_options.num_cpus=0.5"]
 PARTS = ['backend.desktops="mock"', 'backend.workers="local"', *FSDP, 'ray.address="local"']
 SMALL = ["run.updates=2", "run.hours=0.1", "tasks.count=64", "tasks.held_out=8", "rollout.num_envs=8"]
 
@@ -24,8 +24,8 @@ SMALL = ["run.updates=2", "run.hours=0.1", "tasks.count=64", "tasks.held_out=8",
     ("overrides", "message"),
     [
         (['ray.address="local"'], "every part is modeled"),
-        ([*PARTS, 'backend.workers="vllm"', "vllm.gpus=[0]"], r"set ray\.engines\.options\.num_gpus"),
-        ([*PARTS, "trainer.fsdp.gpus=[0, 1]"], r"set ray\.learner\.options\.num_gpus"),
+        ([*PARTS, 'backend.workers="vllm"', "vllm.gpus=[0]"], r"set ray\.engine_options\.num_gpus"),
+        ([*PARTS, "trainer.fsdp.gpus=[0, 1]"], r"set ray\.learner_options\.num_gpus"),
     ],
 )
 def test_what_ray_cannot_place_is_refused(overrides, message):
@@ -106,7 +106,7 @@ def kills(monkeypatch):
 @pytest.mark.soak
 def test_a_run_goes_on_when_the_actor_of_desktops_is_killed(kills):
     watch, done, _ = kills("desktops-0")
-    more = ["run.updates=12", "rollout.num_workers=2", "ray.desktops.hosts=2"]
+    more = ["run.updates=12", "rollout.num_workers=2", "ray.desktop_hosts=2"]
     trained, result = train(*more, kill=watch)
     counts = result.recorder.counts
     assert len(done) == 2
@@ -119,7 +119,7 @@ STANDIN = f"PYTHONPATH={Path(__file__).parents[2]} {sys.executable} -m dartsim.r
 VARIABLE = "DARTSIM_VLLM_PYTHON"
 SERVED = [
     'backend.workers="vllm"',
-    "ray.engines.options.num_cpus=0.5",
+    "ray.engine_options.num_cpus=0.5",
     "curation.batch.min_groups=2",
     "curation.batch.max_groups=2",
     "curation.groups.drop_all_failed=false",

@@ -12,8 +12,9 @@ from dartsim.envs.mock.env import mock_desktop_maker
 from dartsim.envs.mock.suites import mock_tasks
 from dartsim.observe import ticker
 from dartsim.real.loop import RunLoop
+from dartsim.run.build import with_screenshots
 from dartsim.run.prepare import prepare
-from dartsim.run.realtime import run_realtime, with_screenshots
+from dartsim.run.realtime import run_realtime
 from dartsim.store.sql import SqlStore
 
 

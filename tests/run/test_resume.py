@@ -229,7 +229,7 @@ ALLOWED = [
     {"run.hours": 1.4},
     {"run.updates": 4},
     {"run.fail_on_alarm": True},
-    {"storage.checkpoint_every_updates": 2},
+    {"trainer.checkpoint_every_updates": 2},
 ]
 
 
@@ -247,20 +247,16 @@ def test_a_setting_that_may_change_takes_effect(killed_run, tmp_path, settings):
         assert run.summary["simulated_hours"] == pytest.approx(wanted.run.hours, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    "name", ["x?y", "p%41q", 'q"uote', "ünï 世界", "file:y?mode=ro", ":memory:", "new\nline", "l" * 200]
-)
+@pytest.mark.parametrize("name", ['x?y p%41q"ü 世界\nline', "file:y?mode=ro", ":memory:", "l" * 200])
 def test_a_folder_may_have_any_name(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("runs").mkdir()
-    for folder in (Path(name), Path("runs") / name):
-        execute(small(run={"hours": 0.05}), folder)
-        run, _ = resume(folder, ["run.hours=0.1"])
-        assert run.summary["simulated_hours"] == pytest.approx(0.1, rel=0.1)
-        assert render_report(read_run(folder)).is_file()
-        assert {path.name for path in folder.iterdir()} >= {"run.db", "tensorboard", "report.html"}
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["runs", name])
-    assert [path.name for path in Path("runs").iterdir()] == [name]
+    folder = Path(name)
+    execute(small(run={"hours": 0.05}), folder)
+    run, _ = resume(folder, ["run.hours=0.1"])
+    assert run.summary["simulated_hours"] == pytest.approx(0.1, rel=0.1)
+    assert render_report(read_run(folder)).is_file()
+    assert {path.name for path in folder.iterdir()} >= {"run.db", "tensorboard", "report.html"}
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 @pytest.mark.parametrize("settings", [{"run.hours": 0.01}, {"run.updates": 1}], ids=str)
@@ -336,7 +332,7 @@ def stays(run, until):
 
 def test_the_timeline_and_the_alarms_of_all_lives_are_shown(tmp_path, monkeypatch):
     monkeypatch.setattr("dartsim.observe.alarm_rules.DISK_FREE_GIB", 1e9)
-    config = small(recorder={"max_segments": 60_000})
+    config = small(run={"hours": 0.4, "max_segments": 60_000})
     execute(config, tmp_path / "run", [ticker(interrupting(700.0), 1.0)])
     before = stays(tmp_path / "run", 690.0)
     alarm = json.loads((tmp_path / "run" / "summary.json").read_text())["alarms"]

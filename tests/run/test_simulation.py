@@ -4,28 +4,17 @@ import signal
 
 import pytest
 
-from dartsim.config import from_tree, merge, preset
+from dartsim.config import merge
 from dartsim.core.errors import ConfigError
 from dartsim.observe import Listener, ticker
 from dartsim.run.prepare import env_timing, prepare
 from dartsim.run.simulation import run_simulation
 from dartsim.store.memory import MemoryStore
-
-SMALL = {
-    "tasks": {"count": 5},
-    "rollout": {"num_envs": 4, "num_workers": 2, "max_turns": 5},
-    "curation": {
-        "attempts": {"group_size": 2},
-        "groups": {"min_size": 1},
-        "batch": {"min_groups": 1, "max_groups": 2},
-    },
-    "cluster": {"learner": {"fixed_seconds": 60.0}, "engine": {"reload_seconds": 30.0}},
-    "run": {"hours": 0.5},
-}
+from tests.run.clusters import small as small_cluster
 
 
 def small(**tables):
-    return from_tree(merge(merge(preset("dart"), SMALL), tables))
+    return small_cluster(**merge({"rollout": {"num_envs": 4}, "run": {"hours": 0.5}}, tables))
 
 
 def test_a_run_returns_its_trace_its_figures_and_its_hash():
@@ -118,16 +107,16 @@ def test_latencies_of_a_profile_can_be_replaced():
 
 
 def test_a_run_ends_once_it_is_steady_and_is_otherwise_the_same():
-    steady = {"until_steady": 0.3, "hours": 12.0}
+    steady = {"until_steady": 0.3, "hours": 16.0}
     early = run_simulation(prepare(small(run=steady)))
     found = early.figures["steady"]
     assert found["reached"]
-    assert found["hours"] == early.figures["simulated_hours"] < 6.0
+    assert found["hours"] == early.figures["simulated_hours"] < 8.0
     assert found["updates"] == early.figures["total_updates"]
     trained = found["figures"]["trained_turns_per_minute"]
     assert trained["half_width"] <= 0.3 * trained["mean"]
     assert trained["mean"] == pytest.approx(early.figures["trained_turns_per_minute"], rel=0.3)
-    whole = run_simulation(prepare(small(run={"updates": found["updates"], "hours": 12.0})))
+    whole = run_simulation(prepare(small(run={"updates": found["updates"], "hours": 16.0})))
     assert whole.domain_hash == early.domain_hash
     assert "steady" not in whole.figures
 

@@ -164,13 +164,3 @@ def test_a_run_goes_from_folder_to_low_rank_updates(folder: Path, tmp_path: Path
     done, _ = execute(config(folder, *changes), tmp_path / "run")
     assert done.summary["total_updates"] == 2
     assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
-
-
-def test_ranks_see_the_gpus_they_were_given():
-    from dartsim.config.sections.trainer import FsdpConfig
-    from dartsim.real.learners.fsdp.group import rank_command, rank_variables
-
-    seen = rank_variables(FsdpConfig(gpus=[4, 5]))
-    assert seen == {"CUDA_VISIBLE_DEVICES": "4,5", "GLOO_SOCKET_IFNAME": "lo"}
-    assert "CUDA_VISIBLE_DEVICES" not in rank_variables(FsdpConfig())
-    assert "--nproc-per-node=3" in rank_command(FsdpConfig(ranks=3), "folder")

@@ -9,32 +9,21 @@ import sys
 
 import pytest
 
-from dartsim.config import from_tree, merge, preset
+from dartsim.config import merge
 from dartsim.core.errors import Stalled
 from dartsim.observe import ticker
 from dartsim.observe.rundir import LOCK, is_locked
 from dartsim.run.execute import execute
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import build, run_simulation
+from dartsim.run.simulation import build_simulated, run_simulation
 from dartsim.run.watch import STATUS, Watch
 from dartsim.sim import run_virtual
 from dartsim.store.memory import MemoryStore
-
-SMALL = {
-    "tasks": {"count": 7},
-    "rollout": {"num_envs": 4, "num_workers": 2, "max_turns": 6},
-    "curation": {
-        "attempts": {"group_size": 4},
-        "batch": {"min_groups": 2, "max_groups": 4},
-        "store": "memory",
-    },
-    "cluster": {"engine": {"reload_seconds": 30.0}, "learner": {"fixed_seconds": 120.0}},
-    "run": {"hours": 0.5},
-}
+from tests.run.clusters import small as small_cluster
 
 
-def small(name="dart", **tables):
-    return from_tree(merge(merge(preset(name), SMALL), tables))
+def small(**tables):
+    return small_cluster(**merge({"rollout": {"num_envs": 4}, "run": {"hours": 0.5}}, tables))
 
 
 def read(folder):
@@ -82,7 +71,7 @@ def test_a_stalled_simulation_says_what_its_parts_wait_for():
     config = small()
 
     async def main():
-        system = build(prepare(config), MemoryStore())
+        system = await build_simulated(prepare(config), MemoryStore())
         train = asyncio.create_task(system.trainer.run())
         await train  # without desktops nothing will ever be trained
 

@@ -21,7 +21,7 @@ SECRETS = {
     "OPENAI_API_KEY": "sk-abcdefghijklmnop1234",
     "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI-K7MDENG",
 }
-SMALL = ("--preset", "dart", "--hours", "0.2", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1")
+SMALL = ("dart", "--hours", "0.2", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1")
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +123,7 @@ def test_a_configuration_that_holds_a_secret_is_refused_and_not_quoted(dartsim, 
         load(preset_name="dart", overrides=[setting])
     assert "hunter22" not in str(caught.value)
     assert "hf_Ab" not in str(caught.value)
-    assert dartsim("run", "--preset", "dart", "--set", setting) == 2
+    assert dartsim("run", "dart", "--set", setting) == 2
     said = "".join(capsys.readouterr())
     assert "hunter22" not in said
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-import simpy
 
-from dartsim.sim import as_event, wait
+from dartsim.sim import wait
 from dartsim.sim.bridge import BridgeEnvironment
 
 
@@ -46,34 +45,6 @@ def test_events_and_timers_happen_in_order_at_their_times():
     assert times[1] >= 2.0
 
 
-def test_an_earlier_event_rearms_the_timer():
-    async def main(world):
-        log = []
-        world.call_in(3, log.append, "late")
-        world.call_in(1, log.append, "early")
-        world.call_at(world.now, log.append, "at once")
-        await wait(world.timeout(4))
-        return log
-
-    assert run(main) == ["at once", "early", "late"]
-
-
-def test_the_same_host_model_serves_coroutines():
-    async def main(world):
-        boots, log = simpy.Resource(world, capacity=1), []
-
-        async def boot(name):
-            with boots.request() as request:
-                await wait(request)
-                await wait(world.timeout(1))
-                log.append(name)
-
-        await asyncio.gather(boot("a"), boot("b"), boot("c"))
-        return log
-
-    assert run(main) == ["a", "b", "c"]
-
-
 def test_a_real_socket_works_beside_it():
     async def main(world):
         async def answer(reader, writer):
@@ -97,16 +68,6 @@ def test_a_real_socket_works_beside_it():
     reply, seconds = run(main)
     assert reply == b"CLICK\n"
     assert seconds >= 1.0
-
-
-def test_a_process_can_wait_for_a_coroutine_on_the_real_loop():
-    async def main(world):
-        def process():
-            return (yield as_event(world, asyncio.sleep(0.001, "slept")))
-
-        return await wait(world.process(process()))
-
-    assert run(main) == "slept"
 
 
 def test_cancelling_a_wait_detaches():

@@ -2,14 +2,12 @@ import math
 from fractions import Fraction
 
 import pytest
-import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.core.errors import ConfigError
 from dartsim.sim.cores import SharedCores
 from dartsim.sim.environment import SimEnvironment
-from dartsim.sim.host import CoreUse
 
 
 class Mark:
@@ -65,16 +63,6 @@ def test_leaving_twice_or_after_the_end_is_harmless():
     assert env.now == 1.0  # the timer of the job that left did not ring
 
 
-def test_a_future_that_is_done_already_is_left_alone():
-    env = SimEnvironment()
-    shared = SharedCores(env, 1)
-    mark = Mark(env)
-    mark.at = -1.0
-    shared.use(1, 1, mark)
-    env.run()
-    assert mark.at == -1.0
-
-
 def test_a_completed_job_may_start_the_next_at_once():
     env = SimEnvironment()
     shared = SharedCores(env, 1)
@@ -92,11 +80,6 @@ def test_a_completed_job_may_start_the_next_at_once():
     assert (other.at, last.at) == (1.0, 2.0)
 
 
-def test_no_seconds_and_no_demand():
-    marks, _ = run_jobs(1, [(1, 0, 1, None), (1, 2, 0, None)])
-    assert [mark.at for mark in marks] == [1.0, 3.0]
-
-
 def test_ties_end_in_the_order_of_arrival():
     env = SimEnvironment()
     shared = SharedCores(env, 4)
@@ -111,27 +94,6 @@ def test_ties_end_in_the_order_of_arrival():
         shared.use(2, 1, mark)
     env.run()
     assert order == marks
-
-
-def test_processes_yield_the_event_of_a_job_and_leave_when_interrupted():
-    env = SimEnvironment()
-    shared = SharedCores(env, 1)
-    log = []
-
-    def work(name, seconds):
-        try:
-            with CoreUse(env, shared, seconds, 1.0) as job:
-                yield job
-            log.append((name, env.now))
-        except simpy.Interrupt:
-            log.append((name, "interrupted", env.now))
-
-    env.process(work("a", 3))
-    victim = env.process(work("b", 3))
-    env.call_at(2.0, victim.interrupt)
-    env.run()
-    assert log == [("b", "interrupted", 2.0), ("a", 4.0)]
-    assert shared.num_jobs == 0
 
 
 @pytest.mark.parametrize("cores", [0, -1, math.nan])

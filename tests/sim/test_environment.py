@@ -1,4 +1,4 @@
-"""SimPy events awaited by coroutines, coroutines yielded by SimPy processes."""
+"""SimPy events and processes awaited by coroutines."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import asyncio
 import pytest
 import simpy
 
-from dartsim.core.errors import SimulationError
-from dartsim.sim import SimEnvironment, as_event, run_virtual, wait
+from dartsim.sim import SimEnvironment, run_virtual, wait
 
 
 def world() -> SimEnvironment:
@@ -17,11 +16,6 @@ def world() -> SimEnvironment:
 
 def now() -> float:
     return asyncio.get_running_loop().time()
-
-
-async def test_a_timeout_is_awaited_for_its_value():
-    assert await wait(world().timeout(3, value="late")) == "late"
-    assert now() == 3.0
 
 
 async def test_a_process_is_awaited_for_its_result():
@@ -39,12 +33,6 @@ async def test_an_event_that_has_happened_is_returned_at_once():
     await asyncio.sleep(2)
     assert await wait(event) == "past"
     assert now() == 2.0
-
-
-async def test_an_event_can_be_awaited_by_many():
-    event = world().event()
-    world().call_in(5, event.succeed, "all")
-    assert await asyncio.gather(*(wait(event) for _ in range(3))) == ["all"] * 3
 
 
 async def test_a_failing_process_raises_where_it_is_awaited():
@@ -152,70 +140,6 @@ async def test_a_failure_in_the_instant_of_a_cancellation_harms_nobody():
         await waiting
 
 
-async def test_a_process_yields_a_coroutine_for_its_result():
-    async def coroutine():
-        await asyncio.sleep(2)
-        return "from asyncio"
-
-    def process():
-        result = yield as_event(world(), coroutine())
-        yield world().timeout(1)
-        return result
-
-    assert await wait(world().process(process())) == "from asyncio"
-    assert now() == 3.0
-
-
-async def test_an_exception_of_a_coroutine_is_thrown_into_the_process():
-    async def coroutine():
-        raise LookupError("inside")
-
-    def process():
-        try:
-            yield as_event(world(), coroutine())
-        except LookupError as exc:
-            return f"caught {exc}"
-
-    assert await wait(world().process(process())) == "caught inside"
-
-
-async def test_a_cancelled_coroutine_is_thrown_into_the_process():
-    events = []
-
-    def process():
-        events.append(as_event(world(), asyncio.sleep(100)))
-        try:
-            yield events[0]
-        except asyncio.CancelledError:
-            return world().now
-
-    waiting = asyncio.ensure_future(wait(world().process(process())))
-    await asyncio.sleep(4)
-    events[0].task.cancel()
-    assert await waiting == 4.0
-
-
-async def test_an_interrupted_process_leaves_its_coroutine_running():
-    log = []
-
-    async def coroutine():
-        await asyncio.sleep(5)
-        log.append(now())
-
-    def process():
-        try:
-            yield as_event(world(), coroutine())
-        except simpy.Interrupt as interrupt:
-            return interrupt.cause
-
-    running = world().process(process())
-    world().call_in(1, running.interrupt, "enough")
-    assert await wait(running) == "enough"
-    assert now() == 1.0
-    await asyncio.sleep(10)
-    assert log == [5.0]
-
-
 async def test_an_interrupt_that_nobody_catches_arrives_at_the_waiter():
     def process():
         yield world().timeout(10)
@@ -227,28 +151,9 @@ async def test_an_interrupt_that_nobody_catches_arrives_at_the_waiter():
     assert caught.value.cause == "why"
 
 
-def test_a_cancelled_coroutine_that_no_process_expects_fails_the_run():
-    async def main():
-        as_event(world(), asyncio.sleep(10)).task.cancel()
-        await asyncio.sleep(1)
-
-    with pytest.raises(SimulationError, match="nothing waits for it"):
-        run_virtual(main())
-
-
-async def test_the_end_of_a_run_may_cancel_what_processes_wait_for():
-    def process():
-        yield as_event(world(), asyncio.sleep(100))
-
-    world().process(process())
-    await asyncio.sleep(1)
-
-
 async def test_an_event_of_another_environment_is_refused():
     with pytest.raises(ValueError, match="does not drive"):
         await wait(simpy.Environment().timeout(1))
-    with pytest.raises(ValueError, match="that a loop drives"):
-        as_event(SimEnvironment(), asyncio.sleep(1))
 
 
 def test_an_environment_alone_is_plain_simpy_with_timers():

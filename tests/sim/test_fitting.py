@@ -29,10 +29,6 @@ def test_draws_are_like_the_measurements():
         assert np.quantile(drawn, quantile) == pytest.approx(np.quantile(measured, quantile), rel=0.04)
 
 
-def test_one_measurement_is_a_constant():
-    assert set(fit_quantiles([2.5]).draw(np.random.default_rng(0), 100)) == {2.5}
-
-
 @pytest.mark.parametrize("seconds", [[], [-1.0], [float("nan")]])
 def test_no_duration_is_refused(seconds):
     with pytest.raises(ValueError, match="at least one duration"):
@@ -44,7 +40,6 @@ def test_a_line_is_found_again(fixed, each, counts):
     found = fit_line(counts, [fixed + each * count for count in counts])
     assert found.fixed == pytest.approx(fixed, rel=1e-6, abs=1e-6)
     assert found.each == pytest.approx(each, rel=1e-6, abs=1e-6)
-    assert found.spread <= 1e-6
 
 
 @given(st.lists(st.tuples(st.integers(1, 64), SECONDS), min_size=1, max_size=50))
@@ -63,11 +58,6 @@ def test_disturbed_durations_do_not_turn_the_line():
     found = fit_line(counts.tolist(), seconds.tolist())
     assert found.each == pytest.approx(0.003, rel=0.03)
     assert np.polyfit(counts, seconds, 1)[0] > 0.0045  # least squares are turned
-
-
-def test_counts_that_are_all_alike_take_half():
-    found = fit_line([128, 128, 128], [2.0, 3.0, 4.0])
-    assert (found.fixed, found.each) == (1.5, 1.5 / 128)
 
 
 @pytest.mark.parametrize(("counts", "seconds"), [([], []), ([0], [1.0]), ([1, 2], [1.0]), ([1], [-1.0])])

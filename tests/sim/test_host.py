@@ -37,17 +37,6 @@ def test_starts_are_one_at_a_time_or_k():
     assert run_virtual(ends(3)) == [2.0, 2.0, 2.0, 4.0]
 
 
-def test_what_runs_shares_the_cores():
-    async def main():
-        host = machine(cores=2)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(4):
-                group.create_task(host.run(3.0, 1.0))
-        return now()
-
-    assert run_virtual(main()) == 6.0
-
-
 def test_memory_is_waited_for_in_order():
     async def main():
         host = machine(memory_gib=2)
@@ -115,18 +104,6 @@ def test_nothing_is_kept_by_whoever_is_cancelled(users, cancel_after):
     assert host.memory.level == host.memory.capacity
     assert (host.starts.count, list(host.starts.queue), host.memory.get_queue) == (0, [], [])
     assert (host.cores.num_jobs, host.cores.demand) == (0, 0.0)
-
-
-def test_slots_go_to_hosts_in_turn():
-    env = SimEnvironment()
-    hosts = [SimHost(env, name=name) for name in "abc"]
-    assert [host.name for host in place(7, hosts)] == list("abcabca")
-
-
-def test_a_full_host_is_passed_over():
-    env = SimEnvironment()
-    hosts = [SimHost(env, memory_gib=gib, name=name) for name, gib in [("a", 5), ("b", 20), ("c", 10)]]
-    assert [host.name for host in place(7, hosts, 4.2)] == ["a", "b", "c", "b", "c", "b", "b"]
 
 
 def test_too_many_desktops_are_refused_with_what_fits():

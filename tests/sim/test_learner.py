@@ -59,7 +59,7 @@ def test_first_prompts_of_a_group_are_computed_once_where_they_are_sequences_of_
 
 @given(st.lists(st.integers(0, 40), max_size=8), st.integers(1, 6), st.integers(1, 6), st.integers(0, 9))
 def test_packed_sequences_have_every_turn_once_and_never_more_tokens(lengths, most, cut, texts):
-    model = PromptModel(max_images=most, images_after_cut=min(cut, most), max_texts=texts, window="block")
+    model = PromptModel(max_images=most, images_after_cut=min(cut, most), max_texts=texts)
     for length in lengths:
         packed, alone = (model.training_sequences(length, packed=packed) for packed in (True, False))
         assert sum(each.turns for each in packed) == len(alone) == length

@@ -53,24 +53,6 @@ def test_a_stall_names_each_task_and_the_line_where_it_waits():
     assert line_of(items, "event.wait()") + " in items" in text
 
 
-def test_a_stall_is_found_in_a_bare_future():
-    async def main():
-        await asyncio.get_running_loop().create_future()
-
-    with pytest.raises(Stalled) as caught:
-        run_virtual(main())
-    assert line_of(test_a_stall_is_found_in_a_bare_future, "create_future()") + " in main" in str(caught.value)
-
-
-def test_a_stall_lists_a_bounded_number_of_tasks():
-    async def main():
-        await asyncio.gather(*(asyncio.Event().wait() for _ in range(80)))
-
-    with pytest.raises(Stalled, match="and 81 tasks wait") as caught:
-        run_virtual(main())
-    assert str(caught.value).endswith("and 31 more")
-
-
 def test_a_stalled_run_leaves_nothing_behind():
     ended = []
 
@@ -113,30 +95,6 @@ def test_what_is_due_at_the_limit_still_happens():
         return "in time"
 
     assert run_virtual(main(), until=10) == "in time"
-
-
-def test_the_event_limit_finds_a_busy_poll():
-    async def main():
-        while True:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-
-    with pytest.raises(LimitReached, match="max_events=1000"):
-        run_virtual(main(), max_events=1000)
-
-
-def test_the_event_limit_finds_a_busy_simpy_process():
-    async def main():
-        env = asyncio.get_running_loop().env
-
-        def poll():
-            while True:
-                yield env.timeout(0)
-
-        env.process(poll())
-        await asyncio.sleep(1)
-
-    with pytest.raises(LimitReached, match="max_events=1000"):
-        run_virtual(main(), max_events=1000)
 
 
 def test_the_watchdog_sees_through_heartbeats():
@@ -263,27 +221,6 @@ def test_thread_work_takes_its_modeled_time():
 
     assert run_virtual(main(), executor_cost=cost) == ([(3, 1), 1], 2.5)
     assert asked == [(abs, (-1,)), (divmod, (7, 2))]  # gather starts the thread of a coroutine a generation later
-
-
-def test_an_exception_on_a_thread_arrives_after_its_time():
-    async def main():
-        with pytest.raises(ZeroDivisionError):
-            await asyncio.to_thread(lambda: 1 // 0)
-        return asyncio.get_running_loop().time()
-
-    assert run_virtual(main(), executor_cost=lambda fn, args: 4.0) == 4.0
-
-
-def test_giving_up_on_a_thread_is_possible():
-    async def main():
-        try:
-            await asyncio.wait_for(asyncio.to_thread(lambda: 1), 1)
-        except TimeoutError:
-            given_up = asyncio.get_running_loop().time()
-        await asyncio.sleep(10)
-        return given_up
-
-    assert run_virtual(main(), executor_cost=lambda fn, args: 5.0) == 1.0
 
 
 @pytest.mark.parametrize(

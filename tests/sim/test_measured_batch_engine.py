@@ -52,15 +52,6 @@ async def test_what_waits_is_one_batch_and_what_comes_meanwhile_the_next():
     assert not inner.num_jobs
 
 
-async def test_a_batch_has_a_largest_size_and_order_is_kept():
-    ended = {}
-    inner = engine(max_batch=2)
-    for name in "abcde":
-        ask(inner, ended, name)
-    await asyncio.sleep(100.0)
-    assert ended == {"a": 2.0, "b": 2.0, "c": 4.0, "d": 4.0, "e": 5.5}
-
-
 async def test_a_factor_is_drawn_for_each_batch():
     ended = {}
     factors = iter([2.0, 0.5])
@@ -82,18 +73,6 @@ async def test_an_aborted_request_is_not_answered_and_its_batch_takes_as_long():
     await asyncio.sleep(100.0)
     assert ended == {"b": 2.0}
     assert (first.state, second.state, waits.state) == (ABORTED, DONE, ABORTED)
-
-
-async def test_all_are_taken_out_in_order():
-    ended = {}
-    inner = engine(max_batch=1)
-    jobs = await asyncio.gather(*(ask(inner, ended, name) for name in "abc"))
-    await asyncio.sleep(0.5)
-    assert inner.abort_all() == jobs
-    assert inner.seconds_until_still == 1.0  # what computes cannot be stopped
-    ask(inner, ended, "d")
-    await asyncio.sleep(100.0)
-    assert ended == {"d": 3.0}
 
 
 async def test_a_pause_lets_the_batch_end_and_holds_what_waits():

@@ -43,16 +43,6 @@ async def test_each_slows_the_others_while_it_is_there():
     assert ended == {"a": pytest.approx(2.5), "b": pytest.approx(3.5)}
 
 
-async def test_requests_of_the_same_instant_end_together():
-    ended = {}
-    inner = engine()
-    for name in "abc":
-        ask(inner, ended, name)
-    await asyncio.sleep(100.0)
-    assert ended == dict.fromkeys("abc", 4.0)
-    assert not inner.num_jobs
-
-
 async def test_what_leaves_lets_the_others_go_faster():
     ended = {}
     inner = engine()
@@ -76,15 +66,6 @@ async def test_a_pause_freezes_and_a_factor_stretches():
     inner.resume()
     await asyncio.sleep(100.0)
     assert ended == {"a": pytest.approx(13.0)}
-
-
-async def test_all_are_taken_out_in_order():
-    ended = {}
-    inner = engine()
-    jobs = await asyncio.gather(*(ask(inner, ended, name) for name in "abc"))
-    assert inner.abort_all() == jobs
-    await asyncio.sleep(100.0)
-    assert (ended, inner.num_jobs) == ({}, 0)
 
 
 @given(st.lists(st.floats(0.0, 30.0), min_size=1, max_size=20), st.floats(0.1, 3.0), st.floats(0.0, 2.0))

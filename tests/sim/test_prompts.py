@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.sim.prompts import BLOCK_TOKENS, PromptModel, ReplyLengths
+from dartsim.sim.prompts import BLOCK_TOKENS, PromptModel, reply_lengths
 
 SLIDE = PromptModel()
-BLOCK = PromptModel(window="block")
+BLOCK = PromptModel(images_after_cut=3)
 
 
 def dart_lengths(num: int) -> list[int]:
@@ -43,11 +43,6 @@ def test_slide_keeps_five_images_and_hits_nothing_but_the_text_before_them():
     assert SLIDE.warm[5].cached_tokens == 345 // BLOCK_TOKENS * BLOCK_TOKENS
 
 
-def test_block_grows_to_five_and_cuts_to_three():
-    assert [BLOCK.num_images(turn) for turn in range(11)] == [1, 2, 3, 4, 5, 3, 4, 5, 3, 4, 5]
-    assert [BLOCK.warm[turn].images for turn in range(1, 9)] == [1, 1, 1, 1, 3, 1, 1, 3]
-
-
 def test_hit_rates_with_sticky_sessions_and_dart_lengths():
     """The reference study has 21 % and 67 %.
 
@@ -58,7 +53,7 @@ def test_hit_rates_with_sticky_sessions_and_dart_lengths():
     assert hit_rate(BLOCK, dart_lengths(1_000)) == pytest.approx(0.67, abs=0.06)
 
 
-@pytest.mark.parametrize("model", [SLIDE, BLOCK, PromptModel(max_images=1, images_after_cut=1, max_texts=2)])
+@pytest.mark.parametrize("model", [SLIDE, BLOCK, PromptModel(max_images=1, max_texts=2)])
 def test_cached_part_is_whole_blocks_and_never_the_whole_prompt(model):
     assert len(model.warm) == len(model.cold) == model.num_turns
     for turn, (warm, cold) in enumerate(zip(model.warm, model.cold, strict=True)):
@@ -76,12 +71,6 @@ def test_dropping_texts_breaks_the_prefix_too():
     assert model.cold[36].tokens == model.cold[90].tokens
 
 
-def test_kept_embeddings_leave_one_image_a_turn():
-    model = PromptModel(keep_embeddings=True)
-    assert {prompt.images for prompt in model.warm} == {1}
-    assert model.cold[9].images == 5
-
-
 def test_turns_past_the_table_are_like_its_last():
     assert SLIDE.prompt(1_000, warm=True) == SLIDE.warm[-1]
     assert SLIDE.prompt(3, warm=False) == SLIDE.cold[3]
@@ -89,7 +78,7 @@ def test_turns_past_the_table_are_like_its_last():
 
 
 def test_replies_meet_the_measured_quantiles():
-    draw = ReplyLengths().sampler(np.random.default_rng(0))
+    draw = reply_lengths(np.random.default_rng(0))
     lengths = np.array([draw() for _ in range(50_000)])
     assert lengths.mean() == pytest.approx(104, abs=1)
     assert np.quantile(lengths, [0.05, 0.5, 0.95]) == pytest.approx([73, 103.5, 139], abs=1.5)
@@ -97,21 +86,19 @@ def test_replies_meet_the_measured_quantiles():
     assert lengths.max() == 157
 
 
-def test_replies_can_be_constant_and_repeat_by_seed():
-    assert {ReplyLengths(sd_tokens=0).sampler(np.random.default_rng(0))() for _ in range(3)} == {104}
-    first, second = (ReplyLengths().sampler(np.random.default_rng(3), block=8) for _ in range(2))
+def test_replies_repeat_by_seed():
+    first, second = (reply_lengths(np.random.default_rng(3), block=8) for _ in range(2))
     assert [first() for _ in range(20)] == [second() for _ in range(20)]
 
 
 @given(
     st.integers(1, 40),
-    st.sampled_from(["slide", "block"]),
     st.integers(1, 10),
-    st.integers(1, 10),
+    st.none() | st.integers(1, 10),
     st.integers(0, 35),
 )
-def test_sequences_train_each_turn_once_with_prompts_that_extend_each_other(turns, window, most, after, texts):
-    prompts = PromptModel(window=window, max_images=most, images_after_cut=min(most, after), max_texts=texts)
+def test_sequences_train_each_turn_once_with_prompts_that_extend_each_other(turns, most, after, texts):
+    prompts = PromptModel(max_images=most, images_after_cut=after and min(most, after), max_texts=texts)
     alone, packed = (prompts.training_sequences(turns, packed=packed) for packed in (False, True))
     assert sum(each.turns for each in packed) == len(alone) == turns
     ends = [sum(each.turns for each in packed[: n + 1]) - 1 for n in range(len(packed))]
@@ -123,15 +110,13 @@ def test_sequences_train_each_turn_once_with_prompts_that_extend_each_other(turn
 
 
 def test_blocks_of_five_images_cut_to_two_have_17_screens_in_14_turns_instead_of_45():
-    five = PromptModel(window="block", max_images=5, images_after_cut=2)
+    five = PromptModel(max_images=5, images_after_cut=2)
     assert sum(each.images for each in five.training_sequences(14, packed=False)) == 45
     assert sum(each.images for each in five.training_sequences(14, packed=True)) == 17
     assert sum(each.images for each in SLIDE.training_sequences(14, packed=False)) == 60
 
 
-@pytest.mark.parametrize("wrong", [{"window": "jump"}, {"images_after_cut": 6}, {"max_texts": -1}, {"num_turns": 0}])
+@pytest.mark.parametrize("wrong", [{"images_after_cut": 6}, {"max_texts": -1}, {"num_turns": 0}])
 def test_impossible_models_are_refused(wrong):
     with pytest.raises(ValueError, match="got"):
         PromptModel(**wrong)
-    with pytest.raises(ValueError, match="got"):
-        ReplyLengths(mean_tokens=200)

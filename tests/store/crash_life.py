@@ -1,9 +1,9 @@
 """A life of trajectories that is killed with SIGKILL again and again, and what is checked after each time.
 
-``python crash_life.py FOLDER --kills 100 --seed 1 [--each] [--every 2] [--at times|lines]`` prints what it found as
-JSON. One process imports everything, and forks the ones that are killed:
-after a random time, or at a random line of ``dartsim/curation`` or of this file. Each writes down, in a file of its
-own, what the store told it was done. The weights of the learner are the list of attempts that it trained on.
+``python crash_life.py FOLDER --kills 100 --seed 1 [--each]`` prints what it found as JSON. One process imports
+everything, and forks the ones that are killed at a random line of ``dartsim/store`` or of this file. Each writes down,
+in a file of its own, what the store told it was done. The weights of the learner are the list of attempts that it
+trained on.
 """
 
 import argparse
@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -41,6 +40,8 @@ from dartsim.testing.ports import SampleState
 
 TASKS = [Task(f"task-{number}", "Do it.", "chrome", {"id": number}) for number in range(3)]
 GROUP = 4
+EVERY = 2
+"""Updates between two checkpoints."""
 LIFE = 400
 """Attempts after which a life that nobody killed ends."""
 
@@ -70,7 +71,7 @@ class Place:
         return SqlStore(
             open_database(self.folder / "run.db"),
             blobs=BlobStore(self.folder / "screens", reserve_bytes=0),
-            checkpoints=None if self.options.bug else self.folder / "checkpoints",
+            checkpoints=self.folder / "checkpoints",
             max_changes=1 if self.options.each else 7,
         )
 
@@ -80,9 +81,6 @@ class Place:
 
 
 def weights_of(place, recovered):
-    if place.options.bug:
-        newest = max(place.folder.glob("mark-first-*"), key=lambda path: int(path.name[11:]), default=None)
-        return [] if newest is None else json.loads((newest / "weights.json").read_text())
     if recovered.checkpoint is None:
         return []
     return json.loads((recovered.checkpoint / "weights.json").read_text())
@@ -149,17 +147,13 @@ def live(place, seed):
         weights = weights + attempts
         update += 1
         checkpoint = None
-        if update % place.options.every == 0:
+        if update % EVERY == 0:
 
             def fill(folder, weights=weights):
                 (folder / "weights.json").write_text(json.dumps(weights))
 
-            if not place.options.bug:
-                checkpoint = write_checkpoint(place.folder / "checkpoints", update, fill)
+            checkpoint = write_checkpoint(place.folder / "checkpoints", update, fill)
         store.trained(batch, update, checkpoint=checkpoint)
-        if place.options.bug:
-            newest = write_checkpoint(place.folder / "checkpoints", update, fill)
-            newest.folder.replace(place.folder / f"mark-first-{update}")
         if checkpoint is not None:
             tell("finished", update)
         ready = ready[2:]
@@ -268,10 +262,7 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--every", type=int, default=1, help="updates between two checkpoints")
     parser.add_argument("--each", action="store_true", help="write every step at once")
-    parser.add_argument("--bug", action="store_true", help="mark as trained before the weights are written")
-    parser.add_argument("--at", choices=["times", "lines"], default="times")
     options = parser.parse_args()
     place = Place(options)
     rng = np.random.default_rng(options.seed)
@@ -282,14 +273,10 @@ def main():
         seed = int(rng.integers(2**31))
 
         def work(seed=seed):
-            if options.at == "lines":
-                killed_at_a_line(20_000, np.random.default_rng(seed))
+            killed_at_a_line(20_000, np.random.default_rng(seed))
             live(place, seed)
 
         process = forked(work)
-        if options.at == "times":
-            time.sleep(float(rng.exponential(0.12)))
-            os.kill(process, signal.SIGKILL)
         _, status = os.waitpid(process, 0)
         if os.WIFSIGNALED(status):
             done += 1

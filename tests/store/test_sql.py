@@ -5,8 +5,8 @@ import sqlite3
 import numpy as np
 import pytest
 
-from dartsim.core.errors import InvariantViolated, StoreFault, StoreFull
-from dartsim.core.types import Drop, Group, SuccessSource
+from dartsim.core.errors import StoreFault, StoreFull
+from dartsim.core.types import Drop, SuccessSource
 from dartsim.curation.success_pool import SuccessPool
 from dartsim.store.blobs import BlobStore
 from dartsim.store.database import reading
@@ -117,38 +117,6 @@ def test_a_disk_without_room_for_screenshots_is_full(place, made):
     store = place.store(blobs=BlobStore(place.folder / "screens", reserve_bytes=2**60))
     with pytest.raises(StoreFull, match="make room, then resume the run"):
         store.record(made.ended(0))
-
-
-def test_a_release_leads_back_to_where_a_trajectory_was(place, made):
-    store = place.store()
-    judged, unjudged = made.plain(0), made.plain(1)
-    for trajectory in (judged, unjudged):
-        store.record(trajectory)
-    store.eligible(Group(0, made.TASK, (judged, unjudged), 70.0))  # the second one is not its own
-    both = made.batch([judged, unjudged])
-    store.lease(both)
-    store.release(both)
-    assert states(store) == [(0, "eligible", None, None), (1, "recorded", None, None)]
-    store.lease(both)
-    made.settle(store)
-    again = place.store()
-    assert again.recover().returned == (0, 1)
-    assert states(again) == [(0, "eligible", None, None), (1, "recorded", None, None)]
-    again.lease(both)
-
-
-def test_numbers_of_updates_only_rise(place, made):
-    store = place.store()
-    for number in range(2):
-        store.record(made.plain(number))
-    store.lease(made.batch([made.plain(0)]))
-    store.trained(made.batch([made.plain(0)]), 1)
-    with pytest.raises(InvariantViolated, match="update 1 cannot be done any more: update 1 is finished"):
-        store.lease(made.batch([made.plain(1)]))
-    made.settle(store)
-    again = place.store()
-    with pytest.raises(InvariantViolated, match="update 1 cannot be done any more"):
-        again.lease(made.batch([made.plain(1)]))
 
 
 def test_documents_come_back(place):

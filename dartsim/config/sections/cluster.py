@@ -47,10 +47,6 @@ class EngineConfig(Section):
     gpu: str = Field(
         "h100_fp8", description="GPU profile, see `dartsim config --list profiles` (DART: quantized H100)."
     )
-    model_billions: float = Field(
-        7.0, gt=0.0, description="Parameters of the served model, billions; the profiles are of 7 (Qwen2.5-VL-7B)."
-    )
-    prefix_cache: bool = Field(True, description="Whether a worker caches the prefix of a session's last prompt.")
     overhead_seconds: Seconds = Field(1.5, description="Network, base64 and image preprocessing of a request (1 to 3).")
     prepare_seconds: Seconds = Field(
         0.0, description="Start of a weight load, before reload_seconds: running requests continue, none arrive."

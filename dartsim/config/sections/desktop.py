@@ -77,20 +77,6 @@ class DockerHostConfig(Section):
         return machine if self.bind in ANY else self.bind
 
 
-class SnapshotsConfig(Section):
-    """Saved states of desktops (desktop.revert = "snapshot" or "fork")."""
-
-    max_count: Positive = Field(
-        32, description="Largest number of set-up tasks that a host keeps; the least recently used is deleted first."
-    )
-    max_gib: float = Field(
-        16.0,
-        gt=0.0,
-        description="What saved states may take on each host, GiB: of the disk that Docker's volumes are on, or of a "
-        "modeled host's memory (QEMU's savevm of a desktop: 0.37).",
-    )
-
-
 class DesktopConfig(Section):
     """Desktops, and the containers of real ones."""
 
@@ -101,8 +87,13 @@ class DesktopConfig(Section):
         "saves and all attempts of the task on that host share; desktops that cannot save their state are set up "
         "ahead in place of that, as many as rollout.warm_envs).",
     )
-    snapshots: SnapshotsConfig = Field(default_factory=SnapshotsConfig, description="Saved states.")
-    variant: Literal["skeleton", "full", "vm"] = Field(
+    states_gib: float = Field(
+        16.0,
+        gt=0.0,
+        description="What saved states may take on each host, GiB: of the disk that Docker's volumes are on, or of a "
+        "modeled host's memory (QEMU's savevm of a desktop: 0.37). The least recently used is deleted first.",
+    )
+    variant: Literal["skeleton", "full", "apps", "vm"] = Field(
         "skeleton", description="desktop: which of our images, see `dartsim desktop build`."
     )
     image: str | None = Field(None, description="Another image with the same interface; none: that of the variant.")
@@ -128,11 +119,6 @@ class DesktopConfig(Section):
         "stable",
         description="Wait after a task's set-up: until the screen shows the task and rests (stable), or a fixed "
         "number of seconds (OSWorld's runner and DART: 60).",
-    )
-    max_ready_seconds: Seconds = Field(
-        60.0,
-        description="stable: longest wait for the windows of the programs that a set-up launches; splash screens do "
-        "not count.",
     )
     evaluate_wait_seconds: Seconds = Field(
         0.0,

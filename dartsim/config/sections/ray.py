@@ -9,32 +9,11 @@ from pydantic import Field
 from dartsim.core.section import Positive, Section
 
 
-class RayPart(Section):
-    """The actors of one kind."""
-
-    options: dict[str, Any] = Field(
-        default_factory=dict,
-        description="Options of each actor, in Ray's words: num_cpus (1 by default), num_gpus, memory, resources, "
-        "max_restarts (-1 by default: any number), runtime_env.",
-    )
-
-
-class RayDesktopsConfig(RayPart):
-    """Desktop hosts: each drives the desktops of its node. Excludes desktop.hosts."""
-
-    hosts: Positive = Field(1, description="Number of actors, spread over nodes.")
-
-
-class RayEnginesConfig(RayPart):
-    """vLLM servers, one actor each. Excludes vllm.addresses."""
-
-    listen: Literal["loopback", "node"] = Field(
-        "loopback", description="Where vLLM servers listen; node is needed with more than one machine."
-    )
-
-
 class RayConfig(Section):
-    """Real parts on a Ray cluster."""
+    """Real parts on a Ray cluster. The options of an actor are Ray's own.
+
+    By default an actor takes a CPU (``num_cpus``) and is restarted any number of times (``max_restarts``).
+    """
 
     address: str | None = Field(
         None,
@@ -44,6 +23,21 @@ class RayConfig(Section):
     folder: str | None = Field(
         None, description="Folder shared by all nodes, for weights and checkpoints; none: a temporary folder."
     )
-    desktops: RayDesktopsConfig = Field(default_factory=RayDesktopsConfig, description="Hosts of desktops.")
-    engines: RayEnginesConfig = Field(default_factory=RayEnginesConfig, description="vLLM servers.")
-    learner: RayPart = Field(default_factory=RayPart, description="Ranks of the learner, an actor each.")
+    desktop_hosts: Positive = Field(
+        1,
+        description="Actors that drive the desktops of their nodes, over which they are spread; not with "
+        "desktop.hosts.",
+    )
+    desktop_options: dict[str, Any] = Field(
+        default_factory=dict, description="Ray's options of each of them: num_cpus, memory, resources, runtime_env."
+    )
+    engine_options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Ray's options of each vLLM server, one per worker (num_gpus); not with vllm.addresses.",
+    )
+    engines_listen: Literal["loopback", "node"] = Field(
+        "loopback", description="Where vLLM servers listen; node is needed with more than one machine."
+    )
+    learner_options: dict[str, Any] = Field(
+        default_factory=dict, description="Ray's options of each rank of the learner (num_gpus)."
+    )

@@ -22,12 +22,11 @@ class SyncConfig(Section):
         "frozen and continue, or are killed as the engine is started again.",
     )
     workers_at_a_time: Positive | Literal["all"] = Field(1, description="Slice of a rolling change, or all at once.")
-    cache: Literal["kept", "lost"] = Field(
-        "kept",
-        description="keep: whether running requests keep their keys and values, or are aborted and asked again with "
-        "what they had said (AReaL, verl; simulated workers only).",
+    resume_seconds: Seconds | None = Field(
+        None,
+        description="keep: running requests lose their keys and values, and clients ask again after this time with "
+        "what was said before (AReaL: .5, verl: 1; simulated workers only); none: they keep them.",
     )
-    resume_seconds: Seconds = Field(0.0, description="cache lost: until clients ask again (AReaL: .5, verl: 1).")
 
     @property
     def sync_mode(self) -> SyncMode:

@@ -28,10 +28,5 @@ class RunConfig(Section):
         description="End a simulation before its hours once its headline figures are steady, within ± this share.",
     )
     warmup_share: Share = Field(0.2, lt=1.0, description="Share of the run at its start that figures leave out.")
-    fail_on_alarm: bool = Field(False, description="Whether an alarm ends the run, with the alarm's exit code.")
-
-
-class RecorderConfig(Section):
-    """How much is recorded."""
-
     max_segments: int = Field(60_000, ge=0, description="Newest state segments kept per population for timelines.")
+    fail_on_alarm: bool = Field(False, description="Whether an alarm ends the run, with the alarm's exit code.")

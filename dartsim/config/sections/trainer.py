@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from dartsim.core.registry import Choice, ComponentSection
-from dartsim.core.section import Deadline, Positive, Section, Share
+from dartsim.core.section import Positive, Section, Share
 
 ADVANTAGE = Choice("advantage", "group")
 
@@ -98,16 +98,14 @@ class FsdpConfig(Section):
         "float32", description="Type of the computation; trained weights and optimizer state are in float32."
     )
     checkpointing: bool = Field(False, description="Recompute activations instead of storing them.")
-    checkpoint_every_updates: Positive = Field(
-        1, description="Updates between checkpoints; the updates since the last one are lost if a rank dies."
-    )
     keep_weights: Positive = Field(4, description="Number of newest exported weights kept on disk for workers.")
     folder: str | None = Field(
         None, description="Folder of batches, checkpoints and weights, which all nodes see; none: a temporary folder."
     )
-
-    start_seconds: Deadline = Field(600.0, description="Time limit for starting all ranks.")
-    update_seconds: Deadline = Field(7200.0, description="Time limit of an update.")
+    start_seconds: ClassVar[float] = 600.0
+    """Time limit for starting all ranks."""
+    update_seconds: ClassVar[float] = 7200.0
+    """Time limit of an update."""
 
 
 class TrainerConfig(Section):
@@ -118,6 +116,9 @@ class TrainerConfig(Section):
     lora: LoraConfig = Field(default_factory=LoraConfig, description="LoRA.")
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig, description="Evaluation on held-out tasks.")
     fsdp: FsdpConfig = Field(default_factory=FsdpConfig, description="Learner of several processes (torch FSDP2).")
+    checkpoint_every_updates: Positive = Field(
+        1, description="Updates between checkpoints; those since the last one are lost if the process or a rank dies."
+    )
     mismatch_bound: float | None = Field(
         None,
         gt=0.0,

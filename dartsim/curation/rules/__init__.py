@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
+from dartsim.core.types import Drop, Group, StoredSuccess, Task, Trajectory
 from dartsim.curation.eligibility import GroupFilter, StalenessRule
 from dartsim.curation.rules.admission import AdmissionRule
 from dartsim.curation.rules.attempts import AttemptsRule
@@ -12,7 +14,17 @@ from dartsim.curation.rules.batches import BatchRule
 from dartsim.curation.rules.task_order import TaskOrder
 from dartsim.curation.rules.turn_limit import TurnLimitRule
 from dartsim.curation.success_pool import SuccessPool
-from dartsim.curation.task_filter import TaskFilter
+
+
+class GradedGroup(NamedTuple):
+    """A complete group, and whether it may be trained on."""
+
+    group: Group
+    """The group, including a stored success if one rescued it."""
+    reason: Drop | None
+    """Why it is dropped; None if it may be trained on."""
+    replaced: Trajectory | None = None
+    """The failure that a stored success replaced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +40,6 @@ class Rules:
         batch_rule: When there is a batch, and which groups it takes.
         staleness: How old a trajectory may be.
         pool: Stored successes for groups in which all attempts failed; None: such groups are dropped.
-        task_filter: Learns which tasks are too easy or too hard; the order skips them.
         max_ahead: Bound on admitted attempts not yet in published weights; None: no bound.
         publish_wait: What ``before_publication`` waits for: nothing; the running groups, while no new one begins; or
             the complete next batch.
@@ -42,6 +53,39 @@ class Rules:
     batch_rule: BatchRule
     staleness: StalenessRule
     pool: SuccessPool | None = None
-    task_filter: TaskFilter | None = None
     max_ahead: int | None = None
     publish_wait: Literal["nothing", "running", "batch"] = "nothing"
+
+    def learn(self, trajectory: Trajectory, *, now: float) -> None:
+        """Learn from an attempt that ended at this loop time."""
+        self.turn_limits.learn((trajectory,))
+        if self.pool is not None:
+            self.pool.learn((trajectory,), now=now)
+
+    def grade(self, number: int, task: Task, usable: Sequence[Trajectory], *, now: float) -> GradedGroup:
+        """Grade the unmasked trajectories of a complete group, and learn from them."""
+        rewards = [trajectory.reward for trajectory in usable if trajectory.reward is not None]
+        self.attempts.learn(task.id, rewards)
+        self.order.learn(task.id, rewards)
+        reason = self.group_filter.reason_to_drop(usable)
+        pool = self.pool
+        if pool is not None and reason is not Drop.TOO_SMALL and pool.wanted(usable):
+            rescue = pool.rescue(usable)
+            if rescue is not None:
+                group = Group(number, task, rescue.trajectories, now)
+                return GradedGroup(group, self.group_filter.reason_to_drop(rescue.trajectories), rescue.replaced)
+        return GradedGroup(Group(number, task, tuple(usable), now), reason)
+
+    def state(self) -> dict[str, Any]:
+        """Return what the rules have learned; the order and the stored successes are saved apart."""
+        return {
+            "attempts": self.attempts.state(),
+            "turn_limits": self.turn_limits.state(),
+            "pool": None if self.pool is None else self.pool.state(),
+        }
+
+    def restore(self, saved: Mapping[str, Any], successes: Sequence[StoredSuccess]) -> None:
+        self.attempts.restore(saved["attempts"])
+        self.turn_limits.restore(saved["turn_limits"])
+        if self.pool is not None:
+            self.pool.restore(successes, saved["pool"] or {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -62,16 +62,12 @@ class HighEntropyTurns(TurnSelection):
         """How many turns are kept, and which are not ranked."""
 
         share: float = Field(0.8, gt=0.0, le=1.0, description="Share of a group's turns that is kept (DART: 0.8).")
-        keep_stored: bool = Field(
-            False,
-            description="Keep stored successes whole (DART: no). What is never solved is mostly what a policy is sure "
-            "of and wrong about, so that the entropies of the first weights are low there, and the paper's rule cuts "
-            "the very turns that the pool brings.",
-        )
-        keep_successes: bool = Field(
-            False,
-            description="Keep attempts whose reward is above the group's mean whole (DART: no), stored ones too: "
-            "only turns that are made less likely are left out.",
+        keep: Literal["stored", "successes"] | None = Field(
+            None,
+            description="Attempts that are kept whole: stored successes, or all whose reward is above the group's "
+            "mean; none: no (DART). What is never solved is mostly what a policy is sure of and wrong about, so that "
+            "the entropies of the first weights are low there, and the paper's rule cuts the very turns that the pool "
+            "brings.",
         )
 
     needs_entropies: ClassVar[bool] = True
@@ -108,10 +104,8 @@ class HighEntropyTurns(TurnSelection):
 
     def _kept_whole(self, trajectory: Trajectory, group: Group) -> bool:
         """Return whether all turns of a trajectory are kept without ranking."""
-        if self._parameters.keep_stored and trajectory.attempt.group != group.id:
-            return True
-        if not self._parameters.keep_successes:
-            return False
+        if self._parameters.keep != "successes":
+            return self._parameters.keep == "stored" and trajectory.attempt.group != group.id
         rewards = [t.reward or 0.0 for t in group.trajectories]
         return len(rewards) * (trajectory.reward or 0.0) > sum(rewards)
 

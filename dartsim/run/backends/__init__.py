@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dartsim.run.prepare import PreparedRun
     from dartsim.run.served_model import ServedModel
     from dartsim.sim import SimEnvironment
+    from dartsim.sim.control_loop import ControlLoop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,8 @@ class BackendContext:
     optional_model: ServedModel | None = None
     timings: Timings | None = None
     folder: Path | None = None
+    control: ControlLoop | None = None
+    """The modeled event loop of the driver, if it takes time."""
     on_step: Callable[[str, int, int], None] | None = None
 
     @property

@@ -16,9 +16,6 @@ from dartsim.run.backends.in_process import LocalLearnerBackend
 if TYPE_CHECKING:
     from dartsim.config import Config
 
-FOLDER = "FOLDER"
-"""Placeholder for the learner's folder, which is created at the start."""
-
 
 @register("learner", "fsdp")
 class FsdpLearnerBackend(LocalLearnerBackend):
@@ -32,27 +29,17 @@ class FsdpLearnerBackend(LocalLearnerBackend):
         if fsdp.gpus and config.ray.address is not None:
             yield (
                 f"trainer.fsdp.gpus = {fsdp.gpus} names GPUs of this machine. With Ray, leave it out, and set "
-                "ray.learner.options.num_gpus = 1."
+                "ray.learner_options.num_gpus = 1."
             )
         elif fsdp.gpus and len(fsdp.gpus) != fsdp.ranks:
             yield f"trainer.fsdp.gpus names {len(fsdp.gpus)} GPUs for {fsdp.ranks} ranks; name as many."
 
     @override
     def plan(self, config: Config) -> dict[str, Any]:
-        from dartsim.real.learners.fsdp.group import rank_command, rank_variables
-
         fsdp = config.trainer.fsdp
         trains = "all weights" if config.trainer.lora.rank is None else f"LoRA of rank {config.trainer.lora.rank}"
-        what = f"{fsdp.ranks} processes of torch FSDP2 ({fsdp.device}, {fsdp.precision}); {trains}"
-        if config.ray.address is not None:
-            return {"what": what}
-        torchrun = {
-            "name": "torchrun",
-            "listens": "on the loopback",
-            "command": rank_command(fsdp, fsdp.folder or FOLDER),
-            "environment": rank_variables(fsdp),
-        }
-        return {"what": what, "processes": [torchrun]}
+        where = f"GPUs {', '.join(map(str, fsdp.gpus))}" if fsdp.gpus else fsdp.device
+        return {"what": f"{fsdp.ranks} processes of torch FSDP2 ({where}, {fsdp.precision}); {trains}"}
 
     @override
     def train(self, config: Config, vlm: Any, **options: Any) -> Any:
@@ -69,7 +56,7 @@ class FsdpLearnerBackend(LocalLearnerBackend):
         base = scratch("learner", config.ray.folder) if own is None else Path(own)
         options["export_dtype"] = weights_dtype(config)
         if placed(config, "learner"):
-            options["group"] = partial(RayRanks, part=config.ray.learner)
+            options["group"] = partial(RayRanks, options=config.ray.learner_options)
         learner = FsdpLearner(vlm, export(vlm, base / "model"), base, config.trainer, **options)
         if own is None:
             finalize(learner, rmtree, base, ignore_errors=True)

@@ -33,10 +33,10 @@ class SimDesktops(DesktopBackend):
     def problems(self, config: Config) -> Iterator[str]:
         if config.tasks.source == "desktop":
             yield 'tasks.source = "desktop" needs the real desktops: set backend.desktops = "desktop".'
-        kept, there = config.desktop.snapshots.max_gib, config.cluster.hosts.memory_gib
+        kept, there = config.desktop.states_gib, config.cluster.hosts.memory_gib
         if self.reverts(config) and kept >= there:
             yield (
-                f"desktop.snapshots.max_gib = {kept:g} leaves no memory for desktops on hosts of {there:g} GiB "
+                f"desktop.states_gib = {kept:g} leaves no memory for desktops on hosts of {there:g} GiB "
                 "(cluster.hosts.memory_gib). Lower the first."
             )
 
@@ -74,7 +74,9 @@ class SimEngines(EngineBackend):
 
         served = context.optional_model
         model = served.model if served else None
-        return workers(context.prepared, context.world, context.streams, model, version=context.version)
+        return workers(
+            context.prepared, context.world, context.streams, model, version=context.version, control=context.control
+        )
 
 
 @register("learner", "sim")
@@ -85,11 +87,13 @@ class SimLearnerBackend(LocalLearnerBackend):
 
     @override
     def plan(self, config: Config) -> dict[str, Any]:
-        return {"what": "modeled"}
+        if config.policy.kind == "surrogate":
+            return {"what": "modeled"}
+        return {"what": "in this process; an update takes the modeled time"}
 
     @override
     def open(self, context: BackendContext) -> Learner:
         from dartsim.run.sim_cluster import learner
 
         inner = context.learning.learner if context.optional_model else None
-        return learner(context.prepared, inner)
+        return learner(context.prepared, inner, context.control)

@@ -42,7 +42,7 @@ class VllmEngines(EngineBackend):
         if config.ray.address is not None and vllm.gpus:
             yield (
                 f"vllm.gpus = {vllm.gpus} names GPUs of this machine. With Ray, leave it out, and set "
-                "ray.engines.options.num_gpus to the number that each engine takes."
+                "ray.engine_options.num_gpus to the number that each engine takes."
             )
 
     @override

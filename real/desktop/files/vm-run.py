@@ -34,7 +34,7 @@ SNAPSHOTS = Path("/snapshots")
 RUNTIME = Path("/run/vm")
 PORTS = (5000, 8006, 8080, 9222)
 GUEST_SETTINGS = ("DESKTOP_APP", "DESKTOP_TOKEN", "HEIGHT", "VNC", "WARM_ACTIONS", "WIDTH")
-IMAGE_SETTINGS = ("HOME", "LANG", "PATH", "PYTHONPATH")
+IMAGE_SETTINGS = ("GSETTINGS_BACKEND", "HOME", "LANG", "PATH", "PYTHONPATH")
 CALL_SECONDS = 60.0
 RESERVE = 2**30
 """Bytes of the engine's disk that states leave free."""

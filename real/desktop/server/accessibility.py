@@ -36,6 +36,8 @@ _NAMESPACES = {
 }
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NOT_IN_NAMES = re.compile(r"[^\w.-]")
+# Getters of tasks look for Chrome; Chromium's name is in its code.
+_APPLICATIONS = {"Chromium": "Google Chrome"}
 # AT-SPI's placeholders for anything but text.
 _PLACEHOLDERS = str.maketrans("", "", "￼�")
 
@@ -106,6 +108,8 @@ def _element(node: Any, depth: int, in_sheet: bool = False) -> Element:
         text = _text(node)
     except GLib.Error:
         return Element("unknown", {"name": ""})
+    if role == "application":
+        attributes["name"] = _APPLICATIONS.get(attributes["name"], attributes["name"])
     element = Element(_NOT_IN_NAMES.sub("-", role), attributes)
     element.text = text or None
     if depth < MAX_DEPTH:

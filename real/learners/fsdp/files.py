@@ -47,7 +47,6 @@ class Setup:
     model: VlmConfig
     trainer: TrainerConfig
     seed: int
-    socket: str
     export_dtype: str | None = None
 
     def write(self, folder: Path) -> None:
@@ -77,10 +76,10 @@ def write_turns(data: TurnData, folder: Path) -> None:
         "patch_bytes": _write_patches(pictures, folder / PATCHES),
         "prompts": [
             {
-                "length": len(p.tokens),
-                "next_position": int(p.next_position),
+                "length": len(p.short_tokens),
                 "pictures": [picture_of[picture.grid, picture.key][0] for picture in p.pictures],
-                "image_starts": [int(start) for start in p.image_starts],
+                "image": p.image,
+                "merge": p.merge,
             }
             for p in prompts
         ],
@@ -88,11 +87,8 @@ def write_turns(data: TurnData, folder: Path) -> None:
         "unwritable": data.unwritable,
     }
     tensors = {name: getattr(data, name) for name in _TENSORS if getattr(data, name) is not None}
-    tensors |= {
-        "prompt_tokens": _joined([p.tokens for p in prompts], np.int64),
-        "prompt_positions": _joined([p.positions.reshape(-1) for p in prompts], np.int64),
-        "tokens": _joined([example.tokens for example in data.examples], np.int64),
-    }
+    tensors["prompt_tokens"] = _joined([np.array(p.short_tokens) for p in prompts], np.int64)
+    tensors["tokens"] = _joined([example.tokens for example in data.examples], np.int64)
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / TENSORS)
     (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
 
@@ -107,22 +103,13 @@ def read_turns_from(folder: Path) -> TurnData:
         end = start + rows * columns * width
         pictures.append(Picture((rows, columns), bytes.fromhex(key), patches[start:end].reshape(-1, width).view))
         start = end
-    lengths = [row["length"] for row in about["prompts"]]
-    parts = zip(
-        _cut(tensors["prompt_tokens"], lengths),
-        _cut(tensors["prompt_positions"], [3 * length for length in lengths]),
-        about["prompts"],
-        strict=True,
-    )
     prompts = [
         VlmPrompt(
-            tokens,
-            positions.reshape(3, -1),
-            row["next_position"],
-            tuple(pictures[number] for number in row["pictures"]),
-            tuple(row["image_starts"]),
+            tuple(tokens.tolist()), tuple(pictures[number] for number in row["pictures"]), row["image"], row["merge"]
         )
-        for tokens, positions, row in parts
+        for tokens, row in zip(
+            _cut(tensors["prompt_tokens"], [row["length"] for row in about["prompts"]]), about["prompts"], strict=True
+        )
     ]
     sizes = [length for _, length in about["examples"]]
     replies = zip(_cut(tensors["tokens"], sizes), about["examples"], strict=True)

@@ -181,7 +181,7 @@ class FsdpLearner:
         turns = files / "turns"
         write_turns(data, turns)
         update, checkpoint = batch.update, None
-        if update % self.config.fsdp.checkpoint_every_updates == 0 or self._checkpoint is None:
+        if update % self.config.checkpoint_every_updates == 0 or self._checkpoint is None:
             checkpoint = self._folder / "checkpoints" / f"update-{update:06d}"
         answer = self._ask(
             {
@@ -233,17 +233,15 @@ class FsdpLearner:
         self._start_ranks()
         self._ask({"do": "save", "folder": str(folder.resolve())})
         if self._closed:
-            self.group.stop()
+            self.group.kill()
         return folder
 
     def _ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
         return self.group.ask(dict(order), self.config.fsdp.update_seconds)
 
-    def _write_setup(self, address: str) -> None:
+    def _write_setup(self) -> None:
         config = replace(self._vlm.config, folder=str(self._model))
-        setup = Setup(
-            model=config, trainer=self.config, seed=self.seed, socket=address, export_dtype=self._export_dtype
-        )
+        setup = Setup(model=config, trainer=self.config, seed=self.seed, export_dtype=self._export_dtype)
         setup.write(self._folder)
 
     def _weights(self, version: Version) -> Path:

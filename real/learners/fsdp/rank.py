@@ -1,30 +1,21 @@
-"""One process of a learner: ``torchrun … -m dartsim.real.learners.fsdp.rank FOLDER``. It obeys the driver.
+"""One process of a learner, which obeys the driver: every rank gets every order. Large data is in files.
 
-The first rank talks to the driver, one JSON object a line, and broadcasts the orders. Large data is in files.
-
-    train       turns, update, weights, checkpoint or null     -> metrics, or a fault that changed nothing
-    score       turns, out: log-probabilities and entropies [2, B, T]
-    save        folder
-    load        folder, version or null, weights or none
+train       turns, update, weights, checkpoint or null     -> metrics, or a fault that changed nothing
+score       turns, out: log-probabilities and entropies [2, B, T]
+save        folder
+load        folder, version or null, weights or none
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import socket
-import sys
+import traceback
+from collections.abc import Sequence
 from datetime import timedelta
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
-
-from dartsim.real.processes import end_with
-
-if __name__ == "__main__":  # before torch is imported, which takes seconds
-    end_with(os.getppid(), signal.SIGKILL)
-    for _number in (signal.SIGTERM, signal.SIGINT):  # a fork has torchrun's handlers, which run between bytecodes only
-        signal.signal(_number, signal.SIG_DFL)
 
 import torch
 import torch.distributed as dist
@@ -34,9 +25,10 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from dartsim.core.errors import BatchUntrainable, LearnerFault
 from dartsim.real.learners import checkpoint
 from dartsim.real.learners.fsdp.files import Setup, read_turns_from, write_tensor
-from dartsim.real.learners.fsdp.peers import Ranks
 from dartsim.real.learners.fsdp.sharding import gathered, shard
 from dartsim.real.learners.gradient_steps import GradientSteps
+from dartsim.real.learners.ranks import Ranks
+from dartsim.real.processes import end_with
 from dartsim.real.vlm.export import export_weights
 from dartsim.real.vlm.lora import add_lora, has_lora
 from dartsim.real.vlm.model import Vlm, build, one_thread
@@ -46,10 +38,10 @@ _FOREVER = timedelta(days=365)
 
 
 class Rank:
-    """One rank of the learner that ``setup`` describes; ``mesh`` and ``peers`` are all of its ranks."""
+    """One rank of the learner that ``setup`` describes; ``mesh`` and ``ranks`` are all of them."""
 
-    def __init__(self, setup: Setup, mesh: DeviceMesh, peers: Ranks) -> None:
-        self._peers = peers
+    def __init__(self, setup: Setup, mesh: DeviceMesh, ranks: Ranks) -> None:
+        self._ranks = ranks
         self._seed = setup.seed
         self._like = Path(str(setup.model.folder))
         self._export_dtype = setup.export_dtype
@@ -65,7 +57,7 @@ class Rank:
             shard(self._vlm, mesh, config.fsdp),
             None if self._reference is None else shard(self._reference, mesh, config.fsdp),
         )
-        self._steps = GradientSteps(self._vlm, config, seed=setup.seed, peers=peers, scorers=scorers)
+        self._steps = GradientSteps(self._vlm, config, seed=setup.seed, ranks=ranks, scorers=scorers)
 
     def do(self, order: dict[str, Any]) -> dict[str, Any]:
         """Carry out an order; all ranks get the same one."""
@@ -74,10 +66,10 @@ class Rank:
             return self._train(order["update"], paths)
         if kind == "score":
             scores = self._steps.score(read_turns_from(paths["turns"]))
-            if self._peers.rank == 0:
+            if self._ranks.rank == 0:
                 write_tensor(torch.stack(scores), paths["out"])
         elif kind == "save":
-            checkpoint.save(self._steps, paths["folder"], self._peers, seed=self._seed)
+            checkpoint.save(self._steps, paths["folder"], self._ranks, seed=self._seed)
         elif kind == "load":
             checkpoint.load(self._steps, paths["folder"])
             if order["version"] is not None:
@@ -96,7 +88,7 @@ class Rank:
         except LearnerFault as fault:
             return {"fault": str(fault), "untrainable": isinstance(fault, BatchUntrainable)}
         if "checkpoint" in paths:
-            checkpoint.save(self._steps, paths["checkpoint"], self._peers, seed=self._seed)
+            checkpoint.save(self._steps, paths["checkpoint"], self._ranks, seed=self._seed)
         self._export(paths["weights"])
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             metrics["learner/peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
@@ -107,75 +99,61 @@ class Rank:
 
         With LoRA, which starts at 0, the reference is already the model itself.
         """
-        whole: dict[str, Any] = gathered(self._vlm.model, keep=self._peers.rank == 0)
+        whole: dict[str, Any] = gathered(self._vlm.model, keep=self._ranks.rank == 0)
         # Not strict: tied weights have one more name in the model's state than among its parameters.
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
         set_model_state_dict(reference.model, whole, options=options)
 
     def _export(self, folder: Path) -> None:
-        first = self._peers.rank == 0
+        first = self._ranks.rank == 0
         weights = gathered(self._vlm.model, keep=first)
         if first:
             export_weights(weights, folder, like=self._like, dtype=self._export_dtype)
 
 
-class _Driver:
-    """The first rank's connection to the driver."""
+def join(setup: Setup, number: int, size: int, meeting: str, *, local: int = 0, local_size: int = 1) -> Rank:
+    """Join the other ranks at an address, and return this one.
 
-    def __init__(self, address: str) -> None:
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(address)
-        self._text = connection.makefile("rw", encoding="utf-8")
-
-    def send(self, message: dict[str, Any]) -> None:
-        self._text.write(json.dumps(message) + "\n")
-        self._text.flush()
-
-    def receive(self) -> dict[str, Any] | None:
-        """Return the next order; None when the driver is gone."""
-        line = self._text.readline()
-        return json.loads(line) if line else None
-
-
-def join(setup: Setup) -> tuple[Rank, Ranks]:
-    """Join the other ranks, which torchrun's variables in the environment name; return this one, and all."""
-    mesh = _mesh(setup)
-    device = torch.device(mesh.device_type)
-    if device.type == "cpu":
-        one_thread()
-    peers = Ranks(device)
-    return Rank(setup, mesh, peers), peers
-
-
-def run(folder: Path) -> None:
-    """Join the others and carry out orders until the driver is gone."""
-    setup = Setup.read(folder)
-    rank, peers = join(setup)
-    driver = _Driver(setup.socket) if peers.rank == 0 else None
-    pids = peers.gather(os.getpid())
-    if driver is not None:
-        driver.send({"pids": pids})
-    while True:
-        order = peers.broadcast(driver.receive() if driver is not None else None)
-        if order is None:
-            break
-        answer = rank.do(order)
-        if driver is not None:
-            driver.send(answer)
-    dist.destroy_process_group()
-
-
-def _mesh(setup: Setup) -> DeviceMesh:
-    count, local = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
-    local_count = int(os.environ.get("LOCAL_WORLD_SIZE", count))
+    Args:
+        setup: The learner.
+        number: Number of this rank.
+        size: Number of ranks.
+        meeting: Where they meet: ``tcp://HOST:PORT``, on which the first one listens.
+        local: Number of this rank on its machine.
+        local_size: Number of ranks of this machine.
+    """
     device = setup.trainer.fsdp.device
     if device == "auto":
-        device = "cuda" if torch.cuda.device_count() >= local_count else "cpu"
+        device = "cuda" if torch.cuda.device_count() >= local_size else "cpu"
     if device == "cuda":
         torch.cuda.set_device(local)
-    dist.init_process_group("gloo" if device == "cpu" else "cpu:gloo,cuda:nccl", timeout=_FOREVER)
-    return init_device_mesh(device, (count,))
+    else:
+        one_thread()
+    backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, init_method=meeting, rank=number, world_size=size, timeout=_FOREVER)
+    return Rank(setup, init_device_mesh(device, (size,)), Ranks(torch.device(device)))
 
 
-if __name__ == "__main__":
-    run(Path(sys.argv[1]))
+def serve(
+    folder: Path, log: Path, meeting: str, size: int, gpus: Sequence[int], number: int, driver: Connection
+) -> None:
+    """Be a rank of ``RankGroup``: join the others and carry out orders until the driver is gone."""
+    end_with(os.getppid(), signal.SIGKILL)
+    os.setsid()  # Ctrl-C is the driver's
+    with log.open("ab") as file:
+        for descriptor in (1, 2):
+            os.dup2(file.fileno(), descriptor)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    if gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+    try:
+        rank = join(Setup.read(folder), number, size, meeting, local=number, local_size=size)
+        driver.send({})
+        while True:
+            driver.send(rank.do(driver.recv()))
+    except EOFError:
+        return
+    except Exception as error:
+        traceback.print_exc()
+        driver.send({"error": f"{type(error).__name__}: {error}"})
+        raise SystemExit(1) from error

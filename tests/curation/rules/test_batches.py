@@ -14,14 +14,6 @@ def batch_rule(order="ready", **sizes):
     return parameters("batch", order)(**sizes).build()
 
 
-def test_a_batch_waits_for_enough_groups_and_takes_the_longest_ready():
-    rule = batch_rule(min_groups=2, max_groups=3)
-    assert list(rule.select([])) == []
-    assert list(rule.select(["a"])) == []
-    assert list(rule.select(["a", "b"])) == ["a", "b"]
-    assert list(rule.select(["a", "b", "c", "d"])) == ["a", "b", "c"]
-
-
 def numbers(chosen):
     return [group.id for group in chosen]
 

@@ -39,19 +39,6 @@ def group(*trajectories: list[Any], ids: list[int] | None = None) -> Group:
     return Group(0, TASK, tuple(made), 1.0)
 
 
-@pytest.mark.parametrize(("turns", "kept"), [(1, 1), (2, 2), (4, 4), (5, 4), (6, 5), (10, 8), (11, 9), (100, 80)])
-def test_exactly_eighty_percent_rounded_up_are_kept(turns: int, kept: int):
-    found = entropy(0.8).select(group([[float(i)] for i in range(turns)]))
-    assert (found.num_kept, found.num_cut) == (kept, turns - kept)
-    assert found.kept == ((False,) * (turns - kept) + (True,) * kept,)
-    assert found.threshold == turns - kept
-
-
-def test_the_share_is_of_the_group_not_of_a_trajectory():
-    found = entropy(0.5).select(group([[1.0], [2.0]], [[3.0], [4.0]]))
-    assert found.kept == ((False, False), (True, True))
-
-
 def test_of_equal_entropies_the_lower_id_is_kept_whatever_the_order():
     turns = [[[1.0]] * 2, [[1.0]] * 3]
     assert entropy(0.4).select(group(*turns, ids=[4, 7])).kept == ((True, True), (False,) * 3)
@@ -84,7 +71,7 @@ def test_a_stored_success_is_ranked_or_kept_whole():
     rescued = replace(mixed, trajectories=(mixed.trajectories[0], stored))
     ranked = entropy(0.5).select(rescued)
     assert ranked.kept == ((False, True, True, True), (False, False))
-    whole = entropy(0.5, keep_stored=True).select(rescued)
+    whole = entropy(0.5, keep="stored").select(rescued)
     assert whole.kept == ((False, False, True, True), (True, True))
     assert (whole.num_kept, whole.num_cut, whole.num_unknown) == (4, 2, 0)
 
@@ -93,7 +80,7 @@ def test_only_turns_of_attempts_below_the_mean_are_ranked_if_successes_are_kept(
     mixed = group([[0.1], [0.2]], [[1.0], [2.0], [3.0], [4.0]], [[0.3]])
     rewards = (1.0, 0.0, 0.5)
     graded = tuple(replace(t, reward=reward) for t, reward in zip(mixed.trajectories, rewards, strict=True))
-    found = entropy(0.5, keep_successes=True).select(replace(mixed, trajectories=graded))
+    found = entropy(0.5, keep="successes").select(replace(mixed, trajectories=graded))
     assert found.kept == ((True, True), (False, True, True, True), (False,))
     assert (found.num_kept, found.num_cut) == (5, 2)
 

@@ -20,8 +20,13 @@ def test_an_endpoint_is_evaluated_on_real_desktops(desktop_image, dartsim, modul
     reply = f"Thought: it is red.\nAction: click(start_box='({x},{y})')"
     wanted = [float(target == targets[0]) for target in targets]
     with module_of(FAKE).endpoint(lambda messages: reply) as served:
-        given = ["--preset", "desktop", "--endpoint", served.url, "--model", "agent-1", "--tasks", str(TASKS)]
-        assert dartsim("eval", *given, "--desktops", "2", "--steps", "2", "--out", "out", "--json", "figures.json") == 0
+        given = ["desktop", "--endpoint", served.url, "--model", "agent-1", "--tasks", str(TASKS)]
+        assert (
+            dartsim(
+                "eval", *given, "--set", "rollout.num_envs=2", "--steps", "2", "--out", "out", "--json", "figures.json"
+            )
+            == 0
+        )
     (budget,) = json.loads(Path("figures.json").read_text())["budgets"]
     assert budget["success_rate"] == pytest.approx(sum(wanted) / TASKS)
     assert budget["masked"] == {}

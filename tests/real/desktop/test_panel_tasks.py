@@ -50,34 +50,6 @@ PANEL = (
 
 
 @pytest.mark.docker
-def test_a_click_on_the_button_scores_and_others_do_not(desktop_image, tmp_path):
-    pytest.importorskip("torch", reason="needs the extra `train`")
-    from dartsim.real.osworld.backend import open_desktops
-
-    prepared = prepare(load(preset_name="tiny", overrides=PANEL))
-
-    async def main():
-        task = prepared.tasks[0]
-        x, y = task.spec["targets"][0]
-
-        async def score_of(action, slot):
-            desktop = await provider.start(slot)
-            shown = await desktop.reset(task, seed=0)
-            assert shown.screenshot.shape == (112, 112, 3)
-            over = (await desktop.step(action)).over
-            assert over == action.startswith("click")
-            score = await desktop.evaluate()
-            await desktop.close()
-            return score
-
-        actions = (f"click {x} {y}", f"click {(x + 1) % 3} {y}", "wait")
-        async with open_desktops(prepared.config, prepared.tasks, cache=Path(tmp_path)) as provider:
-            return await asyncio.gather(*(score_of(action, slot) for slot, action in enumerate(actions)))
-
-    assert asyncio.run(main()) == [1.0, 0.0, 0.0]
-
-
-@pytest.mark.docker
 def test_the_red_buttons_turn_the_pages_and_clicks_beside_them_do_not(desktop_image, tmp_path):
     pytest.importorskip("torch", reason="needs the extra `train`")
     from dartsim.real.osworld.backend import open_desktops

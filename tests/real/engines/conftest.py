@@ -13,10 +13,6 @@ import pytest
 
 from dartsim.core.types import Attempt, Observation, Reply, Request, Task, Turn
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("httpx")
-
 VARIABLE = "DARTSIM_VLLM_PYTHON"
 RULE = "press the red button"
 
@@ -38,7 +34,7 @@ class Models:
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory) -> Models:
-    torch.set_num_threads(1)
+    pytest.importorskip("torch").set_num_threads(1)
     from dartsim.real.vlm import Decoding, build, tiny
     from dartsim.real.vlm.export import export
 

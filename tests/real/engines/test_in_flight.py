@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("aiohttp")
+
 from dartsim.real.engines.errors import EngineRestarted
 from dartsim.real.engines.in_flight import InFlight
 from dartsim.real.engines.options import WorkerSettings

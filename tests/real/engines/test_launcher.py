@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
 from dartsim.config.sections.vllm import VllmConfig
 from dartsim.core.errors import ConfigError, WorkerRestarted
 from dartsim.core.sync_modes import SyncMode

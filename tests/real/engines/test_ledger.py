@@ -3,6 +3,8 @@ import os
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch")
 from safetensors.torch import load_file, save_file
 
 from dartsim.real.engines.errors import WeightsTorn, WeightsUnconfirmed

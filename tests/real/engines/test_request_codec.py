@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
 from dartsim.core.png import Screenshot, encode_png
 from dartsim.real.engines.errors import EngineBadReply
-from dartsim.real.engines.request_codec import RequestCodec, lower_bounds, short_tokens
+from dartsim.real.engines.request_codec import RequestCodec, lower_bounds
 from dartsim.real.engines.sent_images import SentImages, image_part
 from dartsim.real.vlm.config import VlmConfig
 from dartsim.real.vlm.images import ImageRules
@@ -33,13 +35,14 @@ def answer_of(asked, tokens: list[int], **changes) -> dict[str, Any]:
 def test_a_prompt_is_sent_with_one_token_a_screenshot(models, request_of):
     vlm, request = models.vlms[0], request_of(turn=2)
     prompt = vlm.prompts.build(request.observation, request.history)
-    short = short_tokens(prompt, vlm.vocabulary.image)
+    short = prompt.short_tokens
     assert short.count(vlm.vocabulary.image) == 3
     again: list[int] = []
     counts = iter(picture.grid[0] * picture.grid[1] // 4 for picture in prompt.pictures)
     for token in short:
         again += [token] * next(counts) if token == vlm.vocabulary.image else [token]
     assert again == prompt.tokens.tolist()
+    assert prompt.length == len(again)
 
 
 @pytest.mark.parametrize("size", [(112, 112), (84, 140), (100, 75)])

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("torch")
+
 from dartsim.core.errors import ConfigError, WorkerFault
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Weights

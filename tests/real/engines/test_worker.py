@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("torch")
+
 pytest.importorskip("aiohttp")
 from aiohttp import web
 

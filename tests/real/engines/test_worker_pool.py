@@ -1,22 +1,15 @@
 """A pool's engines start beside one another, so many at a time, and all end if one of them does not come up."""
 
 import asyncio
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from dartsim.config.sections.vllm import VllmConfig
-from dartsim.core.types import Weights
+pytest.importorskip("torch")
+
 from dartsim.real.engines.errors import EngineStartFailed
-from dartsim.real.engines.launcher import LocalEngine, free_port
-from dartsim.real.engines.ledger import WeightsLedger
-from dartsim.real.engines.options import EngineOptions, WorkerSettings
-from dartsim.real.engines.request_codec import RequestCodec
-from dartsim.real.engines.supervisor import EngineHealth
-from dartsim.real.engines.worker import VllmWorker, started
-from dartsim.real.stand_ins.serving import ENGINE, PATH
+from dartsim.real.engines.worker import started
+from dartsim.real.processes import free_port
 
 SECONDS = 10.0
 
@@ -92,65 +85,6 @@ async def test_a_cancelled_pool_is_closed(after):
     with pytest.raises(asyncio.CancelledError):
         await serving
     assert [worker.closed for worker in workers] == [1, 1]
-
-
-def pool(models, folder: Path, *flags: tuple[str, ...]) -> list[VllmWorker]:
-    """Workers over engines that are processes, one for each group of flags."""
-    codec, ledger = RequestCodec(models.vlms[0]), WeightsLedger()
-    return [
-        VllmWorker(
-            number,
-            LocalEngine(
-                EngineOptions(
-                    vllm=VllmConfig(python=sys.executable, flags=list(more)),
-                    model=str(models.folders[0]),
-                    entry=ENGINE,
-                    environment={"OF_TEST": str(folder), **PATH},
-                ),
-                folder,
-                name=f"engine-{number}",
-            ),
-            codec,
-            weights=Weights(0, str(models.folders[0])),
-            ledger=ledger,
-            settings=WorkerSettings(warm_up=False),
-        )
-        for number, more in enumerate(flags)
-    ]
-
-
-def pids(folder: Path) -> set[int]:
-    """Processes of this folder's engines, by a variable that they were started with."""
-    mark, found = str(folder).encode(), set()
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (process / "environ").read_bytes():
-                found.add(int(process.name))
-        except OSError:
-            continue
-    return found
-
-
-@pytest.mark.anyio
-async def test_engines_come_up_together_and_none_is_left(models, request_of, tmp_path):
-    workers = pool(models, tmp_path, (), ())
-    async with started(workers, at_once=2):
-        assert len({worker.engine.url for worker in workers}) == 2
-        replies = [await worker.generate(request_of(seed=1)) for worker in workers]
-        assert replies[0].tokens.tolist() == replies[1].tokens.tolist()
-        assert len(pids(tmp_path)) == 2
-    assert [worker.state for worker in workers] == [EngineHealth.DOWN] * 2
-    assert pids(tmp_path) == set()
-
-
-@pytest.mark.anyio
-async def test_one_engine_that_ends_takes_the_starts_of_the_others_with_it(models, tmp_path):
-    workers = pool(models, tmp_path, ("--start-seconds", "600"), ("--fail-start",), ())
-    with pytest.raises(EngineStartFailed, match="engine-1"):
-        async with started(workers, at_once=2):
-            raise AssertionError("not reached")
-    assert workers[0].engine.starts == 1
-    assert pids(tmp_path) == set()
 
 
 def test_no_port_is_given_twice():

@@ -20,10 +20,9 @@ from dartsim.config.sections.trainer import ObjectiveConfig, TrainerConfig  # no
 from dartsim.core.errors import BatchUntrainable  # noqa: E402
 from dartsim.core.types import Batch, Weights  # noqa: E402
 from dartsim.real.learners.fsdp.files import Setup, write_turns  # noqa: E402
-from dartsim.real.learners.fsdp.learner import FsdpLearner  # noqa: E402
-from dartsim.real.learners.fsdp.peers import Ranks  # noqa: E402
 from dartsim.real.learners.fsdp.rank import Rank  # noqa: E402
 from dartsim.real.learners.gradient_steps import TINY, GradientSteps  # noqa: E402
+from dartsim.real.learners.ranks import Ranks  # noqa: E402
 from dartsim.real.learners.torch_learner import TorchLearner  # noqa: E402
 from dartsim.real.learners.turn_data import read_turns  # noqa: E402
 from dartsim.real.vlm import VlmPolicy  # noqa: E402
@@ -183,7 +182,7 @@ def test_a_rank_publishes_what_it_computes(make_vlm, batch, peers, tmp_path, dty
     vlm = make_vlm(dtype=dtype)
     config = settings(trained).replace(fsdp={"ranks": 1, "precision": dtype})
     model = replace(vlm.config, folder=str(export(vlm, tmp_path / "model")))
-    setup = Setup(model=model, trainer=config, seed=5, socket="", export_dtype=dtype)
+    setup = Setup(model=model, trainer=config, seed=5, export_dtype=dtype)
     rank = Rank(setup, init_device_mesh("cpu", (1,)), peers)
     write_turns(read_turns(batch, vlm, OBJECTIVE.advantage), tmp_path / "turns")
     order = {"do": "train", "turns": str(tmp_path / "turns"), "weights": str(tmp_path / "new")}
@@ -192,31 +191,6 @@ def test_a_rank_publishes_what_it_computes(make_vlm, batch, peers, tmp_path, dty
         rank.do({**order, **more, "update": update})
         if more:
             check_published(tmp_path / "new", tmp_path / "kept", vlm.snapshot(), dtype)
-
-
-@pytest.mark.slow
-@everything
-@everywhere
-def test_two_ranks_publish_what_they_compute(make_vlm, batch, tmp_path, dtype, trained):
-    vlm = make_vlm(dtype=dtype)
-    first, policy = vlm.snapshot(), VlmPolicy(vlm.twin())
-    config = settings(trained).replace(fsdp={"ranks": 2, "device": "cpu", "precision": dtype})
-    model = export(vlm, tmp_path / "model")
-    learner = FsdpLearner(vlm, model, tmp_path / "ranks", config, seed=5, export_dtype=dtype)
-    try:
-        for update in range(1, max(UPDATES) + 1):
-            published = learner.train(replace(batch, update=update)).weights
-            if update not in UPDATES:
-                continue
-            learner.save(tmp_path / "kept")
-            check_published(Path(published.source), tmp_path / "kept", first, dtype)
-            policy.add(published)
-        learner.save_model(tmp_path / "saved")
-        whole = read_weights(tmp_path / "saved", first)
-        wanted = merged(policy._versions[max(UPDATES)])
-        assert all(torch.equal(whole[name], wanted[name].to(getattr(torch, dtype))) for name in first)
-    finally:
-        learner.close()
 
 
 def test_merged_into_bfloat16_a_small_change_is_lost_and_that_is_said(make_vlm, batch, caplog):

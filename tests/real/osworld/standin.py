@@ -21,6 +21,7 @@ from dartsim.core.png import encode_png
 from dartsim.envs.actions import make_grammar
 from dartsim.envs.actions.grammar import MalformedAction
 from dartsim.envs.actions.model import TypeText
+from dartsim.real.osworld.exchange import Stage
 from dartsim.real.osworld.pyautogui_code import PREFIX, plain
 from dartsim.real.osworld.transport import ServerTraits
 
@@ -293,13 +294,11 @@ class Memory(httpx.AsyncBaseTransport):
         self.tells = tells
 
     async def handle_async_request(self, request):
-        trace = request.extensions["trace"]
-        if self.tells:
-            await trace("connection.connect_tcp.started", {})
+        stage = request.extensions["stage"] if self.tells else Stage()
+        stage.may_be_sent = False
         if not self.vm.up:
             raise httpx.ConnectError("connection refused", request=request)
-        if self.tells:
-            await trace("http11.send_request_headers.started", {})
+        stage.may_be_sent = True
         body = await request.aread()
         asked = (request.method, request.url.path, request.headers, body)
         fault, status, kind, content = await self.vm.answer(*asked)

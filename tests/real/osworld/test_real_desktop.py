@@ -36,6 +36,7 @@ SETTINGS = DesktopSettings(
 TIMEOUTS = Timeouts(screenshot=4.0)
 
 
+@pytest.mark.usefixtures("docker_engine")
 def test_engines_report_the_memory_that_limits_spares(monkeypatch):
     from dartsim.config import load
     from dartsim.real.osworld.backend import memory_of_hosts
@@ -83,8 +84,7 @@ TERMINAL = {
 }
 
 
-@pytest.mark.parametrize("step", [LAUNCH, TERMINAL])
-@pytest.mark.parametrize("paste", [False, True])
+@pytest.mark.parametrize(("step", "paste"), [(LAUNCH, True), (TERMINAL, False)])
 @pytest.mark.anyio
 async def test_typed_text_is_exact_on_a_busy_desktop(small_desktop, step, paste):
     texts = ["Grüße, 世界 0 ", "plain <ASCII> ~", "aé" * 130, "a😀", "ß", "x" * 3_000]

@@ -34,13 +34,12 @@ def give_eventually():
 @pytest.fixture
 def place(local_ray):
     """Make parts that are killed at the end: ``place(name, make, **options)``."""
-    from dartsim.config.sections.ray import RayPart
     from dartsim.real.ray_cluster.parts import Part
 
     made = []
 
     def make(name, function, **want):
-        made.append(Part(name, function, RayPart(options={"num_cpus": 0.1, **want})))
+        made.append(Part(name, function, {"num_cpus": 0.1, **want}))
         return made[-1]
 
     yield make

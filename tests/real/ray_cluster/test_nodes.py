@@ -70,14 +70,13 @@ async def _until_broken(desktop):
 
 
 async def _lose(cluster, nodes):
-    from dartsim.config.sections.ray import RayPart
     from dartsim.envs.mock.suites import mock_tasks
     from dartsim.real.ray_cluster.desktops import DesktopHost, RayProvider
     from dartsim.real.ray_cluster.parts import Part
 
     task = mock_tasks("click_button", 1, 0, 1, held_out=False)[0]
     opener = mock_desktops()
-    want = RayPart(options={"resources": {"desktops": 1.0}})
+    want = {"resources": {"desktops": 1.0}}
     hosts = [Part(f"desktops-{n}", lambda: DesktopHost(opener), want) for n in range(2)]
     async with RayProvider(hosts) as provider:
         where = [(await host.placed()).node for host in hosts]
@@ -89,7 +88,7 @@ async def _lose(cluster, nodes):
         async with asyncio.timeout(120.0):
             cause = await _until_broken(desktops[0])
             assert not (await desktops[1].step("WAIT")).over
-            facts = await hosts[0].until_up()
+            facts = await hosts[0].placed()
             again = [await provider.start(slot) for slot in range(2, 5)]
             for desktop in again:
                 await desktop.reset(task, seed=2)

@@ -25,12 +25,12 @@ def test_an_environment_is_made_where_nothing_else_is(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full/thesis.txt").touch()
     with pytest.raises(ConfigError, match="is no virtual environment"):
-        install(tmp_path / "full", light=True)
+        install(tmp_path / "full")
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\nmkdir -p "$4/bin"\ncp "$0" "$4/bin/python"\ntest "$2" = venv || exit 7\n')
     python.chmod(0o755)
     with pytest.raises(ConfigError, match="failed with 7"):
-        install(tmp_path / "new", light=True, python=str(python))
+        install(tmp_path / "new", python=str(python))
     assert python_of(tmp_path / "new").is_file()
 
 
@@ -94,9 +94,9 @@ def test_only_a_checkout_with_evaluators_is_installed_from(checkout, tmp_path):
         'test "$2" = pip || cp "$0" "$4/bin/python"\n'
     )
     python.chmod(0o755)
-    install(tmp_path / "home", light=True, python=str(python), source=checkout)
+    install(tmp_path / "home", python=str(python), source=checkout)
     assert (tmp_path / "home/lib/python3.11/site-packages/desktop_env/evaluators/metrics/__init__.py").is_file()
     with pytest.raises(ConfigError, match="desktop_env/evaluators"):
-        install(tmp_path / "new", light=True, source=tmp_path)
+        install(tmp_path / "new", source=tmp_path)
     assert not (tmp_path / "new").exists()
-    assert PACKAGE not in [word for command in commands(tmp_path, light=True, copied=True) for word in command]
+    assert PACKAGE not in [word for command in commands(tmp_path, copied=True) for word in command]

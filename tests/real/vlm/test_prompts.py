@@ -11,7 +11,6 @@ pytest.importorskip("transformers")
 
 from dartsim.core.errors import ConfigError  # noqa: E402
 from dartsim.core.types import Observation, Reply, Turn  # noqa: E402
-from dartsim.real.engines.request_codec import short_tokens  # noqa: E402
 from dartsim.real.vlm import PromptStyle, build, tiny  # noqa: E402
 from dartsim.real.vlm.vocabulary import GROUNDING, SPECIAL  # noqa: E402
 
@@ -92,7 +91,7 @@ def controls(vlm, instruction: str, replies: list[str], *, sampled: bool) -> lis
     prompt = vlm.prompts.build(now._replace(instruction=instruction), before)
     parts = np.split(prompt.tokens, list(prompt.image_starts))
     assert np.count_nonzero(prompt.tokens == vocabulary.image) == 4 * len(prompt.pictures) == 4 * (len(parts) - 1)
-    short = short_tokens(prompt, vocabulary.image)
+    short = prompt.short_tokens
     expanded = [token for each in short for token in [each] * (4 if each == vocabulary.image else 1)]
     assert expanded == prompt.tokens.tolist()
     known = vocabulary.tokenizer.get_vocab()
@@ -118,9 +117,14 @@ def test_text_is_text_whatever_it_spells(three_styles, instruction, replies, sam
         assert vlm.vocabulary.decode(vlm.vocabulary.encode(text)) == text
 
 
+@pytest.fixture(scope="session")
+def terse_qwen(qwen) -> Any:
+    return qwen.qwen_model(PromptStyle())
+
+
 @given(text=texts)
-def test_a_demonstration_s_reply_ends_at_its_end_only(qwen, text):
-    vlm = qwen.qwen_model(PromptStyle())
+def test_a_demonstration_s_reply_ends_at_its_end_only(terse_qwen, text):
+    vlm = terse_qwen
     tokens = vlm.grammar.tokens(text)
     assert tokens.index(vlm.vocabulary.end) == len(tokens) - 1
     assert vlm.vocabulary.decode(tokens) == text

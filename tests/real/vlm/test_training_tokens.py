@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -90,8 +89,8 @@ def test_the_cluster_model_counts_what_the_packer_computes(lengths, most, cut, t
     style = PromptStyle(
         system="", max_images=most, images_after_cut=cut and min(cut, most), max_texts=texts, terse=terse
     )
-    window: Any = {"images_after_cut": min(cut or most, most), "window": "block" if cut else "slide"}
-    prompts = PromptModel(**sizes(style, side), max_images=most, max_texts=texts, **window)
+    after_cut = cut and min(cut, most)
+    prompts = PromptModel(**sizes(style, side), max_images=most, max_texts=texts, images_after_cut=after_cut)
     attempts = [attempt(number, length, side) for number, length in enumerate(lengths)]
     alone, packed = (UpdateTokens(prompts, packed=packed) for packed in (False, True))
     # The model counts a first prompt that attempts share once; the packer does so only if replies are single tokens.

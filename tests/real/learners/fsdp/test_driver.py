@@ -32,8 +32,6 @@ class Pretended:
     def kill(self):
         self.running = False
 
-    stop = kill
-
     def ask(self, order: dict[str, Any], seconds: float) -> dict[str, Any]:
         self.orders.append(order["do"])
         if order["do"] == "train":
@@ -59,9 +57,10 @@ class Pretended:
 
 @pytest.fixture
 def make(make_vlm, tmp_path) -> Callable[..., tuple[FsdpLearner, Any]]:
-    def learner(**settings) -> tuple[FsdpLearner, Any]:
+    def learner(checkpoint_every_updates=1, **settings) -> tuple[FsdpLearner, Any]:
         (tmp_path / "model").mkdir()
-        found = FsdpLearner(make_vlm(), tmp_path / "model", tmp_path / "disk", TINY.replace(fsdp=settings))
+        config = TINY.replace(fsdp=settings, checkpoint_every_updates=checkpoint_every_updates)
+        found = FsdpLearner(make_vlm(), tmp_path / "model", tmp_path / "disk", config)
         group: Any = Pretended()
         found.group = group
         return found, group
@@ -114,14 +113,11 @@ def test_a_closed_learner_can_be_saved_but_not_trained(make, batches, tmp_path):
         learner.train(batches[0])
 
 
-def test_ranks_that_cannot_start_are_a_fault_with_their_log(tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.executable", "/bin/false")
-    group = RankGroup(tmp_path, settings=FsdpConfig(start_seconds=30.0), prepare=lambda address: None)
-    with pytest.raises(LearnerFault, match=r"ranks\.log"):
+def test_ranks_that_cannot_start_are_a_fault_with_their_log(tmp_path):
+    group = RankGroup(tmp_path, settings=FsdpConfig(ranks=1), prepare=lambda: None)
+    with pytest.raises(LearnerFault, match=r"setup\.json.*ranks\.log"):
         group.start()
     assert not group.running
-    monkeypatch.setattr("sys.executable", str(tmp_path / "nothing"))
-    with pytest.raises(LearnerFault, match="cannot be started"):
-        group.start()
+    assert "FileNotFoundError" in group.log.read_text()
     with pytest.raises(LearnerFault, match="not running"):
         group.ask({}, 1.0)

@@ -1,4 +1,4 @@
-"""One rank in this process, without torchrun: what a learner can be set to gives the single process's weights."""
+"""One rank in this process: what a learner can be set to gives the single process's weights."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,19 +10,17 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import torch.distributed as dist  # noqa: E402
-from safetensors.torch import load_file, save_file  # noqa: E402
 from torch._C._distributed_c10d import HashStore  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
 from dartsim.config.sections.trainer import ObjectiveConfig  # noqa: E402
-from dartsim.real.engines.ledger import WeightsLedger, read_folder  # noqa: E402
 from dartsim.real.learners.fsdp.files import Setup, write_turns  # noqa: E402
-from dartsim.real.learners.fsdp.peers import Ranks  # noqa: E402
 from dartsim.real.learners.fsdp.rank import Rank  # noqa: E402
 from dartsim.real.learners.gradient_steps import TINY  # noqa: E402
+from dartsim.real.learners.ranks import Ranks  # noqa: E402
 from dartsim.real.learners.torch_learner import TorchLearner  # noqa: E402
 from dartsim.real.learners.turn_data import read_turns  # noqa: E402
-from dartsim.real.vlm.export import export, read_weights, stored_name  # noqa: E402
+from dartsim.real.vlm.export import export, read_weights  # noqa: E402
 
 
 @pytest.fixture
@@ -55,7 +53,7 @@ def test_settings_are_those_of_the_single_process(make_vlm, batches, peers, tmp_
     vlm = make_vlm(family=family)
     model = replace(vlm.config, folder=str(export(vlm, tmp_path / "model")))
     config = config.replace(fsdp={"ranks": 1, "precision": precision})
-    setup = Setup(model=model, trainer=config, seed=5, socket="")
+    setup = Setup(model=model, trainer=config, seed=5)
     setup.write(tmp_path)
     assert Setup.read(tmp_path) == setup
     rank = Rank(setup, init_device_mesh("cpu", (1,)), peers)
@@ -87,35 +85,10 @@ def test_a_checkpoint_from_before_the_first_update_is_the_reference(make_vlm, ba
     config = config.replace(objective={"kl_coefficient": 0.1}, fsdp={"ranks": 1})
     TorchLearner(make_vlm(seed=1), config, seed=5).save(tmp_path / "base")
     model = replace(vlm.config, folder=str(export(vlm, tmp_path / "model")))
-    rank = Rank(Setup(model=model, trainer=config, seed=5, socket=""), init_device_mesh("cpu", (1,)), peers)
+    rank = Rank(Setup(model=model, trainer=config, seed=5), init_device_mesh("cpu", (1,)), peers)
     rank.do({"do": "load", "folder": str(tmp_path / "base"), "version": None})
     write_turns(read_turns(batches[0], vlm, config.objective.advantage), tmp_path / "turns")
     order = {"do": "train", "turns": str(tmp_path / "turns"), "weights": str(tmp_path / "new")}
     first, second = (rank.do({**order, "update": update})["metrics"] for update in (1, 2))
     assert first["objective/kl_reference"] == pytest.approx(0.0, abs=1e-6)
     assert second["objective/kl_reference"] > 1e-6
-
-
-@pytest.mark.filterwarnings("default")  # torch's own
-def test_weights_are_published_in_the_type_of_the_engines(make_vlm, batches, peers, tmp_path):
-    """An engine's tensors are then those of the folder, byte by byte, although float32 weights are trained."""
-    vlm = make_vlm()
-    first = export(vlm, tmp_path / "first", dtype="bfloat16")
-    model = replace(vlm.config, folder=str(export(vlm, tmp_path / "model")))
-    setup = Setup(model=model, trainer=TINY.replace(fsdp={"ranks": 1}), seed=5, socket="", export_dtype="bfloat16")
-    rank = Rank(setup, init_device_mesh("cpu", (1,)), peers)
-    write_turns(read_turns(batches[0], vlm, TINY.objective.advantage), tmp_path / "turns")
-    order = {"do": "train", "turns": str(tmp_path / "turns"), "update": 1, "weights": str(tmp_path / "new")}
-    rank.do({**order, "checkpoint": str(tmp_path / "kept")})
-    published = load_file(tmp_path / "new" / "model.safetensors")
-    (part,) = (tmp_path / "kept" / "parts").glob("*.safetensors")
-    trained = {name.removeprefix("weight/"): t for name, t in load_file(part).items() if name.startswith("weight/")}
-    assert all(tensor.dtype is torch.float32 for tensor in trained.values())
-    for name, tensor in trained.items():
-        assert torch.equal(published[stored_name(name, published)], tensor.to(torch.bfloat16))
-    save_file(published, tmp_path / "engine.safetensors")  # what an engine in bfloat16 holds
-    ledger = WeightsLedger()
-    ledger.inspect(first)
-    held = read_folder(tmp_path / "engine.safetensors").digests
-    ledger.confirm(1, ledger.inspect(tmp_path / "new"), held)
-    assert len(held) == len(published)

@@ -1,0 +1,12 @@
+pref("mail.provider.suppress_dialog_on_startup", true);
+pref("mail.spotlight.firstRunDone", true);
+pref("mail.shell.checkDefaultClient", false);
+pref("mail.rights.version", 1);
+pref("mailnews.start_page.enabled", false);
+pref("mailnews.start_page_override.mstone", "ignore");
+pref("datareporting.policy.dataSubmissionPolicyBypassNotification", true);
+pref("datareporting.healthreport.uploadEnabled", false);
+pref("toolkit.telemetry.reportingpolicy.firstRun", false);
+pref("browser.sessionstore.resume_from_crash", false);
+pref("toolkit.startup.max_resumed_crashes", -1);
+pref("app.donation.eoy.version.viewed", 999);
