@@ -1,5 +1,6 @@
 """Tasks of OSWorld's form on the image ``apps``, scored by ``desktop-env`` itself: right answers, wrong ones, none."""
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -86,31 +87,37 @@ def apps(docker_engine):
     return docker_engine
 
 
-@pytest.fixture
-async def provider(apps, tmp_path):
-    """Desktops with the applications, scored by desktop-env."""
-    make_office_tasks(tmp_path, Path(HOME))
+async def scores(engine, folder, choose, *attempts):
+    """Return the scores of attempts at one task: turns to play, or None for doing nothing."""
+    make_office_tasks(folder, Path(HOME))
+    task = choose(folder)
     spec = desktop_spec(DesktopConfig(variant="apps", memory_mib=3072))
-    async with DesktopFleet([DockerHost(apps)]) as fleet, open_pool(Path(HOME), size=1) as pool:
-        downloads = Downloads(tmp_path / "downloads", sources=(tmp_path,))
-        yield DesktopProvider(fleet, spec, DesktopOptions(downloads=downloads, scorer=Scorer(pool)))
+    async with DesktopFleet([DockerHost(engine)]) as fleet, open_pool(Path(HOME), size=1) as pool:
+        downloads = Downloads(folder / "downloads", sources=(folder,))
+        provider = DesktopProvider(fleet, spec, DesktopOptions(downloads=downloads, scorer=Scorer(pool)))
+        return [
+            await do_nothing(provider, task) if turns is None else (await play(provider, task, turns)).score
+            for turns in attempts
+        ]
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OURS)
-async def test_a_script_solves_a_task_and_doing_nothing_does_not(provider, name):
+def test_a_script_solves_a_task_and_doing_nothing_does_not(apps, tmp_path, name):
     config, evaluator = OURS[name]
     task = Task(name, "do it", "apps", {"id": name, "config": config, "evaluator": evaluator})
-    assert await do_nothing(provider, task) == 0.0
-    assert (await play(provider, task, SOLUTIONS[name])).score == 1.0
+    assert asyncio.run(scores(apps, tmp_path, lambda _: task, None, SOLUTIONS[name])) == [0.0, 1.0]
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OFFICE)
-async def test_documents_are_scored_by_what_is_in_them(provider, tmp_path, name):
-    (task,) = (task for task in load_suite(tmp_path, LIST).tasks if task.id == name)
-    assert (await play(provider, task, RIGHT[name])).score == 1.0
-    assert (await play(provider, task, WRONG[name])).score == 0.0
+def test_documents_are_scored_by_what_is_in_them(apps, tmp_path, name):
+    def choose(folder):
+        return next(task for task in load_suite(folder, LIST).tasks if task.id == name)
+
+    assert asyncio.run(scores(apps, tmp_path, choose, RIGHT[name], WRONG[name])) == [1.0, 0.0]
 
 
 def test_each_office_task_has_two_answers_that_differ():
