@@ -18,7 +18,7 @@ The public API is ``__all__`` here, in ``dartsim.envs`` and in ``dartsim.testing
     run      simulate, compare, load, presets, run_virtual; Result, Comparison, Config
     extend   register, ComponentSection; Router (Routed), AdmissionRule, AdvantageRule, AttemptsRule, BatchRule,
              TaskOrder, TurnLimitRule, TurnSelection, SyncMode, Policy, Fault, Instrument; DesktopBackend,
-             EngineBackend, LearnerBackend
+             EngineBackend, LearnerBackend, BackendContext
     data     Task, Observation, Request, Reply, Turn, Trajectory, Group, GroupCounts, RunningGroup, SelectedTurns,
              Recorder, Snapshot, UpdateRecord, FaultKind; EnvProvider, PolicyWorker, Learner (the ports);
              ConditionResult, SchedulerRank

@@ -9,11 +9,6 @@ from .api import (
     simulate as simulate,
 )
 from .config.schema import Config as Config
-from .config.sections.backend import (
-    DesktopBackend as DesktopBackend,
-    EngineBackend as EngineBackend,
-    LearnerBackend as LearnerBackend,
-)
 from .core.errors import (
     ConfigError as ConfigError,
     DartsimError as DartsimError,
@@ -42,6 +37,12 @@ from .lab.gate import ConditionResult as ConditionResult, SchedulerRank as Sched
 from .observe.recorder import Instrument as Instrument, Recorder as Recorder
 from .observe.records import Snapshot as Snapshot, UpdateRecord as UpdateRecord
 from .rollout.routers import Routed as Routed, Router as Router
+from .run.backends import (
+    BackendContext as BackendContext,
+    DesktopBackend as DesktopBackend,
+    EngineBackend as EngineBackend,
+    LearnerBackend as LearnerBackend,
+)
 from .run.policies import Policy as Policy
 from .testing.routers import check_router as check_router
 from .testing.rules import check_rule as check_rule

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from html import escape
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +24,7 @@ from dartsim.lab.compared_runs import ComparedRun, EndedRun, Scheduler, by_name,
 from dartsim.lab.gate import Comparison, data_frame
 from dartsim.lab.verdict import run_figures
 from dartsim.lab.virtual import with_settings
-from dartsim.observe.figures import FIGURES, figure_text, series
+from dartsim.observe.figures import series
 from dartsim.observe.recorder import Recorder
 from dartsim.observe.report import render_report
 from dartsim.observe.rundir import write_run
@@ -183,16 +182,6 @@ class Result:
                 meta=meta(self.config, self._run),
             )
             return render_report(run, path)
-
-    def _repr_html_(self) -> str:
-        """Return a table of the figures, for notebooks."""
-        texts = {name: figure_text(name, self.summary.get(name)) for name in FIGURES}
-        rows = "".join(
-            f"<tr title='{escape(style.definition)}'><td>{escape(style.label)}</td><td>{texts[name]}</td></tr>"
-            for name, style in FIGURES.items()
-        )
-        caption = f"{self.config.name}, seed {self.config.run.seed}. {self.verdict}"
-        return f"<table><caption>{escape(caption)}</caption>{rows}</table>"
 
 
 def simulate(

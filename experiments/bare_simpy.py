@@ -20,7 +20,7 @@ from simpy.events import NORMAL
 from dartsim.core.rng import Streams
 from dartsim.core.types import Attempt
 from dartsim.envs.timed import Pace
-from dartsim.run.prepare import PreparedRun
+from dartsim.run.prepared_run import PreparedRun
 from dartsim.sim.cores import SharedCores
 from dartsim.sim.engine import EngineJob, FluidEngine
 from dartsim.sim.host import mib, place

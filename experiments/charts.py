@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
@@ -170,55 +169,11 @@ def grouped(arms: Sequence[Figures], key: str = "series") -> Mapping[str, list[F
     return {name: [arm for arm in arms if arm[key] == name] for name in dict.fromkeys(arm[key] for arm in arms)}
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
-    """A line, or the bars of one color: a point at each x, with half-widths (None: no error bar)."""
-
-    name: str
-    xs: Sequence[float]
-    ys: Sequence[float]
-    widths: Sequence[float | None]
-    color: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One pair of axes."""
-
-    title: str
-    x_title: str
-    series: Sequence[Series]
-    ticks: Sequence[tuple[float, str]]
-    bars: bool = False
-
-
-def draw(panels: Sequence[Panel], *, tilt: bool = False) -> str:
-    """Return the panels side by side as one SVG, with one legend for all."""
-
-    @drawing(3.6 if tilt else 2.7)
-    def paint(figure: Any) -> None:
-        for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-            _panel(axes, panel, tilt=tilt)
-        if len({series.name for panel in panels for series in panel.series}) > 1:
-            legend_below(figure)
-
-    return paint()
-
-
-def _panel(axes: Any, panel: Panel, *, tilt: bool) -> None:
-    places = [x for series in panel.series for x in series.xs]
-    beside = len(panel.series) if len(places) > len(set(places)) else 1  # bars at the same x are drawn side by side
-    for number, series in enumerate(panel.series):
-        color, errors = COLORS[series.color], [width or 0.0 for width in series.widths]
-        if panel.bars:
-            room = 0.76 / beside
-            xs = [x + room * (number % beside - (beside - 1) / 2.0) for x in series.xs]
-            axes.bar(xs, series.ys, room, yerr=errors, color=color, label=series.name, ecolor=MUTED)
-        else:
-            axes.errorbar(series.xs, series.ys, errors, color=color, marker=MARKERS[series.color], label=series.name)
-    axes.set_xticks([value for value, _ in panel.ticks], [words for _, words in panel.ticks])
-    if tilt:
-        axes.tick_params("x", rotation=40)
-        for label in axes.get_xticklabels():
-            label.set_horizontalalignment("right")
-    label_axes(axes, panel.title, panel.x_title)
+def bars(axes: Any, title: str, names: Sequence[str], series: Mapping[str, Sequence[float]], first: int = 0) -> None:
+    """Draw bars of each series side by side over the names, in the colors from a number on."""
+    room = 0.76 / len(series)
+    for number, (label, values) in enumerate(series.items()):
+        xs = [x + room * (number - (len(series) - 1) / 2.0) for x in range(len(names))]
+        axes.bar(xs, values, room, color=COLORS[first + number], label=label)
+    axes.set_xticks(range(len(names)), names, rotation=40, ha="right")
+    label_axes(axes, title)

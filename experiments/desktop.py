@@ -7,9 +7,10 @@ not there. Without an engine, or without the packages of the image, it says so a
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from dartsim.core.errors import ConfigError
-from experiments.charts import Panel, Series, draw
+from experiments.charts import BLUE, ORANGE, drawing, label_axes
 from experiments.study import Experiment, Figures, Options, StudyPicture, short_commit
 
 SKIPPED = 77
@@ -47,19 +48,15 @@ def desktop_found(figures: Figures) -> str:
     )
 
 
-def density_picture(figures: Figures) -> str:
-    """Lines: steps a minute and utilization by the number of desktops."""
-    entries = figures["density"]
-    xs = [float(entry["num_desktops"]) for entry in entries]
-    ticks, widths = [(x, f"{x:g}") for x in xs], [None] * len(xs)
-    steps = Series("steps", xs, [entry["steps_per_minute"] for entry in entries], widths)
-    shares = Series("utilization", xs, [100.0 * entry["utilization"] for entry in entries], widths, 1)
-    return draw(
-        [
-            Panel("steps a minute", f"desktops on {figures['machine']['logical_cores']} cores", [steps], ticks),
-            Panel("environment utilization, %", "desktops", [shares], ticks),
-        ]
-    )
+@drawing(2.7)
+def density_picture(figure: Any, recorded: Figures) -> None:
+    """Steps a minute and utilization by the number of desktops."""
+    numbers = [entry["num_desktops"] for entry in recorded["density"]]
+    panels = (("steps_per_minute", 1.0, "steps a minute", BLUE), ("utilization", 100.0, "utilization, %", ORANGE))
+    for axes, (key, scale, title, color) in zip(figure.subplots(1, 2), panels, strict=True):
+        axes.plot(numbers, [scale * entry[key] for entry in recorded["density"]], color=color, marker="o")
+        axes.set_xticks(numbers)
+        label_axes(axes, title, f"desktops on {recorded['machine']['logical_cores']} cores")
 
 
 STUDY = Experiment(

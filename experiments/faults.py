@@ -6,11 +6,13 @@ python -m experiments.faults --quick    the same keys for two presets
 
 from __future__ import annotations
 
+from typing import Any
+
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from dartsim.sim.faults import PROFILES
 from experiments.arms import Arm, arm_study, mean, pick
-from experiments.charts import Panel, Series, draw, grouped
+from experiments.charts import bars, drawing, grouped, legend_below
 from experiments.study import Figures, StudyPicture
 
 NOT_FAULTS = ("run ended", "withdrawn")
@@ -35,27 +37,23 @@ def run_faulty(arm: Arm, seed: int) -> Figures:
     }
 
 
-def costs_picture(recorded: Figures) -> str:
-    """Bars: throughput that presets keep under each profile, and minutes until they recover."""
+@drawing(3.6)
+def costs_picture(figure: Any, recorded: Figures) -> None:
+    """Throughput that presets keep under each profile, and minutes until they recover."""
     presets = grouped(recorded["arms"], "preset")
-    ticks, xs, none = list(enumerate(presets)), range(len(presets)), [None] * len(presets)
 
     def turns(arms: list[Figures], profile: str) -> float:
         return mean(pick(arms, profile=profile), "trained_turns_per_minute")
 
-    kept = [
-        Series(profile, xs, [100.0 * turns(arms, profile) / turns(arms, "none") for arms in presets.values()], none, at)
-        for at, profile in enumerate(PROFILES)
-    ]
+    kept = {
+        profile: [100.0 * turns(arms, profile) / turns(arms, "none") for arms in presets.values()]
+        for profile in PROFILES
+    }
     minutes = [mean(pick(arms, profile="healed"), "recovery_minutes") for arms in presets.values()]
-    recovery = Series("after hostile faults end", xs, minutes, none, len(PROFILES))
-    return draw(
-        [
-            Panel("trained turns kept under faults, %", "", kept, ticks, bars=True),
-            Panel("minutes until the next update", "", [recovery], ticks, bars=True),
-        ],
-        tilt=True,
-    )
+    left, right = figure.subplots(1, 2)
+    bars(left, "trained turns kept under faults, %", list(presets), kept)
+    bars(right, "minutes until the next update", list(presets), {"after hostile faults end": minutes}, len(kept))
+    legend_below(figure)
 
 
 STUDY = arm_study(

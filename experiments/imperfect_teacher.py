@@ -12,8 +12,8 @@ from dartsim.envs.actions.model import Click
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.oracle import oracle_text
 from dartsim.real.learners.warm_start import Demonstration
+from dartsim.run.content import desktop_maker
 from dartsim.run.demonstrations import history_of
-from dartsim.run.sim_cluster import desktop_maker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

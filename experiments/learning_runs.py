@@ -28,9 +28,10 @@ from dartsim.real.scratch import replaced_folder
 from dartsim.real.vlm import VlmPolicy, build
 from dartsim.real.vlm.model import one_thread
 from dartsim.real.vlm.plan import vlm_config
+from dartsim.run.content import desktop_maker
 from dartsim.run.learning import learning
-from dartsim.run.prepare import PreparedRun, prepare
-from dartsim.run.sim_cluster import desktop_maker
+from dartsim.run.prepare import prepare
+from dartsim.run.prepared_run import PreparedRun
 from dartsim.run.simulation import run_simulation
 from experiments.imperfect_teacher import Mistakes, imperfect_turns
 from experiments.learning_suites import KINDS, LearningRun, Teacher

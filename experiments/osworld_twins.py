@@ -7,12 +7,13 @@ python -m experiments.osworld_twins --quick    the same keys, from two hours of 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from dartsim.lab.virtual import modeled_twin
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from experiments.arms import Arm, arm_study, mean
-from experiments.charts import Panel, Series, draw
+from experiments.charts import bars, drawing, legend_below
 from experiments.study import Figures, StudyPicture
 
 HEADLINE_TURNS = 75_000
@@ -30,22 +31,17 @@ def gpus(arm: Arm, runs: Sequence[Figures]) -> Figures:
     return {"gpus": arm.keys["gpus"]}
 
 
-def twins_picture(figures: Figures) -> str:
-    """Bars: turns a minute and GPU hours of every cluster."""
-    arms = figures["arms"]
-    xs, none = range(len(arms)), [None] * len(arms)
-    ticks = list(enumerate(arm["arm"] for arm in arms))
-    trained, generated = (
-        [mean(arm, f"{which}_turns_per_minute") for arm in arms] for which in ("trained", "generated")
-    )
-    hours = [arm["gpus"] * HEADLINE_TURNS / rate / 60.0 for arm, rate in zip(arms, trained, strict=True)]
-    turns = [Series("generated", xs, generated, none, 1), Series("trained", xs, trained, none)]
-    title = f"GPU hours for {HEADLINE_TURNS:,} trained turns"
-    panels = [
-        Panel("turns a minute", "", turns, ticks, bars=True),
-        Panel(title, "", [Series("GPU hours", xs, hours, none, 2)], ticks, bars=True),
-    ]
-    return draw(panels, tilt=True)
+@drawing(3.6)
+def twins_picture(figure: Any, recorded: Figures) -> None:
+    """Turns a minute and GPU hours of every cluster."""
+    arms = recorded["arms"]
+    names = [arm["arm"] for arm in arms]
+    turns = {which: [mean(arm, f"{which}_turns_per_minute") for arm in arms] for which in ("trained", "generated")}
+    hours = [arm["gpus"] * HEADLINE_TURNS / rate / 60.0 for arm, rate in zip(arms, turns["trained"], strict=True)]
+    left, right = figure.subplots(1, 2)
+    bars(left, "turns a minute", names, turns)
+    bars(right, f"GPU hours for {HEADLINE_TURNS:,} trained turns", names, {"GPU hours": hours}, 2)
+    legend_below(figure)
 
 
 STUDY = arm_study(

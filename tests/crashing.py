@@ -4,7 +4,7 @@ A simulated run is abandoned before a random event: nothing that its store had n
 the process had died there. Then the store is opened again and the run resumed, until it ends. Real kills strike a
 process that executes or resumes a run, at a random moment of its life: in the middle of a transaction, of a file, of
 the recovery from the kill before. After every crash, and at the end, the database is read and compared with what it
-held before. The study ``experiments.crashes`` and the tests use it.
+held before.
 """
 
 from __future__ import annotations

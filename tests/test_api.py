@@ -58,7 +58,6 @@ def test_a_simulation_is_the_same_twice_and_says_what_it_measured(tmp_path):
     assert result.generated_turns_per_minute == result.summary["generated_turns_per_minute"] > 0.0
     assert 0.0 < result.env_utilization <= 1.0
     assert {population["name"] for population in result.timeline["populations"]} >= {"desktops", "engines"}
-    assert "Trained turns" in result._repr_html_()
     assert "config" not in repr(result)
     page = result.report(tmp_path / "new" / "page.html")
     assert "<h1>dart</h1>" in page.read_text("utf-8")
@@ -122,7 +121,6 @@ def test_schedulers_are_compared_with_the_same_seeds():
     comparison = dartsim.compare(schedulers, on="laptop", seeds=2, overrides=SHORT)
     assert (comparison.schedulers, comparison.seeds) == (("mine", "same"), (0, 1))
     assert comparison.mean("mine", "generated_turns_per_minute") > 0.0
-    assert "mine" in comparison._repr_html_()
     comparison.fail_if("generated_turns_per_minute < 0.1 * same")
     with pytest.raises(AssertionError, match=r"minute > 0\.1 \* same holds: difference \+") as failed:
         comparison.fail_if("generated_turns_per_minute > 0.1 * same")

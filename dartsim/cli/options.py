@@ -97,8 +97,9 @@ def refuse_unwritable(option: str, target: Path, *, folder: bool) -> None:
         raise ConfigError(f"{name}: {parent} is not a folder; name a new or existing folder")
     if not parent.exists():
         raise ConfigError(f"{name}: there is no folder {parent}; make it, or name another one")
-    if not os.access(parent, os.W_OK):
-        raise ConfigError(f"{name}: {parent} is read-only; name another folder")
+    place = target if target.exists() else parent
+    if not os.access(place, os.W_OK):
+        raise ConfigError(f"{name}: {place} is read-only; name another folder")
     if not folder and not target.exists():
         try:
             target.touch()

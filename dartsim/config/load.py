@@ -92,7 +92,6 @@ def from_tree(tree: Mapping[str, Any]) -> Config:
     """
     refuse_secrets(tree)  # before an error message could quote one
     check_plugins(tree, "")
-    check_keys(tree)
     return check(validate({**tree, "plugin_modules": used_plugins()}))
 
 

@@ -108,7 +108,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any], path: str = "") -> T
             continue
         if place in choices() and TAG in value:
             sections = choices()[place].sections()
-            if chosen := sections.get(value[TAG]):  # an unknown name is refused during validation
+            if chosen := sections.get(str(value[TAG])):  # an unknown name is refused during validation
                 every = {name for section in sections.values() for name in section.model_fields}
                 old = {name: each for name, each in old.items() if name not in every - chosen.model_fields.keys()}
         merged[key] = merge(old, value, f"{place}.")
@@ -162,12 +162,14 @@ def validate(tree: Mapping[str, Any]) -> Config:
     """Return a tree's configuration.
 
     Raises:
-        ConfigError: Naming each wrong value: what was found, what is allowed, and what the setting means.
+        ConfigError: If a key is unknown; or naming each wrong value: what was found, what is allowed, and what the
+            setting means.
     """
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
         errors = error.errors()
+    check_keys(tree)
     misplaced = [item["loc"] for item in errors if item["type"] == "extra_forbidden"]
     if misplaced:
         raise ConfigError("\n".join(_first([_misplaced(location) for location in misplaced])))

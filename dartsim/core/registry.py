@@ -215,9 +215,8 @@ def name_of(kind: str, component: type) -> str:
     Raises:
         ConfigError: If it is not.
     """
-    for name in names(kind):
-        if _of_kind(kind)[name] is component:
-            return name
+    if found := next((name for name in names(kind) if _of_kind(kind)[name] is component), None):
+        return found
     raise ConfigError(f'{component.__name__} is not registered; write @dartsim.register("{kind}", NAME) above it')
 
 

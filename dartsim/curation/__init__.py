@@ -1,6 +1,6 @@
 """Curation: which attempts start, which groups are trained on, how batches are formed; an account of all attempts."""
 
-from dartsim.curation.admission import SamplingUnit
+from dartsim.curation.admission import slot_groups
 from dartsim.curation.eligibility import GroupFilter, StalenessRule
 from dartsim.curation.manager import DataManager
 from dartsim.curation.rules import Rules
@@ -18,9 +18,9 @@ __all__ = [
     "GroupFilter",
     "Rules",
     "RunningGroup",
-    "SamplingUnit",
     "StalenessRule",
     "SuccessPool",
     "TaskFilter",
     "TurnSelection",
+    "slot_groups",
 ]

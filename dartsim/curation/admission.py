@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from dartsim.core.errors import PlugInFailed
@@ -43,17 +44,11 @@ class SlotGroup:
         self.open = self.running == 0
 
 
-class SamplingUnit:
-    """The slot groups of a cluster."""
-
-    def __init__(self, unit: Literal["rollout", "task", "batch"], *, num_envs: int, attempts_per_task: int) -> None:
-        size = {"rollout": 1, "task": attempts_per_task, "batch": num_envs}[unit]
-        groups = [SlotGroup() for _ in range(0, num_envs, size)]
-        self._group_of = [groups[slot // size] for slot in range(num_envs)]
-        self.num_envs = num_envs
-
-    def slot_group(self, slot: int) -> SlotGroup:
-        return self._group_of[slot]
+def slot_groups(unit: Literal["rollout", "task", "batch"], *, num_envs: int, attempts_per_task: int) -> list[SlotGroup]:
+    """Return the slot group of each slot, for a sampling unit."""
+    size = {"rollout": 1, "task": attempts_per_task, "batch": num_envs}[unit]
+    groups = [SlotGroup() for _ in range(0, num_envs, size)]
+    return [groups[slot // size] for slot in range(num_envs)]
 
 
 class AdmissionQueue:
@@ -64,8 +59,8 @@ class AdmissionQueue:
       +---------------its group is open-----------> waits for admission --start--> busy --end--> free
     """
 
-    def __init__(self, unit: SamplingUnit, recorder: Recorder) -> None:
-        self._unit = unit
+    def __init__(self, groups: Sequence[SlotGroup], recorder: Recorder) -> None:
+        self._groups = groups
         self._recorder = recorder
         self._ready: deque[int] = deque()
         """Slots of open slot groups that wait for admission, in order of arrival."""
@@ -79,13 +74,13 @@ class AdmissionQueue:
         """Count the end of a slot's attempt, if it had one."""
         if slot in self._busy:
             self._busy.remove(slot)
-            self._unit.slot_group(slot).end()
+            self._groups[slot].end()
 
     def join(self, slot: int) -> asyncio.Future[Attempt | None]:
         """Add a waiting slot; return a future for its attempt, or for None when the run ends."""
         waiter: asyncio.Future[Attempt | None] = asyncio.get_running_loop().create_future()
         self._waiters[slot] = waiter
-        group = self._unit.slot_group(slot)
+        group = self._groups[slot]
         group.waiting.append(slot)
         if group.open:
             self._line_up(group)
@@ -95,7 +90,7 @@ class AdmissionQueue:
 
     def leave(self, slot: int, waiter: asyncio.Future[Attempt | None]) -> Attempt | None:
         """Remove a slot that was cancelled; return its attempt if one was assigned concurrently."""
-        group = self._unit.slot_group(slot)
+        group = self._groups[slot]
         granted = waiter.result() if waiter.done() and not waiter.cancelled() else None
         if granted is None:
             self._waiters.pop(slot, None)
@@ -111,7 +106,7 @@ class AdmissionQueue:
     def next(self) -> int | None:
         """Remove the first slot; return None if its group has closed or it no longer waits."""
         slot = self._ready.popleft()
-        group = self._unit.slot_group(slot)
+        group = self._groups[slot]
         if not group.open:
             group.waiting.append(slot)
             self._recorder.desktops.tracks[slot].enter(DesktopState.WAIT_UNIT)
@@ -121,7 +116,7 @@ class AdmissionQueue:
 
     def start(self, slot: int, attempt: Attempt) -> None:
         """Give an attempt to a slot that ``next`` returned."""
-        self._unit.slot_group(slot).start()
+        self._groups[slot].start()
         self._busy.add(slot)
         self._waiters.pop(slot).set_result(attempt)
 
@@ -135,7 +130,7 @@ class AdmissionQueue:
     def overlooked(self) -> list[int]:
         """Return every slot that waits for an attempt although its slot group is open."""
         waiting = [slot for slot, waiter in self._waiters.items() if not waiter.done()]
-        return [slot for slot in waiting if self._unit.slot_group(slot).open]
+        return [slot for slot in waiting if self._groups[slot].open]
 
     def _line_up(self, group: SlotGroup) -> None:
         """Let the waiting slots of an open slot group wait for admission instead."""

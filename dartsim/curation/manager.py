@@ -36,7 +36,7 @@ from dartsim.core.types import (
     UpdateResult,
     Version,
 )
-from dartsim.curation.admission import AdmissionControl, AdmissionQueue, SamplingUnit
+from dartsim.curation.admission import AdmissionControl, AdmissionQueue, SlotGroup
 from dartsim.curation.attempt_ledger import AttemptLedger
 from dartsim.curation.open_groups import OpenGroup, OpenGroups
 from dartsim.curation.ready_groups import ReadyGroups
@@ -79,17 +79,19 @@ class DataManager:
         host_of: Returns the host of a slot whose desktops share saved states; None: a group may use any slot.
     """
 
-    def __init__(self, rules: Rules, *, unit: SamplingUnit, store: Store, recorder: Recorder, seed: int = 0) -> None:
+    def __init__(
+        self, rules: Rules, *, slot_groups: Sequence[SlotGroup], store: Store, recorder: Recorder, seed: int = 0
+    ) -> None:
         self._rules = rules
-        self._unit = unit
+        self._slot_groups = slot_groups
         self.ledger = AttemptLedger(store, recorder)
         # Running attempts belong to half as many groups anyway; with more open groups, each would take too long.
-        max_filling = max(1, 2 * unit.num_envs // rules.attempts.parameters.group_size)
+        max_filling = max(1, 2 * len(slot_groups) // rules.attempts.parameters.group_size)
         self.open_groups = OpenGroups(
             rules.order, rules.attempts, rules.turn_limits, seed=seed, max_filling=max_filling
         )
         self.ready_groups = ReadyGroups(rules, self.ledger)
-        self._queue = AdmissionQueue(unit, recorder)
+        self._queue = AdmissionQueue(slot_groups, recorder)
         self._admission = AdmissionControl(rules, self.ledger, self.open_groups, self.ready_groups)
         self.store = store
         self.recorder = recorder
@@ -118,7 +120,7 @@ class DataManager:
 
     def unit_running(self, slot: int) -> int:
         """Return how many attempts of a slot's slot group run."""
-        return self._unit.slot_group(slot).running
+        return self._slot_groups[slot].running
 
     def status(self) -> CurationStatus:
         return CurationStatus(

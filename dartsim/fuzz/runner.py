@@ -33,7 +33,8 @@ from dartsim.fuzz.system_checks import NEVER, SystemChecks
 from dartsim.observe import Recorder
 from dartsim.rollout.sync import RETRY_SECONDS
 from dartsim.run.held_out_attempts import held_out_attempts
-from dartsim.run.prepare import PreparedRun, prepare
+from dartsim.run.prepare import prepare
+from dartsim.run.prepared_run import PreparedRun
 from dartsim.run.resume_point import LIVES, ResumePoint, read_resume_point
 from dartsim.run.sim_cluster import caches, faulty_cluster, learner, modeled_transport, provider, workers
 from dartsim.run.system import System, success_pool

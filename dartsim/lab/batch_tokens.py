@@ -6,7 +6,7 @@ from math import exp, log1p
 from statistics import NormalDist, fmean
 
 from dartsim.config.sections.policy import SurrogateConfig
-from dartsim.run.prepare import PreparedRun
+from dartsim.run.prepared_run import PreparedRun
 from dartsim.sim.surrogate import log_parameters
 
 

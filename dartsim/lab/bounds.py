@@ -16,7 +16,7 @@ from typing import Any
 from dartsim.core.types import Drop
 from dartsim.observe.figures import after_warmup
 from dartsim.observe.records import Snapshot
-from dartsim.run.prepare import PreparedRun
+from dartsim.run.prepared_run import PreparedRun
 from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.latency import Capped, from_spec
 

@@ -362,16 +362,6 @@ class Comparison:
             ]
         )
 
-    def _repr_html_(self) -> str:
-        """Return a table of means over seeds, each ± half its 95 % interval, for notebooks."""
-        columns = [over_seeds(self.figures[name]) for name in self.schedulers]
-        head = "".join(f"<th>{name}</th>" for name in self.schedulers)
-        rows = ""
-        for figure in FIGURES:
-            cells = "".join(f"<td>{cell_text(column.get(figure))}</td>" for column in columns)
-            rows += f"<tr><td>{figure.replace('_', ' ')}</td>{cells}</tr>"
-        return f"<table><tr><th></th>{head}</tr>{rows}</table>"
-
 
 def data_frame(data: Any) -> Any:
     """Return a pandas DataFrame of rows or columns.

@@ -120,7 +120,6 @@ class Outcome:
 
     by_seed: Sequence[Figures] = ()
     seen: Mapping[int, float]
-    error: str | None = None
 
     @property
     def figures(self) -> Figures:
@@ -132,7 +131,11 @@ class Outcome:
 
 
 def run_job(job: Job, report: Report | None = None) -> Outcome:
-    """Simulate a job; ``report`` receives the share of its seeds that are done."""
+    """Simulate a job; ``report`` receives the share of its seeds that are done.
+
+    Raises:
+        DartsimError: If a simulation failed; names the job.
+    """
     early = EarlyStop(job)
     by_seed = []
     try:
@@ -145,7 +148,7 @@ def run_job(job: Job, report: Report | None = None) -> Outcome:
     except optuna.TrialPruned:
         return Outcome(seen=early.seen)
     except DartsimError as error:
-        return Outcome(seen=early.seen, error=f"{type(error).__name__}: {error}")
+        raise DartsimError(f"{job.name}: {type(error).__name__}: {error}") from None
     return Outcome(by_seed=by_seed, seen=early.seen)
 
 

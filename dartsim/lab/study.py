@@ -25,7 +25,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from dartsim.config import Config, to_toml
-from dartsim.core.errors import ConfigError, DartsimError
+from dartsim.core.errors import ConfigError
 from dartsim.lab.gate import Comparison
 from dartsim.lab.jobs import FEWEST, Figures, Job, Outcome, Prices, StudyObjective, run_job
 from dartsim.lab.space import Space, base_point, points
@@ -236,8 +236,6 @@ class Study:
 
     def _tell(self, trial: optuna.Trial, outcome: Outcome) -> None:
         """Store the outcome of a trial."""
-        if outcome.error is not None:
-            raise DartsimError(f"trial {trial.number} ({trial.params}): {outcome.error}")
         for step, value in outcome.seen.items() if self._single else ():
             trial.report(value, step)
         if not outcome.by_seed:
@@ -311,8 +309,6 @@ def fresh_comparison(
     ]
     rows: dict[int, Figures] = {}
     for number, outcome in executor.run(run_job, jobs):
-        if outcome.error is not None:
-            raise DartsimError(f"{jobs[number].name}: {outcome.error}")
         rows[number] = outcome.by_seed[0]
     ordered = iter([rows[number] for number in range(len(jobs))])
     return Comparison(tuple(points), numbers, {name: [next(ordered) for _ in numbers] for name in points}, {})

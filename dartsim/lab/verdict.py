@@ -8,7 +8,7 @@ from typing import Any
 from dartsim.config import Config
 from dartsim.lab.bounds import bounds
 from dartsim.observe.records import Snapshot
-from dartsim.run.prepare import PreparedRun
+from dartsim.run.prepared_run import PreparedRun
 
 FULL = 0.9
 """Trainer or engines are the limit if they are busy for at least this share of the time."""

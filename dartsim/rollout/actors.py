@@ -75,7 +75,8 @@ class Rollout:
         try:
             with scope:
                 self._playing[attempt.id] = scope
-                async with self._cluster.lease(slot, attempt) as env:
+                env = await self._cluster.lease(slot, attempt)
+                try:
                     trajectory = await play(
                         attempt,
                         env,
@@ -89,6 +90,8 @@ class Rollout:
                     del self._playing[attempt.id]
                     scope.lift()  # too late to withdraw it: only the tear-down is left
                     self._source.finish(trajectory)
+                finally:
+                    await self._cluster.give_back(slot, env)
         except TimeoutError:
             if not scope.expired:
                 raise

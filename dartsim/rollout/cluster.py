@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from dartsim.config.sections.rollout import RolloutConfig
 from dartsim.core.answers import close_desktop, start_desktop, text_of
@@ -48,25 +46,13 @@ class EnvCluster:
         self._failed: dict[int, int] = {}
         """Number of attempts in a row for which every start failed, by slot."""
 
-    @asynccontextmanager
-    async def lease(self, slot: int, attempt: Attempt) -> AsyncIterator[AsyncEnv]:
-        """Lease the slot to an attempt and start a desktop for it, for a block at whose end the desktop is closed.
+    async def lease(self, slot: int, attempt: Attempt) -> AsyncEnv:
+        """Lease the slot to an attempt and start a desktop for it, until ``give_back``.
 
         Raises:
             EnvStartFailed: If every try to start one failed.
             InvariantViolated: If the slot serves an attempt already.
         """
-        env = await self._open(slot, attempt)
-        try:
-            yield env
-        finally:
-            try:
-                await self._close(env, self._recorder.desktops.tracks[slot])
-            finally:
-                self._lent.discard(id(env))
-                del self.leases[slot]
-
-    async def _open(self, slot: int, attempt: Attempt) -> AsyncEnv:
         if slot in self.leases:
             raise InvariantViolated(
                 f"slot {slot} serves attempt {self.leases[slot].id} and was asked to serve attempt {attempt.id} as well"
@@ -82,6 +68,14 @@ class EnvCluster:
         self._failed.pop(slot, None)
         self._lent.add(id(env))
         return env
+
+    async def give_back(self, slot: int, env: AsyncEnv) -> None:
+        """Close the slot's desktop and end its lease."""
+        try:
+            await self._close(env, self._recorder.desktops.tracks[slot])
+        finally:
+            self._lent.discard(id(env))
+            del self.leases[slot]
 
     async def rest(self, slot: int) -> None:
         """Pause before the next attempt if no desktop started for the last ones, longer each time."""

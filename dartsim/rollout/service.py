@@ -122,13 +122,11 @@ class RolloutService:
             self._returns = None
 
     def take_down(self, worker: WorkerSlot) -> None:
-        """Send the worker no new requests; its live ones continue."""
         self.router.remove(worker)
         if worker.in_flight:
             worker.track.enter(EngineState.DRAINING)
 
     def stop(self, worker: WorkerSlot) -> None:
-        """Record that the worker stops serving, its live requests included."""
         worker.track.enter(EngineState.LOADING)
         if self._stopped:
             return
@@ -137,7 +135,6 @@ class RolloutService:
             self.recorder.desktops.swap(DesktopState.GENERATING, DesktopState.SYNC_WAIT)
 
     def bring_up(self, worker: WorkerSlot) -> None:
-        """Record that the worker serves again."""
         worker.track.enter(EngineState.BUSY if worker.in_flight else EngineState.IDLE)
         self.router.add(worker)
         if self._stopped:

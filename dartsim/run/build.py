@@ -13,7 +13,7 @@ from dartsim.real.ray_cluster.backend import placed, ray_desktops
 from dartsim.real.screenshot_writer import ScreenshotSavingProvider
 from dartsim.rollout import Service
 from dartsim.rollout.guarded_worker import guard
-from dartsim.run.backends import BackendContext
+from dartsim.run.backends import BackendContext, desktop_backend, engine_backend, learner_backend
 from dartsim.run.held_out_attempts import held_out_attempts
 from dartsim.run.resume_point import ResumePoint
 from dartsim.run.sim_cluster import caches, faulty_cluster, modeled_transport
@@ -39,9 +39,9 @@ async def build(context: BackendContext, store: Store, resume_point: ResumePoint
         from dartsim.real.desktop.tasks.playing import trainable_tasks
 
         tasks = await trainable_tasks(provider, tasks, exclude=do_nothing == "exclude", slots=config.rollout.num_envs)
-    engines: Any = await backend.engine_backend.open(context)  # modeled ones, if the cluster is
+    engines: Any = await engine_backend(config).open(context)  # modeled ones, if the cluster is
     engine_caches = caches(prepared, engines) if virtual else None
-    learner: Any = backend.learner_backend.open(context)
+    learner: Any = learner_backend(config).open(context)
     if timings is not None:
         provider = TimedDesktops(provider, timings)
         engines = [TimedWorker(number, engine, timings) for number, engine in enumerate(engines)]
@@ -76,9 +76,10 @@ async def build(context: BackendContext, store: Store, resume_point: ResumePoint
 async def open_desktops(context: BackendContext) -> EnvProvider:
     """Return the provider of the configured desktops, on this machine or on a Ray cluster."""
     prepared, config = context.prepared, context.prepared.config
+    backend = desktop_backend(config)
     if placed(config, "desktops"):
-        return await context.stack.enter_async_context(ray_desktops(config, prepared.tasks))
-    return await config.backend.desktop_backend.open(context)
+        return await context.stack.enter_async_context(ray_desktops(config, prepared.tasks, backend.open_here))
+    return await backend.open(context)
 
 
 def with_screenshots(provider: EnvProvider, store: Store, *, boots: bool) -> EnvProvider:

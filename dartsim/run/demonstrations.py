@@ -17,8 +17,8 @@ from dartsim.real.learners.warm_start import Demonstration
 from dartsim.real.pool_files import PoolFile, read_pool, token_meaning
 from dartsim.real.vlm import Vlm
 from dartsim.real.vlm.sampling import score_reply
-from dartsim.run.prepare import PreparedRun
-from dartsim.run.sim_cluster import desktop_maker
+from dartsim.run.content import desktop_maker
+from dartsim.run.prepared_run import PreparedRun
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from dartsim.core.rewards import mean_over_tasks
 from dartsim.core.types import Weights
 from dartsim.real.evaluate import evaluate
 from dartsim.real.vlm import Vlm, VlmPolicy
-from dartsim.run.prepare import PreparedRun
-from dartsim.run.sim_cluster import desktop_maker
+from dartsim.run.content import desktop_maker
+from dartsim.run.prepared_run import PreparedRun
 
 
 class HeldOut:

@@ -32,7 +32,7 @@ from dartsim.observe.rundir import CONFIG, EVALUATION, LOCK, is_locked, refuse_l
 
 SCHEMA = 1
 RESULT, TRAJECTORY, ATTEMPT = "result.txt", "traj.jsonl", "attempt.json"
-KEPT = "success"
+SUCCESS_POOL = "success"
 LAYOUT = ("pyautogui", "screenshot")
 """Action space and observation type: folders of OSWorld's layout."""
 MEASURED = {
@@ -132,7 +132,7 @@ class EvaluationFolder:
             raise ConfigError(
                 f"{folder / ATTEMPT} is not as `dartsim eval` writes it; remove {folder}, and the attempt is made again"
             ) from None
-        if self._is_kept(found.score) and not (folder / KEPT).is_dir():
+        if self._keeps(found.score) and not (folder / SUCCESS_POOL).is_dir():
             raise ConfigError(f"{folder} is a success that was not kept; evaluate again in another folder with --out")
         return found
 
@@ -165,23 +165,23 @@ class EvaluationFolder:
             scorer=trajectory.reward.record.scorer if isinstance(trajectory.reward, Score) else None,
         )
         write_text(part / ATTEMPT, json.dumps(asdict(result)) + "\n")
-        if self._is_kept(result.score):
-            self._write_pool(part / KEPT, [trajectory], {})
+        if self._keeps(result.score):
+            self._write_pool(part / SUCCESS_POOL, [trajectory], {})
         if result.score is not None:
             write_text(part / RESULT, f"{result.score}\n")
         shutil.rmtree(target, ignore_errors=True)
         part.replace(target)
         return result
 
-    def _is_kept(self, score: float | None) -> bool:
+    def _keeps(self, score: float | None) -> bool:
         return self._token_meaning is not None and score is not None and reaches(score, SUCCESS)
 
     def write_pool(self, pool: Path, planned: Iterable[tuple[AttemptKey, Task, int]], source: Mapping[str, Any]) -> int:
         """Write the kept successes as one pool, in the plan's order, and return their number."""
         from dartsim.real.pool_files import read_pool
 
-        kept = ((self.folder(key) / KEPT, task) for key, task, _ in planned)
-        found = (read_pool(folder, [task]).successes for folder, task in kept if folder.is_dir())
+        pools = ((self.folder(key) / SUCCESS_POOL, task) for key, task, _ in planned)
+        found = (read_pool(folder, [task]).successes for folder, task in pools if folder.is_dir())
         return self._write_pool(pool, chain.from_iterable(found), source)
 
     def _write_pool(self, pool: Path, successes: Iterable[Trajectory], source: Mapping[str, Any]) -> int:

@@ -15,13 +15,15 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.ports import Store
 from dartsim.core.types import Weights
 from dartsim.observe import Instrument
-from dartsim.observe.metrics import JsonlWriter, SnapshotLog, TensorBoardWriter, UpdateWriter
+from dartsim.observe.metrics import JsonlWriter, SnapshotLog, TensorBoardWriter
 from dartsim.observe.recorder import report_preparing
 from dartsim.observe.records import Snapshot
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, is_locked, lock_run, refuse_locked, write_run, write_text
 from dartsim.observe.timeline import SegmentLog
 from dartsim.real.ray_cluster.backend import session
-from dartsim.run.prepare import PreparedRun, prepare_run
+from dartsim.run.backends import desktop_backend
+from dartsim.run.prepare import prepare_run
+from dartsim.run.prepared_run import PreparedRun
 from dartsim.run.realtime import run_realtime
 from dartsim.run.results import RunResult, Samples, learning_curve
 from dartsim.run.resume_point import FIRST, METRICS, SEGMENTS, SETTINGS, SNAPSHOTS, ResumePoint
@@ -31,7 +33,7 @@ from dartsim.store.memory import MemoryStore
 from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER, SqlStore
 
 if TYPE_CHECKING:
-    from dartsim.run.learning import Learning
+    from dartsim.run.trained_model import TrainedModel
 
 TENSORBOARD = "tensorboard"
 SUCCESSES = "successes"
@@ -59,101 +61,89 @@ def execute(
     with session(config):
         prepared = prepare_run(config)
         refuse_used(path)
-        config.backend.desktop_backend.check_hosts(config)
+        desktop_backend(config).check_hosts(config)
         trained = configured_learning(prepared, path, instruments)  # may fail, so before the directory exists
         with lock_run(path):
             refuse_used(path, ours=True)  # again: another process may have used it in the meantime
-            return begin(prepared, path, trained, instruments, more_figures)
-
-
-def begin(
-    prepared: PreparedRun,
-    path: Path,
-    trained: Learning | None,
-    instruments: Sequence[Instrument] = (),
-    more_figures: MoreFigures | None = None,
-) -> tuple[RunDir, RunResult]:
-    """Start a run in an empty run directory that this process has locked; otherwise as ``execute``."""
-    write_text(path / CONFIG, to_toml(prepared.config))
-    store = open_store(prepared.config, path)
-    with closing(store):
-        first = trained.evaluate(Weights(0, trained.weights.source)) if trained else None
-        # Before anything else is written, so that all files belong to a database that has begun.
-        store.save({FIRST: first, SETTINGS: prepared.config.model_dump(mode="json")})
-        parts = Parts(prepared, path, store, trained, first=first)
-        return run_parts(parts, instruments, more_figures)
+            return Execution(prepared, path, trained, instruments, more_figures).begin()
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """The components that a run starts with."""
+class Execution:
+    """A run in a folder that this process has locked."""
 
     prepared: PreparedRun
     path: Path
-    store: Store
-    trained: Learning | None
-    first: float | None = None
-    resume_point: ResumePoint | None = None
+    trained: TrainedModel | None
+    instruments: Sequence[Instrument] = ()
+    more_figures: MoreFigures | None = None
 
+    def begin(self) -> tuple[RunDir, RunResult]:
+        """Run from the start, in an empty folder."""
+        config, trained = self.prepared.config, self.trained
+        write_text(self.path / CONFIG, to_toml(config))
+        with closing(open_store(config, self.path)) as store:
+            first = trained.evaluate(Weights(0, trained.weights.source)) if trained else None
+            # Before anything else is written, so that all files belong to a database that has begun.
+            store.save({FIRST: first, SETTINGS: config.model_dump(mode="json")})
+            return self.run(store, first)
 
-def run_parts(
-    parts: Parts,
-    instruments: Sequence[Instrument] = (),
-    more_figures: MoreFigures | None = None,
-) -> tuple[RunDir, RunResult]:
-    """Run, and write the run directory; arguments as ``execute``."""
-    prepared, path, trained, resume_point = parts.prepared, parts.path, parts.trained, parts.resume_point
-    config = prepared.config
-    samples = Samples() if trained else None
-    with ExitStack() as stack:
-        watch = stack.enter_context(Watch(config, path))
-        listening: list[Instrument] = [*_writers(stack, path, resume_point), SnapshotLog(path / SNAPSHOTS)]
-        if config.run.max_segments and parts.store.resumable:
-            listening.append(SegmentLog(path / SEGMENTS))
-        listening.append(watch)
-        if samples is not None:
-            listening.append(samples)
-        listening += instruments
-        options: dict[str, Any] = {"store": parts.store, "learning": trained, "resume_point": resume_point}
-        if config.backend.virtual:
-            result = run_simulation(prepared, **options, instruments=listening)
-        else:
-            result = run_realtime(prepared, **options, instruments=listening, folder=path)
-        watch.interrupted, watch.ended_by_alarm = result.interrupted, result.alarm
-    return write_results(parts, result, samples, more_figures), result
+    def run(
+        self, store: Store, first: float | None, resume_point: ResumePoint | None = None
+    ) -> tuple[RunDir, RunResult]:
+        """Run, and write the folder; ``first`` is the success rate of the first weights on held-out tasks."""
+        path, config = self.path, self.prepared.config
+        samples = Samples() if self.trained else None
+        # Updates are appended to those of earlier lives.
+        life = 1 if resume_point is None else resume_point.life
+        after = None if resume_point is None else resume_point.recovered.update
+        with ExitStack() as stack:
+            watch = stack.enter_context(Watch(config, path))
+            listening: list[Instrument] = [
+                stack.enter_context(JsonlWriter(path / METRICS, after=after)),
+                stack.enter_context(TensorBoardWriter(path / TENSORBOARD, life=life, after=after or 0)),
+                SnapshotLog(path / SNAPSHOTS),
+            ]
+            if config.run.max_segments and store.resumable:
+                listening.append(SegmentLog(path / SEGMENTS))
+            listening += [watch, *([] if samples is None else [samples]), *self.instruments]
+            options: dict[str, Any] = {"store": store, "learning": self.trained, "resume_point": resume_point}
+            if config.backend.virtual:
+                result = run_simulation(self.prepared, **options, instruments=listening)
+            else:
+                result = run_realtime(self.prepared, **options, instruments=listening, folder=path)
+            watch.interrupted, watch.ended_by_alarm = result.interrupted, result.alarm
+        more = {} if samples is None else self._learned(result, samples, first)
+        if resume_point is not None:
+            more["lives"] = [*resume_point.lives, resume_point.as_json()]
+        run = write_run(
+            path,
+            result.recorder,
+            config_toml=to_toml(config),
+            summary={**run_summary(self.prepared, result, self.more_figures), **more},
+            meta=meta(config, result),
+        )
+        # Imported here: only the page needs jinja2 and plotly.
+        from dartsim.observe.report import render_report
 
+        render_report(run)
+        return run, result
 
-def write_results(
-    parts: Parts, result: RunResult, samples: Samples | None, more_figures: MoreFigures | None = None
-) -> RunDir:
-    """Write the directory of a run that has ended, and its page."""
-    prepared, path, trained, resume_point = parts.prepared, parts.path, parts.trained, parts.resume_point
-    config = prepared.config
-    more: dict[str, Any] = {}
-    if trained is not None and samples is not None:
+    def _learned(self, result: RunResult, samples: Samples, first: float | None) -> dict[str, Any]:
+        """Write the model and its successes, and return what it learned, for the run's summary."""
+        trained, path, recorder = self.trained, self.path, result.recorder
+        assert trained is not None
         last = trained.evaluate(trained.weights)
         trained.save(path)
         trained.save_successes(path / SUCCESSES)
-        more = {
-            **success_rates(parts.first, last),
-            "learning": learning_curve(result.recorder.snapshots, list(result.recorder.updates), parts.first, last),
-            "samples": samples.write(path, prepared.config),
+        # The success rates on held-out tasks, where known, replace those of the run's attempts.
+        rates = {"success_rate_initial": first, "success_rate_final": last}
+        return {
+            **{name: rate for name, rate in rates.items() if rate is not None},
+            "learning": learning_curve(recorder.snapshots, list(recorder.updates), first, last),
+            "samples": samples.write(path, self.prepared.config),
             **trained.figures(),
         }
-    if resume_point is not None:
-        more["lives"] = [*resume_point.lives, resume_point.as_json()]
-    run = write_run(
-        path,
-        result.recorder,
-        config_toml=to_toml(config),
-        summary={**run_summary(prepared, result, more_figures), **more},
-        meta=meta(config, result),
-    )
-    # Imported here: only the page needs jinja2 and plotly.
-    from dartsim.observe.report import render_report
-
-    render_report(run)
-    return run
 
 
 def run_summary(prepared: PreparedRun, result: RunResult, more_figures: MoreFigures | None = None) -> dict[str, Any]:
@@ -169,16 +159,6 @@ def run_summary(prepared: PreparedRun, result: RunResult, more_figures: MoreFigu
     }
 
 
-def _writers(stack: ExitStack, path: Path, resume_point: ResumePoint | None) -> list[UpdateWriter]:
-    """Return the writers of updates, which append to those of earlier lives."""
-    life = 1 if resume_point is None else resume_point.life
-    after = None if resume_point is None else resume_point.recovered.update
-    return [
-        stack.enter_context(JsonlWriter(path / METRICS, after=after)),
-        stack.enter_context(TensorBoardWriter(path / TENSORBOARD, life=life, after=after or 0)),
-    ]
-
-
 def open_store(config: Config, path: Path) -> Store:
     """Return the configured store of a run.
 
@@ -192,15 +172,9 @@ def open_store(config: Config, path: Path) -> Store:
     return SqlStore.open(path, durable=config.backend.boots, screenshots=learns, checkpoints=learns)
 
 
-def success_rates(first: float | None, last: float | None) -> dict[str, float]:
-    """Return the known success rates on held-out tasks, which replace those of the run's attempts."""
-    rates = {"success_rate_initial": first, "success_rate_final": last}
-    return {name: rate for name, rate in rates.items() if rate is not None}
-
-
 def configured_learning(
     prepared: PreparedRun, path: Path, instruments: Sequence[Instrument] = (), *, restore: Path | None = None
-) -> Learning | None:
+) -> TrainedModel | None:
     """Return the configured model; None for the surrogate policy."""
     if prepared.config.policy.kind != "vlm":
         return None

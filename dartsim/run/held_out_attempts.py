@@ -18,7 +18,7 @@ from dartsim.core.ports import AttemptSource, Learner
 from dartsim.core.rewards import mean_over_tasks, task_means
 from dartsim.core.types import Attempt, Batch, Task, Trajectory, UpdateResult
 from dartsim.observe.records import HELD_OUT
-from dartsim.run.prepare import PreparedRun
+from dartsim.run.prepared_run import PreparedRun
 
 FIRST_ID = 10**12
 """First id of these attempts; those of a run are smaller."""

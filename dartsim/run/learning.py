@@ -1,121 +1,36 @@
-"""``Learning``: a vision-language model that sees screenshots, writes actions, and is trained in a run.
+"""Builds a run's vision-language model, which sees screenshots and writes actions, and what trains it.
 
 It needs torch and transformers, so it is imported only if a configuration has a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from dartsim.core.install import torch_missing
-from dartsim.core.ports import Learner
-from dartsim.core.types import Trajectory, UpdateResult, Weights
-from dartsim.curation import SuccessPool
+from dartsim.core.types import UpdateResult, Weights
 from dartsim.observe.records import HELD_OUT
-from dartsim.run.prepare import PreparedRun
+from dartsim.run.backends import learner_backend
+from dartsim.run.prepared_run import PreparedRun
 
 try:
-    from dartsim.real.learners.backend import RealLearner, configured_learner
+    from dartsim.real.learners.backend import RealLearner, turn_selector
     from dartsim.real.learners.fsdp.learner import FsdpLearner
-    from dartsim.real.pool_files import PoolFile, token_meaning, write_pool
     from dartsim.real.vlm import Vlm, VlmPolicy, build
     from dartsim.real.vlm.lora import ADAPTER_FILE
     from dartsim.real.vlm.model import one_thread
     from dartsim.real.vlm.plan import vlm_config
     from dartsim.real.vlm.policy import complete
-    from dartsim.run.demonstrations import demonstrate, read_successes, scored
+    from dartsim.run.demonstrations import read_successes
     from dartsim.run.evaluation import HeldOut
-    from dartsim.run.served_model import ServedModel
+    from dartsim.run.trained_model import CHECKPOINT, TrainedModel
     from dartsim.store.checkpoints import write_checkpoint
     from dartsim.trainer.update_steps import LearnerWithSteps, UpdateStep
 except ModuleNotFoundError as missing:
     raise torch_missing(missing) from None
-
-
-MODEL, CHECKPOINT = "model", "checkpoint"
-"""Folders of a state: the model as transformers reads it, and the learner's whole state."""
-SCORED_AT_ONCE = 8
-"""Stored successes whose log-probabilities are computed together."""
-
-
-@dataclass(kw_only=True)
-class Learning(ServedModel):
-    """A model in a run."""
-
-    learner: Learner
-    held_out: HeldOut
-    trainer: RealLearner
-    collected: PoolFile | None
-    prepared: PreparedRun
-    successes: SuccessPool | None = None
-
-    def close(self) -> None:
-        """End the training processes, if any; weights and state can still be written."""
-        if isinstance(self.trainer, FsdpLearner):
-            self.trainer.close()
-
-    def evaluate(self, weights: Weights) -> float | None:
-        return self.held_out.evaluate(weights)
-
-    def save(self, folder: Path) -> None:
-        """Write the model as transformers reads it, and the learner's state, to continue from."""
-        self.trainer.save_model(folder / MODEL)
-        self.trainer.save(folder / CHECKPOINT)
-
-    def save_successes(self, folder: Path) -> None:
-        """Write the newest successes of the run's own attempts, if any are in a pool."""
-        config = self.prepared.config
-        kept = self.successes.learned() if self.successes is not None else []
-        if kept:
-            source = {"kind": "run", "seed": config.run.seed, "updates": self.trainer.updates}
-            write_pool(folder, kept, writes=token_meaning(self.vlm, config.policy.screen), source=source)
-
-    def figures(self) -> dict[str, Any]:
-        """Return its figures for the run's summary, other than success rates."""
-        if self.successes is None:
-            return {}
-        pool: dict[str, Any] = {"stored": len(self.successes), **dict(sorted(self.successes.counts.items()))}
-        if self.collected is not None:
-            found = self.collected
-            pool["file"] = {"successes": len(found.successes), "unknown_tasks": list(found.unknown)}
-        return {"pool": pool}
-
-    @property
-    def weights(self) -> Weights:
-        return self.trainer.weights()
-
-    def fill(self, successes: SuccessPool, *, begun: bool = False) -> None:
-        """Store the configured successes: those of the file, and the oracle's, scored by the first weights.
-
-        Successes of the oracle with actions that the model's grammar cannot write are left out: they cannot be trained.
-        """
-        self.successes = successes
-        if begun:
-            return
-        collected = self.collected.successes if self.collected is not None else ()
-        for start in range(0, len(collected), SCORED_AT_ONCE):
-            for success in self._scored(collected[start : start + SCORED_AT_ONCE]):
-                successes.add(success, now=0.0)
-        wanted = self.prepared.config.curation.pool.collected_per_task
-        for task in self.prepared.tasks if wanted else ():
-            for number in range(wanted):
-                trajectory = demonstrate(self.prepared.config, task, number, self.model.vlm)
-                if trajectory is not None:
-                    successes.add(scored(trajectory, self.model.vlm), now=0.0)
-
-    def _scored(self, successes: Sequence[Trajectory]) -> Sequence[Trajectory]:
-        """Return successes with log-probabilities: their own, or those of the first weights.
-
-        The ranks compute them if there are any, because one reply of a 7B model takes minutes on a CPU.
-        """
-        lack = any(turn.reply.logprobs is None for success in successes for turn in success.turns)
-        if lack and isinstance(self.trainer, FsdpLearner):
-            return self.trainer.score(successes)
-        return [scored(success, self.model.vlm) for success in successes]
 
 
 def learning(
@@ -124,13 +39,15 @@ def learning(
     *,
     checkpoints: Path | None = None,
     restore: Path | None = None,
-) -> Learning:
+) -> TrainedModel:
     """Build the configured model, its trainer and its evaluation."""
     config = prepared.config
     seed = config.run.seed
     one_thread()
     vlm = build(vlm_config(config), seed=seed)
-    trainer = configured_learner(config, vlm)
+    trainer: RealLearner = learner_backend(config).train(
+        config, vlm, seed=config.run.seed, select=turn_selector(config)
+    )
     if restore is not None:
         trainer.load(restore / CHECKPOINT)
         if isinstance(trainer, FsdpLearner):  # engines start with its weights
@@ -147,7 +64,7 @@ def learning(
         steps.append(UpdateStep("its evaluation", every_updates, partial(_evaluated, held_out)))
     file = config.curation.pool.file
     collected = None if file is None else read_successes(Path(file), prepared, vlm)
-    return Learning(
+    return TrainedModel(
         model=model,
         vlm=vlm,
         learner=LearnerWithSteps(trainer, steps),

@@ -30,10 +30,10 @@ from dartsim.real.loop import RunLoop
 from dartsim.real.osworld.pyautogui_code import plain, snippets
 from dartsim.real.ray_cluster.backend import session
 from dartsim.rollout.guarded_worker import guard
-from dartsim.run.backends import BackendContext
+from dartsim.run.backends import BackendContext, engine_backend
 from dartsim.run.build import open_desktops, transport
 from dartsim.run.evaluation_results import AttemptKey, AttemptResult, EvaluationFolder, identity_of
-from dartsim.run.prepare import PreparedRun
+from dartsim.run.prepared_run import PreparedRun
 from dartsim.run.sim_cluster import faulty_cluster
 from dartsim.run.system import ActingSystem, new_recorder
 from dartsim.sim import SimLoop, run_virtual
@@ -290,7 +290,7 @@ def evaluate_policy(
                     on_step=on_start,
                 )
                 # Engines first, so that an endpoint that does not answer is reported before any desktop boots.
-                engines = await config.backend.engine_backend.open(context)
+                engines = await engine_backend(config).open(context)
                 provider = await open_desktops(context)
                 recorder = new_recorder(config, loop.time, first_spacing_seconds=60.0)
                 faults = faulty_cluster(prepared, world, streams, recorder.counts)

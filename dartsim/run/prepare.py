@@ -1,11 +1,10 @@
-"""``PreparedRun``: a configuration whose names are resolved and checked before anything starts."""
+"""Resolves and checks what a configuration names, before anything starts."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,46 +21,21 @@ from dartsim.envs.mock.suites import SUITES, mock_suite, mock_tasks
 from dartsim.envs.tasks import generated_tasks, is_forgeable, load_suite
 from dartsim.observe.timings import Entry, read_timings
 from dartsim.rollout.warm import fitting_spares
+from dartsim.run.backends import desktop_backend
 from dartsim.run.model_folder import with_model_folder
+from dartsim.run.prepared_run import PreparedRun
 from dartsim.sim import SimEnvironment
 from dartsim.sim.env_profiles import LATENCIES, NUMBERS, EnvTiming
 from dartsim.sim.env_profiles import PROFILES as ENV_PROFILES
 from dartsim.sim.faults import active_faults
 from dartsim.sim.gpu import PROFILES as GPU_PROFILES
-from dartsim.sim.gpu import GpuProfile
 from dartsim.sim.host import SimHost, place
 from dartsim.sim.latency import Capped, from_spec
-from dartsim.sim.learner import UpdateTokens
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.surrogate import RecordedAttempt, RecordedOutcomes
 from dartsim.sim.task_difficulties import MEAN_SUCCESS, TaskDifficulty, difficulties
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class PreparedRun:
-    """A configuration with the objects it names: tasks, latencies, prompt sizes."""
-
-    config: Config
-    tasks: Sequence[Task]
-    held_out: Sequence[Task]
-    difficulties: Mapping[str, TaskDifficulty]
-    timing: EnvTiming
-    gpu: GpuProfile
-    prompts: PromptModel
-    outcomes: RecordedOutcomes | None = None
-
-    @cached_property
-    def update_tokens(self) -> UpdateTokens:
-        """Counter of the tokens that the modeled trainer computes."""
-        return UpdateTokens(self.prompts, packed=self.config.trainer.optimizer.pack == "trajectories")
-
-    @property
-    def peak_tokens_per_second(self) -> float:
-        """Most response tokens per second that all engines can decode with full prompts."""
-        context = self.prompts.cold[self.prompts.max_images].tokens
-        return self.config.rollout.num_workers * self.gpu.peak_tokens_per_second(context)
 
 
 def prepare(config: Config) -> PreparedRun:
@@ -103,7 +77,7 @@ def prepare_run(config: Config, *, trains: bool = True) -> PreparedRun:
         _refuse_training(config)
     refuse_missing_packages(config)
     prepared = prepare(with_fitting_spares(with_model_folder(config)))
-    desktops = config.backend.desktop_backend
+    desktops = desktop_backend(config)
     held_out = desktops.supported(config, prepared.held_out) if prepared.held_out else ()
     return replace(prepared, tasks=desktops.supported(config, prepared.tasks), held_out=held_out)
 
@@ -125,7 +99,7 @@ def _refuse_training(config: Config) -> None:
 def with_fitting_spares(config: Config) -> Config:
     """Return a configuration with as many of its spare desktops as fit in its hosts' memory; warn if fewer."""
     rollout = config.rollout
-    memory = config.backend.desktop_backend.memory_gib(config) if rollout.warm_envs else None
+    memory = desktop_backend(config).memory_gib(config) if rollout.warm_envs else None
     fitting = rollout.warm_envs if memory is None else fitting_spares(rollout, *memory)
     if fitting == rollout.warm_envs:
         return config

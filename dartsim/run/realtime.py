@@ -21,7 +21,7 @@ from dartsim.real.loop import RunLoop
 from dartsim.real.ray_cluster.backend import session
 from dartsim.run.backends import BackendContext
 from dartsim.run.build import build
-from dartsim.run.prepare import PreparedRun
+from dartsim.run.prepared_run import PreparedRun
 from dartsim.run.results import RunResult, run_result
 from dartsim.run.resume_point import ResumePoint
 from dartsim.run.system import System
@@ -29,7 +29,7 @@ from dartsim.sim.bridge import BridgeEnvironment
 from dartsim.store.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from dartsim.run.learning import Learning
+    from dartsim.run.trained_model import TrainedModel
 
 TICK_SECONDS = 0.2
 """Longest time between two calls of instruments' ``time_advanced``, for progress displays."""
@@ -39,7 +39,7 @@ def run_realtime(
     prepared: PreparedRun,
     *,
     store: Store | None = None,
-    learning: Learning | None = None,
+    learning: TrainedModel | None = None,
     resume_point: ResumePoint | None = None,
     folder: Path | None = None,
     instruments: Sequence[Instrument] = (),

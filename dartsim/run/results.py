@@ -20,7 +20,7 @@ from dartsim.observe.alarm import Alarm
 from dartsim.observe.bias import BY_DIFFICULTY, BY_DOMAIN, BY_LENGTH, BY_RATE, EASY, HARD
 from dartsim.observe.failure import why_nothing_trained
 from dartsim.observe.figures import by_label, mean_reward, summary
-from dartsim.run.prepare import PreparedRun
+from dartsim.run.prepared_run import PreparedRun
 from dartsim.run.system import System
 
 MAX_POINTS = 60

@@ -34,12 +34,10 @@ from dartsim.observe.rundir import (
 from dartsim.real.ray_cluster.backend import session
 from dartsim.run.execute import (
     SUCCESSES,
+    Execution,
     MoreFigures,
-    Parts,
-    begin,
     configured_learning,
     open_store,
-    run_parts,
 )
 from dartsim.run.prepare import prepare_run
 from dartsim.run.results import RunResult
@@ -93,12 +91,12 @@ def resume(
                     trained = configured_learning(
                         prepared, path, instruments, restore=resume_point.recovered.checkpoint
                     )
-                    parts = Parts(prepared, path, store, trained, first=resume_point.first, resume_point=resume_point)
-                    return run_parts(parts, instruments, more_figures)
+                    execution = Execution(prepared, path, trained, instruments, more_figures)
+                    return execution.run(store, resume_point.first, resume_point)
                 store.clear()  # documents of a run in which nothing happened
             # The configuration stays, because the process may be killed in the minutes of a model's warm start.
             trained = configured_learning(prepared, path, instruments)
-            return begin(prepared, path, trained, instruments, more_figures)
+            return Execution(prepared, path, trained, instruments, more_figures).begin()
 
 
 def stored_config(path: Path, changes: Sequence[str] = ()) -> Config:

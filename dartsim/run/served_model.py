@@ -15,7 +15,7 @@ from dartsim.core.types import Attempt, Task, Trajectory, Version, Weights
 from dartsim.envs.actions import make_grammar
 from dartsim.envs.actions.grammar import ActionGrammar
 from dartsim.envs.render import episode_gif
-from dartsim.run.sim_cluster import desktop_maker
+from dartsim.run.content import desktop_maker
 
 try:
     from dartsim.real.evaluate import play

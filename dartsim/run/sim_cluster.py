@@ -17,11 +17,12 @@ from dartsim.core.rng import Streams
 from dartsim.core.types import Request, Version
 from dartsim.core.words import clean
 from dartsim.curation import CachePressure, EngineCaches
-from dartsim.envs.simulated import SimDesktop
 from dartsim.envs.timed import TimedProvider
 from dartsim.rollout import Service
+from dartsim.run.content import desktop_maker
 from dartsim.run.policies import Policy
-from dartsim.run.prepare import PreparedRun, hosts
+from dartsim.run.prepare import hosts
+from dartsim.run.prepared_run import PreparedRun
 from dartsim.sim import SimEnvironment
 from dartsim.sim.control_loop import ControlLoop
 from dartsim.sim.engine import FluidEngine
@@ -34,19 +35,6 @@ from dartsim.sim.measured_engines import BatchEngine, SharedEngine
 from dartsim.sim.model_worker import ModelWorker
 from dartsim.sim.prompts import MAX_REPLY_TOKENS, reply_lengths
 from dartsim.sim.worker import DelayedService, SimWorker
-
-
-def desktop_maker(config: Config) -> Callable[[], Any]:
-    """Return a factory of desktops: the mock desktop, a gymnasium environment, or a desktop without content."""
-    if config.tasks.source == "gym":
-        from dartsim.envs.gym import gym_desktop_maker
-
-        return gym_desktop_maker(config.gym, config.policy)
-    if config.tasks.source != "mock":
-        return lambda: SimDesktop(draw=False)
-    from dartsim.envs.mock.env import mock_desktop_maker
-
-    return mock_desktop_maker(config.policy)
 
 
 def provider(prepared: PreparedRun, env: SimEnvironment, streams: Streams) -> TimedProvider:

@@ -15,7 +15,7 @@ from dartsim.observe.status import status_text
 from dartsim.run.backends import BackendContext
 from dartsim.run.build import build
 from dartsim.run.fast_memory import fast_memory
-from dartsim.run.prepare import PreparedRun
+from dartsim.run.prepared_run import PreparedRun
 from dartsim.run.results import RunResult, run_result
 from dartsim.run.resume_point import ResumePoint
 from dartsim.run.sim_cluster import control_loop
@@ -25,14 +25,14 @@ from dartsim.sim.run_virtual import SimReport
 from dartsim.store.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from dartsim.run.learning import Learning
+    from dartsim.run.trained_model import TrainedModel
 
 
 def run_simulation(
     prepared: PreparedRun,
     *,
     store: Store | None = None,
-    learning: Learning | None = None,
+    learning: TrainedModel | None = None,
     resume_point: ResumePoint | None = None,
     instruments: Sequence[Instrument] = (),
 ) -> RunResult:
@@ -78,7 +78,7 @@ def run_simulation(
 
 
 async def build_simulated(
-    prepared: PreparedRun, store: Store, learning: Learning | None = None, resume_point: ResumePoint | None = None
+    prepared: PreparedRun, store: Store, learning: TrainedModel | None = None, resume_point: ResumePoint | None = None
 ) -> System:
     """Build the control plane over the modeled cluster, on the running simulated loop."""
     loop = asyncio.get_running_loop()

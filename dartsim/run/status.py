@@ -131,12 +131,12 @@ class SystemStatus(StatusSource):
         )
 
     def _store_status(self) -> ComponentStatus:
-        kept = ", ".join(f"{number} {name!s}" for name, number in sorted(self.store.counts.items()) if number)
+        states = ", ".join(f"{number} {name!s}" for name, number in sorted(self.store.counts.items()) if number)
         return ComponentStatus(
             name="store",
             state="open",
             since=0.0,
             waits_for="something to keep",
             woken_by="an attempt that ends, a batch, an update",
-            detail=kept or "nothing is kept yet",
+            detail=states or "nothing is kept yet",
         )

@@ -22,10 +22,10 @@ from dartsim.curation import (
     EngineCaches,
     GroupFilter,
     Rules,
-    SamplingUnit,
     StalenessRule,
     SuccessPool,
     TaskFilter,
+    slot_groups,
 )
 from dartsim.curation.rules.task_order import TaskOrder
 from dartsim.curation.status import CurationStatus
@@ -90,7 +90,7 @@ class ActingSystem:
     async def play(self) -> None:
         self.recorder.start(())
         try:
-            async with self._kept_desktops(), asyncio.TaskGroup() as group:
+            async with self._reused_desktops(), asyncio.TaskGroup() as group:
                 sync = group.create_task(self.pool.run(), name="weight-sync")  # it also brings engines back up
                 await self.rollout.run()
                 sync.cancel()
@@ -100,7 +100,7 @@ class ActingSystem:
             self.recorder.close()
 
     @asynccontextmanager
-    async def _kept_desktops(self) -> AsyncIterator[None]:
+    async def _reused_desktops(self) -> AsyncIterator[None]:
         """Keep desktops beyond their attempts; close them at the end."""
         if self.warm is None:
             try:
@@ -182,7 +182,7 @@ class System(ActingSystem):
         """
         self.recorder.start([*instruments, self.end])  # last, because it reads the alarms that instruments raise
         try:
-            async with self._kept_desktops():
+            async with self._reused_desktops():
                 await self._run_control(seconds)
         except BaseExceptionGroup as group:
             raise only_error(group) from None
@@ -328,8 +328,13 @@ def _data_manager(
         max_ahead=curation.max_ahead,
         publish_wait=config.trainer.publish_wait,
     )
-    unit = SamplingUnit(rollout.unit, num_envs=rollout.num_envs, attempts_per_task=group_size)
-    return DataManager(rules, unit=unit, store=store, recorder=recorder, seed=streams.seed_of("curation/attempts"))
+    return DataManager(
+        rules,
+        slot_groups=slot_groups(rollout.unit, num_envs=rollout.num_envs, attempts_per_task=group_size),
+        store=store,
+        recorder=recorder,
+        seed=streams.seed_of("curation/attempts"),
+    )
 
 
 def success_pool(config: Config) -> SuccessPool | None:

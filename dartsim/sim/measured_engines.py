@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class MeasuredEngine:
-    """The beginning that both engines share. ``SimWorker`` uses the methods that they share with ``FluidEngine``."""
+    """What both measured engines share. ``SimWorker`` uses them as it uses a ``FluidEngine``."""
 
     def __init__(self, env: SimEnvironment, factor: Callable[[], float]) -> None:
         self.env = env

@@ -101,17 +101,18 @@ class PromptModel:
         ``packed``: turns share a sequence while each prompt begins with the previous prompt and reply. The token count
         is then exact if ``max_texts`` is at least ``max_images - 1``; otherwise the packer may compute fewer.
         """
-        ends = {turn for turn in range(num_turns - 1) if not (packed and self._extends[turn])} | {num_turns - 1}
-        last = sorted(ends) if num_turns else []
+        shared = self._extended if packed else frozenset()
+        last = [turn for turn in range(num_turns) if turn == num_turns - 1 or turn not in shared]
         tokens = (self.prompt(turn, warm=False).tokens + self.reply_tokens for turn in last)
         turns = (turn - before for before, turn in pairwise([-1, *last]))
         return list(map(TrainingSequence, tokens, map(self.num_images, last), turns))
 
     @cached_property
-    def _extends(self) -> tuple[bool, ...]:
+    def _extended(self) -> frozenset[int]:
+        """The turns after which the prompt begins with their prompt and reply."""
         parts = [self.segments(turn) for turn in range(self.num_turns)]
         pairs = enumerate(pairwise(parts))
-        return tuple(after[: len(before) + 1] == [*before, ("reply", turn)] for turn, (before, after) in pairs)
+        return frozenset(turn for turn, (this, after) in pairs if after[: len(this) + 1] == [*this, ("reply", turn)])
 
     def _tokens(self, parts: list[Segment]) -> int:
         length = {

@@ -28,8 +28,8 @@ _GIVE_BACK = "UPDATE trajectories SET state = CASE WHEN ready IS NULL THEN 'reco
 def plan_recovery(database: sqlite3.Connection, checkpoints: Path | None) -> tuple[Recovered, list[Step]]:
     """Return the state from which a run resumes, and the transaction that restores its database to it."""
     versions = dict(database.execute('SELECT "update", version FROM updates ORDER BY "update"'))
-    kept, torn = ({}, []) if checkpoints is None else _usable(database, checkpoints)
-    last = max(versions, default=0) if checkpoints is None else max(kept, default=0)
+    usable, damaged = ({}, []) if checkpoints is None else _usable(database, checkpoints)
+    last = max(versions, default=0) if checkpoints is None else max(usable, default=0)
     returned = database.execute(
         """SELECT attempt FROM trajectories WHERE state = 'leased' OR (state = 'trained' AND "update" > ?)
         ORDER BY attempt""",
@@ -38,13 +38,13 @@ def plan_recovery(database: sqlite3.Connection, checkpoints: Path | None) -> tup
     recovered = Recovered(
         update=last,
         version=versions.get(last, 0),
-        checkpoint=kept.get(last),
+        checkpoint=usable.get(last),
         returned=tuple(attempt for (attempt,) in returned),
         undone=tuple(number for number in versions if number > last),
-        torn=tuple(torn),
-        removed=() if checkpoints is None else _superfluous(checkpoints, kept),
+        torn=tuple(damaged),
+        removed=() if checkpoints is None else _superfluous(checkpoints, usable),
     )
-    unusable = {number for (number,) in database.execute('SELECT "update" FROM checkpoints')} - kept.keys()
+    unusable = {number for (number,) in database.execute('SELECT "update" FROM checkpoints')} - usable.keys()
     return recovered, [
         (f"""{_GIVE_BACK}, "update" = NULL WHERE state = 'leased'""", ()),
         # The update stays in the row, for ``untrained_attempts``.
@@ -65,21 +65,21 @@ def untrained_attempts(database: sqlite3.Connection, undone: Collection[int]) ->
 
 def _usable(database: sqlite3.Connection, root: Path) -> tuple[dict[int, Path], list[str]]:
     """Return the folders of the newest whole checkpoint and earlier ones, and why newer ones are unusable."""
-    kept: dict[int, Path] = {}
-    torn: list[str] = []
+    usable: dict[int, Path] = {}
+    damaged: list[str] = []
     for update, name, digest in database.execute('SELECT * FROM checkpoints ORDER BY "update" DESC'):
         try:
             folder = checkpoint_folder(root, name)
-            if not kept:
+            if not usable:
                 checkpoint = read_checkpoint(folder)
                 if (checkpoint.update, checkpoint.digest) != (update, digest):
                     raise TornFile(f"{folder} is another checkpoint than that of update {update}")
         except TornFile as fault:
-            torn.append(str(fault))
+            damaged.append(str(fault))
         else:
-            kept[update] = folder
-    return kept, torn
+            usable[update] = folder
+    return usable, damaged
 
 
-def _superfluous(root: Path, kept: dict[int, Path]) -> tuple[Path, ...]:
-    return tuple(folder for folder in checkpoint_folders(root) if folder not in kept.values())
+def _superfluous(root: Path, usable: dict[int, Path]) -> tuple[Path, ...]:
+    return tuple(folder for folder in checkpoint_folders(root) if folder not in usable.values())

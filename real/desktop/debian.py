@@ -72,6 +72,7 @@ def _install_script(packages: Sequence[str]) -> str:
         [
             f"printf '%s\\n' {' '.join(repr(option) for option in _DPKG_OPTIONS)} >/etc/dpkg/dpkg.cfg.d/dartsim",
             f"rm -f /etc/apt/sources.list.d/*; echo '{sources}' >/etc/apt/sources.list",
+            "export DEBIAN_FRONTEND=noninteractive",
             "apt-get -q update",
             f"apt-get -q install -y --no-install-recommends {' '.join(packages)}",
             "rm -rf /var/cache/apt/archives/*.deb /var/lib/apt/lists/*",
@@ -95,9 +96,7 @@ def in_container(
     Raises:
         ConfigError: If it fails.
     """
-    container = client.containers.create(
-        image, entrypoint=["sh", "-euc", script], user="0", environment=_ENVIRONMENT, network_mode=network
-    )
+    container = client.containers.create(image, entrypoint=["sh", "-euc", script], user="0", network_mode=network)
     try:
         if files:
             container.put_archive("/", files)
@@ -110,7 +109,8 @@ def in_container(
         if status := container.wait()["StatusCode"]:
             raise ConfigError(f"the packages or files of {name} could not be installed in {image} ({status}): {last}")
         repository, _, tag = name.partition(":")
-        settings = ["ENTRYPOINT []", "CMD []", *changes]
+        # Without another entry point the image's would be the script.
+        settings = ['ENTRYPOINT ["sh"]', *changes]
         client.api.commit(container.id, repository=repository, tag=tag, changes=settings)
     finally:
         container.remove(force=True)

@@ -47,6 +47,8 @@ logger = logging.getLogger(__name__)
 OnLine = Callable[[str], None]
 _COMPILE_SECONDS = 120.0
 _INSTALL_SECONDS = 300.0
+_CALL_SECONDS = 900.0
+"""Longest call of an engine while it stores gigabytes, or silence of what installs them."""
 
 
 def image_name(variant: Variant) -> str:
@@ -75,8 +77,8 @@ async def build(
     """Make sure that an engine has the image, and return its name.
 
     Args:
-        variant: ``skeleton`` (this machine's ``/usr``, mounted), ``full`` (a Debian of its own) or ``vm`` (a virtual
-            machine with one).
+        variant: ``skeleton`` (this machine's ``/usr``, mounted), ``full`` (a Debian of its own), ``apps`` (that with
+            OSWorld's applications) or ``vm`` (a virtual machine with the Debian of ``full``).
         settings: The engine; None is the one of DOCKER_HOST, or this machine's.
         again: Whether to rebuild it if it exists.
         on_line: Called with each line about the progress; in another thread unless it is a skeleton.
@@ -93,6 +95,7 @@ def _build(variant: Variant, settings: DockerHostConfig, again: bool, on_line: O
         raise ConfigError(f"a skeleton needs this machine's /usr, and the engine is {settings.target}: build `full`")
     name = image_name(variant)
     client = connect(settings)
+    client.api.timeout = _CALL_SECONDS
     try:
         if not again and client.api.images(name=name):
             on_line(f"{name} is there")

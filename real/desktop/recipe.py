@@ -45,7 +45,8 @@ APPS_PACKAGES = (
     *("dconf-cli", "dconf-gsettings-backend", "gnome-settings-daemon-common", "gnome-shell-common"),
     *("desktop-file-utils", "pulseaudio", "pulseaudio-utils", "shared-mime-info", "xdg-user-dirs", "xdg-utils"),
     # the applications
-    *("chromium", "eog", "evince", "gimp", "libreoffice-calc", "libreoffice-gtk3", "libreoffice-impress"),
+    *("chromium", "eog", "evince", "gimp", "gtk2-engines-pixbuf", "libatk-adaptor", "libgail-common"),
+    *("libreoffice-calc", "libreoffice-gtk3", "libreoffice-impress"),
     *("libreoffice-style-colibre", "libreoffice-writer", "thunderbird", "vlc"),
     # what tasks call, and what documents are written in
     *("bc", "ca-certificates", "curl", "expect", "file", "imagemagick", "jq", "less", "locales", "nano", "procps"),
@@ -75,7 +76,12 @@ ENVIRONMENT = {
     "PYTHONPATH": "/opt/dartsim:/opt/dartsim/site",
     "GSETTINGS_BACKEND": "keyfile",
 }
-APPS_ENVIRONMENT = {"LANG": "en_US.UTF-8", "GSETTINGS_BACKEND": "dconf", "XDG_CURRENT_DESKTOP": "XFCE"}
+APPS_ENVIRONMENT = {
+    "LANG": "en_US.UTF-8",
+    "GSETTINGS_BACKEND": "dconf",
+    "GTK_MODULES": "gail:atk-bridge",  # accessibility of GIMP, which is a program of GTK 2
+    "XDG_CURRENT_DESKTOP": "XFCE",
+}
 APPS_PORTS = {"chromium": 9222, "vlc": 8080}
 """Ports that getters of tasks connect to: DevTools behind a relay that tasks start, and VLC's web interface."""
 SUDO_CAPABILITIES = ("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")

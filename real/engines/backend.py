@@ -29,7 +29,7 @@ try:
     from dartsim.real.engines.ledger import WeightsLedger
     from dartsim.real.engines.request_codec import RequestCodec
     from dartsim.real.engines.weights import Spool
-    from dartsim.real.engines.worker import VllmWorker, started
+    from dartsim.real.engines.worker import VllmWorker, running
     from dartsim.real.scratch import scratch_folder
     from dartsim.real.vlm import Vlm
     from dartsim.real.vlm.export import export
@@ -110,7 +110,7 @@ async def vllm_workers(
                 report()
 
             report()
-            await stack.enter_async_context(started(workers, at_once=CONCURRENT_STARTS, start=start))
+            await stack.enter_async_context(running(workers, at_once=CONCURRENT_STARTS, start=start))
             yield workers
 
 

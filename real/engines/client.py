@@ -73,7 +73,7 @@ _IDLE_SECONDS = 3.0
 """How long a turn's connection is kept for the next one; uvicorn closes it after 5 s and loses what was sent then."""
 
 
-def kept_alive(
+def keepalive_socket(
     address: tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[object, ...]],
 ) -> socket.socket:
     """Return a socket with these options for an address of ``getaddrinfo``, as ``aiohttp`` takes it."""
@@ -178,7 +178,7 @@ class EngineClient:
         if self._turns is None:
             self._turns = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    limit=0, keepalive_timeout=_IDLE_SECONDS, ssl=self._ssl, socket_factory=kept_alive
+                    limit=0, keepalive_timeout=_IDLE_SECONDS, ssl=self._ssl, socket_factory=keepalive_socket
                 ),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -233,7 +233,7 @@ class EngineClient:
         """Name the current weights; the name is returned with every token."""
         await self._ask("POST", "/update_weight_version", json={"new_version": str(version)})
 
-    async def labelled(self) -> str:
+    async def weight_label(self) -> str:
         return str((await self._ask("GET", "/weight_info")).get("weight_version"))
 
     async def reset_weights(self) -> None:

@@ -172,7 +172,7 @@ class EngineWeights:
 
     async def _confirm(self, version: Version, facts: FolderFacts, before: EngineParameters | None = None) -> None:
         client = self.connected()
-        label = await client.labelled()
+        label = await client.weight_label()
         if label != str(version):
             raise WeightsUnconfirmed(f"{self.engine.name} names its weights {label!r}, wanted {str(version)!r}")
         # An adapter is not among the weights with checksums.

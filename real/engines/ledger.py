@@ -189,16 +189,17 @@ class WeightsLedger:
             for parameter, names in sources.items()
             if len(names) == 1 and facts.digests.get(names[0]) == checksums[parameter]
         )
-        if self._verbatim is None:
+        verbatim = self._verbatim
+        if verbatim is None:
             if not same:
-                text = f"no tensor of {str(facts.path)!r} is in the engine; is vllm.dtype the type of these weights?"
+                problem = f"no tensor of {str(facts.path)!r} is in the engine; is vllm.dtype the type of these weights?"
                 if foreign:
-                    raise WeightsUnconfirmed(f"version {version}: {text}")
-                logger.warning("%s Only changes are compared.", text)
-            self._verbatim = same | _whole(sources, checksums, facts) if foreign else same
-        if missing := sorted(self._verbatim - same):
+                    raise WeightsUnconfirmed(f"version {version}: {problem}")
+                logger.warning("%s Only changes are compared.", problem)
+            verbatim = same | _whole(sources, checksums, facts) if foreign else same
+        if missing := sorted(verbatim - same):
             raise WeightsUnconfirmed(
-                f"version {version}: {len(missing)} of {len(self._verbatim)} tensors of {str(facts.path)!r} are not in "
+                f"version {version}: {len(missing)} of {len(verbatim)} tensors of {str(facts.path)!r} are not in "
                 f"the engine, first {missing[0]}"
             )
         if before is not None:
@@ -215,6 +216,7 @@ class WeightsLedger:
                     f"{str(facts.path)!r} has others, first {min(stale)}"
                 )
         self._compare(version, facts, checksums)
+        self._verbatim = verbatim
         self._known[version] = facts.digests, checksums
         while len(self._known) > _KEPT_VERSIONS:
             del self._known[min(self._known)]

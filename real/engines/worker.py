@@ -196,7 +196,7 @@ class VllmWorker:
 
     async def _check_name(self) -> None:
         """Confirm or reload the weights of an engine that was restarted, as the names of its weights show."""
-        if self.state is EngineHealth.UP and await self._engine_weights.connected().labelled() != str(self.version):
+        if self.state is EngineHealth.UP and await self._engine_weights.connected().weight_label() != str(self.version):
             self._refused()
             await asyncio.sleep(self._settings.retry_seconds)  # the supervisor notices
 
@@ -219,7 +219,7 @@ async def _start(worker: VllmWorker) -> None:
 
 
 @asynccontextmanager
-async def started(
+async def running(
     workers: Sequence[VllmWorker], *, at_once: int, start: Callable[[VllmWorker], Awaitable[None]] = _start
 ) -> AsyncIterator[None]:
     """Start workers, and close them all at the end.

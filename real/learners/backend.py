@@ -1,4 +1,4 @@
-"""The configured learner of a model: in this process, or in several."""
+"""What the learners of a model have in common: in this process, or in several."""
 
 from __future__ import annotations
 
@@ -9,20 +9,13 @@ from dartsim.core.types import Batch
 from dartsim.curation.rules.selection import AllTurns, TurnSelection
 from dartsim.real.learners.fsdp.learner import FsdpLearner
 from dartsim.real.learners.torch_learner import TorchLearner
-from dartsim.real.vlm import Vlm
 
 RealLearner = TorchLearner | FsdpLearner
 """A learner whose state can be written and read."""
 
 
-def configured_learner(config: Config, vlm: Vlm) -> RealLearner:
-    """Return the configured learner."""
-    backend = config.backend.learner_backend
-    learner: RealLearner = backend.train(config, vlm, seed=config.run.seed, select=_selector(config))
-    return learner
-
-
-def _selector(config: Config) -> Callable[[Batch], Sequence[bool]] | None:
+def turn_selector(config: Config) -> Callable[[Batch], Sequence[bool]] | None:
+    """Return what says of each turn of a batch whether it is trained on; None if all are."""
     rule: TurnSelection = config.curation.selection.build()
     if isinstance(rule, AllTurns):
         return None

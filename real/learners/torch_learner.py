@@ -20,7 +20,7 @@ from dartsim.real.learners import checkpoint
 from dartsim.real.learners.gradient_steps import GradientSteps
 from dartsim.real.learners.mismatch import report
 from dartsim.real.learners.ranks import Ranks
-from dartsim.real.learners.turn_data import Selector, TurnData, chosen, lacks_entropies, read_turns
+from dartsim.real.learners.turn_data import Selector, TurnData, lacks_entropies, read_turns, with_selection
 from dartsim.real.vlm.lora import adapter_of, add_lora
 from dartsim.real.vlm.model import Vlm
 
@@ -70,7 +70,7 @@ class TorchLearner:
         if self._select is None:
             return data
         entropies = self._steps.score(data)[1] if lacks_entropies(batch) else None
-        return chosen(data, batch, self._select, entropies)
+        return with_selection(data, batch, self._select, entropies)
 
     def save_model(self, folder: Path) -> None:
         self.vlm.save(folder)

@@ -113,7 +113,7 @@ def lacks_entropies(batch: Batch) -> bool:
     return any(turn.reply.entropies is None for trajectory in batch.trajectories for turn in trajectory.turns)
 
 
-def chosen(data: TurnData, batch: Batch, select: Selector, entropy_BT: Tensor | None = None) -> TurnData:
+def with_selection(data: TurnData, batch: Batch, select: Selector, entropy_BT: Tensor | None = None) -> TurnData:
     """Return the data of a batch with the turns that a rule selects by the entropies of their replies.
 
     ``entropy_BT`` are the learner's own, nats, for turns whose worker gave none; None leaves those without.

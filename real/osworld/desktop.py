@@ -36,7 +36,7 @@ from dartsim.real.osworld.ready import (
     wait_opened,
     wait_set_up,
 )
-from dartsim.real.osworld.recycle import check_memory, open_windows, recycle_server, reload_server
+from dartsim.real.osworld.recycle import check_health, open_windows, recycle_server, reload_server
 from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.steps import launched_programs
 
@@ -146,6 +146,8 @@ class OsworldDesktop:
             self.episode = episode = Episode(task, self.settings)
             self._motion = ScreenMotion()
             frame = await self._set_up(task)
+            if task.spec.get("config"):
+                await self._check_health()
             self._running = True
             return await self._observed(episode, frame)
 
@@ -180,8 +182,7 @@ class OsworldDesktop:
                 raise
             except Exception as exc:
                 raise ScoreUnavailable(f"task {task.id}: the evaluator failed: {exc!r}") from exc
-            if self.client.server.in_container:
-                await check_memory(self.client)
+            await self._check_health()
             self._same_server()
         if not 0.0 <= score <= 1.0:
             raise ScoreUnavailable(f"task {task.id}: the evaluator gave {score}, wanted a number in [0, 1]")
@@ -295,6 +296,10 @@ class OsworldDesktop:
     def _server(self) -> tuple[int, int]:
         """What changes when the server is another."""
         return self.client.refusals, self.client.server_starts
+
+    async def _check_health(self) -> None:
+        if self.client.server.in_container:
+            await check_health(self.client)
 
     def _same_server(self) -> None:
         """Refuse to continue with a restarted server, because programs that it had launched may have died with it."""

@@ -16,6 +16,8 @@ EnvBroken
 ├── BlackScreen          the server answers, the screen shows nothing
 ├── WrongScreenSize      the screen is not as large as configured
 ├── OutOfMemory          out of memory, the kernel killed programs of the desktop
+├── DiskFull             no space is left on the desktop's disk
+├── ApplicationCrashed   a program that the task's set-up or evaluation had started crashed
 ├── ServerRestarted      the server restarted under an attempt, and what it had started may be gone
 ├── SnapshotFailed       the state of a virtual machine was not saved or restored
 ├── DesktopLost          an earlier fault of the same desktop: it takes no more calls
@@ -152,6 +154,18 @@ class OutOfMemory(EnvBroken):
     """The desktop's container ran out of memory, and the kernel killed programs in it."""
 
     cause: ClassVar[str] = "out_of_memory"
+
+
+class DiskFull(EnvBroken):
+    """No space is left in the home folder of a desktop."""
+
+    cause: ClassVar[str] = "disk_full"
+
+
+class ApplicationCrashed(EnvBroken):
+    """A program that the desktop's server had started ended by a signal such as SIGSEGV."""
+
+    cause: ClassVar[str] = "application_crashed"
 
 
 class SnapshotFailed(EnvBroken):

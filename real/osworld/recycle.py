@@ -18,7 +18,7 @@ import re
 from typing import TYPE_CHECKING
 
 from dartsim.core.errors import EnvBroken
-from dartsim.real.osworld.errors import OutOfMemory, VmBadReply, VmHung
+from dartsim.real.osworld.errors import ApplicationCrashed, DiskFull, OutOfMemory, VmBadReply, VmHung
 
 if TYPE_CHECKING:
     from dartsim.real.osworld.client import VmClient
@@ -124,20 +124,29 @@ async def is_application(client: VmClient, window: str) -> bool:
 
 COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 """Files with the counts of the container's own control group, versions 2 and 1."""
+# The server writes down which program ended by which signal.
+HEALTH = f'cat {" ".join(COUNTERS)} "$XDG_RUNTIME_DIR/crashes" 2>/dev/null; df -k --output=avail "$HOME" | tail -n 1'
+"""Prints what has happened in a container since its start, and the kilobytes that are left on its disk."""
+LEAST_DISK_KIB = 1024
 
 
-async def check_memory(client: VmClient) -> None:
-    """Refuse a desktop in which the kernel, out of memory, has killed programs since its container started.
+async def check_health(client: VmClient) -> None:
+    """Refuse a desktop that has lost a program by a crash or for lack of memory, or whose disk is full.
 
     Raises:
-        OutOfMemory: If there were any.
+        OutOfMemory: If the kernel has killed a program.
+        ApplicationCrashed: If a program crashed that the server had started.
+        DiskFull: If there is no space left.
         EnvBroken: If the desktop cannot be asked.
     """
-    # One of the two files is always missing, so the exit code is meaningless.
-    done = await client.execute(["cat", *COUNTERS], seconds=client.timeouts.other, action=False)
+    done = await client.execute(HEALTH, shell=True, seconds=client.timeouts.other, action=False)
     killed = sum(int(number) for number in re.findall(r"^oom_kill (\d+)$", done.output, re.MULTILINE))
     if killed:
         raise OutOfMemory(
             f"{client.base_url}: the kernel killed {killed} programs because the container is out of memory; raise "
             "its limit (desktop.memory_mib)"
         )
+    if crashes := re.findall(r"^crashed: (.*)$", done.output, re.MULTILINE):
+        raise ApplicationCrashed(f"{client.base_url}: {', '.join(crashes)}")
+    if (left := re.search(r"^\s*(\d+)\s*$", done.output, re.MULTILINE)) and int(left[1]) < LEAST_DISK_KIB:
+        raise DiskFull(f"{client.base_url}: {left[1]} KiB are left on the disk of its home folder")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -62,23 +62,20 @@ def session(config: Config) -> AbstractContextManager[None]:
     return connected(config.ray.address, cpus=cpus, resources=resources)
 
 
-def ray_desktops(config: Config, tasks: Sequence[Task]) -> RayProvider:
+def ray_desktops(
+    config: Config,
+    tasks: Sequence[Task],
+    open_here: Callable[[Config, Sequence[Task]], AbstractAsyncContextManager[EnvProvider]],
+) -> RayProvider:
     """Return the provider of desktops on the nodes of the cluster; use it as ``async with``."""
     number, options = actors(config, "desktops")
-    make = partial(DesktopHost, partial(open_desktops, share(config, number), tasks))
+    make = partial(DesktopHost, partial(open_here, share(config, number), tasks))
     return RayProvider([Part(f"desktops-{index}", make, options) for index in range(number)])
 
 
 def share(config: Config, hosts: int) -> Config:
     """Return the configuration of one of several hosts: it has room for at least its share of the desktops."""
     return config.replace(rollout={"num_envs": -(-config.rollout.num_desktops // hosts), "warm_envs": 0})
-
-
-@asynccontextmanager
-async def open_desktops(config: Config, tasks: Sequence[Task]) -> AsyncIterator[EnvProvider]:
-    """Provide the configured desktops of this machine."""
-    async with config.backend.desktop_backend.open_here(config, tasks) as provider:
-        yield provider
 
 
 @asynccontextmanager

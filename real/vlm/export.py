@@ -2,12 +2,10 @@
 
 config.json, model.safetensors, tokenizer*.json, generation_config.json, preprocessor_config.json   ``Vlm.save``
 chat_template.jinja         for the chat routes and other clients; our own requests are tokens
-dartsim_model.json          number of parameters and names, to identify the folder
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Collection, Container
 from pathlib import Path
@@ -38,8 +36,6 @@ def export(vlm: Vlm, folder: Path, *, dtype: str | None = None, merge: bool = Tr
     with replaced_folder(folder) as partial:
         vlm.save(partial, dtype=dtype, merge=merge)
         (partial / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
-        facts = {"parameters": vlm.num_parameters, "family": vlm.config.family, "grammar": vlm.decoding.grammar}
-        (partial / "dartsim_model.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return folder
 
 

@@ -65,13 +65,6 @@ def test_debug_shows_what_a_request_made_fail(dartsim, capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_folder_s_name_may_look_like_markup(dartsim, capsys):
-    arguments = ("run", "dart", "--hours", "0.01", "--set", "rollout.num_envs=4", "--out")
-    for name in ("o[/b]x", "o\\[", "[red]"):
-        assert dartsim(*arguments, name) == 18
-        assert f"run: {name} (" in capsys.readouterr().err
-
-
 def test_names_and_errors_reach_the_terminal_as_text(capsys):
     name = "A[/b][red]\x1b]0;owned\x07"
     console.out.print(figure_table([(name, {})]))

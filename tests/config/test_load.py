@@ -167,6 +167,10 @@ def test_unknown_keys_are_named_ten_at_most():
     assert message.endswith("and 2,990 more")
 
 
+def test_an_unknown_key_in_the_tables_of_a_setting_is_refused_with_the_nearest():
+    assert "'desktop.hosts.vm.urll'; did you mean 'url'?" in refused('desktop.hosts.vm.urll="unix:///x"')
+
+
 @pytest.mark.parametrize(
     "key", ["curation.attempts.group_size", "rollout.max_turns", "rollout.num_envs", "tasks.count"]
 )
@@ -296,3 +300,5 @@ def test_every_component_s_parameters_are_described():
     check_setting("rollout.routing.max_excess", 3)
     with pytest.raises(ConfigError, match="greater than or equal to 0"):
         check_setting("rollout.routing.max_excess", -1)
+    with pytest.raises(ConfigError, match="did you mean 'rollout"):
+        check_setting("rollout.routing.max_exces", 1)

@@ -8,11 +8,11 @@ import pytest
 
 import dartsim
 from dartsim.config import load
-from dartsim.config.sections.backend import DesktopBackend
 from dartsim.core.errors import ConfigError
 from dartsim.core.registry import KINDS, register
 from dartsim.envs.direct import DirectProvider
 from dartsim.envs.simulated import SimDesktop
+from dartsim.run.backends import DesktopBackend
 from dartsim.run.prepare import prepare
 from dartsim.run.realtime import run_realtime
 

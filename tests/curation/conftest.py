@@ -23,7 +23,7 @@ from dartsim.core.types import (
     UpdateResult,
     Weights,
 )
-from dartsim.curation import DataManager, GroupFilter, Rules, SamplingUnit, StalenessRule
+from dartsim.curation import DataManager, GroupFilter, Rules, StalenessRule, slot_groups
 from dartsim.observe import Recorder
 from dartsim.store.memory import MemoryStore
 
@@ -125,7 +125,7 @@ def make(
     }
     return DataManager(
         Rules(**rules | {name: value for name, value in options.items() if value is not None}),
-        unit=SamplingUnit(unit, num_envs=num_envs, attempts_per_task=attempts) if isinstance(unit, str) else unit,
+        slot_groups=slot_groups(unit, num_envs=num_envs, attempts_per_task=attempts) if isinstance(unit, str) else unit,
         store=store or MemoryStore(),
         recorder=Recorder(asyncio.get_running_loop().time, num_envs=num_envs, num_engines=1),
         seed=seed,

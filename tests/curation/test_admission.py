@@ -4,19 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.curation import SamplingUnit
+from dartsim.curation import slot_groups
 from dartsim.curation.admission import SlotGroup
 
 
 @pytest.mark.parametrize(
-    ("unit", "slot_groups"),
+    ("unit", "expected"),
     [("rollout", [0, 1, 2, 3, 4, 5, 6]), ("task", [0, 0, 0, 1, 1, 1, 2]), ("batch", [0] * 7)],
 )
-def test_a_unit_is_one_slot_one_group_or_all(unit, slot_groups):
-    unit = SamplingUnit(unit, num_envs=7, attempts_per_task=3)
-    found = [unit.slot_group(slot) for slot in range(7)]
+def test_a_unit_is_one_slot_one_group_or_all(unit, expected):
+    found = slot_groups(unit, num_envs=7, attempts_per_task=3)
     distinct = list(dict.fromkeys(map(id, found)))
-    assert [distinct.index(id(slot_group)) for slot_group in found] == slot_groups
+    assert [distinct.index(id(slot_group)) for slot_group in found] == expected
 
 
 @given(st.lists(st.booleans(), max_size=40))

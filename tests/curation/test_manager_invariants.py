@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dartsim.config.sections.curation import GroupsConfig
 from dartsim.core.types import Drop, Ending, TrajectoryState, UpdateResult, Weights
-from dartsim.curation import GroupFilter, SamplingUnit, SuccessPool
+from dartsim.curation import GroupFilter, SuccessPool, slot_groups
 from dartsim.curation.admission import SlotGroup
 from dartsim.sim import run_virtual
 from dartsim.store.memory import MemoryStore
@@ -57,15 +57,10 @@ class WatchedSlotGroup(SlotGroup):
         self.has_ended = self.running > 0
 
 
-class WatchedUnit(SamplingUnit):
-    """A sampling unit whose slot groups are watched."""
-
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
-        self._watched = defaultdict(WatchedSlotGroup)
-
-    def slot_group(self, slot):
-        return self._watched[id(super().slot_group(slot))]
+def watched(*unit, **options):
+    """Return slot groups that are watched."""
+    made = defaultdict(WatchedSlotGroup)
+    return [made[id(group)] for group in slot_groups(*unit, **options)]
 
 
 class Cluster:
@@ -83,7 +78,7 @@ class Cluster:
         self.rule = GroupFilter(GroupsConfig(min_size=1)) if config["filter"] else None
         self.data = made.make(
             num_envs=config["num_envs"],
-            unit=WatchedUnit(config["unit"], num_envs=config["num_envs"], attempts_per_task=config["attempts"]),
+            unit=watched(config["unit"], num_envs=config["num_envs"], attempts_per_task=config["attempts"]),
             attempts=config["attempts"],
             bound=config["bound"],
             staleness={"measured_by": config["measured_by"]},

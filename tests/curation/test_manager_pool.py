@@ -19,7 +19,7 @@ from dartsim.core.types import (
     UpdateResult,
     Weights,
 )
-from dartsim.curation import DataManager, GroupFilter, SamplingUnit, StalenessRule
+from dartsim.curation import DataManager, GroupFilter, StalenessRule, slot_groups
 from dartsim.curation.rules import Rules
 from dartsim.curation.success_pool import SuccessPool
 from dartsim.curation.task_filter import TaskFilter
@@ -37,7 +37,7 @@ def played(attempt: Attempt, reward: float, num_turns: int = 2) -> Trajectory:
 
 def make(made: ModuleType, **options: Any) -> DataManager:
     parts = {
-        "unit": SamplingUnit("rollout", num_envs=2, attempts_per_task=2),
+        "slot_groups": slot_groups("rollout", num_envs=2, attempts_per_task=2),
         "store": MemoryStore(),
         "recorder": Recorder(asyncio.get_running_loop().time, num_envs=2, num_engines=1),
     }

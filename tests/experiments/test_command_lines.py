@@ -1,4 +1,4 @@
-"""Every experiment can be asked what it does where no extra is installed, and says which one it lacks."""
+"""Every study can be asked what it does where no extra is installed, and says which one it lacks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from dartsim.core.install import install_command
 from experiments.study import EXTRAS, Experiment
 
 ROOT = Path(__file__).resolve().parents[2]
-RUNNABLE = sorted(
-    file.stem for file in (ROOT / "experiments").glob("*.py") if "__main__" in file.read_text(encoding="utf-8")
-)
+SOURCES = {file.stem: file.read_text(encoding="utf-8") for file in (ROOT / "experiments").glob("*.py")}
+RUNNABLE = sorted(name for name, text in SOURCES.items() if "    STUDY.run()" in text or "    main()" in text)
 
 HELP = """
 import contextlib, io, runpy, sys

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from experiments import pages
-from experiments.charts import DARK, INK, Panel, Series, draw
+from experiments.charts import DARK, INK, bars, drawing, legend_below
 from experiments.reference import TABLES
 
 
@@ -27,23 +27,14 @@ def test_a_mark_that_names_no_table_is_an_error():
 
 def test_a_picture_holds_its_words_and_is_the_same_twice():
     pytest.importorskip("matplotlib")
-    line = Series("<a>", [1.0, 10.0, 100.0], [0.0, 5.0, 10.0], [None, 1.0, None])
-    bar = Series("b", [0.0], [1.0], [None], 1)
-    panels = [
-        Panel("lines", "x", [line], [(1.0, "one"), (100.0, "hundred")]),
-        Panel("bars", "", [bar], [(0.0, "bar")], bars=True),
-    ]
-    drawn = draw(panels, tilt=True)
-    assert drawn == draw(panels, tilt=True)
+
+    @drawing(3.0)
+    def paint(figure, names):
+        bars(figure.subplots(), "a title", names, {"<a>": [1.0, 2.0], "b": [3.0, 4.0]})
+        legend_below(figure)
+
+    drawn = paint(["one", "hundred"])
+    assert drawn == paint(["one", "hundred"])
     texts = [one for one in ElementTree.fromstring(drawn).iter() if one.tag.endswith("text")]
-    assert {"".join(one.itertext()).strip() for one in texts} >= {
-        "<a>",
-        "b",
-        "lines",
-        "bars",
-        "one",
-        "hundred",
-        "bar",
-        "x",
-    }
+    assert {"".join(one.itertext()).strip() for one in texts} >= {"<a>", "b", "a title", "one", "hundred"}
     assert f'[style*="fill: {INK}"]{{fill:{DARK[INK]} !important}}' in drawn, "dark pages swap its ink"

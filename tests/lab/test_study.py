@@ -128,7 +128,8 @@ def test_a_job_that_fails_says_so(monkeypatch):
         raise LearnerFault("out of memory")
 
     monkeypatch.setattr("dartsim.lab.jobs.prepare", broken)
-    assert "LearnerFault" in (run_job(job()).error or "")
+    with pytest.raises(DartsimError, match="job: LearnerFault"):
+        run_job(job())
     with pytest.raises(DartsimError, match="LearnerFault"):
         fresh_comparison(asked(), {"base": {}}, 2, InProcess())
 

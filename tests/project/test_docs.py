@@ -49,11 +49,24 @@ def test_every_setting_that_a_page_names_exists(page: str):
 COMMANDS = re.compile(r"^ *```(?:console|bash|sh)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 
 
+def commands_of(line: str) -> list[list[str]]:
+    """Return the words of each command of a line."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="&|>;")
+    lexer.whitespace_split = True
+    found: list[list[str]] = [[]]
+    for word in lexer:
+        if set(word) <= set("&|>;"):
+            found.append([])
+        else:
+            found[-1].append(word)
+    return found
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_of_a_page_exists_with_its_options(page: str):
     blocks = COMMANDS.findall((ROOT / page).read_text(encoding="utf-8"))
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    parts = [shlex.split(part, comments=True) for line in lines for part in re.split(r"&&|\||>", line)]
+    parts = [part for line in lines for part in commands_of(line)]
     for words in (words for words in parts if words[:1] == ["dartsim"]):
         command, rest = typer.main.get_command(app), words[1:]
         while hasattr(command, "get_command"):

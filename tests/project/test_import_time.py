@@ -15,15 +15,15 @@ ROOT = Path(__file__).resolve().parents[2]
 # Each takes 0.05 s or more to load, or is not part of the light install.
 HEAVY = {
     "docker", "gymnasium", "jinja2", "numpy", "peft", "playwright", "plotly", "psutil", "pydantic", "pytest",
-    "ray", "rich", "scipy", "simpy", "sqlalchemy", "tensorboard", "tensorboardX", "torch", "transformers",
+    "ray", "rich", "scipy", "simpy", "tensorboard", "tensorboardX", "torch", "transformers",
     "typer", "vllm",
 }  # fmt: skip
 EXTRAS = [
-    "aiohttp", "cssselect", "docker", "httpx", "lxml", "openpyxl", "peft", "ray", "safetensors", "torch",
-    "transformers", "vllm",
+    "aiohttp", "cssselect", "docker", "h11", "httpx", "lxml", "openpyxl", "orjson", "peft", "ray",
+    "safetensors", "torch", "transformers", "vllm",
 ]  # fmt: skip
 LEARN = [
-    *(f"dartsim.run.{name}" for name in ("demonstrations", "evaluation", "learning", "served_model")),
+    *(f"dartsim.run.{name}" for name in ("demonstrations", "evaluation", "learning", "served_model", "trained_model")),
     "dartsim.run.imported_successes",
     *(f"dartsim.real.{name}" for name in ("engines.backend", "learners.backend", "vlm.plan")),
 ]
@@ -75,7 +75,7 @@ def test_the_command_line_starts_without_numbers_and_threads():
     )
     threads, *loaded = json.loads(run(program))
     assert "dartsim.cli.run" in loaded
-    assert {"docker", "gymnasium", "numpy", "plotly", "simpy", "sqlalchemy", "torch"} & set(loaded) == set()
+    assert {"docker", "gymnasium", "numpy", "plotly", "simpy", "torch"} & set(loaded) == set()
     assert threads == 1
 
 

@@ -84,6 +84,14 @@ def test_processes_are_killed_and_go_on(tmp_path):
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("kind", KINDS)
+def test_hundreds_of_crashes(kind, tmp_path):
+    for seed in range(22):
+        ledger, _ = simulated(kind, seed, 12, tmp_path / str(seed))
+        assert ledger.violations == {}
+
+
+@pytest.mark.soak
 def test_a_hundred_kills(tmp_path):
     _, ledger = killed("dart", 4, 100, tmp_path)
     assert ledger.violations == {}

@@ -211,11 +211,9 @@ def test_options_of_the_command_line_choose_the_environment_and_its_time():
     env = env_overrides("buttons:Buttons")
     virtual = load(preset_name="tiny", overrides=env)
     assert (virtual.backend.virtual, virtual.tasks.source, virtual.gym.env) == (True, "gym", "buttons:Buttons")
-    real = load(
-        preset_name="tiny", overrides=[*backend_overrides("gym", None, False), *env_overrides("buttons:Buttons")]
-    )
+    real = load(preset_name="tiny", overrides=[*backend_overrides("gym", None), *env_overrides("buttons:Buttons")])
     assert (real.backend.desktops, real.backend.workers, real.backend.learner) == ("gym", "local", "local")
-    modeled = backend_overrides("gym", "sim", False)
+    modeled = backend_overrides("gym", "sim")
     assert load(preset_name="tiny", overrides=[*modeled, *env]).backend.learner == "sim"
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
-from dartsim.config.sections.backend import DesktopBackend
 from dartsim.core.registry import register
 from dartsim.core.types import Task
+from dartsim.run.backends import DesktopBackend
 
 if TYPE_CHECKING:
     from dartsim.config import Config

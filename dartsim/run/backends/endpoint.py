@@ -8,13 +8,12 @@ from urllib.parse import urlsplit
 
 from typing_extensions import override
 
-from dartsim.config.sections.backend import EngineBackend
 from dartsim.core.ports import PolicyWorker
 from dartsim.core.registry import register
+from dartsim.run.backends import BackendContext, EngineBackend
 
 if TYPE_CHECKING:
     from dartsim.config import Config
-    from dartsim.run.backends import BackendContext
 
 
 @register("engine", "endpoint")

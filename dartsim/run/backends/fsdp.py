@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 class FsdpLearnerBackend(LocalLearnerBackend):
     """Several processes train the model, from a copy on disk."""
 
-    starts_processes = True
-
     @override
     def problems(self, config: Config) -> Iterator[str]:
         fsdp = config.trainer.fsdp

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from dartsim.config.sections.backend import DesktopBackend
 from dartsim.core.ports import EnvProvider
 from dartsim.core.registry import register
 from dartsim.core.types import Task
+from dartsim.run.backends import DesktopBackend
 
 if TYPE_CHECKING:
     from dartsim.config import Config

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from dartsim.config.sections.backend import DesktopBackend, EngineBackend, LearnerBackend
 from dartsim.core.ports import EnvProvider, Learner, PolicyWorker
 from dartsim.core.registry import register
 from dartsim.core.types import Task
+from dartsim.run.backends import BackendContext, DesktopBackend, EngineBackend, LearnerBackend
 
 if TYPE_CHECKING:
     from dartsim.config import Config
-    from dartsim.run.backends import BackendContext
 
 
 @register("desktops", "mock")

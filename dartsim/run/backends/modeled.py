@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from dartsim.config.sections.backend import DesktopBackend, EngineBackend
 from dartsim.core.ports import EnvProvider, Learner, PolicyWorker
 from dartsim.core.registry import register
+from dartsim.run.backends import BackendContext, DesktopBackend, EngineBackend
 from dartsim.run.backends.in_process import LocalLearnerBackend
 
 if TYPE_CHECKING:
     from dartsim.config import Config
-    from dartsim.run.backends import BackendContext
 
 
 @register("desktops", "sim")

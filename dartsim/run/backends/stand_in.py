@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from dartsim.config.sections.backend import DesktopBackend, EngineBackend
 from dartsim.core.ports import PolicyWorker
 from dartsim.core.registry import register
 from dartsim.core.types import Task
+from dartsim.run.backends import BackendContext, DesktopBackend, EngineBackend
 from dartsim.run.backends.fsdp import FsdpLearnerBackend
 
 if TYPE_CHECKING:
     from dartsim.config import Config
-    from dartsim.run.backends import BackendContext
 
 
 @register("desktops", "stand_in")
@@ -68,8 +67,6 @@ class StandInEngineBackend(EngineBackend):
 @register("learner", "stand_in")
 class StandInLearnerBackend(FsdpLearnerBackend):
     """The driver's side of a learner with ranks, with stand-ins for the ranks."""
-
-    starts_processes = False
 
     @override
     def plan(self, config: Config) -> dict[str, Any]:

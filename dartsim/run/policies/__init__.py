@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from dartsim.core.types import Request, Task
-    from dartsim.run.prepare import PreparedRun
+    from dartsim.run.prepared_run import PreparedRun
 
 
 class Policy:

@@ -26,38 +26,31 @@ class FaultyCluster:
     """Wraps the components of a cluster; without an injector, it returns them unchanged."""
 
     def __init__(self, injector: FaultInjector | None = None, host_of: Sequence[int] = ()) -> None:
-        self.injector = injector
-        self._network = None if injector is None else FaultyNetwork(injector)
+        self._faults = None if injector is None else (injector, FaultyNetwork(injector))
         self._host_of = host_of.__getitem__
 
     def provider(self, provider: EnvProvider) -> EnvProvider:
-        if self.injector is None or self._network is None:
-            return provider
-        return FaultyProvider(provider, self.injector, self._network, host_of=self._host_of)
+        return FaultyProvider(provider, *self._faults, host_of=self._host_of) if self._faults else provider
 
     def workers(self, engines: Sequence[SimWorker]) -> Sequence[PolicyWorker]:
-        if self.injector is None or self._network is None:
-            return engines
-        return [FaultyWorker(engine, self.injector, self._network) for engine in engines]
+        return [FaultyWorker(engine, *self._faults) for engine in engines] if self._faults else engines
 
     def learner(self, learner: SimLearner) -> Learner:
-        if self.injector is None or self._network is None:
-            return learner
-        return FaultyLearner(learner, self.injector, self._network)
+        return FaultyLearner(learner, *self._faults) if self._faults else learner
 
     def store(self, store: Store) -> Store:
         """Return a store that may refuse trajectories."""
-        return store if self.injector is None else cast("Store", FaultyStore(store, self.injector))
+        return cast("Store", FaultyStore(store, self._faults[0])) if self._faults else store
 
     def transport(self, pool: Service) -> Service:
-        if self._network is None or self._network.quiet:
+        if self._faults is None or self._faults[1].quiet:
             return pool
-        return FaultyTransport(pool, self._network, self._host_of)
+        return FaultyTransport(pool, self._faults[1], self._host_of)
 
     async def settle(self) -> None:
         """Wait for background work that faults started."""
-        if self.injector is not None:
-            await self.injector.settle()
+        if self._faults is not None:
+            await self._faults[0].settle()
 
 
 class FaultyStore(StoreWrapper):

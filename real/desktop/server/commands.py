@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 EXECUTE_SECONDS = 120.0
 CHECK_SECONDS = 5.0
 _KILL_WAIT_SECONDS = 5.0
+CRASHES = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGTRAP}
+"""Signals by which a program ends that has an error, not one that was told to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ class CommandRoutes:
         process = subprocess.Popen(command, shell=shell, stdin=subprocess.DEVNULL, start_new_session=True)
         self._launched = [child for child in self._launched if child.poll() is None] + [process]
         # Otherwise it would stay a zombie until the next launch.
-        threading.Thread(target=process.wait, daemon=True).start()
+        threading.Thread(target=_wait, args=(process, command), daemon=True).start()
 
     def _run(self, data: Mapping[str, Any]) -> CommandResult:
         command, shell = words_of(data)
@@ -197,6 +199,16 @@ class CommandRoutes:
         except (OSError, subprocess.SubprocessError) as exc:
             print(f"check {command!r} failed: {exc}", file=sys.stderr)  # noqa: T201  the container's log
             return False
+
+
+def _wait(process: subprocess.Popen[bytes], command: str | Sequence[str]) -> None:
+    """Wait for a program's end; a crash is written down for the client, which asks for it before it trusts a score."""
+    status = process.wait()
+    number = -status if status < 0 else status - 128  # a shell reports its program's signal so
+    if number in CRASHES:
+        name = command if isinstance(command, str) else " ".join(command)
+        with Path(os.environ.get("XDG_RUNTIME_DIR", "/tmp"), "crashes").open("a") as file:
+            file.write(f"crashed: {name.splitlines()[0]} by {signal.Signals(number).name}\n")
 
 
 def _success(done: CommandResult) -> dict[str, Any]:

@@ -67,9 +67,9 @@ class RankGroup:
         for number in range(settings.ranks):
             here, there = context.Pipe()
             process = context.Process(target=serve, args=(number, there), name=f"rank-{number}", daemon=True)
-            self._processes.append(_Process(process, here))
             process.start()
             there.close()
+            self._processes.append(_Process(process, here))
         self._answers(settings.start_seconds)
 
     def ask(self, order: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -90,9 +90,8 @@ class RankGroup:
         """End them at once. May be called twice, and while they compute."""
         while self._processes:
             process, _ = self._processes.pop()
-            if process.pid is not None:
-                process.kill()
-                process.join()
+            process.kill()
+            process.join()
 
     def _answers(self, seconds: float) -> dict[str, Any]:
         deadline = time.monotonic() + seconds

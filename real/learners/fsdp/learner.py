@@ -30,7 +30,7 @@ from dartsim.real.learners.checkpoint import read_about, refuse_other_seed
 from dartsim.real.learners.fsdp.files import Setup, read_tensor, write_turns
 from dartsim.real.learners.fsdp.group import RankGroup
 from dartsim.real.learners.mismatch import report
-from dartsim.real.learners.turn_data import Selector, TurnData, chosen, lacks_entropies, read_turns, with_scores
+from dartsim.real.learners.turn_data import Selector, TurnData, lacks_entropies, read_turns, with_scores, with_selection
 from dartsim.real.ray_cluster.ranks import RayRanks
 from dartsim.real.scratch import replaced_folder
 from dartsim.real.vlm.export import export_weights, read_weights, with_adapter
@@ -177,7 +177,9 @@ class FsdpLearner:
 
     def _fit(self, data: TurnData, batch: Batch, files: Path) -> dict[str, Any]:
         if self._select is not None:
-            data = chosen(data, batch, self._select, self._scores(data, files)[1] if lacks_entropies(batch) else None)
+            data = with_selection(
+                data, batch, self._select, self._scores(data, files)[1] if lacks_entropies(batch) else None
+            )
         turns = files / "turns"
         write_turns(data, turns)
         update, checkpoint = batch.update, None

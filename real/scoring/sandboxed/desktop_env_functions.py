@@ -100,7 +100,7 @@ class NotOffered(AttributeError):
 
 
 class Offered:
-    """A part of ``DesktopEnv``. What getters ask for in vain is noted: some take the error for an empty answer."""
+    """A part of ``DesktopEnv``. Notes what else getters ask for: some take the error for an empty answer."""
 
     failures: list[Exception]
 

@@ -125,3 +125,14 @@ def test_launch_does_not_wait(server, tmp_path):
     assert ask(server.launch, {"command": "sleep 0.01", "shell": True}) == (200, "sleep 0.01 launched successfully")
     status, told = ask(server.launch, {"command": ["no-such-program"]})
     assert (status, told["status"]) == (500, "error")
+
+
+def test_a_launched_program_that_crashes_is_written_down(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    for command in ("kill -SEGV $$", "sh -c 'kill -ABRT $$'; exit $?", "kill -TERM $$", "exit 1"):
+        assert ask(server.launch, {"command": command, "shell": True})[0] == 200
+    deadline, lines = time.monotonic() + 30.0, []
+    while len(lines) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+        lines = (tmp_path / "crashes").read_text().splitlines() if (tmp_path / "crashes").exists() else []
+    assert sorted(line.rpartition(" ")[2] for line in lines) == ["SIGABRT", "SIGSEGV"]

@@ -1,6 +1,9 @@
+import errno
 import io
+import os
 import tarfile
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -64,3 +67,17 @@ def test_a_full_desktop_mounts_nothing_of_the_machine():
 async def test_a_skeleton_is_not_built_for_another_machine():
     with pytest.raises(ConfigError, match="/usr"):
         await images.build("skeleton", DockerHostConfig(url="ssh://elsewhere"))
+
+
+async def test_a_build_for_which_no_space_is_left_says_how_much_it_takes(monkeypatch):
+    class Client:
+        api = SimpleNamespace(images=lambda name: [])
+        close = staticmethod(lambda: None)
+
+    def fill(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(images, "connect", lambda _: Client())
+    monkeypatch.setattr(images, "_make_full", fill)
+    with pytest.raises(ConfigError, match="10 GB"):
+        await images.build("apps")

@@ -2,14 +2,14 @@
 
 import asyncio
 import os
-import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from anyio.from_thread import start_blocking_portal
 
 from dartsim.core.types import Attempt, Observation, Reply, Request, Task, Turn
 
@@ -58,23 +58,6 @@ def request_of():
     return _request
 
 
-class Background:
-    """An event loop in a thread, for a server that outlives a test's own loop."""
-
-    def __init__(self):
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, Any]):
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def close(self):
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
 @dataclass
 class Server:
     """A server for the contract.
@@ -104,13 +87,12 @@ def vllm_url(vllm_python, models, tmp_path_factory) -> Iterator[str]:
 
     options = EngineOptions(vllm=VllmConfig(python=vllm_python), model=str(models.folders[0]))
     engine = LocalEngine(options, tmp_path_factory.mktemp("vllm"))
-    background = Background()
-    try:
-        background.run(engine.start())
-        yield engine.url
-    finally:
-        background.run(engine.stop())
-        background.close()
+    with start_blocking_portal() as portal:
+        try:
+            portal.call(engine.start)
+            yield engine.url
+        finally:
+            portal.call(engine.stop)
 
 
 @pytest.fixture(params=["standin-0.32", "vllm"])
@@ -122,12 +104,11 @@ def server(request, standin, models) -> Iterator[Server]:
         asyncio.run(_reset(url, models.folders[0]))
         yield Server(url, real=True, refuses=False)
         return
-    background = Background()
-    server = standin.StandInEngine(models.folders[0], release=release)
-    background.run(server.__aenter__())
-    yield Server(server.url, real=False, refuses=release == "0.33")
-    background.run(server.__aexit__())
-    background.close()
+    with start_blocking_portal() as portal:
+        server = standin.StandInEngine(models.folders[0], release=release)
+        portal.call(server.__aenter__)
+        yield Server(server.url, real=False, refuses=release == "0.33")
+        portal.call(server.__aexit__)
 
 
 async def _reset(url: str, folder: Path):

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 
 from dartsim.real.engines.errors import EngineStartFailed
-from dartsim.real.engines.worker import started
+from dartsim.real.engines.worker import running
 from dartsim.real.processes import free_port
 
 SECONDS = 10.0
@@ -49,7 +49,7 @@ async def test_so_many_start_at_a_time_and_all_are_closed_together():
     clock = asyncio.get_running_loop().time
     workers = slow(*(Slow(number) for number in range(5)))
     began = clock()
-    async with started(workers, at_once=2):
+    async with running(workers, at_once=2):
         assert [worker.began - began for worker in workers] == [0.0, 0.0, SECONDS, SECONDS, 2 * SECONDS]
         assert all(worker.up for worker in workers)
         assert clock() - began == 3 * SECONDS
@@ -63,7 +63,7 @@ async def test_one_that_fails_cancels_the_others_and_is_what_is_told():
     workers = slow(Slow(0), Slow(1, 3.0, fails=True), Slow(2))
     began = clock()
     with pytest.raises(EngineStartFailed, match="engine-1 ended"):
-        async with started(workers, at_once=2):
+        async with running(workers, at_once=2):
             raise AssertionError("not reached")
     assert clock() - began == 4.0
     assert [worker.began is None for worker in workers] == [False, False, True]
@@ -76,7 +76,7 @@ async def test_a_cancelled_pool_is_closed(after):
     workers = slow(Slow(0), Slow(1))
 
     async def serve():
-        async with started(workers, at_once=2):
+        async with running(workers, at_once=2):
             await asyncio.sleep(0.1)  # then it closes, which is cancelled as well
 
     serving = asyncio.create_task(serve())

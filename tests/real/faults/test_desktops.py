@@ -60,6 +60,11 @@ async def eat_the_panel(rig, container):
     assert code != 0, output
 
 
+async def crash_the_panel(rig, container):
+    code, output = await container.exec(["pkill", "-SEGV", "-f", "[p]anel.py"])
+    assert code == 0, output
+
+
 LONG = f"pyautogui.write({'a' * 150!r})"  # some 3 s, in one request
 EVERY_TIME = [
     # The engine refuses a call to a container that is paused or dead, where that comes before the request's end.
@@ -80,6 +85,7 @@ FAULTS = [
         id="out of memory",
     ),
     pytest.param(eat_the_panel, {"out_of_memory"}, None, id="application out of memory"),
+    pytest.param(crash_the_panel, {"application_crashed"}, None, id="application crashed"),
 ]
 
 

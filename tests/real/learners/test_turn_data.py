@@ -12,7 +12,7 @@ from dartsim.config.sections.trainer import ADVANTAGE  # noqa: E402
 from dartsim.core.types import Batch  # noqa: E402
 from dartsim.real.learners.gradient_steps import TINY, GradientSteps  # noqa: E402
 from dartsim.real.learners.torch_learner import TorchLearner  # noqa: E402
-from dartsim.real.learners.turn_data import chosen, lacks_entropies, read_turns  # noqa: E402
+from dartsim.real.learners.turn_data import lacks_entropies, read_turns, with_selection  # noqa: E402
 from dartsim.real.vlm import VlmPolicy  # noqa: E402
 from dartsim.real.vlm.images import Pictures  # noqa: E402
 from dartsim.real.vlm.packing import PackedRow, split  # noqa: E402
@@ -69,7 +69,9 @@ def test_turns_that_cannot_be_written_keep_their_place_in_the_selection(make_vlm
     assert data.unwritable == 4
     assert data.number.tolist() == [n for n in range(16) if n % 4]
     _, entropy_BT = GradientSteps(vlm, TINY, seed=0).score(data)
-    selected = chosen(data, batch, lambda given: [n % 4 == 1 for n in range(given.num_turns)], entropy_BT).selected
+    selected = with_selection(
+        data, batch, lambda given: [n % 4 == 1 for n in range(given.num_turns)], entropy_BT
+    ).selected
     assert selected is not None
     assert selected.tolist() == [n % 4 == 1 for n in data.number.tolist()]
 

@@ -12,7 +12,7 @@ from dartsim.real.learners.fsdp.files import (  # noqa: E402
     read_turns_from,
     write_turns,
 )
-from dartsim.real.learners.turn_data import chosen, read_turns  # noqa: E402
+from dartsim.real.learners.turn_data import read_turns, with_selection  # noqa: E402
 from dartsim.real.vlm.packing import pack, rows_of  # noqa: E402
 
 
@@ -21,7 +21,7 @@ def test_turns_come_out_as_they_went_in(make_vlm, batches, tmp_path, selects):
     vlm = make_vlm()
     data = read_turns(batches[0], vlm, ADVANTAGE())
     if selects:
-        data = chosen(data, batches[0], lambda batch: [n % 2 == 0 for n in range(batch.num_turns)])
+        data = with_selection(data, batches[0], lambda batch: [n % 2 == 0 for n in range(batch.num_turns)])
     write_turns(data, tmp_path / "turns")
     found = read_turns_from(tmp_path / "turns")
     for item in fields(data):
