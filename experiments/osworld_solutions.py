@@ -43,7 +43,7 @@ def _vlc(*turns: str, page: str = "") -> Turns:
         "WAIT",
         f"pyautogui.hotkey('ctrl', 'f'); pyautogui.write('{page}')",
         "WAIT",
-        "pyautogui.press('tab'); pyautogui.press('tab'); pyautogui.press(['home', 'down', 'down', 'down'])",
+        "pyautogui.click(88, 196)",
         *["WAIT"] * 3,
     )
     opened = ("pyautogui.hotkey('ctrl', 'p')", "WAIT", "WAIT", "pyautogui.doubleClick(950, 195)", "WAIT")
