@@ -188,7 +188,7 @@ TASKS: Mapping[str, OfficeTask] = {
         func="compare_docx_files",
         gold="signed.docx",
         right=(*_key("ctrl", "end"), "pyautogui.write('\\nYours, Ann')", *SAVE),
-        wrong=(*_key("ctrl", "end"), "pyautogui.write(' Yours, Ann')", *SAVE),
+        wrong=(*_key("ctrl", "end"), "pyautogui.write('\\nYours, Bob')", *SAVE),
     ),
     "writer-untitled": OfficeTask(
         words="Delete the title, and save.",
