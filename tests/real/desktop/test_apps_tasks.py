@@ -21,7 +21,8 @@ from dartsim.real.osworld.provider import DesktopProvider
 from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.scoring.container import open_pool
 from experiments.office_tasks import LIST, RIGHT, TASKS, WRONG, make_office_tasks
-from experiments.osworld_apps import by_application, summary
+from experiments.osworld_apps import by_application
+from experiments.osworld_apps_work import summary
 from experiments.osworld_solutions import SOLUTIONS
 
 HOME = os.environ.get("DARTSIM_EVALUATOR", "")
