@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -19,12 +20,30 @@ REPOSITORY = "dartsim/debian"
 BASE = f"debian:{SUITE}-slim"
 """Where mmdebstrap is missing, packages are installed in a container of this image."""
 
+NO_SPACE = re.compile("no space left|enough free space", re.IGNORECASE)
+"""What the system and apt say of a full disk."""
+
 # Manuals and translations are half of the size.
 _LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/help/*")
 # An interrupted image is made again.
 _DPKG_OPTIONS = (*(f"path-exclude={path}" for path in _LEFT_OUT), "force-unsafe-io")
 # A kernel's package would make an initial RAM disk, which nothing here uses.
 _ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "INITRD": "No"}
+
+
+class Lines:
+    """Passes on what an installation prints, and remembers its problem: the last line, unless the disk was full."""
+
+    def __init__(self, on_line: Callable[[str], None]) -> None:
+        self._on_line = on_line
+        self.problem = ""
+
+    def add(self, line: str) -> None:
+        text = line.strip()
+        if text:
+            self._on_line(text)
+            if not NO_SPACE.search(self.problem):
+                self.problem = text
 
 
 def debian_image(
@@ -101,13 +120,14 @@ def in_container(
         if files:
             container.put_archive("/", files)
         container.start()
-        last = ""
+        lines = Lines(on_line)
         for chunk in container.logs(stream=True, follow=True):
             for line in chunk.decode(errors="replace").splitlines():
-                last = line.strip() or last
-                on_line(last)
+                lines.add(line)
         if status := container.wait()["StatusCode"]:
-            raise ConfigError(f"the packages or files of {name} could not be installed in {image} ({status}): {last}")
+            raise ConfigError(
+                f"the packages or files of {name} could not be installed in {image} ({status}): {lines.problem}"
+            )
         repository, _, tag = name.partition(":")
         # Without another entry point the image's would be the script.
         settings = ['ENTRYPOINT ["sh"]', *changes]
@@ -164,7 +184,7 @@ def mirror() -> str:
 
 
 def _run_mmdebstrap(command: Sequence[str], on_line: Callable[[str], None]) -> None:
-    last = ""
+    lines = Lines(on_line)
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -176,10 +196,9 @@ def _run_mmdebstrap(command: Sequence[str], on_line: Callable[[str], None]) -> N
         try:
             assert process.stdout is not None
             for line in process.stdout:
-                last = line.strip() or last
-                on_line(last)
+                lines.add(line)
         except BaseException:
             process.terminate()
             raise
     if process.returncode:
-        raise ConfigError(f"mmdebstrap failed with {process.returncode}: {last}")
+        raise ConfigError(f"mmdebstrap failed with {process.returncode}: {lines.problem}")

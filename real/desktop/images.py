@@ -23,7 +23,7 @@ from dartsim.real.containers.engine import connect
 from dartsim.real.containers.errors import OWN_REPOSITORY
 from dartsim.real.containers.official import configured_kvm
 from dartsim.real.containers.spec import ContainerSpec, container_limits
-from dartsim.real.desktop.debian import debian_image, import_image, in_container, make_debian
+from dartsim.real.desktop.debian import NO_SPACE, debian_image, import_image, in_container, make_debian
 from dartsim.real.desktop.recipe import (
     APPS_PORTS,
     FINISH,
@@ -106,7 +106,7 @@ def _build(variant: Variant, settings: DockerHostConfig, again: bool, on_line: O
         on_line(f"made {name}")
         return name
     except Exception as error:
-        if "no space left" in str(error).lower():
+        if NO_SPACE.search(str(error)):
             raise ConfigError(
                 f"no space is left to build {name}: up to 10 GB are needed where the engine keeps its images, and in "
                 f"{tempfile.gettempdir()}: {error}"

@@ -102,9 +102,32 @@ def test_getters_find_what_they_look_for(desktop):
     paths = [".config/GIMP/2.10", ".config/google-chrome/Default/Preferences", ".config/vlc/vlcrc"]
     paths += [".config/libreoffice/4/user/registrymodifications.xcu", "Desktop", "Downloads", "Pictures"]
     assert shell(caller, f"cd && ls -d {' '.join(paths)} 2>&1 >/dev/null") == ""
+    profile = "~/.thunderbird/x.default-release"
+    shell(caller, f"mkdir -p {profile}")
+    caller.post("/setup/launch", {"command": ["/usr/bin/thunderbird"]})
+    caller.until("a task's profile in use", lambda: shell(caller, f"ls {profile}/compatibility.ini"))
     caller.post("/setup/launch", {"command": ["vlc"]})
     status = "curl -s -u :password localhost:8080/requests/status.xml"
     caller.until("VLC's state", lambda: "<root>" in shell(caller, status))
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_root_of_the_container_is_not_root_of_the_host(desktop):
+    caller = desktop[1]
+    for command in (
+        "mount -t tmpfs none /mnt",
+        "mknod /tmp/disk b 8 0",
+        "unshare --user true",
+        "unshare --net true",
+        "sysctl -w kernel.core_pattern=x",
+        "sh -c 'echo x >/proc/sysrq-trigger'",
+        "chroot / true",
+        "setpriv --inh-caps +sys_admin --bounding-set +sys_admin true",
+    ):
+        assert shell(caller, f"echo password | sudo -S -p '' sh -c \"{command}\" >/dev/null 2>&1; echo $?") != "0", (
+            command
+        )
 
 
 @pytest.mark.docker
