@@ -33,10 +33,12 @@ PROGRAMS: Mapping[str, str] = {
 RELATED_APPS: Mapping[str, str] = {"chrome": "google-chrome", "vscode": "code", "vs_code": "code"}
 """Applications that task files name in another way than by their program; those of LibreOffice begin with its name."""
 
-APPS_PROGRAMS = frozenset({"gimp", "gnome-terminal", "google-chrome", "libreoffice", "thunderbird", "vlc"})
+APPS_PROGRAMS = frozenset(
+    {"gimp", "gnome-terminal", "google-chrome", "libreoffice", "thunderbird", "timedatectl", "vlc"}
+)
 VARIANT_PROGRAMS: Mapping[str, frozenset[str]] = {"apps": APPS_PROGRAMS}
 """Which of ``PROGRAMS`` our images have; images that are not named have none."""
-PACKAGES = frozenset({"bc", "jq", "unzip"})
+PACKAGES = frozenset({"bc", "expect", "jq", "unzip"})
 """Packages that tasks install and our image ``apps`` already has."""
 
 BY_HAND: Mapping[str, str] = {"94d95f96-9699-4208-98ba-3c3119edf9c2": "spotify"}

@@ -1,0 +1,139 @@
+"""How ``experiments.osworld_apps`` plays tasks, one after the other, each on a fresh desktop."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from dartsim.config.schema import DesktopConfig, DockerHostConfig
+from dartsim.core.errors import EnvFault, ScoreUnavailable
+from dartsim.core.types import Task
+from dartsim.envs.base import FAIL, is_infeasible
+from dartsim.envs.tasks import load_suite
+from dartsim.real.containers import DesktopFleet, DockerHost
+from dartsim.real.desktop import desktop_spec
+from dartsim.real.desktop.images import image_name
+from dartsim.real.desktop.tasks.playing import do_nothing, play
+from dartsim.real.osworld.connect import DesktopOptions
+from dartsim.real.osworld.coverage import coverage
+from dartsim.real.osworld.fetch import Downloads, task_urls
+from dartsim.real.osworld.needs import offer_of
+from dartsim.real.osworld.provider import DesktopProvider
+from dartsim.real.osworld.scorer import Scorer
+from dartsim.real.osworld.settings import DesktopSettings
+from dartsim.real.osworld.transport import OWN_SERVER
+from dartsim.real.scoring.container import open_pool
+from dartsim.real.scoring.evaluator_venv import default_home
+from dartsim.real.scratch import scratch_folder
+from experiments.office_tasks import LIST, RIGHT, WRONG, make_office_tasks
+from experiments.osworld_solutions import SOLUTIONS
+from experiments.study import Figures, Options
+
+MEMORY_MIB = 3072
+TRIES = 3
+"""Attempts at a task whose desktop fails; the last failure is recorded."""
+
+Row = dict[str, Any]
+
+
+async def played(options: Options) -> Figures:
+    """Play the tasks and return their rows, and the counts of these."""
+    home = default_home()
+    with scratch_folder("office") as office:
+        make_office_tasks(office, home)
+        suite = load_suite(options.own.tasks, "test_all", missing="skip", bad="skip")
+        ours = load_suite(office, LIST)
+        async with _desktops(office, home) as (provider, pool):
+            facts = await pool.facts()
+            found = coverage([*suite.tasks, *ours.tasks], facts, offer=offer_of("apps", internet=False))
+            states = Counter(str(verdict.state) for verdict in found.verdicts if verdict.task in suite.tasks)
+            rows: list[Row] = []
+            for verdict in found.verdicts:
+                task = verdict.task
+                if not (task in ours.tasks or needs_no_files(task)):
+                    continue
+                row = {
+                    "id": task.id,
+                    "app": task.domain,
+                    "runs": not verdict.reasons,
+                    "reason": "; ".join(verdict.reasons),
+                }
+                if row["runs"] and not (options.quick and len(rows) > 3):
+                    row |= await _finished(provider, task, options)
+                rows.append(row)
+    return {**summary(rows), "states": dict(states), "scorer": facts.scorer, "tasks": rows}
+
+
+def needs_no_files(task: Task) -> bool:
+    """Whether a task of OSWorld downloads nothing and is not run behind a proxy."""
+    return not task_urls(task) and not task.spec.get("proxy")
+
+
+def summary(rows: Sequence[Row]) -> Figures:
+    """Return the counts of rows."""
+    osworld = [row for row in rows if row["app"] != LIST]
+    office = [row for row in rows if row["app"] == LIST]
+    return {
+        "listed": len(osworld),
+        "run": sum(row["runs"] for row in osworld),
+        "solved": sum(row.get("solution_score") == 1.0 and not row.get("infeasible") for row in osworld),
+        "infeasible": sum(bool(row.get("infeasible")) and row["solution_score"] == 1.0 for row in osworld),
+        "office": len(office),
+        "office_right": sum(row.get("solution_score") == 1.0 for row in office),
+        "office_wrong": sum(row.get("wrong_score") == 0.0 for row in office),
+    }
+
+
+async def _finished(provider: DesktopProvider, task: Task, options: Options) -> Row:
+    """Return the scores of a task, from the file of results if it has them."""
+    key = f"{image_name('apps')} {task.id}"
+    file = options.results
+    done = {} if file is None or not file.is_file() else dict(map(json.loads, file.read_text().splitlines()))
+    if key in done:
+        return dict(done[key])
+    scores: Row = {}
+    for number in range(1, TRIES + 1):
+        try:
+            scores = await _scores(provider, task)
+            break
+        except (EnvFault, ScoreUnavailable) as fault:
+            scores = {"fault": str(fault)[:300]}
+            options.console.print(f"{task.domain}/{task.id}, try {number}: {fault}", highlight=False, markup=False)
+    options.console.print(f"{task.domain}/{task.id}: {scores}", highlight=False)
+    if file is not None and "fault" not in scores:
+        with file.open("a") as lines:
+            lines.write(json.dumps([key, scores]) + "\n")
+    return scores
+
+
+async def _scores(provider: DesktopProvider, task: Task) -> Row:
+    nothing = await do_nothing(provider, task)
+    if is_infeasible(task):
+        right = await play(provider, task, [FAIL])
+        return {"infeasible": True, "nothing_score": nothing, "solution_score": right.score}
+    turns = SOLUTIONS.get(task.id) or RIGHT.get(task.id)
+    if turns is None:
+        return {"nothing_score": nothing, "solution_score": None}
+    right = await play(provider, task, turns)
+    scores = {"nothing_score": nothing, "solution_score": right.score, "seconds": round(right.seconds, 1)}
+    if task.id in WRONG:
+        scores["wrong_score"] = (await play(provider, task, WRONG[task.id])).score
+    return scores
+
+
+@asynccontextmanager
+async def _desktops(folder: Path, home: Path) -> AsyncIterator[tuple[DesktopProvider, Any]]:
+    spec = desktop_spec(DesktopConfig(variant="apps", memory_mib=MEMORY_MIB))
+    async with DesktopFleet([DockerHost(DockerHostConfig())]) as fleet, open_pool(home, size=1) as pool:
+        await fleet.require(spec.image)
+        options = DesktopOptions(
+            settings=DesktopSettings(),
+            server=OWN_SERVER,
+            downloads=Downloads(folder / "downloads", sources=(folder,)),
+            scorer=Scorer(pool),
+        )
+        yield DesktopProvider(fleet, spec, options), pool
