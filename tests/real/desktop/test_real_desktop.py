@@ -203,6 +203,8 @@ def test_the_panel_shows_its_items_and_writes_what_was_done(start_desktop):
     assert caller.post("/setup/launch", {"command": ["panel", "~/panel.json"]})[0] == 200
     state = lambda: caller.form("/file", "file_path=~/state.json")  # noqa: E731
     caller.until("the red button", lambda: picture(caller).getpixel((16, 90)) == (255, 0, 0))
+    active = {"command": ["xdotool", "getactivewindow", "getwindowname"]}  # clicks before that may be lost
+    caller.until("the focus", lambda: caller.post("/execute", active)[1]["output"] == "Panel\n")
     assert json.loads(state()[1]) == {"clicked": [], "checked": {"wifi": False}, "entries": {"name": ""}}
     caller.act("pyautogui.click(56, 112); pyautogui.click(168, 112)")
     wanted = {"clicked": ["save"], "checked": {"wifi": True}, "entries": {"name": ""}}
