@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
@@ -31,6 +32,7 @@ from dartsim.cli.options import (
 if TYPE_CHECKING:
     from dartsim.config import Config
 
+MOST_REASONS = 8
 STYLES = {OK: "green", MISSING: "bold red", OPTIONAL: "yellow"}
 
 
@@ -180,13 +182,23 @@ def _show_run(found: Mapping[str, Any]) -> None:
     for title in ("engines", "desktops", "learner", "memory", "tasks"):
         if found[title] is not None:
             out.print(f"\n{title}", style="bold")
-            _show_facts(found[title])
+            _show_facts(found[title] if title != "tasks" else _counted(found[title]))
     if "processes" in found["engines"]:
         out.print(f"\n{PORT} and {MODEL} are a free port and a folder made at the start")
     if found["missing"]:
         out.print("\nmissing on this machine", style="bold")
     for check in found["missing"]:
         out.say(f"  {check['name']}: {check['found']}" + (f"; {check['fix']}" if check["fix"] else ""))
+
+
+def _counted(tasks: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a task list with how many tasks have which problem: a list of OSWorld's has hundreds."""
+    reasons = Counter(
+        kind for why in tasks["problems"].values() for kind in {w.split(": ")[0] for w in why.split("; ")}
+    )
+    shown = [f"{number} of them: {reason}" for reason, number in reasons.most_common(MOST_REASONS)]
+    shown += ["each of them: --json -"] if reasons else []
+    return {**tasks, "problems": len(tasks["problems"]), "refused": len(tasks["refused"]), "reason": shown}
 
 
 def _show_facts(facts: Mapping[str, Any]) -> None:

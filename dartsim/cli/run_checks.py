@@ -186,7 +186,7 @@ def _desktops(config: Config) -> Iterator[Check]:
             f"{width} × {height}, and a desktop with another screen does not start"
         )
         yield Check("screen", MISSING, found, f"--set desktop.width={width} --set desktop.height={height}")
-    if kind == "osworld":
+    if "osworld" in (kind, config.tasks.source):
         yield check_evaluator()
 
 

@@ -200,8 +200,8 @@ def test_every_task_that_will_not_run_is_named(tmp_path, monkeypatch):
     assert "tasks" in missing("osworld-8gpu", sets=(*sets, "tasks.unsupported=refuse"))
     assert "tasks" in missing("osworld-8gpu", sets=(*sets, "tasks.exclude=['a']")), "then none is left"
     shown = check("osworld-8gpu", sets=sets)
-    assert "os/b needs a Google account" in shown.stdout
-    assert "os/c it has no file" in shown.stdout
+    assert "1 of them: needs a Google account" in shown.stdout
+    assert "1 of them: it has no file" in shown.stdout
 
 
 def requirements(tmp_path: Path, *changes: str, gpus: int = 0) -> dict[str, str]:
