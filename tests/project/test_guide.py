@@ -26,8 +26,8 @@ QUICK = (
 """In every run of the tests, seconds each."""
 
 SOAK = {
-    "## 2": ("dartsim run dart --hours 4",),
-    "## 3": ("dartsim run --backend mock --hours 0.05",),
+    "## 2": ("dartsim run dart --hours 4", "dartsim run --backend mock --hours 0.05"),
+    "## 3": ("dartsim desktop build --variant apps",),
     "## 4": (
         "dartsim run --backend mock --workers vllm --hours 0.05 --set rollout.num_workers=1 "
         "--set vllm.max_model_len=512",
@@ -97,7 +97,7 @@ def test_a_long_step_runs(place: Path, section: str, request: pytest.FixtureRequ
     pytest.importorskip("torch", reason="needs the extra `train`")
     if section == "## 4" and "DARTSIM_VLLM_PYTHON" not in os.environ:
         pytest.skip("needs DARTSIM_VLLM_PYTHON")
-    if section == "## 5":
+    if section in ("## 3", "## 5"):
         request.getfixturevalue("docker_engine")
     for start in SOAK[section]:
         program, *words = command(start)
