@@ -27,12 +27,13 @@ from dartsim.cli.machine_checks import (
 )
 from dartsim.config import Config
 from dartsim.config.sections.vllm import VARIABLE
+from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
 from dartsim.lab.estimate import Estimate, estimate
 from dartsim.lab.memory import GIB
 from dartsim.real.containers.engine import check_reachable
 from dartsim.real.containers.errors import missing
-from dartsim.real.containers.official import SCREEN
+from dartsim.real.containers.official import SCREEN, check_disk
 from dartsim.real.containers.plan import skeleton_problem
 from dartsim.real.engines.options import HERE
 from dartsim.real.ray_cluster.backend import Kind, actors, placed
@@ -174,10 +175,15 @@ def _desktops(config: Config) -> Iterator[Check]:
         yield check_engine()
         if kind == "desktop" and (problem := skeleton_problem(config)) is not None:
             yield Check("desktop image", MISSING, *problem)
-        if kind == "osworld" and desktop.disk is not None and not Path(desktop.disk).is_file():
-            found = f"there is no file {desktop.disk}"
-            yield Check("disk", MISSING, found, "fetch Ubuntu.qcow2 as OSWorld's README says")
-        if kind == "osworld":
+        own_disk = kind == "osworld" or (kind == "desktop" and desktop.own_disk)
+        if own_disk and desktop.disk is not None:
+            try:
+                check_disk(Path(desktop.disk))
+            except ConfigError as error:
+                yield Check(
+                    "disk", MISSING, str(error), "a qcow2 disk; OSWorld's README says how to fetch Ubuntu.qcow2"
+                )
+        if own_disk:
             yield check_kvm()
     if kind == "osworld" and desktop.image is None and (desktop.width, desktop.height) != SCREEN:
         width, height = SCREEN

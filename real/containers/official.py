@@ -83,15 +83,47 @@ def kvm_state(
     return KvmState(True, f"{vendor} is loaded and {device} opens")
 
 
+def on_this_machine(desktop: DesktopConfig) -> bool:
+    """Return whether all engines of a configuration run on this machine."""
+    return all(host.local for host in desktop.hosts.values() or [DockerHostConfig()])
+
+
 def configured_kvm(desktop: DesktopConfig) -> bool:
     """Return whether the virtual machines of a configuration use KVM."""
-    local = all(host.local for host in desktop.hosts.values() or [DockerHostConfig()])
+    local = on_this_machine(desktop)
     if not local and Kvm(desktop.kvm) is Kvm.AUTO:
         logger.warning(
             'desktop.kvm = "auto" cannot look at another machine, so KVM is off and desktops are 5 to 20 times '
             'slower: set desktop.kvm = "on" if all engines have it, else "off"'
         )
     return kvm_state(Kvm(desktop.kvm), local=local).use
+
+
+QCOW2 = b"QFI\xfb"
+
+
+def check_disk(disk: Path) -> None:
+    """Check that a file is a disk that a virtual machine can boot from.
+
+    Raises:
+        ConfigError: If it is missing, no qcow2 file, or a layer over another file.
+    """
+    try:
+        with disk.open("rb") as file:
+            header = file.read(16)
+    except OSError as error:
+        raise ConfigError(
+            f"desktop.disk = {disk} cannot be read: {error.strerror}; OSWorld's README says how to fetch Ubuntu.qcow2"
+        ) from error
+    if header[:4] != QCOW2 or len(header) < 16:
+        raise ConfigError(
+            f"desktop.disk = {disk} is no qcow2 file; unpack an archive, or type `qemu-img convert -O qcow2 OLD NEW`"
+        )
+    if any(header[8:16]):  # the offset of the name of a file below it
+        raise ConfigError(
+            f"desktop.disk = {disk} is a layer over another file, which the container would not have; type "
+            "`qemu-img convert -O qcow2 OLD NEW` to make one file of both"
+        )
 
 
 def _open_problem(device: Path) -> str | None:

@@ -44,7 +44,9 @@ def container_spec(config: Config, *, look: bool = True) -> ContainerSpec:
         )
     from dartsim.real.desktop import desktop_spec
 
-    return desktop_spec(desktop.replace(image=UNKNOWN_IMAGE) if not look and skeleton_problem(config) else desktop)
+    if not look and skeleton_problem(config):
+        desktop = desktop.replace(image=UNKNOWN_IMAGE)
+    return desktop_spec(desktop, look=look)
 
 
 def skeleton_problem(config: Config) -> tuple[str, str] | None:

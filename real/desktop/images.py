@@ -21,7 +21,7 @@ from dartsim.config.schema import DesktopConfig, DockerHostConfig
 from dartsim.core.errors import ConfigError
 from dartsim.real.containers.engine import connect
 from dartsim.real.containers.errors import OWN_REPOSITORY
-from dartsim.real.containers.official import configured_kvm
+from dartsim.real.containers.official import DISK_TARGET, check_disk, configured_kvm, on_this_machine
 from dartsim.real.containers.spec import ContainerSpec, container_limits
 from dartsim.real.desktop.debian import NO_SPACE, debian_image, import_image, in_container, make_debian
 from dartsim.real.desktop.recipe import (
@@ -238,7 +238,12 @@ def _installed(on_line: Callable[[str], None]) -> Path:
 
 
 def desktop_spec(
-    desktop: DesktopConfig | None = None, *, app: str = "", vnc: bool = False, warm_actions: bool = True
+    desktop: DesktopConfig | None = None,
+    *,
+    app: str = "",
+    vnc: bool = False,
+    warm_actions: bool = True,
+    look: bool = True,
 ) -> ContainerSpec:
     """Return the container of one desktop of our image.
 
@@ -248,6 +253,7 @@ def desktop_spec(
         vnc: Whether a viewer is served: a page on the port named ``vnc``, at ``/vnc.html``.
         warm_actions: Whether ``python -c "import pyautogui …"`` runs in a forked, warm interpreter, without
             a pause after each call, or in a new one, which pauses 0.1 s.
+        look: Whether to check the virtual machine's disk, if the engines are local.
 
     Raises:
         ConfigError: For a skeleton without ``image``, if packages are missing on this machine; for a virtual machine
@@ -275,7 +281,7 @@ def desktop_spec(
         security_opt=() if apps else ("no-new-privileges",),
         limits=container_limits(desktop),
     )
-    return _machine(spec, desktop) if desktop.variant == "vm" else spec
+    return _machine(spec, desktop, look=look) if desktop.variant == "vm" else spec
 
 
 QEMU_MIB = 384
@@ -283,7 +289,7 @@ QEMU_MIB = 384
 LEAST_RAM_MIB = 512
 
 
-def _machine(spec: ContainerSpec, desktop: DesktopConfig) -> ContainerSpec:
+def _machine(spec: ContainerSpec, desktop: DesktopConfig, *, look: bool) -> ContainerSpec:
     """Return the container of a virtual machine."""
     ram = desktop.memory_mib - QEMU_MIB
     if ram < LEAST_RAM_MIB:
@@ -298,6 +304,16 @@ def _machine(spec: ContainerSpec, desktop: DesktopConfig) -> ContainerSpec:
         "KVM": "Y" if kvm else "N",
         "STATES_MIB": str(int(1024 * desktop.states_gib)),
     }
+    if desktop.own_disk:
+        assert desktop.disk is not None
+        disk = Path(desktop.disk)
+        if look and on_this_machine(desktop):
+            check_disk(disk)
+            disk = disk.resolve()
+            if not kvm:
+                logger.warning("without KVM %s is emulated: its boot takes minutes", disk)
+        size["FIRMWARE"] = desktop.firmware
+        spec = replace(spec, ports={**spec.ports, **APPS_PORTS}, volumes={str(disk): DISK_TARGET})
     return replace(
         spec,
         environment={**spec.environment, **size},

@@ -55,7 +55,7 @@ APPS_PACKAGES = (
 )
 """Additional packages for ``apps``."""
 
-VM_PACKAGES = ("busybox-static", "linux-image-cloud-amd64", "qemu-system-x86", "qemu-utils")
+VM_PACKAGES = ("busybox-static", "linux-image-cloud-amd64", "ovmf", "qemu-system-x86", "qemu-utils")
 """Additional packages for ``vm``; the guest and the container share one Debian."""
 
 PYTHON_PACKAGES = (

@@ -60,7 +60,7 @@ async def open_desktops(
     hosts = [DockerHost(host) for host in settings]
     spec, token = container_spec(config), ""
     open_hosts = [host for host in settings if not is_loopback(host.bind)]
-    if config.backend.desktops == "desktop" and open_hosts:
+    if own_server(config) and open_hosts:
         spec, token = with_token(spec)
     async with DesktopFleet(hosts) as fleet:
         if fleet.capacity < config.rollout.num_desktops:
@@ -97,6 +97,11 @@ def memory_of_hosts(config: Config) -> tuple[list[float], float] | None:
         return None
 
 
+def own_server(config: Config) -> bool:
+    """Return whether our own server runs on the configured desktops, and not that of somebody's disk."""
+    return config.backend.desktops == "desktop" and not config.desktop.own_disk
+
+
 @asynccontextmanager
 async def open_scorer_pool(config: Config, tasks: Sequence[Task]) -> AsyncIterator[SandboxPool]:
     """Provide the sandboxes that score tasks, all started: by ``desktop-env`` if one of them needs it.
@@ -119,7 +124,7 @@ def desktop_options(
     config: Config, cache: Path, scorer: Scorer, on_call: Callable[[int, str, float], None] | None, token: str = ""
 ) -> DesktopOptions:
     """Return the options of the configured desktops; ``token`` is required by their servers."""
-    desktop, own = config.desktop, config.backend.desktops == "desktop"
+    desktop, own = config.desktop, own_server(config)
     settle = desktop.settle
     grammar, options = config.policy.action_grammar
     settings = DesktopSettings(

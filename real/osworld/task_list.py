@@ -124,9 +124,10 @@ def supported_tasks(config: Config, tasks: Sequence[Task], facts: ScorerFacts | 
 
 
 def offered(config: Config) -> DesktopOffer:
-    """Return what the configured desktops offer; an image of somebody else's is trusted to have everything."""
+    """Return what the configured desktops offer; an image or disk of somebody else's is trusted to have everything."""
     desktop, internet, cache = config.desktop, config.tasks.internet, cache_folder()
-    if config.backend.desktops == "desktop" and desktop.image is None and config.tasks.source == "osworld":
+    ours = config.backend.desktops == "desktop" and desktop.image is None and not desktop.own_disk
+    if ours and config.tasks.source == "osworld":
         return offer_of(desktop.variant, internet=internet, cache=cache)
     return DesktopOffer(internet=internet, cache=cache)
 

@@ -134,7 +134,19 @@ class DesktopConfig(Section):
         default_factory=list,
         description="Hosts in the URLs of task files that may be private; all others must be on the public internet.",
     )
-    disk: str | None = Field(None, description="osworld: path of the virtual machine's disk, Ubuntu.qcow2.")
+    disk: str | None = Field(
+        None,
+        description="osworld and variant vm: path of the virtual machine's disk on the engine's machine, such as "
+        "OSWorld's Ubuntu.qcow2; it is only read. Variant vm without one: our own.",
+    )
+    firmware: Literal["uefi", "bios"] = Field(
+        "uefi", description="variant vm with disk: the firmware that starts the disk's boot loader."
+    )
     kvm: Literal["auto", "on", "off"] = Field(
         "auto", description="osworld and variant vm: KVM acceleration; auto: if the machine has it."
     )
+
+    @property
+    def own_disk(self) -> bool:
+        """Whether a virtual machine of our image boots the user's disk."""
+        return self.variant == "vm" and self.disk is not None

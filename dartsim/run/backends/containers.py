@@ -31,6 +31,11 @@ class ContainerDesktops(DesktopBackend):
         return config.desktop.variant == "vm"
 
     @override
+    def problems(self, config: Config) -> Iterator[str]:
+        if config.desktop.own_disk:
+            yield from _open_desktops(config)
+
+    @override
     def plan(self, config: Config) -> dict[str, Any]:
         from dartsim.real.containers.plan import desktop_plan
 
@@ -86,10 +91,15 @@ class OSWorldDesktops(ContainerDesktops):
     def problems(self, config: Config) -> Iterator[str]:
         if config.desktop.disk is None:
             yield 'backend.desktops = "osworld" needs desktop.disk, the path of Ubuntu.qcow2.'
-        for name, host in config.desktop.hosts.items():
-            if not host.without_token and not host.bind.startswith("127.") and host.bind not in ("::1", "localhost"):
-                yield (
-                    f"desktop.hosts.{name}.bind = {host.bind!r} lets others reach desktops whose server requires no "
-                    f"token. Use 127.0.0.1 (with an ssh:// url), or set desktop.hosts.{name}.without_token = true in a "
-                    "network of your own."
-                )
+        yield from _open_desktops(config)
+
+
+def _open_desktops(config: Config) -> Iterator[str]:
+    """Yield each host whose desktops others reach without a token."""
+    for name, host in config.desktop.hosts.items():
+        if not host.without_token and not host.bind.startswith("127.") and host.bind not in ("::1", "localhost"):
+            yield (
+                f"desktop.hosts.{name}.bind = {host.bind!r} lets others reach desktops whose server requires no "
+                f"token. Use 127.0.0.1 (with an ssh:// url), or set desktop.hosts.{name}.without_token = true in a "
+                "network of your own."
+            )

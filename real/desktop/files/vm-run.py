@@ -9,8 +9,9 @@ A state is a folder of ``/snapshots``, which containers of one engine share: ``m
 ``disk`` a copy of the small overlay over the read-only disk. To restore, QEMU is restarted on another copy of the
 overlay and reads the memory, in the same container or another one, because all contain the same machine.
 
-Environment: RAM_SIZE (such as 4G), CPU_CORES, KVM (Y or N), STATES_MIB (limit of all states together), and the
-desktop's own settings, which are passed to the guest.
+Environment: RAM_SIZE (such as 4G), CPU_CORES, KVM (Y or N), FIRMWARE (bios or uefi, for a disk with its own boot
+loader, mounted in place of ours), STATES_MIB (limit of all states together), and the desktop's own settings, which are
+passed to the guest.
 """
 
 from __future__ import annotations
@@ -32,6 +33,19 @@ from typing import Any
 DISK = Path("/System.qcow2")
 SNAPSHOTS = Path("/snapshots")
 RUNTIME = Path("/run/vm")
+UEFI_CODE = Path("/usr/share/OVMF/OVMF_CODE_4M.fd")
+UEFI_SETTINGS = Path("/usr/share/OVMF/OVMF_VARS_4M.fd")
+KERNEL_OPTIONS = "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check random.trust_cpu=on"
+BOOT = {
+    # Our own disk, which has no boot loader, no screen but its X server's, and our agent.
+    "": ["-kernel", "/vm/kernel", "-initrd", "/vm/initrd", "-append", KERNEL_OPTIONS],
+    "bios": [],
+    "uefi": [
+        *("-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={UEFI_CODE}"),
+        *("-drive", f"if=pflash,format=raw,unit=1,file={RUNTIME}/firmware"),
+    ],
+}
+"""QEMU's options by FIRMWARE."""
 PORTS = (5000, 8006, 8080, 9222)
 GUEST_SETTINGS = ("DESKTOP_APP", "DESKTOP_TOKEN", "HEIGHT", "VNC", "WARM_ACTIONS", "WIDTH")
 IMAGE_SETTINGS = ("GSETTINGS_BACKEND", "HOME", "LANG", "PATH", "PYTHONPATH")
@@ -117,6 +131,11 @@ def guest_environment() -> str:
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in settings.items())
 
 
+def firmware() -> str:
+    """Return the firmware that starts the disk's boot loader; "" for our own disk, which has none."""
+    return os.environ.get("FIRMWARE", "")
+
+
 def command(*, incoming: str | None) -> list[str]:
     """Return QEMU's command line; ``incoming`` is the state to start from."""
     setting = os.environ.get
@@ -135,8 +154,9 @@ def command(*, incoming: str | None) -> list[str]:
         "-smp",
         setting("CPU_CORES", "1"),
     ]
-    line += ["-rtc", "base=utc", "-kernel", "/vm/kernel", "-initrd", "/vm/initrd"]
-    line += ["-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check random.trust_cpu=on"]
+    line += ["-rtc", "base=utc", *BOOT[firmware()]]
+    if firmware():
+        line += ["-device", f"virtio-vga,xres={setting('WIDTH', '1920')},yres={setting('HEIGHT', '1080')}"]
     line += ["-drive", f"file={RUNTIME}/overlay,format=qcow2,if=none,id=disk,cache=unsafe,discard=unmap"]
     line += ["-device", "virtio-blk-pci,drive=disk", "-device", "virtio-net-pci,netdev=net,romfile="]
     line += ["-netdev", f"user,id=net{forwarded}", "-fw_cfg", f"name=opt/dartsim/environment,file={RUNTIME}/guest"]
@@ -156,6 +176,8 @@ def run() -> int:
     while True:
         for name in ("qmp", "agent"):
             (RUNTIME / name).unlink(missing_ok=True)
+        if firmware() == "uefi":
+            shutil.copyfile(UEFI_SETTINGS, RUNTIME / "firmware")  # a state's own are part of its memory
         if state is None:
             layers = ["-b", str(DISK), "-F", "qcow2"]
             subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", *layers, str(overlay)], check=True)
@@ -235,7 +257,9 @@ def go_on(machine: Qemu) -> None:
 
 
 def refresh_guest() -> None:
-    """Correct the guest's clock, which was stopped, and reseed its random numbers."""
+    """Correct the guest's clock, which was stopped, and reseed its random numbers; others' disks have no agent."""
+    if firmware():
+        return
     order = {"time": time.time(), "seed": secrets.token_hex(32)}
     with connect(RUNTIME / "agent", CALL_SECONDS) as port:
         port.sendall(json.dumps(order).encode() + b"\n")

@@ -1,6 +1,7 @@
 """A virtual machine as a desktop: QEMU without KVM in a container, from the image ``--variant vm``."""
 
 import asyncio
+import hashlib
 import tarfile
 import time
 from collections.abc import Awaitable, Callable
@@ -32,6 +33,7 @@ from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.snapshots import SavedStates
 from dartsim.real.osworld.transport import Timeouts
 from dartsim.testing.ports import check_snapshots
+from tests.real.desktop import bootable
 
 pytestmark = pytest.mark.anyio
 
@@ -71,6 +73,23 @@ def test_a_virtual_machine_gets_what_its_container_has_left():
     assert spec.volumes == {}
     with pytest.raises(ConfigError, match="at least 896"):
         desktop_spec(DesktopConfig(variant="vm", image="vm", memory_mib=512))
+
+
+def test_a_machine_boots_the_users_disk(tmp_path):
+    disk = tmp_path / "Ubuntu.qcow2"
+    config = DesktopConfig(variant="vm", image="vm", disk=str(disk), firmware="bios")
+    assert desktop_spec(config, look=False).volumes == {str(disk): "/System.qcow2:ro"}
+    for header in (None, b"not a disk", b"QFI\xfb" + bytes(11) + b"\1", b"QFI\xfb\0\0\0\3" + bytes(6) + b"\1\0"):
+        if header is not None:
+            disk.write_bytes(header)
+        with pytest.raises(ConfigError, match=r"desktop\.disk"):
+            desktop_spec(config)
+    disk.write_bytes(b"QFI\xfb\0\0\0\3" + bytes(8))
+    spec = desktop_spec(config)
+    assert spec.volumes == {str(disk): "/System.qcow2:ro"}
+    assert spec.environment["FIRMWARE"] == "bios"
+    assert set(spec.ports) == {"server", "chromium", "vlc"}
+    assert desktop_spec(config.replace(disk=None)).volumes == {}
 
 
 @pytest.fixture(scope="session")
@@ -276,3 +295,40 @@ async def test_osworlds_layout_runs_with_a_disk_of_the_hosts(machine, tmp_path):
             assert (await desktop.reset(TASK, seed=1)).screenshot.shape == (1080, 1920, 3)
         finally:
             await desktop.close()
+
+
+@pytest.fixture(scope="module")
+def disk(machine, tmp_path_factory):
+    if bootable.tools_missing():
+        pytest.skip(f"missing of {bootable.NEEDED}")
+    client = connect(DockerHostConfig())
+    try:
+        return bootable.make_disk(client, machine.image, tmp_path_factory.mktemp("disk"))
+    finally:
+        client.close()
+
+
+@pytest.mark.docker
+@pytest.mark.soak
+@pytest.mark.parametrize("firmware", ["bios", "uefi"])
+def test_a_disk_boots_by_its_own_loader_and_returns_to_a_saved_state(disk, firmware, tmp_path):
+    with disk.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").digest()
+    spec = desktop_spec(CONFIG.replace(disk=str(disk), firmware=firmware, memory_mib=1408))
+
+    async def use(one: tuple[Any, Any]):
+        desktop, _ = one
+        loader = await shell(desktop, "cat /proc/cmdline; ls -d /sys/firmware/efi")
+        assert "BOOT_IMAGE=/kernel" in loader
+        assert ("/sys/firmware/efi" in loader.splitlines()) == (firmware == "uefi")
+        shown = await desktop.reset(TASK, seed=1)
+        await desktop.snapshots.save("0e")
+        await leave_traces(desktop)
+        await desktop.step("pyautogui.click(320, 240); pyautogui.write('hello')")
+        await desktop.snapshots.restore("0e")
+        assert alike(shown, await desktop.reset(TASK, seed=2))
+        assert CANARY not in await traces(desktop)
+
+    with_machines(spec, tmp_path, use)
+    with disk.open("rb") as file:
+        assert hashlib.file_digest(file, "sha256").digest() == digest
