@@ -147,3 +147,4 @@ class _Reply(asyncio.Protocol):
     def _fail(self, error: Exception) -> None:
         if not self._whole.done():
             self._whole.set_exception(error)
+            self._whole.exception()  # nobody waits for it if the caller was canceled while it connected

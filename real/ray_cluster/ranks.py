@@ -5,9 +5,13 @@ If one of them ends, all are restarted together, because the others would wait f
 
 from __future__ import annotations
 
+import fcntl
 import os
+import socket
+import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,21 @@ from dartsim.config.sections.trainer import FsdpConfig
 from dartsim.core.errors import ConfigError, LearnerFault
 from dartsim.real.processes import free_port
 from dartsim.real.ray_cluster.parts import actor_options, node_address, remote_class, translated, unplaced
+
+_SIOCGIFADDR = 0x8915
+
+
+def interface_of(address: str) -> str | None:
+    """Return the network interface of this machine that has an IPv4 address."""
+    if address.startswith("127."):
+        return "lo"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # it has no address
+                answer = fcntl.ioctl(asking.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()))
+                if socket.inet_ntoa(answer[20:24]) == address:
+                    return name
+    return None
 
 
 class RankActor:
@@ -31,8 +50,9 @@ class RankActor:
         Raises:
             ConfigError: If the learner's folder is not there.
         """
-        if node_address().startswith("127."):
-            os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        interface = interface_of(node_address())
+        if interface is not None:  # gloo would take the one that the host's name resolves to, often the loopback
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         from dartsim.real.learners.fsdp.files import SETUP, Setup
         from dartsim.real.learners.fsdp.rank import join
 

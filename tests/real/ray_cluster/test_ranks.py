@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 from functools import partial
 
 import pytest
@@ -79,3 +80,17 @@ def test_a_folder_that_a_node_does_not_see_is_named(tmp_path):
 
     with pytest.raises(ConfigError, match=r"trainer\.fsdp\.folder"):
         RankActor().join(str(tmp_path), 0, 1, "tcp://10.0.0.1:1")
+
+
+def test_ranks_talk_over_the_interface_of_their_nodes_address():
+    from dartsim.real.ray_cluster.ranks import interface_of
+
+    assert interface_of("127.0.0.1") == "lo"
+    assert interface_of("198.51.100.7") is None  # of no machine
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        try:
+            asking.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            pytest.skip("this machine has no route but the loopback")
+        own = asking.getsockname()[0]
+    assert interface_of(own) in {name for _, name in socket.if_nameindex()} - {"lo"}
