@@ -87,11 +87,8 @@ def test_a_configuration_of_the_guide_can_be_planned(dartsim, place: Path, capsy
     (place / "my.toml").write_text(re.sub(f"^{indent}", "", text, flags=re.MULTILINE))
     assert dartsim("check", "my.toml", "--json", "-") == 1
     found = json.loads(capsys.readouterr().out)
-    if "[ray]" in text:
-        assert all("fp8" in " ".join(one["command"]) for one in found["engines"]["start_there"])
-        assert "on Ray (gpu-1:6379)" in found["learner"]["what"]
-    else:
-        assert ":vm-" in found["desktops"]["what"]
+    assert all("fp8" in " ".join(one["command"]) for one in found["engines"]["start_there"])
+    assert "on Ray (gpu-1:6379)" in found["learner"]["what"]
 
 
 @pytest.mark.soak
