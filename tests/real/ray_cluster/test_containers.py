@@ -25,8 +25,8 @@ async def test_a_container_of_a_killed_actor_is_removed_by_the_next_one(place, e
     from functools import partial
 
     from dartsim.real.containers.engine import connect
-    from dartsim.real.ray_cluster.backend import open_desktops
     from dartsim.real.ray_cluster.desktops import DesktopHost, RayProvider
+    from dartsim.run.backends import desktop_backend
 
     more = ['ray.address="local"', f'desktop.image="{desktop_image}"', "rollout.num_envs=1", "tasks.count=1"]
     prepared = prepare(load(preset_name="desktop", overrides=more))
@@ -41,7 +41,8 @@ async def test_a_container_of_a_killed_actor_is_removed_by_the_next_one(place, e
         finally:
             client.close()
 
-    part = place("desktops-0", partial(DesktopHost, partial(open_desktops, prepared.config, prepared.tasks)))
+    open_here = desktop_backend(prepared.config).open_here
+    part = place("desktops-0", partial(DesktopHost, partial(open_here, prepared.config, prepared.tasks)))
     async with RayProvider([part]) as provider:
         desktop = await provider.start(0)
         shown = await desktop.reset(task, seed=1)

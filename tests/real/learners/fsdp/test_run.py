@@ -41,6 +41,6 @@ def test_a_run_trains_with_ranks_and_leaves_its_model_and_state(tmp_path):
     trained.save(tmp_path / "run")
     # Without ranks, such as for an evaluation:
     alone = prepare(load(preset_name="tiny", overrides=[*changes, "backend.learner=local"]))
-    again = learning(alone, resume=tmp_path / "run")
+    again = learning(alone, restore=tmp_path / "run")
     assert isinstance(again.trainer, TorchLearner)
     assert again.trainer.updates == trained.trainer.updates
