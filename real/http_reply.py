@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 MAX_REPLY_BYTES = 128 * 2**20
 """Largest reply of a desktop: a file, a screenshot, a tree."""
 MAX_HEAD_BYTES = 2**20
-CLOSE_SECONDS = 0.25
-"""How long a server that says so may take to hang up after its reply."""
 
 
 class ReplyCheck:
@@ -21,14 +19,13 @@ class ReplyCheck:
     Attributes:
         packed: Whether its body is compressed.
         overlong: Whether more came than it says, or than a head may have.
-        closes: Whether it says that the server hangs up afterwards.
     """
 
     def __init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
-        self.packed = self.overlong = self.closes = False
+        self.packed = self.overlong = False
         self._head = b""
         self._in_head = True
         self._wanted: int | None = None
@@ -58,13 +55,12 @@ class ReplyCheck:
         self.overlong |= self._wanted is not None and self._size > self._wanted
 
     def _read(self, head: str) -> None:
-        status, *lines = head.lower().split("\r\n")
+        _, *lines = head.lower().split("\r\n")
         fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         self._chunked = "chunked" in fields.get("transfer-encoding", "")
         if not self._chunked and fields.get("content-length", "").isdecimal():
             self._wanted = int(fields["content-length"])
         self.packed = fields.get("content-encoding", "identity") != "identity"
-        self.closes = "close" in fields.get("connection", "") or status.startswith("http/1.0")
 
 
 def watch(request: httpx.Request) -> ReplyCheck:

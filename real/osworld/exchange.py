@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from functools import cache
 from typing import Any
 
 import h11
 import httpx
 
-from dartsim.real.http_reply import CLOSE_SECONDS, MAX_REPLY_BYTES
+from dartsim.real.http_reply import MAX_REPLY_BYTES
 from dartsim.real.osworld.errors import TOO_LARGE, VmBadReply
 
-READ_BYTES = 2**18
-"""Largest head of a reply, and what a reply of text may take."""
+MAX_HEAD_BYTES = 2**18
+CLOSE_SECONDS = 0.25
+"""How long a server that says so may take to hang up after its reply."""
 
 
 class Stage:
@@ -29,7 +31,8 @@ class Stage:
 class OneExchange(httpx.AsyncBaseTransport):
     """A transport of httpx that refuses replies which are too long, compressed, or not as long as they say.
 
-    It sets ``request.extensions["stage"]``, a ``Stage``, if that is there. No proxy is used.
+    It sets ``request.extensions["stage"]``, a ``Stage``, if that is there. No proxy is used. Of the time limits of
+    httpx, that of reading is one of the whole exchange.
     """
 
     def __init__(self, *, max_bytes: int = MAX_REPLY_BYTES) -> None:
@@ -40,6 +43,7 @@ class OneExchange(httpx.AsyncBaseTransport):
 
         Raises:
             ConnectError, ConnectTimeout: If there is no connection; nothing was sent.
+            ReadTimeout: If the reply was not whole in time.
             RemoteProtocolError: If the connection broke, or the reply is not as long as it says.
             VmBadReply: If it is too long, or compressed, which was not requested and may expand to any size.
         """
@@ -48,10 +52,11 @@ class OneExchange(httpx.AsyncBaseTransport):
         body = await request.aread()
         loop = asyncio.get_running_loop()
         reply = _Reply(self._max_bytes, request.url.path)
-        secure = ssl.create_default_context() if request.url.scheme == "https" else None
+        limits = request.extensions.get("timeout", {})
+        secure = _trusted() if request.url.scheme == "https" else None
         port = request.url.port or (443 if secure else 80)
         try:
-            async with asyncio.timeout(request.extensions.get("timeout", {}).get("connect")):
+            async with asyncio.timeout(limits.get("connect")):
                 await loop.create_connection(lambda: reply, request.url.host, port, ssl=secure)
         except TimeoutError as error:
             raise httpx.ConnectTimeout("no connection in time", request=request) from error
@@ -59,7 +64,10 @@ class OneExchange(httpx.AsyncBaseTransport):
             raise httpx.ConnectError(str(error), request=request) from error
         try:
             stage.may_be_sent = True
-            return await reply.to(request, body)
+            async with asyncio.timeout(limits.get("read")):
+                return await reply.to(request, body)
+        except TimeoutError as error:
+            raise httpx.ReadTimeout("the reply was not whole in time", request=request) from error
         except (h11.ProtocolError, OSError) as error:
             raise httpx.RemoteProtocolError(str(error) or type(error).__name__, request=request) from error
         finally:
@@ -74,7 +82,7 @@ class _Reply(asyncio.Protocol):
     def __init__(self, max_bytes: int, what: str) -> None:
         self._max_bytes = max_bytes
         self._what = what
-        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=READ_BYTES)
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._head: h11.Response | None = None
         self._parts: list[bytes] = []
         self._size = 0
@@ -115,7 +123,9 @@ class _Reply(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             self._http.receive_data(data)
-            if not self._whole.done():
+            if self._whole.done():
+                self._transport.abort()  # the rest is read by nobody, however much it is
+            else:
                 self._read()
         except (h11.ProtocolError, VmBadReply) as error:
             self._fail(error)
@@ -140,11 +150,16 @@ class _Reply(asyncio.Protocol):
                     raise VmBadReply(f"{self._what} answered with more than is taken from a desktop", status=TOO_LARGE)
                 self._parts.append(bytes(event.data))
             elif not isinstance(event, h11.InformationalResponse):
-                if not self._whole.done():
-                    self._whole.set_result(None)
+                self._whole.set_result(None)
                 return
 
     def _fail(self, error: Exception) -> None:
         if not self._whole.done():
             self._whole.set_exception(error)
             self._whole.exception()  # nobody waits for it if the caller was canceled while it connected
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """Return the context of all connections by TLS: it takes 20 ms to make."""
+    return ssl.create_default_context()

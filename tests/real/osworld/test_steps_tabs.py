@@ -79,6 +79,18 @@ async def test_no_chrome_is_a_failed_set_up():
     assert caught.value.cause == "setup_tabs_failed"
 
 
+def test_a_chrome_that_never_answers_is_a_failed_set_up(monkeypatch):
+    monkeypatch.setattr("dartsim.real.osworld.chrome.CALL_SECONDS", 0.2)
+
+    async def ask(port):
+        async with asyncio.timeout(5.0):
+            await Tabs(f"http://127.0.0.1:{port}").pages()
+
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(SetupFailed) as caught:
+        asyncio.run(ask(silent.getsockname()[1]))
+    assert caught.value.cause == "setup_tabs_failed"
+
+
 async def test_a_page_that_cannot_be_loaded_is_a_failed_set_up():
     with pytest.raises(SetupFailed, match="https://a/"):
         await Chrome("x", broken=["https://a/"]).client().open(["https://a/"])
