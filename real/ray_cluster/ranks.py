@@ -5,35 +5,26 @@ If one of them ends, all are restarted together, because the others would wait f
 
 from __future__ import annotations
 
-import fcntl
 import os
-import socket
-import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from dartsim.config.sections.trainer import FsdpConfig
 from dartsim.core.errors import ConfigError, LearnerFault
 from dartsim.real.processes import free_port
 from dartsim.real.ray_cluster.parts import actor_options, node_address, remote_class, translated, unplaced
 
-_SIOCGIFADDR = 0x8915
-
 
 def interface_of(address: str) -> str | None:
-    """Return the network interface of this machine that has an IPv4 address."""
+    """Return the network interface of this machine that has an address."""
     if address.startswith("127."):
         return "lo"
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        for _, name in socket.if_nameindex():
-            with suppress(OSError):  # it has no address
-                answer = fcntl.ioctl(asking.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()))
-                if socket.inet_ntoa(answer[20:24]) == address:
-                    return name
-    return None
+    found = psutil.net_if_addrs().items()
+    return next((name for name, addresses in found if any(each.address == address for each in addresses)), None)
 
 
 class RankActor:
