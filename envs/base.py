@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import string
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -37,6 +38,19 @@ def is_infeasible(task: Task) -> bool:
     """Whether a task cannot be done, so that only FAIL is right (OSWorld's evaluator ``infeasible``)."""
     evaluator = task.spec.get("evaluator")
     return evaluator is not None and evaluator.get("func") == "infeasible"
+
+
+def task_steps(task: Task) -> list[Mapping[str, Any]]:
+    """Return the steps of a task's set-up and of its scoring."""
+    evaluator = task.spec.get("evaluator") or {}
+    return [*(task.spec.get("config") or ()), *(evaluator.get("postconfig") or ())]
+
+
+def task_getters(task: Task) -> list[Mapping[str, Any]]:
+    """Return what a task's scoring reads: its results, and what they are compared with."""
+    evaluator = task.spec.get("evaluator") or {}
+    found = [evaluator.get(name) for name in ("result", "expected")]
+    return [getter for each in found for getter in (each if isinstance(each, list) else [each]) if getter]
 
 
 class UnicodeText(spaces.Text):

@@ -11,7 +11,7 @@ from typing import Any
 
 from dartsim.core.errors import ConfigError, TaskFileError
 from dartsim.core.types import Task
-from dartsim.envs.base import is_infeasible
+from dartsim.envs.base import is_infeasible, task_getters
 from dartsim.real.osworld.errors import FetchFailed
 from dartsim.real.osworld.fetch import local_file, local_files
 from dartsim.real.osworld.getters import GETTERS, check_getter
@@ -200,11 +200,10 @@ def _check(task: Task) -> list[EvaluatorPart]:
     if is_infeasible(task):
         return []
     outside: list[EvaluatorPart] = []
-    for getter in [*_many(evaluator.get("result")), *_many(evaluator.get("expected"))]:
-        if getter:
-            check_getter(getter)
-            if getter["type"] not in GETTERS:
-                outside.append(EvaluatorPart("getter", getter["type"]))
+    for getter in task_getters(task):
+        check_getter(getter)
+        if getter["type"] not in GETTERS:
+            outside.append(EvaluatorPart("getter", getter["type"]))
     for name, options in _metrics(evaluator):
         if name == "infeasible":
             raise TaskFileError("the metric 'infeasible' is not one of several")

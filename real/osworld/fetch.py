@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from dartsim.core.errors import TaskFileError
 from dartsim.core.types import Task
+from dartsim.envs.base import task_getters, task_steps
 from dartsim.real.http_reply import check_length, watch
 from dartsim.real.osworld.addresses import Resolve, check_public, resolve
 from dartsim.real.osworld.errors import FetchFailed
@@ -260,27 +261,22 @@ def check_content(url: str, start: bytes) -> None:
 
 def local_files(task: Task) -> list[str]:
     """Return the files of this host that a task uploads."""
-    evaluator = task.spec.get("evaluator") or {}
-    steps = [*(task.spec.get("config") or ()), *(evaluator.get("postconfig") or ())]
-    uploads = [step for step in steps if step["type"] == "upload_file"]
+    uploads = [step for step in task_steps(task) if step["type"] == "upload_file"]
     return [file["local_path"] for step in uploads for file in step["parameters"]["files"]]
 
 
 def task_urls(task: Task) -> list[str]:
     """Return the URLs of the files that a task downloads for its set-up or its scoring."""
-    evaluator = task.spec.get("evaluator") or {}
     urls: list[Any] = []
-    for step in [*(task.spec.get("config") or ()), *(evaluator.get("postconfig") or ())]:
+    for step in task_steps(task):
         if step["type"] == "download":
             urls += [file.get("url") for file in step.get("parameters", {}).get("files", ())]
         elif step["type"] == "update_browse_history":
             urls.append(EMPTY_HISTORY_URL)
-    for name in ("result", "expected"):
-        getters = evaluator.get(name)
-        for getter in getters if isinstance(getters, list) else [getters]:
-            if getter and getter["type"] == "cloud_file":
-                paths = getter.get("path", ())
-                urls += [paths] if isinstance(paths, str) else paths
+    for getter in task_getters(task):
+        if getter["type"] == "cloud_file":
+            paths = getter.get("path", ())
+            urls += [paths] if isinstance(paths, str) else paths
     return list(dict.fromkeys(url for url in urls if isinstance(url, str)))
 
 

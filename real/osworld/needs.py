@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from dartsim.core.types import Task
+from dartsim.envs.base import task_getters, task_steps
 from dartsim.real.osworld.fetch import Downloads, task_urls
 from dartsim.real.osworld.getters import REFUSED_GETTERS
 from dartsim.real.osworld.steps import REFUSED_STEPS
@@ -127,13 +128,13 @@ def _not_fetched(task: Task, cache: Path | None) -> Iterator[str]:
 
 
 def _opened(task: Task) -> Iterator[str]:
-    for step in _steps(task):
+    for step in task_steps(task):
         if step["type"] == "chrome_open_tabs":
             yield from step.get("parameters", {}).get("urls_to_open", ())
 
 
 def _scored_by(task: Task) -> Iterator[str]:
-    for getter in _getters(task):
+    for getter in task_getters(task):
         if getter["type"] != "cloud_file":
             yield from _texts({key: value for key, value in getter.items() if key != "command"})
 
@@ -173,25 +174,14 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(part)
 
 
-def _steps(task: Task) -> list[Mapping[str, Any]]:
-    evaluator = task.spec.get("evaluator") or {}
-    return [*(task.spec.get("config") or ()), *(evaluator.get("postconfig") or ())]
-
-
-def _getters(task: Task) -> list[Mapping[str, Any]]:
-    evaluator = task.spec.get("evaluator") or {}
-    found = [evaluator.get(name) for name in ("result", "expected")]
-    return [getter for each in found for getter in (each if isinstance(each, list) else [each]) if getter]
-
-
 def _kinds(task: Task) -> list[str]:
-    return [each["type"] for each in (*_steps(task), *_getters(task))]
+    return [each["type"] for each in (*task_steps(task), *task_getters(task))]
 
 
 def _commands(task: Task) -> list[str | list[str]]:
     """Return the commands of a task's steps and getters."""
-    commands = [step.get("parameters", {}).get("command") for step in _steps(task) if step["type"] in SETTERS]
-    commands += [getter.get("command") for getter in _getters(task)]
+    commands = [step.get("parameters", {}).get("command") for step in task_steps(task) if step["type"] in SETTERS]
+    commands += [getter.get("command") for getter in task_getters(task)]
     return [command for command in commands if isinstance(command, str | list)]
 
 
