@@ -81,6 +81,18 @@ def engine(docker_engine) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def need_image(engine) -> Any:
+    """Skip a test, by name, if the engine has no image of a variant: ``need_image("apps")``."""
+    from dartsim.real.desktop.images import image_name
+
+    def need(variant: Any) -> None:
+        if not engine.api.images(name=image_name(variant)):
+            pytest.skip(f"no image {image_name(variant)}: `dartsim desktop build --variant {variant}`")
+
+    return need
+
+
+@pytest.fixture(scope="session")
 def start_desktop(engine, desktop_image) -> Iterator[Any]:
     """Start a desktop: ``start_desktop(app=…, warm_actions=…, **settings of DesktopConfig)`` -> (container, caller)."""
     from dartsim.config.schema import DesktopConfig

@@ -13,7 +13,6 @@ from dartsim.core.types import Task
 from dartsim.envs.tasks import load_suite
 from dartsim.real.containers import DesktopFleet, DockerHost
 from dartsim.real.desktop import desktop_spec
-from dartsim.real.desktop.images import image_name
 from dartsim.real.desktop.tasks.playing import do_nothing, play
 from dartsim.real.osworld.connect import DesktopOptions
 from dartsim.real.osworld.fetch import Downloads
@@ -73,16 +72,9 @@ OFFICE = ("calc-total", "writer-replace", "impress-title", "gimp-mirror")
 
 
 @pytest.fixture(scope="module")
-def apps(docker_engine):
+def apps(docker_engine, need_image):
     """Settings of an engine that has the image."""
-    from dartsim.real.containers.engine import connect
-
-    client = connect(docker_engine)
-    try:
-        if not client.api.images(name=image_name("apps")):
-            pytest.skip("no image with OSWorld's applications: `dartsim desktop build --variant apps`")
-    finally:
-        client.close()
+    need_image("apps")
     if not HOME:
         pytest.skip("no environment with desktop-env in DARTSIM_EVALUATOR")
     return docker_engine

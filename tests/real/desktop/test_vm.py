@@ -23,7 +23,6 @@ from dartsim.core.types import Task
 from dartsim.real.containers import ContainerLimits, DesktopFleet, DockerHost, official_spec
 from dartsim.real.containers.engine import connect
 from dartsim.real.desktop import desktop_spec
-from dartsim.real.desktop.images import image_name
 from dartsim.real.osworld.connect import DesktopOptions
 from dartsim.real.osworld.errors import ActionUncertain, OutOfMemory
 from dartsim.real.osworld.frames import Frame, same
@@ -93,14 +92,9 @@ def test_a_machine_boots_the_users_disk(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def machine(docker_engine):
+def machine(need_image):
     """The container of a virtual machine, on an engine that has its image."""
-    client = connect(docker_engine)
-    try:
-        if not client.api.images(name=image_name("vm")):
-            pytest.skip("no image of a virtual machine: `dartsim desktop build --variant vm`")
-    finally:
-        client.close()
+    need_image("vm")
     return desktop_spec(CONFIG)
 
 
