@@ -326,6 +326,7 @@ class Sockets:
         self.vm = vm
         self.listening = listening
         self.base_url = ""
+        self._serving = set()
 
     async def __aenter__(self):
         where = {"host": "127.0.0.1", "port": 0} if self.listening is None else {"sock": self.listening}
@@ -343,6 +344,7 @@ class Sockets:
         # `wait_closed` of newer Pythons waits for hung connections, which nobody will end.
 
     async def _serve(self, reader, writer):
+        self._serving.add(asyncio.current_task())  # a client that hangs up takes asyncio's own reference with it
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             first, *lines = head.decode("latin-1").split("\r\n")
