@@ -251,8 +251,8 @@ def desktop_spec(
         desktop: Image, screen and limits; None takes the defaults.
         app: A program to start with the desktop, as a shell would read it; "" starts none.
         vnc: Whether a viewer is served: a page on the port named ``vnc``, at ``/vnc.html``.
-        warm_actions: Whether ``python -c "import pyautogui …"`` runs in a forked, warm interpreter, without
-            a pause after each call, or in a new one, which pauses 0.1 s.
+        warm_actions: Whether ``python -c "import pyautogui …"`` runs in a forked, warm interpreter, which
+            pauses 0.02 s after each call, or in a new one, which pauses 0.1 s.
         look: Whether to check the virtual machine's disk, if the engines are local.
 
     Raises:

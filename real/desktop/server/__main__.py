@@ -1,8 +1,8 @@
 """Serve one desktop: ``python -m dartsim.real.desktop.server``, inside the container.
 
 Environment: ``DISPLAY``; ``PORT`` (5000); ``WARM_ACTIONS`` (1), whether actions run in forked warm interpreters,
-without pyautogui's pause after each call; ``SIBLINGS`` (0), whether other containers of the same network may connect;
-``DESKTOP_TOKEN``, which every request must contain, and which is hidden from all programs started here.
+with a fifth of pyautogui's pause after each call; ``SIBLINGS`` (0), whether other containers of the same network may
+connect; ``DESKTOP_TOKEN``, which every request must contain, and which is hidden from all programs started here.
 """
 
 from __future__ import annotations

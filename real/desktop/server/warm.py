@@ -32,6 +32,9 @@ from typing import Any, NoReturn
 
 MAX_CODE_BYTES = 2**17
 """Longest accepted code: one message of the kernel's default size, with room for its header."""
+PAUSE_SECONDS = 0.02
+"""After each call of pyautogui, whose own pause is 0.1 s. Without one, a click that follows another at once is lost in
+one of eight cases: the window manager still holds the pointer."""
 NOT_RUN = b"not run"
 """The answer to an action that no child ran; the server then runs it without a warm interpreter."""
 
@@ -206,7 +209,7 @@ def main() -> None:
 
     import pyautogui
 
-    pyautogui.PAUSE = 0.0
+    pyautogui.PAUSE = PAUSE_SECONDS
     # The parent itself needs no connection; a child would otherwise inherit the socket.
     pyautogui._pyautogui_x11._display.close()
     sys.path[0] = ""  # the first entry of ``python -c``; ``-m`` has put the folder's path there
