@@ -169,7 +169,7 @@ def alike(first, second) -> bool:
 
 
 def near(first, second) -> bool:
-    frames = [Frame(b"", np.asarray(screenshot)) for screenshot in (first, second)]
+    frames = [Frame(screenshot, np.asarray(screenshot)) for screenshot in (first, second)]
     return same(*frames, still_pixels=SETTINGS.ready.still_pixels)
 
 
