@@ -130,7 +130,11 @@ async def open_scorer_pool(config: Config, tasks: Sequence[Task]) -> AsyncIterat
 
 
 def desktop_options(
-    config: Config, cache: Path, scorer: Scorer, on_call: Callable[[int, str, float], None] | None, token: str = ""
+    config: Config,
+    cache: Path,
+    scorer: Scorer,
+    on_call: Callable[[int, str, float], None] | None = None,
+    token: str = "",
 ) -> DesktopOptions:
     """Return the options of the configured desktops; ``token`` is required by their servers."""
     desktop, own = config.desktop, own_server(config)

@@ -95,15 +95,23 @@ async def start_desktop(
     if saved is not None and spec.state_command is not None:
         desktop.snapshots = DesktopSnapshots(desktop, lambda: container, saved)
     try:
-        await _boot(desktop, container)
-    except EnvStartFailed as fault:
-        console = await _console(container, options.consoles)
-        await _give_up(desktop)
-        raise type(fault)(f"{fault.problem}; {console}", fault.fix) from fault
+        await boot(desktop, container, options.consoles)
     except BaseException:
         await _give_up(desktop)
         raise
     return desktop
+
+
+async def boot(desktop: OsworldDesktop, container: Container, consoles: Path | None) -> None:
+    """Wait until the desktop of a container is ready.
+
+    Raises:
+        EnvStartFailed: If it did not become ready; it says what its console showed.
+    """
+    try:
+        await _boot(desktop, container)
+    except EnvStartFailed as fault:
+        raise type(fault)(f"{fault.problem}; {await _console(container, consoles)}", fault.fix) from fault
 
 
 async def _console(container: Container, folder: Path | None) -> str:
