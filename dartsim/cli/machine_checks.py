@@ -25,11 +25,10 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from dartsim.config.secrets import redact
-from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.compiled import form
 from dartsim.core.errors import ConfigError, DartsimError
-from dartsim.core.install import install_command
+from dartsim.core.install import VLLM_PYTHON, install_command
+from dartsim.core.secrets import redact
 
 if TYPE_CHECKING:
     from dartsim.real.containers import EngineInfo
@@ -107,7 +106,7 @@ def machine_checks() -> list[Check]:
         check_packages("real packages", REAL, install_command("real")),
         check_engine(),
         check_kvm(),
-        check_vllm(os.environ.get(VARIABLE)),
+        check_vllm(os.environ.get(VLLM_PYTHON)),
         check_ray(os.environ.get("RAY_ADDRESS")),
         check_evaluator(),
     ]
@@ -239,7 +238,7 @@ def check_vllm(python: str | None, engines: Sequence[str] = ()) -> Check:
 
 def install_vllm() -> str:
     """Return the commands that create an environment with vLLM, for this machine's GPU or for its processor."""
-    return f"python -m venv vllm && vllm/bin/{_pip_install()} && export {VARIABLE}=$PWD/vllm/bin/python"
+    return f"python -m venv vllm && vllm/bin/{_pip_install()} && export {VLLM_PYTHON}=$PWD/vllm/bin/python"
 
 
 def _pip_install() -> str:
@@ -249,7 +248,7 @@ def _pip_install() -> str:
 def _check_interpreter(python: str | None) -> Check:
     fix = install_vllm()
     if python is None:
-        return Check("vllm", OPTIONAL, f"neither vllm.python nor {VARIABLE} is set", fix)
+        return Check("vllm", OPTIONAL, f"neither vllm.python nor {VLLM_PYTHON} is set", fix)
     if shutil.which(python) is None:
         return Check("vllm", MISSING, f"{python} cannot be run", fix)
     command = [python, "-c", _VERSIONS]
