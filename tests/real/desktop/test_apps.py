@@ -182,6 +182,25 @@ def test_an_application_that_crashes_masks_its_attempt_and_asks_nothing_afterwar
 
 @pytest.mark.docker
 @pytest.mark.slow
+def test_a_crash_that_gimp_catches_masks_its_attempt_and_its_end_does_not(spec):
+    async def end_by(client, signal):
+        await client.launch(["gimp"])
+        gone = f"until pkill -{signal} -f '^/usr/bin/gimp'; do sleep 0.1; done; while pgrep gimp; do sleep 0.1; done"
+        await client.execute(f"until wmctrl -l | grep -q 'GNU Image'; do sleep 0.1; done; {gone}", shell=True)
+
+    async def use(desktop):
+        await desktop.reset(task(), seed=1)
+        await end_by(desktop.client, "TERM")
+        assert await desktop.evaluate() == 0.0
+        await end_by(desktop.client, "SEGV")
+        with pytest.raises(ApplicationCrashed, match="gimp"):
+            await desktop.evaluate()
+
+    on_one(spec, use)
+
+
+@pytest.mark.docker
+@pytest.mark.slow
 def test_a_full_disk_masks_the_attempt(spec):
     async def use(desktop):
         fill = {"type": "execute", "parameters": {"command": "cat /dev/zero > ~/fill", "shell": True}}
