@@ -25,13 +25,13 @@ MIB = 2**20
 CONFIG = DesktopConfig(variant="apps", memory_mib=4096)
 BOOTED = Readiness(quiet_seconds=0.0, poll_seconds=0.05)
 APPLICATIONS = {
-    "chrome": ("google-chrome", "Google Chrome"),
+    "chrome": ("google-chrome", "New Tab - Google Chrome"),
     "calc": ("libreoffice --calc", "LibreOffice Calc"),
     "writer": ("libreoffice --writer", "LibreOffice Writer"),
     "impress": ("libreoffice --impress", "LibreOffice Impress"),
     "gimp": ("gimp", "GNU Image Manipulation Program"),
     "vlc": ("vlc", "VLC media player"),
-    "thunderbird": ("thunderbird", "Thunderbird"),
+    "thunderbird": ("thunderbird", "Home - Mozilla Thunderbird"),
     "terminal": ("gnome-terminal", "Terminal"),
 }
 """By name: what starts it, and a part of its window's title."""
@@ -50,12 +50,13 @@ async def _measured(boots: int, together: int, say: Callable[[str], None]) -> di
         many = await asyncio.gather(*(_boot_seconds(host, slot) for slot in range(together)))
         say(f"{together} at once: {percentiles(many)}, all removed after {time.monotonic() - begun:.1f} s")
         async with _desktop(host, 0) as (container, client):
+            start_cpu, _ = _use(container)
             await asyncio.sleep(IDLE_SECONDS / 2)
             before, _ = _use(container)
             await asyncio.sleep(IDLE_SECONDS)
             after, memory_mib = _use(container)
             idle = (after - before) / IDLE_SECONDS
-            say(f"idle: {memory_mib:.0f} MiB, {idle:.1%} of a core")
+            say(f"start: {start_cpu:.1f} s of CPU; idle: {memory_mib:.0f} MiB, {idle:.1%} of a core")
             opened = {}
             for name, (command, title) in APPLICATIONS.items():
                 opened[name] = await _open_seconds(client, command, title)
@@ -65,6 +66,7 @@ async def _measured(boots: int, together: int, say: Callable[[str], None]) -> di
     return {
         "boot_seconds": percentiles(boot),
         "boot_seconds_together": {**percentiles(many), "desktops": together},
+        "start_cpu_seconds": round(start_cpu, 2),
         "memory_mib": round(memory_mib),
         "memory_all_open_mib": round(all_open_mib),
         "idle_cores": round(idle, 4),
