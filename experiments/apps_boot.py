@@ -50,13 +50,12 @@ async def _measured(boots: int, together: int, say: Callable[[str], None]) -> di
         many = await asyncio.gather(*(_boot_seconds(host, slot) for slot in range(together)))
         say(f"{together} at once: {percentiles(many)}, all removed after {time.monotonic() - begun:.1f} s")
         async with _desktop(host, 0) as (container, client):
-            start_cpu, _ = _use(container)
             await asyncio.sleep(IDLE_SECONDS / 2)
             before, _ = _use(container)
             await asyncio.sleep(IDLE_SECONDS)
             after, memory_mib = _use(container)
             idle = (after - before) / IDLE_SECONDS
-            say(f"start: {start_cpu:.1f} s of CPU; idle: {memory_mib:.0f} MiB, {idle:.1%} of a core")
+            say(f"idle: {memory_mib:.0f} MiB, {idle:.1%} of a core")
             opened = {}
             for name, (command, title) in APPLICATIONS.items():
                 opened[name] = await _open_seconds(client, command, title)
@@ -66,7 +65,6 @@ async def _measured(boots: int, together: int, say: Callable[[str], None]) -> di
     return {
         "boot_seconds": percentiles(boot),
         "boot_seconds_together": {**percentiles(many), "desktops": together},
-        "start_cpu_seconds": round(start_cpu, 2),
         "memory_mib": round(memory_mib),
         "memory_all_open_mib": round(all_open_mib),
         "idle_cores": round(idle, 4),
