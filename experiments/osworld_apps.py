@@ -48,8 +48,9 @@ def apps_found(figures: Figures) -> str:
         f"On two shared cores a desktop starts in {boot['p50']:.1f} s (p95 {boot['p95']:.1f} s), "
         f"{together['desktops']} at once in {together['p95']:.0f} s. Idle it takes {figures['memory_mib']:,} MiB and "
         f"{figures['idle_cores']:.1%} of a core, with {len(figures['open_seconds'])} applications open "
-        f"{figures['memory_all_open_mib']:,} MiB, shared files not counted; its image has {figures['image_mib']:,} MiB. "
-        f"24 GiB hold {figures['desktops_in_24_gib']} desktops with an application each; two cores are the limit before. "
+        f"{figures['memory_all_open_mib']:,} MiB, shared files not counted; its image has "
+        f"{figures['image_mib']:,} MiB. 24 GiB hold {figures['desktops_in_24_gib']} desktops with an application each; "
+        "two cores are the limit before. "
         f"Scored by {figures['scorer']}; recorded at commit {short_commit(figures)}.\n"
     )
 
