@@ -15,10 +15,11 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.ports import Store
 from dartsim.core.types import Weights
 from dartsim.observe import Instrument
-from dartsim.observe.metrics import JsonlWriter, SnapshotLog, TensorBoardWriter
+from dartsim.observe.metrics import JsonlWriter, SnapshotLog
 from dartsim.observe.recorder import report_preparing
 from dartsim.observe.records import Snapshot
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, is_locked, lock_run, refuse_locked, write_run, write_text
+from dartsim.observe.sinks import SINKS, SinkRun, check_sinks
 from dartsim.observe.timeline import SegmentLog
 from dartsim.real.ray_cluster.backend import session
 from dartsim.run.backends import desktop_backend
@@ -35,7 +36,6 @@ from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER,
 if TYPE_CHECKING:
     from dartsim.run.trained_model import TrainedModel
 
-TENSORBOARD = "tensorboard"
 SUCCESSES = "successes"
 """Folder of a run's newest successes, if its model learned."""
 
@@ -60,6 +60,7 @@ def execute(
     """
     with session(config):
         prepared = prepare_run(config)
+        check_sinks(config.run.sinks)
         refuse_used(path)
         desktop_backend(config).check_hosts(config)
         trained = configured_learning(prepared, path, instruments)  # may fail, so before the directory exists
@@ -97,11 +98,12 @@ class Execution:
         # Updates are appended to those of earlier lives.
         life = 1 if resume_point is None else resume_point.life
         after = None if resume_point is None else resume_point.recovered.update
+        sink_run = SinkRun(path, config.name, config.model_dump(mode="json"), life, after or 0)
         with ExitStack() as stack:
             watch = stack.enter_context(Watch(config, path))
             listening: list[Instrument] = [
                 stack.enter_context(JsonlWriter(path / METRICS, after=after)),
-                stack.enter_context(TensorBoardWriter(path / TENSORBOARD, life=life, after=after or 0)),
+                *(stack.enter_context(SINKS[name](sink_run)) for name in dict.fromkeys(config.run.sinks)),
                 SnapshotLog(path / SNAPSHOTS),
             ]
             if config.run.max_segments and store.resumable:
