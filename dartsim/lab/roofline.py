@@ -1,0 +1,173 @@
+"""Times of engines, updates and weight transfers from a GPU's data sheet and a model's sizes.
+
+Rooflines: an operation takes the longer of computing and moving bytes, at a typical share of the GPU's peak. One factor,
+``efficiency``, multiplies all these shares: it is 1 for software of typical quality. Matrix products of training reach 40 %
+of the peak (recomputation counted as work), prefill 55 %, reading memory 65 %, attention 35 %, collectives 60 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+TRAIN_SHARE, PREFILL_SHARE, READ_SHARE, ATTENTION_SHARE, COLLECTIVE_SHARE = 0.40, 0.55, 0.65, 0.35, 0.60
+LAYER_SECONDS = 12e-6
+"""Launches and small kernels of one layer in one iteration of an engine."""
+REDUCE_SECONDS, FAR_REDUCE_SECONDS = 12e-6, 45e-6
+"""One all-reduce of a few tokens among GPUs of a node, and among nodes; each layer has two."""
+STEP_SECONDS = 1.0
+"""Host's share of a gradient step: data, norms, logging."""
+RESERVE_SHARE = 0.1
+"""Share of a GPU's memory that an engine leaves free."""
+WORKING_BYTES = 4e9
+"""Activations and graphs of an engine on each GPU."""
+WAIT_SECONDS = 1.0
+"""Pausing engines and agreeing on a transfer."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSheet:
+    """A GPU's data sheet: dense 16-bit FLOP/s, bytes/s of memory, of the links in a node and of its network; bytes."""
+
+    flops: float
+    memory_rate: float
+    memory: float
+    node_rate: float
+    network_rate: float
+
+
+SHEETS: Mapping[str, GpuSheet] = {
+    "A100": GpuSheet(312e12, 2.04e12, 80e9, 300e9, 25e9),
+    "H20": GpuSheet(148e12, 4.0e12, 96e9, 450e9, 25e9),
+    "H100": GpuSheet(989e12, 3.35e12, 80e9, 450e9, 50e9),
+    "H200": GpuSheet(989e12, 4.8e12, 141e9, 450e9, 50e9),
+    "H800": GpuSheet(989e12, 3.35e12, 80e9, 200e9, 50e9),
+    "Ascend-A3": GpuSheet(752e12, 3.2e12, 128e9, 196e9, 25e9),
+}
+"""Vendors' data sheets; Ascend-A3 is one 910C package."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """A model's sizes.
+
+    Attributes:
+        parameters: All weights.
+        active: Weights that compute one token.
+        layers: Number of layers.
+        width: Heads times their size, of queries; the cost of attention is proportional to it.
+        kv_bytes: Keys and values of one token in all layers, 16 bit, bytes.
+        expert_share: Share of the routed experts that compute one token; 1 without experts.
+    """
+
+    parameters: float
+    active: float
+    layers: int
+    width: int
+    kv_bytes: float
+    expert_share: float = 1.0
+
+
+MODELS: Mapping[str, ModelSize] = {
+    "Qwen3-0.6B": ModelSize(0.6e9, 0.6e9, 28, 2048, 114_688),
+    "Qwen3-4B": ModelSize(4.02e9, 4.02e9, 36, 4096, 147_456),
+    "Qwen2.5-7B": ModelSize(7.62e9, 7.07e9, 28, 3584, 57_344),
+    "Qwen3-8B": ModelSize(8.19e9, 7.57e9, 36, 4096, 147_456),
+    "Qwen2.5-32B": ModelSize(32.8e9, 32.0e9, 64, 5120, 262_144),
+    "Qwen2.5-72B": ModelSize(72.7e9, 71.5e9, 80, 8192, 327_680),
+    "Qwen3-30B-A3B": ModelSize(30.5e9, 3.3e9, 48, 4096, 98_304, 8 / 128),
+    "Qwen3-235B-A22B": ModelSize(235e9, 22e9, 94, 8192, 192_512, 8 / 128),
+    "DeepSeek-V3": ModelSize(671e9, 37e9, 61, 20_480, 70_272, 8 / 256),
+}
+"""Sizes from the published ``config.json`` of each model."""
+
+
+def engine_settings(
+    gpu: GpuSheet,
+    model: ModelSize,
+    *,
+    gpus: int,
+    efficiency: float,
+    node_gpus: int = 8,
+    weight_bytes: float = 2.0,
+    memory_share: float = 1.0,
+    max_num_seqs: int = 256,
+) -> dict[str, Any]:
+    """Return ``cluster.engine.roofline`` of an engine of so many GPUs.
+
+    ``memory_share``: the part of each GPU's memory that it has; a trainer on the same GPU has the rest.
+    """
+    rate = gpus * gpu.memory_rate * min(0.95, READ_SHARE * efficiency)
+    flops = gpus * gpu.flops * efficiency
+    reduce = 0.0 if gpus == 1 else REDUCE_SECONDS if gpus <= node_gpus else FAR_REDUCE_SECONDS
+    experts = _expert_parameters(model)
+    cache = gpus * (gpu.memory * (1.0 - RESERVE_SHARE) * memory_share - WORKING_BYTES) - model.parameters * weight_bytes
+    return {
+        "iteration_seconds": (model.parameters - experts) * weight_bytes / rate
+        + model.layers * (LAYER_SECONDS + 2 * reduce) / efficiency,
+        "expert_seconds": experts * weight_bytes / rate,
+        "expert_share": model.expert_share if experts else 0.0,
+        "token_seconds": 2.0 * model.active / (flops * PREFILL_SHARE),
+        "kv_seconds": model.kv_bytes / rate,
+        "pair_seconds": 4.0 * model.width * model.layers / (flops * ATTENTION_SHARE),
+        "kv_tokens": int(cache / model.kv_bytes),
+        "max_num_seqs": max_num_seqs,
+    }
+
+
+def _expert_parameters(model: ModelSize) -> float:
+    """Return the weights of all routed experts: what is not active, and the active part of it."""
+    return (model.parameters - model.active) / (1.0 - model.expert_share) if model.expert_share < 1.0 else 0.0
+
+
+def update_settings(
+    gpu: GpuSheet,
+    model: ModelSize,
+    *,
+    gpus: int,
+    ranks: int,
+    efficiency: float,
+    step_cost: float = 1.0,
+    trains: Literal["full", "lora"] = "full",
+    recomputes: bool = True,
+    forwards: int = 0,
+) -> dict[str, Any]:
+    """Return settings of ``cluster.learner`` for GPUs in so many groups (``ranks``) that share a model's sequences.
+
+    ``forwards``: additional passes without gradients, such as old and reference log-probabilities. ``step_cost``
+    multiplies what a gradient step and a micro-batch cost besides computing.
+    """
+    passes = (2 if trains == "full" else 1) + 1 + recomputes + forwards  # backward, forward
+    scores = 3 + recomputes + forwards  # of attention
+    flops = gpus / ranks * gpu.flops * efficiency
+    nodes_rate = min(8 * gpu.network_rate, gpu.node_rate) if gpus > 8 else gpu.node_rate
+    moved = model.parameters * (4 if trains == "lora" else 8)  # weights gathered twice, gradients in float32
+    trained = model.parameters if trains == "full" else 0.01 * model.parameters
+    step = STEP_SECONDS + 24.0 * trained / gpus / (gpu.memory_rate * READ_SHARE)
+    return {
+        "gpus": gpus,
+        "ranks": ranks,
+        "kilotoken_seconds": 1000.0 * 2.0 * passes * model.active / (flops * TRAIN_SHARE) / ranks,
+        "pair_seconds": scores * 4.0 * model.width * model.layers / (flops * ATTENTION_SHARE),
+        "step_seconds": step_cost * step,
+        "micro_seconds": step_cost * moved / (nodes_rate * COLLECTIVE_SHARE) * (gpus > 1),
+    }
+
+
+def sync_seconds(
+    model: ModelSize, path: Literal["nccl", "files", "ipc"], *, gpu: GpuSheet, nodes: int, gpus: int, cost: float = 1.0
+) -> float:
+    """Return how long the weights take from a trainer of ``nodes`` nodes and ``gpus`` GPUs into all engines.
+
+    - nccl: one rank broadcasts bucket after bucket, gathered before, at a tenth of the link's rate.
+    - files: written and read once, 2 GB/s a node.
+    - ipc: engines on the trainer's own GPUs; each gathers its shard.
+    """
+    size = 2.0 * model.parameters
+    rates = {
+        "nccl": 0.1 * (gpu.node_rate if nodes < 1 else gpu.network_rate),
+        "files": 1e9 * max(1, nodes),
+        "ipc": 0.1 * gpu.node_rate * max(1.0, gpus / 8),
+    }
+    return cost * (WAIT_SECONDS + size / rates[path])
