@@ -1,8 +1,9 @@
 """Times of engines, updates and weight transfers from a GPU's data sheet and a model's sizes.
 
-Rooflines: an operation takes the longer of computing and moving bytes, at a typical share of the GPU's peak. One factor,
-``efficiency``, multiplies all these shares: it is 1 for software of typical quality. Matrix products of training reach 40 %
-of the peak (recomputation counted as work), prefill 55 %, reading memory 65 %, attention 35 %, collectives 60 %.
+Rooflines: an operation takes the longer of computing and moving bytes, at a typical share of the GPU's peak. One
+factor, ``efficiency``, multiplies all these shares; it is 1 for software of typical quality. Then matrix products of
+training reach 40 % of the peak (recomputation counts as work), prefill 55 %, reading memory 65 %, attention 35 %, and
+collectives 60 %.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from dartsim.core.errors import ConfigError
 
 TRAIN_SHARE, PREFILL_SHARE, READ_SHARE, ATTENTION_SHARE, COLLECTIVE_SHARE = 0.40, 0.55, 0.65, 0.35, 0.60
 LAYER_SECONDS = 12e-6
@@ -97,12 +100,20 @@ def engine_settings(
     """Return ``cluster.engine.roofline`` of an engine of so many GPUs.
 
     ``memory_share``: the part of each GPU's memory that it has; a trainer on the same GPU has the rest.
+
+    Raises:
+        ConfigError: If the model does not fit.
     """
     rate = gpus * gpu.memory_rate * min(0.95, READ_SHARE * efficiency)
     flops = gpus * gpu.flops * efficiency
     reduce = 0.0 if gpus == 1 else REDUCE_SECONDS if gpus <= node_gpus else FAR_REDUCE_SECONDS
     experts = _expert_parameters(model)
     cache = gpus * (gpu.memory * (1.0 - RESERVE_SHARE) * memory_share - WORKING_BYTES) - model.parameters * weight_bytes
+    if cache < model.kv_bytes:
+        raise ConfigError(
+            f"the model's {model.parameters * weight_bytes / 1e9:.0f} GB do not fit on an engine of {gpus} GPUs of "
+            f"{gpu.memory / 1e9:.0f} GB, of which it has {memory_share:.0%}; raise machines.engine_gpus"
+        )
     return {
         "iteration_seconds": (model.parameters - experts) * weight_bytes / rate
         + model.layers * (LAYER_SECONDS + 2 * reduce) / efficiency,
