@@ -21,12 +21,18 @@ REDUCE_SECONDS, FAR_REDUCE_SECONDS = 12e-6, 45e-6
 """One all-reduce of a few tokens among GPUs of a node, and among nodes; each layer has two."""
 STEP_SECONDS = 1.0
 """Host's share of a gradient step: data, norms, logging."""
+LORA_SHARE = 0.01
+"""Trained weights with adapters, over all weights."""
 RESERVE_SHARE = 0.1
 """Share of a GPU's memory that an engine leaves free."""
 WORKING_BYTES = 4e9
 """Activations and graphs of an engine on each GPU."""
 WAIT_SECONDS = 1.0
 """Pausing engines and agreeing on a transfer."""
+CACHE_SECONDS = 3.0
+"""Freeing an engine's cache and making it again."""
+HOST_RATE = 20e9
+"""Bytes/s between a GPU and its host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,7 @@ def update_settings(
     efficiency: float,
     step_cost: float = 1.0,
     trains: Literal["full", "lora"] = "full",
+    backend: Literal["fsdp", "megatron"] = "fsdp",
     recomputes: bool = True,
     forwards: int = 0,
 ) -> dict[str, Any]:
@@ -152,33 +159,54 @@ def update_settings(
     passes = (2 if trains == "full" else 1) + 1 + recomputes + forwards  # backward, forward
     scores = 3 + recomputes + forwards  # of attention
     flops = gpus / ranks * gpu.flops * efficiency
-    nodes_rate = min(8 * gpu.network_rate, gpu.node_rate) if gpus > 8 else gpu.node_rate
-    moved = model.parameters * (4 if trains == "lora" else 8)  # weights gathered twice, gradients in float32
-    trained = model.parameters if trains == "full" else 0.01 * model.parameters
+    trained = model.parameters if trains == "full" else LORA_SHARE * model.parameters
     step = STEP_SECONDS + 24.0 * trained / gpus / (gpu.memory_rate * READ_SHARE)
+    micro = 0.0
+    if backend == "megatron":  # each GPU reduces the gradients of its own weights and gathers them, in a step
+        step += 6.0 * trained * ranks / gpus / (gpu.network_rate * COLLECTIVE_SHARE) * (ranks > 1)
+    elif gpus > 1:  # all nodes gather all weights twice, and reduce gradients in float32
+        rate = min(8 * gpu.network_rate, gpu.node_rate) if gpus > 8 else gpu.node_rate
+        micro = (4.0 * model.parameters + 4.0 * trained) / (rate * COLLECTIVE_SHARE)
     return {
         "gpus": gpus,
         "ranks": ranks,
         "kilotoken_seconds": 1000.0 * 2.0 * passes * model.active / (flops * TRAIN_SHARE) / ranks,
         "pair_seconds": scores * 4.0 * model.width * model.layers / (flops * ATTENTION_SHARE),
         "step_seconds": step_cost * step,
-        "micro_seconds": step_cost * moved / (nodes_rate * COLLECTIVE_SHARE) * (gpus > 1),
+        "micro_seconds": step_cost * micro,
     }
 
 
 def sync_seconds(
-    model: ModelSize, path: Literal["nccl", "files", "ipc"], *, gpu: GpuSheet, nodes: int, gpus: int, cost: float = 1.0
+    model: ModelSize,
+    path: Literal["nccl", "files", "ipc"],
+    *,
+    gpu: GpuSheet,
+    inside: bool,
+    gpus: int,
+    cost: float = 1.0,
 ) -> float:
-    """Return how long the weights take from a trainer of ``nodes`` nodes and ``gpus`` GPUs into all engines.
+    """Return how long the weights take from a trainer of so many GPUs into all engines.
 
     - nccl: one rank broadcasts bucket after bucket, gathered before, at a tenth of the link's rate.
-    - files: written and read once, 2 GB/s a node.
+    - files: written and then read, each at 2 GB/s a node.
     - ipc: engines on the trainer's own GPUs; each gathers its shard.
+
+    ``inside``: whether engines and trainer are in one node. ``cost`` multiplies the time.
     """
     size = 2.0 * model.parameters
     rates = {
-        "nccl": 0.1 * (gpu.node_rate if nodes < 1 else gpu.network_rate),
-        "files": 1e9 * max(1, nodes),
+        "nccl": 0.1 * (gpu.node_rate if inside else gpu.network_rate),
+        "files": 1e9 * max(1.0, gpus / 8),
         "ipc": 0.1 * gpu.node_rate * max(1.0, gpus / 8),
     }
     return cost * (WAIT_SECONDS + size / rates[path])
+
+
+def switch_seconds(model: ModelSize, *, gpus: int, cost: float = 1.0) -> float:
+    """Return how long colocated engines and trainer take to give their GPUs to each other and back.
+
+    Weights, gradients and moments of the trainer, 16 bytes each, leave for the host's memory and return; engines free
+    their cache and make it again. ``cost`` multiplies the time.
+    """
+    return cost * (CACHE_SECONDS + 2 * 16.0 * model.parameters / gpus / HOST_RATE)
