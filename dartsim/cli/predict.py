@@ -22,7 +22,7 @@ def predict(
         typer.Option(metavar="ROW", help="Row to fit, in place of those that the file names; repeatable."),
     ] = None,
     no_fit: Annotated[bool, typer.Option("--no-fit", help="Fit no row: predict from data sheets alone.")] = False,
-    draws: Annotated[int, typer.Option(min=4, help="Simulations of each row, with parameters that may be true.")] = 12,
+    draws: Annotated[int, typer.Option(min=4, help="Simulations of each row, with parameters that may be true.")] = 8,
     processes: Processes = None,
     json_file: Json = None,
 ) -> None:
@@ -65,7 +65,7 @@ def _print(found: Mapping[str, Any], console: Any) -> None:
     console.print(table)
     known = plain_table("parameter", numbers=("median", "90 % interval"), after=("determined", "meaning"))
     for each in found["parameters"]:
-        interval = f"{significant(each['low'])} to {significant(each['high'])}"
+        interval = f"{significant(each['low'], 3)} to {significant(each['high'], 3)}"
         known.add_row(each["name"], significant(each["median"], 3), interval, each["determined"], each["meaning"])
     console.print(known)
     if not found["identified"]:
@@ -79,6 +79,6 @@ def _cells(row: Mapping[str, Any]) -> Sequence[str]:
     if not row["supported"]:
         return row["row"], row["figure"], published, "", "", "", f"unsupported, because {row['reason']}"
     error = "–" if row["error"] is None else f"{row['error']:+.0%}"
-    interval = f"{significant(row['low'])} to {significant(row['high'])}"
+    interval = f"{significant(row['low'], 3)} to {significant(row['high'], 3)}"
     note = "fitted" if row["fitted"] else ""
     return row["row"], row["figure"], published, significant(row["predicted"], 3), interval, error, note

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dartsim.core.errors import ConfigError
 from dartsim.lab.published import (
     Measured,
     Row,
@@ -41,9 +42,9 @@ QUANTILE = 1.645
 """Standard deviations on either side of a 90 % interval."""
 STEP = 0.2
 """Change of a logarithm for the Jacobian: well above the noise of a simulation."""
-ITERATIONS, CLOSE = 4, 0.05
+ITERATIONS, CLOSE = 3, 0.1
 """Most iterations of the fit, and the change of all logarithms, in prior deviations, that ends it."""
-DRAWS = 12
+DRAWS = 8
 DETERMINED, PARTLY = 0.5, 0.8
 """Largest posterior over prior deviation of a parameter that the rows determine, or determine in part."""
 
@@ -147,40 +148,59 @@ class Predictor:
         fit: Names of the fitted rows in place of the file's; None: the file's.
         draws: Draws from the posterior.
         executor: Where simulations run.
+        known: Predictors by file, of which this one may continue one.
     """
 
     def __init__(
-        self, path: Path, *, fit: Sequence[str] | None = None, draws: int = DRAWS, executor: Executor | None = None
+        self,
+        path: Path,
+        *,
+        fit: Sequence[str] | None = None,
+        draws: int = DRAWS,
+        executor: Executor | None = None,
+        known: Mapping[Path, Predictor] | None = None,
     ) -> None:
         self.path = path
         self.table = read_table(path, fit=fit)
         self._draws = draws
         self._executor = executor or InProcess()
+        self._known = known or {}
         self.simulations = 0
+        self._posterior: Posterior | None = None
 
     def run(self) -> dict[str, Any]:
         """Return everything as plain values: parameters, rows, ranking, assumptions, and the course of the fit."""
         table = self.table
         if all(reason_against(table, row) for row in table.rows):
             return self._result(None, [entry for row in table.rows for entry in _unsupported(table, row)])
-        posterior = self._fit(self._fitted_rows())
+        posterior = self.posterior()
         return self._result(posterior, self._predict(posterior))
 
-    def _fitted_rows(self) -> list[Fitted]:
-        """Return the fitted rows of this file and of the one that it continues."""
-        sources = [(self.path, self.table)]
-        if self.table.after is not None:
-            before = self.path.parent / self.table.after
-            sources.insert(0, (before, read_table(before)))
-        return [
-            Fitted(setup(table, row, str(path)), [each for each in row.figures if not figure_reason(table, row, each)])
-            for path, table in sources
-            for row in table.rows
-            if row.name in table.fit
-        ]
+    def posterior(self) -> Posterior:
+        """Return what the fitted rows say of the parameters, after those of the file that this one continues."""
+        if self._posterior is None:
+            table = self.table
+            rows = [
+                Fitted(
+                    setup(table, row, str(self.path)),
+                    [each for each in row.figures if not figure_reason(table, row, each)],
+                )
+                for row in table.rows
+                if row.name in table.fit
+            ]
+            self._posterior = self._fit(rows)
+        return self._posterior
 
     def _prior(self) -> Posterior:
+        """Return the posterior of the file that this one continues, or the prior of the kind of table."""
         table = self.table
+        if table.after is not None:
+            place = self.path.parent / table.after
+            before = self._known.get(place) or Predictor(place, executor=self._executor)
+            if before.table.assumed != table.assumed or before.table.kind != table.kind:
+                raise ConfigError(f"{self.path} continues {before.path}: both need the same kind and `assumed`")
+            found = before.posterior()
+            return replace(found, trace=[])
         priors = dict(PRIORS[table.kind])
         for key, sd in table.assumed.items():
             priors[key] = Prior(float(getattr(table.workload, key)), sd, f"workload.{key}, assumed")
@@ -197,13 +217,12 @@ class Predictor:
         prior_mean, precision = found.mean, np.linalg.inv(found.covariance)
         wanted = np.log([_published(known) for _, known in targets])
         weights = np.array([1.0 / (DISCREPANCY**2 + known.spread**2) for _, known in targets])
-        at = prior_mean
+        at, limits = prior_mean, 1.5 * np.array([prior.sd for prior in found.priors])
         for iteration in range(ITERATIONS):
             center, jacobian = self._linearized(rows, targets, found, at)
             curvature = jacobian.T @ (weights[:, None] * jacobian) + precision
             slope = jacobian.T @ (weights * (wanted - center)) + precision @ (prior_mean - at)
             change = np.linalg.solve(curvature, slope)
-            limits = 1.5 * np.array([prior.sd for prior in found.priors])
             change *= min(1.0, float(np.min(limits / np.maximum(np.abs(change), 1e-12))))
             found.trace.append({"parameters": found.values(at), "errors": np.expm1(center - wanted).tolist()})
             found.covariance = np.linalg.inv(curvature)

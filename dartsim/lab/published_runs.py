@@ -15,10 +15,10 @@ from dartsim.run.simulation import run_simulation
 from dartsim.sim.latency import Capped, Lognormal
 from dartsim.sim.learner import UpdateParts
 
-FEWEST_ATTEMPTS = 512
+FEWEST_ATTEMPTS = 256
 """Attempts of a batch below which a row is not simulated at smaller scale, for the sake of its longest replies."""
-ATTEMPTS = 6_000
-"""Attempts of a simulation, about a second."""
+ATTEMPTS = 3_000
+"""Attempts of a simulation, half a second."""
 COLOCATED_SHARE = 0.85
 """Share of memory that engines have while the trainer on the same GPUs sleeps."""
 
@@ -162,7 +162,7 @@ def _cycle(setup: Setup) -> int:
 
 def _updates(setup: Setup, attempts: int) -> int:
     cycle = _cycle(setup)
-    return cycle * min(12, max(3, round(ATTEMPTS / (attempts * cycle))))
+    return cycle * min(12, max(2 if cycle > 2 else 3, round(ATTEMPTS / (attempts * cycle))))
 
 
 def _engine(setup: Setup, parameters: Mapping[str, float]) -> dict[str, Any]:
