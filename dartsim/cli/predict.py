@@ -22,7 +22,6 @@ def predict(
         typer.Option(metavar="ROW", help="Row to fit, in place of those that the file names; repeatable."),
     ] = None,
     no_fit: Annotated[bool, typer.Option("--no-fit", help="Fit no row: predict from data sheets alone.")] = False,
-    draws: Annotated[int, typer.Option(min=4, help="Simulations of each row, with parameters that may be true.")] = 8,
     processes: Processes = None,
     json_file: Json = None,
 ) -> None:
@@ -47,7 +46,7 @@ def predict(
     rows = [] if no_fit else fit or None
     with executor_for(processes) as inner, progress_bar(errors) as progress:
         executor = WithProgress(inner, progress, "simulations")
-        found = Predictor(file, fit=rows, draws=draws, executor=executor).run()
+        found = Predictor(file, fit=rows, executor=executor).run()
     console = errors if json_file == "-" else out
     _print(found, console)
     if json_file is not None:

@@ -6,8 +6,9 @@ Simulations use common seeds, so that differences between them come from paramet
 parameter and fitted row in each iteration, where a search by Optuna or an approximate Bayesian sampler takes hundreds;
 and the Jacobian gives the posterior (Laplace), and with it what the rows determine.
 
-A prediction is the median over draws from the posterior, each simulated with a seed of its own. Its 90 % interval adds
-the spread of a repetition and a discrepancy of 10 % between model and system, which is set and not fitted.
+A prediction is the median over simulations a standard deviation of the posterior away, in both directions of each of
+its axes, each axis with a seed of its own. Its 90 % interval contains their variance, that of seeds, the spread of a
+repetition, and a discrepancy of 10 % between model and system, which is set and not fitted.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ STEP = 0.2
 """Change of a logarithm for the Jacobian: well above the noise of a simulation."""
 ITERATIONS, CLOSE = 3, 0.1
 """Most iterations of the fit, and the change of all logarithms, in prior deviations, that ends it."""
-DRAWS = 8
+SMALLEST_AXIS = 0.01
+"""Standard deviation of the logarithm below which an axis of the posterior is left out."""
 DETERMINED, PARTLY = 0.5, 0.8
 """Largest posterior over prior deviation of a parameter that the rows determine, or determine in part."""
 
@@ -146,7 +148,6 @@ class Predictor:
     Args:
         path: Its file.
         fit: Names of the fitted rows in place of the file's; None: the file's.
-        draws: Draws from the posterior.
         executor: Where simulations run.
         known: Predictors by file, of which this one may continue one.
     """
@@ -156,13 +157,11 @@ class Predictor:
         path: Path,
         *,
         fit: Sequence[str] | None = None,
-        draws: int = DRAWS,
         executor: Executor | None = None,
         known: Mapping[Path, Predictor] | None = None,
     ) -> None:
         self.path = path
         self.table = read_table(path, fit=fit)
-        self._draws = draws
         self._executor = executor or InProcess()
         self._known = known or {}
         self.simulations = 0
@@ -248,17 +247,20 @@ class Predictor:
         return values[0], ((values[1:] - values[0]) / STEP).T
 
     def _predict(self, posterior: Posterior) -> list[dict[str, Any]]:
-        table, rng = self.table, np.random.default_rng(0)
-        half = rng.multivariate_normal(np.zeros(len(posterior.mean)), posterior.covariance, -(-self._draws // 2))
-        draws = [posterior.mean + sign * each for each in half for sign in (1.0, -1.0)]
+        table = self.table
+        variances, axes = np.linalg.eigh(posterior.covariance)
+        sides = [sd * axis for sd, axis in zip(np.sqrt(variances), axes.T, strict=True) if sd > SMALLEST_AXIS]
+        points = [posterior.mean + sign * side for side in sides for sign in (1.0, -1.0)] or [posterior.mean] * 2
         supported = [row for row in table.rows if reason_against(table, row) is None]
         cases = [
-            Case(setup(table, row, str(self.path)), posterior.values(draw), number + 1)
+            Case(setup(table, row, str(self.path)), posterior.values(point), number // 2 + 1)
             for row in supported
-            for number, draw in enumerate(draws)
+            for number, point in enumerate(points)
         ]
         found = self._simulate(cases)
-        by_row = {row.name: found[place * len(draws) : (place + 1) * len(draws)] for place, row in enumerate(supported)}
+        by_row = {
+            row.name: found[place * len(points) : (place + 1) * len(points)] for place, row in enumerate(supported)
+        }
         entries = []
         for row in table.rows:
             if row.name in by_row:
@@ -267,14 +269,16 @@ class Predictor:
                 entries += _unsupported(table, row)
         return entries
 
-    def _entry(self, row: Row, known: Measured, drawn: Sequence[Figures]) -> dict[str, Any]:
+    def _entry(self, row: Row, known: Measured, found: Sequence[Figures]) -> dict[str, Any]:
         entry = _blank(row, known, fitted=row.name in self.table.fit)
         reason = figure_reason(self.table, row, known)
         if row.figures and reason is not None:
             return {**entry, "reason": reason}
-        logs = np.log([max(_in_unit(known, each[_name(known)]), 1e-6) for each in drawn])
+        logs = np.log([max(_in_unit(known, each[_name(known)]), 1e-6) for each in found])
         middle = float(np.median(logs))
-        sd = float(np.sqrt(np.var(logs) + DISCREPANCY**2 + known.spread**2))
+        above, below = logs[::2], logs[1::2]
+        seeds = np.var((above + below) / 2.0)
+        sd = float(np.sqrt(np.sum(((above - below) / 2.0) ** 2) + seeds + DISCREPANCY**2 + known.spread**2))
         predicted = exp(middle)
         return {
             **entry,
