@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dartsim.config.sections.vllm import VARIABLE, VllmConfig
+from dartsim.config.sections.vllm import VllmConfig
 from dartsim.core.errors import ConfigError
-from dartsim.core.install import install_command
+from dartsim.core.install import VLLM_PYTHON, install_command
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import (
     Attempt,
@@ -277,7 +277,7 @@ def engine(device: Device, *, loads: int, small: bool) -> dict[str, Any] | None:
     Returns:
         Seconds until it serves, tokens a second of 32 requests at once, and seconds of a change in mode ``keep``.
     """
-    if not os.environ.get(VARIABLE):
+    if not os.environ.get(VLLM_PYTHON):
         return None
     return asyncio.run(_engine(device, loads, small))
 
@@ -297,7 +297,7 @@ async def _engine(device: Device, loads: int, small: bool) -> dict[str, Any]:
         folders = [export(vlm, Path(folder) / f"version-{number}") for number, vlm in enumerate(vlms)]
         options = EngineOptions(
             vllm=VllmConfig(
-                python=os.environ[VARIABLE],
+                python=os.environ[VLLM_PYTHON],
                 device=device,
                 dtype="bfloat16" if device == "cuda" else "float32",
                 gpu_memory_share=0.4,

@@ -22,8 +22,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dartsim.config import Config, load
-from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.errors import ConfigError
+from dartsim.core.install import VLLM_PYTHON
 from dartsim.lab.measure import measure as measured_by
 from dartsim.lab.virtual import COMPARED, TwinCheck, as_json, compare, twin
 from dartsim.observe.timings import TIMINGS, read_timings
@@ -124,9 +124,9 @@ def require_vllm() -> None:
     """
     import dartsim.real.engines.backend  # noqa: F401 - raises which extra is missing
 
-    if not os.environ.get(VARIABLE):
+    if not os.environ.get(VLLM_PYTHON):
         raise ConfigError(
-            f"real engines need the interpreter of an environment with vLLM: set {VARIABLE} "
+            f"real engines need the interpreter of an environment with vLLM: set {VLLM_PYTHON} "
             "(see docs/desktops-and-engines.md)"
         )
 

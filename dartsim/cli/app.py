@@ -138,8 +138,8 @@ def _unexpected(error: Exception) -> int:
     For a plug-in's error, print its line; for input that Python refuses before any work began, one sentence; otherwise,
     for a bug of ours, the traceback of the first error.
     """
-    from dartsim.config.secrets import redact
     from dartsim.core.plugin_errors import describe, leaves, plugin_error
+    from dartsim.core.secrets import redact
 
     if (leaf := plugin_error(error)) is not None:
         print_error("PlugInFailed", describe(leaf), soft_wrap=True)
@@ -158,7 +158,7 @@ def _unexpected(error: Exception) -> int:
 
 def _failed(error: Exception, more: bool) -> int:
     """Print the whole traceback with ``--debug``, or mention that option; return the exit code."""
-    from dartsim.config.secrets import redact
+    from dartsim.core.secrets import redact
 
     if state.debug:
         sys.stderr.write(redact("".join(format_exception(error))))

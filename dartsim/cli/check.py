@@ -79,8 +79,8 @@ def check(
         dartsim check my.toml --eval --set tasks.list_name=test_nogdrive
         dartsim check osworld-8gpu --stand-in all --minutes 10
     """
-    from dartsim.config.secrets import redact_tree
     from dartsim.core.errors import ConfigError
+    from dartsim.core.secrets import redact_tree
 
     changes = [*backend_overrides(backend, workers), *(overrides or ())]
     if scheduler is None:

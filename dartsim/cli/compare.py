@@ -28,15 +28,14 @@ from dartsim.cli.options import (
     settings,
 )
 from dartsim.cli.signals import report_interrupt
-from dartsim.config import Config
 from dartsim.core.errors import ConfigError
-from dartsim.lab.compared_runs import ComparedRun, EndedRun, by_name, make_runs, new_run
-from dartsim.lab.gate import cell_text
 from dartsim.observe.alarm import KINDS
 from dartsim.observe.bias import BAND, JUDGED, sum_counts
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir
 
 if TYPE_CHECKING:
+    from dartsim.config import Config
+    from dartsim.lab.compared_runs import ComparedRun, EndedRun
     from dartsim.lab.gate import Comparison, ConditionResult
 
 PUBLISHED = {
@@ -128,6 +127,7 @@ def compare(
         dartsim compare mine.toml areal-eta4 --on cluster.toml --seeds 5 \
           --fail-if "trained_turns_per_minute < 0.95 * areal-eta4" --junit gate.xml
     """
+    from dartsim.lab.compared_runs import make_runs
     from dartsim.lab.gate import Comparison, write_junit
     from dartsim.observe.report import render_comparison
 
@@ -251,6 +251,7 @@ def plan(schedulers: Sequence[str], overrides: Sequence[str], seeds: int, on: st
     Raises:
         ConfigError: If a preset, a file or a setting is wrong.
     """
+    from dartsim.lab.compared_runs import ComparedRun, by_name, new_run
     from dartsim.lab.verdict import too_few_attempts
     from dartsim.run.prepare import prepare
 
@@ -331,6 +332,8 @@ def _refuse_without_engine(config: Config) -> None:
 
 def scheduler_rows(columns: Sequence[SchedulerColumn], updates: int | None) -> list[tuple[str, list[str]]]:
     """Return rows with a cell for each scheduler: means over seeds, then the least trained classes of tasks."""
+    from dartsim.lab.gate import cell_text
+
     rows = [
         (label.format(updates or "–"), [cell_text(column.figures.get(figure), scale) for column in columns])
         for label, (figure, scale) in ROWS.items()

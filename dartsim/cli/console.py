@@ -84,7 +84,7 @@ state = CommandState()
 
 def print_error(kind: str, text: str, **options: Any) -> None:
     """Print an error without secrets and control characters, its long words shortened."""
-    from dartsim.config.secrets import redact
+    from dartsim.core.secrets import redact
 
     shown = LONG_WORD.sub(r"\1…", printable(redact(text)))
     errors.print(Text.assemble((f"{kind}:", "bold red"), " ", shown), **options)
@@ -127,7 +127,7 @@ class _SecretHidingFormatter(logging.Formatter):
     """Formats log records without the secrets that they may quote."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from dartsim.config.secrets import redact
+        from dartsim.core.secrets import redact
 
         return redact(super().format(record))
 

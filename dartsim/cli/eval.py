@@ -18,7 +18,6 @@ from dartsim.cli.console import errors, out, plain_table, printable, write_json
 from dartsim.cli.options import EVALUATION, Backend, Json, Out, Overrides, Workers, backend_overrides, new_folder
 from dartsim.cli.signals import report_interrupt
 from dartsim.core.errors import ConfigError
-from dartsim.run.model_folder import model_folder
 
 if TYPE_CHECKING:
     from dartsim.config import Config
@@ -334,6 +333,8 @@ def _identity(config: Config, run: RunDir | None) -> tuple[str, str]:
         return str(config.endpoint.model), f"endpoint {config.endpoint.model}"
     if config.policy.model is None:
         raise ConfigError("there is no model to evaluate: name a run's folder, --model FOLDER, or --endpoint URL")
+    from dartsim.run.model_folder import model_folder
+
     folder = model_folder(config.policy.model)
     files = sorted(folder.glob("*.safetensors"))
     if not files:

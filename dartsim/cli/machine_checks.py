@@ -24,11 +24,10 @@ from pathlib import Path
 
 import psutil
 
-from dartsim.config.secrets import redact
-from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.compiled import form
 from dartsim.core.errors import ConfigError
-from dartsim.core.install import install_command
+from dartsim.core.install import VLLM_PYTHON, install_command
+from dartsim.core.secrets import redact
 
 GIB = 2**30
 OLDEST_PYTHON = (3, 11)
@@ -103,7 +102,7 @@ def machine_checks() -> list[Check]:
         check_packages("real packages", REAL, install_command("real")),
         check_engine(),
         check_kvm(),
-        check_vllm(os.environ.get(VARIABLE)),
+        check_vllm(os.environ.get(VLLM_PYTHON)),
         check_ray(os.environ.get("RAY_ADDRESS")),
         check_evaluator(),
     ]
@@ -224,7 +223,7 @@ def check_vllm(python: str | None, engines: Sequence[str] = ()) -> Check:
 
 def install_vllm() -> str:
     """Return the commands that create an environment with vLLM, for this machine's GPU or for its processor."""
-    return f"python -m venv vllm && vllm/bin/{_pip_install()} && export {VARIABLE}=$PWD/vllm/bin/python"
+    return f"python -m venv vllm && vllm/bin/{_pip_install()} && export {VLLM_PYTHON}=$PWD/vllm/bin/python"
 
 
 def _pip_install() -> str:
@@ -234,7 +233,7 @@ def _pip_install() -> str:
 def _check_interpreter(python: str | None) -> Check:
     fix = install_vllm()
     if python is None:
-        return Check("vllm", OPTIONAL, f"neither vllm.python nor {VARIABLE} is set", fix)
+        return Check("vllm", OPTIONAL, f"neither vllm.python nor {VLLM_PYTHON} is set", fix)
     if shutil.which(python) is None:
         return Check("vllm", MISSING, f"{python} cannot be run", fix)
     command = [python, "-c", _VERSIONS]

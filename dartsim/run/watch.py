@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from typing_extensions import override
 
-from dartsim.config.secrets import redact
+from dartsim.core.secrets import redact
 from dartsim.observe import Instrument, Recorder
 from dartsim.observe.alarm_rules import Alarms
 from dartsim.observe.rundir import STATUS, write_text

@@ -20,11 +20,11 @@ import httpx
 import numpy as np
 
 from dartsim.config.schema import Config
-from dartsim.config.secrets import keep_secret
 from dartsim.config.sections.endpoint import KEY_VARIABLE
 from dartsim.core.backoff import backoff_seconds
 from dartsim.core.errors import ConfigError, DartsimError, WorkerFault
 from dartsim.core.png import png_of
+from dartsim.core.secrets import keep_secret
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Attempt, Observation, Reply, Request, Task, Weights
 from dartsim.core.words import clean

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from dartsim.config.secrets import redact
+from dartsim.core.secrets import redact
 from dartsim.real.engines.client import EngineClient
 from dartsim.real.engines.errors import EngineBadReply, EngineStartFailed, WeightsRefused
 from dartsim.real.engines.options import EngineOptions

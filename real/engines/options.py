@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from dartsim.config import Config
 from dartsim.config.schema import VllmConfig
-from dartsim.config.sections.vllm import VARIABLE
 from dartsim.core.errors import ConfigError
+from dartsim.core.install import VLLM_PYTHON
 from dartsim.real.machine import is_loopback
 
 ADAPTER = "adapter"
@@ -208,11 +208,11 @@ def engine_options(config: Config, model: Path, adapter: Path | None = None) -> 
         ConfigError: If no interpreter with vLLM is named.
     """
     vllm = config.vllm
-    python = vllm.python or os.environ.get(VARIABLE)
+    python = vllm.python or os.environ.get(VLLM_PYTHON)
     if python is None:
         raise ConfigError(
             f'backend.workers = "vllm" needs the interpreter of an environment with vLLM: set vllm.python or '
-            f"{VARIABLE}, or vllm.addresses to attach to engines that run"
+            f"{VLLM_PYTHON}, or vllm.addresses to attach to engines that run"
         )
     options = EngineOptions(vllm=vllm.replace(python=python), model=str(model), max_images=config.policy.max_images)
     if adapter is not None:

@@ -10,10 +10,11 @@ pytestmark = pytest.mark.gpu
 
 
 def test_weights_change_under_requests(cuda):
-    from experiments.gpu import VARIABLE, engine
+    from dartsim.core.install import VLLM_PYTHON
+    from experiments.gpu import engine
 
-    if not os.environ.get(VARIABLE):
-        pytest.skip(f"no environment with vLLM: {VARIABLE} is not set")
+    if not os.environ.get(VLLM_PYTHON):
+        pytest.skip(f"no environment with vLLM: {VLLM_PYTHON} is not set")
     found = engine(cuda, loads=3, small=True)
     assert found is not None
     assert found["lost_requests"] == 0

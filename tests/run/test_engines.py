@@ -24,7 +24,7 @@ httpx = pytest.importorskip("httpx", reason="needs the extra `real`")
 
 from safetensors.torch import load_file  # noqa: E402
 
-from dartsim.config.sections.vllm import VARIABLE  # noqa: E402
+from dartsim.core.install import VLLM_PYTHON  # noqa: E402
 from dartsim.real.engines.options import engine_options  # noqa: E402
 from dartsim.real.learners.fsdp.learner import FsdpLearner  # noqa: E402
 from dartsim.real.processes import free_port  # noqa: E402
@@ -186,18 +186,18 @@ def test_engines_start_with_the_weights_that_ranks_go_on_with(monkeypatch, tmp_p
 
 
 def test_engines_of_the_run_s_own_need_an_interpreter(monkeypatch, tmp_path):
-    monkeypatch.delenv(VARIABLE, raising=False)
-    with pytest.raises(ConfigError, match=rf"set vllm\.python or {VARIABLE}, or vllm\.addresses"):
+    monkeypatch.delenv(VLLM_PYTHON, raising=False)
+    with pytest.raises(ConfigError, match=rf"set vllm\.python or {VLLM_PYTHON}, or vllm\.addresses"):
         engine_options(configured("rollout.num_workers=1"), tmp_path)
-    monkeypatch.setenv(VARIABLE, "/from/the/environment")
+    monkeypatch.setenv(VLLM_PYTHON, "/from/the/environment")
     assert engine_options(configured("rollout.num_workers=1"), tmp_path)[0].vllm.python == "/from/the/environment"
     given = engine_options(configured("rollout.num_workers=1", 'vllm.python="/given"'), tmp_path)
     assert given[0].vllm.python == "/given"
 
 
 def test_a_real_engine_serves_a_run():
-    if not os.environ.get(VARIABLE):
-        pytest.skip(f"no vLLM: {VARIABLE} names no interpreter that has it (tox run -e vllm)")
+    if not os.environ.get(VLLM_PYTHON):
+        pytest.skip(f"no vLLM: {VLLM_PYTHON} names no interpreter that has it (tox run -e vllm)")
     config = configured("run.updates=3", "rollout.num_workers=1", "vllm.max_model_len=512", "run.hours=0.08")
     result, trained = play(config)
     assert result.recorder.counts["updates"] >= 3

@@ -10,8 +10,8 @@ import pytest
 
 from dartsim.cli.console import hide_secrets_in_logs
 from dartsim.config import load
-from dartsim.config.secrets import HIDDEN, has_secret, is_secret_name, keep_secret, redact, redact_tree, secret_settings
 from dartsim.core.errors import ConfigError
+from dartsim.core.secrets import HIDDEN, has_secret, is_secret_name, keep_secret, redact, redact_tree, secret_settings
 from dartsim.run.backends.vllm import VllmEngines
 
 SECRETS = {

@@ -8,9 +8,6 @@ from pydantic import Field
 
 from dartsim.core.section import Deadline, Positive, Section
 
-VARIABLE = "DARTSIM_VLLM_PYTHON"
-"""Environment variable with the interpreter that has vLLM, if the configuration names none."""
-
 
 class VllmConfig(Section):
     """vLLM engines, one a worker."""

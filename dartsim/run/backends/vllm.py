@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from typing_extensions import override
 
-from dartsim.config.sections.vllm import VARIABLE
+from dartsim.core.install import VLLM_PYTHON
 from dartsim.core.ports import PolicyWorker
 from dartsim.core.registry import register
 from dartsim.run.backends import BackendContext, EngineBackend
@@ -50,7 +50,7 @@ class VllmEngines(EngineBackend):
 
         number = config.rollout.num_workers
         addresses = config.vllm.addresses
-        python = config.vllm.python or os.environ.get(VARIABLE) or PYTHON
+        python = config.vllm.python or os.environ.get(VLLM_PYTHON) or PYTHON
         named = config.replace(vllm={"python": python})
         if addresses:
             refuse_other_numbers(config, len(addresses))
