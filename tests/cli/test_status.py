@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dartsim.config import load
-from dartsim.observe.rundir import lock_run
-from dartsim.run.watch import STATUS, Watch
+from dartsim.observe.rundir import STATUS, lock_run
+from dartsim.run.watch import Watch
 
 SMALL = ("dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
 
