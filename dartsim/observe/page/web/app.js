@@ -2,7 +2,7 @@
 
 import { h, morph, tabs } from "./dom.js";
 import { repaint } from "./draw/plot.js";
-import { get, open, watch } from "./source.js";
+import { get, holds, open, watch } from "./source.js";
 import { current, encoded, viewLink } from "./state.js";
 import { attempts } from "./views/attempts.js";
 import { learning } from "./views/learning.js";
@@ -20,7 +20,7 @@ let turn = 0, connected = true;
 
 /** What is looked at: a view of runs, or of several. */
 async function wanted() {
-  const [known, compared] = await Promise.all([get("runs"), get("study")]), state = current();
+  const known = await get("runs"), state = current(), compared = state.view === "study" || holds("study");
   const only = known?.length === 1 ? encoded(known[0].id) : "";
   const named = (state.runs ?? only).split(",").filter(Boolean);
   const first = compared ? "study" : named.length ? "now" : "runs";
@@ -47,7 +47,7 @@ async function draw() {
   morph(main, h("main", { id: "main", tabindex: -1, "data-drawn": view }, drawn));
 }
 
-/** @param {{view: string, named: string[], several: boolean, compared: any}} shown */
+/** @param {{view: string, named: string[], several: boolean, compared: boolean}} shown */
 function heading({ view, named, several, compared }) {
   const list = named.join(","), names = named.map(decodeURIComponent).join(", ");
   document.title = [names, view, "dartsim"].filter(Boolean).join(" · ");
@@ -70,13 +70,19 @@ function shade() {
   repaint();
 }
 
-let waiting = false;
-/** @param {boolean} answering whether the server does */
-function changed(answering) {
+let busy = false, again = false;
+/** Draw what changed, once the last drawing is done. @param {boolean} answering whether the server does */
+async function changed(answering) {
   connected = answering;
-  if (waiting) return;
-  waiting = true; // changes that come together are drawn together
-  setTimeout(() => { waiting = false; draw(); }, 250);
+  again = true;
+  if (busy) return;
+  busy = true;
+  while (again) {
+    again = false;
+    await draw();
+    await new Promise((done) => setTimeout(done, 250)); // changes that come together are drawn together
+  }
+  busy = false;
 }
 
 document.addEventListener("keydown", (event) => {

@@ -29,6 +29,9 @@ export async function get(path) {
   return document;
 }
 
+/** Whether the page itself holds a document. @param {string} path */
+export const holds = (path) => inlined !== null && path in inlined;
+
 /** @param {string} path */
 async function fetched(path) {
   const reply = await fetch(`api/${path}`);

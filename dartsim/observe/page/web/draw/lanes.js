@@ -4,7 +4,7 @@ import { clock, duration, h, percent, table } from "../dom.js";
 import { moves } from "./moves.js";
 import { bubble, color, place, Plot, timeStep } from "./plot.js";
 
-const AXIS = 20, MAP = 26, MARKS = 30, GAP = 8, ROW = 4, MAX_CHUNKS = 4;
+const AXIS = 20, MAP = 26, MARKS = 30, GAP = 8, ROW = 4, MAX_CHUNKS = 4, MIN_PIXELS = 3;
 
 /**
  * @typedef {{key: string, label: string, color: string, meaning?: string}} State
@@ -260,13 +260,28 @@ class LanesPlot extends Plot {
     let top = MAP + MARKS;
     this.#boxes = populations.map((population, k) => {
       const { name, size } = population, height = heights[k];
-      const rows = visible && size && visible[0][name];
+      const rows = visible !== null && size > 0 && this.#readable(visible, population);
       const box = { population, top, height, row: rows ? Math.max(Math.min(ROW, height), height / size) : 0 };
       const most = size - Math.floor(height / box.row);
       if (box.row) this.#first[name] = Math.max(0, Math.min(most, this.#first[name] ?? 0));
       top += height + GAP;
       return box;
     });
+  }
+
+  /** Whether the stays of single members are wide enough to be told apart.
+   * @param {Chunk[]} visible @param {Population} population */
+  #readable(visible, { name, size }) {
+    const [from, to] = this.view, step = Math.ceil(size / 8);
+    let sampled = 0, stays = 0;
+    for (let member = 0; member < size; member += step) {
+      sampled++;
+      for (const chunk of visible) {
+        const start = chunk[name]?.get(member)?.start ?? [];
+        stays += place(start, to) - place(start, from);
+      }
+    }
+    return MIN_PIXELS * stays < sampled * (this.clientWidth - this.#left);
   }
 
   /** Stack the shares of states. @param {CanvasRenderingContext2D} pen @param {Omit<Box, "row">} box

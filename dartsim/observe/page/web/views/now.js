@@ -63,6 +63,7 @@ function counts(found, series) {
     ["updates", number(by.updates ?? 0)],
     ["attempts", number(by.attempts ?? 0)],
     ["faults", number(masked)],
+    ["alarms", found.alarms.length ? `${found.alarms.filter((alarm) => alarm.active).length} active of ${found.alarms.length}` : "none"],
   ];
   return /** @type {[string, string][]} */ (all.filter(([, value]) => value !== undefined && value !== "–"));
 }
@@ -70,7 +71,7 @@ function counts(found, series) {
 /** @param {string} run @param {any[]} alarms */
 function alarms(run, alarms) {
   const rows = [...alarms].sort((a, b) => Number(b.active) - Number(a.active) || b.at_seconds - a.at_seconds);
-  if (!rows.length) return h("p.muted", {}, "No alarm.");
+  if (!rows.length) return null;
   return h("div.panel", {}, h("h2", {}, "Alarms"), table("Alarms", ["#at", "", "what", "likely", "do"], rows.map((alarm) => [
     h("a", { href: viewLink(run, "schedule", around(alarm.at_seconds)) }, clock(alarm.at_seconds)),
     h(`span.badge.${alarm.active ? "bad" : "plain"}`, {}, alarm.active ? "active" : "over"),

@@ -66,8 +66,9 @@ const said = (turn) => h("div.panel.stack", {}, h("h2", {}, turn.action || "no a
 /** The screenshot with the action drawn on it. @param {string} run @param {any} turn */
 function picture(run, turn) {
   const source = turn.screen && screen(run, turn.screen), words = (turn.draw ?? []).map(spoken).filter(Boolean).join(", ");
-  return h("div.screen", {},
-    source ? h("img", { src: source, alt: `What the agent saw before: ${turn.action ?? "no action"}` })
+  const [width, height] = turn.size ?? [16, 9];
+  return h("div.screen", { style: { "aspect-ratio": `${width} / ${height}`, width: `min(100%, ${0.68 * width / height} * 100vh)` } },
+    source ? h("img", { src: source, class: width < 400 ? "small" : null, alt: `What the agent saw before: ${turn.action ?? "no action"}` })
       : h("div.blank", {}, "No screenshot of this turn is kept."),
     ...(turn.draw ?? []).flatMap(marks), words && h("span.typed", {}, words));
 }

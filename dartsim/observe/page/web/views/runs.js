@@ -8,9 +8,8 @@ import { badge } from "./now.js";
 export async function runs() {
   const found = await get("runs") ?? [], chosen = (current().chosen ?? "").split(",").filter(Boolean);
   if (!found.length) return h("p.muted", {}, "There are no runs below this folder.");
-  const figures = [...new Set(found.flatMap((run) => Object.keys(run.figures ?? {})))].slice(0, 4);
-  const heads = ["compare", "run", "state", "scheduler", "#seed", "#time", "#success",
-    ...figures.map((name) => `#${name.replaceAll("_", " ")}`), "differs in"];
+  const heads = ["compare", "run", "state", "scheduler", "#seed", "#time", "#success", "#trained turns/min", "#desktops used",
+    "#engines used", "differs in"];
   return h("section.stack", {},
     h("div.between", {}, h("h1", {}, "Runs"),
       chosen.length > 1 && h("a.button", { href: viewLink(chosen.join(","), "learning") }, `Compare ${chosen.length} runs`)),
@@ -18,11 +17,11 @@ export async function runs() {
       const id = encoded(run.id), others = chosen.filter((one) => one !== id);
       const choose = () => go({ chosen: (others.length < chosen.length ? others : [...chosen, id]).join(",") });
       return [
-        h("input", { type: "checkbox", "aria-label": `Compare ${run.name}`, checked: chosen.includes(id), onchange: choose }),
-        [h("a", { href: viewLink(id, "now") }, run.name), ...(run.tags ?? []).map((tag) => h("span.chip", {}, tag))],
-        badge(run.state), run.scheduler ?? "", run.seed ?? "", run.seconds == null ? "" : duration(run.seconds), percent(run.success),
-        ...figures.map((name) => number(run.figures?.[name])),
-        h("span.muted", {}, Object.entries(run.differs ?? {}).map(([key, value]) => `${key} = ${value}`).join(", ")),
+        h("input", { type: "checkbox", "aria-label": `Compare ${run.id}`, checked: chosen.includes(id), onchange: choose }),
+        [h("a", { href: viewLink(id, "now") }, run.id), ...run.tags.map((tag) => h("span.chip", {}, tag))],
+        badge(run.state), run.scheduler ?? "", run.seed ?? "", duration(run.seconds), percent(run.success),
+        number(run.figures.trained_turns_per_minute), percent(run.figures.env_utilization), percent(run.figures.gpu_utilization),
+        h("span.muted", {}, Object.entries(run.differs).map(([key, value]) => `${key} = ${value}`).join(", ")),
       ];
     }))));
 }
