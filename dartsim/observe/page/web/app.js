@@ -22,7 +22,7 @@ let turn = 0, connected = true;
 async function wanted() {
   const known = await get("runs"), state = current(), compared = state.view === "study" || holds("study");
   const only = known?.length === 1 ? encoded(known[0].id) : "";
-  const named = (state.runs ?? only).split(",").filter(Boolean);
+  const named = (state.runs || only).split(",").filter(Boolean);
   const first = compared ? "study" : named.length ? "now" : "runs";
   const view = state.view in RUN_VIEWS && !named.length ? first : state.view in VIEWS ? state.view : first;
   return { view, named, several: known?.length > 1, compared };
