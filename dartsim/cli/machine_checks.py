@@ -40,6 +40,7 @@ NEEDS = {
     "simulated runs": BASE,
     "learning (tiny model)": (*BASE, "train packages"),
     "real desktops": (*BASE, "real packages", "engine"),
+    "OSWorld's tasks without KVM": (*BASE, "real packages", "engine", "apps image", "evaluator"),
     "official OSWorld VMs": (*BASE, "real packages", "engine", "kvm"),
     "OSWorld's own metrics": (*BASE, "real packages", "evaluator"),
     "vLLM workers": (*BASE, "train packages", "real packages", "vllm"),
@@ -91,6 +92,7 @@ class Check:
 
 def machine_checks() -> list[Check]:
     """Return all checks of this machine."""
+    engine = check_engine()
     return [
         check_python(sys.version_info[:2]),
         Check("dartsim", OK, f"{installed('dartsim')}, {form()}"),
@@ -100,7 +102,8 @@ def machine_checks() -> list[Check]:
         check_packages("train packages", TRAIN, install_command("train")),
         check_gpu(),
         check_packages("real packages", REAL, install_command("real")),
-        check_engine(),
+        engine,
+        check_apps_image(engine),
         check_kvm(),
         check_vllm(os.environ.get(VLLM_PYTHON)),
         check_ray(os.environ.get("RAY_ADDRESS")),
@@ -193,6 +196,20 @@ def check_engine() -> Check:
         f"{info.cores} cores, {info.memory_gib} GiB, {info.containers} containers{ours}"
     )
     return Check("engine", OK, found)
+
+
+def check_apps_image(engine: Check) -> Check:
+    """Look for the image with OSWorld's applications, if the engine has answered."""
+    name = "apps image"
+    if engine.state is not OK:
+        return Check(name, OPTIONAL, "unknown without an engine", "dartsim desktop build --variant apps")
+    from dartsim.config.schema import DockerHostConfig
+    from dartsim.real.containers.engine import image_problem
+    from dartsim.real.desktop.images import image_name
+
+    image = image_name("apps")
+    fault = image_problem(image, DockerHostConfig())
+    return Check(name, OK, image) if fault is None else Check(name, OPTIONAL, fault.problem, fault.fix)
 
 
 def check_kvm() -> Check:

@@ -26,14 +26,15 @@ from dartsim.cli.machine_checks import (
     nvidia_smi,
 )
 from dartsim.config import Config
+from dartsim.config.schema import DockerHostConfig
 from dartsim.core.errors import ConfigError
 from dartsim.core.install import VLLM_PYTHON, install_command
 from dartsim.lab.estimate import Estimate, estimate
 from dartsim.lab.memory import GIB
-from dartsim.real.containers.engine import check_reachable
+from dartsim.real.containers.engine import check_reachable, image_problem
 from dartsim.real.containers.errors import missing
 from dartsim.real.containers.official import SCREEN, check_disk
-from dartsim.real.containers.plan import skeleton_problem
+from dartsim.real.containers.plan import container_spec, skeleton_problem
 from dartsim.real.engines.options import HERE
 from dartsim.real.ray_cluster.backend import Kind, actors, placed
 from dartsim.real.ray_cluster.parts import actor_options
@@ -171,9 +172,14 @@ def _desktops(config: Config) -> Iterator[Check]:
         fix = "`ServerAliveInterval 5` and `ConnectTimeout 5` for these hosts in ~/.ssh/config"
         yield Check("ssh", MISSING, found, fix)
     if all(host.url is None for host in desktop.hosts.values()):  # other machines are not checked further
-        yield check_engine()
+        engine = check_engine()
+        yield engine
         if kind == "desktop" and (problem := skeleton_problem(config)) is not None:
             yield Check("desktop image", MISSING, *problem)
+        elif engine.state is OK:
+            fault = image_problem(container_spec(config, look=False).image, DockerHostConfig())
+            if fault is not None:
+                yield Check("desktop image", MISSING, fault.problem, fault.fix)
         own_disk = kind == "osworld" or (kind == "desktop" and desktop.own_disk)
         if own_disk and desktop.disk is not None:
             try:

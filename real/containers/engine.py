@@ -72,7 +72,7 @@ def require(hosts: Sequence[DockerHostConfig], image: str) -> None:
         ConfigError: If one has no such image.
     """
     with ThreadPoolExecutor(len(hosts)) as pool:
-        faults = list(pool.map(partial(_problem, image), hosts))
+        faults = list(pool.map(partial(image_problem, image), hosts))
     for fault in faults:
         if isinstance(fault, ImageMissing):
             raise ConfigError(str(fault)) from fault
@@ -80,7 +80,8 @@ def require(hosts: Sequence[DockerHostConfig], image: str) -> None:
         raise next(fault for fault in faults if fault is not None)
 
 
-def _problem(image: str, settings: DockerHostConfig) -> ContainerStartFailed | None:
+def image_problem(image: str, settings: DockerHostConfig) -> ContainerStartFailed | None:
+    """Return why no container of an image can be started on an engine; None if it has the image."""
     try:
         client = connect(settings)
         try:

@@ -201,4 +201,5 @@ def _run_mmdebstrap(command: Sequence[str], on_line: Callable[[str], None]) -> N
             process.terminate()
             raise
     if process.returncode:
-        raise ConfigError(f"mmdebstrap failed with {process.returncode}: {lines.problem}")
+        fix = "it needs root or user namespaces: build the image as root" if "chroot mode" in lines.problem else ""
+        raise ConfigError(f"mmdebstrap failed with {process.returncode}: {lines.problem}", fix)
