@@ -117,7 +117,7 @@ def _list(folders: Sequence[Path], json_file: str | None) -> None:
     if not rows:
         out.print(Text("no runs below this folder; `dartsim run` makes one"))
         return
-    table = plain_table("run", "state", "time", "success", numbers=("time", "success"))
+    table = plain_table("run", "state", numbers=("time", "success"))
     for row in rows:
         length, rate = row.get("seconds"), row.get("success")
         cells = (
@@ -134,11 +134,13 @@ def _write_page(folders: Sequence[Path], target: Path, pictures: bool) -> None:
     """Write the page of runs as one file."""
     from dartsim.cli.live import site_of
     from dartsim.observe.page.file import page_file, site_documents
-    from dartsim.observe.rundir import write_text
+    from dartsim.observe.rundir import reading, write_text
 
     for folder in folders:
         _refuse_missing(folder)
-    write_text(target, page_file(site_documents(site_of(folders, Path.cwd()), pictures=pictures)))
+    with reading(folders[0] if len(folders) == 1 else Path.cwd()):
+        documents = site_documents(site_of(folders, Path.cwd()), pictures=pictures)
+    write_text(target, page_file(documents))
     errors.say(f"page: {target.resolve().as_uri()}")
 
 

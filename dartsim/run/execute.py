@@ -16,11 +16,12 @@ from dartsim.core.ports import Store
 from dartsim.core.types import Group, Weights
 from dartsim.curation.rules.selection import TurnSelection
 from dartsim.observe import Instrument
-from dartsim.observe.metrics import JsonlWriter, SnapshotLog, TensorBoardWriter
+from dartsim.observe.metrics import JsonlWriter, SnapshotLog
 from dartsim.observe.recorder import report_preparing
 from dartsim.observe.recording import ATTEMPTS, SEGMENTS, STATES, AttemptLog, RecordingLog, SegmentLog, StateLog
 from dartsim.observe.records import Snapshot
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, is_locked, lock_run, refuse_locked, write_run, write_text
+from dartsim.observe.sinks import SINKS, SinkRun, check_sinks
 from dartsim.real.ray_cluster.backend import session
 from dartsim.run.backends import desktop_backend
 from dartsim.run.prepare import prepare_run
@@ -37,7 +38,6 @@ from dartsim.trainer.advantages import AdvantageRule
 if TYPE_CHECKING:
     from dartsim.run.trained_model import TrainedModel
 
-TENSORBOARD = "tensorboard"
 SUCCESSES = "successes"
 """Folder of a run's newest successes, if its model learned."""
 
@@ -62,6 +62,7 @@ def execute(
     """
     with session(config):
         prepared = prepare_run(config)
+        check_sinks(config.run.sinks)
         refuse_used(path)
         desktop_backend(config).check_hosts(config)
         trained = configured_learning(prepared, path, instruments)  # may fail, so before the directory exists
@@ -99,11 +100,12 @@ class Execution:
         # Updates are appended to those of earlier lives.
         life = 1 if resume_point is None else resume_point.life
         after = None if resume_point is None else resume_point.recovered.update
+        sink_run = SinkRun(path, config.name, config.model_dump(mode="json"), life, after or 0)
         with ExitStack() as stack:
             watch = stack.enter_context(Watch(config, path))
             listening: list[Instrument] = [
                 stack.enter_context(JsonlWriter(path / METRICS, after=after)),
-                stack.enter_context(TensorBoardWriter(path / TENSORBOARD, life=life, after=after or 0)),
+                *(stack.enter_context(SINKS[name](sink_run)) for name in dict.fromkeys(config.run.sinks)),
                 SnapshotLog(path / SNAPSHOTS),
             ]
             listening += [stack.enter_context(log) for log in recording_logs(config, path, resume_point)]

@@ -22,8 +22,10 @@ MAX_CHUNK_BYTES = 450_000
 MAX_TURN_BYTES = 250_000
 """Compressed bytes of turns that a file holds of each run, those of the newest attempts."""
 
-IMPORT = re.compile(r"^import\s+(?:\{(?P<names>[^}]*)\}|\*\s+as\s+(?P<all>\w+))\s+from\s+\"(?P<path>[^\"]+)\";?", re.M)
-EXPORT = re.compile(r"^export\s+(?=(?:async\s+)?(?:function\*?|const|let|class)\s+(\w+))", re.M)
+IMPORT = re.compile(
+    r"^import\s+(?:(?:\{(?P<names>[^}]*)\}|\*\s+as\s+(?P<all>\w+))\s+from\s+)?\"(?P<path>[^\"]+)\";?", re.MULTILINE
+)
+EXPORT = re.compile(r"^export\s+(?=(?:async\s+)?(?:function\*?|const|let|class)\s+(\w+))", re.MULTILINE)
 
 
 def site_documents(site: Site, *, pictures: bool = False) -> dict[str, Any]:
@@ -95,7 +97,7 @@ def page_file(documents: Mapping[str, Any]) -> str:
 def bundle(files: Mapping[str, str], entry: str = "app.js") -> str:
     """Return modules as one: each a function's result, after those that it imports.
 
-    Understood are named and namespace imports of relative paths, and exported declarations.
+    Understood are imports of relative paths, of names, a namespace or nothing, and exported declarations.
     """
     done: dict[str, str] = {}
 
@@ -109,7 +111,7 @@ def bundle(files: Mapping[str, str], entry: str = "app.js") -> str:
         def imported(match: re.Match[str]) -> str:
             source = _resolved(path, match["path"])
             add(source, (*importing, path))
-            names = match["all"] or "{" + re.sub(r"(\w+)\s+as\s+(\w+)", r"\1: \2", match["names"]) + "}"
+            names = match["all"] or "{" + re.sub(r"(\w+)\s+as\s+(\w+)", r"\1: \2", match["names"] or "") + "}"
             return f"const {names} = {_name(source)};"
 
         body = IMPORT.sub(imported, text)
