@@ -14,7 +14,7 @@ from math import inf, isfinite
 from operator import attrgetter
 
 from dartsim.core.rewards import all_equal
-from dartsim.core.types import Batch, Drop, Score, Trajectory
+from dartsim.core.types import Batch, Drop, Group, Score, Trajectory
 from dartsim.core.words import clean
 from dartsim.observe.alarm import Alarm
 from dartsim.observe.packed_rows import PackedRows
@@ -65,11 +65,11 @@ class Instrument:
     def attempt_ended(self, trajectory: Trajectory) -> None:
         """An attempt ended."""
 
-    def attempts_dropped(self, attempts: Sequence[int], reason: Drop) -> None:
+    def attempts_dropped(self, attempts: Sequence[int], reason: str) -> None:
         """Attempts, by id, will not be trained on."""
 
-    def batch_trained(self, batch: Batch) -> None:
-        """An update of this batch finished; its groups contain the stored successes that were added to them."""
+    def groups_trained(self, update: int, groups: Sequence[Group]) -> None:
+        """An update of these groups finished; they contain the stored successes that were added to them."""
 
     def update_finished(self, record: UpdateRecord) -> None:
         """An update finished."""
@@ -303,7 +303,7 @@ class Recorder:
         )
         self.updates.append(record)
         for instrument in self.instruments:
-            instrument.batch_trained(rescued or batch)
+            instrument.groups_trained(batch.update, (rescued or batch).groups)
             instrument.update_finished(record)
         self.tick()
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 
 from typing_extensions import override
 
-from dartsim.core.types import Batch, Drop, Group, Trajectory
+from dartsim.core.types import Group, Trajectory
 from dartsim.observe.recorder import Instrument, Recorder
 from dartsim.observe.records import Segment
 from dartsim.observe.states import POPULATIONS
@@ -170,22 +170,22 @@ class AttemptLog(RecordingLog):
         self._add({"attempt": row})
 
     @override
-    def attempts_dropped(self, attempts: Sequence[int], reason: Drop) -> None:
+    def attempts_dropped(self, attempts: Sequence[int], reason: str) -> None:
         self._add({"dropped": attempts, "reason": reason, "time": round(self._recorder.now, 3)})
 
     @override
-    def batch_trained(self, batch: Batch) -> None:
+    def groups_trained(self, update: int, groups: Sequence[Group]) -> None:
         trained: list[int] = []
         advantages: list[Sequence[float]] = []
         kept: list[Sequence[bool]] = []
-        for group in batch.groups:
+        for group in groups:
             for trajectory, *facts in zip(group.trajectories, *self._turn_facts(group), strict=True):
                 if trajectory.attempt.group == group.id:
                     trained.append(trajectory.attempt.id)
                     advantages.append(_short([round(value, 4) for value in facts[0]]))
                     kept.append(_short(facts[1]))
         time = round(self._recorder.now, 3)
-        self._add({"update": batch.update, "time": time, "trained": trained, "advantages": advantages, "kept": kept})
+        self._add({"update": update, "time": time, "trained": trained, "advantages": advantages, "kept": kept})
 
     @override
     def write(self) -> None:
