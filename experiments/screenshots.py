@@ -20,7 +20,7 @@ from dartsim.cli.live import site_of
 from dartsim.observe.page.server import PageServer
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "figures" / "page.png"
-WIDTH, SCHEDULE_HEIGHT, PLAYER_HEIGHT = 1400, 620, 560
+WIDTH, SCHEDULE_HEIGHT, PLAYER_HEIGHT = 1400, 620, 800
 RUNS = {"schedule": ("dart-measured", "run.hours=2"), "player": ("tiny", "run.updates=2")}
 """The run that each view shows: its preset, and what is set."""
 SHOWN_SECONDS = (5400.0, 5700.0)
@@ -59,7 +59,7 @@ def newest_success(columns: dict[str, Any]) -> int:
         ValueError: If there is none.
     """
     rows = zip(columns["attempt"], columns["reward"], columns["has_turns"], strict=True)
-    return max(attempt for attempt, reward, kept in rows if kept and reward == 1.0)
+    return max(int(attempt) for attempt, reward, kept in rows if kept and reward == 1.0)
 
 
 def screenshots(address: str, views: tuple[tuple[str, int], ...]) -> list[bytes]:
