@@ -21,13 +21,17 @@ from enum import StrEnum
 from http.client import HTTPException
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from dartsim.core.compiled import form
-from dartsim.core.errors import ConfigError
+from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.core.install import VLLM_PYTHON, install_command
 from dartsim.core.secrets import redact
+
+if TYPE_CHECKING:
+    from dartsim.real.containers import EngineInfo
 
 GIB = 2**30
 OLDEST_PYTHON = (3, 11)
@@ -175,19 +179,27 @@ def nvidia_smi() -> str | None:
     return "; ".join(line.strip() for line in done.stdout.splitlines() if line.strip()) or None
 
 
-def check_engine() -> Check:
-    """Ask the Docker engine for its version and resources."""
+def engine_info() -> EngineInfo:
+    """Ask the Docker engine for its version and resources.
+
+    Raises:
+        DartsimError: If none answers.
+    """
     from dartsim.config.schema import DockerHostConfig
-    from dartsim.core.errors import DartsimError
-    from dartsim.real.containers import DockerHost, EngineInfo
+    from dartsim.real.containers import DockerHost
 
     async def ask() -> EngineInfo:
         # No port is published; this address only avoids settings that others require.
         async with DockerHost(DockerHostConfig(bind="0.0.0.0")) as host:
             return await host.info()
 
+    return asyncio.run(ask())
+
+
+def check_engine() -> Check:
+    """Describe the Docker engine."""
     try:
-        info = asyncio.run(ask())
+        info = engine_info()
     except DartsimError as error:
         return Check("engine", MISSING, error.problem, error.fix)
     ours = f", {info.ours} of ours" if info.ours else ""
@@ -195,6 +207,8 @@ def check_engine() -> Check:
         f"Docker {info.version} (API {info.api}) at {info.url}: cgroup {info.cgroup}, {info.storage}, "
         f"{info.cores} cores, {info.memory_gib} GiB, {info.containers} containers{ours}"
     )
+    if not info.limits_disk:
+        found += "; a container may fill the disk, which Docker limits on xfs, btrfs and zfs only"
     return Check("engine", OK, found)
 
 
@@ -216,12 +230,13 @@ def check_kvm() -> Check:
     """Check that KVM can accelerate virtual machines."""
     from dartsim.config.schema import DockerHostConfig
     from dartsim.real.containers import Kvm, kvm_state
+    from dartsim.real.containers.official import EMULATED
 
     state = kvm_state(Kvm.AUTO, local=DockerHostConfig().local)
     if state.use:
         return Check("kvm", OK, state.why)
     fix = "sudo modprobe kvm_intel (or kvm_amd), on a machine with virtualization enabled"
-    return Check("kvm", OPTIONAL, state.why, fix)
+    return Check("kvm", OPTIONAL, f"{state.why}; machines are emulated: {EMULATED}", fix)
 
 
 def check_vllm(python: str | None, engines: Sequence[str] = ()) -> Check:

@@ -9,7 +9,6 @@ from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dartsim.real.osworld.errors import TOO_LARGE, VmBadReply, VmMissing
-from dartsim.real.osworld.frames import check_screenshot
 
 if TYPE_CHECKING:
     import httpx
@@ -60,12 +59,6 @@ def content(response: httpx.Response) -> bytes:
     named = "Content-Disposition" in ok(response).headers
     if "text/html" in response.headers.get("Content-Type", "") and not named:
         raise bad_reply(response, "a page", "a file")
-    return response.content
-
-
-def png(response: httpx.Response) -> bytes:
-    """Return an answer that is one whole PNG."""
-    check_screenshot(ok(response).content)
     return response.content
 
 

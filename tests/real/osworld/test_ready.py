@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("httpx")
 pytest.importorskip("PIL")
 
-from dartsim.core.png import encode_png
+from dartsim.core.png import Screenshot, encode_png
 from dartsim.real.osworld.client import VmClient
 from dartsim.real.osworld.errors import BlackScreen, NotReady, VmBadReply, VmHung
 from dartsim.real.osworld.frames import Frame, is_black, resized, same
@@ -25,7 +25,7 @@ def now():
 
 def frame(pixels):
     pixels = np.asarray(pixels, np.uint8)
-    return Frame(encode_png(pixels), pixels)
+    return Frame(Screenshot(encode_png(pixels)), pixels)
 
 
 @pytest.fixture
