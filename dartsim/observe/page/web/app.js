@@ -2,8 +2,8 @@
 
 import { h, morph, tabs } from "./dom.js";
 import { repaint } from "./draw/plot.js";
-import { get, live, open, watch } from "./source.js";
-import { current, viewLink } from "./state.js";
+import { get, holds, open, watch } from "./source.js";
+import { current, encoded, viewLink } from "./state.js";
 import { attempts } from "./views/attempts.js";
 import { learning } from "./views/learning.js";
 import { now } from "./views/now.js";
@@ -13,64 +13,84 @@ import { schedule } from "./views/schedule.js";
 import { study } from "./views/study.js";
 
 /** @type {Record<string, (runs: string[]) => Promise<HTMLElement>>} */
-const VIEWS = { now, schedule, learning, attempts, player, runs, study };
+const RUN_VIEWS = { now, schedule, learning, attempts, player };
+const VIEWS = { ...RUN_VIEWS, runs, study };
 const TABS = [["Now", "now"], ["Schedule", "schedule"], ["Learning", "learning"], ["Attempts", "attempts"]];
-const main = /** @type {HTMLElement} */ (document.getElementById("main"));
-let turn = 0, lost = false;
+let turn = 0, connected = true;
 
-/** Draw what the address names. */
+/** What is looked at: a view of runs, or of several. */
+async function wanted() {
+  const known = await get("runs"), state = current(), compared = state.view === "study" || holds("study");
+  const only = known?.length === 1 ? encoded(known[0].id) : "";
+  const named = (state.runs || only).split(",").filter(Boolean);
+  const first = compared ? "study" : named.length ? "now" : "runs";
+  const view = state.view in RUN_VIEWS && !named.length ? first : state.view in VIEWS ? state.view : first;
+  return { view, named, several: known?.length > 1, compared };
+}
+
+/** Draw it. */
 async function draw() {
-  const mine = ++turn, state = current(), known = await get("runs") ?? [], hasStudy = !live() && await get("study");
-  const named = (state.runs ?? (known.length === 1 ? encodeURIComponent(known[0].id) : "")).split(",").filter(Boolean);
-  const view = VIEWS[state.view] && (named.length || state.view === "runs" || state.view === "study") ? state.view : hasStudy ? "study" : named.length ? "now" : "runs";
-  watch(named, changed);
-  /** @type {HTMLElement} */
-  let drawn;
+  const mine = ++turn;
+  let view = "", drawn, header;
   try {
-    drawn = await VIEWS[view](named);
+    const shown = await wanted();
+    view = shown.view;
+    watch(shown.named, changed);
+    header = heading(shown);
+    drawn = await VIEWS[view](shown.named);
   } catch (error) {
     drawn = h("p.error", { role: "alert" }, error instanceof Error ? error.message : String(error));
   }
   if (mine !== turn) return; // something else is wanted by now
-  const names = named.map(decodeURIComponent).join(", ");
-  document.title = [names, view, "dartsim"].filter(Boolean).join(" · ");
-  morph(document.getElementById("header"), header(view, named, names, known.length > 1, hasStudy));
-  const fresh = h("main", { id: "main", tabindex: -1 }, drawn);
-  morph(main, fresh);
-  main.dataset.drawn = view;
+  if (header) morph(document.getElementById("header"), header);
+  const main = /** @type {HTMLElement} */ (document.getElementById("main"));
+  morph(main, h("main", { id: "main", tabindex: -1, "data-drawn": view }, drawn));
 }
 
-/** @param {string} view @param {string[]} named @param {string} names @param {boolean} several @param {any} hasStudy */
-function header(view, named, names, several, hasStudy) {
-  const list = named.join(",");
-  return h("header", { id: "header" }, h("b", {}, "dartsim"),
-    tabs("Views", /** @type {[string, string, boolean][]} */ ([several && ["Runs", viewLink("", "runs"), view === "runs"], hasStudy && ["Study", viewLink(list, "study"), view === "study"],
-      ...(named.length ? TABS.map(([text, key]) => [text, viewLink(list, key), view === key || view === "player" && key === "attempts"]) : [])].filter(Boolean))),
-    h("span.name", {}, names), lost && h("span.badge.bad", { role: "status" }, "the server is gone"),
+/** @param {{view: string, named: string[], several: boolean, compared: boolean}} shown */
+function heading({ view, named, several, compared }) {
+  const list = named.join(","), names = named.map(decodeURIComponent).join(", ");
+  document.title = [names, view, "dartsim"].filter(Boolean).join(" · ");
+  /** @type {[string, string, boolean][]} */
+  const links = [];
+  if (several) links.push(["Runs", viewLink("", "runs"), view === "runs"]);
+  if (compared) links.push(["Study", viewLink(list, "study"), view === "study"]);
+  for (const [text, key] of named.length ? TABS : []) {
+    links.push([text, viewLink(list, key), view === key || view === "player" && key === "attempts"]);
+  }
+  return h("header", { id: "header" }, h("b", {}, "dartsim"), tabs("Views", links), h("span.name", {}, names),
+    !connected && h("span.badge.bad", { role: "status" }, "the server is gone"),
     h("button.theme", { type: "button", "aria-label": "Light or dark", onclick: shade }, "◐"));
 }
 
 /** Change between light and dark. */
 function shade() {
-  const { style } = document.documentElement, dark = style.colorScheme ? style.colorScheme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  style.colorScheme = dark ? "light" : "dark";
+  const { style } = document.documentElement, system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  style.colorScheme = (style.colorScheme || system) === "dark" ? "light" : "dark";
   repaint();
 }
 
-let waiting = false;
-/** @param {string[] | null} names of documents, or null when the server is lost */
-function changed(names) {
-  lost = names === null;
-  if (waiting) return;
-  waiting = true; // changes that come together are drawn together
-  setTimeout(() => { waiting = false; draw(); }, 250);
+let busy = false, again = false;
+/** Draw what changed, once the last drawing is done. @param {boolean} answering whether the server does */
+async function changed(answering) {
+  connected = answering;
+  again = true;
+  if (busy) return;
+  busy = true;
+  while (again) {
+    again = false;
+    await draw();
+    await new Promise((done) => setTimeout(done, 250)); // changes that come together are drawn together
+  }
+  busy = false;
 }
 
 document.addEventListener("keydown", (event) => {
-  const target = /** @type {HTMLElement} */ (event.target), keys = /** @type {any} */ (main.firstChild)?.keys;
-  if (!keys?.[event.key] || event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName) && event.key.startsWith("Arrow")) return;
+  const target = /** @type {HTMLElement} */ (event.target), typing = target.matches("select, input:not([type=range])");
+  const act = /** @type {any} */ (document.querySelector("main > section"))?.keys?.[event.key];
+  if (!act || typing || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
-  keys[event.key]();
+  act();
 });
 addEventListener("hashchange", draw);
 open().then(draw);

@@ -4,6 +4,8 @@
 let inlined = null;
 /** @type {Map<string, Promise<any>>} */
 const cache = new Map();
+/** The revisions of what was fetched. @type {Map<string, string>} */
+const revisions = new Map();
 /** @type {Map<string, EventSource>} */
 const streams = new Map();
 
@@ -11,57 +13,65 @@ const streams = new Map();
 export async function open() {
   const holder = document.getElementById("documents");
   if (!holder) return;
-  const text = holder.textContent ?? "";
-  if (holder.dataset.encoding !== "gzip") { inlined = JSON.parse(text); return; }
-  const bytes = Uint8Array.from(atob(text.trim()), (letter) => letter.charCodeAt(0));
+  const bytes = Uint8Array.from(atob(holder.textContent ?? ""), (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   inlined = await new Response(stream).json();
 }
 
-/** Whether there is a server that the documents come from. */
-export const live = () => inlined === null;
-
-/** @param {string} path of parts that are encoded already */
-const address = (path) => `api/${path}`;
-
-/** Return a document, or null if the run has none of that name. @param {string} path @returns {Promise<any>} */
-export function get(path) {
-  if (inlined) return Promise.resolve(inlined[path] ?? null);
-  if (!cache.has(path)) {
-    cache.set(path, fetch(address(path)).then(async (reply) => {
-      if (reply.ok) return reply.json();
-      if (reply.status === 404) return null;
-      throw new Error((await reply.json().catch(() => ({}))).error ?? `${path}: ${reply.status} ${reply.statusText}`);
-    }));
+/** Return a document, or null if there is none of that name. @param {string} path @returns {Promise<any>} */
+export async function get(path) {
+  if (!inlined && !cache.has(path)) {
+    cache.set(path, fetched(path));
     cache.get(path)?.catch(() => cache.delete(path));
   }
-  return /** @type {Promise<any>} */ (cache.get(path));
+  const document = await (inlined ? inlined[path] ?? null : cache.get(path));
+  if (document?.error && Object.keys(document).length === 1) throw new Error(document.error);
+  return document;
+}
+
+/** Whether the page itself holds a document. @param {string} path */
+export const holds = (path) => inlined !== null && path in inlined;
+
+/** @param {string} path */
+async function fetched(path) {
+  const reply = await fetch(`api/${path}`);
+  if (reply.status === 404) return null;
+  revisions.set(path, reply.headers.get("etag") ?? "");
+  return reply.json().catch(() => ({ error: `${path}: ${reply.status} ${reply.statusText}` }));
 }
 
 /** The address of a screenshot, or null if the page does not hold it. @param {string} run @param {string} hash */
 export function screen(run, hash) {
   const path = `${run}/screen/${hash}.png`;
-  return inlined ? inlined[path] ?? null : address(path);
+  return inlined ? inlined[path] ?? null : `api/${path}`;
 }
 
 /**
- * Be told when documents of these runs changed; whoever comes late has missed nothing, as documents are whole.
+ * Be told when documents changed. Whoever comes late has missed nothing, as documents are whole.
  * @param {string[]} runs
- * @param {(names: string[] | null) => void} changed names, or null when the server is lost
+ * @param {(connected: boolean) => void} changed
  */
 export function watch(runs, changed) {
   if (inlined) return;
-  for (const [run, stream] of streams) if (!runs.includes(run)) { stream.close(); streams.delete(run); }
-  for (const run of runs.filter((run) => !streams.has(run))) {
-    const stream = new EventSource(address(`${run}/events`));
+  const wanted = runs.length ? runs.map((run) => `${run}/`) : [""];
+  for (const [name, stream] of streams) if (!wanted.includes(name)) { stream.close(); streams.delete(name); }
+  for (const name of wanted.filter((name) => !streams.has(name))) {
+    const stream = new EventSource(`api/${name}events`);
+    let lost = false;
     stream.onmessage = (event) => {
-      const names = Object.keys(JSON.parse(event.data)).map((name) => `${run}/${name}`);
-      for (const path of cache.keys()) {
-        if (names.some((name) => path === name || path.startsWith(`${name}/`))) cache.delete(path);
-      }
-      changed(names);
+      const news = Object.entries(JSON.parse(event.data)).filter(([key, revision]) => stale(name + key, revision));
+      if (news.length || lost) changed(true);
+      lost = false;
     };
-    stream.onerror = () => changed(null);
-    streams.set(run, stream);
+    stream.onerror = () => { lost = true; changed(false); };
+    streams.set(name, stream);
   }
+}
+
+/** Forget a document and its parts, if another revision of it was fetched. @param {string} path @param {any} revision */
+function stale(path, revision) {
+  const parts = { lanes: "lanes/", attempts: "attempt/" }[path.split("/")[1]];
+  if (revisions.get(path)?.includes(revision)) return false;
+  for (const key of cache.keys()) if (key === path || parts && key.startsWith(path.split("/")[0] + "/" + parts)) cache.delete(key);
+  return true;
 }

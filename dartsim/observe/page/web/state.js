@@ -2,6 +2,10 @@
 
 /** @typedef {Record<string, string>} State */
 
+/** A run's id as one part of a path. @param {string} id */
+export const encoded = (id) =>
+  encodeURIComponent(id).replace(/[!'()*]/g, (letter) => `%${letter.charCodeAt(0).toString(16).toUpperCase()}`);
+
 /** @returns {State} */
 export const current = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
 

@@ -4,7 +4,7 @@ import { clock, duration, h, percent, table } from "../dom.js";
 import { moves } from "./moves.js";
 import { bubble, color, place, Plot, timeStep } from "./plot.js";
 
-const AXIS = 20, MAP = 26, MARKS = 30, GAP = 8, ROW = 4, MAX_CHUNKS = 4;
+const AXIS = 20, MAP = 26, MARKS = 30, GAP = 8, ROW = 4, MAX_CHUNKS = 4, MIN_PIXELS = 3;
 
 /**
  * @typedef {{key: string, label: string, color: string, meaning?: string}} State
@@ -20,8 +20,8 @@ const AXIS = 20, MAP = 26, MARKS = 30, GAP = 8, ROW = 4, MAX_CHUNKS = 4;
  * @property {number} from
  * @property {number} to
  * @property {Population[]} populations
- * @property {{from: number, to: number}[]} chunks
- * @property {(k: number) => Promise<Chunk>} load
+ * @property {{id: string, from: number, to: number}[]} chunks
+ * @property {(id: string) => Promise<Chunk>} load
  * @property {Mark[]} marks
  * @property {[number, number] | null} view
  * @property {(attempt: number) => string} attempt the address of one
@@ -29,13 +29,13 @@ const AXIS = 20, MAP = 26, MARKS = 30, GAP = 8, ROW = 4, MAX_CHUNKS = 4;
  */
 
 /** Colors of the theme, by kind of mark. @type {Record<string, string>} */
-const MARK_COLORS = { sync: "sync", version: "accent", update: "update", fault: "bad", alarm: "warn" };
+const MARK_COLORS = { update: "update", fault: "bad", alarm: "warn" };
 
 /** All schedules on the page, which move together. @type {Set<LanesPlot>} */
 const together = new Set();
 
 class LanesPlot extends Plot {
-  /** @type {Map<number, Chunk | null>} null while it is loading */
+  /** @type {Map<string, Chunk | null>} null while it is loading */
   #chunks = new Map();
   /** The first member shown, by population. @type {Record<string, number>} */
   #first = {};
@@ -77,8 +77,11 @@ class LanesPlot extends Plot {
     } else if (this.view[1] >= before.to && data.to > before.to) { // it was at the end, and follows it
       this.view = [this.view[0] <= before.from ? data.from : this.view[0] + data.to - before.to, data.to];
     }
-    // The last chunk grows while the run does.
-    for (const k of this.#chunks.keys()) if (data.chunks[k]?.to !== before?.chunks[k]?.to) this.#chunks.delete(k);
+    for (const id of this.#chunks.keys()) {
+      const chunk = data.chunks.find((chunk) => chunk.id === id);
+      if (!chunk) this.#chunks.delete(id);
+      else if (before && chunk.to > before.to) this.#load(id); // it grows while the run does
+    }
     this.#before = data;
     const sizes = data.populations.map((population) => `${population.size} ${population.name}`).join(", ");
     this.canvas.setAttribute("aria-label", `Schedule of ${data.name}: ${sizes}. Arrow keys move, plus and minus ` +
@@ -146,8 +149,8 @@ class LanesPlot extends Plot {
     if (!box || event.offsetX < this.#left) return null;
     if (!box.row) return { box, time };
     const { name, states } = box.population, member = Math.floor((event.offsetY - box.top) / box.row) + this.#top(name);
-    for (const k of this.#visible() ?? []) {
-      const track = this.#chunks.get(k)?.[name]?.get(member), n = track ? place(track.start, time) : -1;
+    for (const chunk of this.#visible() ?? []) {
+      const track = chunk[name]?.get(member), n = track ? place(track.start, time) : -1;
       if (!track || n < 0 || track.end[n] <= time) continue;
       const { start, end, attempt } = track;
       return { box, time, member, state: states[track.state[n]], start: start[n], end: end[n], attempt: attempt[n] };
@@ -187,16 +190,22 @@ class LanesPlot extends Plot {
 
   /** The chunks that cover the view, or null if they are too many, or one is not there yet. */
   #visible() {
-    const [from, to] = this.view, { chunks } = this.data, wanted = [];
-    for (let k = 0; k < chunks.length; k++) if (chunks[k].from < to && chunks[k].to > from) wanted.push(k);
-    if (!wanted.length || wanted.length > MAX_CHUNKS || chunks[wanted[0]].from > (from + to) / 2) return null;
-    for (const k of wanted) {
-      if (this.#chunks.has(k)) continue;
-      this.#chunks.set(k, null);
-      const arrived = (chunk) => { this.#chunks.set(k, chunk); this.redraw(); };
-      this.data.load(k).then(arrived, () => this.#chunks.delete(k));
+    const [from, to] = this.view, wanted = this.data.chunks.filter((chunk) => chunk.from < to && chunk.to > from);
+    if (!wanted.length || wanted.length > MAX_CHUNKS || wanted[0].from > (from + to) / 2) return null;
+    for (const { id } of wanted) {
+      if (this.#chunks.has(id)) continue;
+      this.#chunks.set(id, null);
+      this.#load(id);
     }
-    return wanted.every((k) => this.#chunks.get(k)) ? wanted : null;
+    const chunks = wanted.map(({ id }) => this.#chunks.get(id));
+    return chunks.every(Boolean) ? /** @type {Chunk[]} */ (chunks) : null;
+  }
+
+  /** @param {string} id */
+  async #load(id) {
+    const chunk = await this.data.load(id).catch(() => null);
+    if (chunk) this.#chunks.set(id, chunk);
+    this.redraw();
   }
 
   /** The finest level with bins of a pixel or more. @param {Population} population @param {number} scale */
@@ -241,7 +250,7 @@ class LanesPlot extends Plot {
   }
 
   /** Give each population its place, and members rows where single ones can be drawn.
-   * @param {number} bottom @param {number[] | null} visible */
+   * @param {number} bottom @param {Chunk[] | null} visible */
   #layout(bottom, visible) {
     /** @type {Population[]} */
     const populations = this.data.populations, room = bottom - MAP - MARKS - GAP * populations.length;
@@ -251,13 +260,28 @@ class LanesPlot extends Plot {
     let top = MAP + MARKS;
     this.#boxes = populations.map((population, k) => {
       const { name, size } = population, height = heights[k];
-      const rows = visible && size && this.#chunks.get(visible[0])?.[name];
+      const rows = visible !== null && size > 0 && this.#readable(visible, population);
       const box = { population, top, height, row: rows ? Math.max(Math.min(ROW, height), height / size) : 0 };
       const most = size - Math.floor(height / box.row);
       if (box.row) this.#first[name] = Math.max(0, Math.min(most, this.#first[name] ?? 0));
       top += height + GAP;
       return box;
     });
+  }
+
+  /** Whether the stays of single members are wide enough to be told apart.
+   * @param {Chunk[]} visible @param {Population} population */
+  #readable(visible, { name, size }) {
+    const [from, to] = this.view, step = Math.ceil(size / 8);
+    let sampled = 0, stays = 0;
+    for (let member = 0; member < size; member += step) {
+      sampled++;
+      for (const chunk of visible) {
+        const start = chunk[name]?.get(member)?.start ?? [];
+        stays += place(start, to) - place(start, from);
+      }
+    }
+    return MIN_PIXELS * stays < sampled * (this.clientWidth - this.#left);
   }
 
   /** Stack the shares of states. @param {CanvasRenderingContext2D} pen @param {Omit<Box, "row">} box
@@ -279,15 +303,15 @@ class LanesPlot extends Plot {
     });
   }
 
-  /** @param {CanvasRenderingContext2D} pen @param {Box} box @param {number[]} visible
+  /** @param {CanvasRenderingContext2D} pen @param {Box} box @param {Chunk[]} visible
    * @param {(time: number) => number} toX */
   #rows(pen, { population: { name, size, states }, top, height, row }, visible, toX) {
     const [from, to] = this.view, inner = row > ROW ? row - 1 : row, first = this.#top(name);
     /** @type {number[][]} */
     const bars = states.map(() => []); // by state, so that the color changes once a state
-    for (const k of visible) {
+    for (const chunk of visible) {
       for (let member = first; member < Math.min(size, first + Math.round(height / row)); member++) {
-        const track = this.#chunks.get(k)?.[name].get(member), y = top + (member - first) * row;
+        const track = chunk[name]?.get(member), y = top + (member - first) * row;
         if (!track) continue;
         const { start, end, state } = track;
         for (let n = Math.max(0, place(start, from)); n < start.length && start[n] < to; n++) {
@@ -306,19 +330,19 @@ class LanesPlot extends Plot {
   /** @param {CanvasRenderingContext2D} pen @param {(time: number) => number} toX @param {number} bottom */
   #marks(pen, toX, bottom) {
     const [from, to] = this.view, marks = this.data.marks.filter((mark) => mark.time >= from && mark.time <= to);
-    const sparse = marks.filter((mark) => mark.kind === "version").length < this.clientWidth / 60;
+    const sparse = marks.filter((mark) => mark.kind === "update").length < this.clientWidth / 60;
     let free = 0; // where the next label fits
     pen.textAlign = "left";
     for (const { time, kind, label } of marks) {
-      const x = toX(time), fault = kind === "fault" || kind === "alarm", version = kind === "version";
+      const x = toX(time), update = kind === "update";
       pen.fillStyle = color(MARK_COLORS[kind] ?? "muted");
-      pen.fillRect(x, MAP + (fault ? 5 : 17), fault ? 2 : 1, 8);
-      if (fault || version && sparse) {
-        pen.globalAlpha = fault ? 0.5 : 0.25;
+      pen.fillRect(x, MAP + (update ? 17 : 5), update ? 1 : 2, 8);
+      if (update ? sparse : kind === "alarm") {
+        pen.globalAlpha = 0.4;
         pen.fillRect(x, MAP + MARKS - 4, 1, bottom - MAP - MARKS);
         pen.globalAlpha = 1;
       }
-      if (!version || x < free) continue;
+      if (!update || x < free) continue;
       pen.fillStyle = color("muted");
       pen.fillText(label, x + 3, MAP + 21);
       free = x + pen.measureText(label).width + 12;
@@ -343,9 +367,9 @@ class LanesPlot extends Plot {
     const [from, to] = this.view, { marks, populations } = this.data;
     const rows = marks.filter((mark) => mark.time >= from && mark.time <= to).slice(0, 60)
       .map((mark) => [clock(mark.time), mark.kind, mark.label, "", ""]);
-    for (const k of this.#visible() ?? []) {
+    for (const chunk of this.#visible() ?? []) {
       for (const { name, states } of populations) {
-        for (const [member, { start, end, state, attempt }] of this.#chunks.get(k)?.[name] ?? []) {
+        for (const [member, { start, end, state, attempt }] of chunk[name] ?? []) {
           for (let n = 0; n < start.length && rows.length < 300; n++) {
             if (end[n] <= from || start[n] >= to) continue;
             const length = duration(end[n] - start[n]), id = attempt[n];
@@ -360,3 +384,6 @@ class LanesPlot extends Plot {
   }
 }
 customElements.define("lanes-plot", LanesPlot);
+
+/** @param {Lanes} data */
+export const lanesPlot = (data) => h("lanes-plot", { data });

@@ -31,7 +31,8 @@ class LinesPlot extends Plot {
         for (const y of values) if (y !== null) { low = Math.min(low, y); high = Math.max(high, y); }
       }
     }
-    if (!(high > low)) [low, high] = Number.isFinite(low) ? [low - (low ? Math.abs(low) / 10 : 1), low + (Math.abs(low) / 10 || 1)] : [0, 1];
+    if (!(high >= low)) [low, high] = [0, 1]; // there is nothing yet
+    if (high === low) [low, high] = [floor ?? low - (Math.abs(low) / 10 || 1), high + (Math.abs(high) / 10 || 1)];
     const room = 0.04 * (high - low);
     this.range = { left, right: right > left ? right : left + 1, low: floor === low ? low : low - room, high: roof === high ? high : high + room };
     const show = this.data.show ?? number;

@@ -2,20 +2,26 @@
 
 import { duration, h, number, percent, table } from "../dom.js";
 import { get } from "../source.js";
-import { current, go, viewLink } from "../state.js";
+import { current, encoded, go, viewLink } from "../state.js";
 import { badge } from "./now.js";
 
 export async function runs() {
-  const [found, state] = [await get("runs") ?? [], current()], chosen = (state.chosen ?? "").split(",").filter(Boolean);
-  if (!found.length) return h("p.muted", {}, "No runs below this folder.");
-  const choose = (id) => go({ chosen: (chosen.includes(id) ? chosen.filter((one) => one !== id) : [...chosen, id]).join(",") });
-  const figures = [...new Set(found.flatMap((run) => Object.keys(run.figures ?? {})))].slice(0, 4);
+  const found = await get("runs") ?? [], chosen = (current().chosen ?? "").split(",").filter(Boolean);
+  if (!found.length) return h("p.muted", {}, "There are no runs below this folder.");
+  const heads = ["compare", "run", "state", "scheduler", "#seed", "#time", "#success", "#trained turns/min", "#desktops used",
+    "#engines used", "differs in"];
   return h("section.stack", {},
-    h("div.between", {}, h("h1", {}, "Runs"), chosen.length > 1 && h("a.button", { href: viewLink(chosen.map(encodeURIComponent).join(","), "learning") }, `Compare ${chosen.length} runs`)),
-    h("div.panel", {}, table("Runs, newest first", ["", "run", "state", "scheduler", "#seed", "#time", "#success", ...figures.map((name) => `#${name.replaceAll("_", " ")}`), "differs in"],
-      found.map((run) => [
-        h("input", { type: "checkbox", "aria-label": `Compare ${run.name}`, checked: chosen.includes(run.id), onchange: () => choose(run.id) }),
-        [h("a", { href: viewLink(encodeURIComponent(run.id), "now") }, run.name), ...(run.tags ?? []).map((tag) => h("span.chip", {}, tag))],
-        badge(run.state), run.scheduler ?? "", String(run.seed ?? ""), run.seconds == null ? "–" : duration(run.seconds), percent(run.success), ...figures.map((name) => number(run.figures?.[name])),
-        h("span.muted", {}, Object.entries(run.differs ?? {}).map(([key, value]) => `${key} = ${value}`).join(", "))]))));
+    h("div.between", {}, h("h1", {}, "Runs"),
+      chosen.length > 1 && h("a.button", { href: viewLink(chosen.join(","), "learning") }, `Compare ${chosen.length} runs`)),
+    h("div.panel", {}, table("Runs, newest first", heads, found.map((run) => {
+      const id = encoded(run.id), others = chosen.filter((one) => one !== id);
+      const choose = () => go({ chosen: (others.length < chosen.length ? others : [...chosen, id]).join(",") });
+      return [
+        h("input", { type: "checkbox", "aria-label": `Compare ${run.id}`, checked: chosen.includes(id), onchange: choose }),
+        [h("a", { href: viewLink(id, "now") }, run.id), ...run.tags.map((tag) => h("span.chip", {}, tag))],
+        badge(run.state), run.scheduler ?? "", run.seed ?? "", duration(run.seconds), percent(run.success),
+        number(run.figures.trained_turns_per_minute), percent(run.figures.env_utilization), percent(run.figures.gpu_utilization),
+        h("span.muted", {}, Object.entries(run.differs).map(([key, value]) => `${key} = ${value}`).join(", ")),
+      ];
+    }))));
 }

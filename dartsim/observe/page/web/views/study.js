@@ -4,7 +4,7 @@ import { h, number, table } from "../dom.js";
 import { interval } from "../draw/bars.js";
 import { linesFigure, PALETTE } from "../draw/lines.js";
 import { get } from "../source.js";
-import { viewLink } from "../state.js";
+import { encoded, viewLink } from "../state.js";
 
 export async function study() {
   const document = await get("study");
@@ -20,7 +20,7 @@ export async function study() {
       lines: document.arms.filter((arm) => arm.lines?.[figure]).map((arm) => ({ name: arm.name, color: colors.get(arm.name), ...arm.lines[figure] })), size: 200 }))),
     document.table && h("div.panel", {}, table(document.title, document.table.heads, document.table.rows.map((row) =>
       row.map((cell) => typeof cell === "number" ? number(cell) : cell === null ? "–" : String(cell))))),
-    document.runs?.length > 0 && h("p", {}, "Runs: ", ...document.runs.flatMap((run) => [h("a", { href: viewLink(encodeURIComponent(run), "now") }, run), " "])));
+    document.runs?.length > 0 && h("p", {}, "Runs: ", ...document.runs.flatMap((run) => [h("a", { href: viewLink(encoded(run), "now") }, run), " "])));
 }
 
 /** @param {any[]} rows @param {Map<any, string>} colors */
