@@ -210,10 +210,13 @@ def _counts(line: Mapping[str, Any], until: float, last: int) -> bool:
     return float(line["time"]) <= until and int(line.get("update", 0)) <= last
 
 
-def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a file that are whole."""
+def _json_lines(path: Path, newest_bytes: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a file that are whole; only those at its end if a number of bytes is given."""
     if path.is_file():
-        with path.open(encoding="utf-8", errors="replace") as file:
+        with path.open("rb") as file:
+            if newest_bytes is not None and path.stat().st_size > newest_bytes:
+                file.seek(-newest_bytes, 2)
+                file.readline()
             for line in file:
                 with suppress(ValueError, RecursionError):
                     if isinstance(value := json.loads(line), dict):
@@ -362,10 +365,16 @@ class AttemptRow(NamedTuple):
     kept: Sequence[bool]
 
 
+MAX_BYTES = 8 * 2**20
+
+
 def read_attempts(path: Path) -> dict[int, AttemptRow]:
-    """Return the attempts in ``attempts.jsonl`` by id, in the order in which they ended; invalid lines are left out."""
+    """Return the attempts in the newest ``MAX_BYTES`` of ``attempts.jsonl`` by id, in the order in which they ended.
+
+    Invalid lines are left out.
+    """
     attempts: dict[int, AttemptRow] = {}
-    for line in _json_lines(path):
+    for line in _json_lines(path, MAX_BYTES):
         with suppress(ValueError, TypeError, KeyError):
             if "attempt" in line:
                 columns = AttemptColumns(*line["attempt"])

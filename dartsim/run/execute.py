@@ -193,7 +193,13 @@ def open_store(config: Config, path: Path) -> Store:
         return MemoryStore()
     learns = config.policy.kind == "vlm"
     # An attempt on a booted desktop takes minutes, so it is written immediately.
-    return SqlStore.open(path, durable=config.backend.boots, screenshots=learns, checkpoints=learns)
+    return SqlStore.open(
+        path,
+        durable=config.backend.boots,
+        screenshots=learns,
+        checkpoints=learns,
+        keep_turns=config.run.keep_attempts,
+    )
 
 
 def configured_learning(

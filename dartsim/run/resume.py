@@ -178,7 +178,7 @@ def _resumable(path: Path, overrides: Sequence[str]) -> Config:
 
 
 CHANGEABLE = (
-    *("run.hours", "run.updates", "run.target_success", "run.name", "run.fail_on_alarm"),
+    *("run.hours", "run.updates", "run.target_success", "run.name", "run.fail_on_alarm", "run.keep_attempts"),
     *("trainer.evaluation.every_updates", "trainer.checkpoint_every_updates"),
     *("plugin_modules", "desktop.hosts", "vllm.addresses", "ray.address"),
 )

@@ -57,6 +57,8 @@ MAX_ATTEMPTS = 20_000
 MAX_POINTS = 400
 MAX_UPDATES = 1000
 MAX_MARKS = 2000
+MAX_ATTRIBUTED = 12_000
+"""Newest stays of each population in which causes of idle time are looked for while a run goes on."""
 SMALLEST_LEVEL = 128
 """The coarsest level of lanes has about this many bins; each finer one has four times as many."""
 CHUNK_ROWS = 8_000
@@ -200,7 +202,8 @@ class RunDocuments:
 
     def _idle(self, state: str) -> dict[str, Any] | None:
         """Return the share of time of each population at work and in each cause; of the newest time, if it runs."""
-        attributed = self._json(IDLE) if state in ENDED and (self.folder / SUMMARY).is_file() else self._attributed()
+        ended = state in ENDED and (self.folder / SUMMARY).is_file()
+        attributed = self._json(IDLE) if ended else self._kept("idle", (SEGMENTS, STATUS), self._attributed)
         if not attributed:
             return None
         length = attributed["end_seconds"] - attributed["start_seconds"]
@@ -221,7 +224,7 @@ class RunDocuments:
         from dartsim.observe.idle import attribute  # needs numpy
         from dartsim.observe.timeline import window_of
 
-        segments = self._segments()
+        segments = [own[-MAX_ATTRIBUTED:] for own in self._segments()]
         window = window_of(segments) if segments else None
         return None if window is None else attribute(window)
 
@@ -318,7 +321,8 @@ class RunDocuments:
             first = columns.stop
             populations.append({"name": name, "size": sizes[name], "levels": levels(rows, columns)})
         width = chunk_seconds(segments)
-        known = sorted({math.floor(end / width) for end in ends})
+        densest = max(segments, key=len, default=[])
+        known = sorted({math.floor(segment[3] / width) for segment in densest})
         return {
             "from": 0.0,
             "to": round(max([end, *ends]), 3),
@@ -339,7 +343,7 @@ class RunDocuments:
         marks += [
             {"seconds": row.columns.finished, "kind": "fault", "label": row.columns.cause, "attempt": attempt}
             for attempt, row in self._attempts().items()
-            if row.columns.cause
+            if row.columns.cause and row.columns.ending != "cancelled"
         ]
         return sorted(marks[-MAX_MARKS:], key=lambda mark: float(mark["seconds"]))
 
@@ -349,7 +353,7 @@ class RunDocuments:
         if not (width.isdecimal() and place.isdecimal() and 0 < int(width) < 2**40):
             raise KeyError(name)
         low, high = int(width) * int(place), int(width) * (int(place) + 1)
-        played = self._played()
+        played = self._kept("played", (ATTEMPTS,), self._by_slot)
         populations = {}
         for (kind, _), own in zip(POPULATIONS.items(), self._segments(), strict=False):
             stays = sorted((s for s in own if s[2] < high and s[3] > low), key=lambda s: (s[0], s[2]))
@@ -372,7 +376,7 @@ class RunDocuments:
             for name in AttemptColumns._fields
         }
         return {
-            "total": len(everything),
+            "total": max(len(everything), int(_status(self.folder).get("counts", {}).get("trajectories", 0))),
             **columns,
             "state": [row.state for row in rows],
             "reason": [row.reason for row in rows],
@@ -508,7 +512,7 @@ class RunDocuments:
                 waiting = False
         return replies, acts, starts
 
-    def _played(self) -> dict[int, tuple[list[float], list[AttemptColumns]]]:
+    def _by_slot(self) -> dict[int, tuple[list[float], list[AttemptColumns]]]:
         """Return the attempts of each slot, with their starts, in order."""
         by_slot: dict[int, list[AttemptColumns]] = defaultdict(list)
         for row in self._attempts().values():
@@ -563,14 +567,18 @@ class RunDocuments:
 
     def _cached(self, name: str, read: Callable[[Path], T]) -> T:
         """Return what a file of the directory holds, read again after it has changed."""
-        path, stamp = below(self.folder, name), self._stamp(name)
-        known = self._read.get(name)
+        path = below(self.folder, name)
+        try:
+            return self._kept(name, (name,), lambda: read(path))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ConfigError(f"{name} is damaged or from elsewhere: {type(error).__name__}: {error}") from None
+
+    def _kept(self, key: str, names: Sequence[str], compute: Callable[[], T]) -> T:
+        """Return what was computed from files, again after one of them has changed."""
+        stamp = self._stamp(*names)
+        known = self._read.get(key)
         if known is None or known[0] != stamp:
-            try:
-                known = stamp, read(path)
-            except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, UnicodeError) as error:
-                raise ConfigError(f"{name} is damaged or from elsewhere: {type(error).__name__}: {error}") from None
-            self._read[name] = known
+            known = self._read[key] = stamp, compute()
         value: T = known[1]
         return value
 
@@ -663,12 +671,10 @@ def _at(times: Sequence[float], rows: Sequence[Sequence[float]], columns: slice)
 
 
 def chunk_seconds(segments: Sequence[Sequence[tuple[int, int, float, float]]]) -> int:
-    """Return the length of a chunk with about ``CHUNK_ROWS`` stays: a power of 2, so that it rarely changes."""
-    number = sum(map(len, segments))
-    ends = [own[place][3] for own in segments if own for place in (0, -1)]
-    span = max(ends) - min(ends) if ends else 1.0
-    wanted = max(1.0, span * CHUNK_ROWS / max(1, number))
-    return int(2 ** math.ceil(math.log2(wanted)))
+    """Return the length of a chunk with at most about ``CHUNK_ROWS`` stays: a power of 2, so that it rarely changes."""
+    newest = max(segments, key=len, default=[])[-CHUNK_ROWS:]
+    span = max(1.0, newest[-1][3] - newest[0][3]) if newest else 1.0
+    return int(2 ** math.floor(math.log2(span)))
 
 
 def _attempt_at(

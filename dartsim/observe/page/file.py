@@ -17,9 +17,9 @@ from dartsim.observe.page.documents import RunDocuments
 from dartsim.observe.page.server import web_files
 from dartsim.observe.page.site import Site
 
-MAX_CHUNK_BYTES = 450_000
+MAX_CHUNK_BYTES = 220_000
 """Compressed bytes of the newest single stays that a file holds of each run."""
-MAX_TURN_BYTES = 250_000
+MAX_TURN_BYTES = 80_000
 """Compressed bytes of turns that a file holds of each run, those of the newest attempts."""
 
 IMPORT = re.compile(
