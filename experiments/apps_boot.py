@@ -25,13 +25,13 @@ MIB = 2**20
 CONFIG = DesktopConfig(variant="apps", memory_mib=4096)
 BOOTED = Readiness(quiet_seconds=0.0, poll_seconds=0.05)
 APPLICATIONS = {
-    "chrome": ("google-chrome", "Google Chrome"),
+    "chrome": ("google-chrome", "New Tab - Google Chrome"),
     "calc": ("libreoffice --calc", "LibreOffice Calc"),
     "writer": ("libreoffice --writer", "LibreOffice Writer"),
     "impress": ("libreoffice --impress", "LibreOffice Impress"),
     "gimp": ("gimp", "GNU Image Manipulation Program"),
     "vlc": ("vlc", "VLC media player"),
-    "thunderbird": ("thunderbird", "Thunderbird"),
+    "thunderbird": ("thunderbird", "Home - Mozilla Thunderbird"),
     "terminal": ("gnome-terminal", "Terminal"),
 }
 """By name: what starts it, and a part of its window's title."""

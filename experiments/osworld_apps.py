@@ -39,14 +39,18 @@ def measure(options: Options) -> Figures:
 
 def apps_found(figures: Figures) -> str:
     """Say in a few sentences what ran."""
-    boot = figures["boot_seconds"]
+    boot, together = figures["boot_seconds"], figures["boot_seconds_together"]
     return (
         f"Of OSWorld's {figures['listed']} tasks without downloads and proxies, {figures['run']} run on `apps`. "
         f"Scripts solve {figures['solved']} through the screen; {figures['infeasible']} cannot be solved, and score 1 "
         f"for FAIL. Of {figures['office']} office tasks on documents of our own {figures['office_right']} score 1 with "
-        f"the right answer, {figures['office_wrong']} score 0 with a wrong one. A desktop starts in "
-        f"{boot['p50']:.1f} s (p95 {boot['p95']:.1f} s) and takes {figures['memory_mib']:,} MiB; its image has "
-        f"{figures['image_mib']:,} MiB. "
+        f"the right answer, {figures['office_wrong']} score 0 with a wrong one.\n\n"
+        f"On two shared cores a desktop starts in {boot['p50']:.1f} s (p95 {boot['p95']:.1f} s), "
+        f"{together['desktops']} at once in {together['p95']:.0f} s. Idle it takes {figures['memory_mib']:,} MiB and "
+        f"{figures['idle_cores']:.1%} of a core, with {len(figures['open_seconds'])} applications open "
+        f"{figures['memory_all_open_mib']:,} MiB, shared files not counted; its image has "
+        f"{figures['image_mib']:,} MiB. 24 GiB hold {figures['desktops_in_24_gib']} desktops with an application each; "
+        "two cores are the limit before. "
         f"Scored by {figures['scorer']}; recorded at commit {short_commit(figures)}.\n"
     )
 

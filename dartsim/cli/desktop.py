@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dartsim.cli.command_group import CommandGroup
 from dartsim.cli.console import errors, out, write_json
-from dartsim.cli.options import Json, file_target
+from dartsim.cli.options import Json, Overrides, file_target
 from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
 
 if TYPE_CHECKING:
+    from dartsim.config import Config
     from dartsim.config.schema import DockerHostConfig
+    from dartsim.real.containers import ContainerSpec
 
 desktop_app = typer.Typer(
     name="desktop",
@@ -83,8 +84,7 @@ def build(
 def start(
     variant: VariantOption = ImageVariant.SKELETON,
     app: Annotated[str, typer.Option(help="A program to start in it, e.g. mousepad.")] = "",
-    width: Annotated[int, typer.Option(min=96, help="Screen size, pixels.")] = 1920,
-    height: Annotated[int, typer.Option(min=96, help="Screen size, pixels.")] = 1080,
+    overrides: Overrides = None,
     show: Annotated[
         Path | None, typer.Option(metavar="PNG", callback=file_target, help="Write a screenshot to this file.")
     ] = None,
@@ -106,21 +106,24 @@ def start(
         dartsim desktop start --app mousepad --show desktop.png --seconds 0
         dartsim desktop start --vnc
         dartsim desktop start --variant full --host ssh://me@vm-1 --bind 10.0.0.5
+        dartsim desktop start --variant vm --set desktop.disk=/data/Ubuntu.qcow2 \
+          --set desktop.memory_mib=6144 --show desktop.png --seconds 0
     """
     settings = engine_settings(host, bind)
-    from dartsim.config.schema import DesktopConfig
+    from dartsim.config import load
     from dartsim.real.desktop import desktop_spec
 
-    desktop = DesktopConfig(variant=variant.value, width=width, height=height)
-    spec = desktop_spec(desktop, app=app, vnc=vnc)
+    chosen = [f"desktop.variant={variant.value}", "desktop.width=1920", "desktop.height=1080", *(overrides or ())]
+    config = load("desktop", overrides=chosen)
+    spec = desktop_spec(config.desktop, app=app, vnc=vnc)
     with suppress(KeyboardInterrupt):
-        asyncio.run(_start(settings, spec, (width, height), show, seconds, json_file))
+        asyncio.run(_start(settings, config, spec, show, seconds, json_file))
 
 
 async def _start(
     settings: DockerHostConfig,
-    spec: Any,
-    screen: tuple[int, int],
+    config: Config,
+    spec: ContainerSpec,
     show: Path | None,
     seconds: float | None,
     json_file: str | None,
@@ -128,27 +131,34 @@ async def _start(
     from dartsim.real.containers import DockerHost
     from dartsim.real.containers.spec import with_token
     from dartsim.real.machine import is_loopback
-    from dartsim.real.osworld.client import VmClient
-    from dartsim.real.osworld.ready import Readiness, wait_booted
-    from dartsim.real.osworld.transport import OWN_SERVER
+    from dartsim.real.osworld.backend import CONSOLES, desktop_options, own_server
+    from dartsim.real.osworld.connect import connect
+    from dartsim.real.osworld.fetch import cache_folder
+    from dartsim.real.osworld.provider import address_of, boot
+    from dartsim.real.osworld.scorer import Scorer
 
     loop, token = asyncio.get_running_loop(), ""
-    if not is_loopback(settings.bind):
+    if own_server(config) and not is_loopback(settings.bind):
         spec, token = with_token(spec)
+    cache = cache_folder()
     async with DockerHost(settings) as engine:
         begun = loop.time()
         container = await engine.start(spec, slot=0)
         urls = {name: f"http://{container.host}:{port}" for name, port in container.ports.items()}
-        async with VmClient(urls["server"], server=replace(OWN_SERVER, token=token)) as client:
-            await wait_booted(client, Readiness(limit_seconds=120.0))
+        desktop = connect(address_of(container), desktop_options(config, cache, Scorer(), token=token))
+        try:
+            await boot(desktop, container, cache / CONSOLES)
             facts = {"name": container.name, **urls, "seconds": round(loop.time() - begun, 3)}
             facts |= {"token": token} if token else {}
             if show is not None:
-                await asyncio.to_thread(show.write_bytes, await client.screenshot())
+                await asyncio.to_thread(show.write_bytes, await desktop.client.screenshot())
+        finally:
+            await desktop.close()
         if json_file is not None:
             write_json(facts, json_file)
         if json_file != "-":
-            out.print(f"{container.name}: {screen[0]} x {screen[1]}, ready after {facts['seconds']:.1f} s")
+            width, height = config.desktop.width, config.desktop.height
+            out.print(f"{container.name}: {width} x {height}, ready after {facts['seconds']:.1f} s")
             out.print(f"server: {urls['server']}" + (f", token {token}" if token else ""))
             if "vnc" in urls:
                 out.print(f"viewer: {urls['vnc']}/vnc.html")

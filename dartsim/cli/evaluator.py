@@ -69,4 +69,4 @@ def scorer_facts(home: Path) -> ScorerFacts:
     try:
         return asyncio.run(ask())
     except ScoreUnavailable as error:
-        raise ConfigError(f"{error}; recreate {home} with `dartsim desktop evaluator`") from error
+        raise ConfigError(str(error), f"if {home} is broken, `dartsim desktop evaluator` makes it anew") from error

@@ -21,13 +21,17 @@ from enum import StrEnum
 from http.client import HTTPException
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from dartsim.core.compiled import form
-from dartsim.core.errors import ConfigError
+from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.core.install import VLLM_PYTHON, install_command
 from dartsim.core.secrets import redact
+
+if TYPE_CHECKING:
+    from dartsim.real.containers import EngineInfo
 
 GIB = 2**30
 OLDEST_PYTHON = (3, 11)
@@ -40,6 +44,7 @@ NEEDS = {
     "simulated runs": BASE,
     "learning (tiny model)": (*BASE, "train packages"),
     "real desktops": (*BASE, "real packages", "engine"),
+    "OSWorld's tasks without KVM": (*BASE, "real packages", "engine", "apps image", "evaluator"),
     "official OSWorld VMs": (*BASE, "real packages", "engine", "kvm"),
     "OSWorld's own metrics": (*BASE, "real packages", "evaluator"),
     "vLLM workers": (*BASE, "train packages", "real packages", "vllm"),
@@ -91,6 +96,7 @@ class Check:
 
 def machine_checks() -> list[Check]:
     """Return all checks of this machine."""
+    engine = check_engine()
     return [
         check_python(sys.version_info[:2]),
         Check("dartsim", OK, f"{installed('dartsim')}, {form()}"),
@@ -100,7 +106,8 @@ def machine_checks() -> list[Check]:
         check_packages("train packages", TRAIN, install_command("train")),
         check_gpu(),
         check_packages("real packages", REAL, install_command("real")),
-        check_engine(),
+        engine,
+        check_apps_image(engine),
         check_kvm(),
         check_vllm(os.environ.get(VLLM_PYTHON)),
         check_ray(os.environ.get("RAY_ADDRESS")),
@@ -172,19 +179,27 @@ def nvidia_smi() -> str | None:
     return "; ".join(line.strip() for line in done.stdout.splitlines() if line.strip()) or None
 
 
-def check_engine() -> Check:
-    """Ask the Docker engine for its version and resources."""
+def engine_info() -> EngineInfo:
+    """Ask the Docker engine for its version and resources.
+
+    Raises:
+        DartsimError: If none answers.
+    """
     from dartsim.config.schema import DockerHostConfig
-    from dartsim.core.errors import DartsimError
-    from dartsim.real.containers import DockerHost, EngineInfo
+    from dartsim.real.containers import DockerHost
 
     async def ask() -> EngineInfo:
         # No port is published; this address only avoids settings that others require.
         async with DockerHost(DockerHostConfig(bind="0.0.0.0")) as host:
             return await host.info()
 
+    return asyncio.run(ask())
+
+
+def check_engine() -> Check:
+    """Describe the Docker engine."""
     try:
-        info = asyncio.run(ask())
+        info = engine_info()
     except DartsimError as error:
         return Check("engine", MISSING, error.problem, error.fix)
     ours = f", {info.ours} of ours" if info.ours else ""
@@ -192,19 +207,36 @@ def check_engine() -> Check:
         f"Docker {info.version} (API {info.api}) at {info.url}: cgroup {info.cgroup}, {info.storage}, "
         f"{info.cores} cores, {info.memory_gib} GiB, {info.containers} containers{ours}"
     )
+    if not info.limits_disk:
+        found += "; a container may fill the disk, which Docker limits on xfs, btrfs and zfs only"
     return Check("engine", OK, found)
+
+
+def check_apps_image(engine: Check) -> Check:
+    """Look for the image with OSWorld's applications, if the engine has answered."""
+    name = "apps image"
+    if engine.state is not OK:
+        return Check(name, OPTIONAL, "unknown without an engine", "dartsim desktop build --variant apps")
+    from dartsim.config.schema import DockerHostConfig
+    from dartsim.real.containers.engine import image_problem
+    from dartsim.real.desktop.images import image_name
+
+    image = image_name("apps")
+    fault = image_problem(image, DockerHostConfig())
+    return Check(name, OK, image) if fault is None else Check(name, OPTIONAL, fault.problem, fault.fix)
 
 
 def check_kvm() -> Check:
     """Check that KVM can accelerate virtual machines."""
     from dartsim.config.schema import DockerHostConfig
     from dartsim.real.containers import Kvm, kvm_state
+    from dartsim.real.containers.official import EMULATED
 
     state = kvm_state(Kvm.AUTO, local=DockerHostConfig().local)
     if state.use:
         return Check("kvm", OK, state.why)
     fix = "sudo modprobe kvm_intel (or kvm_amd), on a machine with virtualization enabled"
-    return Check("kvm", OPTIONAL, state.why, fix)
+    return Check("kvm", OPTIONAL, f"{state.why}; machines are emulated: {EMULATED}", fix)
 
 
 def check_vllm(python: str | None, engines: Sequence[str] = ()) -> Check:

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from shutil import disk_usage
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -23,17 +24,19 @@ from dartsim.cli.machine_checks import (
     check_packages,
     check_ray,
     check_vllm,
+    engine_info,
     nvidia_smi,
 )
 from dartsim.config import Config
-from dartsim.core.errors import ConfigError
+from dartsim.config.schema import DockerHostConfig
+from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.core.install import VLLM_PYTHON, install_command
 from dartsim.lab.estimate import Estimate, estimate
 from dartsim.lab.memory import GIB
-from dartsim.real.containers.engine import check_reachable
+from dartsim.real.containers.engine import check_reachable, image_problem
 from dartsim.real.containers.errors import missing
 from dartsim.real.containers.official import SCREEN, check_disk
-from dartsim.real.containers.plan import skeleton_problem
+from dartsim.real.containers.plan import container_spec, docker_hosts, refuse_small_hosts, skeleton_problem
 from dartsim.real.engines.options import HERE
 from dartsim.real.ray_cluster.backend import Kind, actors, placed
 from dartsim.real.ray_cluster.parts import actor_options
@@ -171,9 +174,16 @@ def _desktops(config: Config) -> Iterator[Check]:
         fix = "`ServerAliveInterval 5` and `ConnectTimeout 5` for these hosts in ~/.ssh/config"
         yield Check("ssh", MISSING, found, fix)
     if all(host.url is None for host in desktop.hosts.values()):  # other machines are not checked further
-        yield check_engine()
+        engine = check_engine()
+        yield engine
         if kind == "desktop" and (problem := skeleton_problem(config)) is not None:
             yield Check("desktop image", MISSING, *problem)
+        elif engine.state is OK:
+            fault = image_problem(container_spec(config, look=False).image, DockerHostConfig())
+            if fault is not None:
+                yield Check("desktop image", MISSING, fault.problem, fault.fix)
+        if kind == "desktop" and desktop.variant == "vm":
+            yield from _machines(config)
         own_disk = kind == "osworld" or (kind == "desktop" and desktop.own_disk)
         if own_disk and desktop.disk is not None:
             try:
@@ -193,6 +203,22 @@ def _desktops(config: Config) -> Iterator[Check]:
         yield Check("screen", MISSING, found, f"--set desktop.width={width} --set desktop.height={height}")
     if "osworld" in (kind, config.tasks.source):
         yield check_evaluator()
+
+
+def _machines(config: Config) -> Iterator[Check]:
+    """Compare virtual machines and their states with the memory and the disk of the engine's machine."""
+    try:
+        info = engine_info()
+    except DartsimError:
+        return  # the engine's own check says so
+    try:
+        refuse_small_hosts(config, [info.memory_gib] * len(docker_hosts(config.desktop)))
+    except ConfigError as error:
+        yield Check("memory", MISSING, error.problem, error.fix)
+    states, root = config.desktop.states_gib, Path(info.root)
+    if config.desktop.revert != "boot" and root.is_dir() and (free := disk_usage(root).free / GIB) < states:
+        found = f"{free:.0f} GiB free in {root}; saved states may take {states:g}"
+        yield Check("disk space", MISSING, found, "a larger disk for the engine, or a lower desktop.states_gib")
 
 
 def _endless(url: str) -> bool:

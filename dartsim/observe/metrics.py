@@ -1,4 +1,4 @@
-"""Instruments that write updates and snapshots during a run: JSON lines and TensorBoard.
+"""Instruments that write updates and snapshots during a run as JSON lines; other formats are ``dartsim.observe.sinks``.
 
 Times are seconds of the run, so that the same run writes the same bytes.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from typing_extensions import override
 
@@ -21,16 +20,6 @@ from dartsim.observe.recorder import Instrument, Recorder
 from dartsim.observe.records import Snapshot, UpdateRecord
 
 R = TypeVar("R", Snapshot, UpdateRecord)
-
-SCALARS = {
-    "train/turns": "num_turns",
-    "train/trajectories": "num_trajectories",
-    "train/turns_per_trajectory": "mean_turns",
-    "reward/mean": "mean_reward",
-    "staleness/mean": "staleness_mean",
-    "staleness/max": "staleness_max",
-}
-"""TensorBoard's tag of each field of an update."""
 
 
 class UpdateWriter(Instrument):
@@ -115,60 +104,3 @@ def _read_lines(path: Path, kind: type[R]) -> Iterator[R]:
     for line in lines:
         with suppress(ValueError, TypeError, RecursionError):
             yield kind(**json.loads(line))
-
-
-@contextmanager
-def _without_torch() -> Iterator[None]:
-    """Hide torch unless it is loaded: tensorboardX would spend two seconds loading it for features unused here."""
-    if "torch" in sys.modules:
-        yield
-        return
-    sys.modules["torch"] = None  # type: ignore[assignment]  # makes its import raise ModuleNotFoundError
-    try:
-        yield
-    finally:
-        del sys.modules["torch"]
-
-
-class TensorBoardWriter(UpdateWriter):
-    """Scalars for TensorBoard in a new folder: step = update, wall time = simulated seconds.
-
-    tensorboardX's ``SummaryWriter`` names files by host and clock and writes from a thread; the record writer used here
-    does neither.
-
-    Args:
-        folder: The folder.
-        life: Which start of the run this is; each has its own file.
-        after: The last update that counts in earlier files.
-    """
-
-    def __init__(self, folder: Path, *, life: int = 1, after: int = 0) -> None:
-        with _without_torch():
-            from tensorboardX.proto.event_pb2 import Event, SessionLog
-            from tensorboardX.record_writer import RecordWriter
-
-        folder.mkdir(parents=True, exist_ok=True)
-        self._event = Event
-        # Absolute, because the writer takes a prefix before a colon for a service, such as s3.
-        self._writer: Any = RecordWriter(str(folder.absolute() / f"events.out.tfevents.{life - 1:010d}.dartsim"))
-        self._write(Event(wall_time=0.0, file_version="brain.Event:2"))
-        if life > 1:  # TensorBoard then ignores later steps in earlier files
-            self._write(Event(step=after + 1, session_log=SessionLog(status=SessionLog.START)))
-
-    @override
-    def update_finished(self, record: UpdateRecord) -> None:
-        # TensorBoard groups tags by what precedes the slash.
-        values = [(tag, getattr(record, name)) for tag, name in SCALARS.items()]
-        values += [(name if "/" in name else f"metrics/{name}", value) for name, value in record.metrics.items()]
-        event = self._event(wall_time=record.time, step=record.update)
-        for tag, value in values:
-            event.summary.value.add(tag=tag, simple_value=float(value))
-        self._write(event)
-
-    @override
-    def close(self) -> None:
-        self._writer.close()
-
-    def _write(self, event: Any) -> None:
-        self._writer.write(event.SerializeToString())
-        self._writer.flush()

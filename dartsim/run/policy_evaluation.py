@@ -9,6 +9,7 @@ there, and scoring changes the desktop (postconfig saves files and closes window
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
@@ -42,6 +43,8 @@ from dartsim.sim.bridge import BridgeEnvironment
 if TYPE_CHECKING:
     from dartsim.run.served_model import ServedModel
     from dartsim.sim.worker import SimWorker
+
+logger = logging.getLogger(__name__)
 
 MASKED_IN_A_ROW = 8
 """An evaluation stops after this many consecutive masked attempts, and at least twice the number of desktops."""
@@ -308,6 +311,8 @@ def evaluate_policy(
                     weights=weights,
                 )
                 await system.play()
+                for cause, reason in recorder.fault_reasons.items():
+                    logger.warning("%s: %s", cause, reason)
         finally:
             await source.settle()
         return source.results

@@ -72,7 +72,7 @@ def require(hosts: Sequence[DockerHostConfig], image: str) -> None:
         ConfigError: If one has no such image.
     """
     with ThreadPoolExecutor(len(hosts)) as pool:
-        faults = list(pool.map(partial(_problem, image), hosts))
+        faults = list(pool.map(partial(image_problem, image), hosts))
     for fault in faults:
         if isinstance(fault, ImageMissing):
             raise ConfigError(str(fault)) from fault
@@ -80,7 +80,8 @@ def require(hosts: Sequence[DockerHostConfig], image: str) -> None:
         raise next(fault for fault in faults if fault is not None)
 
 
-def _problem(image: str, settings: DockerHostConfig) -> ContainerStartFailed | None:
+def image_problem(image: str, settings: DockerHostConfig) -> ContainerStartFailed | None:
+    """Return why no container of an image can be started on an engine; None if it has the image."""
     try:
         client = connect(settings)
         try:
@@ -139,7 +140,8 @@ def look_up(settings: DockerHostConfig) -> str:
 class EngineInfo:
     """An engine's description of itself and its machine.
 
-    ``containers`` counts all containers there, running or not; ``ours`` those with our labels.
+    ``containers`` counts all containers there, running or not; ``ours`` those with our labels. ``limits_disk``: whether
+    containers can be given a limit of disk space. ``root``: its folder, which images, containers and volumes are in.
     """
 
     url: str
@@ -147,6 +149,8 @@ class EngineInfo:
     api: str
     cgroup: str
     storage: str
+    limits_disk: bool
+    root: str
     cores: int
     memory_gib: float
     containers: int
@@ -156,12 +160,16 @@ class EngineInfo:
 def describe(client: Any, target: str, *, ours: int) -> EngineInfo:
     """Ask an engine for its description."""
     info = client.info()
+    storage = dict(info.get("DriverStatus") or ())
     return EngineInfo(
         url=target,
         version=str(info.get("ServerVersion", "")),
         api=str(client.api.api_version),
         cgroup=f"v{info.get('CgroupVersion', '?')}, {info.get('CgroupDriver', '?')}",
-        storage=str(info.get("Driver", "")),
+        storage=", ".join(filter(None, (str(info.get("Driver", "")), storage.get("Backing Filesystem")))),
+        # Docker's quotas are those of XFS's projects, or of file systems with snapshots of their own.
+        limits_disk=info.get("Driver") in ("btrfs", "zfs") or storage.get("Backing Filesystem") == "xfs",
+        root=str(info.get("DockerRootDir", "")),
         cores=int(info.get("NCPU", 0)),
         memory_gib=round(info.get("MemTotal", 0) / 2**30, 1),
         containers=int(info.get("Containers", 0)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -110,3 +111,19 @@ def desktops_by_host(config: Config) -> dict[str, int]:
         freest = max(hosts, key=lambda name: 1.0 - dealt[name] / hosts[name].max_desktops)
         dealt[freest] += 1
     return dict(dealt)
+
+
+def refuse_small_hosts(config: Config, memory_gib: Sequence[float]) -> None:
+    """Refuse virtual machines that need more memory than their hosts have, given in the order of ``docker_hosts``.
+
+    Raises:
+        ConfigError: If they do not fit.
+    """
+    each = desktop_gib(config)
+    for (name, count), memory in zip(desktops_by_host(config).items(), memory_gib, strict=True):
+        if count * each > memory:
+            raise ConfigError(
+                f"{count} virtual machines of {each:.1f} GiB (desktop.memory_mib) do not fit on host {name}, which has "
+                f"{memory:g} GiB",
+                "lower rollout.num_envs, rollout.warm_envs or desktop.memory_mib, or add a host",
+            )

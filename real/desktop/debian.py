@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dartsim.core.errors import ConfigError
 from dartsim.real.desktop.recipe import SUITE
@@ -29,6 +33,48 @@ _LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/us
 _DPKG_OPTIONS = (*(f"path-exclude={path}" for path in _LEFT_OUT), "force-unsafe-io")
 # A kernel's package would make an initial RAM disk, which nothing here uses.
 _ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "INITRD": "No"}
+
+
+T = TypeVar("T")
+
+
+class _Installation:
+    """An installation in a thread."""
+
+    def __init__(self) -> None:
+        self.canceled = False
+        self.ends: list[Callable[[], object]] = []
+        """What ends the program or container that runs."""
+
+
+_current: ContextVar[_Installation] = ContextVar("installation")
+
+
+async def in_thread(install: Callable[..., T], *arguments: Any) -> T:
+    """Call a function in a thread; if canceled, end what it runs in ``ended_if_canceled``."""
+    current = _Installation()
+    _current.set(current)
+    try:
+        return await asyncio.to_thread(install, *arguments)
+    except asyncio.CancelledError:
+        current.canceled = True
+        for end in current.ends[:]:
+            with suppress(Exception):  # it may have ended itself
+                end()
+        raise
+
+
+@contextmanager
+def ended_if_canceled(end: Callable[[], object]) -> Iterator[None]:
+    """Call ``end`` if the installation is canceled inside, or was before."""
+    current = _current.get(_Installation())
+    current.ends.append(end)
+    try:
+        if current.canceled:
+            raise ConfigError("the installation was canceled")
+        yield
+    finally:
+        current.ends.remove(end)
 
 
 class Lines:
@@ -121,9 +167,10 @@ def in_container(
             container.put_archive("/", files)
         container.start()
         lines = Lines(on_line)
-        for chunk in container.logs(stream=True, follow=True):
-            for line in chunk.decode(errors="replace").splitlines():
-                lines.add(line)
+        with ended_if_canceled(container.kill):
+            for chunk in container.logs(stream=True, follow=True):
+                for line in chunk.decode(errors="replace").splitlines():
+                    lines.add(line)
         if status := container.wait()["StatusCode"]:
             raise ConfigError(
                 f"the packages or files of {name} could not be installed in {image} ({status}): {lines.problem}"
@@ -192,13 +239,20 @@ def _run_mmdebstrap(command: Sequence[str], on_line: Callable[[str], None]) -> N
         text=True,
         errors="replace",
         env={**os.environ, **_ENVIRONMENT},
+        start_new_session=True,  # it waits for its own processes, which have to be told, too
     ) as process:
+
+        def end() -> None:
+            os.killpg(process.pid, signal.SIGTERM)
+
         try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                lines.add(line)
+            with ended_if_canceled(end):
+                assert process.stdout is not None
+                for line in process.stdout:
+                    lines.add(line)
         except BaseException:
-            process.terminate()
+            end()
             raise
     if process.returncode:
-        raise ConfigError(f"mmdebstrap failed with {process.returncode}: {lines.problem}")
+        fix = "it needs root or user namespaces: build the image as root" if "chroot mode" in lines.problem else ""
+        raise ConfigError(f"mmdebstrap failed with {process.returncode}: {lines.problem}", fix)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import io
 import logging
@@ -21,9 +20,9 @@ from dartsim.config.schema import DesktopConfig, DockerHostConfig
 from dartsim.core.errors import ConfigError
 from dartsim.real.containers.engine import connect
 from dartsim.real.containers.errors import OWN_REPOSITORY
-from dartsim.real.containers.official import DISK_TARGET, check_disk, configured_kvm, on_this_machine
+from dartsim.real.containers.official import DISK_TARGET, EMULATED, check_disk, configured_kvm, on_this_machine
 from dartsim.real.containers.spec import ContainerSpec, container_limits
-from dartsim.real.desktop.debian import NO_SPACE, debian_image, import_image, in_container, make_debian
+from dartsim.real.desktop.debian import NO_SPACE, debian_image, import_image, in_container, in_thread, make_debian
 from dartsim.real.desktop.recipe import (
     APPS_PORTS,
     FINISH,
@@ -87,7 +86,7 @@ async def build(
         ConfigError: If something is missing; the message names it.
         EngineMissing: If no engine answers.
     """
-    return await asyncio.to_thread(_build, variant, settings or DockerHostConfig(), again, on_line)
+    return await in_thread(_build, variant, settings or DockerHostConfig(), again, on_line)
 
 
 def _build(variant: Variant, settings: DockerHostConfig, again: bool, on_line: OnLine) -> str:
@@ -311,7 +310,9 @@ def _machine(spec: ContainerSpec, desktop: DesktopConfig, *, look: bool) -> Cont
             check_disk(disk)
             disk = disk.resolve()
             if not kvm:
-                logger.warning("without KVM %s is emulated: its boot takes minutes", disk)
+                logger.warning(
+                    "without KVM %s is emulated: %s; rollout.limits.start_seconds limits its boot", disk, EMULATED
+                )
         size["FIRMWARE"] = desktop.firmware
         spec = replace(spec, ports={**spec.ports, **APPS_PORTS}, volumes={str(disk): DISK_TARGET})
     return replace(

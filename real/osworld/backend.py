@@ -14,7 +14,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
 from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Task
-from dartsim.real.containers.plan import container_spec, desktop_gib, docker_hosts
+from dartsim.real.containers.plan import container_spec, desktop_gib, docker_hosts, refuse_small_hosts
 
 try:
     from dartsim.real.containers import DesktopFleet, DockerHost
@@ -39,6 +39,11 @@ except ModuleNotFoundError as missing:
     raise ConfigError(f"real desktops need {missing.name}, which is not installed: {install_command('real')}") from None
 
 logger = logging.getLogger(__name__)
+
+CONSOLES = "consoles"
+"""Folder of a run, or of the cache, for the console output of desktops that did not start."""
+BOOT_SHARE = 0.9
+"""Share of a start's time limit after which a desktop that shows no good screen is given up."""
 
 
 @asynccontextmanager
@@ -68,6 +73,8 @@ async def open_desktops(
                 f"{config.rollout.num_desktops} desktops are wanted (rollout.num_envs and warm_envs), but the hosts "
                 f"take {fleet.capacity}; raise desktop.hosts.NAME.max_desktops or lower the first"
             )
+        if config.desktop.variant == "vm":
+            refuse_small_hosts(config, [(await host.info()).memory_gib for host in hosts])
         try:
             await fleet.require(spec.image)
         except ImageMissing as missing:
@@ -75,7 +82,9 @@ async def open_desktops(
         archive = None if folder is None else ScoreArchive(folder / SCORES)
         with scratch_folder("states") as states:
             async with open_scorer_pool(config, tasks) as pool:
-                options = desktop_options(config, cache or cache_folder(), Scorer(pool, archive), on_call, token)
+                cache = cache or cache_folder()
+                options = desktop_options(config, cache, Scorer(pool, archive), on_call, token)
+                options = replace(options, consoles=(folder or cache) / CONSOLES)
                 provider = DesktopProvider(fleet, spec, options, saved=SavedStates(states))
                 async with provider.checked(config.rollout.limits.start_seconds):
                     yield provider
@@ -121,12 +130,20 @@ async def open_scorer_pool(config: Config, tasks: Sequence[Task]) -> AsyncIterat
 
 
 def desktop_options(
-    config: Config, cache: Path, scorer: Scorer, on_call: Callable[[int, str, float], None] | None, token: str = ""
+    config: Config,
+    cache: Path,
+    scorer: Scorer,
+    on_call: Callable[[int, str, float], None] | None = None,
+    token: str = "",
 ) -> DesktopOptions:
     """Return the options of the configured desktops; ``token`` is required by their servers."""
     desktop, own = config.desktop, own_server(config)
     settle = desktop.settle
     grammar, options = config.policy.action_grammar
+    # A desktop that is not ready says why; the start's own limit does not.
+    booted = Readiness(limit_seconds=BOOT_SHARE * config.rollout.limits.start_seconds)
+    if own:  # it is painted once its window manager is up, which the server waits for
+        booted = replace(booted, quiet_seconds=0.0, poll_seconds=0.1)
     settings = DesktopSettings(
         grammar=grammar,
         grammar_options=options,
@@ -138,8 +155,7 @@ def desktop_options(
         wait_seconds=desktop.wait_seconds,
         paste=desktop.typing == "paste",
         evaluate_wait_seconds=desktop.evaluate_wait_seconds,
-        # Our desktop is painted once its window manager is up, which the server waits for.
-        booted=Readiness(quiet_seconds=0.0, poll_seconds=0.1) if own else Readiness(),
+        booted=booted,
     )
     # Task files may refer to files beside them.
     sources = (Path(config.tasks.folder),) if config.tasks.folder is not None else ()

@@ -15,7 +15,7 @@ from weakref import ref
 
 from dartsim.real.osworld import replies
 from dartsim.real.osworld.errors import BadScreenshot
-from dartsim.real.osworld.frames import Frame, decode_screenshot
+from dartsim.real.osworld.frames import Frame, read_frame
 from dartsim.real.osworld.replies import Executed
 from dartsim.real.osworld.transport import OSWORLD_SERVER, ServerTraits, Timeouts, Transport
 
@@ -110,16 +110,17 @@ class VmClient:
             if last is not None and data == last.png:
                 return last  # a screen that rests is looked at often; decoding it costs 20 ms
             try:
-                frame = Frame(data, await asyncio.to_thread(decode_screenshot, data))
+                frame = await asyncio.to_thread(read_frame, data)
                 self._last = ref(frame)  # pixels of hundreds of desktops would be gigabytes
                 return frame
             except BadScreenshot:
                 if tries <= 0:
                     raise
+            await asyncio.sleep(self.server.retry_seconds)
 
     def _screenshot_reply(self, response: httpx.Response) -> bytes:
         self.screenshots += 1
-        return replies.png(response)
+        return replies.ok(response).content
 
     async def accessibility(self) -> str:
         return str(

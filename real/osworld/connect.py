@@ -12,6 +12,7 @@ import shutil
 import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from dartsim.core.types import Task
 from dartsim.real.osworld.client import VmClient
@@ -53,6 +54,7 @@ class DesktopOptions:
         downloads: Downloads of task files, shared by desktops; by default a temporary folder.
         scorer: Scores states; by default with our own metrics only.
         on_call: Called with the slot, the kind of call and its duration in seconds.
+        consoles: Folder for the console output of desktops that do not start; None keeps its last line only.
     """
 
     settings: DesktopSettings = field(default_factory=DesktopSettings)
@@ -61,6 +63,7 @@ class DesktopOptions:
     downloads: Downloads | None = None
     scorer: Scores | None = None
     on_call: Callable[[int, str, float], None] | None = None
+    consoles: Path | None = None
 
 
 def connect(

@@ -278,7 +278,7 @@ class OsworldDesktop:
     async def _observed(self, episode: Episode, frame: Frame) -> Observation:
         tree = await self.client.accessibility() if self.settings.accessibility else None
         self._same_server()
-        shown = self._shown = Screenshot(frame.png, frame.pixels.shape)
+        shown = self._shown = frame.screenshot
         if self.settings.size != frame.size:
             shown = await asyncio.to_thread(lambda: Screenshot(encode_png(resized(frame.pixels, self.settings.size))))
         return Observation(shown, episode.task.instruction, tree)
@@ -325,7 +325,7 @@ class OsworldDesktop:
         still_pixels = (rules if isinstance(rules, SettlingRules) else SettlingRules()).still_pixels
         before = await self._look()
         assert self._shown is not None
-        shown = Frame(self._shown.png, self._shown.pixels)
+        shown = Frame(self._shown, self._shown.pixels)
         stable = not self._motion.changes and same(shown, before, still_pixels=still_pixels)
         windows = await open_windows(self.client)
         await self._recycled()

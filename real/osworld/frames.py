@@ -5,44 +5,14 @@ OSWorld's server mixes and truncates PNGs when requests overlap.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dartsim.core import png
+from dartsim.core.png import Screenshot, decode_png
 from dartsim.real.osworld.errors import BadScreenshot
-
-T = TypeVar("T")
-
-
-def check_screenshot(data: bytes) -> tuple[int, int]:
-    """Return the width and height of a whole PNG.
-
-    Raises:
-        BadScreenshot: If it is none.
-    """
-    return _refusing(png.check_png, data)
-
-
-def decode_screenshot(data: bytes) -> NDArray[np.uint8]:
-    """Return the pixels, read-only uint8 [height, width, 3].
-
-    Raises:
-        BadScreenshot: If the data is no whole PNG.
-    """
-    return _refusing(png.decode_png, data)
-
-
-def _refusing(read: Callable[[bytes], T], data: bytes) -> T:
-    try:
-        return read(data)
-    except ValueError as error:
-        what = f"a screenshot of {len(data)} bytes is no whole PNG: {error}"
-        raise BadScreenshot(what, body=repr(data[:60])) from None
-
 
 LIT = 24
 """A pixel shows something if one of its colors is brighter than this, out of 255."""
@@ -56,13 +26,33 @@ SPARSE_ROWS = 16
 class Frame:
     """One screenshot: as the server sent it, and as read-only uint8 [height, width, 3]."""
 
-    png: bytes
+    screenshot: Screenshot
     pixels: NDArray[np.uint8]
+
+    @property
+    def png(self) -> bytes:
+        return self.screenshot.png
 
     @property
     def size(self) -> tuple[int, int]:
         height, width, _ = self.pixels.shape
         return width, height
+
+
+def read_frame(data: bytes) -> Frame:
+    """Check and decode a PNG file, and compute its digest: ten milliseconds at 1080p, so call it in a thread.
+
+    Raises:
+        BadScreenshot: If the data is no whole PNG.
+    """
+    try:
+        pixels = decode_png(data)
+    except ValueError as error:
+        what = f"a screenshot of {len(data)} bytes is no whole PNG: {error}"
+        raise BadScreenshot(what, body=repr(data[:60])) from None
+    screenshot = Screenshot(data, pixels.shape)
+    _ = screenshot.digest
+    return Frame(screenshot, pixels)
 
 
 def same(one: Frame, other: Frame, *, still_pixels: int = 0) -> bool:

@@ -10,9 +10,11 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dartsim.core.errors import ConfigError, EnvStartFailed
+from dartsim.core.errors import ConfigError, EnvFault, EnvStartFailed
+from dartsim.core.words import clean
 from dartsim.real.containers.fleet import DesktopFleet
 from dartsim.real.containers.spec import ContainerSpec
 from dartsim.real.osworld.connect import DesktopOptions, connect
@@ -34,6 +36,8 @@ LOOK_SECONDS = 2.0
 GIVE_UP_SECONDS = 10.0
 """How long a failed or canceled start waits for its clean-up, which then continues in the background, because an engine
 that hangs must not keep a slot past its deadline. Equal to ``DockerHost``'s limit."""
+
+LINE_CHARACTERS = 200
 
 _closing: set[asyncio.Task[None]] = set()
 """Running clean-ups, because asyncio itself keeps only weak references to tasks."""
@@ -91,11 +95,45 @@ async def start_desktop(
     if saved is not None and spec.state_command is not None:
         desktop.snapshots = DesktopSnapshots(desktop, lambda: container, saved)
     try:
-        await _boot(desktop, container)
+        await boot(desktop, container, options.consoles)
     except BaseException:
         await _give_up(desktop)
         raise
     return desktop
+
+
+async def boot(desktop: OsworldDesktop, container: Container, consoles: Path | None) -> None:
+    """Wait until the desktop of a container is ready.
+
+    Raises:
+        EnvStartFailed: If it did not become ready; it says what its console showed.
+    """
+    try:
+        await _boot(desktop, container)
+    except EnvStartFailed as fault:
+        raise type(fault)(f"{fault.problem}; {await _console(container, consoles)}", fault.fix) from fault
+
+
+async def _console(container: Container, folder: Path | None) -> str:
+    """Return what the console of a container or its virtual machine showed last; keep all of it in the folder."""
+    try:
+        output = await container.logs()
+    except EnvFault as fault:
+        return f"its console cannot be read: {fault}"
+    lines = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
+    if not lines:
+        return "its console is empty"
+    kept = ""
+    if folder is not None:
+        path = folder / f"{container.name}.log"
+        await asyncio.to_thread(_write, path, output)
+        kept = f" (all of it: {path})"
+    return f"its console ends with {clean(lines[-1][-LINE_CHARACTERS:])!r}{kept}"
+
+
+def _write(path: Path, output: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(output)
 
 
 async def _give_up(desktop: OsworldDesktop) -> None:

@@ -119,7 +119,7 @@ def supported_tasks(config: Config, tasks: Sequence[Task], facts: ScorerFacts | 
     for name, why in problems.items():
         logger.warning("left out %s: %s", name, why)
     if len(problems) == len(tasks):
-        raise ConfigError(f"none of the {len(tasks)} tasks can run here")
+        raise ConfigError(f"none of the {len(tasks)} tasks can run here; the warnings name the reason for each")
     return [verdict.task for verdict in found.verdicts if verdict.name not in problems]
 
 

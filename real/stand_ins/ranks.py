@@ -13,6 +13,7 @@ from typing_extensions import override
 from dartsim.real.learners.fsdp.files import Setup, read_turns_from, write_tensor
 from dartsim.real.learners.fsdp.group import RankGroup
 from dartsim.real.scratch import replaced_folder
+from dartsim.real.vlm.export import export_weights, read_weights
 
 
 class StandInRanks(RankGroup):
@@ -36,7 +37,9 @@ class StandInRanks(RankGroup):
                 write_tensor(torch.zeros(data.mask.shape), Path(order["out"]))
         updates = order.get("update") or order.get("version") or 0
         if (weights := order.get("weights")) is not None:
-            _copy(Path(str(self._setup.model.folder)), Path(weights))
+            model = Path(str(self._setup.model.folder))
+            # In the type of the engines' weights, as ranks do: engines refuse any other.
+            export_weights(read_weights(model, ()), Path(weights), like=model, dtype=self._setup.export_dtype)
         if (checkpoint := order.get("checkpoint") or (order["folder"] if order["do"] == "save" else None)) is not None:
             _copy(Path(str(self._setup.model.folder)), Path(checkpoint))
             about = {"seed": self._setup.seed, "updates": updates}

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from dartsim.cli import run_checks
 from dartsim.cli.app import app
 from dartsim.cli.run_checks import missing_requirements
 from dartsim.config import load
 from dartsim.core.errors import ConfigError
 from dartsim.lab.estimate import estimate
+from dartsim.real.containers import EngineInfo
 
 VLLM = ("tiny", "--backend", "mock", "--workers", "vllm")
 GPU = "NVIDIA H100 80GB HBM3, 81559 MiB"
@@ -157,6 +159,7 @@ import sys
 for name in {blocked!r}:
     sys.modules[name] = None  # an import of it now raises ModuleNotFoundError
 from typer.testing import CliRunner
+from dartsim.cli import run_checks
 from dartsim.cli.app import app
 for arguments in {runs!r}:
     done = CliRunner().invoke(app, ["check", *arguments, "--json", "-"])
@@ -241,6 +244,19 @@ def test_a_machine_too_small_for_the_start_is_named(tmp_path, monkeypatch):
 
     monkeypatch.setattr(psutil, "virtual_memory", Memory)
     assert requirements(tmp_path)["memory"].startswith("64 GiB here; 432 at the start")
+
+
+def test_machines_and_states_that_the_engine_has_no_room_for_are_named(tmp_path, monkeypatch):
+    facts = {"url": "u", "version": "v", "api": "a", "cgroup": "v2", "storage": "overlay2", "containers": 0, "ours": 0}
+    info = EngineInfo(**facts, limits_disk=False, root=str(tmp_path), cores=2, memory_gib=16.0)
+    monkeypatch.setattr(run_checks, "engine_info", lambda: info)
+    sets = ["desktop.variant=vm", "desktop.image=vm", "desktop.memory_mib=4096"]
+    sets += ["desktop.revert=snapshot", "rollout.warm_envs=0", "desktop.states_gib=1e9"]
+    found = missing("desktop", sets=[*sets, "rollout.num_envs=5"])
+    assert found["memory"]["found"].startswith("5 virtual machines of 4.0 GiB")
+    assert str(tmp_path) in found["disk space"]["found"]
+    found = missing("desktop", sets=[*sets[:-1], "rollout.num_envs=4"])
+    assert not {"memory", "disk space"} & set(found)
 
 
 def test_a_screen_that_the_official_disk_does_not_have_is_named(tmp_path):

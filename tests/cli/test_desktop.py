@@ -10,7 +10,7 @@ def test_a_desktop_is_started_shown_and_removed(dartsim, capsys, desktop_image, 
     picture = tmp_path / "desktop.png"
     assert dartsim("desktop", "build") == 0
     assert capsys.readouterr().out.strip() == desktop_image
-    size = ("--width", "320", "--height", "240")
+    size = ("--set", "desktop.width=320", "--set", "desktop.height=240")
     start = ("desktop", "start", *size, "--seconds", "0", "--show", str(picture), "--json", "-")
     assert dartsim(*start) == 0
     found = json.loads(capsys.readouterr().out)

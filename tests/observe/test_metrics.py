@@ -1,12 +1,11 @@
-"""Updates as JSON lines and in TensorBoard."""
+"""Updates as JSON lines."""
 
 from __future__ import annotations
 
 import json
 import math
-import warnings
 
-from dartsim.observe.metrics import JsonlWriter, TensorBoardWriter
+from dartsim.observe.metrics import JsonlWriter
 from dartsim.observe.records import UpdateRecord
 
 RECORDS = [
@@ -31,28 +30,6 @@ def test_a_loss_that_is_not_a_number_is_told(tmp_path):
     with JsonlWriter(tmp_path / "metrics.jsonl") as writer:
         writer.update_finished(UpdateRecord(1, 0.0, 1, 1, 0.0, 1.0, 0.0, 0, {"loss": math.nan}))
     assert math.isnan(json.loads((tmp_path / "metrics.jsonl").read_text())["metrics"]["loss"])
-
-
-def write(folder):
-    with TensorBoardWriter(folder) as writer:
-        for record in RECORDS:
-            writer.update_finished(record)
-    return next(folder.iterdir())
-
-
-def test_tensorboard_reads_what_was_written(tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    write(tmp_path)
-    events = EventAccumulator(str(tmp_path), size_guidance={"scalars": 0})
-    events.Reload()
-    assert {"train/turns", "optim/grad_norm"} <= set(events.Tags()["scalars"])
-    assert [(e.step, e.wall_time, e.value) for e in events.Scalars("staleness/max")] == [
-        (1, 1272.5, 2.0),
-        (2, 2544.0, 3.0),
-    ]
-    assert [e.value for e in events.Scalars("metrics/loss")] == [0.25, 0.125]
 
 
 def test_a_recorder_reports_every_update_in_order(make_recorder, tmp_path):

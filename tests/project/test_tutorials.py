@@ -23,23 +23,9 @@ def test_a_tutorial_prints_what_its_page_shows(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_model_learns_as_the_tutorial_tells(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="needs the extra `train`")
-    assert list(tutorials.outputs(PAGES["first-steps-to-osworld"], tmp_path, "torch"))
-
-
-@pytest.mark.slow
 def test_the_environment_and_the_policy_of_the_api_page_run_as_printed(tmp_path: Path) -> None:
     ((_, printed),) = tutorials.outputs(tutorials.page_of("api").read_text(encoding="utf-8"), tmp_path)
     assert printed.count("policy guesses acted, and nothing was learned") == 2
-
-
-@pytest.mark.slow
-@pytest.mark.docker
-def test_the_loop_runs_on_containers_as_the_tutorial_tells(tmp_path: Path, desktop_image: str) -> None:
-    pytest.importorskip("torch", reason="needs the extra `train`")
-    assert list(tutorials.outputs(PAGES["first-steps-to-osworld"], tmp_path, "docker"))
-    assert (tmp_path / "desktop.png").stat().st_size > 1_000
 
 
 def test_a_command_that_fails_is_told(tmp_path: Path) -> None:

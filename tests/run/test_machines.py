@@ -1,9 +1,10 @@
-"""A run over several machines: Ray nodes in network namespaces, of which two are killed and replaced."""
+"""A run over several machines: Ray nodes in network namespaces, one for each part; three are killed and replaced."""
 
 import importlib.util
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -17,7 +18,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HEAD = "10.77.0.1"
-PARTS = ("ray::Hosted", "ray::RankActor", "stand_ins.engine")  # in the commands of their processes
+PARTS = {"desktops": "ray::Hosted", "engine": "stand_ins.engine", "rank": "ray::RankActor"}
+"""What a node may offer, and what is in the command of a process there that uses it."""
+UPDATES_BETWEEN = 4
 OVERRIDES = [
     'backend.desktops="mock"',
     'backend.workers="vllm"',
@@ -31,8 +34,7 @@ OVERRIDES = [
     "ray.learner_options={num_cpus=0, resources={rank=1}}",
     "rollout.num_workers=2",
     "rollout.num_envs=4",
-    "run.updates=18",
-    "run.hours=0.1",
+    "run.hours=0.2",
     "tasks.count=64",
     "tasks.held_out=8",
     "curation.batch.min_groups=2",
@@ -93,14 +95,18 @@ class Machines:
     def pids(self, name):
         return ip("netns", "pids", name).split()
 
-    def actors(self):
-        """Commands of the run's actors and engines, on any machine."""
-        found = []
-        for pid in (pid for name in self.names for pid in self.pids(name)):
+    def parts(self, *names):
+        """Parts of the run that have processes on these machines."""
+        found = set()
+        for pid in (pid for name in names for pid in self.pids(name)):
             with suppress(OSError):
-                command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-                found += [command] if any(part in command for part in PARTS) else []
+                command = Path(f"/proc/{pid}/cmdline").read_text()
+                found |= {part for part, known in PARTS.items() if known in command}
         return found
+
+    def idle(self, added):
+        """Return whether one of these nodes, each added for a part, has no process of it."""
+        return any(part not in self.parts(name) for part, name in added.items())
 
     def close(self):
         for name in self.names:
@@ -143,37 +149,35 @@ def test_a_run_goes_on_when_machines_are_killed_and_added(machines, tmp_path):
     script.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} -m dartsim.real.stand_ins.engine "$@"\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     machines.start_head()
-    desktops = machines.add_node(desktops=1, rank=1)
-    engines = machines.add_node(engine=2, rank=1)
+    nodes = [(part, machines.add_node(**{part: 1})) for part in ("desktops", "engine", "engine", "rank", "rank")]
     program = f"import runpy; runpy.run_path({__file__!r})['drive']({str(script)!r}, {str(tmp_path)!r})"
     command = ["ip", "netns", "exec", machines.bridge, sys.executable, "-c", program]
     updates = tmp_path / "updates"
     with (tmp_path / "log").open("w") as log:
         run = subprocess.Popen(command, stdout=log, stderr=log)
-        at = {}
-        for name, victim, resources in (
-            ("desktops", desktops, {"desktops": 1, "rank": 1}),
-            ("engines", engines, {"engine": 2, "rank": 1}),
-        ):
-            wanted = 3 if name == "desktops" else at["desktops"] + 5
-            while run.poll() is None and count(updates) < wanted:
-                time.sleep(0.1)
-            at[name] = count(updates)
-            running = " ".join(machines.actors())
-            assert all(part in running for part in PARTS)
-            machines.kill(victim)
-            machines.add_node(**resources)
-        status = run.wait(timeout=300)
+        at, added = [], {}
+        for part, victim in [*dict(nodes).items(), (None, None)]:  # the last node of each part
+            wanted = count(updates) + UPDATES_BETWEEN
+            while run.poll() is None and (count(updates) < wanted or machines.idle(added)):
+                time.sleep(0.2)
+            at.append(count(updates))
+            if part is not None:
+                machines.kill(victim)
+                added[part] = machines.add_node(**{part: 1})
+        run.send_signal(signal.SIGINT)
+        status = run.wait(timeout=60)
     assert status == 0, (tmp_path / "log").read_text()[-3000:]
     found = json.loads((tmp_path / "found").read_text())
-    print(json.dumps({"killed at update": at, **found}))
+    print(json.dumps({"updates at each kill and at the end": at, **found}))
     counts = found["counts"]
-    assert counts["updates"] >= 18 > at["engines"] > at["desktops"]
+    assert at == sorted(set(at))  # updates went on after each
+    assert counts["updates"] >= at[-1]
     assert counts.get("ending/broken", 0) + counts.get("fault/start", 0) >= 1
+    assert counts.get("ending/worker_fault", 0) == 0  # the other engine took the requests
     assert counts["attempts"] == counts["trajectories"] + found["running"]  # none is lost
     assert found["running"] <= 4
     deadline = time.monotonic() + 30
-    while (leaked := machines.actors()) and time.monotonic() < deadline:
+    while (leaked := machines.parts(*machines.names)) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not leaked
 

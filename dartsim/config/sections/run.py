@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from dartsim.core.section import Positive, Section, Share
+
+SinkName = Literal["tensorboard", "wandb", "trackio"]
 
 
 class RunConfig(Section):
@@ -29,4 +33,12 @@ class RunConfig(Section):
     )
     warmup_share: Share = Field(0.2, lt=1.0, description="Share of the run at its start that figures leave out.")
     max_segments: int = Field(60_000, ge=0, description="Newest state segments kept per population for timelines.")
+    sinks: list[SinkName] = Field(
+        ["tensorboard"],
+        description="Where updates go beside metrics.jsonl; wandb and trackio are extras with settings of their own "
+        "(WANDB_MODE=offline, TRACKIO_DIR).",
+    )
+    keep_attempts: int = Field(
+        200, ge=0, description="Newest attempts whose turns and screenshots are kept to be looked at (dartsim show)."
+    )
     fail_on_alarm: bool = Field(False, description="Whether an alarm ends the run, with the alarm's exit code.")

@@ -281,7 +281,13 @@ def main() -> None:
             raise OSError(ctypes.get_errno(), f"prctl {option}")
     connection = socket.socket(socket.AF_UNIX)
     os.chdir(Path(control).parent)  # a socket's path has 107 characters at most
-    connection.connect(Path(control).name)
+    try:
+        connection.connect(Path(control).name)
+    except FileNotFoundError:
+        raise SystemExit(
+            "the engine sees other files than this machine, as one in a snap or a virtual machine does: set TMPDIR to "
+            "a folder that both see"
+        ) from None
     os.chdir("/")
     empty(Path(scratch))
     functions = child.load(kind)

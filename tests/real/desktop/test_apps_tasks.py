@@ -71,46 +71,58 @@ OURS = {
 OFFICE = ("calc-total", "writer-replace", "impress-title", "gimp-mirror")
 
 
+AT_ONCE = 2
+"""Attempts at the same time: they wait for applications more than they compute."""
+
+
 @pytest.fixture(scope="module")
-def apps(docker_engine, need_image):
-    """Settings of an engine that has the image."""
+def scores(docker_engine, need_image, tmp_path_factory):
+    """The scores of attempts at each task: of its two answers, or of nothing and the solution."""
     need_image("apps")
     if not HOME:
         pytest.skip("no environment with desktop-env in DARTSIM_EVALUATOR")
-    return docker_engine
-
-
-async def scores(engine, folder, choose, *attempts):
-    """Return the scores of attempts at one task: turns to play, or None for doing nothing."""
+    folder = tmp_path_factory.mktemp("tasks")
     make_office_tasks(folder, Path(HOME))
-    task = choose(folder)
+    tasks = {
+        name: Task(name, "do it", "apps", {"id": name, "config": config, "evaluator": evaluator})
+        for name, (config, evaluator) in OURS.items()
+    }
+    tasks |= {task.id: task for task in load_suite(folder, LIST).tasks}
+    attempts = [(name, turns) for name in OURS for turns in (None, SOLUTIONS[name])]
+    attempts += [(name, turns) for name in OFFICE for turns in (RIGHT[name], WRONG[name])]
+    found = asyncio.run(played(docker_engine, folder, [(tasks[name], turns) for name, turns in attempts]))
+    return {name: [score for (other, _), score in zip(attempts, found, strict=True) if other == name] for name in tasks}
+
+
+async def played(engine, folder, attempts):
+    """Return the score of each attempt, or what went wrong with it: turns to play, or None for doing nothing."""
     spec = desktop_spec(DesktopConfig(variant="apps", memory_mib=3072))
+    places = asyncio.Semaphore(AT_ONCE)
     async with DesktopFleet([DockerHost(engine)]) as fleet, open_pool(Path(HOME), size=1) as pool:
         downloads = Downloads(folder / "downloads", sources=(folder,))
         provider = DesktopProvider(fleet, spec, DesktopOptions(downloads=downloads, scorer=Scorer(pool)))
-        return [
-            await do_nothing(provider, task) if turns is None else (await play(provider, task, turns)).score
-            for turns in attempts
-        ]
+
+        async def score(task, turns):
+            async with places:
+                if turns is None:
+                    return await do_nothing(provider, task)
+                return (await play(provider, task, turns)).score
+
+        return await asyncio.gather(*(score(*attempt) for attempt in attempts), return_exceptions=True)
 
 
 @pytest.mark.docker
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OURS)
-def test_a_script_solves_a_task_and_doing_nothing_does_not(apps, tmp_path, name):
-    config, evaluator = OURS[name]
-    task = Task(name, "do it", "apps", {"id": name, "config": config, "evaluator": evaluator})
-    assert asyncio.run(scores(apps, tmp_path, lambda _: task, None, SOLUTIONS[name])) == [0.0, 1.0]
+def test_a_script_solves_a_task_and_doing_nothing_does_not(scores, name):
+    assert scores[name] == [0.0, 1.0]
 
 
 @pytest.mark.docker
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OFFICE)
-def test_documents_are_scored_by_what_is_in_them(apps, tmp_path, name):
-    def choose(folder):
-        return next(task for task in load_suite(folder, LIST).tasks if task.id == name)
-
-    assert asyncio.run(scores(apps, tmp_path, choose, RIGHT[name], WRONG[name])) == [1.0, 0.0]
+def test_documents_are_scored_by_what_is_in_them(scores, name):
+    assert scores[name] == [1.0, 0.0]
 
 
 def test_each_office_task_has_two_answers_that_differ():

@@ -2,6 +2,10 @@
 
 import asyncio
 import hashlib
+import json
+import shutil
+import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Awaitable, Callable
@@ -23,6 +27,7 @@ from dartsim.core.types import Task
 from dartsim.real.containers import ContainerLimits, DesktopFleet, DockerHost, official_spec
 from dartsim.real.containers.engine import connect
 from dartsim.real.desktop import desktop_spec
+from dartsim.real.desktop.images import image_name
 from dartsim.real.osworld.connect import DesktopOptions
 from dartsim.real.osworld.errors import ActionUncertain, OutOfMemory
 from dartsim.real.osworld.frames import Frame, same
@@ -32,7 +37,8 @@ from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.snapshots import SavedStates
 from dartsim.real.osworld.transport import Timeouts
 from dartsim.testing.ports import check_snapshots
-from tests.real.desktop import bootable
+from tests.real.desktop.own_loader import make_disk
+from tests.real.engines.openai_endpoint import endpoint
 
 pytestmark = pytest.mark.anyio
 
@@ -169,7 +175,7 @@ def alike(first, second) -> bool:
 
 
 def near(first, second) -> bool:
-    frames = [Frame(b"", np.asarray(screenshot)) for screenshot in (first, second)]
+    frames = [Frame(screenshot, np.asarray(screenshot)) for screenshot in (first, second)]
     return same(*frames, still_pixels=SETTINGS.ready.still_pixels)
 
 
@@ -293,28 +299,35 @@ async def test_osworlds_layout_runs_with_a_disk_of_the_hosts(machine, tmp_path):
 
 @pytest.fixture(scope="module")
 def disk(machine, tmp_path_factory):
-    if bootable.tools_missing():
-        pytest.skip(f"missing of {bootable.NEEDED}")
-    client = connect(DockerHostConfig())
-    try:
-        return bootable.make_disk(client, machine.image, tmp_path_factory.mktemp("disk"))
-    finally:
-        client.close()
+    """Debian with systemd behind GRUB, whose hash stays the same."""
+    if shutil.which("mmdebstrap") is None:
+        pytest.skip("no mmdebstrap")
+    scratch = tmp_path_factory.mktemp("disk")
+    path = make_disk(scratch, width=CONFIG.width, height=CONFIG.height)
+    before = digest(path)
+    yield path
+    assert digest(path) == before
+
+
+def digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 @pytest.mark.docker
 @pytest.mark.soak
 @pytest.mark.parametrize("firmware", ["bios", "uefi"])
 def test_a_disk_boots_by_its_own_loader_and_returns_to_a_saved_state(disk, firmware, tmp_path):
-    with disk.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").digest()
     spec = desktop_spec(CONFIG.replace(disk=str(disk), firmware=firmware, memory_mib=1408))
 
     async def use(one: tuple[Any, Any]):
         desktop, _ = one
-        loader = await shell(desktop, "cat /proc/cmdline; ls -d /sys/firmware/efi")
-        assert "BOOT_IMAGE=/kernel" in loader
-        assert ("/sys/firmware/efi" in loader.splitlines()) == (firmware == "uefi")
+        facts = await shell(
+            desktop, "cat /proc/cmdline; ls -d /sys/firmware/efi; ps -o comm= -p 1; ps -C Xorg -o comm="
+        )
+        assert facts.startswith("BOOT_IMAGE=/boot/vmlinuz")
+        assert facts.splitlines()[-2:] == ["systemd", "Xorg"]
+        assert ("/sys/firmware/efi" in facts.splitlines()) == (firmware == "uefi")
         shown = await desktop.reset(TASK, seed=1)
         await desktop.snapshots.save("0e")
         await leave_traces(desktop)
@@ -324,5 +337,86 @@ def test_a_disk_boots_by_its_own_loader_and_returns_to_a_saved_state(disk, firmw
         assert CANARY not in await traces(desktop)
 
     with_machines(spec, tmp_path, use)
-    with disk.open("rb") as file:
-        assert hashlib.file_digest(file, "sha256").digest() == digest
+
+
+WORDS = {"first": "hello", "second": "bye"}
+CONFIG_FILE = """preset = "osworld-apps"
+backend.desktops = "desktop"
+tasks = {{ folder = "{folder}", list_name = "two", held_out = 0 }}
+rollout = {{ num_envs = 1, max_turns = 6, limits.start_seconds = 900.0 }}
+
+[desktop]
+variant = "vm"
+disk = "{disk}"
+firmware = "bios"
+revert = "{revert}"
+kvm = "off"
+width = 640
+height = 480
+memory_mib = 1408
+max_settle_seconds = 10.0
+evaluate_wait_seconds = 5.0
+"""
+
+
+def write_tasks(folder: Path):
+    """Write two tasks, each of which is solved on a desktop where neither was attempted before."""
+    examples = folder / "examples" / "notes"
+    examples.mkdir(parents=True)
+    for name, word in WORDS.items():
+        note = f"/home/user/{name}.txt"
+        command = {"command": f"touch {note}; mousepad {note}", "shell": True}
+        others = [f"{other}.txt" for other in WORDS if other != name]
+        evaluator = {
+            "func": "check_include_exclude",
+            "result": {"type": "vm_command_line", "command": f"cat {note}; ls /home/user", "shell": True},
+            "expected": {"type": "rule", "rules": {"include": [word], "exclude": [word * 2, *others]}},
+        }
+        task = {
+            "id": name,
+            "instruction": f"Write {word}.",
+            "config": [{"type": "launch", "parameters": command}],
+            "evaluator": evaluator,
+        }
+        (examples / f"{name}.json").write_text(json.dumps(task))
+    (folder / "two.json").write_text(json.dumps({"notes": list(WORDS)}))
+
+
+def write_note(messages: list[dict[str, Any]]) -> str:
+    """Write the note that the first message asks for, and save it."""
+    word = next(word for word in WORDS.values() if f"Write {word}." in json.dumps(messages))
+    actions = [
+        "click(start_box='(320,240)')",
+        f"type(content='{word}')",
+        "hotkey(key='ctrl s')",
+        "finished(content='')",
+    ]
+    return f"Thought: on.\nAction: {actions[sum(message['role'] == 'assistant' for message in messages)]}"
+
+
+@pytest.mark.docker
+@pytest.mark.soak
+@pytest.mark.parametrize("revert", ["snapshot", "fork"])
+def test_an_evaluation_returns_a_disk_of_the_users_to_saved_states(disk, revert, tmp_path, engine):
+    write_tasks(tmp_path)
+    file, figures = tmp_path / "config.toml", tmp_path / "figures.json"
+    file.write_text(CONFIG_FILE.format(folder=tmp_path, disk=disk, revert=revert))
+    command = [sys.executable, "-m", "dartsim", "eval", str(file), "--model", "agent-1", "--attempts", "2"]
+    started = since(engine)
+    with endpoint(write_note) as served:
+        command += ["--endpoint", served.url, "--out", str(tmp_path / "out"), "--json", str(figures)]
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    (budget,) = json.loads(figures.read_text())["budgets"]
+    assert budget["success_rate"] == 1.0
+    assert started() == 1  # all attempts had the one machine
+
+
+def since(engine: Any) -> Callable[[], int]:
+    """Return how many machines were started since."""
+    begun = int(time.time())
+
+    def count() -> int:
+        filters = {"type": "container", "event": "start", "image": image_name("vm")}
+        return len(list(engine.events(since=begun, until=int(time.time()) + 1, filters=filters)))
+
+    return count

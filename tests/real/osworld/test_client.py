@@ -11,7 +11,7 @@ httpx = pytest.importorskip("httpx")
 pytest.importorskip("PIL")
 
 from dartsim.core.errors import EnvBroken  # noqa: E402
-from dartsim.core.png import encode_png  # noqa: E402
+from dartsim.core.png import check_png, encode_png  # noqa: E402
 from dartsim.real.osworld.client import VmClient  # noqa: E402
 from dartsim.real.osworld.errors import (  # noqa: E402
     ActionUncertain,
@@ -22,7 +22,7 @@ from dartsim.real.osworld.errors import (  # noqa: E402
     VmMissing,
     VmRefused,
 )
-from dartsim.real.osworld.frames import check_screenshot, decode_screenshot  # noqa: E402
+from dartsim.real.osworld.frames import read_frame  # noqa: E402
 from dartsim.real.osworld.pyautogui_code import command  # noqa: E402
 from dartsim.real.osworld.transport import ServerTraits, Timeouts  # noqa: E402
 
@@ -55,7 +55,7 @@ def make(standin, vm):
 
 
 async def check_screen(client):
-    width, height = check_screenshot(await client.screenshot())
+    width, height = check_png(await client.screenshot())
     assert (await client.frame()).pixels.shape == (height, width, 3)
 
 
@@ -316,22 +316,23 @@ def test_every_fault_is_counted_by_its_own_cause():
 def test_a_whole_picture_is_read():
     pixels = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(4, 5, 3)
     data = encode_png(pixels)
-    assert check_screenshot(data) == (5, 4)
-    assert (decode_screenshot(data) == pixels).all()
-    assert not decode_screenshot(data).flags.writeable
+    frame = read_frame(data)
+    assert frame.size == (5, 4)
+    assert (frame.pixels == pixels).all()
+    assert not frame.pixels.flags.writeable
 
 
 def test_no_part_of_a_picture_passes_for_one():
     data = encode_png(np.arange(3 * 8 * 8, dtype=np.uint8).reshape(8, 8, 3))
     for length in range(len(data)):
         with pytest.raises(BadScreenshot):
-            check_screenshot(data[:length])
+            read_frame(data[:length])
     with pytest.raises(BadScreenshot):
-        check_screenshot(data + b"x")
+        read_frame(data + b"x")
     for at in range(len(data)):
         broken = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
         with pytest.raises(BadScreenshot):
-            check_screenshot(broken)
+            read_frame(broken)
 
 
 def test_a_picture_that_does_not_decode_is_refused():
@@ -342,9 +343,8 @@ def test_a_picture_that_does_not_decode_is_refused():
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 4, 8, 2, 0, 0, 0))
     end = chunk(b"IEND", b"")
     for body in (b"", chunk(b"IDAT", b"no zlib"), chunk(b"IDAT", zlib.compress(b"short"))):
-        assert check_screenshot(start + head + body + end) == (4, 4)
         with pytest.raises(BadScreenshot, match="decode"):
-            decode_screenshot(start + head + body + end)
+            read_frame(start + head + body + end)
     huge = chunk(b"IHDR", struct.pack(">IIBBBBB", 2**20, 2**20, 8, 2, 0, 0, 0))
     with pytest.raises(BadScreenshot):
-        check_screenshot(start + huge + end)
+        read_frame(start + huge + end)

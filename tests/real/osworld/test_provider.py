@@ -10,6 +10,7 @@ pytest.importorskip("httpx")
 from dartsim.core.errors import ConfigError
 from dartsim.real.osworld import provider as provider_module
 from dartsim.real.osworld.connect import DesktopOptions
+from dartsim.real.osworld.errors import NotReady
 from dartsim.real.osworld.provider import DesktopProvider, start_desktop
 from dartsim.real.osworld.ready import Readiness
 from dartsim.real.osworld.settings import DesktopSettings
@@ -29,6 +30,12 @@ class Container:
         if not hangs:
             self.go_on.set()
         self.removed = asyncio.Event()
+
+    name = "desktop-7"
+    output = b"GRUB loading.\r\nerror: no such partition.\r\n\r\n"
+
+    async def logs(self):
+        return self.output
 
     async def remove(self):
         await self.go_on.wait()
@@ -58,6 +65,17 @@ async def test_a_start_that_is_cancelled_waits_for_the_removal_of_its_container_
     await container.removed.wait()  # it goes on behind the start
 
 
+async def test_a_desktop_that_never_answers_says_where_its_console_is(tmp_path):
+    container, folder = Container(hangs=False), tmp_path / "run" / "consoles"
+    settings = DesktopSettings(booted=Readiness(limit_seconds=0.1, poll_seconds=0.01))
+    with pytest.raises(NotReady, match="no such partition") as failed:
+        await start_desktop(Host(container), None, DesktopOptions(settings=settings, consoles=folder))
+    (kept,) = folder.iterdir()
+    assert str(kept) in str(failed.value)
+    assert kept.read_bytes() == container.output
+    assert container.removed.is_set()
+
+
 class Screens:
     """Hosts a desktop with a screen of 320 × 240 in every container."""
 
@@ -69,8 +87,11 @@ class Screens:
         self.started += 1
         return self
 
-    host = "127.0.0.1"
+    host, name = "127.0.0.1", "screens"
     ports = property(lambda self: {"server": self.port})
+
+    async def logs(self):
+        return b""
 
     async def remove(self):
         self.removed += 1

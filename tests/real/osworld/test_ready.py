@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("httpx")
 pytest.importorskip("PIL")
 
-from dartsim.core.png import encode_png
+from dartsim.core.png import Screenshot, encode_png
 from dartsim.real.osworld.client import VmClient
 from dartsim.real.osworld.errors import BlackScreen, NotReady, VmBadReply, VmHung
 from dartsim.real.osworld.frames import Frame, is_black, resized, same
@@ -25,7 +25,7 @@ def now():
 
 def frame(pixels):
     pixels = np.asarray(pixels, np.uint8)
-    return Frame(encode_png(pixels), pixels)
+    return Frame(Screenshot(encode_png(pixels)), pixels)
 
 
 @pytest.fixture
@@ -149,7 +149,8 @@ async def test_a_port_that_takes_connections_before_there_is_a_server(client, vm
 
 
 @pytest.mark.parametrize(
-    ("how", "found"), [("off", "nothing listens"), ("black", "a black screen"), ("html500", "found status 500")]
+    ("how", "found"),
+    [("off", "nothing listens"), ("black", "a black screen"), ("html500", r"found status 500 \(500 Internal")],
 )
 async def test_a_desktop_that_never_gets_ready_says_why(client, vm, how, found):
     if how == "off":

@@ -121,3 +121,15 @@ def test_ranks_that_cannot_start_are_a_fault_with_their_log(tmp_path):
     assert "FileNotFoundError" in group.log.read_text()
     with pytest.raises(LearnerFault, match="not running"):
         group.ask({}, 1.0)
+
+
+def test_stand_ins_publish_weights_of_the_type_that_engines_have(make_vlm, batches, tmp_path):
+    from dartsim.real.stand_ins.ranks import StandInRanks
+    from dartsim.real.vlm.export import export, read_weights
+
+    model = export(make_vlm(), tmp_path / "model")
+    learner = FsdpLearner(make_vlm(), model, tmp_path / "disk", TINY, export_dtype="bfloat16", group=StandInRanks)
+    learner.train(batches[0])
+    published = read_weights(Path(learner.weights().source), ())
+    assert {str(tensor.dtype) for tensor in published.values()} == {"torch.bfloat16"}
+    assert published.keys() == read_weights(model, ()).keys()
